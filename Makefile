@@ -1,0 +1,47 @@
+# The front door. `make demo` and `make test` do everything on a fresh machine: packages, build, run.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
+
+.PHONY: build demo test asan tsan dev install format tidy setup clean
+.DEFAULT_GOAL := build
+.NOTPARALLEL:  # JOBS is what runs at once
+
+build: build/release/build.ninja
+	cmake --build --preset release -j $(JOBS)
+
+demo: build/release/build.ninja
+	cmake --build --preset release -j $(JOBS) --target attune_cli
+	build/release/bin/attune demo
+
+# The whole suite last, so that its summary is what remains on the screen.
+test: asan build
+	ctest --preset release -j $(JOBS)
+
+asan tsan: %: build/%/build.ninja
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@ -j $(JOBS)
+
+dev: build/dev/build.ninja
+	cmake --build --preset dev -j $(JOBS)
+
+install: build/release/build.ninja
+	cmake --build --preset release -j $(JOBS) --target attune_shared attune_static attune_cli
+	cmake --install build/release --prefix $(PREFIX)
+
+format:
+	$(SOURCES) | xargs clang-format -i
+
+tidy: build/dev/build.ninja
+	run-clang-tidy -quiet -p build/dev -j $(JOBS) '^$(CURDIR)/(core|cache|io|ops|tuner|backends|library|cli)/'
+
+setup:
+	scripts/setup
+
+clean:
+	rm -rf build
+
+# Ninja configures again when a CMakeLists.txt changes, but knows nothing of the presets.
+build/%/build.ninja: CMakePresets.json | setup
+	cmake --preset $*
+	touch $@

@@ -1,0 +1,113 @@
+// One config database: a SQLite file of decisions (docs/cache_format.md).
+//
+// Nothing here is on the launch path. Rows are read once into an immutable snapshot; each write is
+// one transaction (BEGIN IMMEDIATE, rollback journal, busy timeout), so any number of processes may
+// share a file. Every row carries a checksum over its content, since SQLite does not notice bit
+// rot; a row whose checksum or fields are bad is counted and left out, never used.
+//
+// A connection belongs to the process that opened it: after fork() the child's calls throw
+// CacheError. All methods may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <attune/cache/config_row.hpp>
+#include <attune/core/error.hpp>
+
+namespace attune {
+
+/// What a file holds, at one moment. Immutable.
+class ConfigSnapshot {
+ public:
+  std::vector<ConfigRow> rows;
+  std::vector<PinRow> pins;
+  std::vector<QuarantineRow> quarantine;
+  std::int64_t bad_rows = 0;             // failed their checksum or a check of their fields
+  std::vector<std::string> bad_reasons;  // one for each of the first hundred
+
+  /// Builds the indexes below; called once by whoever fills the vectors.
+  void index();
+
+  const ConfigRow* find(const RowKey& key) const;
+  /// Rows of the same op, device class, platform and bucket, by their keys.
+  std::vector<const ConfigRow*> find_bucket(const RowKey& key, const std::string& bucket) const;
+  /// The pin that holds at time `now`.
+  const PinRow* find_pin(const RowKey& key, std::int64_t now) const;
+  /// The reason a candidate is quarantined, or nullptr.
+  const QuarantineRow* find_quarantine(const RowKey& key, const std::string& kernel,
+                                       std::int64_t kernel_version,
+                                       const std::string& config) const;
+
+ private:
+  std::map<RowKey, std::size_t> by_key_;
+  std::multimap<RowKey, std::size_t> by_bucket_;  // key.problem holds the bucket's text
+};
+
+/// What verify() found.
+struct Verification {
+  bool readable = false;
+  std::string error;  // why it is not
+  std::int64_t schema_version = 0;
+  std::int64_t rows = 0;  // good ones
+  std::int64_t bad_rows = 0;
+  std::vector<std::string> problems;  // one line each
+  bool ok() const { return readable && bad_rows == 0 && problems.empty(); }
+};
+
+class ConfigDatabase {
+ public:
+  enum class Mode {
+    kReadWrite,  // made, with its folders, when it is not there
+    kReadOnly,   // never written, not even its journal
+  };
+
+  static constexpr std::int64_t kSchemaVersion = 1;
+  static constexpr std::int64_t kApplicationId = 0x4154554E;  // "ATUN"
+
+  /// Throws CacheError, saying what the file is instead, when it cannot be used: a folder, not a
+  /// database, not attune's, damaged, locked for longer than the timeout, or of a newer schema
+  /// (which kReadOnly reads when the file allows it). An existing file that is empty is initialised
+  /// in kReadWrite.
+  ConfigDatabase(std::string path, Mode mode);
+  ~ConfigDatabase();
+  ConfigDatabase(ConfigDatabase&&) noexcept;
+  ConfigDatabase& operator=(ConfigDatabase&&) noexcept;
+
+  const std::string& path() const;
+  bool writable() const;
+
+  /// Reads the whole file. Bad rows are counted, not thrown. Throws CacheError when nothing can be
+  /// read.
+  ConfigSnapshot read() const;
+
+  /// Stores a decision and its trials, replacing what its key had. Durable when it returns.
+  void put(const ConfigRow& row, std::span<const TrialRow> trials = {});
+  /// Removes a decision and its trials. False when there was none.
+  bool erase(const RowKey& key);
+  std::vector<TrialRow> trials(const RowKey& key) const;
+
+  void pin(const PinRow& pin);
+  bool unpin(const RowKey& key);
+  void quarantine(const QuarantineRow& row);
+
+  /// Takes the right to tune `key` for `seconds`, for this process. False while another one that
+  /// still lives has it.
+  bool acquire_lease(const RowKey& key, std::int64_t seconds);
+  void release_lease(const RowKey& key);
+
+  /// Reads everything and checks structure, checksums and fields.
+  Verification verify() const;
+
+ private:
+  struct Connection;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace attune

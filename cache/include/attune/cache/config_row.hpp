@@ -1,0 +1,93 @@
+// Rows of a config database: what was decided for a problem, and the evidence. Format:
+// docs/cache_format.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace attune {
+
+/// What a row is about. Rows with equal keys describe one decision.
+struct RowKey {
+  std::string op;            // OpInfo::kernel_op
+  std::string device_class;  // DeviceInfo::device_class
+  std::string platform;      // the request's: "auto", or the one that was asked for
+  std::string problem;       // the problem's text, exact
+  friend auto operator<=>(const RowKey&, const RowKey&) = default;
+};
+
+/// How quiet the machine was while it measured.
+enum class NoiseGrade : std::int32_t {
+  kA,  // the anchor's samples spread by less than 1 %
+  kB,  // less than 3 %
+  kC,  // more: rows are good enough here, not to be shipped, and a shipped row outranks them
+};
+std::string_view to_string(NoiseGrade grade);  // "A", "B", "C"
+
+/// A decision with its provenance. Times are comparable only with those of the same row's session.
+struct ConfigRow {
+  RowKey key;
+  std::string bucket;  // the problem's text with bucketed fields rounded
+
+  std::string kernel;
+  std::int64_t kernel_version = 0;
+  std::string config;  // "tile_v=64,threads=2"; "" for a kernel without parameters
+
+  double median_us = 0;        // of this config, > 0
+  double default_us = 0;       // of the heuristic's choice in the same session, > 0
+  std::string default_config;  // "kernel config" of the heuristic's choice
+  double spread = 0;           // median absolute deviation / median
+  std::int64_t samples = 0;
+  double error = 0;  // worst relative RMS error against the oracle, over all outputs
+  std::int64_t candidates_tried = 0;
+  std::int64_t candidates_refused = 0;
+  NoiseGrade noise = NoiseGrade::kC;
+
+  std::string library_version;
+  std::string toolkit;  // and driver; "" on a CPU
+  std::string device_name;
+  std::int64_t created = 0;  // seconds since 1970, UTC
+};
+
+/// "user" rows were measured here; "site" and "shipped" rows came with ATTUNE_SYSTEM_DB_PATH and
+/// the installation.
+enum class Layer : std::int32_t { kUser, kSite, kShipped };
+std::string_view to_string(Layer layer);
+
+/// An operator's decision for one key, above everything that was measured.
+struct PinRow {
+  RowKey key;
+  std::string kernel;
+  std::string config;
+  std::string reason;
+  std::int64_t created = 0;
+  std::int64_t expires = 0;  // 0: never
+};
+
+/// A candidate that must not be tried again on a device class: it crashed, hung or was wrong.
+struct QuarantineRow {
+  std::string op;
+  std::string device_class;
+  std::string kernel;
+  std::int64_t kernel_version = 0;
+  std::string config;
+  std::string problem;  // "" for every problem
+  std::string reason;
+  std::int64_t created = 0;
+};
+
+/// One measured or refused candidate of one tuning, kept with its decision.
+struct TrialRow {
+  RowKey key;
+  std::string kernel;
+  std::string config;
+  std::string outcome;  // "ok", "wrong", "failed", "slow", ...
+  std::string reason;
+  double median_us = 0;  // 0: not timed
+  std::int64_t samples = 0;
+  double error = 0;
+  std::int64_t created = 0;
+};
+
+}  // namespace attune

@@ -1,0 +1,85 @@
+// The persistent tier: the user's database, and the site's and shipped ones below it.
+//
+// No file is ever fatal. One that cannot be used is skipped with its reason (log, and status());
+// one that cannot be written is read, and tunings are then kept in memory for the life of the
+// process, with one warning.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/cache/config_database.hpp>
+
+namespace attune {
+
+struct StoreSettings {
+  std::string user_path;                // "": no user database
+  std::vector<std::string> site_paths;  // files, or folders of *.db
+  std::vector<std::string> shipped_paths;
+  bool read_only = false;  // never writes the user's database, nor makes it
+};
+
+/// The settings of this process: ATTUNE_DB or $XDG_DATA_HOME/attune/attune.db (else
+/// ~/.local/share), the colon list ATTUNE_SYSTEM_DB_PATH, and share/attune/db.d of the
+/// installation.
+StoreSettings default_store_settings();
+
+class ConfigStore {
+ public:
+  struct Hit {
+    Layer layer = Layer::kUser;
+    std::string path;
+    ConfigRow row;
+    bool bucket = false;  // of a neighbour in the same bucket, not of this problem
+  };
+  struct FileStatus {
+    Layer layer = Layer::kUser;
+    std::string path;
+    bool used = false;
+    bool writable = false;
+    std::string reason;  // why it is not used, or not written
+    std::int64_t rows = 0;
+    std::int64_t bad_rows = 0;
+  };
+
+  explicit ConfigStore(StoreSettings settings);
+  ~ConfigStore();
+  ConfigStore(const ConfigStore&) = delete;
+  ConfigStore& operator=(const ConfigStore&) = delete;
+
+  /// All rows that may serve the key: exact ones first (user, site, shipped), then those of the
+  /// bucket, nearest problem first, ties by key. Ranking beyond that needs the kernels and is the
+  /// chain's.
+  std::vector<Hit> find(const RowKey& key, const std::string& bucket) const;
+  std::optional<PinRow> find_pin(const RowKey& key) const;
+  /// Why a candidate must not be tried, or nothing.
+  std::optional<std::string> quarantined(const RowKey& key, const std::string& kernel,
+                                         std::int64_t kernel_version,
+                                         const std::string& config) const;
+
+  /// Writes to the user's database, or keeps the row in memory when it cannot. Returns why it was
+  /// not written, or
+  /// "".
+  std::string put(const ConfigRow& row, std::span<const TrialRow> trials);
+  void erase(const RowKey& key);
+  void quarantine(const QuarantineRow& row);
+
+  /// A lease over processes; true as well when there is no writable database to share it by.
+  bool acquire_lease(const RowKey& key, std::int64_t seconds);
+  void release_lease(const RowKey& key);
+
+  /// Reads the user's database again: another process may have tuned meanwhile.
+  void reload_user();
+
+  std::vector<FileStatus> status() const;
+  const StoreSettings& settings() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace attune

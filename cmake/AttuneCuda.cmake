@@ -1,0 +1,28 @@
+# Decides whether the CUDA backend is built: ATTUNE_WITH_CUDA, and a word on why for the summary.
+#
+# No nvcc is no error unless ATTUNE_CUDA=ON asks for one. The language is enabled only when there is
+# something to compile with it; backends/cuda/CMakeLists.txt does not exist yet.
+
+set(ATTUNE_WITH_CUDA OFF)
+if(ATTUNE_CUDA STREQUAL "OFF")
+  set(ATTUNE_CUDA_SUMMARY "off (ATTUNE_CUDA=OFF)")
+elseif(NOT EXISTS ${PROJECT_SOURCE_DIR}/backends/cuda/CMakeLists.txt)
+  set(ATTUNE_CUDA_SUMMARY "off (no backends/cuda in this tree)")
+else()
+  # Before check_language, which tries them: `native` fails where no GPU is, wgmma needs 90a.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual)
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit 13.0 REQUIRED)
+    set(ATTUNE_WITH_CUDA ON)
+    set(ATTUNE_CUDA_SUMMARY "on (${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES})")
+  elseif(ATTUNE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ATTUNE_CUDA=ON, but no CUDA compiler was found; set CMAKE_CUDA_COMPILER")
+  else()
+    set(ATTUNE_CUDA_SUMMARY "off (no nvcc)")
+  endif()
+endif()

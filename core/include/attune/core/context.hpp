@@ -1,0 +1,61 @@
+// A context: a frozen registry, a selector and an event bus. Where choices are made for a caller.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <attune/core/events.hpp>
+#include <attune/core/registry.hpp>
+#include <attune/core/selection.hpp>
+
+namespace attune {
+
+class Context {
+ public:
+  /// Makes the selector for a context's registry and bus, both of which outlive it.
+  using MakeSelector =
+      std::function<std::unique_ptr<ConfigSelector>(const Registry& registry, EventBus& events)>;
+
+  Context(Registry registry, const MakeSelector& make_selector);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Registry& registry() const { return *registry_; }
+  ConfigSelector& selector() const { return *selector_; }
+  EventBus& events() const { return *events_; }
+
+  /// Selects for a typed problem: a hit in memory takes no lock and allocates nothing.
+  template <class Op>
+  Choice select(const typename Op::Problem& problem, const Request& request) const {
+    return selector_->select(selection_key<Op>(problem, request), ProblemRef::of<Op>(problem),
+                             request);
+  }
+  Choice select(ProblemRef problem, const Request& request) const;
+
+  Decision explain(ProblemRef problem, const Request& request) const {
+    return selector_->explain(problem, request);
+  }
+  void forget(ProblemRef problem, const Request& request) const {
+    selector_->forget(problem, request);
+  }
+  Choice retune(ProblemRef problem, const Request& request) const {
+    return selector_->retune(problem, request);
+  }
+
+ private:
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<EventBus> events_;
+  std::unique_ptr<ConfigSelector> selector_;
+};
+
+/// The context that calls use when they name none: all built-in kernels, the user's and the shipped
+/// databases, and the settings of the environment (ATTUNE_POLICY, ATTUNE_DB, ...). Made on first
+/// use, kept as long as the process.
+Context& default_context();
+
+/// "attune#recurrent_attention@v3:B=1 T=512 ...": how profilers and logs name a call (NVTX,
+/// `ATTUNE_LOG`).
+std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem);
+
+}  // namespace attune

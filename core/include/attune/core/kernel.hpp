@@ -1,0 +1,152 @@
+// Kernels: how an op is computed. An author derives from Kernel<Config> and answers seven
+// questions; registry, tuner and caches hold the type-erased base.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/core/device.hpp>
+#include <attune/core/problem.hpp>
+
+namespace attune {
+
+/// Yes, or the reason why not. A value, since a tuner meets "no" all day.
+class Support {
+ public:
+  static Support yes() { return {}; }
+  static Support no(std::string reason) {
+    Support support;
+    support.reason_ = std::move(reason);
+    return support;
+  }
+  explicit operator bool() const { return reason_.empty(); }
+  const std::string& reason() const { return reason_; }  // "" when yes
+
+ private:
+  std::string reason_;
+};
+
+/// Where a kernel runs: an opaque stream of the device's backend, and scratch memory that nobody
+/// else uses until the work has run; at least workspace_bytes() of it, 64-byte aligned, contents
+/// undefined.
+struct LaunchSite {
+  void* stream = nullptr;
+  std::span<std::byte> workspace;
+};
+
+/// A config by value without its type: what caches and plans hold, so that a launch parses nothing.
+struct ConfigBlob {
+  alignas(8) std::array<std::byte, 64> bytes{};
+};
+
+/// A kernel without its types. Immutable and stateless: all methods may be called from any thread.
+class ErasedKernel {
+ public:
+  virtual ~ErasedKernel() = default;
+
+  /// Stable and unique, "<platform>.<op>.<idea>": it is stored in databases.
+  virtual std::string_view name() const noexcept = 0;
+  /// Raised by the author when stored results may no longer hold; older rows are then stale.
+  virtual int version() const noexcept = 0;
+
+  virtual std::string_view op() const noexcept = 0;
+  virtual Support erased_supports(ProblemRef, const DeviceInfo&) const = 0;
+  virtual Support erased_fits(ProblemRef, const DeviceInfo&, const ConfigBlob&) const = 0;
+  virtual ConfigBlob erased_heuristic(ProblemRef, const DeviceInfo&) const = 0;
+  virtual std::vector<ConfigBlob> erased_candidates(ProblemRef, const DeviceInfo&) const = 0;
+  virtual std::size_t erased_workspace_bytes(ProblemRef, const ConfigBlob&) const = 0;
+  virtual void erased_run(ProblemRef, const void* args, const ConfigBlob&,
+                          const LaunchSite&) const = 0;
+
+  virtual Params params(const ConfigBlob&) const = 0;
+  virtual ConfigBlob parse(const Params&) const = 0;  // throws InvalidArgument
+  virtual std::vector<AxisInfo> axes() const = 0;
+};
+
+/// The class an author derives from. `Config` names its op (`using Op = ...`), the op its Problem
+/// and Args.
+template <class Config>
+class Kernel : public ErasedKernel {
+  static_assert(std::is_trivially_copyable_v<Config> && sizeof(Config) <= sizeof(ConfigBlob));
+
+ public:
+  using Op = typename Config::Op;
+  using Problem = typename Op::Problem;
+  using Args = typename Op::Args;
+
+  /// Whether this kernel can compute `problem` on `device` at all, or the reason why not.
+  virtual Support supports(const Problem& problem, const DeviceInfo& device) const = 0;
+
+  /// Whether `config` is legal for a supported problem, or the reason why not.
+  virtual Support fits(const Problem&, const DeviceInfo&, const Config&) const {
+    return Support::yes();
+  }
+
+  /// A good config for a supported problem, in constant time. It always fits.
+  virtual Config heuristic_config(const Problem& problem, const DeviceInfo& device) const = 0;
+
+  /// What a tuner tries. By default every point of the axes that fits.
+  virtual std::vector<Config> candidate_configs(const Problem& problem,
+                                                const DeviceInfo& device) const {
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) { return !fits(problem, device, c); });
+    return configs;
+  }
+
+  /// Scratch memory that run() needs.
+  virtual std::size_t workspace_bytes(const Problem&, const Config&) const { return 0; }
+
+  /// Queues the work on the site's stream. Neither allocates nor waits on a device with streams; on
+  /// a CPU it returns when the work is done. The same config gives the same bits on every run.
+  virtual void run(const Problem&, const Args&, const Config&, const LaunchSite&) const = 0;
+
+  std::string_view op() const noexcept final { return Op::kName; }
+  Support erased_supports(ProblemRef p, const DeviceInfo& d) const final {
+    return supports(p.as<Op>(), d);
+  }
+  Support erased_fits(ProblemRef p, const DeviceInfo& d, const ConfigBlob& c) const final {
+    return fits(p.as<Op>(), d, unpack(c));
+  }
+  ConfigBlob erased_heuristic(ProblemRef p, const DeviceInfo& d) const final {
+    return pack(heuristic_config(p.as<Op>(), d));
+  }
+  std::vector<ConfigBlob> erased_candidates(ProblemRef p, const DeviceInfo& d) const final {
+    std::vector<ConfigBlob> blobs;
+    for (const Config& config : candidate_configs(p.as<Op>(), d)) blobs.push_back(pack(config));
+    return blobs;
+  }
+  std::size_t erased_workspace_bytes(ProblemRef p, const ConfigBlob& c) const final {
+    return workspace_bytes(p.as<Op>(), unpack(c));
+  }
+  void erased_run(ProblemRef p, const void* args, const ConfigBlob& c,
+                  const LaunchSite& site) const final {
+    run(p.as<Op>(), *static_cast<const Args*>(args), unpack(c), site);
+  }
+  Params params(const ConfigBlob& c) const final { return to_params(unpack(c)); }
+  ConfigBlob parse(const Params& p) const final { return pack(from_params<Config>(p)); }
+  std::vector<AxisInfo> axes() const final { return axis_infos<Config>(); }
+
+  static ConfigBlob pack(const Config& config) {
+    ConfigBlob blob;
+    std::memcpy(blob.bytes.data(), &config, sizeof config);
+    return blob;
+  }
+  static Config unpack(const ConfigBlob& blob) {
+    Config config;
+    std::memcpy(&config, blob.bytes.data(), sizeof config);
+    return config;
+  }
+};
+
+/// A kernel's config as text: "tile_v=64,threads=2"; "default" for a kernel without parameters.
+std::string config_text(const ErasedKernel& kernel, const ConfigBlob& config);
+
+}  // namespace attune

@@ -1,0 +1,55 @@
+// A plan: a problem with its kernel and config, ready to launch. Selection happens when it is made;
+// launching looks nothing up, takes no lock, allocates nothing and never waits, so that a launch
+// may be captured in a graph.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <attune/core/context.hpp>
+#include <attune/core/error.hpp>
+
+namespace attune {
+
+/// Copyable, immutable, usable from several threads at once (each with its own workspace). The
+/// context it was made from must outlive it.
+template <class Op>
+class Plan {
+ public:
+  using Problem = typename Op::Problem;
+  using Args = typename Op::Args;
+
+  Plan(const Problem& problem, const Choice& choice, const Device& device)
+      : problem_(problem),
+        choice_(choice),
+        device_(&device),
+        workspace_bytes_(
+            choice.kernel->erased_workspace_bytes(ProblemRef::of<Op>(problem_), choice.config)) {}
+
+  const Problem& problem() const { return problem_; }
+  const Choice& choice() const { return choice_; }
+  const Device& device() const { return *device_; }
+  /// Scratch memory that launch() needs, on the plan's device, 64-byte aligned.
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+
+  /// Queues the work on `stream` (of the plan's device; a CPU ignores it and returns when it is
+  /// done). Throws InvalidArgument, before anything is launched, when `args` do not have the plan's
+  /// problem or the workspace is too small.
+  void launch(const Args& args, void* stream = nullptr, std::span<std::byte> workspace = {}) const {
+    if constexpr (requires { Op::check_args(problem_, args); }) Op::check_args(problem_, args);
+    if (workspace.size() < workspace_bytes_) {
+      throw InvalidArgument(str(Op::kName, ": workspace has ", workspace.size(),
+                                " bytes, expected at least ", workspace_bytes_));
+    }
+    choice_.kernel->erased_run(ProblemRef::of<Op>(problem_), &args, choice_.config,
+                               {stream, workspace});
+  }
+
+ private:
+  Problem problem_;
+  Choice choice_;
+  const Device* device_;
+  std::size_t workspace_bytes_;
+};
+
+}  // namespace attune

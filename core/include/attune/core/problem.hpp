@@ -1,0 +1,239 @@
+// Problems: what is computed, as fields declared once. Keys, text, parsing and comparison follow.
+//
+//   struct RowSoftmaxProblem { std::int64_t rows = 0, cols = 0; };
+//   static constexpr auto fields() {
+//     return std::tuple{field("rows", &Problem::rows, Bucket::kPow2), field("cols",
+//     &Problem::cols)};
+//   }
+//
+// A problem is a trivially copyable aggregate of integers, bools and enums. Its fields are
+// everything that may change which config is best; values that do not (scale, layer index,
+// pointers) belong to the arguments.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <attune/core/error.hpp>
+#include <attune/core/params.hpp>
+
+namespace attune {
+
+/// How far apart two values of a field may be and still share a tuned config when neither was tuned
+/// itself.
+enum class Bucket {
+  kExact,  // they may not
+  kPow2,   // both round up to the same power of two
+};
+
+/// `value` itself, or the power of two at or above it.
+constexpr std::int64_t bucketed(std::int64_t value, Bucket bucket) {
+  if (bucket == Bucket::kExact || value <= 1 || value > (std::int64_t{1} << 62)) return value;
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(value)));
+}
+
+/// What a field's value is called: nothing (a number), one label a value, or one label a bit joined
+/// by '+'.
+enum class Labels { kNone, kValues, kBits };
+
+template <class Problem, class T>
+struct Field {
+  std::string_view name;
+  T Problem::*member;
+  Bucket bucket = Bucket::kExact;
+  Labels label_kind = Labels::kNone;
+  std::span<const std::string_view> labels;
+};
+
+inline constexpr std::array<std::string_view, 2> kNoYes{"no", "yes"};
+
+/// A number.
+template <class Problem, class T>
+constexpr Field<Problem, T> field(std::string_view name, T Problem::*member,
+                                  Bucket bucket = Bucket::kExact) {
+  return {name, member, bucket, Labels::kNone, {}};
+}
+
+/// A bool, written "yes" or "no".
+template <class Problem>
+constexpr Field<Problem, bool> flag(std::string_view name, bool Problem::*member) {
+  return {name, member, Bucket::kExact, Labels::kValues, kNoYes};
+}
+
+/// An enum whose value i is written labels[i]. `labels` must have static storage.
+template <class Problem, class T>
+constexpr Field<Problem, T> choice(std::string_view name, T Problem::*member,
+                                   std::span<const std::string_view> labels) {
+  return {name, member, Bucket::kExact, Labels::kValues, labels};
+}
+
+/// A set of bits: bit i is written labels[i], several are joined by '+', none is "none".
+template <class Problem, class T>
+constexpr Field<Problem, T> bits(std::string_view name, T Problem::*member,
+                                 std::span<const std::string_view> labels) {
+  return {name, member, Bucket::kExact, Labels::kBits, labels};
+}
+
+/// A field for people: "T" (bucketed), "dtype" (f32, f16 or bf16).
+struct FieldInfo {
+  std::string_view name;
+  Bucket bucket = Bucket::kExact;
+  Labels label_kind = Labels::kNone;
+  std::span<const std::string_view> labels;
+};
+
+inline constexpr std::size_t kMaxProblemFields = 24;
+inline constexpr std::size_t kMaxProblemBytes = 256;
+
+/// The values of a problem's fields, in order. What a launch hashes and compares: no text, no
+/// allocation.
+struct FieldValues {
+  std::array<std::int64_t, kMaxProblemFields> values{};
+  std::uint64_t count = 0;
+
+  friend bool operator==(const FieldValues& a, const FieldValues& b) {
+    return a.count == b.count &&
+           std::memcmp(a.values.data(), b.values.data(), a.count * sizeof(std::int64_t)) == 0;
+  }
+};
+
+/// Op names are compared by this 64-bit FNV-1a hash on the launch path; the registry refuses two
+/// ops that share one.
+constexpr std::uint64_t op_id(std::string_view name) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
+/// A problem by reference, without its type. The op is compared by name, which works across a
+/// plugin's boundary.
+struct ProblemRef {
+  std::string_view op;
+  const void* problem = nullptr;
+
+  template <class Op>
+  static ProblemRef of(const typename Op::Problem& problem) {
+    return {Op::kName, &problem};
+  }
+  /// Throws std::logic_error when this is a problem of another op: a bug of the caller's.
+  template <class Op>
+  const typename Op::Problem& as() const {
+    if (op != Op::kName) {
+      throw std::logic_error(str("problem of ", op, " given to ", Op::kName));
+    }
+    return *static_cast<const typename Op::Problem*>(problem);
+  }
+};
+
+/// A problem by value, without its type. Its op's name must have static storage, as kName does.
+class AnyProblem {
+ public:
+  AnyProblem() = default;
+  template <class Op>
+  static AnyProblem of(const typename Op::Problem& problem) {
+    using Problem = typename Op::Problem;
+    static_assert(std::is_trivially_copyable_v<Problem> && sizeof(Problem) <= kMaxProblemBytes);
+    AnyProblem any;
+    any.op_ = Op::kName;
+    std::memcpy(any.bytes_.data(), &problem, sizeof problem);
+    return any;
+  }
+  operator ProblemRef() const {
+    return {op_, bytes_.data()};
+  }  // NOLINT(google-explicit-constructor)
+  std::string_view op() const { return op_; }
+
+ private:
+  std::string_view op_;
+  alignas(16) std::array<std::byte, kMaxProblemBytes> bytes_{};
+};
+
+namespace detail {
+
+template <class Op, class Visit>
+constexpr void for_each_field(Visit&& visit) {
+  std::apply([&](const auto&... fields) { (visit(fields), ...); }, Op::fields());
+}
+
+std::string label_text(const FieldInfo& info, std::int64_t value);
+std::int64_t parse_label(const FieldInfo& info, std::string_view text);  // throws InvalidArgument
+
+template <class F>
+FieldInfo info_of(const F& f) {
+  return {f.name, f.bucket, f.label_kind, f.labels};
+}
+
+}  // namespace detail
+
+/// The values of all fields, exact.
+template <class Op>
+FieldValues field_values(const typename Op::Problem& problem) {
+  FieldValues out;
+  detail::for_each_field<Op>([&](const auto& f) {
+    out.values[out.count++] = static_cast<std::int64_t>(problem.*(f.member));
+  });
+  return out;
+}
+
+/// "T=1000 dtype=bf16 ...", every field, or with bucketed fields rounded ("T=1024 ...").
+template <class Op>
+std::string problem_text(const typename Op::Problem& problem, bool bucket = false) {
+  std::string text;
+  detail::for_each_field<Op>([&](const auto& f) {
+    const auto value = static_cast<std::int64_t>(problem.*(f.member));
+    if (!text.empty()) text += ' ';
+    text += f.name;
+    text += '=';
+    text +=
+        detail::label_text(detail::info_of(f), bucketed(value, bucket ? f.bucket : Bucket::kExact));
+  });
+  return text;
+}
+
+template <class Op>
+std::vector<FieldInfo> field_infos() {
+  std::vector<FieldInfo> infos;
+  detail::for_each_field<Op>([&](const auto& f) { infos.push_back(detail::info_of(f)); });
+  return infos;
+}
+
+/// Reads a problem from named values; fields not named keep their defaults.
+///
+/// An op may add two things. `static Params expand(Params)` rewrites shorthands before parsing
+/// (D=64 as K=64 V=64); `static void complete(Problem&)` then fills what follows from the rest and
+/// throws InvalidArgument when the problem is not legal. Throws InvalidArgument for an unknown name
+/// or a value that is not one of the field's.
+template <class Op>
+typename Op::Problem parse_problem(Params params) {
+  if constexpr (requires { Op::expand(params); }) params = Op::expand(std::move(params));
+  typename Op::Problem problem{};
+  std::vector<std::string> names;
+  detail::for_each_field<Op>([&](const auto& f) {
+    names.emplace_back(f.name);
+    if (const std::string* given = find_param(params, f.name)) {
+      using T = std::remove_reference_t<decltype(problem.*(f.member))>;
+      problem.*(f.member) = static_cast<T>(detail::parse_label(detail::info_of(f), *given));
+    }
+  });
+  for (const Param& param : params) {
+    bool known = false;
+    for (const std::string& name : names) known = known || name == param.name;
+    if (!known) {
+      throw InvalidArgument(
+          str(Op::kName, ": no field '", param.name, "'", did_you_mean(param.name, names)));
+    }
+  }
+  if constexpr (requires { Op::complete(problem); }) Op::complete(problem);
+  return problem;
+}
+
+}  // namespace attune

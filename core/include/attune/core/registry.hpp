@@ -1,0 +1,88 @@
+// The registry: which ops, kernels and devices there are. Filled by explicit calls, then frozen by
+// the Context that takes it; nothing registers itself.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/core/device.hpp>
+#include <attune/core/kernel.hpp>
+#include <attune/core/op.hpp>
+#include <attune/core/short_name.hpp>
+
+namespace attune {
+
+/// Where a kernel stands: how it is implemented, what it runs on, and its rank among equals.
+struct Placement {
+  ShortName platform;         // "cuda", "simd", "reference", or a user's own
+  ShortName backend = "any";  // of the devices it runs on; "any" matches all
+  int priority = 0;           // higher first: decides heuristics and listings, never a tuned choice
+};
+
+/// The platform that answers "what is right": tuners check against it, and it competes only when
+/// nothing else supports a problem.
+inline constexpr std::string_view kReferencePlatform = "reference";
+/// In a request: every platform competes.
+inline constexpr std::string_view kAutoPlatform = "auto";
+inline constexpr std::string_view kAnyBackend = "any";
+
+struct RegisteredKernel {
+  Placement at;
+  std::unique_ptr<const ErasedKernel> kernel;
+};
+
+class Registry {
+ public:
+  Registry() : devices_{&cpu_device()} {}
+
+  /// Throws InvalidArgument when an op of that name is there.
+  void add(OpInfo op);
+  template <class Op>
+  void add_op() {
+    add(op_info<Op>());
+  }
+  template <class Alias>
+  void add_alias() {
+    add(alias_info<Alias>());
+  }
+
+  /// Throws InvalidArgument when the kernel's op is not registered, its name is taken, or platform
+  /// or backend is empty or a reserved word ("auto"; "any" as a platform).
+  void add(std::unique_ptr<const ErasedKernel> kernel, const Placement& at);
+
+  /// Throws InvalidArgument when a device with that id is there.
+  void add(std::unique_ptr<const Device> device);
+
+  /// Throws Unavailable, listing what there is. Names are not case-sensitive.
+  const OpInfo& op(std::string_view name) const;
+  const Device& device(const DeviceId& id) const;
+
+  const OpInfo* find_op(std::string_view name) const noexcept;
+  const Device* find_device(const DeviceId& id) const noexcept;
+  const RegisteredKernel* find_kernel(std::string_view name) const noexcept;
+
+  /// Kernels of an op (or of the one it lowers to), best priority first, then in the order of
+  /// registration.
+  std::vector<const RegisteredKernel*> kernels(std::string_view op) const;
+
+  /// Those that stand under `platform` ("auto": all) and run on `backend`. Throws Unavailable when
+  /// no kernel of any op has that platform, listing those that do.
+  std::vector<const RegisteredKernel*> kernels(std::string_view op, std::string_view platform,
+                                               std::string_view backend) const;
+
+  std::vector<const OpInfo*> ops() const;                                 // by name
+  const std::vector<const Device*>& devices() const { return devices_; }  // the host first
+  std::vector<std::string> platforms() const;                             // of all kernels, sorted
+  std::vector<std::string> backends() const;                              // of all devices, sorted
+
+ private:
+  std::map<std::string, OpInfo, std::less<>> ops_;
+  std::vector<RegisteredKernel> kernels_;
+  std::vector<std::unique_ptr<const Device>> owned_devices_;
+  std::vector<const Device*> devices_;  // the host, then the owned ones
+};
+
+}  // namespace attune

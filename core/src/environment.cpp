@@ -1,0 +1,50 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include <attune/core/environment.hpp>
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+#include <attune/core/params.hpp>
+
+extern char** environ;
+
+namespace attune {
+namespace {
+
+constexpr EnvironmentVariable kVariables[] = {
+    {"ATTUNE_POLICY", "what a miss does: tune (default), db, heuristic or strict"},
+    {"ATTUNE_DB", "the user's config database; default $XDG_DATA_HOME/attune/attune.db"},
+    {"ATTUNE_SYSTEM_DB_PATH", "colon-separated databases or folders of them, read only"},
+    {"ATTUNE_PLUGINS", "colon-separated plugins that the default context loads"},
+    {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
+};
+
+}  // namespace
+
+std::span<const EnvironmentVariable> environment_variables() { return kVariables; }
+
+std::optional<std::string> read_environment(std::string_view name) {
+  const char* value = secure_getenv(std::string(name).c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+void warn_about_unknown_environment() {
+  std::vector<std::string> known;
+  for (const EnvironmentVariable& variable : kVariables) known.emplace_back(variable.name);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("ATTUNE_")) continue;
+    bool is_known = false;
+    for (const std::string& other : known) is_known = is_known || other == name;
+    if (!is_known) {
+      log_once(LogLevel::kWarning, str("environment variable ", name, " is not one of attune's",
+                                       did_you_mean(name, known)));
+    }
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,41 @@
+#include <attune/core/error.hpp>
+#include <attune/core/selection.hpp>
+
+namespace attune {
+
+std::string_view to_string(Tier tier) {
+  switch (tier) {
+    case Tier::kOverride:
+      return "override";
+    case Tier::kOverlay:
+      return "overlay";
+    case Tier::kPin:
+      return "pin";
+    case Tier::kMemory:
+      return "memory";
+    case Tier::kPersistent:
+      return "persistent";
+    case Tier::kAutotune:
+      return "autotune";
+    case Tier::kHeuristic:
+      return "heuristic";
+  }
+  return "?";
+}
+
+NamedConfig NamedConfig::parse(std::string_view text) {
+  NamedConfig named;
+  named.params = parse_params(text, ',');
+  std::erase_if(named.params, [&](const Param& param) {
+    if (param.name != "kernel") return false;
+    named.kernel = param.value;
+    return true;
+  });
+  return named;
+}
+
+SelectionKey selection_key(const OpInfo& op, ProblemRef problem, const Request& request) {
+  return {op.id, request.device, request.platform, op.values(problem)};
+}
+
+}  // namespace attune

@@ -1,0 +1,83 @@
+// recurrent_decode as an op: its problem and its arguments, for those who write kernels, tune or
+// plan. To call it, read recurrent_decode.hpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include <attune/ops/recurrent_attention_op.hpp>
+
+namespace attune::ops {
+
+struct RecurrentDecodeProblem {
+  std::int64_t B = 1;         // >= 0: rows, one token each
+  std::int64_t H = 1;         // >= 1: query heads
+  std::int64_t Hkv = 0;       // >= 1, divides H
+  std::int64_t K = 0;         // >= 1
+  std::int64_t V = 0;         // >= 1
+  std::int64_t S = 0;         // >= 0: slots of the state pool
+  DType dtype = DType::kF32;  // of q, k, v, o
+  std::int32_t gates = 0;     // Gate bits
+  GateDType gate_dtype = GateDType::kF32;
+  bool slots = true;  // slot_indices are given; otherwise row b uses slot b
+  Layout layout =
+      Layout::kBthd;  // kBthd: q, k, v, o dense and the state dense [S,H,K,V]; else kStrided
+  bool aligned = true;
+  bool tf32 = false;
+
+  friend bool operator==(const RecurrentDecodeProblem&, const RecurrentDecodeProblem&) = default;
+};
+
+struct RecurrentDecodeArgs {
+  ConstTensorView q;                            // [B, H, K]
+  ConstTensorView k;                            // [B, Hkv, K]
+  ConstTensorView v;                            // [B, Hkv, V]
+  std::optional<ConstTensorView> g;             // [B, H]
+  ConstantDecay gamma;                          // values [1, H]
+  std::optional<ConstTensorView> gk;            // [B, H, K]
+  std::optional<ConstTensorView> gv;            // [B, H, V]
+  std::optional<ConstTensorView> slot_indices;  // [B] i32 or i64
+  double scale = 1;
+  TensorView state;  // [S, H, K, V] f32, updated in place
+  TensorView o;      // [B, H, V]
+};
+
+struct RecurrentDecode {
+  static constexpr std::string_view kName = "recurrent_decode";
+  static constexpr std::string_view kSummary =
+      "one token of gated recurrent attention on a pool of states";
+  using Problem = RecurrentDecodeProblem;
+  using Args = RecurrentDecodeArgs;
+
+  static constexpr auto fields() {
+    return std::tuple{field("B", &Problem::B, Bucket::kPow2),
+                      field("H", &Problem::H),
+                      field("Hkv", &Problem::Hkv),
+                      field("K", &Problem::K),
+                      field("V", &Problem::V),
+                      field("S", &Problem::S, Bucket::kPow2),
+                      choice("dtype", &Problem::dtype, kFloatNames),
+                      bits("gate", &Problem::gates, kGateNames),
+                      choice("gate_dtype", &Problem::gate_dtype, kGateDTypeNames),
+                      flag("slots", &Problem::slots),
+                      choice("layout", &Problem::layout, kLayoutNames),
+                      flag("aligned", &Problem::aligned),
+                      flag("tf32", &Problem::tf32)};
+  }
+  static Params expand(Params params);  // D = K and V
+  static void complete(
+      Problem& problem);  // Hkv = H, S = B where they are 0; throws InvalidArgument
+  static std::unique_ptr<Case> make_case(const Problem& problem, const Device& device,
+                                         std::uint64_t seed);
+  static std::unique_ptr<Case> bind_case(const TensorMap& tensors, const Attributes& attributes,
+                                         const Device& device);
+  static Problem reduced(const Problem& problem);
+  static double bytes(const Problem& problem);
+  static double flops(const Problem& problem);
+  static void check_args(const Problem& problem, const Args& args);
+};
+
+}  // namespace attune::ops

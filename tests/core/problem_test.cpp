@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <attune/core/problem.hpp>
+
+namespace attune {
+namespace {
+
+constexpr std::array<std::string_view, 2> kKinds{"plain", "fancy"};
+constexpr std::array<std::string_view, 3> kParts{"head", "body", "tail"};
+
+enum class Kind : std::int32_t { kPlain, kFancy };
+
+struct ToyProblem {
+  std::int64_t rows = 1;
+  std::int64_t cols = 0;
+  Kind kind = Kind::kPlain;
+  std::int32_t parts = 0;
+  bool wide = false;
+};
+
+struct Toy {
+  static constexpr std::string_view kName = "toy";
+  using Problem = ToyProblem;
+  static constexpr auto fields() {
+    return std::tuple{field("rows", &Problem::rows, Bucket::kPow2), field("cols", &Problem::cols),
+                      choice("kind", &Problem::kind, kKinds),
+                      bits("parts", &Problem::parts, kParts), flag("wide", &Problem::wide)};
+  }
+  static Params expand(Params params) {
+    if (const std::string* found = find_param(params, "side")) {
+      const std::string side = *found;  // push_back moves the params
+      params.push_back({"rows", side});
+      params.push_back({"cols", side});
+      std::erase_if(params, [](const Param& p) { return p.name == "side"; });
+    }
+    return params;
+  }
+  static void complete(Problem& problem) {
+    if (problem.cols == 0) throw InvalidArgument("toy: cols: expected at least 1");
+  }
+};
+
+struct Other : Toy {
+  static constexpr std::string_view kName = "other";
+};
+
+TEST(ProblemText, NamesEveryField) {
+  const ToyProblem problem{.rows = 1000, .cols = 7, .kind = Kind::kFancy, .parts = 5, .wide = true};
+  EXPECT_EQ(problem_text<Toy>(problem), "rows=1000 cols=7 kind=fancy parts=head+tail wide=yes");
+  EXPECT_EQ(problem_text<Toy>(problem, true),
+            "rows=1024 cols=7 kind=fancy parts=head+tail wide=yes");
+}
+
+RC_GTEST_PROP(ProblemText, ParsesToTheSameProblem, ()) {
+  const ToyProblem problem{.rows = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 40),
+                           .cols = *rc::gen::inRange<std::int64_t>(1, 5000),
+                           .kind = *rc::gen::element(Kind::kPlain, Kind::kFancy),
+                           .parts = *rc::gen::inRange(0, 8),
+                           .wide = *rc::gen::arbitrary<bool>()};
+  const std::string text = problem_text<Toy>(problem);
+  RC_ASSERT(field_values<Toy>(parse_problem<Toy>(parse_params(text, ' '))) ==
+            field_values<Toy>(problem));
+}
+
+RC_GTEST_PROP(Bucket, RoundsUpToTheSamePowerOfTwoAndIsMonotone, ()) {
+  const auto a = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 50);
+  const auto b = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 50);
+  const std::int64_t bucket = bucketed(a, Bucket::kPow2);
+  RC_ASSERT(bucket >= a);
+  RC_ASSERT(bucket <= 2 * a || a == 0);
+  RC_ASSERT(bucketed(bucket, Bucket::kPow2) == bucket);
+  RC_ASSERT((a <= b) <= (bucket <= bucketed(b, Bucket::kPow2)));
+  RC_ASSERT(bucketed(a, Bucket::kExact) == a);
+}
+
+TEST(ParseProblem, ExpandsShorthandsBeforeIt) {
+  const ToyProblem problem = parse_problem<Toy>(parse_params("side=12"));
+  EXPECT_EQ(problem.rows, 12);
+  EXPECT_EQ(problem.cols, 12);
+}
+
+TEST(ParseProblem, RefusesWithTheFieldAndWhatItTakes) {
+  const auto message = [](const char* text) {
+    try {
+      (void)parse_problem<Toy>(parse_params(text, ' '));
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(message("cols=x"), "cols=x: expected an integer >= 0");
+  EXPECT_EQ(message("cols=-1"), "cols=-1: expected an integer >= 0");
+  EXPECT_EQ(message("cols=99999999999999999999"),
+            "cols=99999999999999999999: expected an integer >= 0");
+  EXPECT_EQ(message("cols=1 kind=odd"), "kind=odd: expected plain, fancy");
+  EXPECT_EQ(message("cols=1 parts=head+leg"),
+            "parts=head+leg: expected head, body, tail (joined by '+'), or none");
+  EXPECT_EQ(message("cols=1 row=3"), "toy: no field 'row'; did you mean 'rows'?");
+  EXPECT_EQ(message("rows=3"), "toy: cols: expected at least 1");
+}
+
+TEST(AnyProblem, KeepsTheValueAndKnowsItsOp) {
+  const AnyProblem any = AnyProblem::of<Toy>({.rows = 3, .cols = 4});
+  EXPECT_EQ(ProblemRef(any).as<Toy>().cols, 4);
+  EXPECT_THROW(ProblemRef(any).as<Other>(), std::logic_error);
+}
+
+}  // namespace
+}  // namespace attune

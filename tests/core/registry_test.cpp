@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <attune/core/registry.hpp>
+
+#include "support/toy_op.hpp"
+
+namespace attune {
+namespace {
+
+using test::ToyKernel;
+using test::ToyOp;
+
+template <class F>
+std::string message_of(F&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+Registry toy_registry() {
+  Registry registry;
+  registry.add_op<ToyOp>();
+  registry.add(std::make_unique<ToyKernel>("reference.toy"),
+               {.platform = "reference", .backend = "cpu"});
+  registry.add(std::make_unique<ToyKernel>("fast.toy"),
+               {.platform = "fast", .backend = "any", .priority = 10});
+  registry.add(std::make_unique<ToyKernel>("fast.toy.second"),
+               {.platform = "fast", .backend = "cpu", .priority = 10});
+  return registry;
+}
+
+std::vector<std::string> names(const std::vector<const RegisteredKernel*>& entries) {
+  std::vector<std::string> result;
+  for (const RegisteredKernel* entry : entries) result.emplace_back(entry->kernel->name());
+  return result;
+}
+
+TEST(Registry, ListsByPriorityThenInTheOrderOfRegistration) {
+  const Registry registry = toy_registry();
+  EXPECT_EQ(names(registry.kernels("toy")),
+            (std::vector<std::string>{"fast.toy", "fast.toy.second", "reference.toy"}));
+}
+
+TEST(Registry, FiltersByPlatformAndBackend) {
+  const Registry registry = toy_registry();
+  EXPECT_EQ(names(registry.kernels("toy", "reference", "cpu")),
+            (std::vector<std::string>{"reference.toy"}));
+  EXPECT_EQ(names(registry.kernels("toy", "auto", "gpu")), (std::vector<std::string>{"fast.toy"}));
+}
+
+TEST(Registry, NamesAreNotCaseSensitive) {
+  const Registry registry = toy_registry();
+  EXPECT_EQ(registry.op("TOY").name, "toy");
+  EXPECT_EQ(names(registry.kernels("toy", "FAST", "cpu")).size(), 2U);
+}
+
+TEST(Registry, RefusesDuplicates) {
+  Registry registry = toy_registry();
+  EXPECT_EQ(message_of([&] { registry.add_op<ToyOp>(); }), "op 'toy' is registered twice");
+  EXPECT_EQ(message_of([&] {
+              registry.add(std::make_unique<ToyKernel>("fast.toy"), {.platform = "other"});
+            }),
+            "kernel 'fast.toy' is registered twice");
+}
+
+TEST(Registry, RefusesAKernelOfAnUnknownOpAndReservedWords) {
+  Registry empty;
+  EXPECT_EQ(message_of([&] { empty.add(std::make_unique<ToyKernel>("x"), {.platform = "fast"}); }),
+            "kernel 'x': op 'toy' is not registered");
+  Registry registry = toy_registry();
+  for (const char* platform : {"", "auto", "any"}) {
+    EXPECT_NE(message_of([&] {
+                registry.add(std::make_unique<ToyKernel>("x"), {.platform = platform});
+              }).find("reserved"),
+              std::string::npos);
+  }
+}
+
+TEST(Registry, UnknownNamesListWhatThereIs) {
+  const Registry registry = toy_registry();
+  EXPECT_EQ(message_of([&] { (void)registry.op("tay"); }),
+            "no op 'tay'; did you mean 'toy'?; registered: toy");
+  EXPECT_EQ(message_of([&] { (void)registry.kernels("toy", "cuda", "gpu"); }),
+            "no platform 'cuda'; registered: fast, reference");
+  EXPECT_EQ(message_of([&] {
+              (void)registry.device({"gpu", 0});
+            }),
+            "no device 'gpu:0'; present: cpu:0");
+}
+
+TEST(Registry, AnAliasHasTheKernelsOfItsTarget) {
+  Registry registry = toy_registry();
+  registry.add_alias<test::ToyAlias>();
+  EXPECT_EQ(registry.op("toy_alias").kernel_op, "toy");
+  EXPECT_EQ(registry.kernels("toy_alias").size(), 3U);
+  EXPECT_EQ(registry.op("toy_alias").parse({{"rows", "4"}}).op(), "toy");
+}
+
+TEST(Registry, HoldsDevicesBesideTheHost) {
+  Registry registry;
+  registry.add(std::make_unique<test::ToyDevice>());
+  EXPECT_EQ(registry.devices().size(), 2U);
+  EXPECT_EQ(registry.device({"toy", 0}).info().name, "toy device");
+  EXPECT_THROW(registry.add(std::make_unique<test::ToyDevice>()), InvalidArgument);
+  EXPECT_EQ(registry.backends(), (std::vector<std::string>{"cpu", "toy"}));
+}
+
+}  // namespace
+}  // namespace attune

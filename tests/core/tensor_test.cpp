@@ -1,0 +1,110 @@
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/case.hpp>
+#include <attune/core/device.hpp>
+#include <attune/core/error.hpp>
+#include <attune/core/tensor.hpp>
+
+namespace attune {
+namespace {
+
+TEST(TensorView, OfAPointerIsDenseAndTyped) {
+  float data[24] = {};
+  const ConstTensorView view(data, {2, 3, 4});
+  EXPECT_EQ(view.dtype, DType::kF32);
+  EXPECT_EQ(view.strides, (Extents{12, 4, 1}));
+  EXPECT_TRUE(view.is_contiguous());
+  EXPECT_EQ(view.device, DeviceId{});
+}
+
+TEST(TensorView, PermuteReordersShapeAndStrides) {
+  float data[24] = {};
+  const TensorView heads_first(data, {2, 3, 4});
+  const TensorView view = heads_first.permute({1, 0, 2});
+  EXPECT_EQ(view.shape, (Extents{3, 2, 4}));
+  EXPECT_EQ(view.strides, (Extents{4, 12, 1}));
+  EXPECT_FALSE(view.is_contiguous());
+  EXPECT_THROW(heads_first.permute({0, 0, 2}), InvalidArgument);
+  EXPECT_THROW(heads_first.permute({0, 1}), InvalidArgument);
+  EXPECT_THROW(heads_first.permute({0, 1, 3}), InvalidArgument);
+}
+
+TEST(TensorView, SliceMovesTheOrigin) {
+  std::vector<float> data(24);
+  std::iota(data.begin(), data.end(), 0.0F);
+  const ConstTensorView view = ConstTensorView(data.data(), {2, 3, 4}).slice(2, 1, 3);
+  EXPECT_EQ(view.shape, (Extents{2, 3, 2}));
+  EXPECT_EQ(element_as_double(view, 0), 1);
+  EXPECT_EQ(to_doubles(view), (std::vector<double>{1, 2, 5, 6, 9, 10, 13, 14, 17, 18, 21, 22}));
+  EXPECT_THROW(view.slice(0, 1, 3), InvalidArgument);
+  EXPECT_THROW(view.slice(3, 0, 0), InvalidArgument);
+}
+
+TEST(TensorView, UnsqueezeAddsADimensionOfOne) {
+  float data[6] = {};
+  const TensorView view = TensorView(data, {2, 3}).unsqueeze(0);
+  EXPECT_EQ(view.shape, (Extents{1, 2, 3}));
+  EXPECT_TRUE(view.is_contiguous());
+}
+
+TEST(ElementCount, RefusesNegativeExtentsAndOverflow) {
+  EXPECT_EQ(element_count({3, 0, 5}), 0);
+  EXPECT_EQ(element_count({}), 1);
+  EXPECT_THROW(element_count({2, -1}), InvalidArgument);
+  const std::int64_t big = std::int64_t{1} << 32;
+  EXPECT_THROW(element_count({big, big}), InvalidArgument);
+  EXPECT_EQ(element_count({big, big, 0}), 0);
+}
+
+TEST(Extents, RefuseMoreThanFive) { EXPECT_THROW((Extents{1, 2, 3, 4, 5, 6}), InvalidArgument); }
+
+TEST(Tensor, OwnsAlignedMemoryAndMoves) {
+  Tensor tensor = Tensor::of(std::vector<float>{1, 2, 3}, {3});
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.view().data) % 64, 0U);
+  Tensor moved = std::move(tensor);
+  EXPECT_EQ(moved.values<float>()[2], 3);
+  EXPECT_THROW(moved.values<bf16>(), InvalidArgument);
+  EXPECT_THROW(Tensor::of(std::vector<float>{1, 2}, {3}), InvalidArgument);
+  moved = Tensor(DType::kI64, {0, 4});
+  EXPECT_EQ(moved.bytes(), 0U);
+  EXPECT_EQ(moved.view().data, nullptr);
+}
+
+TEST(ToHost, GathersStridedElements) {
+  const Tensor source = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5}, {2, 3});
+  const Tensor copy = to_host(source.view().permute({1, 0}), cpu_device());
+  EXPECT_EQ(std::vector<std::int32_t>(copy.values<std::int32_t>().begin(),
+                                      copy.values<std::int32_t>().end()),
+            (std::vector<std::int32_t>{0, 3, 1, 4, 2, 5}));
+}
+
+TEST(RelativeRmsError, IsInfiniteForANaNThatIsNotExpected) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(relative_rms_error({nan, 1}, {0, 1}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(relative_rms_error({nan, 1}, {nan, 1}), 0);
+  EXPECT_DOUBLE_EQ(relative_rms_error({3, 4}, {0, 0}), std::sqrt(12.5));
+  EXPECT_DOUBLE_EQ(relative_rms_error({3, 4.5}, {3, 4}), 0.1);
+}
+
+TEST(CpuDevice, DescribesThisMachine) {
+  const DeviceInfo& info = cpu_device().info();
+  EXPECT_GE(info.cores, 1);
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_EQ(info.device_class.find(' '), std::string::npos);
+  EXPECT_EQ(read_cpu_info().device_class, info.device_class)
+      << "a class must not change between readings";
+}
+
+TEST(CpuDevice, TimesEachRepeat) {
+  int calls = 0;
+  const double us = cpu_device().time_us([&](void*, int repeat) { EXPECT_EQ(repeat, calls++); }, 7);
+  EXPECT_EQ(calls, 7);
+  EXPECT_GE(us, 0);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,5 @@
+#include <iostream>
+
+#include <attune/attune.hpp>
+
+int main() { std::cout << attune::kVersion << '\n'; }
