@@ -136,7 +136,9 @@ class Kernel : public ErasedKernel {
 
   static ConfigBlob pack(const Config& config) {
     ConfigBlob blob;
-    std::memcpy(blob.bytes.data(), &config, sizeof config);
+    if constexpr (!std::is_empty_v<Config>) {  // an empty struct's one byte has no value
+      std::memcpy(blob.bytes.data(), &config, sizeof config);
+    }
     return blob;
   }
   static Config unpack(const ConfigBlob& blob) {
