@@ -1,0 +1,236 @@
+#include <mutex>
+#include <utility>
+
+#include <attune/cache/config_database.hpp>
+
+#include "database_file.hpp"
+#include "lease.hpp"
+#include "row_storage.hpp"
+#include "schema.hpp"
+#include "sqlite.hpp"
+
+namespace attune {
+namespace {
+
+// Of processor time, for one call. A file of the largest size that is accepted takes about two.
+constexpr double kMaxSeconds = 10;
+
+sqlite::Blob as_blob(const std::string& bytes) { return std::as_bytes(std::span(bytes)); }
+
+int remove(sqlite::Db& db, std::string_view table, const std::string& hash) {
+  sqlite::Statement statement(db, str("DELETE FROM ", table, " WHERE key_hash = ?"));
+  statement.bind(1, as_blob(hash));
+  statement.run();
+  return db.changes();
+}
+
+template <class Row>
+void store_alone(sqlite::Db& db, Row row) {
+  row.reason = storable(row.reason, kMaxReasonBytes);
+  const std::vector<Cell> cells = to_cells(row);
+  sqlite::Transaction writing(db, sqlite::Transaction::Kind::kImmediate);
+  store<Row>(db, key_hash(RowTable<Row>::key(row)), cells);
+  writing.commit();
+}
+
+sqlite::Db open(const std::string& path, ConfigDatabase::Mode mode) {
+  const bool write = mode == ConfigDatabase::Mode::kReadWrite;
+  sqlite::Db db = write ? open_for_writing(path) : open_for_reading(path);
+  db.allow_seconds(kMaxSeconds);
+  if (write) {
+    prepare_for_writing(db);
+  } else {
+    check_for_reading(db);
+  }
+  return db;
+}
+
+std::vector<std::vector<Cell>> trial_cells(std::span<const TrialRow> trials) {
+  std::vector<std::vector<Cell>> all;
+  for (const TrialRow& trial : trials) {
+    StoredTrial stored{static_cast<std::int64_t>(all.size()), trial};
+    stored.row.reason = storable(trial.reason, kMaxReasonBytes);
+    all.push_back(to_cells(stored));
+  }
+  return all;
+}
+
+}  // namespace
+
+struct ConfigDatabase::Connection {
+  Connection(std::string file, Mode how) : path(std::move(file)), mode(how), db(open(path, mode)) {}
+
+  /// Held while the connection is used. The process is checked first: a child may have inherited a
+  /// locked mutex.
+  std::unique_lock<std::mutex> use() {
+    db.check_process();
+    std::unique_lock lock(mutex);
+    db.allow_seconds(kMaxSeconds);
+    return lock;
+  }
+  std::unique_lock<std::mutex> use_for_writing() {
+    if (mode != Mode::kReadWrite) {
+      throw CacheError(str("config database ", path, ": is open for reading only"));
+    }
+    return use();
+  }
+
+  const std::string path;
+  const Mode mode;
+  std::mutex mutex;
+  sqlite::Db db;
+};
+
+ConfigDatabase::ConfigDatabase(std::string path, Mode mode)
+    : connection_(std::make_unique<Connection>(std::move(path), mode)) {}
+ConfigDatabase::~ConfigDatabase() = default;
+ConfigDatabase::ConfigDatabase(ConfigDatabase&&) noexcept = default;
+ConfigDatabase& ConfigDatabase::operator=(ConfigDatabase&&) noexcept = default;
+
+const std::string& ConfigDatabase::path() const { return connection_->path; }
+bool ConfigDatabase::writable() const { return connection_->mode == Mode::kReadWrite; }
+
+ConfigSnapshot ConfigDatabase::read() const {
+  const auto lock = connection_->use();
+  sqlite::Db& db = connection_->db;
+  ConfigSnapshot snapshot;
+  Damage damage;
+  const auto into = [](auto& rows) {
+    return [&rows](auto row) { rows.push_back(std::move(row)); };
+  };
+  sqlite::Transaction reading(db, sqlite::Transaction::Kind::kRead);
+  bool whole = read_table<ConfigRow>(db, damage, into(snapshot.rows));
+  whole = read_table<PinRow>(db, damage, into(snapshot.pins)) && whole;
+  whole = read_table<QuarantineRow>(db, damage, into(snapshot.quarantine)) && whole;
+  const bool nothing =
+      snapshot.rows.empty() && snapshot.pins.empty() && snapshot.quarantine.empty();
+  if (nothing && !whole) {
+    throw CacheError(str("config database ", path(), ": nothing can be read: ", damage.reasons[0]));
+  }
+  snapshot.bad_rows = damage.rows;
+  snapshot.bad_reasons = std::move(damage.reasons);
+  snapshot.index();
+  return snapshot;
+}
+
+void ConfigDatabase::put(const ConfigRow& row, std::span<const TrialRow> trials) {
+  const std::vector<Cell> cells = to_cells(row);
+  const std::vector<std::vector<Cell>> evidence = trial_cells(trials);
+  const std::string hash = hash_of(row.key);
+  const auto lock = connection_->use_for_writing();
+  sqlite::Db& db = connection_->db;
+  sqlite::Transaction writing(db, sqlite::Transaction::Kind::kImmediate);
+  remove(db, "trial", hash);
+  store<ConfigRow>(db, hash, cells);
+  for (const std::vector<Cell>& trial : evidence) store<StoredTrial>(db, hash, trial);
+  writing.commit();
+}
+
+bool ConfigDatabase::erase(const RowKey& key) {
+  const std::string hash = hash_of(key);
+  const auto lock = connection_->use_for_writing();
+  sqlite::Transaction writing(connection_->db, sqlite::Transaction::Kind::kImmediate);
+  remove(connection_->db, "trial", hash);
+  const bool found = remove(connection_->db, "decision", hash) > 0;
+  writing.commit();
+  return found;
+}
+
+std::vector<TrialRow> ConfigDatabase::trials(const RowKey& key) const {
+  const std::string hash = hash_of(key);
+  const auto lock = connection_->use();
+  sqlite::Statement select(connection_->db,
+                           str("SELECT ", column_list<StoredTrial>(),
+                               " FROM trial WHERE key_hash = ? ORDER BY position"));
+  select.bind(1, as_blob(hash));
+  const std::vector<Column> columns = columns_of<StoredTrial>();
+  std::vector<TrialRow> rows;
+  while (select.step()) {
+    std::string problem;
+    std::optional<StoredTrial> stored = read_row<StoredTrial>(select, columns, problem);
+    if (!stored) continue;  // verify() tells of it
+    stored->row.key = key;
+    rows.push_back(std::move(stored->row));
+  }
+  return rows;
+}
+
+void ConfigDatabase::pin(const PinRow& pin) {
+  const auto lock = connection_->use_for_writing();
+  store_alone(connection_->db, pin);
+}
+
+bool ConfigDatabase::unpin(const RowKey& key) {
+  const std::string hash = hash_of(key);
+  const auto lock = connection_->use_for_writing();
+  sqlite::Transaction writing(connection_->db, sqlite::Transaction::Kind::kImmediate);
+  const bool found = remove(connection_->db, "pin", hash) > 0;
+  writing.commit();
+  return found;
+}
+
+void ConfigDatabase::quarantine(const QuarantineRow& row) {
+  const auto lock = connection_->use_for_writing();
+  store_alone(connection_->db, row);
+}
+
+bool ConfigDatabase::acquire_lease(const RowKey& key, std::int64_t seconds) {
+  const std::string hash = hash_of(key);
+  const auto lock = connection_->use_for_writing();
+  return take_lease(connection_->db, hash, seconds);
+}
+
+void ConfigDatabase::release_lease(const RowKey& key) {
+  const std::string hash = hash_of(key);
+  const auto lock = connection_->use_for_writing();
+  give_lease_back(connection_->db, hash);
+}
+
+namespace {
+
+void check_structure(sqlite::Db& db, std::vector<std::string>& problems) {
+  try {
+    sqlite::Statement check(db, "PRAGMA integrity_check(100)");
+    while (check.step()) {
+      if (const std::string line = check.text(0); line != "ok")
+        problems.push_back(storable(line, 1024));
+    }
+  } catch (const sqlite::Failure& failure) {
+    if (!is_damage(failure)) throw;
+    problems.emplace_back(failure.what());
+  }
+}
+
+void check_rows(sqlite::Db& db, Verification& found) {
+  Damage damage;
+  const auto ignore = [](const auto&) {};
+  read_table<ConfigRow>(db, damage, [&](const ConfigRow&) { ++found.rows; });
+  read_table<PinRow>(db, damage, ignore);
+  read_table<QuarantineRow>(db, damage, ignore);
+  read_table<StoredTrial>(db, damage, ignore);
+  found.bad_rows = damage.rows;
+  for (std::string& reason : damage.reasons) found.problems.push_back(std::move(reason));
+  const std::int64_t orphans = db.integer(
+      "SELECT count(*) FROM trial WHERE key_hash NOT IN (SELECT key_hash FROM decision)");
+  if (orphans > 0) found.problems.push_back(str("trial: ", orphans, " rows without a decision"));
+}
+
+}  // namespace
+
+Verification ConfigDatabase::verify() const {
+  Verification found;
+  const auto lock = connection_->use();
+  sqlite::Db& db = connection_->db;
+  try {
+    sqlite::Transaction reading(db, sqlite::Transaction::Kind::kRead);
+    found.schema_version = db.integer("PRAGMA user_version");
+    check_structure(db, found.problems);
+    check_rows(db, found);
+    found.readable = true;
+  } catch (const CacheError& error) {
+    found.error = error.what();
+  }
+  return found;
+}
+
+}  // namespace attune
