@@ -62,12 +62,16 @@ struct GatedLinearAttention {
   static constexpr std::string_view kSummary = "gated linear attention (GLA), forward";
   using Target = RecurrentAttention;
   static Params expand(Params params);
+  static std::unique_ptr<Case> bind_case(const TensorMap& tensors, const Attributes& attributes,
+                                         const Device& device);
 };
 struct GatedLinearAttentionBackward {
   static constexpr std::string_view kName = "gated_linear_attention.backward";
   static constexpr std::string_view kSummary = "gated linear attention (GLA), backward";
   using Target = RecurrentAttentionBackward;
   static Params expand(Params params) { return GatedLinearAttention::expand(std::move(params)); }
+  static std::unique_ptr<Case> bind_case(const TensorMap& tensors, const Attributes& attributes,
+                                         const Device& device);
 };
 
 }  // namespace attune::ops

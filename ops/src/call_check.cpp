@@ -1,0 +1,162 @@
+#include "call_check.hpp"
+
+namespace attune::ops {
+namespace {
+
+bool fits(const Extents& shape, Dims expected) {
+  if (shape.rank() != static_cast<int>(expected.size())) return false;
+  int dim = 0;
+  for (const Dim& extent : expected) {
+    const std::int64_t size = shape[dim++];
+    if (size < 0 || (extent.size != Dim::kAny && extent.size != size)) return false;
+  }
+  return true;
+}
+
+bool fits_without_batch(const Extents& shape, Dims expected) {
+  if (shape.rank() + 1 != static_cast<int>(expected.size())) return false;
+  const Dim* extent = expected.begin() + 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || (extent->size != Dim::kAny && extent->size != size)) return false;
+    ++extent;
+  }
+  return true;
+}
+
+std::string text(const Dim* first, const Dim* end) {
+  std::string out = "[";
+  for (const Dim* dim = first; dim != end; ++dim) {
+    if (dim != first) out += ", ";
+    out += dim->size == Dim::kAny ? std::string(dim->name) : std::to_string(dim->size);
+  }
+  return out + "]";
+}
+
+/// Whether two views are one array: strides of single elements do not count.
+bool same_array(const ViewRef& a, const ViewRef& b) {
+  if (a.data() != b.data() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  for (int dim = 0; dim < a.rank(); ++dim) {
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+bool count_fits(const Extents& shape) {
+  std::int64_t count = 1;
+  bool overflow = false;
+  for (const std::int64_t extent : shape) {
+    if (extent == 0) return true;
+    overflow = __builtin_mul_overflow(count, extent, &count) || overflow;
+  }
+  return !overflow;
+}
+
+}  // namespace
+
+void CallCheck::shape(std::string_view name, const ViewRef& view, Dims expected,
+                      Batch batch) const {
+  if (fits(view.shape(), expected)) return;
+  if (batch == Batch::kRequired) {
+    refuse(name, "shape ", view.shape(), ", expected ", text(expected.begin(), expected.end()));
+  }
+  if (fits_without_batch(view.shape(), expected)) return;
+  const bool dropped = view.rank() < static_cast<int>(expected.size());
+  refuse(name, "shape ", view.shape(), ", expected ",
+         text(expected.begin() + (dropped ? 1 : 0), expected.end()), " with cu_seqlens");
+}
+
+void CallCheck::dtype(std::string_view name, const ViewRef& view, DType expected,
+                      std::string_view whose) const {
+  if (view.dtype() == expected) return;
+  refuse(name, "dtype ", view.dtype(), ", expected ", expected, whose);
+}
+
+void CallCheck::index_dtype(std::string_view name, const ViewRef& view) const {
+  if (view.dtype() == DType::kI32 || view.dtype() == DType::kI64) return;
+  refuse(name, "dtype ", view.dtype(), ", expected i32 or i64");
+}
+
+void CallCheck::dense_rows(std::string_view name, const ViewRef& view) const {
+  const int last = view.rank() - 1;
+  if (view.stride(last) == 1 || view.size(last) <= 1 || view.empty()) return;
+  refuse(name, "strides ", view.strides(), ", expected a contiguous last dimension (stride 1)");
+}
+
+CallCheck::Seen CallCheck::memory_of(std::string_view name, const ViewRef& view) const {
+  Seen seen{name, view, {}};
+  if (!count_fits(view.shape())) {
+    refuse(name, "shape ", view.shape(), ", expected at most 2^63 - 1 elements");
+  }
+  if (!address_range(view, seen.range)) {
+    refuse(name, "shape ", view.shape(), " with strides ", view.strides(),
+           " spans more than 2^63 - 1 bytes");
+  }
+  if (look_ == Look::kShapesOnly || seen.range.first == seen.range.end) return seen;
+  if (view.data() == nullptr) refuse(name, "null pointer to a tensor of shape ", view.shape());
+  if (reinterpret_cast<std::uintptr_t>(view.data()) % size_of(view.dtype()) != 0) {
+    refuse(name, "address ", view.data(), ", expected a multiple of ", size_of(view.dtype()),
+           " bytes");
+  }
+  return seen;
+}
+
+void CallCheck::on_device(std::string_view name, const ViewRef& view) {
+  if (count_ == 0 || view.device() == seen_[0].view.device()) return;
+  refuse(name, "on device ", view.device(), ", expected ", seen_[0].view.device(), " (",
+         seen_[0].name, "'s)");
+}
+
+void CallCheck::input(std::string_view name, const ViewRef& view) {
+  on_device(name, view);
+  remember(memory_of(name, view));
+}
+
+void CallCheck::host_input(std::string_view name, const ViewRef& view) {
+  if (view.device() != DeviceId{}) {
+    refuse(name, "on device ", view.device(), ", expected host memory (", DeviceId{}, ")");
+  }
+  remember(memory_of(name, view));
+}
+
+void CallCheck::output(std::string_view name, const ViewRef& view) {
+  output_or_in_place(name, view, {});
+}
+
+void CallCheck::output_or_in_place(std::string_view name, const ViewRef& view,
+                                   std::string_view in_place_of) {
+  on_device(name, view);
+  const Seen seen = memory_of(name, view);
+  if (overlaps_itself(view)) {
+    refuse(name, "shape ", view.shape(), " with strides ", view.strides(),
+           " has elements that share memory, expected an output where none do");
+  }
+  apart_from_others(seen, in_place_of);
+  remember(seen);
+}
+
+void CallCheck::summed_output(std::string_view name, const ViewRef& view) {
+  if (view.stride(0) != 0) return output(name, view);
+  on_device(name, view);
+  const Seen seen = memory_of(name, view);
+  apart_from_others(seen, {});
+  remember(seen);
+}
+
+void CallCheck::apart_from_others(const Seen& output, std::string_view in_place_of) const {
+  if (look_ == Look::kShapesOnly) return;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Seen& other = seen_[i];
+    if (output.range.end <= other.range.first || other.range.end <= output.range.first) continue;
+    const bool may_be_in_place = !in_place_of.empty() && other.name == in_place_of;
+    if (may_be_in_place && same_array(output.view, other.view)) continue;
+    if (output.view.device() != other.view.device()) continue;
+    if (!share_memory(output.view, other.view)) continue;
+    if (may_be_in_place) {
+      refuse(output.name, "overlaps ", other.name,
+             ", expected exactly the same array or none of it");
+    }
+    refuse(output.name, "overlaps ", other.name, ", expected memory of its own");
+  }
+}
+
+}  // namespace attune::ops

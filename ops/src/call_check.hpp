@@ -1,0 +1,93 @@
+// Checks that the call of every op needs, with messages in the caller's words:
+//
+//   recurrent_attention: k: shape [2, 64, 3, 128], expected [2, 64, Hkv, 128]
+//
+// One CallCheck lives as long as the check of one call. It runs on every launch, so nothing here
+// allocates until something is wrong.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include <attune/core/error.hpp>
+
+#include "memory_overlap.hpp"
+#include "view_ref.hpp"
+
+namespace attune::ops {
+
+/// What of the tensors counts: all, or, as for a plan, which may be made before there are data,
+/// only their shapes, strides, types and devices.
+enum class Look { kAll, kShapesOnly };
+
+/// One extent that a shape must have.
+struct Dim {
+  static constexpr std::int64_t kAny = -1;
+  std::int64_t size = kAny;
+  std::string_view name = {};  // what it is called while it may be anything
+
+  Dim(std::int64_t exactly) : size(exactly) {}   // NOLINT(google-explicit-constructor)
+  Dim(const char* anything) : name(anything) {}  // NOLINT(google-explicit-constructor)
+};
+using Dims = std::initializer_list<Dim>;
+
+/// Whether a shape's first extent, the batch, may be left out.
+enum class Batch { kRequired, kMayDrop };
+
+class CallCheck {
+ public:
+  CallCheck(std::string_view op, Look look) : op_(op), look_(look) {}
+
+  std::string_view op() const { return op_; }
+  Look look() const { return look_; }
+
+  /// Throws InvalidArgument: "<op>: <name>: <what>".
+  template <class... Parts>
+  [[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view name,
+                                                     const Parts&... what) const {
+    throw InvalidArgument(str(op_, ": ", name, ": ", what...));
+  }
+
+  void shape(std::string_view name, const ViewRef& view, Dims expected,
+             Batch batch = Batch::kRequired) const;
+  /// `whose` follows the expected type in the message: " (q's)".
+  void dtype(std::string_view name, const ViewRef& view, DType expected,
+             std::string_view whose = {}) const;
+  /// i32 or i64.
+  void index_dtype(std::string_view name, const ViewRef& view) const;
+  /// The elements of the last dimension follow each other.
+  void dense_rows(std::string_view name, const ViewRef& view) const;
+
+  // Of all of these the views must outlive this object, and the first one's device is where the
+  // others must be, too.
+  void input(std::string_view name, const ViewRef& view);
+  void host_input(std::string_view name, const ViewRef& view);
+  /// As input(), and no element may be there twice or belong to a tensor checked before.
+  void output(std::string_view name, const ViewRef& view);
+  /// As output(), but it may be exactly the input of that name, checked before.
+  void output_or_in_place(std::string_view name, const ViewRef& view, std::string_view in_place_of);
+  /// As output(), but its first dimension may have stride 0: what is summed over it.
+  void summed_output(std::string_view name, const ViewRef& view);
+
+ private:
+  struct Seen {
+    std::string_view name;
+    ViewRef view;
+    AddressRange range;
+  };
+  static constexpr std::size_t kMaxTensors = 24;  // the backward pass has 20
+
+  Seen memory_of(std::string_view name, const ViewRef& view) const;
+  void on_device(std::string_view name, const ViewRef& view);
+  void apart_from_others(const Seen& output, std::string_view in_place_of) const;
+  void remember(const Seen& tensor) { seen_[count_++] = tensor; }
+
+  std::string_view op_;
+  Look look_;
+  std::array<Seen, kMaxTensors> seen_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace attune::ops

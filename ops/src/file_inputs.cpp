@@ -1,0 +1,91 @@
+#include "file_inputs.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <attune/core/error.hpp>
+#include <attune/core/params.hpp>
+
+namespace attune::ops {
+
+FileInputs::FileInputs(std::string_view op, const TensorMap& tensors, const Attributes& attributes,
+                       std::span<const std::string_view> known, CaseTensors& to)
+    : op_(op), tensors_(tensors), attributes_(attributes), to_(to) {
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (const auto& [name, tensor] : tensors) {
+    if (name.starts_with(kExpectPrefix)) continue;
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    throw InvalidArgument(
+        str(op, ": ", name, ": not an input of this op", did_you_mean(name, names)));
+  }
+}
+
+const Tensor* FileInputs::host(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const ConstTensorView* FileInputs::optional(std::string_view name) {
+  const Tensor* tensor = host(name);
+  if (tensor == nullptr) return nullptr;
+  return to_.input(std::string(name), copy_of(*tensor));
+}
+
+const ConstTensorView* FileInputs::required(std::string_view name) {
+  const ConstTensorView* view = optional(name);
+  if (view == nullptr) throw InvalidArgument(str(op_, ": ", name, ": not among the given tensors"));
+  return view;
+}
+
+const std::string* FileInputs::attribute(std::string_view name) const {
+  const auto found = attributes_.find(name);
+  return found == attributes_.end() ? nullptr : &found->second;
+}
+
+std::optional<double> FileInputs::number(std::string_view name) const {
+  const std::string* text = attribute(name);
+  if (text == nullptr) return std::nullopt;
+  double value = 0;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) {
+    throw InvalidArgument(str(op_, ": ", name, ": got '", *text, "', expected a number"));
+  }
+  return value;
+}
+
+std::optional<std::int64_t> FileInputs::integer(std::string_view name) const {
+  const std::string* text = attribute(name);
+  if (text == nullptr) return std::nullopt;
+  std::int64_t value = 0;
+  if (!parse_integer(*text, value)) {
+    throw InvalidArgument(str(op_, ": ", name, ": got '", *text, "', expected an integer"));
+  }
+  return value;
+}
+
+bool FileInputs::flag(std::string_view name) const {
+  const std::string* text = attribute(name);
+  if (text == nullptr || *text == "false" || *text == "no" || *text == "0") return false;
+  if (*text == "true" || *text == "yes" || *text == "1") return true;
+  throw InvalidArgument(str(op_, ": ", name, ": got '", *text, "', expected true or false"));
+}
+
+DecayInputs FileInputs::decay(bool required) {
+  return {.g_gamma = optional("g_gamma"),
+          .slopes = optional("slopes"),
+          .layer_idx = integer("layer_idx"),
+          .num_layers = integer("num_layers"),
+          .required = required};
+}
+
+Tensor copy_of(const Tensor& tensor) {
+  Tensor copy(tensor.dtype(), tensor.shape());
+  if (tensor.bytes() != 0) std::memcpy(copy.view().data, tensor.view().data, tensor.bytes());
+  return copy;
+}
+
+}  // namespace attune::ops

@@ -1,0 +1,32 @@
+// Whether strided arrays share memory.
+//
+// Arrays that lie in one buffer without sharing an element are common: the slices of a fused qkv
+// projection, windows of a longer sequence. So a comparison of first and last addresses is not
+// enough.
+#pragma once
+
+#include <cstdint>
+
+#include "view_ref.hpp"
+
+namespace attune::ops {
+
+/// The addresses that an array reaches: from `first` up to, not including, `end`. Empty arrays
+/// reach none.
+struct AddressRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+
+/// False when the array spans more than 2^63 - 1 bytes. The shape has no negative extent.
+bool address_range(const ViewRef& view, AddressRange& range);
+
+/// Whether two arrays share a byte. Exact, but for a few arrays with unrelated strides that would
+/// take long to tell apart, and arrays that span more than 2^61 bytes: those count as sharing.
+bool share_memory(const ViewRef& a, const ViewRef& b);
+
+/// Whether two indices of one array may lead to the same element. True also for a few arrays of
+/// interleaved dimensions where they do not.
+bool overlaps_itself(const ViewRef& view);
+
+}  // namespace attune::ops

@@ -1,0 +1,52 @@
+#include "rows_layout.hpp"
+
+#include <initializer_list>
+
+namespace attune::ops {
+namespace {
+
+/// Whether the view is a dense array when its dimensions are taken in this order, innermost first.
+bool is_dense(const ViewRef& view, std::initializer_list<int> innermost_first) {
+  std::int64_t step = 1;
+  for (const int dim : innermost_first) {
+    if (view.size(dim) == 1) continue;
+    if (view.stride(dim) != step) return false;
+    step *= view.size(dim);
+  }
+  return true;
+}
+
+}  // namespace
+
+void RowsLayout::add_tokens(const ViewRef& view) {
+  if (view.empty()) return;
+  bthd_ = bthd_ && is_dense(view, {3, 2, 1, 0});
+  bhtd_ = bhtd_ && is_dense(view, {3, 1, 2, 0});
+  add_alignment(view);
+}
+
+void RowsLayout::add_dense(const ViewRef& view) {
+  if (view.empty()) return;
+  bthd_ = bthd_ && (view.rank() == 3 ? is_dense(view, {2, 1, 0}) : is_dense(view, {3, 2, 1, 0}));
+  bhtd_ = false;
+  add_alignment(view);
+}
+
+void RowsLayout::add_expected(bool several_rows, std::int64_t row_bytes) {
+  aligned_ = aligned_ && (!several_rows || row_bytes % kRowAlignment == 0);
+}
+
+void RowsLayout::add_alignment(const ViewRef& view) {
+  const auto width = static_cast<std::int64_t>(size_of(view.dtype()));
+  // A pool of states stored [V, K] has its rows along the last dimension but one.
+  const int last = view.rank() - 1;
+  const bool swapped = view.size(last) != 1 && view.stride(last) != 1 && view.stride(last - 1) == 1;
+  const int within_row = swapped ? last - 1 : last;
+  aligned_ = aligned_ && reinterpret_cast<std::uintptr_t>(view.data()) % kRowAlignment == 0;
+  for (int dim = 0; dim <= last; ++dim) {
+    if (dim == within_row || view.size(dim) == 1) continue;
+    aligned_ = aligned_ && view.stride(dim) * width % kRowAlignment == 0;
+  }
+}
+
+}  // namespace attune::ops
