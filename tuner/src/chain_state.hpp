@@ -1,0 +1,139 @@
+// What the parts of the chain share: its state, a call, and a tier's answer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/tuner/config_selector_chain.hpp>
+
+#include "scopes.hpp"
+#include "single_flight.hpp"
+
+namespace attune::chain {
+
+struct State {
+  State(const Registry& known_kernels, EventBus& bus, ConfigSelectorChain::Settings with)
+      : registry(known_kernels), events(bus), settings(std::move(with)) {}
+
+  /// Opens the databases on first use.
+  ConfigStore& store();
+
+  const Registry& registry;
+  EventBus& events;
+  const ConfigSelectorChain::Settings settings;
+
+  /// Choices by key. In an entry of heuristic origin `tier` is not where it was found but the last tier that was
+  /// asked and had no answer: kMemory (databases were not read), kPersistent (they were; a tuning may follow) or
+  /// kAutotune (tuned, and no candidate was any good: final). So a heuristic hides neither a row nor a tuning.
+  ConfigCache cache;
+  SingleFlight flights;
+
+  struct Counters {
+    std::atomic<std::uint64_t> tunings = 0;
+    std::atomic<std::uint64_t> overrides = 0, overlays = 0, pins = 0, persistent_hits = 0, heuristics = 0;
+    std::atomic<std::uint64_t> stale_hits = 0, bucket_hits = 0, refused_rows = 0;
+  } counters;
+
+ private:
+  std::mutex store_mutex_;
+  std::atomic<ConfigStore*> opened_ = nullptr;
+  std::unique_ptr<ConfigStore> store_;
+};
+
+/// The innermost policy from `scope` outwards, or the context's.
+const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope);
+
+/// One question to the chain. Texts are made when a tier needs them.
+class Call {
+ public:
+  /// Throws InvalidArgument without a device, Unavailable for an op that is not registered.
+  Call(const State& state, const SelectionKey& known_as, ProblemRef what, const Request& asked);
+
+  const SelectionKey& key;
+  ProblemRef problem;
+  const Request& request;
+  const OpInfo& op;
+  const AutotunePolicy& policy;  // in force
+
+  const Device& device() const { return *request.device; }
+  const DeviceInfo& info() const { return request.device->info(); }
+  std::string_view called_as() const { return request.called_as.empty() ? op.name : request.called_as; }
+  const RowKey& row_key();
+  const std::string& bucket();
+  /// "recurrent_attention B=1 T=512 ...", for messages.
+  std::string describe() const;
+
+ private:
+  std::optional<RowKey> row_key_;
+  std::optional<std::string> bucket_;
+};
+
+/// What a tier says to a call.
+struct Answer {
+  std::optional<Choice> choice;
+  TierNote::Outcome outcome = TierNote::Outcome::kMiss;
+  std::string reason;
+  std::string config;                 // "kernel config" when there is one, even when refused
+  std::vector<std::string> refusals;  // rows that were passed over, and why
+  bool stale = false;
+
+  static Answer chosen(Tier tier, const Candidate& candidate, std::string reason);
+  static Answer miss(std::string reason);
+  static Answer refused(std::string config, std::string reason);
+  static Answer not_asked(std::string reason);
+};
+
+std::string describe(const Candidate& candidate);  // "kernel config"
+
+// Tiers, in order. None changes anything but counters and events of databases; see config_selector_chain.hpp.
+Answer ask_override(const State& state, const Call& call);
+Answer ask_overlay(const State& state, const Call& call);
+Answer ask_pin(State& state, Call& call);
+Answer ask_memory(const State& state, const Call& call);
+Answer ask_persistent(State& state, Call& call);
+Answer ask_heuristic(State& state, Call& call);
+
+/// A candidate, or why the name does not give one.
+struct Resolved {
+  std::optional<Candidate> candidate;
+  std::string reason;
+};
+
+/// A config by name for a call: the kernel is there and may serve the request, its parameters parse, and it fits.
+Resolved resolve(const State& state, const Call& call, const NamedConfig& named);
+
+/// The same for a row: the kernel by its name, the config as text.
+Resolved resolve_row(const State& state, const Call& call, const std::string& kernel, const std::string& config);
+
+/// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an unknown platform.
+std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
+
+/// Kernels that compete for a call, best priority first: the reference only when nothing else supports the problem,
+/// or when the request is for its platform.
+std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call);
+
+/// Every kernel that may serve the request, and why it does not take the problem.
+std::string why_unsupported(const State& state, const Call& call);
+
+/// Whether a memory entry answers without asking any other tier.
+bool is_final(const Choice& entry, const AutotunePolicy& policy);
+
+/// Whether a policy tunes, and this process has tuning time left.
+bool may_tune(const AutotunePolicy& policy);
+
+/// Why a call must not be tuned now, or "".
+std::string why_not_tune(const State& state, const Call& call);
+
+/// The autotune tier: tunes when the call allows it and nobody else does.
+Answer ask_autotune(State& state, Call& call);
+
+/// Puts a choice in memory, unless a pin stands above it.
+void remember(State& state, Call& call, const Choice& choice);
+
+}  // namespace attune::chain

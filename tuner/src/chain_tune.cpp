@@ -1,0 +1,210 @@
+#include "chain_tune.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+#include <attune/core/version.hpp>
+
+namespace attune::chain {
+namespace {
+
+std::string params_text(const Candidate& candidate) {
+  return to_text(candidate.kernel->params(candidate.config));
+}
+
+void emit_trial(State& state, Call& call, const Trial& trial) {
+  const std::string config = config_text(*trial.candidate.kernel, trial.candidate.config);
+  const std::string reason = str(to_string(trial.outcome), trial.reason.empty() ? "" : ": ", trial.reason);
+  Event event;
+  event.kind = EventKind::kTrial;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.kernel = trial.candidate.kernel->name();
+  event.version = trial.candidate.kernel->version();
+  event.config = config;
+  event.reason = reason;
+  event.tier = Tier::kAutotune;
+  event.median_us = trial.median_us;
+  state.events.emit(event);
+}
+
+void emit_started(State& state, Call& call, const std::vector<const RegisteredKernel*>& kernels) {
+  if (!state.events.active()) return;
+  Event event;
+  event.kind = EventKind::kTuneStarted;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.tier = Tier::kAutotune;
+  for (const RegisteredKernel* entry : kernels) {
+    event.candidates += std::ssize(entry->kernel->erased_candidates(call.problem, call.info()));
+  }
+  state.events.emit(event);
+}
+
+void emit_finished(State& state, Call& call, const Tuned& tuned) {
+  if (!state.events.active()) return;
+  Event event;
+  event.kind = EventKind::kTuneFinished;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.tier = Tier::kAutotune;
+  event.candidates = std::ssize(tuned.result.trials);
+  event.reason = !tuned.choice                 ? "no candidate is of use"
+                 : tuned.result.incumbent_kept ? "nothing beats what was stored"
+                 : tuned.result.complete       ? "complete"
+                                               : "the budget ended first";
+  if (tuned.choice) {
+    event.kernel = tuned.row.kernel;
+    event.version = tuned.choice->kernel->version();
+    event.config = tuned.row.config;
+    event.median_us = tuned.row.median_us;
+    event.default_us = tuned.row.default_us;
+  }
+  state.events.emit(event);
+}
+
+bool is_refused(TrialOutcome outcome) {
+  return outcome == TrialOutcome::kUnsupported || outcome == TrialOutcome::kQuarantined ||
+         outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed;
+}
+
+ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
+  const Trial& winner = result.trials[static_cast<std::size_t>(result.winner)];
+  const Trial& standard = result.trials[static_cast<std::size_t>(result.default_trial)];
+  ConfigRow row;
+  row.key = call.row_key();
+  row.bucket = call.bucket();
+  row.kernel = winner.candidate.kernel->name();
+  row.kernel_version = winner.candidate.kernel->version();
+  row.config = params_text(winner.candidate);
+  row.median_us = winner.median_us;
+  // A default that is of no use was not timed: the winner is then as fast as the best there is.
+  row.default_us = standard.median_us > 0 ? standard.median_us : winner.median_us;
+  row.default_config = describe(standard.candidate);
+  row.spread = winner.spread;
+  row.samples = winner.samples;
+  row.error = winner.error;
+  for (const Trial& trial : result.trials) {
+    if (is_refused(trial.outcome)) {
+      ++row.candidates_refused;
+    } else if (trial.outcome != TrialOutcome::kNotReached) {
+      ++row.candidates_tried;
+    }
+  }
+  row.noise = result.noise;
+  row.library_version = ATTUNE_VERSION;
+  row.toolkit = call.info().driver;
+  row.device_name = call.info().name;
+  row.created = now;
+  return row;
+}
+
+std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std::int64_t now) {
+  std::vector<TrialRow> rows;
+  for (const Trial& trial : result.trials) {
+    TrialRow row;
+    row.key = call.row_key();
+    row.kernel = trial.candidate.kernel->name();
+    row.config = params_text(trial.candidate);
+    row.outcome = to_string(trial.outcome);
+    row.reason = trial.reason;
+    row.median_us = trial.median_us;
+    row.samples = trial.samples;
+    row.error = trial.error;
+    row.created = now;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent) {
+  Tuner::Request request;
+  request.op = &call.op;
+  request.problem = call.problem;
+  request.device = &call.device();
+  request.kernels = competitors(state, call);
+  if (request.kernels.empty()) throw Unsupported(why_unsupported(state, call));
+  request.oracle = find_oracle(state.registry, call.op.name, call.device());
+  request.incumbent = incumbent;
+  if (call.policy.use_databases) {
+    request.refuse = [&](const Candidate& candidate) {
+      return state.store()
+          .quarantined(call.row_key(), std::string(candidate.kernel->name()), candidate.kernel->version(),
+                       params_text(candidate))
+          .value_or("");
+    };
+  }
+  request.on_trial = [&](const Trial& trial) {
+    if (state.events.active()) emit_trial(state, call, trial);
+  };
+  return request;
+}
+
+}  // namespace
+
+std::string Tuned::failures() const {
+  std::string text;
+  for (const Trial& trial : result.trials) {
+    if (is_refused(trial.outcome)) {
+      text += str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ", trial.reason);
+    }
+  }
+  return text;
+}
+
+const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op, const Device& device) {
+  const auto rank = [&](const RegisteredKernel& entry) {
+    const std::string_view backend = entry.at.backend.view();
+    if (backend == device.info().id.backend.view()) return 3;
+    if (backend == kAnyBackend) return 2;
+    return backend == cpu_device().info().id.backend.view() ? 1 : 0;
+  };
+  const RegisteredKernel* best = nullptr;
+  for (const RegisteredKernel* entry : registry.kernels(op)) {
+    if (entry->at.platform.view() != kReferencePlatform || rank(*entry) == 0) continue;
+    if (best == nullptr || rank(*entry) > rank(*best)) best = entry;
+  }
+  return best;
+}
+
+void quarantine(State& state, const RowKey& key, const Candidate& candidate, const std::string& reason) {
+  QuarantineRow row;
+  row.op = key.op;
+  row.device_class = key.device_class;
+  row.kernel = candidate.kernel->name();
+  row.kernel_version = candidate.kernel->version();
+  row.config = params_text(candidate);
+  row.problem = key.problem;
+  row.reason = reason;
+  row.created = std::time(nullptr);
+  state.store().quarantine(row);
+}
+
+Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings, const Candidate& incumbent) {
+  const Tuner::Request request = make_request(state, call, incumbent);
+  emit_started(state, call, request.kernels);
+  ++state.counters.tunings;
+  Tuned tuned;
+  tuned.result = Tuner(settings).tune(request);
+  for (const Trial& trial : tuned.result.trials) {
+    if (trial.outcome == TrialOutcome::kWrong && call.policy.persist_autotune) {
+      quarantine(state, call.row_key(), trial.candidate, trial.reason);
+    }
+  }
+  const std::int64_t now = std::time(nullptr);
+  tuned.trials = make_trial_rows(call, tuned.result, now);
+  if (tuned.result.winner >= 0) {
+    const Candidate& winner = tuned.result.trials[static_cast<std::size_t>(tuned.result.winner)].candidate;
+    tuned.choice = Choice{winner.kernel, winner.config, Tier::kAutotune, Tier::kAutotune, false};
+    tuned.row = make_row(call, tuned.result, now);
+    tuned.keep = tuned.row.median_us > 0 && (tuned.result.complete || !settings.stop());
+  }
+  emit_finished(state, call, tuned);
+  return tuned;
+}
+
+std::string publish(State& state, const Tuned& tuned) { return state.store().put(tuned.row, tuned.trials); }
+
+}  // namespace attune::chain

@@ -1,0 +1,171 @@
+#include "race.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "statistics.hpp"
+
+namespace attune::tuning {
+namespace {
+
+constexpr std::size_t kBlockSize = 15;       // racers that share one sample of the anchor
+constexpr int kRoundsBeforeDropping = 4;     // by the ratio of medians
+constexpr int kRoundsBeforeJudging = 8;      // by intervals, which need an estimate of the spread
+constexpr double kEqual = 1.01;              // survivors within this of the best are as good
+constexpr double kSureWithin = 0.0025;       // when their ratio is known this well
+constexpr double kWarmUpShare = 0.1;         // of what remains, at most
+
+/// Round by round, how much longer `racer` took than `best`.
+std::vector<double> paired_ratios(const Racer& racer, const Racer& best) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(racer.relative.size(), best.relative.size()); ++i) {
+    ratios.push_back(racer.relative[i] / best.relative[i]);
+  }
+  return ratios;
+}
+
+}  // namespace
+
+double Budget::remaining_us(double share) const {
+  const double total = std::chrono::duration<double, std::micro>(settings_->budget).count();
+  return total * share - static_cast<double>(elapsed().count());
+}
+
+std::chrono::microseconds Budget::elapsed() const {
+  return std::chrono::duration_cast<std::chrono::microseconds>(settings_->now() - start_);
+}
+
+double Racer::score(const Racer& anchor) const {
+  if (!relative.empty()) return median(relative);
+  return anchor.estimate_us > 0 ? estimate_us / anchor.estimate_us : 1;
+}
+
+double sample_us(Bench& bench, const Racer& racer) {
+  constexpr double kLeast = 1e-9;  // a clock may stand still; ratios must not
+  return std::max(bench.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
+}
+
+Race::Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget, std::vector<Racer>& racers,
+           std::size_t anchor, Dropped dropped)
+    : bench_(bench), settings_(settings), budget_(budget), racers_(racers), anchor_(racers[anchor]),
+      dropped_(std::move(dropped)), random_(settings.seed) {}
+
+bool Race::run(double share) {
+  if (racing_besides_anchor().empty()) return true;
+  warm_up(share);
+  while (rounds_ < settings_.iters) {
+    if (budget_.spent(share) || !run_round(share)) return false;
+    ++rounds_;
+    if (rounds_ >= kRoundsBeforeDropping) drop_losers();
+    if (decided()) return true;
+  }
+  return true;
+}
+
+void Race::warm_up(double share) {
+  double round_us = 0;
+  for (const Racer& racer : racers_) round_us += racer.racing ? racer.estimate_us * racer.repeats : 0;
+  const double affordable = kWarmUpShare * budget_.remaining_us(share) / std::max(round_us, 1e-3);
+  const int rounds = static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));
+  for (int i = 0; i < rounds; ++i) {
+    for (Racer& racer : racers_) {
+      double discarded = 0;
+      if (racer.racing && !budget_.spent(share)) try_sample(racer, discarded);
+    }
+  }
+}
+
+bool Race::run_round(double share) {
+  std::vector<Racer*> order = racing_besides_anchor();
+  std::shuffle(order.begin(), order.end(), random_);
+  for (std::size_t begin = 0; begin < order.size(); begin += kBlockSize) {
+    const std::size_t end = std::min(begin + kBlockSize, order.size());
+    std::vector<Racer*> block(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                              order.begin() + static_cast<std::ptrdiff_t>(end));
+    const auto at = std::uniform_int_distribution<std::ptrdiff_t>(0, std::ssize(block))(random_);
+    block.insert(block.begin() + at, &anchor_);
+    if (!run_block(block, share)) return false;
+  }
+  if (anchor_.racing) anchor_.relative.push_back(1);
+  return true;
+}
+
+bool Race::run_block(const std::vector<Racer*>& block, double share) {
+  std::vector<std::pair<Racer*, double>> samples;
+  double anchor_us = 0;
+  for (Racer* racer : block) {
+    double us = 0;
+    if (budget_.spent(share)) return false;
+    if (!try_sample(*racer, us)) {
+      if (racer == &anchor_) return false;
+      continue;
+    }
+    racer->us.push_back(us);
+    if (racer == &anchor_) {
+      anchor_us = us;
+    } else {
+      samples.emplace_back(racer, us);
+    }
+  }
+  for (const auto& [racer, us] : samples) racer->relative.push_back(us / anchor_us);
+  return true;
+}
+
+bool Race::try_sample(Racer& racer, double& us) {
+  try {
+    us = sample_us(bench_, racer);
+    return true;
+  } catch (const std::exception& error) {
+    racer.failure = error.what();
+    drop(racer);
+    return false;
+  }
+}
+
+std::vector<Racer*> Race::racing_besides_anchor() {
+  std::vector<Racer*> all;
+  for (Racer& racer : racers_) {
+    if (racer.racing && &racer != &anchor_) all.push_back(&racer);
+  }
+  return all;
+}
+
+Racer& Race::leader() {
+  Racer* best = nullptr;
+  for (Racer& racer : racers_) {
+    if (racer.racing && (best == nullptr || racer.score(anchor_) < best->score(anchor_))) best = &racer;
+  }
+  return best == nullptr ? anchor_ : *best;
+}
+
+void Race::drop_losers() {
+  const Racer& best = leader();
+  for (Racer& racer : racers_) {
+    if (!racer.racing || &racer == &best) continue;
+    const std::vector<double> ratios = paired_ratios(racer, best);
+    const double ratio = median(ratios);
+    const bool judged = rounds_ >= kRoundsBeforeJudging && ratio - median_uncertainty(ratios) > 1;
+    if (ratio > settings_.drop_ratio || judged) drop(racer);
+  }
+}
+
+bool Race::decided() {
+  const Racer& best = leader();
+  for (const Racer& racer : racers_) {
+    if (!racer.racing || &racer == &best) continue;
+    if (rounds_ < kRoundsBeforeJudging) return false;
+    const std::vector<double> ratios = paired_ratios(racer, best);
+    if (median(ratios) > kEqual || median_uncertainty(ratios) > kSureWithin) return false;
+  }
+  return true;
+}
+
+void Race::drop(Racer& racer) {
+  if (!racer.racing) return;
+  racer.racing = false;
+  dropped_(racer);
+}
+
+}  // namespace attune::tuning

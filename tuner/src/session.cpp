@@ -1,0 +1,153 @@
+#include "session.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+
+#include "duel.hpp"
+#include "statistics.hpp"
+
+namespace attune::tuning {
+namespace {
+
+constexpr double kRaceShare = 0.85;  // of the budget, for all before the confirmation
+
+std::string describe(const Candidate& candidate) {
+  return str(candidate.kernel->name(), " ", config_text(*candidate.kernel, candidate.config));
+}
+
+}  // namespace
+
+Session::Session(const Tuner::Settings& settings, const Tuner::Request& request)
+    : settings_(settings), request_(request), budget_(settings), candidates_(collect_candidates(request)) {}
+
+TuneResult Session::run() {
+  for (const Trial& trial : candidates_.trials) {
+    if (!is_open(trial)) request_.on_trial(trial);
+  }
+  const Device& device = *request_.device;
+  bench_.emplace(*request_.op, request_.problem, device, settings_.seed,
+                 copies_to_rotate(*request_.op, request_.problem, device));
+  const auto standard = static_cast<std::size_t>(candidates_.default_trial);
+  oracle_.emplace(*request_.op, request_.problem, device, settings_.seed, request_.oracle,
+                  candidates_.trials[standard].candidate.kernel);
+  admit_all();
+  if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);
+
+  Race race(*bench_, settings_, budget_, racers_, 0, [&](const Racer& racer) { settle_racer(racer); });
+  const bool raced_to_the_end = race.run(kRaceShare);
+  const Racer* winner = choose_winner();
+  return finish(raced_to_the_end, device_failure_.empty() ? winner : nullptr);
+}
+
+Racer* Session::choose_winner() {
+  Racer* chosen = best_right_racer();
+  if (chosen == nullptr) return nullptr;
+  const auto beats = [&](const Racer& holder, double margin) {
+    return is_faster(*bench_, settings_, budget_, *chosen, holder, racers_.front(), margin);
+  };
+  const auto may_hold = [&](const Racer* racer) {
+    return racer != nullptr && racer != chosen && racer->failure.empty();
+  };
+  Racer* standard = racer_of(candidates_.default_trial);
+  if (may_hold(standard) && !beats(*standard, 0)) chosen = standard;
+  Racer* incumbent = racer_of(candidates_.incumbent_trial);
+  if (may_hold(incumbent) && !beats(*incumbent, settings_.hysteresis)) chosen = incumbent;
+  return chosen;
+}
+
+Racer* Session::best_right_racer() {
+  std::vector<Racer*> order;
+  for (Racer& racer : racers_) {
+    if (racer.failure.empty()) order.push_back(&racer);
+  }
+  const Racer& anchor = racers_.front();
+  std::stable_sort(order.begin(), order.end(), [&](const Racer* a, const Racer* b) {
+    if (a->racing != b->racing) return a->racing;
+    return a->score(anchor) < b->score(anchor);
+  });
+  for (Racer* racer : order) {
+    if (racer->checked_at_full_size || check_at_full_size(*racer, {})) return racer;
+    racer->racing = false;
+    racer->failure = candidates_.trials[racer->trial].reason;
+  }
+  return nullptr;
+}
+
+void Session::settle(std::size_t index, TrialOutcome outcome, std::string reason) {
+  Trial& trial = candidates_.trials[index];
+  trial.outcome = outcome;
+  trial.reason = std::move(reason);
+  if (outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed) {
+    if (static_cast<std::int64_t>(index) == candidates_.default_trial) {
+      log(LogLevel::kWarning, str("the default ", describe(trial.candidate), " is of no use for ", request_.op->name, " ",
+                                  request_.op->text(request_.problem, false), ": ", trial.reason));
+    }
+    try {
+      request_.device->synchronize(nullptr);
+    } catch (const std::exception& error) {
+      device_failure_ = str("the device failed after ", describe(trial.candidate), ": ", error.what());
+      log(LogLevel::kWarning, device_failure_);
+    }
+  }
+  request_.on_trial(trial);
+}
+
+void Session::settle_racer(const Racer& racer) {
+  Trial& trial = candidates_.trials[racer.trial];
+  trial.median_us = racer.us.empty() ? racer.estimate_us : median(racer.us);
+  trial.samples = std::max<std::int64_t>(1, std::ssize(racer.us));
+  trial.spread = trial.median_us > 0 ? median_deviation(racer.us) / trial.median_us : 0;
+  trial.relative = racer.score(racers_.front());
+  if (!racer.failure.empty()) {
+    settle(racer.trial, TrialOutcome::kFailed, racer.failure);
+  } else if (!racer.racing) {
+    settle(racer.trial, TrialOutcome::kSlow, "");
+  } else {
+    settle(racer.trial, TrialOutcome::kOk, "");
+  }
+}
+
+bool Session::is_protected(std::size_t index) const {
+  const auto trial = static_cast<std::int64_t>(index);
+  return trial == candidates_.default_trial || trial == candidates_.incumbent_trial;
+}
+
+Racer* Session::racer_of(std::int64_t trial) {
+  for (Racer& racer : racers_) {
+    if (static_cast<std::int64_t>(racer.trial) == trial) return &racer;
+  }
+  return nullptr;
+}
+
+TuneResult Session::finish(bool raced_to_the_end, const Racer* winner) {
+  TuneResult result;
+  result.complete = raced_to_the_end;
+  for (const Racer& racer : racers_) {
+    Trial& trial = candidates_.trials[racer.trial];
+    if (is_open(trial)) settle_racer(racer);
+    if (&racer == winner) trial.outcome = TrialOutcome::kOk;  // the default or the incumbent may have left the race
+  }
+  for (Trial& trial : candidates_.trials) {
+    if (!is_open(trial)) continue;
+    result.complete = false;
+    trial.reason = device_failure_.empty() ? "the budget ended first" : device_failure_;
+    request_.on_trial(trial);
+  }
+  result.default_trial = candidates_.default_trial;
+  const std::int64_t incumbent = candidates_.incumbent_trial;
+  if (winner != nullptr) result.winner = static_cast<std::int64_t>(winner->trial);
+  if (incumbent >= 0 && is_open(candidates_.trials[static_cast<std::size_t>(incumbent)]) && device_failure_.empty()) {
+    result.winner = incumbent;  // it was not measured, so nothing is known to be better
+  }
+  result.incumbent_kept = incumbent >= 0 && result.winner == incumbent;
+  if (!racers_.empty()) result.noise = noise_grade(racers_.front().us);
+  result.elapsed = budget_.elapsed();
+  result.trials = std::move(candidates_.trials);
+  return result;
+}
+
+}  // namespace attune::tuning

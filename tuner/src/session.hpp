@@ -1,0 +1,57 @@
+// One tuning, from candidates to winner.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/tuner/tuner.hpp>
+
+#include "bench.hpp"
+#include "candidates.hpp"
+#include "correctness.hpp"
+#include "race.hpp"
+
+namespace attune::tuning {
+
+class Session {
+ public:
+  /// Both outlive the session. Throws Unsupported when no kernel takes the problem.
+  Session(const Tuner::Settings& settings, const Tuner::Request& request);
+
+  /// Throws what making the problem's tensors throws.
+  TuneResult run();
+
+ private:
+  // session_admit.cpp: from candidates to racers
+  void admit_all();
+  void admit(std::size_t index);
+  bool is_right_when_reduced(Racer& racer, bool& reducible);
+  bool probe(Racer& racer);
+  void measure_repeats(Racer& racer);
+  bool check_at_full_size(Racer& racer, const TensorMap& expected);
+  bool can_check_all_at_full_size() const;
+  TensorMap outputs_of_default();
+
+  // session.cpp: from racers to a winner
+  Racer* choose_winner();
+  Racer* best_right_racer();
+  void settle(std::size_t index, TrialOutcome outcome, std::string reason);
+  void settle_racer(const Racer& racer);
+  bool is_protected(std::size_t index) const;
+  Racer* racer_of(std::int64_t trial);
+  TuneResult finish(bool raced_to_the_end, const Racer* winner);
+
+  const Tuner::Settings& settings_;
+  const Tuner::Request& request_;
+  Budget budget_;
+  Candidates candidates_;
+  std::optional<Bench> bench_;
+  std::optional<Oracle> oracle_;
+  std::vector<Racer> racers_;    // the anchor first
+  double fastest_us_ = 0;        // the fastest racer's estimate
+  double full_check_us_ = 0;     // what checking the first one at full size took
+  std::string device_failure_;   // why nothing more can be tried
+};
+
+}  // namespace attune::tuning

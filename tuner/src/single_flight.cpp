@@ -1,0 +1,53 @@
+#include "single_flight.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <attune/core/error.hpp>
+
+namespace attune::chain {
+
+std::optional<SingleFlight::Ticket> SingleFlight::enter(const SelectionKey& key, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (postponed(key)) return std::nullopt;
+  if (!left_.wait_for(lock, patience, [&] { return !flying(key); })) return std::nullopt;
+  flying_.push_back(key);
+  return Ticket(this, key);
+}
+
+void SingleFlight::postpone(const SelectionKey& key, Clock::time_point until) {
+  const std::lock_guard lock(mutex_);
+  postponed_.push_back({key, until});
+}
+
+void SingleFlight::leave(const SelectionKey& key) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(flying_, key);
+  }
+  left_.notify_all();
+}
+
+bool SingleFlight::flying(const SelectionKey& key) const {
+  return std::find(flying_.begin(), flying_.end(), key) != flying_.end();
+}
+
+bool SingleFlight::postponed(const SelectionKey& key) {
+  const Clock::time_point now = Clock::now();
+  std::erase_if(postponed_, [&](const Postponed& entry) { return entry.until <= now; });
+  return std::any_of(postponed_.begin(), postponed_.end(), [&](const Postponed& entry) { return entry.key == key; });
+}
+
+std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait) {
+  // Never destroyed: a thread may still measure while the process ends.
+  static auto* const guard = new std::mutex();
+  static auto* const devices = new std::map<std::string, std::mutex>();
+  std::mutex* of_device = nullptr;
+  {
+    const std::lock_guard lock(*guard);
+    of_device = &(*devices)[str(device.info().id)];
+  }
+  return wait ? std::unique_lock(*of_device) : std::unique_lock(*of_device, std::try_to_lock);
+}
+
+}  // namespace attune::chain

@@ -1,0 +1,65 @@
+// One tuning per problem at a time, and one per device.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/core/device.hpp>
+#include <attune/core/selection.hpp>
+
+namespace attune::chain {
+
+/// Which problems are being tuned in this process. Linear in their number, which is a handful.
+class SingleFlight {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// The right to tune one problem, until destroyed.
+  class Ticket {
+   public:
+    Ticket(Ticket&& other) noexcept : flights_(std::exchange(other.flights_, nullptr)), key_(other.key_) {}
+    Ticket& operator=(Ticket&&) = delete;
+    ~Ticket() {
+      if (flights_ != nullptr) flights_->leave(key_);
+    }
+
+   private:
+    friend class SingleFlight;
+    Ticket(SingleFlight* flights, const SelectionKey& key) : flights_(flights), key_(key) {}
+    SingleFlight* flights_;
+    SelectionKey key_;
+  };
+
+  /// Nothing while another thread has the ticket, after waiting for it up to `patience`, or while the problem is
+  /// postponed.
+  std::optional<Ticket> enter(const SelectionKey& key, std::chrono::milliseconds patience);
+
+  /// Hands out no ticket for the problem until `until`.
+  void postpone(const SelectionKey& key, Clock::time_point until);
+
+ private:
+  struct Postponed {
+    SelectionKey key;
+    Clock::time_point until;
+  };
+
+  void leave(const SelectionKey& key) noexcept;
+  bool flying(const SelectionKey& key) const;
+  bool postponed(const SelectionKey& key);
+
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::vector<SelectionKey> flying_;
+  std::vector<Postponed> postponed_;
+};
+
+/// The right to measure on a device, process-wide and whatever the context: two measurements at once spoil both.
+/// Without `wait`, only when nobody has it.
+std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait);
+
+}  // namespace attune::chain

@@ -1,0 +1,23 @@
+// Order statistics of timings: outliers are common and one-sided, so means and deviations are not used.
+#pragma once
+
+#include <vector>
+
+#include <attune/cache/config_row.hpp>
+
+namespace attune::tuning {
+
+/// The middle value, or the mean of the two middle ones; 0 for no values.
+double median(std::vector<double> values);
+
+/// The median distance from the median.
+double median_deviation(const std::vector<double>& values);
+
+/// Half the width of a 99 % confidence interval of the median, for a normal distribution with the values' median
+/// deviation. Infinite for fewer than four values.
+double median_uncertainty(const std::vector<double>& values);
+
+/// How quiet a session was, by the samples of a candidate that was measured all through it.
+NoiseGrade noise_grade(const std::vector<double>& samples);
+
+}  // namespace attune::tuning
