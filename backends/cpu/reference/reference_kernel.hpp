@@ -1,0 +1,32 @@
+// What all kernels of this platform answer alike.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/kernel.hpp>
+
+namespace attune::cpu::reference {
+
+/// Nothing to tune: one way to compute each op.
+template <class KernelOp>
+struct NoConfig {
+  using Op = KernelOp;
+  friend constexpr bool operator==(const NoConfig&, const NoConfig&) = default;
+  static constexpr auto axes() { return std::tuple{}; }
+};
+
+template <class KernelOp>
+class ReferenceKernel : public Kernel<NoConfig<KernelOp>> {
+ public:
+  using Problem = typename KernelOp::Problem;
+  using Args = typename KernelOp::Args;
+  using Config = NoConfig<KernelOp>;
+
+  int version() const noexcept override { return 1; }
+  Support supports(const Problem&, const DeviceInfo& device) const override {
+    return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
+  }
+  Config heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
+};
+
+}  // namespace attune::cpu::reference

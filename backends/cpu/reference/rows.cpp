@@ -1,0 +1,108 @@
+#include "rows.hpp"
+
+#include <bit>
+#include <cmath>
+#include <type_traits>
+
+#include <attune/core/error.hpp>
+
+namespace attune::cpu::reference {
+namespace {
+
+struct RowPlace {
+  std::int64_t offset = 0;  // of its first element
+  std::int64_t step = 1;    // between its elements
+};
+
+template <class View>
+RowPlace place_of(const View& view, Index index) {
+  RowPlace place;
+  int dim = 0;
+  for (const std::int64_t i : index) place.offset += i * view.stride(dim++);
+  if (dim < view.rank()) place.step = view.stride(dim);
+  return place;
+}
+
+/// Calls f(T{}) for the element type of `dtype`.
+template <class F>
+void with_element_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(float{});
+    case DType::kF16:
+      return f(f16{});
+    case DType::kBF16:
+      return f(bf16{});
+    default:
+      throw InvalidArgument(str("reference: dtype ", dtype, ", expected f32, f16 or bf16"));
+  }
+}
+
+/// `value` rounded to a neighbouring float, to the one with an odd last bit when it is not exact.
+/// Rounding that to nearest in fewer bits gives what rounding `value` itself gives; a float rounded
+/// to nearest does not, at ties.
+float round_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --bits;  // towards zero
+  return std::bit_cast<float>(bits | 1U);
+}
+
+template <class T>
+T rounded(double value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return static_cast<float>(value);
+  } else {
+    return T(round_to_odd(value));
+  }
+}
+
+}  // namespace
+
+void load_row(const ConstTensorView& from, Index index, std::span<double> row) {
+  const RowPlace place = place_of(from, index);
+  with_element_type(from.dtype, [&]<class T>(T) {
+    const T* const first = static_cast<const T*>(from.data) + place.offset;
+    const auto count = static_cast<std::int64_t>(row.size());
+    for (std::int64_t i = 0; i < count; ++i) {
+      row[i] = static_cast<double>(static_cast<float>(first[i * place.step]));
+    }
+  });
+}
+
+void store_row(const TensorView& to, Index index, std::span<const double> row) {
+  const RowPlace place = place_of(to, index);
+  with_element_type(to.dtype, [&]<class T>(T) {
+    T* const first = static_cast<T*>(to.data) + place.offset;
+    const auto count = static_cast<std::int64_t>(row.size());
+    for (std::int64_t i = 0; i < count; ++i) first[i * place.step] = rounded<T>(row[i]);
+  });
+}
+
+std::int64_t load_integer(const ConstTensorView& from, std::int64_t index) {
+  const std::int64_t offset = index * from.stride(0);
+  return from.dtype == DType::kI64 ? static_cast<const std::int64_t*>(from.data)[offset]
+                                   : static_cast<const std::int32_t*>(from.data)[offset];
+}
+
+std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::int64_t n,
+                               std::int64_t h, std::int64_t key_dim, std::int64_t value_dim) {
+  std::vector<double> state(static_cast<std::size_t>(key_dim * value_dim), 0.0);
+  if (!from) return state;
+  const auto width = static_cast<std::size_t>(value_dim);
+  for (std::int64_t i = 0; i < key_dim; ++i) {
+    load_row(*from, {n, h, i}, std::span(state).subspan(i * width, width));
+  }
+  return state;
+}
+
+void store_state(const TensorView& to, std::int64_t n, std::int64_t h,
+                 std::span<const double> state) {
+  const auto width = static_cast<std::size_t>(to.size(3));
+  for (std::int64_t i = 0; i < to.size(2); ++i) {
+    store_row(to, {n, h, i}, state.subspan(i * width, width));
+  }
+}
+
+}  // namespace attune::cpu::reference

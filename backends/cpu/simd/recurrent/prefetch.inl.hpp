@@ -1,0 +1,57 @@
+// Fetches the rows of coming tokens, one row at a time.
+//
+// A core keeps some sixteen misses in flight; asked for many more at once it stalls, and what it
+// then waits for is not what it needs next. So the rows are spread over the arithmetic of the pass
+// before.
+#pragma once
+
+#include "cpu/simd/rows.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+class Prefetcher {
+ public:
+  /// Fetches from token `first` on. 0 for not at all.
+  explicit Prefetcher(std::int64_t first) : token_(first) {}
+
+  /// At most kMaxStreams times.
+  template <class Byte>
+  void add(const Rows<Byte>& rows, std::int64_t elements) {
+    if (!rows.data) return;
+    streams_[count_++] = {rows.data, token_ * rows.step, rows.step, elements * size_of(rows.type)};
+  }
+
+  std::int64_t rows_per_token() const { return count_; }
+
+  /// Tokens before `end` may be fetched from now on.
+  void allow_until(std::int64_t end) { end_ = end; }
+
+  [[gnu::always_inline]] void fetch_rows(std::int64_t rows) {
+    for (; rows > 0 && token_ < end_; --rows) {
+      Stream& stream = streams_[current_];
+      const char* row = stream.data + stream.offset;
+      for (std::int64_t i = 0; i < stream.bytes; i += kCacheLine) __builtin_prefetch(row + i);
+      stream.offset += stream.step;
+      if (++current_ < count_) continue;
+      current_ = 0;
+      ++token_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kCacheLine = 64;
+  static constexpr int kMaxStreams = 6;  // q, k, gk, v, gv, o
+  struct Stream {
+    const char* data = nullptr;
+    std::int64_t offset = 0;  // of the next row, in bytes as the others
+    std::int64_t step = 0;
+    std::int64_t bytes = 0;
+  };
+  Stream streams_[kMaxStreams];
+  int count_ = 0;
+  int current_ = 0;
+  std::int64_t token_ = 0;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

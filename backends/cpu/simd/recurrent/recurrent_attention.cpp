@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <type_traits>
+
+#include <attune/core/kernel.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cpu/simd/device_isa.hpp"
+#include "cpu/simd/simd.hpp"
+#include "recurrent_forward_config.hpp"
+#include "recurrent_launch.hpp"
+
+namespace attune::cpu::simd {
+namespace {
+
+using Config = RecurrentForwardConfig;
+using Problem = ops::RecurrentAttentionProblem;
+
+/// The smallest value of an axis that is at least `wanted`, its largest where none is.
+int axis_value_for(int Config::*member, std::int64_t wanted) {
+  int least = 0;
+  int largest = 0;
+  detail::for_each_axis<Config>([&](const auto& axis) {
+    if constexpr (std::is_same_v<decltype(axis.member), int Config::*>) {
+      if (axis.member != member) return;
+      for (const int value : axis.values) {
+        largest = std::max(largest, value);
+        if (value >= wanted && (least == 0 || value < least)) least = value;
+      }
+    }
+  });
+  return least > 0 ? least : largest;
+}
+
+/// Work that keeps a thread busy ten times longer than it takes to wake it.
+constexpr double kFlopsPerThread = 1e6;
+
+/// Threads that have something to do: no more than cores, nor than the work is worth.
+std::int64_t useful_threads(const Problem& problem, const DeviceInfo& device) {
+  const double worth = 1 + ops::RecurrentAttention::flops(problem) / kFlopsPerThread;
+  return std::min<std::int64_t>(device.cores, static_cast<std::int64_t>(std::min(worth, 1e6)));
+}
+
+int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
+  return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
+}
+
+/// The value of an axis before `value`, or the smallest.
+int axis_value_below(int Config::*member, int value) {
+  return axis_value_for(member, value / 2);  // they double from one to the next
+}
+
+/// Whether `config` may be the best one, and is not another way to write one that is tried besides.
+/// Per axis that leaves what measured best somewhere: instruction sets narrower than AVX2, and
+/// fewer tokens a pass than two, never did where there was a choice.
+bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  const auto full_or_half = [&](int Config::*member, int full) {
+    return config.*member == full || config.*member == axis_value_below(member, full);
+  };
+  const int tokens = axis_value_for(&Config::tokens_per_pass, problem.T);
+  const int tile_v = axis_value_for(&Config::tile_v, problem.V);
+  const int threads = threads_for(problem, config, device.cores);
+  const Isa widest = widest_isa(device);
+  const bool narrower = config.isa == Isa::kAvx2 && widest == Isa::kAvx512;
+  return full_or_half(&Config::tokens_per_pass, tokens) &&
+         full_or_half(&Config::threads, threads) && config.tile_v <= tile_v &&
+         (config.prefetch_tokens == 0 || problem.T > config.tokens_per_pass) &&
+         (config.isa == widest ||
+          (narrower && config.tile_v == tile_v && config.threads == threads));
+}
+
+class RecurrentAttentionKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "simd.recurrent_attention"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem&, const DeviceInfo& device) const override {
+    return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
+  }
+
+  /// More threads than cores or tasks, and tiles wider than V, do no harm: they are cut to what
+  /// there is. So a config found for a neighbour in the same bucket fits.
+  Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
+    const std::string_view missing = missing_feature(device, config.isa);
+    if (missing.empty()) return Support::yes();
+    return Support::no(
+        str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
+  }
+
+  /// The whole width of V in one task, as the key side is then prepared once; narrower tiles only
+  /// where there are too few heads for the cores.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    const std::int64_t useful = useful_threads(problem, device);
+    Config config;
+    config.isa = widest_isa(device);
+    config.tokens_per_pass = axis_value_for(&Config::tokens_per_pass, problem.T);
+    if (problem.T <= config.tokens_per_pass) config.prefetch_tokens = 0;
+    config.tile_v = axis_value_for(&Config::tile_v, problem.V);
+    while (task_count(problem, config) < useful) {
+      const int narrower = axis_value_below(&Config::tile_v, config.tile_v);
+      if (narrower == config.tile_v) break;
+      config.tile_v = narrower;
+    }
+    config.threads = threads_for(problem, config, useful);
+    return config;
+  }
+
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) { return !is_candidate(problem, device, c); });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return launch_workspace_bytes(problem, config);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    launch(problem, args, config, site.workspace);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make_recurrent_attention() {
+  return std::make_unique<RecurrentAttentionKernel>();
+}
+
+}  // namespace attune::cpu::simd

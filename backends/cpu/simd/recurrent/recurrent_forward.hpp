@@ -1,0 +1,33 @@
+// Recurrent linear attention on the CPU, a few tokens at a time.
+//
+//   S_t[i, j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i, j] + k_t[i] v_t[j]
+//   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
+//
+// The state is fp32 whatever the storage type. Tasks write disjoint outputs and a sum over K is
+// never split, so results do not depend on the number of threads, nor on tile_v and
+// prefetch_tokens. Denormals count as zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "recurrent_forward_config.hpp"
+#include "recurrent_forward_params.hpp"
+
+namespace attune::cpu {
+
+/// The number of independent tasks: (sequence, head, tile of V), tile fastest.
+std::int64_t recurrent_forward_task_count(const RecurrentForwardConfig& config,
+                                          const RecurrentForwardParams& params);
+
+/// Scratch memory each thread needs. A multiple of 64.
+std::size_t recurrent_forward_scratch_bytes(const RecurrentForwardConfig& config,
+                                            const RecurrentForwardParams& params);
+
+/// Runs tasks [first_task, last_task). `scratch` is aligned to 64 bytes and used by no other
+/// thread; it need not be initialised. `config.isa` must be supported here (isa_supported). Does
+/// not throw.
+void recurrent_forward(const RecurrentForwardConfig& config, const RecurrentForwardParams& params,
+                       std::int64_t first_task, std::int64_t last_task, std::byte* scratch);
+
+}  // namespace attune::cpu

@@ -1,0 +1,33 @@
+// What may be tuned in the recurrent forward kernel.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cpu/simd/isa.hpp"
+
+namespace attune::cpu {
+
+struct RecurrentForwardConfig {
+  using Op = ops::RecurrentAttention;
+  int tokens_per_pass = 4;   // tokens handled by one pass over the state
+  int tile_v = 256;          // columns of the state in one task; clipped to V
+  int prefetch_tokens = 4;   // how far ahead inputs are fetched, 0 for not at all
+  int threads = 64;          // at most; a launch never uses more than it has tasks
+  Isa isa = Isa::kBaseline;  // which of the compiled instruction sets runs
+  friend constexpr bool operator==(const RecurrentForwardConfig&,
+                                   const RecurrentForwardConfig&) = default;
+
+  static constexpr auto axes() {
+    using Self = RecurrentForwardConfig;
+    return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, {1, 2, 4}),
+                      launch_axis("tile_v", &Self::tile_v, {32, 64, 128, 256}),
+                      launch_axis("prefetch_tokens", &Self::prefetch_tokens, {0, 4, 16}),
+                      launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
+                      launch_axis("isa", &Self::isa, {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})};
+  }
+};
+
+}  // namespace attune::cpu

@@ -1,0 +1,48 @@
+// The same kernel compiled for several instruction sets; recurrent_forward() picks one.
+#pragma once
+
+#include <cstdint>
+
+#include "recurrent_forward_params.hpp"
+
+namespace attune::cpu {
+
+/// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
+struct RecurrentForwardScratch {
+  std::int64_t state = 0;         // [K, tile] in blocks of columns, each contiguous
+  std::int64_t coefficients = 0;  // see recurrent_prepare.inl.hpp
+  std::int64_t q_rows = 0;        // [tokens, K padded], as the next two
+  std::int64_t k_rows = 0;
+  std::int64_t key_decays = 0;
+  std::int64_t key_totals = 0;  // [K padded], as the next
+  std::int64_t key_carries = 0;
+  std::int64_t v_rows = 0;  // [tokens, tile], as the next two
+  std::int64_t o_rows = 0;
+  std::int64_t value_decays = 0;
+  std::int64_t value_totals = 0;  // [tile], as the next
+  std::int64_t value_carries = 0;
+  std::int64_t size = 0;
+};
+
+/// A RecurrentForwardConfig as far as it reaches the kernel. Computed once outside, so that the
+/// translation units per instruction set need no functions in common with the rest of the program.
+struct RecurrentForwardTiling {
+  int tokens_per_pass = 1;
+  int block_vectors = 1;    // columns that one pass holds in registers at most, in vectors
+  std::int64_t tile_v = 0;  // whole vectors
+  std::int64_t tiles = 0;   // over V
+  std::int64_t prefetch_tokens = 0;
+  RecurrentForwardScratch scratch;
+};
+
+void recurrent_forward_baseline(const RecurrentForwardTiling& tiling,
+                                const RecurrentForwardParams& params, std::int64_t first_task,
+                                std::int64_t last_task, float* scratch);
+void recurrent_forward_avx2(const RecurrentForwardTiling& tiling,
+                            const RecurrentForwardParams& params, std::int64_t first_task,
+                            std::int64_t last_task, float* scratch);
+void recurrent_forward_avx512(const RecurrentForwardTiling& tiling,
+                              const RecurrentForwardParams& params, std::int64_t first_task,
+                              std::int64_t last_task, float* scratch);
+
+}  // namespace attune::cpu

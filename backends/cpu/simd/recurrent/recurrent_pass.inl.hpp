@@ -1,0 +1,201 @@
+// The value side of a pass: a few tokens applied to a block of the state's columns.
+#pragma once
+
+#include "prefetch.inl.hpp"
+#include "recurrent_prepare.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// Rows of the state for one block of columns. Source and target differ on the first and the last
+// pass only, when the caller's state is read or written where it lies.
+struct StateRows {
+  std::int64_t rows = 0;  // K
+  const float* source = nullptr;
+  std::int64_t source_step = 0;  // in elements
+  float* target = nullptr;
+  std::int64_t target_step = 0;
+};
+
+// What one pass works with, from the first column of the block on.
+template <int kTokens>
+struct PassRows {
+  const float* v[kTokens] = {};
+  float* o[kTokens] = {};
+  const float* decay[kTokens] = {};  // per column, when there is a gv
+  const float* total_decay = nullptr;
+  const float* coefficients = nullptr;
+  const float* mix = nullptr;
+};
+
+template <int kTokens, int kVectors>
+using Block = F32[kTokens][kVectors];
+
+// out += sum_{s <= t} mix[t][s] v[s]
+template <int kTokens, int kVectors>
+[[gnu::always_inline]] inline void add_mixed(const float* mix, const Block<kTokens, kVectors>& v,
+                                             int t, F32* out) {
+#pragma GCC unroll 8
+  for (int s = 0; s <= t; ++s) {
+    const F32 weight = in_register(broadcast(mix[pair_index(t, s)]));
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) out[j] = fma(weight, v[s][j], out[j]);
+  }
+}
+
+// A decay per column commutes with the sum over rows, so it stays outside the loop over rows except
+// for the decay of the state itself. Leaves in `v` what each token has become by the end of the
+// pass, in `mixed` what the tokens of this pass give to each output.
+template <int kTokens, int kVectors>
+[[gnu::always_inline]] inline void decay_values(const PassRows<kTokens>& pass,
+                                                Block<kTokens, kVectors>& v,
+                                                Block<kTokens, kVectors>& mixed) {
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      const F32 decay = load(pass.decay[t] + j * kLanes);
+#pragma GCC unroll 8
+      for (int s = 0; s < t; ++s) v[s][j] *= decay;
+      mixed[t][j] = F32{};
+    }
+    add_mixed<kTokens, kVectors>(pass.mix, v, t, mixed[t]);
+  }
+}
+
+// Rows handled together. Their chains of additions are independent and, interleaved with the
+// outputs', just long enough to hide the latency of one another; that takes some 28 registers.
+template <int kVectors>
+constexpr int rows_together() {
+#if defined(__AVX512F__) || defined(__aarch64__)
+  return kVectors <= 2 ? 2 : 1;
+#else
+  return 1;
+#endif
+}
+
+// kRows rows of the loop below. `c` points at the coefficients of the first one.
+template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDecay>
+[[gnu::always_inline]] inline void pass_over_few_rows(const float* c, const float* source,
+                                                      std::int64_t source_step, float* target,
+                                                      std::int64_t target_step,
+                                                      const Block<kTokens, kVectors>& v,
+                                                      const F32* column_decay,
+                                                      Block<kTokens, kVectors>& o) {
+  F32 before[kRows][kVectors];
+  F32 after[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    F32 decay{};
+    if constexpr (kRowDecay) decay = in_register(broadcast(c[2 * kTokens * kLanes + r]));
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      before[r][j] = load(source + r * source_step + j * kLanes);
+      after[r][j] = before[r][j];
+      // Rounded here in every instance, or the compiler contracts some into the additions and some
+      // not, and results would depend on the width of the block.
+      if constexpr (kRowDecay) after[r][j] = in_register(after[r][j] * decay);
+      if constexpr (kColumnDecay) after[r][j] = in_register(after[r][j] * column_decay[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const F32 q = in_register(broadcast(c[t * kLanes + r]));
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) o[t][j] = fma(q, before[r][j], o[t][j]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const F32 k = in_register(broadcast(c[(kTokens + t) * kLanes + r]));
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) after[r][j] = fma(k, v[t][j], after[r][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) store(target + r * target_step + j * kLanes, after[r][j]);
+  }
+}
+
+// The loop that costs: kTokens * kVectors fused multiply-adds per row for the outputs, as many for
+// the state.
+template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
+[[gnu::always_inline]] inline void pass_over_rows(const StateRows& state, const float* coefficients,
+                                                  const Block<kTokens, kVectors>& v,
+                                                  const F32* column_decay, Prefetcher& prefetcher,
+                                                  std::int64_t prefetch_rows,
+                                                  Block<kTokens, kVectors>& o) {
+  constexpr int kRows = rows_together<kVectors>();
+  const float* source = state.source;
+  float* target = state.target;
+  const std::int64_t source_step = state.source_step;
+  const std::int64_t target_step = state.target_step;
+  for (std::int64_t left = state.rows; left > 0; left -= kLanes) {
+    prefetcher.fetch_rows(prefetch_rows);
+    const float* c = coefficients;
+    const float* const end = c + (left < kLanes ? left : kLanes);
+    for (; end - c >= kRows; c += kRows) {
+      pass_over_few_rows<kTokens, kVectors, kRows, kRowDecay, kColumnDecay>(
+          c, source, source_step, target, target_step, v, column_decay, o);
+      source += kRows * source_step;
+      target += kRows * target_step;
+    }
+    for (; c != end; ++c) {
+      pass_over_few_rows<kTokens, kVectors, 1, kRowDecay, kColumnDecay>(
+          c, source, source_step, target, target_step, v, column_decay, o);
+      source += source_step;
+      target += target_step;
+    }
+    coefficients += coefficient_vectors(kTokens) * kLanes;
+  }
+}
+
+// Applies the tokens of a pass to kVectors vectors of columns, from `column` of the tile on.
+template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
+[[gnu::noinline]] void pass_over_block(const PassRows<kTokens>& rows, std::int64_t column,
+                                       const StateRows& state, Prefetcher& prefetcher,
+                                       std::int64_t prefetch_rows) {
+  PassRows<kTokens> pass = rows;
+  Block<kTokens, kVectors> v;
+  Block<kTokens, kVectors> o;
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    pass.decay[t] += kColumnDecay ? column : 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      v[t][j] = load(pass.v[t] + column + j * kLanes);
+      o[t][j] = F32{};
+    }
+  }
+  Block<kTokens, kVectors> mixed;
+  F32 total_decay[kVectors];
+  if constexpr (kColumnDecay) {
+    decay_values<kTokens, kVectors>(pass, v, mixed);
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j)
+      total_decay[j] = load(pass.total_decay + column + j * kLanes);
+  }
+  pass_over_rows<kTokens, kVectors, kRowDecay, kColumnDecay>(
+      state, pass.coefficients, v, total_decay, prefetcher, prefetch_rows, o);
+
+  F32 prefix[kVectors];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    if constexpr (kColumnDecay) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) {
+        const F32 decay = load(pass.decay[t] + j * kLanes);
+        prefix[j] = t == kTokens - 1 ? total_decay[j] : t == 0 ? decay : prefix[j] * decay;
+        o[t][j] = fma(o[t][j], prefix[j], mixed[t][j]);
+      }
+    } else {
+      add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) store(pass.o[t] + column + j * kLanes, o[t][j]);
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,113 @@
+// The key side of a pass: what every column of the state needs to know about the next few tokens.
+//
+// With a_t[i] the decay of row i at token t, S_0 the state before the pass and tokens 0 .. n-1 in
+// it,
+//
+//   o_t     = (scale q_t * a_0 .. a_t) S_0 + sum_{s <= t} mix[t][s] v_s
+//   S_{n-1} = (a_0 .. a_{n-1}) S_0 + sum_s (k_s * a_{s+1} .. a_{n-1}) v_s
+//   mix[t][s] = scale * sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i]
+//
+// which reads and writes the state once for n tokens and decays it once. Decays are only ever
+// multiplied, never divided and never formed from differences of sums, so a zero (a gate of -inf)
+// is exact.
+#pragma once
+
+#include "recurrent_decay.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct KeySide {
+  InputRows q, k, g, gk;
+  float gamma = 0.0F;
+  float scale = 1.0F;
+  bool has_decay = false;
+  std::int64_t rows = 0;    // K
+  float* q_rows = nullptr;  // [kTokens, K padded], for rows that cannot be read where they lie
+  float* k_rows = nullptr;  // as q_rows
+  Decays decays;            // its width is one vector when all rows decay alike (g, g_gamma)
+};
+
+constexpr int pair_count(int tokens) { return tokens * (tokens + 1) / 2; }
+constexpr int pair_index(int t, int s) { return pair_count(t) + s; }
+
+// For each vector of rows: kTokens of decayed q, kTokens of decayed k and the decay of the state.
+constexpr int coefficient_vectors(int tokens) { return 2 * tokens + 1; }
+
+template <int kTokens>
+[[gnu::always_inline]] inline void key_decays(const KeySide& side, std::int64_t token) {
+  const float* gates[kTokens];
+  float offset[kTokens];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    offset[t] = side.gamma + (side.g.data ? widened_scalar(side.g, token + t) : 0.0F);
+    float* const buffer = side.decays.of_token + t * side.decays.width;
+    if (side.gk.data) {
+      gates[t] = widened(side.gk, token + t, side.rows, buffer);
+    } else {
+      store(buffer, F32{});
+      gates[t] = buffer;
+    }
+  }
+  exponentiate<kTokens>(gates, offset, side.decays);
+}
+
+template <int kTokens, bool kDecay>
+[[gnu::always_inline]] inline void weigh_keys(const KeySide& side, const float* const* q_rows,
+                                              const float* const* k_rows, float* coefficients,
+                                              float* mix) {
+  const F32 scale = broadcast(side.scale);
+  const float* decay_row = side.decays.of_token;
+  const float* total_row = side.decays.total;
+  const std::int64_t width = side.decays.width;
+  const std::int64_t decay_step = width > kLanes ? kLanes : 0;
+  F32 products[pair_count(kTokens)];
+#pragma GCC unroll 64
+  for (F32& product : products) product = F32{};
+  for (std::int64_t row = 0; row < side.rows; row += kLanes) {
+    const F32 total = kDecay ? load(total_row) : F32{};
+    F32 written[kTokens];
+    F32 prefix{};
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const F32 q = load(q_rows[t] + row) * scale;
+      const F32 decay = kDecay ? load(decay_row + t * width) : F32{};
+#pragma GCC unroll 8
+      for (int s = 0; s < t; ++s) {
+        if constexpr (kDecay) written[s] *= decay;
+        products[pair_index(t, s)] = fma(q, written[s], products[pair_index(t, s)]);
+      }
+      written[t] = load(k_rows[t] + row);
+      products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
+      if constexpr (kDecay) prefix = t == kTokens - 1 ? total : t == 0 ? decay : prefix * decay;
+      store(coefficients + t * kLanes, kDecay ? q * prefix : q);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) store(coefficients + (kTokens + t) * kLanes, written[t]);
+    if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, total);
+    coefficients += coefficient_vectors(kTokens) * kLanes;
+    decay_row += decay_step;
+    total_row += decay_step;
+  }
+  sum_lanes<pair_count(kTokens)>(products, mix);
+}
+
+template <int kTokens>
+[[gnu::noinline]] void prepare_keys(const KeySide& side, std::int64_t token, float* coefficients,
+                                    float* mix) {
+  const std::int64_t padded_rows = round_up_to_lanes(side.rows);
+  const float* q[kTokens];
+  const float* k[kTokens];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    q[t] = widened(side.q, token + t, side.rows, side.q_rows + t * padded_rows);
+    k[t] = widened(side.k, token + t, side.rows, side.k_rows + t * padded_rows);
+  }
+  if (side.has_decay) {
+    key_decays<kTokens>(side, token);
+    weigh_keys<kTokens, true>(side, q, k, coefficients, mix);
+  } else {
+    weigh_keys<kTokens, false>(side, q, k, coefficients, mix);
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

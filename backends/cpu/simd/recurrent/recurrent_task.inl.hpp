@@ -1,0 +1,156 @@
+// One task of the recurrent kernel: one sequence, one head and one tile of V.
+#pragma once
+
+#include "recurrent_forward_isa.hpp"
+#include "recurrent_pass.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// One head of a caller's state, from the first column of a tile on.
+template <class Pointer>
+struct StateView {
+  Pointer data = nullptr;
+  std::int64_t key_stride = 0;
+  std::int64_t value_stride = 0;
+};
+
+struct ValueSide {
+  InputRows v, gv;
+  OutputRows o;
+  float* v_rows = nullptr;  // [kTokens, tile], for rows that cannot be accessed where they lie
+  float* o_rows = nullptr;  // as v_rows
+  Decays decays;
+};
+
+struct Task {
+  std::int64_t tokens = 0;
+  std::int64_t columns = 0;  // of the tile, before padding
+  std::int64_t tile_v = 0;   // after it
+  int block_vectors = 1;
+  std::int64_t prefetch_tokens = 0;
+  KeySide keys;
+  ValueSide values;
+  StateView<const float*> initial;
+  StateView<float*> final;
+  Prefetcher prefetcher{0};
+  float* state = nullptr;
+  float* coefficients = nullptr;
+};
+
+// Which part of the tensors a task covers.
+struct TaskRange {
+  std::int64_t sequence, head, kv_head, column;
+  std::int64_t batch, first_token, tokens;
+  bool reverse;
+};
+
+inline TaskRange task_range(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                            std::int64_t index) {
+  TaskRange range;
+  range.column = index % tiling.tiles * tiling.tile_v;
+  range.head = index / tiling.tiles % p.heads;
+  range.sequence = index / tiling.tiles / p.heads;
+  range.kv_head = range.head / (p.heads / p.kv_heads);
+  range.batch = p.cu_seqlens ? 0 : range.sequence;
+  const std::int64_t begin = p.cu_seqlens ? p.cu_seqlens[range.sequence] : 0;
+  const std::int64_t end = p.cu_seqlens ? p.cu_seqlens[range.sequence + 1] : p.tokens;
+  range.tokens = end - begin;
+  range.first_token = p.reverse ? end - 1 : begin;
+  range.reverse = p.reverse;
+  return range;
+}
+
+template <class Byte, class Pointer>
+Rows<Byte> rows_of(const TokenTensor<Pointer>& tensor, const TaskRange& range, std::int64_t head,
+                   std::int64_t column) {
+  // Without tokens first_token may lie outside of the tensor.
+  if (!tensor.data || range.tokens == 0) return {};
+  const std::int64_t offset = range.batch * tensor.batch_stride +
+                              range.first_token * tensor.token_stride + head * tensor.head_stride +
+                              column;
+  const std::int64_t size = size_of(tensor.type);
+  return {.data = static_cast<Byte*>(tensor.data) + offset * size,
+          .step = (range.reverse ? -tensor.token_stride : tensor.token_stride) * size,
+          .type = tensor.type};
+}
+
+template <class Pointer>
+StateView<Pointer> state_of(const StateTensor<Pointer>& state, const TaskRange& range) {
+  if (!state.data) return {};
+  return {.data = state.data + range.sequence * state.sequence_stride +
+                  range.head * state.head_stride + range.column * state.value_stride,
+          .key_stride = state.key_stride,
+          .value_stride = state.value_stride};
+}
+
+inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                        const TaskRange& range, float* scratch) {
+  KeySide side;
+  side.q = rows_of<const char>(p.q, range, range.head, 0);
+  side.k = rows_of<const char>(p.k, range, range.kv_head, 0);
+  side.g = rows_of<const char>(p.g, range, range.head, 0);
+  side.gk = rows_of<const char>(p.gk, range, range.head, 0);
+  if (p.g_gamma) {
+    side.gamma =
+        p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
+  }
+  side.scale = p.scale;
+  side.rows = p.key_dim;
+  side.has_decay = p.g.data || p.gk.data || p.g_gamma;
+  side.q_rows = scratch + tiling.scratch.q_rows;
+  side.k_rows = scratch + tiling.scratch.k_rows;
+  side.decays = {.of_token = scratch + tiling.scratch.key_decays,
+                 .total = scratch + tiling.scratch.key_totals,
+                 .carry = scratch + tiling.scratch.key_carries,
+                 .width = p.gk.data ? round_up_to_lanes(p.key_dim) : kLanes};
+  for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
+  return side;
+}
+
+inline ValueSide value_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                            const TaskRange& range, float* scratch) {
+  ValueSide side;
+  side.v = rows_of<const char>(p.v, range, range.kv_head, range.column);
+  side.gv = rows_of<const char>(p.gv, range, range.head, range.column);
+  side.o = rows_of<char>(p.o, range, range.head, range.column);
+  side.v_rows = scratch + tiling.scratch.v_rows;
+  side.o_rows = scratch + tiling.scratch.o_rows;
+  const std::int64_t left = p.value_dim - range.column;
+  side.decays = {.of_token = scratch + tiling.scratch.value_decays,
+                 .total = scratch + tiling.scratch.value_totals,
+                 .carry = scratch + tiling.scratch.value_carries,
+                 .width = round_up_to_lanes(left < tiling.tile_v ? left : tiling.tile_v)};
+  if (!side.gv.data) return side;
+  for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
+  return side;
+}
+
+inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                      std::int64_t index, float* scratch) {
+  const TaskRange range = task_range(tiling, p, index);
+  const std::int64_t left = p.value_dim - range.column;
+  Task task;
+  task.tokens = range.tokens;
+  task.columns = left < tiling.tile_v ? left : tiling.tile_v;
+  task.tile_v = tiling.tile_v;
+  task.block_vectors = tiling.block_vectors;
+  task.prefetch_tokens = tiling.prefetch_tokens;
+  task.keys = key_side(tiling, p, range, scratch);
+  task.values = value_side(tiling, p, range, scratch);
+  task.initial = state_of(p.initial_state, range);
+  task.final = state_of(p.final_state, range);
+  task.state = scratch + tiling.scratch.state;
+  task.coefficients = scratch + tiling.scratch.coefficients;
+  if (tiling.prefetch_tokens > 0 && tiling.prefetch_tokens < task.tokens) {
+    task.prefetcher = Prefetcher(tiling.prefetch_tokens);
+    task.prefetcher.add(task.keys.q, p.key_dim);
+    task.prefetcher.add(task.keys.k, p.key_dim);
+    task.prefetcher.add(task.keys.gk, p.key_dim);
+    task.prefetcher.add(task.values.v, task.columns);
+    task.prefetcher.add(task.values.gv, task.columns);
+    task.prefetcher.add(task.values.o, task.columns);
+  }
+  return task;
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,12 @@
+#include <attune/backends/cpu.hpp>
+
+#include "cpu/simd/simd.hpp"
+
+namespace attune::cpu {
+
+void register_simd_kernels(Registry& registry) {
+  const Placement at{.platform = "simd", .backend = "cpu", .priority = 50};
+  registry.add(simd::make_recurrent_attention(), at);
+}
+
+}  // namespace attune::cpu

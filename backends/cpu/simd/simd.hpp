@@ -1,0 +1,12 @@
+// The fast kernels for CPUs: written once with vectors, compiled for several instruction sets.
+#pragma once
+
+#include <memory>
+
+#include <attune/core/kernel.hpp>
+
+namespace attune::cpu::simd {
+
+std::unique_ptr<const ErasedKernel> make_recurrent_attention();
+
+}  // namespace attune::cpu::simd

@@ -1,0 +1,223 @@
+// Fixed-length float vectors for kernels that are compiled once per instruction set.
+//
+// The includer defines ATTUNE_SIMD_NAMESPACE (baseline, avx2, avx512) and ATTUNE_SIMD_LANES (4, 8,
+// 16) before the include and is compiled with the matching flags. Everything lives in a namespace
+// of that name: two translation units may then hold the same function in different instructions and
+// the linker never merges them. For the same reason nothing here, and nothing that includes this,
+// calls a std:: function.
+//
+// Compiler vector extensions rather than a library: the kernels need about fifteen operations, GCC
+// and Clang map `a * b + c`, conversions and shuffles to the right instructions on x86 and ARM
+// alike, and the two functions a library would bring (exp that keeps NaN and reports its rounding
+// error, bf16 rounding that keeps denormals) are not in Highway 1.0.3.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#include "cpu/simd/storage_type.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+inline constexpr int kLanes = ATTUNE_SIMD_LANES;
+
+typedef float F32 __attribute__((vector_size(kLanes * 4)));
+typedef std::int32_t I32 __attribute__((vector_size(kLanes * 4)));
+typedef std::uint32_t U32 __attribute__((vector_size(kLanes * 4)));
+typedef std::uint16_t U16 __attribute__((vector_size(kLanes * 2)));
+
+// The casts of a vector's bits; a C-style cast is how the extension spells them.
+[[gnu::always_inline]] inline F32 as_f32(U32 bits) { return (F32)bits; }
+[[gnu::always_inline]] inline U32 as_bits(F32 x) { return (U32)x; }
+
+[[gnu::always_inline]] inline F32 broadcast(float x) { return x - F32{}; }
+
+// Keeps `x` in a register. Without it GCC folds a broadcast into every instruction that uses it,
+// and the loop is bound by loads instead of arithmetic.
+[[gnu::always_inline]] inline F32 in_register(F32 x) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(x));
+#elif defined(__x86_64__)
+  asm("" : "+x"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#endif
+  return x;
+}
+
+// One instruction where the target has it; the build allows contraction (-ffp-contract=fast).
+[[gnu::always_inline]] inline F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
+
+[[gnu::always_inline]] inline F32 load(const float* source) {
+  F32 x;
+  __builtin_memcpy(&x, source, sizeof(x));
+  return x;
+}
+
+[[gnu::always_inline]] inline void store(float* target, F32 x) {
+  __builtin_memcpy(target, &x, sizeof(x));
+}
+
+// ---- storage types ----
+
+[[gnu::always_inline]] inline F32 widen_bf16(U16 half) {
+  return as_f32(__builtin_convertvector(half, U32) << 16);
+}
+
+// Rounds to nearest even; a NaN stays a NaN. Not vcvtneps2bf16, which flushes denormals.
+[[gnu::always_inline]] inline U16 narrow_bf16(F32 x) {
+  const U32 bits = as_bits(x);
+  const U32 rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  const U32 quiet_nan = bits | 0x400000U;
+  return __builtin_convertvector((x == x ? rounded : quiet_nan) >> 16, U16);
+}
+
+[[gnu::always_inline]] inline F32 widen_f16(U16 half) {
+#if defined(__F16C__) && ATTUNE_SIMD_LANES == 16
+  // The zero-masked forms: g++ 12 warns about the plain ones' own undefined operand.
+  return (F32)_mm512_maskz_cvtph_ps(__mmask16(-1), (__m256i)half);
+#elif defined(__F16C__) && ATTUNE_SIMD_LANES == 8
+  return (F32)_mm256_cvtph_ps((__m128i)half);
+#else
+  const U32 wide = __builtin_convertvector(half, U32);
+  const U32 magnitude = (wide & 0x7fffU) << 13;
+  const U32 kExponent = U32{} + (0x1fU << 23);
+  const U32 normal = magnitude + (112U << 23);
+  // A subnormal half is a multiple of 2^-24: give it an exponent, then take the implied one off
+  // again.
+  const U32 subnormal = as_bits(as_f32(magnitude + (113U << 23)) - 0x1p-14F);
+  const U32 finite = (magnitude < (1U << 23)) ? subnormal : normal;
+  const U32 result = (magnitude >= kExponent) ? (magnitude | 0x7f800000U) : finite;
+  return as_f32(result | ((wide & 0x8000U) << 16));
+#endif
+}
+
+[[gnu::always_inline]] inline U16 narrow_f16(F32 x) {
+#if defined(__F16C__) && ATTUNE_SIMD_LANES == 16
+  return (U16)_mm512_maskz_cvtps_ph(__mmask16(-1), (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__) && ATTUNE_SIMD_LANES == 8
+  return (U16)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+  const U32 bits = as_bits(x);
+  const U32 magnitude = bits & 0x7fffffffU;
+  // Rebias the exponent and round to nearest even in integers; a carry out of the mantissa is right
+  // as it is.
+  const U32 normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  // Adding 0.5 lines a subnormal result up with the last mantissa bits and lets the addition round
+  // it.
+  const U32 subnormal = as_bits(as_f32(magnitude) + 0.5F) - 0x3f000000U;
+  const U32 finite = (magnitude < (113U << 23)) ? subnormal : normal;
+  const U32 infinity = U32{} + 0x7c00U;
+  const U32 special = (magnitude > 0x7f800000U) ? U32{} + 0x7e00U : infinity;
+  const U32 result =
+      (magnitude >= 0x477ff000U) ? special : finite;  // 65520 and above round to infinity
+  return __builtin_convertvector(result | ((bits >> 16) & 0x8000U), U16);
+#endif
+}
+
+// ---- exp ----
+
+// The larger and the smaller of a limit and x; a NaN in x stays. One instruction, which compilers
+// do not find.
+[[gnu::always_inline]] inline F32 at_least(float limit, F32 x) {
+#if defined(__AVX512F__) && ATTUNE_SIMD_LANES == 16
+  return (F32)_mm512_maskz_max_ps(__mmask16(-1), (__m512)broadcast(limit), (__m512)x);
+#elif defined(__AVX__) && ATTUNE_SIMD_LANES == 8
+  return (F32)_mm256_max_ps((__m256)broadcast(limit), (__m256)x);
+#else
+  return x < limit ? broadcast(limit) : x;
+#endif
+}
+
+[[gnu::always_inline]] inline F32 at_most(float limit, F32 x) {
+#if defined(__AVX512F__) && ATTUNE_SIMD_LANES == 16
+  return (F32)_mm512_maskz_min_ps(__mmask16(-1), (__m512)broadcast(limit), (__m512)x);
+#elif defined(__AVX__) && ATTUNE_SIMD_LANES == 8
+  return (F32)_mm256_min_ps((__m256)broadcast(limit), (__m256)x);
+#else
+  return x > limit ? broadcast(limit) : x;
+#endif
+}
+
+// x[i] = exp(x[i]) to about 1 ulp. exp(-inf) is 0, exp(inf) is inf, a NaN stays a NaN; results
+// below 2^-126 may be 0, those above 2^127.5 are inf. Returns log(exact / result) of the last one
+// to first order in its argument, which is worth carrying on where that is close to 0.
+//
+// Several at once and in step: one exp is a chain of fourteen dependent instructions.
+template <int kCount>
+[[gnu::always_inline]] inline F32 exp_each(F32 (&x)[kCount]) {
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; the bias of the exponent
+  // comes with it.
+  const F32 kShift = broadcast(0x1.8p23F + 127.0F);
+  F32 r[kCount];
+  F32 p[kCount];
+  F32 power[kCount];
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i) {
+    // Where n becomes -127 and 128, whose powers below come out as 0 and inf.
+    const F32 clamped = at_most(88.8F, at_least(-88.0F, x[i]));
+    const F32 shifted = fma(clamped, broadcast(1.44269504F), kShift);
+    r[i] = fma(shifted - kShift, broadcast(-0.693147182F), clamped);
+    power[i] = as_f32(as_bits(shifted) << 23);
+    p[i] = broadcast(1.38145401e-3F);
+  }
+  // expm1(r) = r + r^2 P(r) on [-log(2) / 2, log(2) / 2]: a minimax fit, off by 3.1e-9 of exp(r) at
+  // most.
+  constexpr float kCoefficients[] = {8.36874511e-3F, 4.16683908e-2F, 1.66665204e-1F,
+                                     4.99999934e-1F};
+#pragma GCC unroll 4
+  for (const float coefficient : kCoefficients) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) p[i] = fma(p[i], r[i], broadcast(coefficient));
+  }
+  F32 error{};
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i) {
+    const F32 minus_one = fma(p[i] * r[i], r[i], r[i]);
+    const F32 mantissa = minus_one + 1.0F;
+    x[i] = mantissa * power[i];
+    if (i == kCount - 1) error = minus_one - (mantissa - 1.0F);
+  }
+  return error;
+}
+
+// ---- sums over lanes ----
+
+// Halves groups of kGroup lanes of `a` and `b`: the sums of a's groups, then those of b's.
+template <int kGroup, std::size_t... kIndex>
+[[gnu::always_inline]] inline F32 halve_groups(F32 a, F32 b, std::index_sequence<kIndex...>) {
+  constexpr int kHalf = kGroup / 2;
+  return __builtin_shufflevector(a, b, (int(kIndex) / kHalf * kGroup + int(kIndex) % kHalf)...) +
+         __builtin_shufflevector(a, b,
+                                 (int(kIndex) / kHalf * kGroup + int(kIndex) % kHalf + kHalf)...);
+}
+
+// Lane i of the result is the sum of the lanes of x[i], for i < kCount <= kLanes.
+template <int kCount, int kGroup = kLanes>
+[[gnu::always_inline]] inline F32 sum_each(const F32* x) {
+  if constexpr (kGroup == 1) {
+    return x[0];
+  } else {
+    constexpr int kMerged = (kCount + 1) / 2;
+    F32 merged[kMerged];
+    for (int i = 0; i < kMerged; ++i) {
+      const F32 right = 2 * i + 1 < kCount ? x[2 * i + 1] : F32{};
+      merged[i] = halve_groups<kGroup>(x[2 * i], right, std::make_index_sequence<kLanes>());
+    }
+    return sum_each<kMerged, kGroup / 2>(merged);
+  }
+}
+
+// sums[i] is the sum of the lanes of x[i]; `sums` has room for a whole number of vectors.
+template <int kCount>
+[[gnu::always_inline]] inline void sum_lanes(const F32* x, float* sums) {
+  constexpr int kNow = kCount < kLanes ? kCount : kLanes;
+  store(sums, sum_each<kNow>(x));
+  if constexpr (kCount > kNow) sum_lanes<kCount - kNow>(x + kNow, sums + kNow);
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

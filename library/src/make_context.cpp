@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <string>
+
+#include <attune/attune.hpp>
+#include <attune/core/environment.hpp>
+#include <attune/core/error.hpp>
+
+namespace attune {
+namespace {
+
+Policy policy_from_environment() {
+  const std::optional<std::string> text = read_environment("ATTUNE_POLICY");
+  if (!text) return Policy::kTune;
+  try {
+    return parse_policy(*text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(str("environment variable ATTUNE_POLICY: ", error.what()));
+  }
+}
+
+void load_plugins(const std::vector<std::string>& given, Registry& registry) {
+  for (const std::string& path : given) load_plugin(path, registry);
+  if (!given.empty()) return;
+  const std::string listed = read_environment("ATTUNE_PLUGINS").value_or("");
+  for (std::size_t begin = 0; begin < listed.size();) {
+    const std::size_t end = std::min(listed.find(':', begin), listed.size());
+    const std::string path = listed.substr(begin, end - begin);
+    begin = end + 1;
+    if (path.empty()) continue;
+    try {
+      load_plugin(path, registry);
+    } catch (const Error& error) {
+      throw InvalidArgument(str("environment variable ATTUNE_PLUGINS: ", error.what()));
+    }
+  }
+}
+
+ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
+  ConfigSelectorChain::Settings settings;
+  settings.store = default_store_settings();
+  if (options.database) settings.store.user_path = *options.database;
+  settings.store.read_only = options.read_only.value_or(false);
+  settings.policy = AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
+  if (options.tuner) settings.tuner = *options.tuner;
+  return settings;
+}
+
+}  // namespace
+
+std::unique_ptr<Context> make_context(const ContextOptions& options) {
+  warn_about_unknown_environment();
+  const ConfigSelectorChain::Settings settings = chain_settings(options);
+  Registry registry;
+  register_all(registry);
+  for (const auto& add : options.register_kernels) add(registry);
+  load_plugins(options.plugins, registry);
+  return std::make_unique<Context>(std::move(registry), [&](const Registry& known_kernels, EventBus& events) {
+    return std::make_unique<ConfigSelectorChain>(known_kernels, events, settings);
+  });
+}
+
+Context& default_context() {
+  // Never destroyed: calls of ops may come from destructors of other statics.
+  static Context* const kept = make_context().release();
+  return *kept;
+}
+
+ConfigSelectorChain& chain_of(Context& context) {
+  auto* chain = dynamic_cast<ConfigSelectorChain*>(&context.selector());
+  if (chain == nullptr) throw InvalidArgument("context: its selector is not attune's chain");
+  return *chain;
+}
+
+}  // namespace attune
