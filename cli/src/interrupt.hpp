@@ -1,0 +1,25 @@
+// Ctrl-C while something long runs: the first one asks to finish, the second one kills.
+#pragma once
+
+#include <csignal>
+
+namespace attune::cli {
+
+/// While one lives, SIGINT and SIGTERM set a flag instead of ending the program; the second signal ends it. That holds
+/// for a background job as well, whose shell had SIGINT ignored: `kill -INT` is how scripts stop a tuning.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction old_interrupt_ {};
+  struct sigaction old_terminate_ {};
+};
+
+/// Whether one has come.
+bool interrupted();
+
+}  // namespace attune::cli

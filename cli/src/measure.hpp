@@ -1,0 +1,53 @@
+// Timing for people: `run` and `bench`. Decisions are the tuner's, which measures with more care.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <attune/core/case.hpp>
+#include <attune/core/op.hpp>
+#include <attune/core/selection.hpp>
+
+namespace attune::cli {
+
+/// A choice bound to a case, to be run again and again with the same scratch memory. Both outlive it.
+class Launch {
+ public:
+  Launch(const Case& on, const Choice& choice, const Device& device);
+
+  /// Microseconds of `repeats` launches, back to back.
+  double time_us(int repeats) const;
+  const Choice& choice() const { return choice_; }
+
+ private:
+  const Case* case_;
+  Choice choice_;
+  const Device* device_;
+  Tensor workspace_;
+  std::span<std::byte> scratch_;  // of workspace_
+};
+
+struct Timing {
+  double median_us = 0;
+  double spread = 0;  // median absolute deviation / median
+  std::int64_t samples = 0;
+};
+
+/// Of one launch's samples; nothing from no samples.
+Timing summarize(std::vector<double> samples_us);
+
+struct MeasureSettings {
+  std::int64_t warmup = 3;         // samples discarded, of each
+  std::int64_t iters = 30;         // most samples, of each
+  double min_sample_us = 1000;     // a sample repeats the launch until it lasts this long
+  double budget_us = 1e6;          // of all samples of one launch; three are taken in any case
+  std::function<bool()> stop = [] { return false; };
+};
+
+/// Takes samples in rounds, one of each launch a round, so that a drifting clock moves all alike.
+std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSettings& settings);
+
+}  // namespace attune::cli

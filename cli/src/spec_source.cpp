@@ -1,0 +1,105 @@
+// Specs from outside the command line: JSON objects, files, standard input.
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "exit_code.hpp"
+#include "spec.hpp"
+
+namespace attune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string scalar_text(std::string_view name, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
+  throw UsageError(str("field '", name, "': expected a whole number, a string, true, false, or a list of them"));
+}
+
+std::string axis_text(std::string_view name, const Json& value) {
+  if (!value.is_array()) return scalar_text(name, value);
+  std::string text;
+  for (const Json& element : value) text += (text.empty() ? "" : ",") + scalar_text(name, element);
+  return text;
+}
+
+Spec parse_line(std::string_view line) {
+  return line.front() == '{' ? parse_spec_json(line) : parse_spec_text(line);
+}
+
+void read_lines(std::istream& input, std::string_view source, std::vector<Spec>& specs) {
+  std::size_t number = 0;
+  for (std::string line; std::getline(input, line);) {
+    ++number;
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    try {
+      specs.push_back(parse_line(std::string_view(line).substr(begin)));
+    } catch (const UsageError& error) {
+      throw UsageError(str(source, ":", number, ": ", error.what()));
+    }
+    if (specs.size() > kMaxProblems) throw UsageError(str(source, ": more than ", kMaxProblems, " lines"));
+  }
+  if (input.bad()) throw UsageError(str(source, ": cannot be read"));
+}
+
+}  // namespace
+
+Spec parse_spec_json(std::string_view line) {
+  std::set<std::string, std::less<>> keys;
+  const auto refuse_duplicates = [&keys](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
+      throw UsageError(str("field '", parsed.get<std::string>(), "' is given twice"));
+    }
+    return true;
+  };
+  Json object;
+  try {
+    object = Json::parse(line, refuse_duplicates);
+  } catch (const Json::exception& error) {
+    throw UsageError(str("not JSON: ", error.what()));
+  }
+  if (!object.is_object()) throw UsageError("expected a JSON object");
+  Spec spec;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "op") {
+      if (!value.is_string()) throw UsageError("field 'op': expected a string");
+      spec.op = value.get<std::string>();
+    } else {
+      add_axis(spec, name, axis_text(name, value));
+    }
+  }
+  return spec;
+}
+
+std::vector<Spec> read_specs(std::span<const std::string> words) {
+  std::vector<Spec> specs;
+  std::vector<std::string> plain;
+  bool from_files = false;
+  for (const std::string& word : words) {
+    if (word == "-") {
+      from_files = true;
+      read_lines(std::cin, "standard input", specs);
+    } else if (word.starts_with('@')) {
+      from_files = true;
+      const std::string path = word.substr(1);
+      std::ifstream file(path);
+      if (!file) throw UsageError(str("'", word, "': cannot be opened"));
+      read_lines(file, path, specs);
+    } else {
+      plain.push_back(word);
+    }
+  }
+  const Spec line = parse_spec(plain);
+  for (Spec& spec : specs) {
+    if (spec.op.empty()) spec.op = line.op;
+  }
+  if (!line.axes.empty() || !from_files) specs.insert(specs.begin(), line);
+  return specs;
+}
+
+}  // namespace attune::cli

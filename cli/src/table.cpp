@@ -1,0 +1,252 @@
+#include "table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "exit_code.hpp"
+#include "text.hpp"
+
+#include <attune/core/params.hpp>
+
+namespace attune::cli {
+
+Format parse_format(std::string_view name) {
+  const std::vector<std::string> names{"table", "json", "jsonl", "csv", "md"};
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    throw UsageError(str("-o '", name, "': expected ", join(names, ", "), did_you_mean(name, names)));
+  }
+  return static_cast<Format>(found - names.begin());
+}
+
+bool Cell::is_number() const {
+  return std::holds_alternative<std::int64_t>(value_) || std::holds_alternative<double>(value_);
+}
+
+Table& Table::add(std::vector<Cell> row) {
+  if (row.size() != columns_.size()) {
+    throw std::logic_error(str("a row of ", row.size(), " cells in a table of ", columns_.size(), " columns"));
+  }
+  rows_.push_back(std::move(row));
+  return *this;
+}
+
+std::string cell_text(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell.value())) return printable(*text);
+  if (const auto* whole = std::get_if<std::int64_t>(&cell.value())) return std::to_string(*whole);
+  if (const auto* real = std::get_if<double>(&cell.value())) return number_text(*real);
+  if (const auto* flag = std::get_if<bool>(&cell.value())) return *flag ? "yes" : "no";
+  return "";
+}
+
+std::string toned(std::string_view text, Tone tone, bool color) {
+  std::string_view code;
+  if (tone == Tone::kGood) code = "\x1b[32m";
+  if (tone == Tone::kBad) code = "\x1b[31m";
+  if (tone == Tone::kFaint) code = "\x1b[2m";
+  if (!color || code.empty()) return std::string(text);
+  return str(code, text, "\x1b[0m");
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool has_sections(const Document& document) {
+  return document.size() > 1 || (document.size() == 1 && !document[0].name.empty());
+}
+
+/// Whether the column is set right: it has a number and nothing but numbers.
+bool is_numeric(const Table& table, std::size_t column) {
+  bool any = false;
+  for (const auto& row : table.rows()) {
+    if (!row[column].empty() && !row[column].is_number()) return false;
+    any = any || row[column].is_number();
+  }
+  return any;
+}
+
+std::string bold(std::string_view text, bool color) {
+  return color ? str("\x1b[1m", text, "\x1b[0m") : std::string(text);
+}
+
+void trim_right(std::string& line) { line.erase(line.find_last_not_of(' ') + 1); }
+
+std::string rows_text(const Table& table, const TextStyle& style) {
+  const std::size_t columns = table.columns().size();
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns; ++c) {
+    std::size_t width = display_width(table.columns()[c]);
+    for (const auto& row : table.rows()) width = std::max(width, display_width(cell_text(row[c])));
+    widths.push_back(width);
+  }
+  const auto line_of = [&](auto&& text_of, auto&& paint) {
+    std::string line;
+    for (std::size_t c = 0; c < columns; ++c) {
+      if (c != 0) line += "  ";
+      const std::string text = text_of(c);
+      line += paint(c, is_numeric(table, c) ? pad_left(text, widths[c]) : pad_right(text, widths[c]));
+    }
+    trim_right(line);
+    return line + '\n';
+  };
+  std::string out = line_of([&](std::size_t c) { return table.columns()[c]; },
+                            [&](std::size_t, const std::string& text) { return bold(text, style.color); });
+  for (const auto& row : table.rows()) {
+    out += line_of([&](std::size_t c) { return cell_text(row[c]); },
+                   [&](std::size_t c, const std::string& text) {
+                     return toned(text, row[c].tone(), style.color);
+                   });
+  }
+  return out;
+}
+
+std::string record_text(const Table& table, const TextStyle& style) {
+  std::size_t width = 0;
+  for (const std::string& column : table.columns()) width = std::max(width, display_width(column));
+  std::string out;
+  for (const auto& row : table.rows()) {
+    if (!out.empty()) out += '\n';
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (row[c].empty()) continue;
+      out += bold(pad_right(table.columns()[c], width), style.color) + "  " +
+             toned(cell_text(row[c]), row[c].tone(), style.color) + '\n';
+    }
+  }
+  return out;
+}
+
+std::string table_text(const Document& document, const TextStyle& style) {
+  std::string out;
+  for (const Section& section : document) {
+    if (!out.empty()) out += '\n';
+    if (!section.name.empty()) out += bold(section.name, style.color) + '\n';
+    out += section.record ? record_text(section.table, style) : rows_text(section.table, style);
+  }
+  return out;
+}
+
+Json json_value(const Cell& cell) {
+  return std::visit(
+      [](const auto& value) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+          return nullptr;
+        } else {
+          return value;
+        }
+      },
+      cell.value());
+}
+
+/// The rows of all sections as objects, one line each.
+std::vector<std::string> json_lines(const Document& document) {
+  std::vector<std::string> lines;
+  for (const Section& section : document) {
+    for (const auto& row : section.table.rows()) {
+      Json object = Json::object();
+      if (has_sections(document)) object["section"] = section.name;
+      for (std::size_t c = 0; c < row.size(); ++c) object[section.table.columns()[c]] = json_value(row[c]);
+      // Replaced rather than thrown: a name in a file need not be UTF-8.
+      lines.push_back(object.dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+  }
+  return lines;
+}
+
+std::string json_text(const Document& document) {
+  std::string out = "[";
+  for (const std::string& line : json_lines(document)) out += (out.size() == 1 ? "\n  " : ",\n  ") + line;
+  return out + (out.size() == 1 ? "]\n" : "\n]\n");
+}
+
+std::string jsonl_text(const Document& document) {
+  std::string out;
+  for (const std::string& line : json_lines(document)) out += line + '\n';
+  return out;
+}
+
+std::string csv_field(std::string text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string csv_cell(const Cell& cell, bool terminal) {
+  if (const auto* text = std::get_if<std::string>(&cell.value())) {
+    return csv_field(terminal ? printable(*text) : *text);
+  }
+  const auto* real = std::get_if<double>(&cell.value());
+  return real != nullptr && std::isfinite(*real) ? Json(*real).dump() : cell_text(cell);
+}
+
+/// One header for all sections: the union of their columns.
+std::string csv_text(const Document& document, bool terminal) {
+  std::vector<std::string> columns;
+  for (const Section& section : document) {
+    for (const std::string& column : section.table.columns()) {
+      if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+    }
+  }
+  const bool sections = has_sections(document);
+  std::string out = sections ? "section" : "";
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    out += (c != 0 || sections ? "," : "") + csv_field(columns[c]);
+  }
+  out += "\r\n";
+  for (const Section& section : document) {
+    const auto& own = section.table.columns();
+    for (const auto& row : section.table.rows()) {
+      std::string line = sections ? csv_field(section.name) : "";
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const auto found = std::find(own.begin(), own.end(), columns[c]);
+        if (c != 0 || sections) line += ',';
+        if (found != own.end()) line += csv_cell(row[static_cast<std::size_t>(found - own.begin())], terminal);
+      }
+      out += line + "\r\n";
+    }
+  }
+  return out;
+}
+
+std::string md_field(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+std::string md_text(const Document& document) {
+  std::string out;
+  for (const Section& section : document) {
+    const Table& table = section.table;
+    if (!out.empty()) out += '\n';
+    if (!section.name.empty()) out += "### " + section.name + "\n\n";
+    out += '|';
+    for (const std::string& column : table.columns()) out += ' ' + md_field(column) + " |";
+    out += "\n|";
+    for (std::size_t c = 0; c < table.columns().size(); ++c) out += is_numeric(table, c) ? "---:|" : "---|";
+    for (const auto& row : table.rows()) {
+      out += "\n|";
+      for (const Cell& cell : row) out += ' ' + md_field(cell_text(cell)) + " |";
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string render(const Document& document, Format format, const TextStyle& style) {
+  switch (format) {
+    case Format::kTable: return table_text(document, style);
+    case Format::kJson: return json_text(document);
+    case Format::kJsonl: return jsonl_text(document);
+    case Format::kCsv: return csv_text(document, style.terminal);
+    case Format::kMd: return md_text(document);
+  }
+  return "";
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,32 @@
+#include "verb.hpp"
+
+#include "text.hpp"
+
+namespace attune::cli {
+
+void Invocation::print(const Document& document) const {
+  out.write(render(document, format, {.color = screen.color, .terminal = screen.present}));
+}
+
+void Invocation::print(Table table) const {
+  print(Document{{.name = "", .table = std::move(table)}});
+}
+
+void Invocation::note(std::string_view text) const {
+  if (!quiet) write_error("attune: " + printable(text) + '\n');
+}
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> all{demo_verb(), run_verb(), check_verb(), tune_verb(),  explain_verb(),
+                                     bench_verb(), db_verb(),  ops_verb(),   doctor_verb()};
+  return all;
+}
+
+const Verb* find_verb(std::string_view name) {
+  for (const Verb& verb : verbs()) {
+    if (verb.name == name) return &verb;
+  }
+  return nullptr;
+}
+
+}  // namespace attune::cli
