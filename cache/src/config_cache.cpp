@@ -55,18 +55,24 @@ struct ConfigCache::Table {
   explicit Table(std::size_t capacity)
       : mask(capacity - 1), slots(std::make_unique<Slot[]>(capacity)) {}
 
-  /// The slot of the key, or the empty one where it would go. Tables are at most half full, so
-  /// there is one.
-  Slot& slot_of(const SelectionKey& key, std::uint64_t hash) const {
+  /// The slot of the key and its entry; or the empty one where it would go, and nullptr. A reader
+  /// takes the entry from here and not from the slot again: what was empty may meanwhile be another
+  /// key's. Tables are at most half full, so there is always an end.
+  struct Place {
+    Slot& slot;
+    const Entry* entry;
+  };
+  Place place_of(const SelectionKey& key, std::uint64_t hash) const {
     for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
       Slot& slot = slots[i];
       const Entry* entry = slot.entry.load(std::memory_order_acquire);
-      if (entry == nullptr || (slot.hash == hash && same_key(entry->key, key))) return slot;
+      const bool ends = entry == nullptr || (slot.hash == hash && same_key(entry->key, key));
+      if (ends) return {slot, entry};
     }
   }
 
   void insert(const Entry& entry, std::uint64_t hash) {
-    Slot& slot = slot_of(entry.key, hash);
+    Slot& slot = place_of(entry.key, hash).slot;
     slot.hash = hash;
     slot.entry.store(&entry, std::memory_order_release);
     ++used;
@@ -114,15 +120,14 @@ ConfigCache::~ConfigCache() = default;
 
 const Choice* ConfigCache::find(const SelectionKey& key) const noexcept {
   const Table& table = *state_->table.load(std::memory_order_acquire);
-  const Entry* entry = table.slot_of(key, hash_of(key)).entry.load(std::memory_order_acquire);
+  const Entry* entry = table.place_of(key, hash_of(key)).entry;
   return entry == nullptr || entry->erased ? nullptr : &entry->choice;
 }
 
 bool ConfigCache::put(const SelectionKey& key, const Choice& choice) {
   const std::uint64_t hash = hash_of(key);
   const std::lock_guard lock(state_->mutex);
-  Slot* slot = &state_->tables.back()->slot_of(key, hash);
-  const Entry* old = slot->entry.load(std::memory_order_relaxed);
+  const auto [slot, old] = state_->tables.back()->place_of(key, hash);
   const bool is_new = old == nullptr || old->erased;
   if (is_new && state_->live >= state_->max_entries) return false;
 
@@ -133,7 +138,7 @@ bool ConfigCache::put(const SelectionKey& key, const Choice& choice) {
   if (old == nullptr) {
     state_->tables.back()->insert(entry, hash);
   } else {
-    slot->entry.store(&entry, std::memory_order_release);
+    slot.entry.store(&entry, std::memory_order_release);
   }
   state_->live += is_new ? 1 : 0;
   return true;
@@ -141,8 +146,7 @@ bool ConfigCache::put(const SelectionKey& key, const Choice& choice) {
 
 bool ConfigCache::erase(const SelectionKey& key) {
   const std::lock_guard lock(state_->mutex);
-  Slot& slot = state_->tables.back()->slot_of(key, hash_of(key));
-  const Entry* old = slot.entry.load(std::memory_order_relaxed);
+  const auto [slot, old] = state_->tables.back()->place_of(key, hash_of(key));
   if (old == nullptr || old->erased) return false;
   const Entry& tombstone = state_->entries.emplace_back(Entry{key, {}, true});
   slot.entry.store(&tombstone, std::memory_order_release);

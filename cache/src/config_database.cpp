@@ -33,12 +33,20 @@ void store_alone(sqlite::Db& db, Row row) {
   writing.commit();
 }
 
+/// The mode is a property of the file, so another program may have changed it.
+void use_rollback_journal(sqlite::Db& db) {
+  sqlite::Statement pragma(db, "PRAGMA journal_mode=DELETE");
+  if (pragma.step() && pragma.text(0) == "delete") return;
+  throw CacheError(str("config database ", db.path(), ": does not take a rollback journal"));
+}
+
 sqlite::Db open(const std::string& path, ConfigDatabase::Mode mode) {
   const bool write = mode == ConfigDatabase::Mode::kReadWrite;
   sqlite::Db db = write ? open_for_writing(path) : open_for_reading(path);
   db.allow_seconds(kMaxSeconds);
   if (write) {
     prepare_for_writing(db);
+    use_rollback_journal(db);
   } else {
     check_for_reading(db);
   }
@@ -192,8 +200,9 @@ void check_structure(sqlite::Db& db, std::vector<std::string>& problems) {
   try {
     sqlite::Statement check(db, "PRAGMA integrity_check(100)");
     while (check.step()) {
-      if (const std::string line = check.text(0); line != "ok")
+      if (const std::string line = check.text(0); line != "ok") {
         problems.push_back(storable(line, 1024));
+      }
     }
   } catch (const sqlite::Failure& failure) {
     if (!is_damage(failure)) throw;

@@ -58,8 +58,9 @@ struct ConfigStore::State {
       const auto add = [&](Layer layer, const std::vector<std::string>& paths) {
         for (const std::string& path : paths) {
           if (layer == Layer::kShipped && !is_there(path)) continue;
-          for (const std::string& file : databases_at(path))
+          for (const std::string& file : databases_at(path)) {
             files.push_back(read_layer_file(layer, file));
+          }
         }
       };
       add(Layer::kSite, settings.site_paths);

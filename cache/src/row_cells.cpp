@@ -68,19 +68,20 @@ std::string real_violation(double value, const Column& column) {
 // Little-endian on disk and in checksums; attune runs on nothing else.
 static_assert(std::endian::native == std::endian::little);
 
-class Sum {
+/// What is summed: each value as its type, its length and its bytes, one after the other.
+class Summed {
  public:
-  Sum() { XXH3_64bits_reset(&state_); }
-
   void add(char type, const void* bytes, std::uint64_t size) {
-    XXH3_64bits_update(&state_, &type, 1);
-    XXH3_64bits_update(&state_, &size, sizeof size);
-    XXH3_64bits_update(&state_, bytes, size);
+    text_ += type;
+    text_.append(reinterpret_cast<const char*>(&size), sizeof size);  // any object is bytes
+    text_.append(static_cast<const char*>(bytes), size);
   }
-  std::int64_t value() const { return std::bit_cast<std::int64_t>(XXH3_64bits_digest(&state_)); }
+  std::int64_t sum() const {
+    return std::bit_cast<std::int64_t>(XXH3_64bits(text_.data(), text_.size()));
+  }
 
  private:
-  XXH3_state_t state_;
+  std::string text_;
 };
 
 }  // namespace
@@ -119,20 +120,20 @@ void bind_cell(sqlite::Statement& statement, int index, const Cell& cell) {
 
 std::int64_t checksum(std::string_view table, std::string_view key_hash,
                       std::span<const Cell> cells) {
-  Sum sum;
-  sum.add('T', table.data(), table.size());
-  sum.add('B', key_hash.data(), key_hash.size());
+  Summed row;
+  row.add('T', table.data(), table.size());
+  row.add('B', key_hash.data(), key_hash.size());
   for (const Cell& cell : cells) {
     if (const auto* text = std::get_if<std::string>(&cell)) {
-      sum.add('T', text->data(), text->size());
+      row.add('T', text->data(), text->size());
     } else if (const auto* integer = std::get_if<std::int64_t>(&cell)) {
-      sum.add('I', integer, sizeof *integer);
+      row.add('I', integer, sizeof *integer);
     } else {
       const double real = std::get<double>(cell) + 0.0;  // -0 and 0 are one value
-      sum.add('R', &real, sizeof real);
+      row.add('R', &real, sizeof real);
     }
   }
-  return sum.value();
+  return row.sum();
 }
 
 std::string key_hash(std::string_view canonical_text) {

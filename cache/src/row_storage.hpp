@@ -57,6 +57,7 @@ std::optional<Row> read_row(const sqlite::Statement& statement, const std::vecto
                             std::string& problem) {
   const std::string hash = statement.type(0) == SQLITE_BLOB ? statement.blob(0) : std::string();
   std::vector<Cell> cells;
+  cells.reserve(columns.size());
   int index = 0;
   for (const Column& column : columns) {
     cells.push_back(read_cell(statement, ++index, column, problem));
@@ -66,7 +67,7 @@ std::optional<Row> read_row(const sqlite::Statement& statement, const std::vecto
     problem = "its checksum does not match";
     return std::nullopt;
   }
-  std::optional<Row> row = from_cells<Row>(cells, problem);
+  std::optional<Row> row = from_cells<Row>(std::move(cells), problem);
   if constexpr (requires { RowTable<Row>::key(*row); }) {
     if (row && key_hash(RowTable<Row>::key(*row)) != hash) {
       problem = "its key's hash does not match";

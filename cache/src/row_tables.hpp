@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <attune/cache/config_row.hpp>
@@ -46,8 +47,8 @@ inline Cell to_cell(const Column& column, double value) {
   return static_cast<std::int64_t>(fits ? std::llround(ps) : -1);
 }
 
-inline void from_cell(const Column&, const Cell& cell, std::string& value) {
-  value = std::get<std::string>(cell);
+inline void from_cell(const Column&, Cell& cell, std::string& value) {
+  value = std::move(std::get<std::string>(cell));
 }
 inline void from_cell(const Column&, const Cell& cell, std::int64_t& value) {
   value = std::get<std::int64_t>(cell);
@@ -63,7 +64,7 @@ inline void from_cell(const Column& column, const Cell& cell, double& value) {
 
 /// A key as one text. Its parts hold no control characters, so none can pass for another.
 inline std::string canonical_text(const RowKey& key) {
-  return str(key.op, '\n', key.device_class, '\n', key.platform, '\n', key.problem);
+  return key.op + '\n' + key.device_class + '\n' + key.platform + '\n' + key.problem;
 }
 
 void visit_key(auto& key, auto&& column) {
@@ -176,19 +177,20 @@ std::vector<Cell> to_cells(const Row& row) {
   RowTable<Row>::visit(row, [&](const Column& column, const auto& value) {
     cells.push_back(to_cell(column, value));
     const std::string problem = violation(column, cells.back());
-    if (!problem.empty())
+    if (!problem.empty()) {
       throw InvalidArgument(str("row of ", RowTable<Row>::kName, ": ", problem));
+    }
   });
   return cells;
 }
 
 /// The reverse, or why not in `problem`.
 template <class Row>
-std::optional<Row> from_cells(const std::vector<Cell>& cells, std::string& problem) {
+std::optional<Row> from_cells(std::vector<Cell> cells, std::string& problem) {
   Row row;
   std::size_t index = 0;
   RowTable<Row>::visit(row, [&](const Column& column, auto& value) {
-    const Cell& cell = cells[index++];
+    Cell& cell = cells[index++];
     if (problem.empty()) problem = violation(column, cell);
     if (problem.empty()) from_cell(column, cell, value);
   });

@@ -21,7 +21,8 @@ bool same_choice(const Choice& a, const Choice& b) {
   return a.kernel == b.kernel && a.config.bytes == b.config.bytes;
 }
 
-/// The kernels that may be compared: not the reference, unless it was asked for or nothing else takes the problem.
+/// The kernels that may be compared: not the reference, unless it was asked for or nothing else
+/// takes the problem.
 std::vector<const RegisteredKernel*> rivals(const Session& session, const Target& target) {
   const DeviceInfo& info = target.device->info();
   std::vector<const RegisteredKernel*> kernels =
@@ -42,8 +43,9 @@ std::vector<Contender> contenders(const Session& session, const Target& target, 
     Choice choice;
     choice.kernel = kernel->kernel.get();
     choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
-    const bool known = std::any_of(list.begin(), list.end(),
-                                   [&](const Contender& other) { return same_choice(other.choice, choice); });
+    const bool known = std::any_of(list.begin(), list.end(), [&](const Contender& other) {
+      return same_choice(other.choice, choice);
+    });
     if (!known) list.push_back({str("heuristic (", kernel->at.platform, ")"), choice});
     if (!all) break;
   }
@@ -59,11 +61,13 @@ MeasureSettings settings_of(const Options& options) {
 }
 
 void bench(const Session& session, const Target& target, const Invocation& call, Table& table) {
-  const std::unique_ptr<Case> on = target.op->make_case(target.problem, *target.device, session.seed());
+  const std::unique_ptr<Case> on =
+      target.op->make_case(target.problem, *target.device, session.seed());
   const std::vector<Contender> list = contenders(session, target, call.options.flag("all"));
   on->reset(std::byte{0});
   std::vector<Launch> launches;
-  for (const Contender& contender : list) launches.emplace_back(*on, contender.choice, *target.device);
+  for (const Contender& contender : list)
+    launches.emplace_back(*on, contender.choice, *target.device);
   const std::vector<Timing> timings = measure(launches, settings_of(call.options));
   const double flops = target.op->flops(target.problem);
   const double bytes = target.op->bytes(target.problem);
@@ -73,17 +77,18 @@ void bench(const Session& session, const Target& target, const Invocation& call,
     const Choice& choice = list[i].choice;
     constexpr double kPerGiga = 1e3;  // of a rate in 1/us
     table.add({target.op->name, target.text, list[i].name, choice.kernel->name(),
-               config_text(*choice.kernel, choice.config), timing.median_us, timing.spread * 100, timing.samples,
-               flops / timing.median_us / kPerGiga, bytes / timing.median_us / kPerGiga,
-               timing.median_us / timings.front().median_us});
+               config_text(*choice.kernel, choice.config), timing.median_us, timing.spread * 100,
+               timing.samples, flops / timing.median_us / kPerGiga,
+               bytes / timing.median_us / kPerGiga, timing.median_us / timings.front().median_us});
   }
 }
 
 ExitCode run(const Invocation& call) {
-  const Session session(call, {.default_policy = Policy::kDb});
+  const bool may_tune = call.options.text("policy") == "tune";
+  const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
   const std::vector<Target> targets = session.targets(call.words);
-  Table table({"op", "problem", "choice", "kernel", "config", "median_us", "spread_percent", "samples",
-               "gflop_per_s", "gb_per_s", "relative"});
+  Table table({"op", "problem", "choice", "kernel", "config", "median_us", "spread_percent",
+               "samples", "gflop_per_s", "gb_per_s", "relative"});
   const InterruptGuard guard;
   {
     Progress progress(call.quiet);
@@ -99,19 +104,24 @@ ExitCode run(const Invocation& call) {
 }  // namespace
 
 Verb bench_verb() {
-  return {.name = "bench",
-          .summary = "time the selected config beside the heuristic's",
-          .usage = {"bench OP SPEC... [--all]"},
-          .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
-                       "bench recurrent_attention T=512 H=8 D=64 --all -o md",
-                       "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64"},
-          .details = "Choices are timed in turns, so that a machine that gets slower or faster meets all alike. "
-                     "gflop_per_s and gb_per_s count the op's nominal operations and least traffic; relative is the "
-                     "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).",
-          .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best", false},
-                      {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
-                      {"iters", '\0', "N", "most samples, of each; default 30", false}},
-          .run = run};
+  return {
+      .name = "bench",
+      .summary = "time the selected config beside the heuristic's",
+      .usage = {"bench OP SPEC... [--all]"},
+      .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
+                   "bench recurrent_attention T=512 H=8 D=64 --all -o md",
+                   "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64"},
+      .details =
+          "Choices are timed in turns, so that a machine that gets slower or faster meets all "
+          "alike. "
+          "gflop_per_s and gb_per_s count the op's nominal operations and least traffic; relative "
+          "is the "
+          "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).",
+      .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
+                   false},
+                  {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
+                  {"iters", '\0', "N", "most samples, of each; default 30", false}},
+      .run = run};
 }
 
 }  // namespace attune::cli

@@ -6,12 +6,15 @@ namespace attune::cli {
 namespace {
 
 const ErasedKernel& oracle_of(const Session& session, const OpInfo& op, const Device& device) {
-  const auto kernels = session.registry().kernels(op.name, kReferencePlatform, device.info().id.backend.view());
-  if (kernels.empty()) throw Unsupported(str(op.name, ": no reference kernel runs on ", device.info().id));
+  const auto kernels =
+      session.registry().kernels(op.name, kReferencePlatform, device.info().id.backend.view());
+  if (kernels.empty())
+    throw Unsupported(str(op.name, ": no reference kernel runs on ", device.info().id));
   return *kernels.front()->kernel;
 }
 
-void run_once(Case& on, const ErasedKernel& kernel, const ConfigBlob& config, const Device& device) {
+void run_once(Case& on, const ErasedKernel& kernel, const ConfigBlob& config,
+              const Device& device) {
   on.reset(std::byte{0xff});
   Choice choice;
   choice.kernel = &kernel;
@@ -20,13 +23,16 @@ void run_once(Case& on, const ErasedKernel& kernel, const ConfigBlob& config, co
   device.synchronize(nullptr);
 }
 
-void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate, CandidateCheck& into) {
+void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate,
+           CandidateCheck& into) {
   ++into.checked;
   for (const OutputCheck& output : outputs) {
     into.worst_error = std::max(into.worst_error, output.error);
-    into.tolerance = into.tolerance == 0 ? output.tolerance : std::min(into.tolerance, output.tolerance);
+    into.tolerance =
+        into.tolerance == 0 ? output.tolerance : std::min(into.tolerance, output.tolerance);
   }
-  const auto bad = std::find_if(outputs.begin(), outputs.end(), [](const OutputCheck& o) { return !o.passed; });
+  const auto bad =
+      std::find_if(outputs.begin(), outputs.end(), [](const OutputCheck& o) { return !o.passed; });
   if (bad == outputs.end()) return;
   ++into.wrong;
   into.reasons.push_back(str(candidate, ": ", bad->name, ": error ", bad->error, ' ', bad->reason));
@@ -34,7 +40,8 @@ void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate
 
 }  // namespace
 
-CandidateCheck check_candidates(const Session& session, const Target& target, const std::function<bool()>& stop) {
+CandidateCheck check_candidates(const Session& session, const Target& target,
+                                const std::function<bool()>& stop) {
   const Device& device = *target.device;
   const DeviceInfo& info = device.info();
   const AnyProblem reduced = target.op->reduced(target.problem);

@@ -19,6 +19,7 @@ struct CandidateCheck {
 };
 
 /// Stops early when `stop` says so. Throws Unsupported when the op has no reference kernel.
-CandidateCheck check_candidates(const Session& session, const Target& target, const std::function<bool()>& stop);
+CandidateCheck check_candidates(const Session& session, const Target& target,
+                                const std::function<bool()>& stop);
 
 }  // namespace attune::cli

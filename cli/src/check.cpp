@@ -19,7 +19,8 @@ struct Tally {
 
 class Checker {
  public:
-  Checker(const Session& session, bool may_decline) : session_(session), may_decline_(may_decline) {}
+  Checker(const Session& session, bool may_decline)
+      : session_(session), may_decline_(may_decline) {}
 
   void check_file(const std::string& path);
 
@@ -31,7 +32,8 @@ class Checker {
  private:
   void check_passes(const std::string& path);
   void check_pass(const std::string& path, const OpInfo& op, CaseFile& file);
-  void compare(const std::string& path, const Case& on, const TensorMap& wanted, std::string_view kernel);
+  void compare(const std::string& path, const Case& on, const TensorMap& wanted,
+               std::string_view kernel);
   void settle_rest(const std::string& path, const CaseFile& file);
   void add(const std::string& path, std::string_view tensor, std::string_view verdict, Tone tone,
            std::string_view reason);
@@ -42,8 +44,8 @@ class Checker {
   Tally tally_;
 };
 
-void Checker::add(const std::string& path, std::string_view tensor, std::string_view verdict, Tone tone,
-                  std::string_view reason) {
+void Checker::add(const std::string& path, std::string_view tensor, std::string_view verdict,
+                  Tone tone, std::string_view reason) {
   table_.add({path, tensor, Cell(), Cell(), Cell(), Cell(verdict, tone), reason});
 }
 
@@ -70,7 +72,8 @@ void Checker::check_passes(const std::string& path) {
   }
   const OpInfo& op = session_.op(name->second);
   check_pass(path, op, file);
-  if (const OpInfo* backward = find_backward(session_, op); backward != nullptr && !file.expected.empty()) {
+  if (const OpInfo* backward = find_backward(session_, op);
+      backward != nullptr && !file.expected.empty()) {
     check_pass(path, *backward, file);
   }
   settle_rest(path, file);
@@ -95,9 +98,11 @@ void Checker::check_pass(const std::string& path, const OpInfo& op, CaseFile& fi
   }
 }
 
-void Checker::compare(const std::string& path, const Case& on, const TensorMap& wanted, std::string_view kernel) {
+void Checker::compare(const std::string& path, const Case& on, const TensorMap& wanted,
+                      std::string_view kernel) {
   for (const OutputCheck& check : on.compare(wanted)) {
-    if (check.passed && !wanted.contains(check.name)) continue;  // finite, and nothing was expected of it
+    if (check.passed && !wanted.contains(check.name))
+      continue;  // finite, and nothing was expected of it
     ++(check.passed ? tally_.passed : tally_.missed);
     table_.add({path, check.name, check.error, check.tolerance, kernel,
                 check.passed ? Cell("ok", Tone::kGood) : Cell("miss", Tone::kBad),
@@ -105,8 +110,8 @@ void Checker::compare(const std::string& path, const Case& on, const TensorMap& 
   }
 }
 
-/// What is expected and no pass produced. A decay that a layer's index gave is no input: its gradient in the file
-/// is only informative.
+/// What is expected and no pass produced. A decay that a layer's index gave is no input: its
+/// gradient in the file is only informative.
 void Checker::settle_rest(const std::string& path, const CaseFile& file) {
   const bool decay_of_layer =
       file.inputs.attributes.contains("layer_idx") && !file.inputs.tensors.contains("g_gamma");
@@ -123,14 +128,15 @@ void Checker::settle_rest(const std::string& path, const CaseFile& file) {
 
 ExitCode run(const Invocation& call) {
   if (call.words.empty()) throw UsageError("expected files to check");
-  const Session session(call, {.default_policy = Policy::kDb});
+  const bool may_tune = call.options.text("policy") == "tune";
+  const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
   Checker checker(session, call.options.flag("allow-declined"));
   for (const std::string& path : call.words) checker.check_file(path);
   call.print(checker.take_table());
   const Tally& tally = checker.tally();
-  call.note(str(call.words.size(), call.words.size() == 1 ? " file: " : " files: ", tally.passed, " ok, ",
-                tally.missed, " missed, ", tally.declined, " declined, ", tally.skipped, " skipped, ",
-                tally.unreadable, " unreadable"));
+  call.note(str(call.words.size(), call.words.size() == 1 ? " file: " : " files: ", tally.passed,
+                " ok, ", tally.missed, " missed, ", tally.declined, " declined, ", tally.skipped,
+                " skipped, ", tally.unreadable, " unreadable"));
   if (tally.unreadable > 0) return ExitCode::kUsage;
   return checker.no() ? ExitCode::kNo : ExitCode::kOk;
 }
@@ -141,13 +147,20 @@ Verb check_verb() {
   return {.name = "check",
           .summary = "compare an op's results with those that tensor files expect",
           .usage = {"check FILE..."},
-          .examples = {"check case.safetensors", "check golden/*.safetensors --platform simd --allow-declined",
+          .examples = {"check case.safetensors",
+                       "check golden/*.safetensors --platform simd --allow-declined",
                        "check golden/*.safetensors -o json"},
-          .details = "A FILE holds inputs, the op's name in its metadata, and results under expect.NAME. Its op runs "
-                     "forward, and backward where gradients are expected; each expected tensor is compared within the "
-                     "op's tolerance. Exit status 1 when one is missed, or when a kernel declines the problem.\n"
-                     "Nothing is tuned (unless --policy tune says so): known configs are used, or the heuristic's.",
-          .options = {{"allow-declined", '\0', "", "a problem that the --platform does not take is no failure", false}},
+          .details =
+              "A FILE holds inputs, the op's name in its metadata, and results under expect.NAME. "
+              "Its op runs "
+              "forward, and backward where gradients are expected; each expected tensor is "
+              "compared within the "
+              "op's tolerance. Exit status 1 when one is missed, or when a kernel declines the "
+              "problem.\n"
+              "Nothing is tuned (unless --policy tune says so): known configs are used, or the "
+              "heuristic's.",
+          .options = {{"allow-declined", '\0', "",
+                       "a problem that the --platform does not take is no failure", false}},
           .run = run};
 }
 

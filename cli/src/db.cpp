@@ -2,21 +2,23 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <attune/core/params.hpp>
+
 #include "session.hpp"
 #include "stored_rows.hpp"
 #include "text.hpp"
 #include "verb.hpp"
 
-#include <attune/core/params.hpp>
-
 namespace attune::cli {
 
 // In db_show.cpp.
-ExitCode show_rows(const Invocation& call, const Session& session, std::span<const std::string> words);
+ExitCode show_rows(const Invocation& call, const Session& session,
+                   std::span<const std::string> words);
 
 namespace {
 
-ExitCode print_path(const Invocation& call, const Session& session, std::span<const std::string> words) {
+ExitCode print_path(const Invocation& call, const Session& session,
+                    std::span<const std::string> words) {
   if (!words.empty()) throw UsageError(str("path: '", words[0], "': expected nothing more"));
   const std::string& path = session.chain().store().settings().user_path;
   if (call.for_people()) {
@@ -27,25 +29,30 @@ ExitCode print_path(const Invocation& call, const Session& session, std::span<co
   return ExitCode::kOk;
 }
 
-ExitCode list_rows(const Invocation& call, const Session& session, std::span<const std::string> words) {
+ExitCode list_rows(const Invocation& call, const Session& session,
+                   std::span<const std::string> words) {
   const StoredRows stored = stored_rows(session, words);
-  Table table({"key", "op", "problem", "device_class", "platform", "kernel", "config", "median_us", "speedup",
-               "noise", "layer", "age"});
+  Table table({"key", "op", "problem", "device_class", "platform", "kernel", "config", "median_us",
+               "speedup", "noise", "layer", "age"});
   constexpr std::size_t kClassWidth = 24;
   for (const auto& [layer, path, row] : stored.rows) {
     const std::string& device = row.key.device_class;
     table.add({key_id(row.key), row.key.op, problem_text_of(session, row.key),
-               call.for_people() && !call.verbose ? shorten(device, kClassWidth) : device, row.key.platform,
-               row.kernel, config_or_default(row.config), row.median_us, row.default_us / row.median_us, to_string(row.noise),
-               to_string(layer), age_text(row.created)});
+               call.for_people() && !call.verbose ? shorten(device, kClassWidth) : device,
+               row.key.platform, row.kernel, config_or_default(row.config), row.median_us,
+               row.default_us / row.median_us, to_string(row.noise), to_string(layer),
+               age_text(row.created)});
   }
   call.print(std::move(table));
-  if (stored.rows.empty()) call.note("no decisions stored yet: 'attune tune' or a first call makes them");
-  if (stored.bad_rows > 0) call.note(str(stored.bad_rows, " damaged rows left out; 'attune db verify' lists them"));
+  if (stored.rows.empty())
+    call.note("no decisions stored yet: 'attune tune' or a first call makes them");
+  if (stored.bad_rows > 0)
+    call.note(str(stored.bad_rows, " damaged rows left out; 'attune db verify' lists them"));
   return ExitCode::kOk;
 }
 
-std::vector<std::string> files_to_verify(const Session& session, std::span<const std::string> words) {
+std::vector<std::string> files_to_verify(const Session& session,
+                                         std::span<const std::string> words) {
   std::vector<std::string> files(words.begin(), words.end());
   if (!files.empty()) return files;
   for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
@@ -64,7 +71,8 @@ Verification verify_file(const std::string& path) {
   }
 }
 
-ExitCode verify_files(const Invocation& call, const Session& session, std::span<const std::string> words) {
+ExitCode verify_files(const Invocation& call, const Session& session,
+                      std::span<const std::string> words) {
   Table table({"file", "result", "rows", "bad_rows", "schema", "detail"});
   bool damaged = false;
   bool unreadable = false;
@@ -88,7 +96,8 @@ ExitCode verify_files(const Invocation& call, const Session& session, std::span<
 
 struct Subverb {
   std::string_view name;
-  ExitCode (*run)(const Invocation& call, const Session& session, std::span<const std::string> words);
+  ExitCode (*run)(const Invocation& call, const Session& session,
+                  std::span<const std::string> words);
 };
 constexpr Subverb kSubverbs[] = {
     {"path", print_path}, {"ls", list_rows}, {"show", show_rows}, {"verify", verify_files}};
@@ -111,13 +120,18 @@ ExitCode run(const Invocation& call) {
 Verb db_verb() {
   return {.name = "db",
           .summary = "list, show and verify what is stored",
-          .usage = {"db path", "db ls [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...", "db verify [FILE...]"},
+          .usage = {"db path", "db ls [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...",
+                    "db verify [FILE...]"},
           .examples = {"db ls", "db show 3fa9", "db show recurrent_attention T=512 H=8 D=64",
                        "db verify h200.db -o json"},
-          .details = "Without a FILE: the databases in effect, which are the user's, the site's and the shipped ones.\n"
-                     "path prints where the user's database is. ls lists the decisions; show prints one with all that "
-                     "was measured for it, by the beginning of its KEY or by its problem. verify reads every row and "
-                     "checks it: exit status 1 when something is damaged, 4 when a file cannot be read.",
+          .details =
+              "Without a FILE: the databases in effect, which are the user's, the site's and the "
+              "shipped ones.\n"
+              "path prints where the user's database is. ls lists the decisions; show prints one "
+              "with all that "
+              "was measured for it, by the beginning of its KEY or by its problem. verify reads "
+              "every row and "
+              "checks it: exit status 1 when something is damaged, 4 when a file cannot be read.",
           .options = {},
           .run = run};
 }

@@ -15,9 +15,10 @@ constexpr std::size_t kShortestKey = 4;
 /// The rows whose key begins with `prefix`. Throws UsageError when that could be several.
 std::vector<StoredRow> rows_by_key(const Session& session, const std::string& prefix,
                                    std::span<const std::string> files) {
-  if (prefix.size() < kShortestKey || prefix.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    throw UsageError(str("'", prefix, "' is neither an op nor a key: expected at least ", kShortestKey,
-                         " hexadecimal digits, as 'attune db ls' prints them"));
+  if (prefix.size() < kShortestKey ||
+      prefix.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw UsageError(str("'", prefix, "' is neither an op nor a key: expected at least ",
+                         kShortestKey, " hexadecimal digits, as 'attune db ls' prints them"));
   }
   std::vector<StoredRow> found;
   std::set<std::string> keys;
@@ -28,14 +29,16 @@ std::vector<StoredRow> rows_by_key(const Session& session, const std::string& pr
     found.push_back(std::move(stored));
   }
   if (keys.size() > 1) {
-    throw UsageError(str("'", prefix, "' is the beginning of ", keys.size(), " keys; give more digits"));
+    throw UsageError(
+        str("'", prefix, "' is the beginning of ", keys.size(), " keys; give more digits"));
   }
   return found;
 }
 
 std::vector<StoredRow> rows_by_problem(const Session& session, std::span<const std::string> words) {
   std::set<RowKey> wanted;
-  for (const Target& target : session.targets(words)) wanted.insert(row_key(target, session.request(target)));
+  for (const Target& target : session.targets(words))
+    wanted.insert(row_key(target, session.request(target)));
   std::vector<StoredRow> rows = stored_rows(session, {}).rows;
   std::erase_if(rows, [&](const StoredRow& stored) { return !wanted.contains(stored.row.key); });
   return rows;
@@ -43,17 +46,37 @@ std::vector<StoredRow> rows_by_problem(const Session& session, std::span<const s
 
 void add_decision(const Session& session, const StoredRow& stored, Table& table) {
   const ConfigRow& row = stored.row;
-  table.add({key_id(row.key), row.key.op, problem_text_of(session, row.key), row.key.problem, row.key.device_class,
-             row.device_name, row.key.platform, row.kernel, row.kernel_version, config_or_default(row.config), row.median_us,
-             row.default_us, row.default_us / row.median_us, row.default_config, row.spread * 100, row.samples,
-             row.error, row.candidates_tried, row.candidates_refused, to_string(row.noise), row.library_version,
-             row.toolkit.empty() ? Cell() : Cell(row.toolkit), date_text(row.created), to_string(stored.layer),
+  table.add({key_id(row.key),
+             row.key.op,
+             problem_text_of(session, row.key),
+             row.key.problem,
+             row.key.device_class,
+             row.device_name,
+             row.key.platform,
+             row.kernel,
+             row.kernel_version,
+             config_or_default(row.config),
+             row.median_us,
+             row.default_us,
+             row.default_us / row.median_us,
+             row.default_config,
+             row.spread * 100,
+             row.samples,
+             row.error,
+             row.candidates_tried,
+             row.candidates_refused,
+             to_string(row.noise),
+             row.library_version,
+             row.toolkit.empty() ? Cell() : Cell(row.toolkit),
+             date_text(row.created),
+             to_string(stored.layer),
              stored.path});
 }
 
 }  // namespace
 
-ExitCode show_rows(const Invocation& call, const Session& session, std::span<const std::string> words) {
+ExitCode show_rows(const Invocation& call, const Session& session,
+                   std::span<const std::string> words) {
   if (words.empty()) throw UsageError("show: expected a key, or an op and a SPEC");
   const bool by_problem = session.registry().find_op(words[0]) != nullptr || words.size() > 1;
   const bool by_key = words[0].size() >= kShortestKey &&
@@ -61,16 +84,38 @@ ExitCode show_rows(const Invocation& call, const Session& session, std::span<con
   const std::vector<StoredRow> rows = by_problem && !by_key
                                           ? rows_by_problem(session, words)
                                           : rows_by_key(session, words[0], words.subspan(1));
-  Table decisions({"key", "op", "problem", "fields", "device_class", "device", "platform", "kernel",
-                   "kernel_version", "config", "median_us", "default_us", "speedup", "default_config",
-                   "spread_percent", "samples", "error", "tried", "refused", "noise", "library_version", "toolkit",
-                   "created", "layer", "file"});
+  Table decisions({"key",
+                   "op",
+                   "problem",
+                   "fields",
+                   "device_class",
+                   "device",
+                   "platform",
+                   "kernel",
+                   "kernel_version",
+                   "config",
+                   "median_us",
+                   "default_us",
+                   "speedup",
+                   "default_config",
+                   "spread_percent",
+                   "samples",
+                   "error",
+                   "tried",
+                   "refused",
+                   "noise",
+                   "library_version",
+                   "toolkit",
+                   "created",
+                   "layer",
+                   "file"});
   Table trials({"key", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
   for (const StoredRow& stored : rows) {
     add_decision(session, stored, decisions);
     for (const TrialRow& trial : trials_of(stored)) {
-      trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome, Cell::unless_zero(trial.median_us),
-                  trial.samples, trial.error, trial.reason.empty() ? Cell() : Cell(trial.reason)});
+      trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
+                  Cell::unless_zero(trial.median_us), trial.samples, trial.error,
+                  trial.reason.empty() ? Cell() : Cell(trial.reason)});
     }
   }
   if (rows.empty()) {

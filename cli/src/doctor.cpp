@@ -1,4 +1,5 @@
-// `attune doctor`: what attune sees of the machine, its databases and its settings, and what is wrong with them.
+// `attune doctor`: what attune sees of the machine, its databases and its settings, and what is
+// wrong with them.
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -7,13 +8,13 @@
 #include <filesystem>
 #include <map>
 
-#include "session.hpp"
-#include "text.hpp"
-#include "verb.hpp"
-
 #include <attune/core/environment.hpp>
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
+
+#include "session.hpp"
+#include "text.hpp"
+#include "verb.hpp"
 
 extern char** environ;
 
@@ -24,7 +25,9 @@ namespace {
 class Report {
  public:
   void ok(std::string_view item, std::string_view detail) { add("ok", Tone::kGood, item, detail); }
-  void info(std::string_view item, std::string_view detail) { add("info", Tone::kFaint, item, detail); }
+  void info(std::string_view item, std::string_view detail) {
+    add("info", Tone::kFaint, item, detail);
+  }
   void warn(std::string_view item, std::string_view detail) {
     ++warnings_;
     add("warn", Tone::kBad, item, detail);
@@ -63,7 +66,8 @@ void report_build(Report& report) {
 
 void report_device(const Session& session, const Device& device, Report& report) {
   const DeviceInfo& info = device.info();
-  std::string detail = str(info.name, ", ", info.arch, ", ", info.cores, info.cores == 1 ? " core" : " cores");
+  std::string detail =
+      str(info.name, ", ", info.arch, ", ", info.cores, info.cores == 1 ? " core" : " cores");
   if (info.l2_bytes > 0) detail += ", L2 " + size_text(info.l2_bytes);
   if (info.l3_bytes > 0) detail += ", L3 " + size_text(info.l3_bytes);
   if (info.memory_bytes > 0) detail += ", memory " + size_text(info.memory_bytes);
@@ -75,7 +79,8 @@ void report_device(const Session& session, const Device& device, Report& report)
   std::map<std::string, std::size_t> kernels;  // by platform
   for (const OpInfo* op : session.registry().ops()) {
     if (op->kernel_op != op->name) continue;  // an alias has the other's kernels
-    for (const RegisteredKernel* kernel : session.registry().kernels(op->name, kAutoPlatform, info.id.backend.view())) {
+    for (const RegisteredKernel* kernel :
+         session.registry().kernels(op->name, kAutoPlatform, info.id.backend.view())) {
       ++kernels[std::string(kernel->at.platform.view())];
     }
   }
@@ -88,22 +93,26 @@ void report_device(const Session& session, const Device& device, Report& report)
   }
 }
 
-/// Whether the file's folder, or the nearest one that exists, is on a network: rollback journals need its locks.
+/// Whether the file's folder, or the nearest one that exists, is on a network: rollback journals
+/// need its locks.
 bool on_network(std::filesystem::path path) {
-  constexpr std::array<long, 4> kNetworks{0x6969, 0x517B, 0xFE534D42, static_cast<long>(0xFF534D42)};  // NFS, SMB
+  constexpr std::array<long, 4> kNetworks{0x6969, 0x517B, 0xFE534D42,
+                                          static_cast<long>(0xFF534D42)};  // NFS, SMB
   struct statfs about {};
   while (::statfs(path.c_str(), &about) != 0) {
     if (!path.has_relative_path()) return false;
     path = path.parent_path();
   }
-  return std::find(kNetworks.begin(), kNetworks.end(), static_cast<long>(about.f_type)) != kNetworks.end();
+  return std::find(kNetworks.begin(), kNetworks.end(), static_cast<long>(about.f_type)) !=
+         kNetworks.end();
 }
 
 void report_database(const ConfigStore::FileStatus& file, Report& report) {
   const std::string item = str("database (", to_string(file.layer), ")");
   const std::string detail = file.path + (file.reason.empty() ? "" : ": " + file.reason);
   if (file.used && file.bad_rows > 0) {
-    report.warn(item, str(detail, "; ", file.rows, " rows, ", file.bad_rows, " damaged ('attune db verify')"));
+    report.warn(item, str(detail, "; ", file.rows, " rows, ", file.bad_rows,
+                          " damaged ('attune db verify')"));
   } else if (file.used) {
     report.ok(item, str(detail, "; ", file.rows, file.rows == 1 ? " row" : " rows"));
   } else if (!std::filesystem::exists(file.path)) {
@@ -112,7 +121,8 @@ void report_database(const ConfigStore::FileStatus& file, Report& report) {
     report.warn(item, detail);
   }
   if (file.layer == Layer::kUser && on_network(file.path)) {
-    report.warn(item, "is on a network file system: good to read, but tune with --db on a local disk");
+    report.warn(item,
+                "is on a network file system: good to read, but tune with --db on a local disk");
   }
 }
 
@@ -151,11 +161,13 @@ ExitCode run(const Invocation& call) {
   report_build(report);
   for (const Device* device : session.registry().devices()) report_device(session, *device, report);
   const bool there = report_wanted_device(session, call, report);
-  for (const ConfigStore::FileStatus& file : session.chain().store().status()) report_database(file, report);
+  for (const ConfigStore::FileStatus& file : session.chain().store().status())
+    report_database(file, report);
   report.info("policy", session.policy_name());
   report_environment(report);
   call.print(report.take_table());
-  if (report.warnings() > 0) call.note(str(report.warnings(), report.warnings() == 1 ? " warning" : " warnings"));
+  if (report.warnings() > 0)
+    call.note(str(report.warnings(), report.warnings() == 1 ? " warning" : " warnings"));
   if (!there) return ExitCode::kUnavailable;
   return report.warnings() > 0 ? ExitCode::kNo : ExitCode::kOk;
 }
@@ -167,8 +179,10 @@ Verb doctor_verb() {
           .summary = "report devices, databases and settings, and what is wrong with them",
           .usage = {"doctor"},
           .examples = {"doctor", "doctor --backend gpu", "doctor -o json"},
-          .details = "Exit status 1 when there are warnings, 3 when the --backend that was asked for is not there. "
-                     "Paste 'attune doctor -o md' into bug reports.",
+          .details =
+              "Exit status 1 when there are warnings, 3 when the --backend that was asked for is "
+              "not there. "
+              "Paste 'attune doctor -o md' into bug reports.",
           .options = {},
           .run = run};
 }

@@ -1,4 +1,5 @@
-// How the program ends, and the errors that are the command line's own. Scripts rely on the numbers.
+// How the program ends, and the errors that are the command line's own. Scripts rely on the
+// numbers.
 #pragma once
 
 #include <attune/core/error.hpp>
@@ -7,7 +8,7 @@ namespace attune::cli {
 
 enum class ExitCode : int {
   kOk = 0,
-  kNo = 1,             // the answer is no: a check failed, damage was found, a problem is not tuned
+  kNo = 1,  // the answer is no: a check failed, damage was found, a problem is not tuned
   kUsage = 2,
   kUnavailable = 3,    // the device or backend asked for is not there
   kDatabase = 4,       // a database cannot be read or written

@@ -33,6 +33,7 @@ Tone outcome_tone(TierNote::Outcome outcome);
 std::string support_text(const Support& support);
 
 /// The screen for people; `all_trials` instead of the five fastest.
-std::string explanation_screen(const Session& session, const Explanation& of, bool color, bool all_trials);
+std::string explanation_screen(const Session& session, const Explanation& of, bool color,
+                               bool all_trials);
 
 }  // namespace attune::cli

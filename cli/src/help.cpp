@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "text.hpp"
-
 #include <attune/core/version.hpp>
+
+#include "text.hpp"
 
 namespace attune::cli {
 namespace {
@@ -43,14 +43,18 @@ std::string command_lines(const std::vector<std::string_view>& commands) {
 }
 
 constexpr std::string_view kSpecHelp =
-    "A SPEC names the fields of problems: B=4 T=512,[1024:8192:*2] H=16 D=128 dtype=bf16. Commas list values, "
-    "[first:last:*n] and [first:last:+n] are ranges, and lists multiply. pass=bwd means the op's backward pass. "
-    "@FILE and - (standard input) read one SPEC a line, as text or as JSON ({\"op\": \"...\", \"T\": [512, 1024]}). "
+    "A SPEC names the fields of problems: B=4 T=512,[1024:8192:*2] H=16 D=128 dtype=bf16. Commas "
+    "list values, "
+    "[first:last:*n] and [first:last:+n] are ranges, and lists multiply. pass=bwd means the op's "
+    "backward pass. "
+    "@FILE and - (standard input) read one SPEC a line, as text or as JSON ({\"op\": \"...\", "
+    "\"T\": [512, 1024]}). "
     "'attune ops OP' lists an op's fields.";
 
 bool takes_specs(const Verb& verb) {
-  return std::any_of(verb.usage.begin(), verb.usage.end(),
-                     [](std::string_view usage) { return usage.find("SPEC") != std::string_view::npos; });
+  return std::any_of(verb.usage.begin(), verb.usage.end(), [](std::string_view usage) {
+    return usage.find("SPEC") != std::string_view::npos;
+  });
 }
 
 std::string paragraphs(std::string_view text) {
@@ -66,29 +70,31 @@ std::string paragraphs(std::string_view text) {
 }  // namespace
 
 std::string program_help() {
-  std::string out = str("attune ", kVersion, ": linear attention that tunes itself\n\n",
-                        "usage: attune VERB [ARGUMENTS] [OPTIONS]\n\n", "first steps:\n",
-                        command_lines({"demo", "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16",
-                                       "explain gated_linear_attention T=1000 H=16 D=128 dtype=bf16"}),
-                        "\nverbs:\n");
+  std::string out = str(
+      "attune ", kVersion, ": linear attention that tunes itself\n\n",
+      "usage: attune VERB [ARGUMENTS] [OPTIONS]\n\n", "first steps:\n",
+      command_lines({"demo", "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16",
+                     "explain gated_linear_attention T=1000 H=16 D=128 dtype=bf16"}),
+      "\nverbs:\n");
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Verb& verb : verbs()) rows.emplace_back(verb.name, verb.summary);
   rows.emplace_back("help VERB", "what a verb does, with examples and its options");
   out += two_columns(rows);
   out += "\noptions of every verb:\n" + option_lines(global_options());
-  out += "\nexit status:\n" + two_columns({{"0", "done"},
-                                           {"1", "the answer is no: a check failed, a problem is not tuned"},
-                                           {"2", "the command line is wrong"},
-                                           {"3", "the device or backend is not there"},
-                                           {"4", "a database cannot be used"},
-                                           {"5", "it was tried and failed"},
-                                           {"130", "interrupted; what was finished is kept"}});
+  out += "\nexit status:\n" +
+         two_columns({{"0", "done"},
+                      {"1", "the answer is no: a check failed, a problem is not tuned"},
+                      {"2", "the command line is wrong"},
+                      {"3", "the device or backend is not there"},
+                      {"4", "a database cannot be used"},
+                      {"5", "it was tried and failed"},
+                      {"130", "interrupted; what was finished is kept"}});
   return out;
 }
 
 std::string verb_help(const Verb& verb) {
-  std::string out = str("attune ", verb.name, ": ", verb.summary, "\n\nexamples:\n", command_lines(verb.examples),
-                        "\nusage:\n", command_lines(verb.usage), '\n');
+  std::string out = paragraphs(str("attune ", verb.name, ": ", verb.summary)) + "\nexamples:\n" +
+                    command_lines(verb.examples) + "\nusage:\n" + command_lines(verb.usage) + '\n';
   if (!verb.details.empty()) out += paragraphs(verb.details) + '\n';
   if (takes_specs(verb)) out += paragraphs(kSpecHelp) + '\n';
   if (!verb.options.empty()) out += "options:\n" + option_lines(verb.options) + '\n';

@@ -15,7 +15,8 @@ void on_signal(int) { flag.store(true); }
 InterruptGuard::InterruptGuard() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  // SA_RESETHAND is what lets a second signal kill; SA_RESTART keeps writes that are under way whole.
+  // SA_RESETHAND is what lets a second signal kill; SA_RESTART keeps writes that are under way
+  // whole.
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &old_interrupt_);

@@ -5,8 +5,9 @@
 
 namespace attune::cli {
 
-/// While one lives, SIGINT and SIGTERM set a flag instead of ending the program; the second signal ends it. That holds
-/// for a background job as well, whose shell had SIGINT ignored: `kill -INT` is how scripts stop a tuning.
+/// While one lives, SIGINT and SIGTERM set a flag instead of ending the program; the second signal
+/// ends it. That holds for a background job as well, whose shell had SIGINT ignored: `kill -INT` is
+/// how scripts stop a tuning.
 class InterruptGuard {
  public:
   InterruptGuard();

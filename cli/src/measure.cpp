@@ -8,9 +8,11 @@ namespace {
 
 double median_of(std::vector<double> values) {
   const std::size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
+                   values.end());
   if (values.size() % 2 == 1) return values[half];
-  const double below = *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half));
+  const double below =
+      *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half));
   return (below + values[half]) / 2;
 }
 
@@ -36,7 +38,8 @@ Launch::Launch(const Case& on, const Choice& choice, const Device& device)
 double Launch::time_us(int repeats) const {
   return device_->time_us(
       [&](void* stream, int) {
-        choice_.kernel->erased_run(case_->problem(), case_->args(), choice_.config, {stream, scratch_});
+        choice_.kernel->erased_run(case_->problem(), case_->args(), choice_.config,
+                                   {stream, scratch_});
       },
       repeats);
 }
@@ -66,7 +69,9 @@ std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSetti
   };
   for (std::size_t i = 0; i < launches.size(); ++i) {
     racers[i].repeats = repeats_for(sample(i), settings.min_sample_us);
-    for (std::int64_t w = 1; w < settings.warmup && racers[i].spent_us < settings.budget_us / 4; ++w) sample(i);
+    for (std::int64_t w = 1; w < settings.warmup && racers[i].spent_us < settings.budget_us / 4;
+         ++w)
+      sample(i);
     racers[i].spent_us = 0;
   }
   for (std::int64_t round = 0; round < settings.iters && !settings.stop(); ++round) {

@@ -13,7 +13,8 @@
 
 namespace attune::cli {
 
-/// A choice bound to a case, to be run again and again with the same scratch memory. Both outlive it.
+/// A choice bound to a case, to be run again and again with the same scratch memory. Both outlive
+/// it.
 class Launch {
  public:
   Launch(const Case& on, const Choice& choice, const Device& device);
@@ -40,10 +41,10 @@ struct Timing {
 Timing summarize(std::vector<double> samples_us);
 
 struct MeasureSettings {
-  std::int64_t warmup = 3;         // samples discarded, of each
-  std::int64_t iters = 30;         // most samples, of each
-  double min_sample_us = 1000;     // a sample repeats the launch until it lasts this long
-  double budget_us = 1e6;          // of all samples of one launch; three are taken in any case
+  std::int64_t warmup = 3;      // samples discarded, of each
+  std::int64_t iters = 30;      // most samples, of each
+  double min_sample_us = 1000;  // a sample repeats the launch until it lasts this long
+  double budget_us = 1e6;       // of all samples of one launch; three are taken in any case
   std::function<bool()> stop = [] { return false; };
 };
 

@@ -12,7 +12,8 @@ Document list_ops(const Session& session) {
     std::vector<std::string> platforms;
     for (const RegisteredKernel* kernel : session.registry().kernels(op->name)) {
       const std::string platform(kernel->at.platform.view());
-      if (std::find(platforms.begin(), platforms.end(), platform) == platforms.end()) platforms.push_back(platform);
+      if (std::find(platforms.begin(), platforms.end(), platform) == platforms.end())
+        platforms.push_back(platform);
     }
     table.add({op->name, session.registry().kernels(op->name).size(), join(platforms, ","),
                op->kernel_op == op->name ? Cell() : Cell(op->kernel_op), op->summary});
@@ -27,15 +28,19 @@ std::string labels_text(const FieldInfo& field) {
   return join(labels, ", ");
 }
 
-/// The op's default problem, or one with every exact number at a usual size where the default is not legal.
-std::optional<AnyProblem> sample_problem(const OpInfo& op, Params params = {}) {
+/// Whether a problem can only be sampled with a size of ours: a number that near values do not
+/// share.
+bool is_size(const FieldInfo& field) {
+  return field.label_kind == Labels::kNone && field.bucket == Bucket::kExact;
+}
+
+/// A legal problem with `params` and otherwise the op's defaults; sizes have a usual value where
+/// there is none.
+std::optional<AnyProblem> sample_problem(const OpInfo& op, const Params& params = {}) {
   for (const char* size : {"", "64", "8", "1"}) {
     Params given = params;
     for (const FieldInfo& field : op.fields) {
-      const bool sized = field.label_kind == Labels::kNone && field.bucket == Bucket::kExact;
-      if (sized && *size != '\0' && find_param(given, field.name) == nullptr) {
-        given.push_back({std::string(field.name), size});
-      }
+      if (is_size(field) && *size != '\0') given.push_back({std::string(field.name), size});
     }
     try {
       return op.parse(std::move(given));
@@ -46,34 +51,28 @@ std::optional<AnyProblem> sample_problem(const OpInfo& op, Params params = {}) {
   return std::nullopt;
 }
 
-std::string default_text(const OpInfo& op, const FieldInfo& field) {
-  try {
-    const Params params = parse_params(op.text(op.parse({}), false), ' ');
-    const std::string* value = find_param(params, field.name);
-    return value != nullptr ? *value : "";
-  } catch (const InvalidArgument&) {
-    return "";  // the default problem is not a legal one
-  }
-}
-
 Table fields_table(const OpInfo& op) {
+  const auto sample = sample_problem(op);
+  const Params defaults = sample ? parse_params(op.text(*sample, false), ' ') : Params();
   Table table({"field", "values", "default", "bucket"});
   for (const FieldInfo& field : op.fields) {
-    const std::string value = default_text(op, field);
-    table.add({field.name, labels_text(field), value.empty() ? Cell() : Cell(value),
+    const std::string* value = is_size(field) ? nullptr : find_param(defaults, field.name);
+    table.add({field.name, labels_text(field), value != nullptr ? Cell(*value) : Cell(),
                field.bucket == Bucket::kPow2 ? "power of two" : "exact"});
   }
   return table;
 }
 
 /// What a kernel refuses of the values that fields may take, each tried on a sample problem.
-std::string declined_values(const OpInfo& op, const ErasedKernel& kernel, const DeviceInfo& device) {
+std::string declined_values(const OpInfo& op, const ErasedKernel& kernel,
+                            const DeviceInfo& device) {
   std::vector<std::string> declined;
   for (const FieldInfo& field : op.fields) {
     if (field.label_kind == Labels::kNone) continue;
     for (const std::string_view label : field.labels) {
       const auto problem = sample_problem(op, {{std::string(field.name), std::string(label)}});
-      if (problem && !kernel.erased_supports(*problem, device)) declined.push_back(str(field.name, '=', label));
+      if (problem && !kernel.erased_supports(*problem, device))
+        declined.push_back(str(field.name, '=', label));
     }
   }
   return join(declined, " ");
@@ -107,8 +106,9 @@ Document show_op(const Session& session, const OpInfo& op) {
   Table axes({"kernel", "parameter", "kind", "values"});
   for (const RegisteredKernel* registered : session.registry().kernels(op.name)) {
     const ErasedKernel& kernel = *registered->kernel;
-    kernels.add({kernel.name(), kernel.version(), registered->at.platform.view(), registered->at.backend.view(),
-                 registered->at.priority, support_text(session, op, *registered)});
+    kernels.add({kernel.name(), kernel.version(), registered->at.platform.view(),
+                 registered->at.backend.view(), registered->at.priority,
+                 support_text(session, op, *registered)});
     for (const AxisInfo& axis : kernel.axes()) {
       axes.add({kernel.name(), axis.name, axis.kind == AxisKind::kCompiled ? "compiled" : "launch",
                 join(axis.values, ", ")});
@@ -122,7 +122,8 @@ Document show_op(const Session& session, const OpInfo& op) {
 }
 
 ExitCode run(const Invocation& call) {
-  if (call.words.size() > 1) throw UsageError(str("'", call.words[1], "': expected one op at most"));
+  if (call.words.size() > 1)
+    throw UsageError(str("'", call.words[1], "': expected one op at most"));
   const Session session(call, {});
   call.print(call.words.empty() ? list_ops(session) : show_op(session, session.op(call.words[0])));
   return ExitCode::kOk;
@@ -135,10 +136,14 @@ Verb ops_verb() {
           .summary = "list what is registered: ops, kernels, problem fields, parameters",
           .usage = {"ops [OP]"},
           .examples = {"ops", "ops recurrent_attention", "ops recurrent_attention -o json"},
-          .details = "With an OP: the fields of its problems, which are the names a SPEC may use, and its kernels "
-                     "with the parameters that are tuned and the values they decline. Where nothing was tuned for a "
-                     "problem itself, one in the same bucket lends its config: values of a field round up to a power "
-                     "of two there, or must be equal.",
+          .details =
+              "With an OP: the fields of its problems, which are the names a SPEC may use, and its "
+              "kernels "
+              "with the parameters that are tuned and the values they decline. Where nothing was "
+              "tuned for a "
+              "problem itself, one in the same bucket lends its config: values of a field round up "
+              "to a power "
+              "of two there, or must be equal.",
           .options = {},
           .run = run};
 }

@@ -1,13 +1,14 @@
 #include "options.hpp"
 
 #include <algorithm>
+
 #include <boost/program_options.hpp>
+
+#include <attune/core/params.hpp>
 
 #include "duration.hpp"
 #include "exit_code.hpp"
 #include "text.hpp"
-
-#include <attune/core/params.hpp>
 
 namespace attune::cli {
 namespace {
@@ -15,12 +16,15 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr OptionInfo kGlobal[] = {
-    {"backend", '\0', "NAME", "what to run on: cpu or gpu; default: the best there is for the op", false},
+    {"backend", '\0', "NAME", "what to run on: cpu or gpu; default: the best there is for the op",
+     false},
     {"device", '\0', "N", "which device of the backend; default 0", false},
     {"platform", '\0', "NAME", "only this platform's kernels compete; default auto: all do", false},
-    {"config", '\0', "K=V,...", "override: this config (kernel=NAME, may come first) and no other", false},
+    {"config", '\0', "K=V,...", "override: this config (kernel=NAME, may come first) and no other",
+     false},
     {"policy", '\0', "NAME", "what an unknown problem gets: tune, db, heuristic or strict", false},
-    {"db", '\0', "FILE", "the user's config database; default ATTUNE_DB, else in XDG_DATA_HOME", false},
+    {"db", '\0', "FILE", "the user's config database; default ATTUNE_DB, else in XDG_DATA_HOME",
+     false},
     {"budget", '\0', "TIME", "time for tuning in this command: 500ms, 30s, 10m", false},
     {"plugin", '\0', "FILE", "a shared object with more ops, kernels or devices; repeatable", true},
     {"seed", '\0', "N", "of random inputs; default 1", false},
@@ -32,7 +36,8 @@ constexpr OptionInfo kGlobal[] = {
     {"version", '\0', "", "the version", false},
 };
 
-/// Prefixes are not guessed: `--dev 1` is an error, whatever option it may be the beginning of tomorrow.
+/// Prefixes are not guessed: `--dev 1` is an error, whatever option it may be the beginning of
+/// tomorrow.
 constexpr int kStyle = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
 
 po::options_description describe(std::span<const OptionInfo> known) {
@@ -71,7 +76,8 @@ std::vector<std::string> long_names(std::span<const OptionInfo> known) {
   const auto* syntax = dynamic_cast<const po::invalid_syntax*>(&error);
   using Kind = po::invalid_syntax::kind_t;
   if (syntax != nullptr) {
-    if (syntax->kind() == Kind::missing_parameter || syntax->kind() == Kind::empty_adjacent_parameter) {
+    if (syntax->kind() == Kind::missing_parameter ||
+        syntax->kind() == Kind::empty_adjacent_parameter) {
       throw UsageError(str(name, ": expected a value"));
     }
     if (syntax->kind() == Kind::extra_parameter) throw UsageError(str(name, " takes no value"));
@@ -130,7 +136,8 @@ std::optional<std::int64_t> Options::integer(std::string_view name, std::int64_t
   if (!given) return std::nullopt;
   std::int64_t value = 0;
   if (!parse_integer(*given, value) || value < least || value > most) {
-    throw UsageError(str("--", name, " '", *given, "': expected a whole number from ", least, " to ", most));
+    throw UsageError(
+        str("--", name, " '", *given, "': expected a whole number from ", least, " to ", most));
   }
   return value;
 }
@@ -147,7 +154,8 @@ std::optional<std::chrono::milliseconds> Options::duration(std::string_view name
   const std::optional<std::string> given = text(name);
   if (!given) return std::nullopt;
   const auto value = parse_duration(*given);
-  if (!value) throw UsageError(str("--", name, " '", *given, "': expected a time such as 500ms, 30s or 10m"));
+  if (!value)
+    throw UsageError(str("--", name, " '", *given, "': expected a time such as 500ms, 30s or 10m"));
   return value;
 }
 
@@ -155,7 +163,8 @@ std::optional<std::string> Options::one_of(std::string_view name,
                                            const std::vector<std::string>& legal) const {
   const std::optional<std::string> given = text(name);
   if (!given || std::find(legal.begin(), legal.end(), *given) != legal.end()) return given;
-  throw UsageError(str("--", name, " '", *given, "': expected ", join(legal, ", "), did_you_mean(*given, legal)));
+  throw UsageError(str("--", name, " '", *given, "': expected ", join(legal, ", "),
+                       did_you_mean(*given, legal)));
 }
 
 }  // namespace attune::cli

@@ -1,7 +1,7 @@
 // Options: a table of what there is, and reading a command line by it.
 //
-// Every value is kept as text and converted here, so that a message always names the option, and so that what
-// general-purpose conversions let pass (NaN, "-1" as an unsigned number) is refused.
+// Every value is kept as text and converted here, so that a message always names the option, and so
+// that what general-purpose conversions let pass (NaN, "-1" as an unsigned number) is refused.
 #pragma once
 
 #include <chrono>
@@ -31,8 +31,8 @@ std::string option_names(const OptionInfo& option);
 
 class Options {
  public:
-  /// Reads `arguments`. What is no option and no option's value is appended to `words`. Throws UsageError for an
-  /// unknown option, one given twice, or one without its value.
+  /// Reads `arguments`. What is no option and no option's value is appended to `words`. Throws
+  /// UsageError for an unknown option, one given twice, or one without its value.
   static Options parse(const std::vector<std::string>& arguments, std::span<const OptionInfo> known,
                        std::vector<std::string>& words);
 
@@ -41,10 +41,12 @@ class Options {
   std::vector<std::string> texts(std::string_view name) const;
 
   // Each throws UsageError, naming the option and what was expected.
-  std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most) const;
+  std::optional<std::int64_t> integer(std::string_view name, std::int64_t least,
+                                      std::int64_t most) const;
   std::optional<double> real(std::string_view name) const;
   std::optional<std::chrono::milliseconds> duration(std::string_view name) const;
-  std::optional<std::string> one_of(std::string_view name, const std::vector<std::string>& legal) const;
+  std::optional<std::string> one_of(std::string_view name,
+                                    const std::vector<std::string>& legal) const;
 
  private:
   std::map<std::string, std::vector<std::string>, std::less<>> values_;

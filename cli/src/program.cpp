@@ -4,13 +4,13 @@
 
 #include <new>
 
-#include "help.hpp"
-#include "text.hpp"
-#include "verb.hpp"
-
 #include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
+
+#include "help.hpp"
+#include "text.hpp"
+#include "verb.hpp"
 
 namespace attune::cli {
 namespace {
@@ -29,8 +29,10 @@ const Verb& verb_named(std::string_view name) {
 /// The global option that an argument names, by "--name", "--name=value", "-x" or "-xvalue".
 const OptionInfo* global_option(std::string_view argument) {
   for (const OptionInfo& option : global_options()) {
-    const bool is_long = argument.starts_with("--") && argument.substr(2, argument.find('=') - 2) == option.name;
-    const bool is_short = option.letter != '\0' && argument[0] == '-' && argument[1] == option.letter;
+    const bool is_long =
+        argument.starts_with("--") && argument.substr(2, argument.find('=') - 2) == option.name;
+    const bool is_short =
+        option.letter != '\0' && argument[0] == '-' && argument[1] == option.letter;
     if (is_long || is_short) return &option;
   }
   return nullptr;
@@ -44,21 +46,26 @@ std::size_t find_verb_index(const std::vector<std::string>& arguments) {
     const OptionInfo* option = global_option(argument);
     if (option == nullptr) {
       std::vector<std::string> names;
-      for (const OptionInfo& known : global_options()) names.push_back("--" + std::string(known.name));
-      throw UsageError(str("no option '", argument, "' before a verb", did_you_mean(argument, names)));
+      for (const OptionInfo& known : global_options())
+        names.push_back("--" + std::string(known.name));
+      throw UsageError(
+          str("no option '", argument, "' before a verb", did_you_mean(argument, names)));
     }
-    const bool value_follows = argument.size() == 2 || (argument[1] == '-' && argument.find('=') == std::string::npos);
+    const bool value_follows =
+        argument.size() == 2 || (argument[1] == '-' && argument.find('=') == std::string::npos);
     if (!option->value.empty() && value_follows) ++i;
   }
   return arguments.size();
 }
 
-Invocation make_invocation(const Verb& verb, const std::vector<std::string>& arguments, Output& out) {
+Invocation make_invocation(const Verb& verb, const std::vector<std::string>& arguments,
+                           Output& out) {
   std::vector<OptionInfo> known(global_options().begin(), global_options().end());
   known.insert(known.end(), verb.options.begin(), verb.options.end());
   Invocation call{.verb = verb, .options = {}, .words = {}, .out = out, .screen = {}};
   call.options = Options::parse(arguments, known, call.words);
-  const std::string color = call.options.one_of("color", {"auto", "always", "never"}).value_or("auto");
+  const std::string color =
+      call.options.one_of("color", {"auto", "always", "never"}).value_or("auto");
   call.screen = inspect_terminal(STDOUT_FILENO, color == "always"  ? ColorMode::kAlways
                                                 : color == "never" ? ColorMode::kNever
                                                                    : ColorMode::kAuto);
@@ -119,7 +126,8 @@ ExitCode dispatch(std::vector<std::string> arguments, Output& out, std::string& 
 ExitCode fail(ExitCode code, std::string_view verb, std::string_view message) {
   std::string text = "attune: ";
   if (!verb.empty()) text += str(verb, ": ");
-  // A message may list kernels, one a line; other control characters came from the command line or a file.
+  // A message may list kernels, one a line; other control characters came from the command line or
+  // a file.
   for (std::string_view rest = message; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     text += printable(rest.substr(0, end));

@@ -1,4 +1,5 @@
-// The program: from arguments to an exit code. Everything below it throws; only here are errors printed.
+// The program: from arguments to an exit code. Everything below it throws; only here are errors
+// printed.
 #pragma once
 
 #include <string>

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include "text.hpp"
-
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+
+#include "text.hpp"
 
 namespace attune::cli {
 namespace {
@@ -16,7 +16,9 @@ constexpr std::chrono::seconds kPlainLine{10};
 }  // namespace
 
 Progress::Progress(bool quiet)
-    : quiet_(quiet), terminal_(inspect_terminal(STDERR_FILENO, ColorMode::kNever)), last_(Clock::now()) {
+    : quiet_(quiet),
+      terminal_(inspect_terminal(STDERR_FILENO, ColorMode::kNever)),
+      last_(Clock::now()) {
   set_log_sink([this](LogLevel level, std::string_view message) {
     write_above(str(level == LogLevel::kWarning ? "attune: warning: " : "attune: ", message, '\n'));
   });
@@ -30,11 +32,13 @@ Progress::~Progress() {
 void Progress::update(std::string_view line) {
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  const Clock::duration least = terminal_.present ? Clock::duration(kRedraw) : Clock::duration(kPlainLine);
+  const Clock::duration least =
+      terminal_.present ? Clock::duration(kRedraw) : Clock::duration(kPlainLine);
   if (quiet_ || now - last_ < least) return;
   last_ = now;
   if (terminal_.present) {
-    write_error("\r\x1b[K" + shorten(printable(line), static_cast<std::size_t>(terminal_.width) - 1));
+    write_error("\r\x1b[K" +
+                shorten(printable(line), static_cast<std::size_t>(terminal_.width) - 1));
     drawn_ = true;
   } else {
     write_error(printable(line) + '\n');

@@ -1,5 +1,5 @@
-// Progress on standard error: one line that is redrawn on a terminal; elsewhere a plain line now and then, so that a
-// log shows that something is happening.
+// Progress on standard error: one line that is redrawn on a terminal; elsewhere a plain line now
+// and then, so that a log shows that something is happening.
 #pragma once
 
 #include <chrono>

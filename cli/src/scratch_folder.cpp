@@ -14,7 +14,8 @@ ScratchFolder::ScratchFolder(const std::string& prefix) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
   path_ = (error ? std::filesystem::path("/tmp") : parent) / (prefix + "XXXXXX");
-  if (::mkdtemp(path_.data()) == nullptr) throw ExecutionError(str(path_, ": ", std::strerror(errno)));
+  if (::mkdtemp(path_.data()) == nullptr)
+    throw ExecutionError(str(path_, ": ", std::strerror(errno)));
 }
 
 ScratchFolder::~ScratchFolder() {

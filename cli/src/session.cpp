@@ -5,10 +5,10 @@
 #include <limits>
 #include <set>
 
+#include <attune/core/environment.hpp>
+
 #include "spec.hpp"
 #include "text.hpp"
-
-#include <attune/core/environment.hpp>
 
 namespace attune::cli {
 namespace {
@@ -20,12 +20,15 @@ std::optional<Policy> policy_of(const Options& options, const Session::Settings&
   return read_environment("ATTUNE_POLICY") ? std::nullopt : settings.default_policy;
 }
 
-/// The library goes on without a database that it cannot use; who names one on the command line wants that one.
+/// The library goes on without a database that it cannot use; who names one on the command line
+/// wants that one.
 void check_named_database(ConfigSelectorChain& chain, const std::string& path, bool writes) {
-  if (!std::filesystem::exists(path)) return;  // made by the first write, which says why when it cannot
+  if (!std::filesystem::exists(path))
+    return;  // made by the first write, which says why when it cannot
   for (const ConfigStore::FileStatus& file : chain.store().status()) {
     if (file.layer != Layer::kUser) continue;
-    if (!file.used || (writes && !file.writable)) throw CacheError(str("--db ", path, ": ", file.reason));
+    if (!file.used || (writes && !file.writable))
+      throw CacheError(str("--db ", path, ": ", file.reason));
   }
 }
 
@@ -48,7 +51,8 @@ Session::Session(const Invocation& call, const Settings& settings) : call_(&call
   seed_ = static_cast<std::uint64_t>(
       options.integer("seed", 0, std::numeric_limits<std::int64_t>::max()).value_or(1));
   const auto budget = options.duration("budget");
-  policy_name_ = context.policy ? to_string(*context.policy) : read_environment("ATTUNE_POLICY").value_or("tune");
+  policy_name_ = context.policy ? to_string(*context.policy)
+                                : read_environment("ATTUNE_POLICY").value_or("tune");
   context_ = make_context(context);
   read_platform(call);
   read_config(call);
@@ -80,16 +84,19 @@ void Session::read_config(const Invocation& call) {
   if (config_->kernel.empty() || registry().find_kernel(config_->kernel) != nullptr) return;
   std::vector<std::string> known;
   for (const OpInfo* op : registry().ops()) {
-    for (const RegisteredKernel* kernel : registry().kernels(op->name)) known.emplace_back(kernel->kernel->name());
+    for (const RegisteredKernel* kernel : registry().kernels(op->name))
+      known.emplace_back(kernel->kernel->name());
   }
-  throw UsageError(str("--config: no kernel '", config_->kernel, "'", did_you_mean(config_->kernel, known)));
+  throw UsageError(
+      str("--config: no kernel '", config_->kernel, "'", did_you_mean(config_->kernel, known)));
 }
 
 const OpInfo& Session::op(std::string_view name) const {
   if (const OpInfo* found = registry().find_op(name)) return *found;
   std::vector<std::string> known;
   for (const OpInfo* op : registry().ops()) known.emplace_back(op->name);
-  throw UsageError(str("no op '", name, "'", did_you_mean(name, known), " ('attune ops' lists them)"));
+  throw UsageError(
+      str("no op '", name, "'", did_you_mean(name, known), " ('attune ops' lists them)"));
 }
 
 std::int64_t Session::device_index() const {
@@ -119,21 +126,26 @@ const Device& Session::named_device() const {
     const DeviceId& id = device->info().id;
     if (id.backend.view() == wanted && id.index == device_index()) return *device;
   }
-  throw Unavailable(str("no device ", wanted, ":", device_index(), "; there is ", device_list(registry())));
+  throw Unavailable(
+      str("no device ", wanted, ":", device_index(), "; there is ", device_list(registry())));
 }
 
 std::vector<Target> Session::targets(std::span<const std::string> words) const {
   std::vector<Target> targets;
   std::set<std::pair<std::string_view, std::string>> seen;
   for (const Spec& spec : read_specs(words)) {
-    if (spec.op.empty()) throw UsageError("expected an op and the fields of its problem, as in 'recurrent_attention T=512 H=8 D=64'");
+    if (spec.op.empty())
+      throw UsageError(
+          "expected an op and the fields of its problem, as in 'recurrent_attention T=512 H=8 "
+          "D=64'");
     for (NamedProblem& named : expand(spec)) {
       const OpInfo& info = op(named.op);
       Target target{&info, info.parse(std::move(named.params)), &device_for(info), ""};
       if (!seen.emplace(info.name, info.text(target.problem, false)).second) continue;
       target.text = short_text(info, target.problem);
       targets.push_back(std::move(target));
-      if (targets.size() > kMaxProblems) throw UsageError(str("more than ", kMaxProblems, " problems"));
+      if (targets.size() > kMaxProblems)
+        throw UsageError(str("more than ", kMaxProblems, " problems"));
     }
   }
   return targets;

@@ -1,4 +1,5 @@
-// What most verbs work with: a context made from the options, and problems with the device they are for.
+// What most verbs work with: a context made from the options, and problems with the device they are
+// for.
 #pragma once
 
 #include <functional>
@@ -19,16 +20,17 @@ struct Target {
   const OpInfo* op = nullptr;  // as named: an alias stays one
   AnyProblem problem;
   const Device* device = nullptr;
-  std::string text;            // the shortest SPEC that means the problem
+  std::string text;  // the shortest SPEC that means the problem
 };
 
 class Session {
  public:
   struct Settings {
-    bool writes_database = false;          // may write the user's database
-    std::optional<Policy> default_policy = {};  // where neither --policy nor ATTUNE_POLICY says; nothing: attune's
-    std::optional<std::string> database = {};   // instead of --db
-    std::optional<std::string> backend = {};    // where --backend does not say
+    bool writes_database = false;  // may write the user's database
+    std::optional<Policy> default_policy =
+        {};  // where neither --policy nor ATTUNE_POLICY says; nothing: attune's
+    std::optional<std::string> database = {};  // instead of --db
+    std::optional<std::string> backend = {};   // where --backend does not say
   };
 
   /// Throws UsageError, and CacheError when --db names a file that is there and cannot be used.
@@ -41,14 +43,15 @@ class Session {
   /// Throws UsageError with the nearest name.
   const OpInfo& op(std::string_view name) const;
 
-  /// The device of --backend and --device; without them the first accelerator that has kernels for the op, else the
-  /// host. Throws Unavailable, listing what there is.
+  /// The device of --backend and --device; without them the first accelerator that has kernels for
+  /// the op, else the host. Throws Unavailable, listing what there is.
   const Device& device_for(const OpInfo& op) const;
 
   /// Throws as device_for() does when the device of --backend and --device is not there.
   void check_device() const { static_cast<void>(named_device()); }
 
-  /// The problems that OP SPEC... means, without repetitions. Throws UsageError and InvalidArgument.
+  /// The problems that OP SPEC... means, without repetitions. Throws UsageError and
+  /// InvalidArgument.
   std::vector<Target> targets(std::span<const std::string> words) const;
 
   /// The request for a call of `op` on `device`, with --platform and --config.
@@ -59,7 +62,8 @@ class Session {
   const std::string& platform() const { return platform_; }
   /// The policy's name: --policy, ATTUNE_POLICY, the verb's, or attune's.
   const std::string& policy_name() const { return policy_name_; }
-  /// The options that make another call of attune decide alike: " --platform simd --db x.db", or "".
+  /// The options that make another call of attune decide alike: " --platform simd --db x.db", or
+  /// "".
   std::string options_text() const;
 
  private:
@@ -78,7 +82,8 @@ class Session {
   std::uint64_t seed_ = 1;
 };
 
-/// The shortest problem text that `op` still reads as this problem: fields at their defaults are left out.
+/// The shortest problem text that `op` still reads as this problem: fields at their defaults are
+/// left out.
 std::string short_text(const OpInfo& op, ProblemRef problem);
 
 /// A row's key and its bucket's text for a target under a request.
@@ -88,7 +93,9 @@ RowKey row_key(const Target& target, const Request& request);
 std::string choice_text(const Choice& choice);
 
 /// A stored config for people: "default" for a kernel without parameters.
-inline std::string config_or_default(const std::string& config) { return config.empty() ? "default" : config; }
+inline std::string config_or_default(const std::string& config) {
+  return config.empty() ? "default" : config;
+}
 
 /// "cpu:0 AMD EPYC 9B45, 2 cores".
 std::string device_text(const Device& device);

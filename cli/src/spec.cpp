@@ -11,7 +11,8 @@ namespace {
 constexpr std::string_view kBackwardSuffix = ".backward";
 
 [[noreturn]] void refuse_range(std::string_view name, std::string_view text, std::string_view why) {
-  throw UsageError(str(name, '=', text, ": ", why, "; a range is [first:last:*n] or [first:last:+n]"));
+  throw UsageError(
+      str(name, '=', text, ": ", why, "; a range is [first:last:*n] or [first:last:+n]"));
 }
 
 void check_count(std::string_view name, std::size_t count) {
@@ -23,7 +24,8 @@ std::vector<std::string> expand_range(std::string_view name, std::string_view te
   const std::string_view inner = text.substr(1, text.size() - 2);
   const std::size_t first_colon = inner.find(':');
   const std::size_t last_colon = inner.rfind(':');
-  if (first_colon == std::string_view::npos || first_colon == last_colon || last_colon + 2 >= inner.size()) {
+  if (first_colon == std::string_view::npos || first_colon == last_colon ||
+      last_colon + 2 >= inner.size()) {
     refuse_range(name, text, "expected two colons and a step");
   }
   std::int64_t first = 0;
@@ -37,7 +39,8 @@ std::vector<std::string> expand_range(std::string_view name, std::string_view te
   }
   if (first < 0 || last < first) refuse_range(name, text, "expected 0 <= first <= last");
   if (step < (kind == '*' ? 2 : 1)) refuse_range(name, text, "the step never reaches the end");
-  if (kind == '*' && first == 0) refuse_range(name, text, "0 stays 0 however often it is multiplied");
+  if (kind == '*' && first == 0)
+    refuse_range(name, text, "0 stays 0 however often it is multiplied");
   std::vector<std::string> values;
   for (std::int64_t value = first;;) {
     values.push_back(std::to_string(value));
@@ -79,10 +82,13 @@ bool has_control(std::string_view text) {
 }  // namespace
 
 void add_axis(Spec& spec, std::string_view name, std::string_view values) {
-  if (name.empty() || values.empty()) throw UsageError(str("'", name, '=', values, "': expected name=value"));
-  if (has_control(name) || has_control(values)) throw UsageError(str("field '", name, "' has a control character"));
+  if (name.empty() || values.empty())
+    throw UsageError(str("'", name, '=', values, "': expected name=value"));
+  if (has_control(name) || has_control(values))
+    throw UsageError(str("field '", name, "' has a control character"));
   for (const SpecAxis& axis : spec.axes) {
-    if (axis.name == name) throw UsageError(str("field '", name, "' is given twice; list its values: ", name, "=a,b"));
+    if (axis.name == name)
+      throw UsageError(str("field '", name, "' is given twice; list its values: ", name, "=a,b"));
   }
   spec.axes.push_back({std::string(name), parse_values(name, values)});
 }
@@ -92,7 +98,8 @@ Spec parse_spec(std::span<const std::string> words) {
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     if (equals != std::string::npos) {
-      add_axis(spec, std::string_view(word).substr(0, equals), std::string_view(word).substr(equals + 1));
+      add_axis(spec, std::string_view(word).substr(0, equals),
+               std::string_view(word).substr(equals + 1));
     } else if (spec.op.empty() && spec.axes.empty() && !word.empty()) {
       spec.op = word;
     } else {
@@ -117,7 +124,8 @@ std::string to_text(const Spec& spec) {
   for (const SpecAxis& axis : spec.axes) {
     if (!text.empty()) text += ' ';
     text += axis.name + '=';
-    for (std::size_t i = 0; i < axis.values.size(); ++i) text += (i == 0 ? "" : ",") + axis.values[i];
+    for (std::size_t i = 0; i < axis.values.size(); ++i)
+      text += str(i == 0 ? "" : ",", axis.values[i]);
   }
   return text;
 }
@@ -129,7 +137,8 @@ std::string op_of_pass(std::string op, std::string_view pass) {
   const bool is_backward = op.ends_with(kBackwardSuffix);
   if (pass == "fwd" && !is_backward) return op;
   if (pass == "bwd") return is_backward ? op : op + std::string(kBackwardSuffix);
-  throw UsageError(str("pass=", pass, is_backward ? " of a backward op: leave it out" : ": expected fwd or bwd"));
+  throw UsageError(str("pass=", pass,
+                       is_backward ? " of a backward op: leave it out" : ": expected fwd or bwd"));
 }
 
 }  // namespace

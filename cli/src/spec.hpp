@@ -4,9 +4,9 @@
 //   axis   := NAME '=' value (',' value)*       the axes of a spec multiply
 //   value  := TEXT | '[' first ':' last ':*' n ']' | '[' first ':' last ':+' n ']'
 //
-// "B=1,4 T=[512:4096:*2] dtype=bf16" names eight problems. Which names there are is the op's matter; one is the
-// grammar's: pass=fwd|bwd, where bwd means the op "OP.backward". The order of problems is that of the text, the last
-// axis varying fastest.
+// "B=1,4 T=[512:4096:*2] dtype=bf16" names eight problems. Which names there are is the op's
+// matter; one is the grammar's: pass=fwd|bwd, where bwd means the op "OP.backward". The order of
+// problems is that of the text, the last axis varying fastest.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,8 @@ void add_axis(Spec& spec, std::string_view name, std::string_view values);
 Spec parse_spec(std::span<const std::string> words);
 Spec parse_spec_text(std::string_view line);
 
-/// {"op": "recurrent_attention", "T": [512, 1024], "dtype": "bf16", "h0": true}; strings may hold lists and ranges.
+/// {"op": "recurrent_attention", "T": [512, 1024], "dtype": "bf16", "h0": true}; strings may hold
+/// lists and ranges.
 Spec parse_spec_json(std::string_view line);
 
 /// The reverse of parse_spec_text.
@@ -59,9 +60,9 @@ std::string to_text(const Spec& spec);
 /// The cross product.
 std::vector<NamedProblem> expand(const Spec& spec);
 
-/// The specs that words of the command line mean: all plain words form one; "@FILE" and "-" stand for one a line,
-/// as text or JSON, of the command line's op where they say none. Empty lines and lines that begin with '#' are
-/// skipped. Messages name file and line.
+/// The specs that words of the command line mean: all plain words form one; "@FILE" and "-" stand
+/// for one a line, as text or JSON, of the command line's op where they say none. Empty lines and
+/// lines that begin with '#' are skipped. Messages name file and line.
 std::vector<Spec> read_specs(std::span<const std::string> words);
 
 }  // namespace attune::cli

@@ -1,8 +1,9 @@
 // Specs from outside the command line: JSON objects, files, standard input.
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include <nlohmann/json.hpp>
 
 #include "exit_code.hpp"
 #include "spec.hpp"
@@ -17,13 +18,15 @@ std::string scalar_text(std::string_view name, const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
   if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
-  throw UsageError(str("field '", name, "': expected a whole number, a string, true, false, or a list of them"));
+  throw UsageError(
+      str("field '", name, "': expected a whole number, a string, true, false, or a list of them"));
 }
 
 std::string axis_text(std::string_view name, const Json& value) {
   if (!value.is_array()) return scalar_text(name, value);
   std::string text;
-  for (const Json& element : value) text += (text.empty() ? "" : ",") + scalar_text(name, element);
+  for (const Json& element : value)
+    text += str(text.empty() ? "" : ",", scalar_text(name, element));
   return text;
 }
 
@@ -42,7 +45,8 @@ void read_lines(std::istream& input, std::string_view source, std::vector<Spec>&
     } catch (const UsageError& error) {
       throw UsageError(str(source, ":", number, ": ", error.what()));
     }
-    if (specs.size() > kMaxProblems) throw UsageError(str(source, ": more than ", kMaxProblems, " lines"));
+    if (specs.size() > kMaxProblems)
+      throw UsageError(str(source, ": more than ", kMaxProblems, " lines"));
   }
   if (input.bad()) throw UsageError(str(source, ": cannot be read"));
 }
@@ -52,7 +56,8 @@ void read_lines(std::istream& input, std::string_view source, std::vector<Spec>&
 Spec parse_spec_json(std::string_view line) {
   std::set<std::string, std::less<>> keys;
   const auto refuse_duplicates = [&keys](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
+    if (depth == 1 && event == Json::parse_event_t::key &&
+        !keys.insert(parsed.get<std::string>()).second) {
       throw UsageError(str("field '", parsed.get<std::string>(), "' is given twice"));
     }
     return true;

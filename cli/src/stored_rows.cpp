@@ -26,10 +26,11 @@ StoredRows stored_rows(const Session& session, std::span<const std::string> file
       if (file.used) read_file(file.path, file.layer, stored);
     }
   }
-  std::stable_sort(stored.rows.begin(), stored.rows.end(), [](const StoredRow& a, const StoredRow& b) {
-    return std::tie(a.row.key.op, a.row.key.problem, a.row.key.device_class, a.layer) <
-           std::tie(b.row.key.op, b.row.key.problem, b.row.key.device_class, b.layer);
-  });
+  std::stable_sort(
+      stored.rows.begin(), stored.rows.end(), [](const StoredRow& a, const StoredRow& b) {
+        return std::tie(a.row.key.op, a.row.key.problem, a.row.key.device_class, a.layer) <
+               std::tie(b.row.key.op, b.row.key.problem, b.row.key.device_class, b.layer);
+      });
   return stored;
 }
 

@@ -20,8 +20,8 @@ struct StoredRows {
   std::int64_t bad_rows = 0;
 };
 
-/// The rows of `files`, or of all databases in effect when there are none. Throws CacheError for a file that was
-/// named and cannot be read.
+/// The rows of `files`, or of all databases in effect when there are none. Throws CacheError for a
+/// file that was named and cannot be read.
 StoredRows stored_rows(const Session& session, std::span<const std::string> files);
 
 /// Twelve hexadecimal digits that stand for a row's key.

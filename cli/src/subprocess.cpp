@@ -51,7 +51,8 @@ pid_t spawn_self(const std::vector<std::string>& arguments, int output) {
   check(posix_spawn_file_actions_init(&actions), "posix_spawn");
   int error = posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   pid_t child = 0;
-  if (error == 0) error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  if (error == 0)
+    error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   check(error, "a second attune process");
   return child;
@@ -90,7 +91,8 @@ Finished run_self(const std::vector<std::string>& arguments) {
   Finished finished;
   finished.output = read_all(reader.number());
   finished.exit_code = wait_for(child);
-  finished.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  finished.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return finished;
 }
 

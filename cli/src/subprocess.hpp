@@ -12,8 +12,8 @@ struct Finished {
   double seconds = 0;
 };
 
-/// Runs `attune ARGUMENTS...` to its end; its standard error is this process's. Throws ExecutionError when it cannot
-/// be started.
+/// Runs `attune ARGUMENTS...` to its end; its standard error is this process's. Throws
+/// ExecutionError when it cannot be started.
 Finished run_self(const std::vector<std::string>& arguments);
 
 }  // namespace attune::cli

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+#include <attune/core/params.hpp>
 
 #include "exit_code.hpp"
 #include "text.hpp"
-
-#include <attune/core/params.hpp>
 
 namespace attune::cli {
 
@@ -16,7 +17,8 @@ Format parse_format(std::string_view name) {
   const std::vector<std::string> names{"table", "json", "jsonl", "csv", "md"};
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
-    throw UsageError(str("-o '", name, "': expected ", join(names, ", "), did_you_mean(name, names)));
+    throw UsageError(
+        str("-o '", name, "': expected ", join(names, ", "), did_you_mean(name, names)));
   }
   return static_cast<Format>(found - names.begin());
 }
@@ -27,7 +29,8 @@ bool Cell::is_number() const {
 
 Table& Table::add(std::vector<Cell> row) {
   if (row.size() != columns_.size()) {
-    throw std::logic_error(str("a row of ", row.size(), " cells in a table of ", columns_.size(), " columns"));
+    throw std::logic_error(
+        str("a row of ", row.size(), " cells in a table of ", columns_.size(), " columns"));
   }
   rows_.push_back(std::move(row));
   return *this;
@@ -74,31 +77,61 @@ std::string bold(std::string_view text, bool color) {
 
 void trim_right(std::string& line) { line.erase(line.find_last_not_of(' ') + 1); }
 
-std::string rows_text(const Table& table, const TextStyle& style) {
-  const std::size_t columns = table.columns().size();
+/// The columns a row takes when it is written with two spaces between cells.
+std::size_t natural_width(const std::vector<std::size_t>& widths) {
+  std::size_t width = 0;
+  for (const std::size_t one : widths) width += one + 2;
+  return width;
+}
+
+std::vector<std::size_t> column_widths(const Table& table) {
   std::vector<std::size_t> widths;
-  for (std::size_t c = 0; c < columns; ++c) {
+  for (std::size_t c = 0; c < table.columns().size(); ++c) {
     std::size_t width = display_width(table.columns()[c]);
     for (const auto& row : table.rows()) width = std::max(width, display_width(cell_text(row[c])));
     widths.push_back(width);
   }
-  const auto line_of = [&](auto&& text_of, auto&& paint) {
+  return widths;
+}
+
+/// Whether all rows, of several, have the same text in the column.
+bool is_shared(const Table& table, std::size_t column) {
+  if (table.rows().size() < 2 || is_numeric(table, column)) return false;
+  const std::string first = cell_text(table.rows().front()[column]);
+  return std::all_of(table.rows().begin(), table.rows().end(),
+                     [&](const auto& row) { return cell_text(row[column]) == first; });
+}
+
+std::string rows_text(const Table& table, const TextStyle& style) {
+  const std::vector<std::size_t> widths = column_widths(table);
+  std::vector<std::size_t> shown;
+  std::string out;
+  for (std::size_t c = 0; c < widths.size(); ++c) {
+    const bool too_wide = style.width > 0 && natural_width(widths) > style.width;
+    if (!too_wide || !is_shared(table, c)) {
+      shown.push_back(c);
+    } else if (const std::string text = cell_text(table.rows().front()[c]); !text.empty()) {
+      out += bold(table.columns()[c], style.color) + "  " + text + '\n';
+    }
+  }
+  const auto add_line = [&](auto&& text_of, auto&& paint) {
     std::string line;
-    for (std::size_t c = 0; c < columns; ++c) {
-      if (c != 0) line += "  ";
+    for (const std::size_t c : shown) {
+      if (c != shown.front()) line += "  ";
       const std::string text = text_of(c);
-      line += paint(c, is_numeric(table, c) ? pad_left(text, widths[c]) : pad_right(text, widths[c]));
+      line +=
+          paint(c, is_numeric(table, c) ? pad_left(text, widths[c]) : pad_right(text, widths[c]));
     }
     trim_right(line);
-    return line + '\n';
+    out += line + '\n';
   };
-  std::string out = line_of([&](std::size_t c) { return table.columns()[c]; },
-                            [&](std::size_t, const std::string& text) { return bold(text, style.color); });
+  add_line([&](std::size_t c) { return table.columns()[c]; },
+           [&](std::size_t, const std::string& text) { return bold(text, style.color); });
   for (const auto& row : table.rows()) {
-    out += line_of([&](std::size_t c) { return cell_text(row[c]); },
-                   [&](std::size_t c, const std::string& text) {
-                     return toned(text, row[c].tone(), style.color);
-                   });
+    add_line([&](std::size_t c) { return cell_text(row[c]); },
+             [&](std::size_t c, const std::string& text) {
+               return toned(text, row[c].tone(), style.color);
+             });
   }
   return out;
 }
@@ -147,7 +180,8 @@ std::vector<std::string> json_lines(const Document& document) {
     for (const auto& row : section.table.rows()) {
       Json object = Json::object();
       if (has_sections(document)) object["section"] = section.name;
-      for (std::size_t c = 0; c < row.size(); ++c) object[section.table.columns()[c]] = json_value(row[c]);
+      for (std::size_t c = 0; c < row.size(); ++c)
+        object[section.table.columns()[c]] = json_value(row[c]);
       // Replaced rather than thrown: a name in a file need not be UTF-8.
       lines.push_back(object.dump(-1, ' ', false, Json::error_handler_t::replace));
     }
@@ -157,7 +191,8 @@ std::vector<std::string> json_lines(const Document& document) {
 
 std::string json_text(const Document& document) {
   std::string out = "[";
-  for (const std::string& line : json_lines(document)) out += (out.size() == 1 ? "\n  " : ",\n  ") + line;
+  for (const std::string& line : json_lines(document))
+    out += str(out.size() == 1 ? "\n  " : ",\n  ", line);
   return out + (out.size() == 1 ? "]\n" : "\n]\n");
 }
 
@@ -187,13 +222,14 @@ std::string csv_text(const Document& document, bool terminal) {
   std::vector<std::string> columns;
   for (const Section& section : document) {
     for (const std::string& column : section.table.columns()) {
-      if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+      if (std::find(columns.begin(), columns.end(), column) == columns.end())
+        columns.push_back(column);
     }
   }
   const bool sections = has_sections(document);
   std::string out = sections ? "section" : "";
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    out += (c != 0 || sections ? "," : "") + csv_field(columns[c]);
+    out += str(c != 0 || sections ? "," : "", csv_field(columns[c]));
   }
   out += "\r\n";
   for (const Section& section : document) {
@@ -203,7 +239,8 @@ std::string csv_text(const Document& document, bool terminal) {
       for (std::size_t c = 0; c < columns.size(); ++c) {
         const auto found = std::find(own.begin(), own.end(), columns[c]);
         if (c != 0 || sections) line += ',';
-        if (found != own.end()) line += csv_cell(row[static_cast<std::size_t>(found - own.begin())], terminal);
+        if (found != own.end())
+          line += csv_cell(row[static_cast<std::size_t>(found - own.begin())], terminal);
       }
       out += line + "\r\n";
     }
@@ -226,7 +263,8 @@ std::string md_text(const Document& document) {
     out += '|';
     for (const std::string& column : table.columns()) out += ' ' + md_field(column) + " |";
     out += "\n|";
-    for (std::size_t c = 0; c < table.columns().size(); ++c) out += is_numeric(table, c) ? "---:|" : "---|";
+    for (std::size_t c = 0; c < table.columns().size(); ++c)
+      out += is_numeric(table, c) ? "---:|" : "---|";
     for (const auto& row : table.rows()) {
       out += "\n|";
       for (const Cell& cell : row) out += ' ' + md_field(cell_text(cell)) + " |";
@@ -240,11 +278,16 @@ std::string md_text(const Document& document) {
 
 std::string render(const Document& document, Format format, const TextStyle& style) {
   switch (format) {
-    case Format::kTable: return table_text(document, style);
-    case Format::kJson: return json_text(document);
-    case Format::kJsonl: return jsonl_text(document);
-    case Format::kCsv: return csv_text(document, style.terminal);
-    case Format::kMd: return md_text(document);
+    case Format::kTable:
+      return table_text(document, style);
+    case Format::kJson:
+      return json_text(document);
+    case Format::kJsonl:
+      return jsonl_text(document);
+    case Format::kCsv:
+      return csv_text(document, style.terminal);
+    case Format::kMd:
+      return md_text(document);
   }
   return "";
 }

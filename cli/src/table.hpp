@@ -1,5 +1,6 @@
-// Results as rows of named columns, and the one place that turns them into text: a table for people, json, jsonl,
-// csv (RFC 4180) or markdown. Column names are the keys in every format and carry their units ("median_us").
+// Results as rows of named columns, and the one place that turns them into text: a table for
+// people, json, jsonl, csv (RFC 4180) or markdown. Column names are the keys in every format and
+// carry their units ("median_us").
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,15 @@ class Cell {
   using Value = std::variant<std::monostate, std::string, std::int64_t, double, bool>;
 
   Cell() = default;
-  Cell(std::string text, Tone tone = Tone::kPlain) : value_(std::move(text)), tone_(tone) {}  // NOLINT
-  Cell(std::string_view text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}    // NOLINT
-  Cell(const char* text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}         // NOLINT
-  Cell(double value) : value_(value) {}                                                       // NOLINT
+  Cell(std::string text, Tone tone = Tone::kPlain)
+      : value_(std::move(text)), tone_(tone) {}  // NOLINT
+  Cell(std::string_view text, Tone tone = Tone::kPlain)
+      : Cell(std::string(text), tone) {}                                               // NOLINT
+  Cell(const char* text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}  // NOLINT
+  Cell(double value) : value_(value) {}                                                // NOLINT
   template <class T>
-    requires std::is_integral_v<T>
-  Cell(T value) {  // NOLINT(google-explicit-constructor): a cell stands for its value
+  requires std::is_integral_v<T> Cell(
+      T value) {  // NOLINT(google-explicit-constructor): a cell stands for its value
     if constexpr (std::is_same_v<T, bool>) {
       value_ = value;
     } else {
@@ -69,7 +72,7 @@ class Table {
 
 /// A table with its place in a document.
 struct Section {
-  std::string name;   // "" when the document has one section; else the rows' first column, "section"
+  std::string name;  // "" when the document has one section; else the rows' first column, "section"
   Table table;
   bool record = false;  // for people: one line a column instead of one a row
 };
@@ -78,6 +81,7 @@ using Document = std::vector<Section>;
 struct TextStyle {
   bool color = false;     // ANSI colours
   bool terminal = false;  // control characters are escaped in every format
+  std::size_t width = 0;  // of the terminal: text that all rows share moves above a wider table
 };
 
 /// The whole document, ending in a newline unless it is empty.

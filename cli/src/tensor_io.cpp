@@ -21,8 +21,10 @@ CaseFile read_inputs(const std::string& path) {
   return parts;
 }
 
-std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs, const Device& device) {
-  if (op.bind_case == nullptr) throw UsageError(str("op '", op.name, "' does not run on files; give a SPEC"));
+std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs,
+                                const Device& device) {
+  if (op.bind_case == nullptr)
+    throw UsageError(str("op '", op.name, "' does not run on files; give a SPEC"));
   return op.bind_case(inputs.tensors, inputs.attributes, device);
 }
 

@@ -19,7 +19,8 @@ struct CaseFile {
 CaseFile read_inputs(const std::string& path);
 
 /// A case over a file's tensors. Throws UsageError for an op that takes no files.
-std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs, const Device& device);
+std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs,
+                                const Device& device);
 
 /// The op that computes the gradients of `op`, or nullptr.
 const OpInfo* find_backward(const Session& session, const OpInfo& op);

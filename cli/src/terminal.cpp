@@ -59,8 +59,8 @@ void write_error(std::string_view text) { static_cast<void>(write_all(STDERR_FIL
 void reserve_standard_descriptors() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
     if (::fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number is this one. Standard output is opened for reading only: writing to it must fail, as
-    // it would have when closed.
+    // The lowest free number is this one. Standard output is opened for reading only: writing to it
+    // must fail, as it would have when closed.
     static_cast<void>(::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY));
   }
 }

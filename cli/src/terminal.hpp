@@ -33,11 +33,12 @@ class Output {
 /// Writes to standard error, whole; failures there have nowhere to go.
 void write_error(std::string_view text);
 
-/// Sees to it that descriptors 0, 1 and 2 are open, so that no file that is opened later becomes standard output:
-/// results would be written into it.
+/// Sees to it that descriptors 0, 1 and 2 are open, so that no file that is opened later becomes
+/// standard output: results would be written into it.
 void reserve_standard_descriptors();
 
-/// Ignores the signals that would end the program where an error can be told instead: SIGPIPE and SIGXFSZ.
+/// Ignores the signals that would end the program where an error can be told instead: SIGPIPE and
+/// SIGXFSZ.
 void ignore_write_signals();
 
 }  // namespace attune::cli

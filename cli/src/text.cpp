@@ -34,9 +34,7 @@ std::string fixed(double value, int decimals) {
   return error == std::errc() ? std::string(buffer.data(), end) : "?";
 }
 
-std::string two_digits(std::int64_t value) {
-  return str(value < 10 ? "0" : "", value);
-}
+std::string two_digits(std::int64_t value) { return str(value < 10 ? "0" : "", value); }
 
 }  // namespace
 
@@ -45,7 +43,8 @@ std::string printable(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     // U+0080 .. U+009F are control characters too; in UTF-8 they are c2 80 .. c2 9f.
-    const bool c1 = c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool c1 =
+        c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (c < 0x20 || c == 0x7f || c1) {
       append_escape(out, c);
       if (c1) append_escape(out, static_cast<unsigned char>(text[++i]));
@@ -109,7 +108,7 @@ std::string number_text(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   const double size = std::abs(value);
   if (size == 0) return "0";
-  if (size < 1e-3 || size >= 1e9) {
+  if (size < 1e-2 || size >= 1e9) {
     std::array<char, 64> buffer{};
     const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                             std::chars_format::scientific, 1);
@@ -136,8 +135,9 @@ std::string date_text(std::int64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   std::tm parts{};
   if (seconds == 0 || ::gmtime_r(&time, &parts) == nullptr) return "";
-  return str(parts.tm_year + 1900, '-', two_digits(parts.tm_mon + 1), '-', two_digits(parts.tm_mday), ' ',
-             two_digits(parts.tm_hour), ':', two_digits(parts.tm_min), " UTC");
+  return str(parts.tm_year + 1900, '-', two_digits(parts.tm_mon + 1), '-',
+             two_digits(parts.tm_mday), ' ', two_digits(parts.tm_hour), ':',
+             two_digits(parts.tm_min), " UTC");
 }
 
 std::string age_text(std::int64_t seconds_since_1970) {

@@ -9,7 +9,8 @@
 
 namespace attune::cli {
 
-/// `text` with control characters written out ("\n", "\x1b"), so that a name in a file cannot steer a terminal.
+/// `text` with control characters written out ("\n", "\x1b"), so that a name in a file cannot steer
+/// a terminal.
 std::string printable(std::string_view text);
 
 /// Columns that UTF-8 text takes, one a code point.
@@ -25,7 +26,8 @@ std::string shorten(std::string_view text, std::size_t width);
 /// Lines of at most `width` columns, broken at spaces; a longer word stays whole.
 std::vector<std::string> wrap(std::string_view text, std::size_t width);
 
-/// Four significant digits where that reads well, else scientific: "0.4123", "118.3", "52310", "3.1e-06".
+/// Four significant digits where that reads well, else scientific: "0.4123", "118.3", "52310",
+/// "3.1e-06".
 std::string number_text(double value);
 
 /// "1.42x".

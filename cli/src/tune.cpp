@@ -16,9 +16,11 @@ constexpr std::chrono::milliseconds kProblemBudget{10'000};  // where --budget i
 /// The row that makes tuning a target unnecessary: of this very problem, by a kernel as it is now.
 std::optional<ConfigRow> known_row(const Session& session, const Target& target) {
   const RowKey key = row_key(target, session.request(target));
-  for (ConfigStore::Hit& hit : session.chain().store().find(key, target.op->text(target.problem, true))) {
+  for (ConfigStore::Hit& hit :
+       session.chain().store().find(key, target.op->text(target.problem, true))) {
     const RegisteredKernel* kernel = session.registry().find_kernel(hit.row.kernel);
-    if (!hit.bucket && kernel != nullptr && kernel->kernel->version() == hit.row.kernel_version) return hit.row;
+    if (!hit.bucket && kernel != nullptr && kernel->kernel->version() == hit.row.kernel_version)
+      return hit.row;
   }
   return std::nullopt;
 }
@@ -29,7 +31,8 @@ std::size_t candidate_count(const Session& session, const Target& target) {
   for (const RegisteredKernel* kernel :
        session.registry().kernels(target.op->name, session.platform(), info.id.backend.view())) {
     const bool oracle = kernel->at.platform.view() == kReferencePlatform;
-    if (oracle && session.platform() == kAutoPlatform) continue;  // competes only when nothing else does
+    if (oracle && session.platform() == kAutoPlatform)
+      continue;  // competes only when nothing else does
     if (kernel->kernel->erased_supports(target.problem, info)) {
       count += kernel->kernel->erased_candidates(target.problem, info).size();
     }
@@ -41,8 +44,10 @@ Table dry_run(const Session& session, const std::vector<Target>& targets, bool r
   Table table({"op", "problem", "device", "candidates", "state"});
   for (const Target& target : targets) {
     const bool known = known_row(session, target).has_value();
-    table.add({target.op->name, target.text, str(target.device->info().id), candidate_count(session, target),
-               known && !retune ? Cell("tuned", Tone::kFaint) : Cell(known ? "to tune again" : "to tune")});
+    table.add({target.op->name, target.text, str(target.device->info().id),
+               candidate_count(session, target),
+               known && !retune ? Cell("tuned", Tone::kFaint)
+                                : Cell(known ? "to tune again" : "to tune")});
   }
   return table;
 }
@@ -50,8 +55,10 @@ Table dry_run(const Session& session, const std::vector<Target>& targets, bool r
 Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
   Tuner::Settings settings;
   constexpr std::int64_t kMost = 1'000'000;
-  settings.warmup = static_cast<int>(call.options.integer("warmup", 0, kMost).value_or(settings.warmup));
-  settings.iters = static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
+  settings.warmup =
+      static_cast<int>(call.options.integer("warmup", 0, kMost).value_or(settings.warmup));
+  settings.iters =
+      static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
   settings.seed = seed;
   settings.stop = interrupted;
   return settings;
@@ -96,8 +103,8 @@ class TuneRun {
   std::optional<std::chrono::milliseconds> budget_;
   bool retune_;
   std::chrono::steady_clock::time_point begin_;
-  Table table_{{"op", "problem", "kernel", "config", "median_us", "default_us", "speedup", "tried", "refused",
-                "noise", "result"}};
+  Table table_{{"op", "problem", "kernel", "config", "median_us", "default_us", "speedup", "tried",
+                "refused", "noise", "result"}};
   std::size_t tuned_ = 0;
   std::size_t skipped_ = 0;
   std::size_t failed_ = 0;
@@ -107,14 +114,19 @@ class TuneRun {
 /// What is left of --budget, shared out among the problems that are left.
 std::chrono::milliseconds TuneRun::budget_for_next(std::size_t left) const {
   if (!budget_) return kProblemBudget;
-  const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_);
-  return (*budget_ - used) / static_cast<std::chrono::milliseconds::rep>(std::max<std::size_t>(left, 1));
+  const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin_);
+  return (*budget_ - used) /
+         static_cast<std::chrono::milliseconds::rep>(std::max<std::size_t>(left, 1));
 }
 
-void TuneRun::add_row(const Target& target, const ConfigRow& row, std::string_view result, Tone tone) {
-  const Cell speedup = row.median_us > 0 ? Cell(row.default_us / row.median_us) : Cell();
-  table_.add({target.op->name, target.text, row.kernel, config_or_default(row.config), Cell::unless_zero(row.median_us),
-              Cell::unless_zero(row.default_us), speedup, row.candidates_tried, row.candidates_refused,
+void TuneRun::add_row(const Target& target, const ConfigRow& row, std::string_view result,
+                      Tone tone) {
+  const double speedup = row.median_us > 0 ? row.default_us / row.median_us : 0;
+  table_.add({target.op->name, target.text, row.kernel,
+              row.kernel.empty() ? Cell() : Cell(config_or_default(row.config)),
+              Cell::unless_zero(row.median_us), Cell::unless_zero(row.default_us),
+              Cell::unless_zero(speedup), row.candidates_tried, row.candidates_refused,
               row.median_us > 0 ? Cell(to_string(row.noise)) : Cell(), Cell(result, tone)});
 }
 
@@ -124,8 +136,10 @@ void TuneRun::tune_one(const Target& target, TuneProgress& progress) {
     if (!is_stored(report)) return;
     ++tuned_;
     add_row(target, report.row, result_text(report), Tone::kGood);
-    progress.finished(str(report.row.kernel, ' ', config_or_default(report.row.config), "  ", number_text(report.row.median_us), " us, ",
-                          ratio_text(report.row.default_us / report.row.median_us), " over the heuristic"));
+    progress.finished(str(report.row.kernel, ' ', config_or_default(report.row.config), "  ",
+                          number_text(report.row.median_us), " us, ",
+                          ratio_text(report.row.default_us / report.row.median_us),
+                          " over the heuristic"));
   } catch (const CacheError&) {
     throw;  // the next one could not be stored either
   } catch (const Error& error) {
@@ -169,19 +183,24 @@ std::string resume_line(const Invocation& call, const Session& session) {
 ExitCode finish(const Invocation& call, const Session& session, TuneRun& run, std::size_t targets) {
   call.print(run.take_table());
   const std::size_t left = targets - run.tuned() - run.skipped() - run.failed();
-  call.note(str(run.tuned(), " tuned, ", run.skipped(), " already tuned", run.skipped() > 0 ? " (--retune tunes them again)" : "",
+  call.note(str(run.tuned(), " tuned, ", run.skipped(), " already tuned",
+                run.skipped() > 0 ? " (--retune tunes them again)" : "",
                 run.failed() > 0 ? str(", ", run.failed(), " failed") : ""));
   if (interrupted()) {
-    write_error(str("attune: interrupted; what was finished is stored. Resume: ", resume_line(call, session), '\n'));
+    write_error(str("attune: interrupted; what was finished is stored. Resume: ",
+                    resume_line(call, session), '\n'));
     return ExitCode::kInterrupted;
   }
-  if (left > 0) call.note(str("the budget ended before ", left, " of them. Resume: ", resume_line(call, session)));
+  if (left > 0)
+    call.note(
+        str("the budget ended before ", left, " of them. Resume: ", resume_line(call, session)));
   return run.failed() > 0 ? ExitCode::kFailure : ExitCode::kOk;
 }
 
 ExitCode run(const Invocation& call) {
   if (call.words.empty()) throw UsageError("expected an op and a SPEC");
-  if (call.options.flag("config")) throw UsageError("--config: an override is what tuning would replace");
+  if (call.options.flag("config"))
+    throw UsageError("--config: an override is what tuning would replace");
   const bool dry = call.options.flag("dry-run");
   const Session session(call, {.writes_database = !dry});
   const std::vector<Target> targets = session.targets(call.words);
@@ -201,22 +220,27 @@ ExitCode run(const Invocation& call) {
 }  // namespace
 
 Verb tune_verb() {
-  return {.name = "tune",
-          .summary = "search the best configs for problems and store them",
-          .usage = {"tune OP SPEC... [--budget TIME] [--retune] [--dry-run]"},
-          .examples = {"tune recurrent_attention B=1,4 T=512 H=8 D=64 --dry-run",
-                       "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16 --budget 2m",
-                       "tune lightning_attention @shapes.jsonl --platform simd"},
-          .details = "Each candidate is checked against the reference before it is timed. Times are compared with the "
-                     "heuristic's choice in the same session, and a stored config is replaced only by one that is at "
-                     "least 1.5 % faster. Problems that are tuned already are skipped. --budget is shared among the "
-                     "problems that are left; without it each gets 10 s at most.\n"
-                     "Ctrl-C keeps what is finished, and the same command goes on from there.",
-          .options = {{"dry-run", '\0', "", "list the problems and do nothing", false},
-                      {"retune", '\0', "", "tune problems that are tuned already, too", false},
-                      {"warmup", '\0', "N", "samples discarded, per candidate; default 5", false},
-                      {"iters", '\0', "N", "most samples taken, per candidate; default 100", false}},
-          .run = run};
+  return {
+      .name = "tune",
+      .summary = "search the best configs for problems and store them",
+      .usage = {"tune OP SPEC... [--budget TIME] [--retune] [--dry-run]"},
+      .examples = {"tune recurrent_attention B=1,4 T=512 H=8 D=64 --dry-run",
+                   "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16 --budget 2m",
+                   "tune lightning_attention @shapes.jsonl --platform simd"},
+      .details =
+          "Each candidate is checked against the reference before it is timed. Times are compared "
+          "with the "
+          "heuristic's choice in the same session, and a stored config is replaced only by one "
+          "that is at "
+          "least 1.5 % faster. Problems that are tuned already are skipped. --budget is shared "
+          "among the "
+          "problems that are left; without it each gets 10 s at most.\n"
+          "Ctrl-C keeps what is finished, and the same command goes on from there.",
+      .options = {{"dry-run", '\0', "", "list the problems and do nothing", false},
+                  {"retune", '\0', "", "tune problems that are tuned already, too", false},
+                  {"warmup", '\0', "N", "samples discarded, per candidate; default 5", false},
+                  {"iters", '\0', "N", "most samples taken, per candidate; default 100", false}},
+      .run = run};
 }
 
 }  // namespace attune::cli

@@ -29,7 +29,8 @@ void TuneProgress::on_event(const Event& event) {
   if (event.kind == EventKind::kTuneStarted) candidates_ = event.candidates;
   if (event.kind == EventKind::kTrial) {
     ++settled_;
-    if (event.median_us > 0 && (best_us_ == 0 || event.median_us < best_us_)) best_us_ = event.median_us;
+    if (event.median_us > 0 && (best_us_ == 0 || event.median_us < best_us_))
+      best_us_ = event.median_us;
   }
   progress_.update(line());
 }

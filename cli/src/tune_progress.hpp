@@ -1,4 +1,5 @@
-// Progress of tunings, from the events of a context: "[2/8] T=512 H=16  17/96  best 118 us (1.42x)  eta 1m10s".
+// Progress of tunings, from the events of a context: "[2/8] T=512 H=16  17/96  best 118 us (1.42x)
+// eta 1m10s".
 #pragma once
 
 #include <chrono>
@@ -32,7 +33,7 @@ class TuneProgress {
   std::size_t problems_;
   std::chrono::steady_clock::time_point begin_;
   std::size_t index_ = 0;
-  std::size_t done_ = 0;        // tuned, which took time; known problems did not
+  std::size_t done_ = 0;  // tuned, which took time; known problems did not
   std::string problem_;
   std::int64_t candidates_ = 0;
   std::int64_t settled_ = 0;

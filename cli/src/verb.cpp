@@ -5,7 +5,8 @@
 namespace attune::cli {
 
 void Invocation::print(const Document& document) const {
-  out.write(render(document, format, {.color = screen.color, .terminal = screen.present}));
+  const std::size_t width = screen.present ? static_cast<std::size_t>(screen.width) : 0;
+  out.write(render(document, format, {screen.color, screen.present, width}));
 }
 
 void Invocation::print(Table table) const {
@@ -13,12 +14,15 @@ void Invocation::print(Table table) const {
 }
 
 void Invocation::note(std::string_view text) const {
-  if (!quiet) write_error("attune: " + printable(text) + '\n');
+  if (quiet) return;
+  out.flush();  // what the note is about comes first
+  write_error("attune: " + printable(text) + '\n');
 }
 
 const std::vector<Verb>& verbs() {
-  static const std::vector<Verb> all{demo_verb(), run_verb(), check_verb(), tune_verb(),  explain_verb(),
-                                     bench_verb(), db_verb(),  ops_verb(),   doctor_verb()};
+  static const std::vector<Verb> all{demo_verb(), run_verb(),     check_verb(),
+                                     tune_verb(), explain_verb(), bench_verb(),
+                                     db_verb(),   ops_verb(),     doctor_verb()};
   return all;
 }
 

@@ -1,4 +1,5 @@
-// Verbs: what `attune VERB` does. One table of them drives the command line, help and the suggestions after a typo.
+// Verbs: what `attune VERB` does. One table of them drives the command line, help and the
+// suggestions after a typo.
 #pragma once
 
 #include <span>

@@ -169,8 +169,9 @@ class EntryParser {
     std::uint64_t bytes = 0;
     try {
       const auto count = static_cast<std::uint64_t>(element_count(entry.shape));
-      if (__builtin_mul_overflow(count, size_of(entry.dtype), &bytes))
+      if (__builtin_mul_overflow(count, size_of(entry.dtype), &bytes)) {
         fail_("tensor ", name_, ": too large");
+      }
     } catch (const InvalidArgument& error) {
       fail_("tensor ", name_, ": ", error.what());
     }
@@ -199,8 +200,9 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_bytes, const C
     if (entry.begin > covered) fail("tensor ", name, ": there is a gap before its data");
     covered = entry.end;
   }
-  if (covered != data_bytes)
+  if (covered != data_bytes) {
     fail("there are ", data_bytes - covered, " bytes after the last tensor");
+  }
 }
 
 Attributes parse_metadata(const json& value, const Complaint& fail) {

@@ -101,8 +101,9 @@ class Replacement {
 
   void replace() {
     if (fsync(fd_.get()) != 0) fail(path_, "cannot be written", errno);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
       fail(path_, "cannot be replaced", errno);
+    }
     done_ = true;
   }
 

@@ -40,7 +40,8 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
   settings.store = default_store_settings();
   if (options.database) settings.store.user_path = *options.database;
   settings.store.read_only = options.read_only.value_or(false);
-  settings.policy = AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
+  settings.policy =
+      AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
   if (options.tuner) settings.tuner = *options.tuner;
   return settings;
 }
@@ -54,9 +55,10 @@ std::unique_ptr<Context> make_context(const ContextOptions& options) {
   register_all(registry);
   for (const auto& add : options.register_kernels) add(registry);
   load_plugins(options.plugins, registry);
-  return std::make_unique<Context>(std::move(registry), [&](const Registry& known_kernels, EventBus& events) {
-    return std::make_unique<ConfigSelectorChain>(known_kernels, events, settings);
-  });
+  return std::make_unique<Context>(
+      std::move(registry), [&](const Registry& known_kernels, EventBus& events) {
+        return std::make_unique<ConfigSelectorChain>(known_kernels, events, settings);
+      });
 }
 
 Context& default_context() {

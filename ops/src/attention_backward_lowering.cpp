@@ -95,32 +95,37 @@ void set_gradient_outputs(RecurrentAttentionBackwardArgs& args, const AttentionG
 
 }  // namespace
 
-Lowered<RecurrentAttentionBackward> lower_backward(const AttentionInputs& in,
-                                                   const AttentionOutputGradients& gradients,
-                                                   const AttentionGradientOutputs& out, Look look) {
+CheckedAttention check_backward(const AttentionInputs& in,
+                                const AttentionOutputGradients& gradients,
+                                const AttentionGradientOutputs& out, Look look) {
   CallCheck check(in.op, look);
   const AttentionSizes sizes = check_inputs(check, in);
   check_output_gradients(check, in, gradients, sizes);
-  Lowered<RecurrentAttentionBackward> call{problem_of(in, sizes), {}};
-  set_inputs(call.args, in, sizes);
-  call.problem.d_o = gradients.d_o != nullptr;
-  call.problem.ht = gradients.dfinal_state != nullptr;
-  call.args.d_o = optional_with_batch(gradients.d_o, 4);
-  call.args.dfinal_state = optional_view(gradients.dfinal_state);
-  RowsLayout layout = input_layout(call.args);
-  if (call.args.d_o) layout.add_tokens(*call.args.d_o);
-
+  CheckedAttention checked{sizes, problem_of(in, sizes)};
+  RowsLayout layout = input_layout(in);
+  if (gradients.d_o != nullptr) layout.add_tokens(*gradients.d_o);
   if (out.dq == nullptr) {
     expect_rows(layout, sizes, in.q->dtype, sizes.K);
     expect_rows(layout, sizes, in.q->dtype, sizes.V);
   } else {
     check_gradient_outputs(check, in, out, sizes);
-    set_gradient_outputs(call.args, out, sizes);
-    layout.add_tokens(call.args.dq);
-    layout.add_tokens(call.args.dk);
-    layout.add_tokens(call.args.dv);
+    for (const TensorView* output : {out.dq, out.dk, out.dv}) layout.add_tokens(*output);
   }
-  set_layout(call.problem, layout);
+  checked.problem.d_o = gradients.d_o != nullptr;
+  checked.problem.ht = gradients.dfinal_state != nullptr;
+  set_layout(checked.problem, layout);
+  return checked;
+}
+
+Lowered<RecurrentAttentionBackward> lower_backward(const AttentionInputs& in,
+                                                   const AttentionOutputGradients& gradients,
+                                                   const AttentionGradientOutputs& out, Look look) {
+  const CheckedAttention checked = check_backward(in, gradients, out, look);
+  Lowered<RecurrentAttentionBackward> call{checked.problem, {}};
+  set_inputs(call.args, in, checked.sizes);
+  call.args.d_o = optional_with_batch(gradients.d_o, 4);
+  call.args.dfinal_state = optional_view(gradients.dfinal_state);
+  if (out.dq != nullptr) set_gradient_outputs(call.args, out, checked.sizes);
   return call;
 }
 

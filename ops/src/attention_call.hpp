@@ -55,21 +55,6 @@ struct AttentionGradientOutputs {
   const TensorView* dinitial_state = nullptr;
 };
 
-/// A call in its canonical form.
-template <class Op>
-struct Lowered {
-  typename Op::Problem problem;
-  typename Op::Args args;
-};
-
-/// Checks the whole call and lowers it. Throws InvalidArgument.
-Lowered<RecurrentAttention> lower_forward(const AttentionInputs& inputs,
-                                          const AttentionOutputs& outputs, Look look);
-Lowered<RecurrentAttentionBackward> lower_backward(const AttentionInputs& inputs,
-                                                   const AttentionOutputGradients& gradients,
-                                                   const AttentionGradientOutputs& outputs,
-                                                   Look look);
-
 /// The sizes of a call's tensors.
 struct AttentionSizes {
   std::int64_t B = 0, T = 0, H = 0, Hkv = 0, K = 0, V = 0;
@@ -79,14 +64,65 @@ struct AttentionSizes {
   bool g_per_channel = false;      // g has a decay for each key channel
 };
 
+/// What is known of a call once it has been checked.
+struct CheckedAttention {
+  AttentionSizes sizes;
+  RecurrentAttentionProblem problem;
+};
+
+/// Check the whole call. Throw InvalidArgument.
+CheckedAttention check_forward(const AttentionInputs& inputs, const AttentionOutputs& outputs,
+                               Look look);
+CheckedAttention check_backward(const AttentionInputs& inputs,
+                                const AttentionOutputGradients& gradients,
+                                const AttentionGradientOutputs& outputs, Look look);
+
+/// A call in its canonical form.
+template <class Op>
+struct Lowered {
+  typename Op::Problem problem;
+  typename Op::Args args;
+};
+
+/// Check the whole call and lower it. Throw InvalidArgument.
+Lowered<RecurrentAttention> lower_forward(const AttentionInputs& inputs,
+                                          const AttentionOutputs& outputs, Look look);
+Lowered<RecurrentAttentionBackward> lower_backward(const AttentionInputs& inputs,
+                                                   const AttentionOutputGradients& gradients,
+                                                   const AttentionGradientOutputs& outputs,
+                                                   Look look);
+
 /// Checks the inputs alone. An allocating call does so before it allocates.
 AttentionSizes check_inputs(CallCheck& check, const AttentionInputs& inputs);
 AttentionSizes check_inputs(const AttentionInputs& inputs);
+
+/// The shape of o: q's with v's channels.
+Extents output_shape(const AttentionInputs& inputs, const AttentionSizes& sizes);
 
 /// Null for nothing.
 template <class T>
 const T* pointer_to(const std::optional<T>& value) {
   return value ? &*value : nullptr;
+}
+
+/// What the options of all three ops have in common. Borrows everything.
+template <class Options>
+AttentionInputs common_inputs(std::string_view op, const ConstTensorView& q,
+                              const ConstTensorView& k, const ConstTensorView& v,
+                              const Options& options) {
+  AttentionInputs inputs;
+  inputs.op = op;
+  inputs.q = &q;
+  inputs.k = &k;
+  inputs.v = &v;
+  inputs.decay.g_gamma = pointer_to(options.g_gamma);
+  inputs.initial_state = pointer_to(options.initial_state);
+  inputs.cu_seqlens = pointer_to(options.cu_seqlens);
+  inputs.cu_seqlens_host = pointer_to(options.cu_seqlens_host);
+  inputs.scale = options.scale;
+  inputs.reverse = options.reverse;
+  inputs.allow_tf32 = options.call.allow_tf32;
+  return inputs;
 }
 
 /// The inputs of canonical arguments. Borrows `args`.

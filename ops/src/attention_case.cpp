@@ -38,19 +38,13 @@ class BackwardCase final : public OpCase<RecurrentAttentionBackward> {
   }
 };
 
-/// The input's shape with another last extent.
-Extents with_last(Extents shape, std::int64_t extent) {
-  shape[shape.rank() - 1] = extent;
-  return shape;
-}
-
 }  // namespace
 
 std::unique_ptr<Case> forward_case(CaseTensors tensors, const AttentionInputs& in,
                                    bool want_final_state, const Placement& rows) {
   const AttentionSizes sizes = check_inputs(in);
   AttentionOutputs out;
-  out.o = tensors.output("o", in.q->dtype, with_last(in.q->shape, sizes.V), rows);
+  out.o = tensors.output("o", in.q->dtype, output_shape(in, sizes), rows);
   if (want_final_state) {
     out.final_state =
         tensors.output("final_state", DType::kF32, {sizes.sequences, sizes.H, sizes.K, sizes.V});

@@ -160,6 +160,12 @@ AttentionSizes check_inputs(CallCheck& check, const AttentionInputs& in) {
   return sizes;
 }
 
+Extents output_shape(const AttentionInputs& in, const AttentionSizes& sizes) {
+  Extents shape = in.q->shape;
+  shape[shape.rank() - 1] = sizes.V;
+  return shape;
+}
+
 AttentionSizes check_inputs(const AttentionInputs& in) {
   CallCheck check(in.op, Look::kAll);
   return check_inputs(check, in);

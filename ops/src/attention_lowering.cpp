@@ -42,30 +42,43 @@ void set_layout(RecurrentAttentionProblem& problem, const RowsLayout& layout) {
   problem.aligned = layout.aligned();
 }
 
-Lowered<RecurrentAttention> lower_forward(const AttentionInputs& in, const AttentionOutputs& out,
-                                          Look look) {
+RowsLayout input_layout(const AttentionInputs& in) {
+  RowsLayout layout;
+  layout.add_tokens(*in.q);
+  layout.add_tokens(*in.k);
+  layout.add_tokens(*in.v);
+  return layout;
+}
+
+CheckedAttention check_forward(const AttentionInputs& in, const AttentionOutputs& out, Look look) {
   CallCheck check(in.op, look);
   const AttentionSizes sizes = check_inputs(check, in);
-  Lowered<RecurrentAttention> call{problem_of(in, sizes), {}};
-  set_inputs(call.args, in, sizes);
-  RowsLayout layout = input_layout(call.args);
-  call.problem.ht = out.o == nullptr ? out.want_final_state : out.final_state != nullptr;
-
+  CheckedAttention checked{sizes, problem_of(in, sizes)};
+  RowsLayout layout = input_layout(in);
   if (out.o == nullptr) {
     expect_rows(layout, sizes, in.q->dtype, sizes.V);
   } else {
     check_token_output(check, "o", *out.o, {sizes.B, sizes.T, sizes.H, sizes.V}, in.q->dtype,
                        sizes);
-    call.args.o = with_batch(*out.o, 4);
-    layout.add_tokens(call.args.o);
+    layout.add_tokens(*out.o);
   }
   if (out.final_state != nullptr) {
     check.shape("final_state", *out.final_state, {sizes.sequences, sizes.H, sizes.K, sizes.V});
     check.dtype("final_state", *out.final_state, DType::kF32);
     check.output_or_in_place("final_state", *out.final_state, "initial_state");
-    call.args.final_state = *out.final_state;
   }
-  set_layout(call.problem, layout);
+  checked.problem.ht = out.o == nullptr ? out.want_final_state : out.final_state != nullptr;
+  set_layout(checked.problem, layout);
+  return checked;
+}
+
+Lowered<RecurrentAttention> lower_forward(const AttentionInputs& in, const AttentionOutputs& out,
+                                          Look look) {
+  const CheckedAttention checked = check_forward(in, out, look);
+  Lowered<RecurrentAttention> call{checked.problem, {}};
+  set_inputs(call.args, in, checked.sizes);
+  if (out.o != nullptr) call.args.o = with_batch(*out.o, 4);
+  call.args.final_state = optional_view(out.final_state);
   return call;
 }
 

@@ -56,6 +56,9 @@ RecurrentAttentionProblem problem_of(const AttentionInputs& in, const AttentionS
 
 void set_layout(RecurrentAttentionProblem& problem, const RowsLayout& layout);
 
+/// Of q, k and v.
+RowsLayout input_layout(const AttentionInputs& in);
+
 /// Outputs that are not there yet count as dense.
 void expect_rows(RowsLayout& layout, const AttentionSizes& sizes, DType dtype,
                  std::int64_t channels);
@@ -78,15 +81,6 @@ void set_inputs(Args& args, const AttentionInputs& in, const AttentionSizes& siz
   args.initial_state = optional_view(in.initial_state);
   args.cu_seqlens = optional_view(in.cu_seqlens);
   args.scale = scale_or_default(in.scale, sizes.K);
-}
-
-template <class Args>
-RowsLayout input_layout(const Args& args) {
-  RowsLayout layout;
-  layout.add_tokens(args.q);
-  layout.add_tokens(args.k);
-  layout.add_tokens(args.v);
-  return layout;
 }
 
 }  // namespace attune::ops

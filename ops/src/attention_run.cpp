@@ -9,12 +9,6 @@ CallSite site_of(std::string_view target, const AttentionInputs& inputs, const C
   return {inputs.op, target, call, inputs.q->device};
 }
 
-/// A shape with its last extent replaced: that of o, from q's.
-Extents with_last(Extents shape, std::int64_t extent) {
-  shape[shape.rank() - 1] = extent;
-  return shape;
-}
-
 AttentionOutputs outputs_of(const RecurrentAttentionOutputs& out) {
   return {.o = &out.o, .final_state = pointer_to(out.final_state)};
 }
@@ -69,7 +63,7 @@ RecurrentAttentionResult run_forward(const AttentionInputs& inputs, bool want_fi
   const AttentionSizes sizes = check_inputs(inputs);
   const CallSite site = site_of(RecurrentAttention::kName, inputs, call);
   RecurrentAttentionResult result;
-  result.o = site.allocate(inputs.q->dtype, with_last(inputs.q->shape, sizes.V));
+  result.o = site.allocate(inputs.q->dtype, output_shape(inputs, sizes));
   if (want_final_state) {
     result.final_state = site.allocate(DType::kF32, {sizes.sequences, sizes.H, sizes.K, sizes.V});
   }

@@ -1,5 +1,8 @@
 #include "call_check.hpp"
 
+#include <bit>
+#include <string>
+
 namespace attune::ops {
 namespace {
 
@@ -39,6 +42,13 @@ bool same_array(const ViewRef& a, const ViewRef& b) {
     if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
   }
   return true;
+}
+
+/// As ==, without a call of memcmp: this is asked for each tensor of each launch.
+bool same_device(const DeviceId& a, const DeviceId& b) {
+  using Words = std::array<std::uint64_t, 2>;
+  static_assert(sizeof(Words) == sizeof(ShortName));
+  return a.index == b.index && std::bit_cast<Words>(a.backend) == std::bit_cast<Words>(b.backend);
 }
 
 bool count_fits(const Extents& shape) {
@@ -82,40 +92,43 @@ void CallCheck::dense_rows(std::string_view name, const ViewRef& view) const {
   refuse(name, "strides ", view.strides(), ", expected a contiguous last dimension (stride 1)");
 }
 
-CallCheck::Seen CallCheck::memory_of(std::string_view name, const ViewRef& view) const {
-  Seen seen{name, view, {}};
-  if (!count_fits(view.shape())) {
-    refuse(name, "shape ", view.shape(), ", expected at most 2^63 - 1 elements");
+CallCheck::Memory CallCheck::memory_of(std::string_view name, const ViewRef& view) const {
+  Memory memory;
+  memory.dense = dense_address_range(view, memory.range);
+  if (!memory.dense) {
+    if (!count_fits(view.shape())) {
+      refuse(name, "shape ", view.shape(), ", expected at most 2^63 - 1 elements");
+    }
+    if (!address_range(view, memory.range)) {
+      refuse(name, "shape ", view.shape(), " with strides ", view.strides(),
+             " spans more than 2^63 - 1 bytes");
+    }
   }
-  if (!address_range(view, seen.range)) {
-    refuse(name, "shape ", view.shape(), " with strides ", view.strides(),
-           " spans more than 2^63 - 1 bytes");
-  }
-  if (look_ == Look::kShapesOnly || seen.range.first == seen.range.end) return seen;
+  if (look_ == Look::kShapesOnly || memory.range.first == memory.range.end) return memory;
   if (view.data() == nullptr) refuse(name, "null pointer to a tensor of shape ", view.shape());
-  if (reinterpret_cast<std::uintptr_t>(view.data()) % size_of(view.dtype()) != 0) {
-    refuse(name, "address ", view.data(), ", expected a multiple of ", size_of(view.dtype()),
-           " bytes");
+  const std::size_t width = size_of(view.dtype());  // a power of two
+  if ((reinterpret_cast<std::uintptr_t>(view.data()) & (width - 1)) != 0) {
+    refuse(name, "address ", view.data(), ", expected a multiple of ", width, " bytes");
   }
-  return seen;
+  return memory;
 }
 
-void CallCheck::on_device(std::string_view name, const ViewRef& view) {
-  if (count_ == 0 || view.device() == seen_[0].view.device()) return;
+void CallCheck::on_device(std::string_view name, const ViewRef& view) const {
+  if (count_ == 0 || same_device(view.device(), seen_[0].view.device())) return;
   refuse(name, "on device ", view.device(), ", expected ", seen_[0].view.device(), " (",
          seen_[0].name, "'s)");
 }
 
 void CallCheck::input(std::string_view name, const ViewRef& view) {
   on_device(name, view);
-  remember(memory_of(name, view));
+  remember(name, view, memory_of(name, view));
 }
 
 void CallCheck::host_input(std::string_view name, const ViewRef& view) {
   if (view.device() != DeviceId{}) {
     refuse(name, "on device ", view.device(), ", expected host memory (", DeviceId{}, ")");
   }
-  remember(memory_of(name, view));
+  remember(name, view, memory_of(name, view));
 }
 
 void CallCheck::output(std::string_view name, const ViewRef& view) {
@@ -125,31 +138,33 @@ void CallCheck::output(std::string_view name, const ViewRef& view) {
 void CallCheck::output_or_in_place(std::string_view name, const ViewRef& view,
                                    std::string_view in_place_of) {
   on_device(name, view);
-  const Seen seen = memory_of(name, view);
-  if (overlaps_itself(view)) {
+  const Memory memory = memory_of(name, view);
+  if (!memory.dense && overlaps_itself(view)) {
     refuse(name, "shape ", view.shape(), " with strides ", view.strides(),
            " has elements that share memory, expected an output where none do");
   }
-  apart_from_others(seen, in_place_of);
-  remember(seen);
+  apart_from_others({name, view, memory}, in_place_of);
+  remember(name, view, memory);
 }
 
 void CallCheck::summed_output(std::string_view name, const ViewRef& view) {
   if (view.stride(0) != 0) return output(name, view);
   on_device(name, view);
-  const Seen seen = memory_of(name, view);
-  apart_from_others(seen, {});
-  remember(seen);
+  const Memory memory = memory_of(name, view);
+  apart_from_others({name, view, memory}, {});
+  remember(name, view, memory);
 }
 
 void CallCheck::apart_from_others(const Seen& output, std::string_view in_place_of) const {
   if (look_ == Look::kShapesOnly) return;
+  const AddressRange& own = output.memory.range;
   for (std::size_t i = 0; i < count_; ++i) {
     const Seen& other = seen_[i];
-    if (output.range.end <= other.range.first || other.range.end <= output.range.first) continue;
+    const AddressRange& theirs = other.memory.range;
+    if (own.end <= theirs.first || theirs.end <= own.first) continue;
     const bool may_be_in_place = !in_place_of.empty() && other.name == in_place_of;
     if (may_be_in_place && same_array(output.view, other.view)) continue;
-    if (output.view.device() != other.view.device()) continue;
+    if (!same_device(output.view.device(), other.view.device())) continue;
     if (!share_memory(output.view, other.view)) continue;
     if (may_be_in_place) {
       refuse(output.name, "overlaps ", other.name,

@@ -72,17 +72,23 @@ class CallCheck {
   void summed_output(std::string_view name, const ViewRef& view);
 
  private:
+  struct Memory {
+    AddressRange range;
+    bool dense = false;
+  };
   struct Seen {
     std::string_view name;
     ViewRef view;
-    AddressRange range;
+    Memory memory;
   };
   static constexpr std::size_t kMaxTensors = 24;  // the backward pass has 20
 
-  Seen memory_of(std::string_view name, const ViewRef& view) const;
-  void on_device(std::string_view name, const ViewRef& view);
+  Memory memory_of(std::string_view name, const ViewRef& view) const;
+  void on_device(std::string_view name, const ViewRef& view) const;
   void apart_from_others(const Seen& output, std::string_view in_place_of) const;
-  void remember(const Seen& tensor) { seen_[count_++] = tensor; }
+  void remember(std::string_view name, const ViewRef& view, const Memory& memory) {
+    seen_[count_++] = {name, view, memory};
+  }
 
   std::string_view op_;
   Look look_;

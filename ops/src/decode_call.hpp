@@ -29,12 +29,30 @@ struct DecodeInputs {
   bool canonical = false;  // made from Args, whose decay is [1, H]
 };
 
-/// Checks the whole call and lowers it. `o` is null while only shapes are looked at. Throws
-/// InvalidArgument.
+/// Check the whole call; `o` is null while only shapes are looked at. Throw InvalidArgument.
+RecurrentDecodeProblem check_decode(const DecodeInputs& inputs, const TensorView* o, Look look);
 Lowered<RecurrentDecode> lower_decode(const DecodeInputs& inputs, const TensorView* o, Look look);
 
 /// Checks all but o.
 void check_decode_inputs(const DecodeInputs& inputs);
+
+/// What the options of both ops have in common. Borrows everything.
+template <class Options>
+DecodeInputs common_inputs(std::string_view op, const ConstTensorView& q, const ConstTensorView& k,
+                           const ConstTensorView& v, const TensorView& state,
+                           const Options& options) {
+  DecodeInputs inputs;
+  inputs.op = op;
+  inputs.q = &q;
+  inputs.k = &k;
+  inputs.v = &v;
+  inputs.state = &state;
+  inputs.decay.g_gamma = pointer_to(options.g_gamma);
+  inputs.slot_indices = pointer_to(options.slot_indices);
+  inputs.scale = options.scale;
+  inputs.allow_tf32 = options.call.allow_tf32;
+  return inputs;
+}
 
 /// The inputs of canonical arguments. Borrows `args`.
 DecodeInputs inputs_of(const RecurrentDecodeArgs& args);

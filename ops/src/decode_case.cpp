@@ -8,15 +8,13 @@
 
 #include "decode_call.hpp"
 #include "file_inputs.hpp"
+#include "made_inputs.hpp"
 #include "op_case.hpp"
-#include "random_values.hpp"
 
 namespace attune::ops {
 namespace {
 
 using Problem = RecurrentDecodeProblem;
-
-constexpr double kStateDeviation = 0.1;
 
 std::unique_ptr<Case> decode_case(CaseTensors tensors, const DecodeInputs& in,
                                   const Placement& placement) {
@@ -39,28 +37,18 @@ Tensor made_slots(std::int64_t rows, std::int64_t slots) {
   return Tensor::of(values, {rows});
 }
 
-Placement placement_of(const Problem& p) {
-  Problem aligned = p;
-  aligned.aligned = true;
-  RecurrentDecode::complete(aligned);
-  return {.layout = p.layout, .shifted = !p.aligned && aligned.aligned};
-}
-
 /// The inputs of a problem, one after the other, each from its own random stream.
 DecodeInputs made_inputs(const Problem& p, CaseTensors& tensors, std::uint64_t seed) {
   RandomValues random(seed);
-  const Placement placement = placement_of(p);
+  const Placement placement = placement_of<RecurrentDecode>(p);
   const auto rows = [&](const char* name, std::int64_t heads, std::int64_t channels) {
     const Extents shape{p.B, heads, channels};
     return tensors.input(name, random.normal(p.dtype, shape), placement);
   };
-  bool first = true;
-  const auto gate = [&](Gate bit, const char* name,
-                        const Extents& shape) -> const ConstTensorView* {
-    if ((p.gates & bit) == 0) return nullptr;
-    const bool io = p.gate_dtype == GateDType::kIo || (p.gate_dtype == GateDType::kMixed && !first);
-    first = false;
-    return tensors.input(name, random.uniform(io ? p.dtype : DType::kF32, shape, -0.5, -0.05));
+  GateTypes types(p.gate_dtype, p.dtype);
+  const auto gate = [&](Gate bit, const char* name, const Extents& shape) {
+    if ((p.gates & bit) == 0) return static_cast<const ConstTensorView*>(nullptr);
+    return tensors.input(name, made_log_decays(random, types.next(), shape));
   };
   DecodeInputs in;
   in.op = RecurrentDecode::kName;
@@ -71,11 +59,10 @@ DecodeInputs made_inputs(const Problem& p, CaseTensors& tensors, std::uint64_t s
   in.gk = gate(kGateGk, "gk", {p.B, p.H, p.K});
   in.gv = gate(kGateGv, "gv", {p.B, p.H, p.V});
   if ((p.gates & kGateGamma) != 0) {
-    in.decay.g_gamma = tensors.input("g_gamma", random.uniform(DType::kF32, {p.H}, -0.5, -0.05));
+    in.decay.g_gamma = tensors.input("g_gamma", made_log_decays(random, DType::kF32, {p.H}));
   }
   if (p.slots) in.slot_indices = tensors.input("slot_indices", made_slots(p.B, p.S));
-  in.state = tensors.updated(
-      "kv_cache", random.normal(DType::kF32, {p.S, p.H, p.K, p.V}, kStateDeviation), placement);
+  in.state = tensors.updated("kv_cache", made_states(random, {p.S, p.H, p.K, p.V}), placement);
   in.allow_tf32 = p.tf32;
   return in;
 }
@@ -116,7 +103,7 @@ std::unique_ptr<Case> RecurrentDecode::make_case(const Problem& problem, const D
   complete(completed);
   CaseTensors tensors(device);
   const DecodeInputs in = made_inputs(completed, tensors, seed);
-  return decode_case(std::move(tensors), in, placement_of(completed));
+  return decode_case(std::move(tensors), in, placement_of<RecurrentDecode>(completed));
 }
 
 std::unique_ptr<Case> RecurrentDecode::bind_case(const TensorMap& tensors,

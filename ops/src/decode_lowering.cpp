@@ -111,7 +111,7 @@ RecurrentDecodeProblem problem_of(const DecodeInputs& in, const DecodeSizes& siz
   return problem;
 }
 
-RecurrentDecodeArgs args_of(const DecodeInputs& in, const DecodeSizes& sizes) {
+RecurrentDecodeArgs args_of(const DecodeInputs& in) {
   RecurrentDecodeArgs args;
   args.q = *in.q;
   args.k = *in.k;
@@ -121,7 +121,7 @@ RecurrentDecodeArgs args_of(const DecodeInputs& in, const DecodeSizes& sizes) {
   if (in.gv != nullptr) args.gv = *in.gv;
   args.gamma = lowered_decay(in.decay, 1);
   if (in.slot_indices != nullptr) args.slot_indices = *in.slot_indices;
-  args.scale = scale_or_default(in.scale, sizes.K);
+  args.scale = scale_or_default(in.scale, in.q->size(2));
   args.state = *in.state;
   return args;
 }
@@ -133,15 +133,13 @@ void check_decode_inputs(const DecodeInputs& in) {
   check_inputs(check, in);
 }
 
-Lowered<RecurrentDecode> lower_decode(const DecodeInputs& in, const TensorView* o, Look look) {
+RecurrentDecodeProblem check_decode(const DecodeInputs& in, const TensorView* o, Look look) {
   CallCheck check(in.op, look);
   const DecodeSizes sizes = check_inputs(check, in);
-  Lowered<RecurrentDecode> call{problem_of(in, sizes), args_of(in, sizes)};
+  RecurrentDecodeProblem problem = problem_of(in, sizes);
   RowsLayout layout;
-  layout.add_dense(call.args.q);
-  layout.add_dense(call.args.k);
-  layout.add_dense(call.args.v);
-  layout.add_dense(call.args.state);
+  for (const ConstTensorView* rows : {in.q, in.k, in.v}) layout.add_dense(*rows);
+  layout.add_dense(*in.state);
   if (o == nullptr) {
     layout.add_expected(sizes.B > 1 || (sizes.B == 1 && sizes.H > 1),
                         sizes.V * static_cast<std::int64_t>(size_of(in.q->dtype)));
@@ -150,11 +148,16 @@ Lowered<RecurrentDecode> lower_decode(const DecodeInputs& in, const TensorView* 
     check.dtype("o", *o, in.q->dtype, " (q's)");
     check.dense_rows("o", *o);
     check.output("o", *o);
-    call.args.o = *o;
-    layout.add_dense(call.args.o);
+    layout.add_dense(*o);
   }
-  call.problem.layout = layout.layout();
-  call.problem.aligned = layout.aligned();
+  problem.layout = layout.layout();
+  problem.aligned = layout.aligned();
+  return problem;
+}
+
+Lowered<RecurrentDecode> lower_decode(const DecodeInputs& in, const TensorView* o, Look look) {
+  Lowered<RecurrentDecode> call{check_decode(in, o, look), args_of(in)};
+  if (o != nullptr) call.args.o = *o;
   return call;
 }
 

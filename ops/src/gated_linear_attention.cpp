@@ -9,19 +9,8 @@ AttentionInputs inputs_of_call(std::string_view op, const ConstTensorView& q,
                                const ConstTensorView& k, const ConstTensorView& v,
                                const ConstTensorView& gk,
                                const GatedLinearAttentionOptions& options) {
-  AttentionInputs inputs;
-  inputs.op = op;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
+  AttentionInputs inputs = common_inputs(op, q, k, v, options);
   inputs.gk = &gk;
-  inputs.decay.g_gamma = pointer_to(options.g_gamma);
-  inputs.initial_state = pointer_to(options.initial_state);
-  inputs.cu_seqlens = pointer_to(options.cu_seqlens);
-  inputs.cu_seqlens_host = pointer_to(options.cu_seqlens_host);
-  inputs.scale = options.scale;
-  inputs.reverse = options.reverse;
-  inputs.allow_tf32 = options.call.allow_tf32;
   return inputs;
 }
 

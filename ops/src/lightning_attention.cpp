@@ -12,22 +12,11 @@ namespace {
 AttentionInputs inputs_of_call(std::string_view op, const ConstTensorView& q,
                                const ConstTensorView& k, const ConstTensorView& v,
                                const LightningAttentionOptions& options) {
-  AttentionInputs inputs;
-  inputs.op = op;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
-  inputs.decay = {.g_gamma = pointer_to(options.g_gamma),
-                  .slopes = pointer_to(options.slopes),
-                  .layer_idx = options.layer_idx,
-                  .num_layers = options.num_layers,
-                  .required = true};
-  inputs.initial_state = pointer_to(options.initial_state);
-  inputs.cu_seqlens = pointer_to(options.cu_seqlens);
-  inputs.cu_seqlens_host = pointer_to(options.cu_seqlens_host);
-  inputs.scale = options.scale;
-  inputs.reverse = options.reverse;
-  inputs.allow_tf32 = options.call.allow_tf32;
+  AttentionInputs inputs = common_inputs(op, q, k, v, options);
+  inputs.decay.slopes = pointer_to(options.slopes);
+  inputs.decay.layer_idx = options.layer_idx;
+  inputs.decay.num_layers = options.num_layers;
+  inputs.decay.required = true;
   return inputs;
 }
 

@@ -8,20 +8,11 @@ namespace {
 DecodeInputs inputs_of_call(const ConstTensorView& q, const ConstTensorView& k,
                             const ConstTensorView& v, const TensorView& state,
                             const LightningDecodeOptions& options) {
-  DecodeInputs inputs;
-  inputs.op = LightningDecode::kName;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
-  inputs.state = &state;
-  inputs.decay = {.g_gamma = pointer_to(options.g_gamma),
-                  .slopes = pointer_to(options.slopes),
-                  .layer_idx = options.layer_idx,
-                  .num_layers = options.num_layers,
-                  .required = true};
-  inputs.slot_indices = pointer_to(options.slot_indices);
-  inputs.scale = options.scale;
-  inputs.allow_tf32 = options.call.allow_tf32;
+  DecodeInputs inputs = common_inputs(LightningDecode::kName, q, k, v, state, options);
+  inputs.decay.slopes = pointer_to(options.slopes);
+  inputs.decay.layer_idx = options.layer_idx;
+  inputs.decay.num_layers = options.num_layers;
+  inputs.decay.required = true;
   return inputs;
 }
 

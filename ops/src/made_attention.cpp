@@ -2,18 +2,17 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "attention_case.hpp"
-#include "random_values.hpp"
+#include "made_inputs.hpp"
 
 namespace attune::ops {
 namespace {
 
 using Problem = RecurrentAttentionProblem;
-
-constexpr double kStateDeviation = 0.1;
 
 /// Where the sequences of `tokens` packed tokens begin and end. Of several, the first is longer
 /// than the others, and of three or more, one is empty.
@@ -25,6 +24,7 @@ std::vector<std::int64_t> sequence_bounds(std::int64_t sequences, std::int64_t t
     weights.push_back(weights.back() + (empty ? 0 : (n == 0 ? 3.5 : 0.5) + random.next()));
   }
   std::vector<std::int64_t> bounds;
+  bounds.reserve(weights.size());
   for (const double weight : weights) {
     bounds.push_back(std::llround(static_cast<double>(tokens) * weight / weights.back()));
   }
@@ -41,7 +41,10 @@ Tensor index_tensor(const std::vector<std::int64_t>& values) {
 class MadeInputs {
  public:
   MadeInputs(const Problem& problem, const Device& device, std::uint64_t seed)
-      : p_(problem), tensors_(device), random_(seed), rows_(placement_of(problem)) {
+      : p_(problem),
+        tensors_(device),
+        random_(seed),
+        rows_(placement_of<RecurrentAttention>(problem)) {
     in_.op = RecurrentAttention::kName;
     in_.reverse = p_.reverse;
     in_.allow_tf32 = p_.tf32;
@@ -62,7 +65,7 @@ class MadeInputs {
   }
   const ConstTensorView* state(const char* name) {
     const Extents shape{p_.sequences(), p_.H, p_.K, p_.V};
-    return tensors_.input(name, random_.normal(DType::kF32, shape, kStateDeviation));
+    return tensors_.input(name, made_states(random_, shape));
   }
 
   const AttentionInputs& inputs() const { return in_; }
@@ -70,32 +73,17 @@ class MadeInputs {
   CaseTensors take_tensors() { return std::move(tensors_); }
 
  private:
-  static Placement placement_of(const Problem& p) {
-    Problem aligned = p;
-    aligned.aligned = true;
-    RecurrentAttention::complete(aligned);
-    return {.layout = p.layout, .shifted = !p.aligned && aligned.aligned};
-  }
-
-  bool has(Gate gate) const { return (p_.gates & gate) != 0; }
-
-  /// Decays of 0.95 to 0.6 a token, in all channels together.
-  const ConstTensorView* gate(const char* name, const Extents& shape, bool first) {
-    const bool io =
-        p_.gate_dtype == GateDType::kIo || (p_.gate_dtype == GateDType::kMixed && !first);
-    return tensors_.input(name, random_.uniform(io ? p_.dtype : DType::kF32, shape, -0.5, -0.05));
-  }
-
   void add_gates() {
-    if (has(kGateG)) in_.g = gate("g", {p_.B, p_.T, p_.H}, true);
-    if (has(kGateGk)) in_.gk = gate("gk", {p_.B, p_.T, p_.H, p_.K}, !has(kGateG));
-    if (has(kGateGv)) {
-      in_.gv = gate("gv", {p_.B, p_.T, p_.H, p_.V}, !has(kGateG) && !has(kGateGk));
-    }
-    if (has(kGateGamma)) {
-      in_.decay.g_gamma =
-          tensors_.input("g_gamma", random_.uniform(DType::kF32, {p_.H}, -0.5, -0.05));
-    }
+    GateTypes types(p_.gate_dtype, p_.dtype);
+    const auto gate = [&](Gate bit, const char* name, const Extents& shape) {
+      if ((p_.gates & bit) == 0) return static_cast<const ConstTensorView*>(nullptr);
+      return tensors_.input(name, made_log_decays(random_, types.next(), shape));
+    };
+    in_.g = gate(kGateG, "g", {p_.B, p_.T, p_.H});
+    in_.gk = gate(kGateGk, "gk", {p_.B, p_.T, p_.H, p_.K});
+    in_.gv = gate(kGateGv, "gv", {p_.B, p_.T, p_.H, p_.V});
+    if ((p_.gates & kGateGamma) == 0) return;
+    in_.decay.g_gamma = tensors_.input("g_gamma", made_log_decays(random_, DType::kF32, {p_.H}));
   }
 
   Problem p_;

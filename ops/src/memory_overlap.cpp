@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 namespace attune::ops {
 namespace {
@@ -115,6 +116,18 @@ bool address_range(const ViewRef& view, AddressRange& range) {
   return true;
 }
 
+bool dense_address_range(const ViewRef& view, AddressRange& range) {
+  std::int64_t step = 1;
+  for (int dim = view.rank() - 1; dim >= 0; --dim) {
+    if (view.size(dim) != 1 && view.stride(dim) != step) return false;
+    if (__builtin_mul_overflow(step, view.size(dim), &step)) return false;
+  }
+  const auto base = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data()));
+  range.first = base;
+  return !__builtin_mul_overflow(step, static_cast<std::int64_t>(size_of(view.dtype())), &step) &&
+         !__builtin_add_overflow(base, step, &range.end);
+}
+
 bool share_memory(const ViewRef& a, const ViewRef& b) {
   AddressRange of_a;
   AddressRange of_b;
@@ -141,8 +154,12 @@ bool overlaps_itself(const ViewRef& view) {
     if (view.size(dim) == 1) continue;
     dims[static_cast<std::size_t>(count++)] = {std::abs(view.stride(dim)), view.size(dim) - 1};
   }
-  std::sort(dims.begin(), dims.begin() + count,
-            [](const Dim& x, const Dim& y) { return x.stride < y.stride; });
+  for (int i = 1; i < count; ++i) {  // by stride; five at most
+    for (std::size_t j = static_cast<std::size_t>(i); j > 0; --j) {
+      if (dims[j - 1].stride <= dims[j].stride) break;
+      std::swap(dims[j - 1], dims[j]);
+    }
+  }
   std::int64_t reach = 0;  // of all narrower dimensions together
   for (int i = 0; i < count; ++i) {
     const Dim& dim = dims[static_cast<std::size_t>(i)];

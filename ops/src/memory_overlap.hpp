@@ -21,6 +21,10 @@ struct AddressRange {
 /// False when the array spans more than 2^63 - 1 bytes. The shape has no negative extent.
 bool address_range(const ViewRef& view, AddressRange& range);
 
+/// Whether the array is dense and row-major, as most are, and then its addresses: the quick answer
+/// to all questions of this file. False for one of more than 2^63 - 1 bytes.
+bool dense_address_range(const ViewRef& view, AddressRange& range);
+
 /// Whether two arrays share a byte. Exact, but for a few arrays with unrelated strides that would
 /// take long to tell apart, and arrays that span more than 2^61 bytes: those count as sharing.
 bool share_memory(const ViewRef& a, const ViewRef& b);

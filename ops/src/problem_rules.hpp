@@ -49,7 +49,7 @@ template <class Op>
 void require_planned(const typename Op::Problem& planned, typename Op::Problem actual) {
   if (planned.layout == Layout::kStrided) actual.layout = Layout::kStrided;
   if (!planned.aligned) actual.aligned = false;
-  if (field_values<Op>(planned) == field_values<Op>(actual)) return;
+  if (planned == actual) return;
   detail::for_each_field<Op>([&](const auto& f) {
     const auto wanted = static_cast<std::int64_t>(planned.*(f.member));
     const auto given = static_cast<std::int64_t>(actual.*(f.member));

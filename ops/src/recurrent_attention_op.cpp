@@ -97,10 +97,11 @@ void RecurrentAttention::complete(Problem& problem) {
 
 Problem RecurrentAttention::reduced(const Problem& problem) {
   Problem small = problem;
-  const std::int64_t group = problem.H / std::max<std::int64_t>(problem.Hkv, 1);
+  complete(small);
+  const std::int64_t group = small.H / small.Hkv;
   small.B = std::min<std::int64_t>(problem.B, 2);
   small.N = std::min<std::int64_t>(problem.N, 3);
-  small.Hkv = std::min<std::int64_t>(problem.Hkv, 2);
+  small.Hkv = std::min<std::int64_t>(small.Hkv, 2);
   small.H = small.Hkv * group;
   small.T = std::min(problem.T, kReducedTokens);
   if (small.T == 64) --small.T;
@@ -126,7 +127,7 @@ void RecurrentAttention::check_args(const Problem& problem, const Args& args) {
   inputs.reverse = problem.reverse;
   inputs.allow_tf32 = problem.tf32;
   const AttentionOutputs outputs{.o = &args.o, .final_state = pointer_to(args.final_state)};
-  require_planned<RecurrentAttention>(problem, lower_forward(inputs, outputs, Look::kAll).problem);
+  require_planned<RecurrentAttention>(problem, check_forward(inputs, outputs, Look::kAll).problem);
 }
 
 double RecurrentAttentionBackward::bytes(const Problem& problem) {
@@ -157,7 +158,7 @@ void RecurrentAttentionBackward::check_args(const Problem& problem, const Args& 
                                          .dgv = pointer_to(args.dgv),
                                          .dinitial_state = pointer_to(args.dinitial_state)};
   require_planned<RecurrentAttentionBackward>(
-      problem, lower_backward(inputs, gradients, outputs, Look::kAll).problem);
+      problem, check_backward(inputs, gradients, outputs, Look::kAll).problem);
 }
 
 }  // namespace attune::ops

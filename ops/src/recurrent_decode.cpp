@@ -8,19 +8,10 @@ namespace {
 DecodeInputs inputs_of_call(const ConstTensorView& q, const ConstTensorView& k,
                             const ConstTensorView& v, const TensorView& state,
                             const RecurrentDecodeOptions& options) {
-  DecodeInputs inputs;
-  inputs.op = RecurrentDecode::kName;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
-  inputs.state = &state;
+  DecodeInputs inputs = common_inputs(RecurrentDecode::kName, q, k, v, state, options);
   inputs.g = pointer_to(options.g);
   inputs.gk = pointer_to(options.gk);
   inputs.gv = pointer_to(options.gv);
-  inputs.decay.g_gamma = pointer_to(options.g_gamma);
-  inputs.slot_indices = pointer_to(options.slot_indices);
-  inputs.scale = options.scale;
-  inputs.allow_tf32 = options.call.allow_tf32;
   return inputs;
 }
 

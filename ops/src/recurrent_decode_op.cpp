@@ -59,13 +59,14 @@ void RecurrentDecode::complete(Problem& problem) {
 
 RecurrentDecode::Problem RecurrentDecode::reduced(const Problem& problem) {
   Problem small = problem;
-  const std::int64_t group = problem.H / std::max<std::int64_t>(problem.Hkv, 1);
+  complete(small);
+  const std::int64_t group = small.H / small.Hkv;
   small.B = std::min(problem.B, kReducedRows);
-  small.Hkv = std::min<std::int64_t>(problem.Hkv, 2);
+  small.Hkv = std::min<std::int64_t>(small.Hkv, 2);
   small.H = small.Hkv * group;
   // One slot too few leaves a row of padding.
   const std::int64_t slots = problem.slots && small.B > 1 ? small.B - 1 : small.B;
-  small.S = std::min(problem.S, slots);
+  small.S = std::min(small.S, slots);
   complete(small);
   return small;
 }
@@ -97,7 +98,7 @@ double RecurrentDecode::flops(const Problem& problem) {
 void RecurrentDecode::check_args(const Problem& problem, const Args& args) {
   DecodeInputs inputs = inputs_of(args);
   inputs.allow_tf32 = problem.tf32;
-  require_planned<RecurrentDecode>(problem, lower_decode(inputs, &args.o, Look::kAll).problem);
+  require_planned<RecurrentDecode>(problem, check_decode(inputs, &args.o, Look::kAll));
 }
 
 }  // namespace attune::ops

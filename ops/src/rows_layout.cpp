@@ -6,10 +6,12 @@ namespace attune::ops {
 namespace {
 
 /// Whether the view is a dense array when its dimensions are taken in this order, innermost first.
+/// Dimensions count from the last, -1; those that it has not are passed over.
 bool is_dense(const ViewRef& view, std::initializer_list<int> innermost_first) {
   std::int64_t step = 1;
-  for (const int dim : innermost_first) {
-    if (view.size(dim) == 1) continue;
+  for (const int from_end : innermost_first) {
+    const int dim = view.rank() + from_end;
+    if (dim < 0 || view.size(dim) == 1) continue;
     if (view.stride(dim) != step) return false;
     step *= view.size(dim);
   }
@@ -20,14 +22,14 @@ bool is_dense(const ViewRef& view, std::initializer_list<int> innermost_first) {
 
 void RowsLayout::add_tokens(const ViewRef& view) {
   if (view.empty()) return;
-  bthd_ = bthd_ && is_dense(view, {3, 2, 1, 0});
-  bhtd_ = bhtd_ && is_dense(view, {3, 1, 2, 0});
+  bthd_ = bthd_ && is_dense(view, {-1, -2, -3, -4});
+  bhtd_ = bhtd_ && is_dense(view, {-1, -3, -2, -4});
   add_alignment(view);
 }
 
 void RowsLayout::add_dense(const ViewRef& view) {
   if (view.empty()) return;
-  bthd_ = bthd_ && (view.rank() == 3 ? is_dense(view, {2, 1, 0}) : is_dense(view, {3, 2, 1, 0}));
+  bthd_ = bthd_ && is_dense(view, {-1, -2, -3, -4});
   bhtd_ = false;
   add_alignment(view);
 }

@@ -15,7 +15,7 @@ inline constexpr std::int64_t kRowAlignment = 16;  // bytes
 /// Takes in tensors one by one.
 class RowsLayout {
  public:
-  /// A [B, T, H, D] view.
+  /// A view [B, T, H, D], or [T, H, D] of one batch.
   void add_tokens(const ViewRef& view);
   /// Rows [B, H, D] or a pool of states [S, H, K, V].
   void add_dense(const ViewRef& view);

@@ -11,7 +11,8 @@ constexpr int kMostCopies = 16;
 
 }  // namespace
 
-Bench::Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed, int copies)
+Bench::Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+             int copies)
     : device_(&device), scratch_(nullptr, Release{&device}) {
   for (int i = 0; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
 }
@@ -39,7 +40,8 @@ LaunchSite Bench::site_of(const Candidate& candidate, void* stream) {
 
 void Bench::run(const Candidate& candidate) {
   reserve(candidate);
-  candidate.kernel->erased_run(problem(), cases_.front()->args(), candidate.config, site_of(candidate, nullptr));
+  candidate.kernel->erased_run(problem(), cases_.front()->args(), candidate.config,
+                               site_of(candidate, nullptr));
   device_->synchronize(nullptr);
 }
 

@@ -1,4 +1,5 @@
-// A problem made concrete on a device: its cases and scratch memory, and running candidates on them.
+// A problem made concrete on a device: its cases and scratch memory, and running candidates on
+// them.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace attune::tuning {
 class Bench {
  public:
   /// Makes `copies` cases with equal inputs. Throws what making a case throws.
-  Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed, int copies = 1);
+  Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+        int copies = 1);
 
   ProblemRef problem() const { return cases_.front()->problem(); }
   const Device& device() const { return *device_; }
@@ -28,7 +30,8 @@ class Bench {
   /// Runs a candidate once, on the first case, and waits. Throws what the kernel throws.
   void run(const Candidate& candidate);
 
-  /// Microseconds of `repeats` launches back to back, each on the next of the cases. Throws what the kernel throws.
+  /// Microseconds of `repeats` launches back to back, each on the next of the cases. Throws what
+  /// the kernel throws.
   double time_us(const Candidate& candidate, int repeats);
 
  private:
@@ -46,8 +49,8 @@ class Bench {
   std::size_t scratch_bytes_ = 0;
 };
 
-/// How many copies of a problem's tensors a timing must rotate over so that none is found in the device's cache. One
-/// on the host, where a caller's tensors are mostly in the cache as well.
+/// How many copies of a problem's tensors a timing must rotate over so that none is found in the
+/// device's cache. One on the host, where a caller's tensors are mostly in the cache as well.
 int copies_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device);
 
 }  // namespace attune::tuning

@@ -13,17 +13,18 @@
 namespace attune::tuning {
 namespace {
 
-/// Adds candidates to a list once, with what can be said of them without running them. Equal means equal in text:
-/// the bytes of two blobs may differ in their padding.
+/// Adds candidates to a list once, with what can be said of them without running them. Equal means
+/// equal in text: the bytes of two blobs may differ in their padding.
 class Collector {
  public:
   Collector(const Tuner::Request& request, Candidates& into) : request_(request), into_(into) {}
 
   /// The candidate's index, or that of its twin.
   std::int64_t add(const Candidate& candidate) {
-    const std::pair<std::string, std::string> name{candidate.kernel->name(),
-                                                   config_text(*candidate.kernel, candidate.config)};
-    const auto [place, is_new] = indices_.emplace(name, static_cast<std::int64_t>(into_.trials.size()));
+    const std::pair<std::string, std::string> name{
+        candidate.kernel->name(), config_text(*candidate.kernel, candidate.config)};
+    const auto [place, is_new] =
+        indices_.emplace(name, static_cast<std::int64_t>(into_.trials.size()));
     if (is_new) into_.trials.push_back(first_look(candidate));
     return place->second;
   }
@@ -75,7 +76,8 @@ Candidates collect_candidates(const Tuner::Request& request) {
     }
   }
   if (kernels.empty()) {
-    throw Unsupported(str("no kernel takes ", request.op->name, " ", request.op->text(request.problem, false), ":",
+    throw Unsupported(str("no kernel takes ", request.op->name, " ",
+                          request.op->text(request.problem, false), ":",
                           refusals.empty() ? " none is registered" : refusals));
   }
 

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kPollEvery = milliseconds(50);
 constexpr int kPatience = 4;                        // budgets that one waits for another tuner
-constexpr auto kAskAgainAfter = milliseconds(500);  // another process has the lease: asking costs a transaction
+constexpr auto kAskAgainAfter = milliseconds(500);  // for a lease that another process has
 
 /// Microseconds that online tunings of this process have taken, in all contexts.
 std::atomic<std::int64_t>& spent_us() {
@@ -33,7 +33,10 @@ milliseconds left_of(const AutotunePolicy& policy) {
 
 std::string name_of(const AutotunePolicy& policy) {
   for (const Policy named : {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict}) {
-    if (policy == AutotunePolicy::of(named)) return str("policy ", to_string(named));
+    AutotunePolicy full = AutotunePolicy::of(named);
+    full.problem_budget = policy.problem_budget;
+    full.process_budget = policy.process_budget;
+    if (policy == full) return str("policy ", to_string(named));
   }
   return "the policy";
 }
@@ -57,15 +60,18 @@ void announce(State& state, const Call& call) {
     const std::string& path = state.settings.store.user_path;
     const bool kept = call.policy.persist_autotune && !path.empty();
     log(LogLevel::kInfo,
-        str("tuning ", call.describe(), " and what else is new, for at most ", call.policy.problem_budget.count(),
-            " ms a problem and ", call.policy.process_budget.count(), " ms in all; results are kept ",
-            kept ? "in " + path : "for this process", ". ATTUNE_POLICY=db turns tuning off"));
+        str("tuning ", call.describe(), ", as every new problem: at most ",
+            call.policy.problem_budget.count(), " ms each and ", call.policy.process_budget.count(),
+            " ms in this process. Results are kept ", kept ? "in " + path : "until it ends",
+            "; ATTUNE_POLICY=db turns tuning off"));
   });
 }
 
-/// Nothing is of use. The heuristic is remembered as final while the ticket is still held, so that nobody tries again.
+/// Nothing is of use. The heuristic is remembered as final while the ticket is still held, so that
+/// nobody tries again.
 Answer give_up(State& state, Call& call, const std::string& reasons) {
-  log(LogLevel::kWarning, str("tuning ", call.describe(), " failed, the heuristic is used from now on:", reasons));
+  log(LogLevel::kWarning,
+      str("tuning ", call.describe(), " failed, the heuristic is used from now on:", reasons));
   if (const Answer heuristic = ask_heuristic(state, call); heuristic.choice) {
     Choice final_choice = *heuristic.choice;
     final_choice.tier = Tier::kAutotune;
@@ -88,7 +94,8 @@ Answer tune_online(State& state, Call& call) {
   const Tuner::Settings settings = online_settings(state, call);
   const auto start = settings.now();
   const auto account = [&] {
-    const auto taken = std::chrono::duration_cast<std::chrono::microseconds>(settings.now() - start);
+    const auto taken =
+        std::chrono::duration_cast<std::chrono::microseconds>(settings.now() - start);
     spent_us().fetch_add(taken.count(), std::memory_order_relaxed);
   };
   Tuned tuned;
@@ -99,13 +106,14 @@ Answer tune_online(State& state, Call& call) {
     account();
     return give_up(state, call, str("\n  ", error.what()));
   }
+  if (tuned.stopped) return skip(state, call, "it was stopped");
   if (!tuned.choice) return give_up(state, call, tuned.failures());
-  if (tuned.keep && call.policy.persist_autotune) publish(state, tuned);
+  if (call.policy.persist_autotune) publish(state, tuned);
   remember(state, call, *tuned.choice);
   if (call.policy.validate_backward) validate_backward(state, call, settings.seed);
-  Answer answer = Answer::chosen(Tier::kAutotune, {tuned.choice->kernel, tuned.choice->config},
-                                 str("tuned: ", tuned.row.median_us, " us, the default ", tuned.row.default_us, " us"));
-  return answer;
+  return Answer::chosen(
+      Tier::kAutotune, {tuned.choice->kernel, tuned.choice->config},
+      str("tuned: ", tuned.row.median_us, " us, the default ", tuned.row.default_us, " us"));
 }
 
 }  // namespace
@@ -121,23 +129,27 @@ std::string why_not_tune(const State& state, const Call& call) {
     return name_of(policy) + " does not tune";
   }
   if (!may_tune(policy)) {
-    return str("over budget: ", policy.process_budget.count(), " ms of tuning are allowed in this process");
+    return str("over budget: ", policy.process_budget.count(),
+               " ms of tuning are allowed in this process");
   }
   const Choice* entry = state.cache.find(call.key);
   if (entry != nullptr && entry->origin == Tier::kHeuristic && entry->tier >= Tier::kAutotune) {
     return "every candidate failed before in this process";
   }
   if (call.device().is_capturing(call.request.stream)) return "stream is capturing";
+  if (competitors(state, call).empty()) return "no kernel takes the problem";
   return "";
 }
 
 Lease::Lease(ConfigStore& store, const RowKey& key, milliseconds tuning, milliseconds patience)
     : store_(store), key_(key) {
   constexpr std::int64_t kSlackSeconds = 30;  // for what a tuning does besides measuring
-  const std::int64_t seconds = std::chrono::ceil<std::chrono::seconds>(tuning).count() + kSlackSeconds;
+  const std::int64_t seconds =
+      std::chrono::ceil<std::chrono::seconds>(tuning).count() + kSlackSeconds;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   try {
-    while (!(held_ = store_.acquire_lease(key_, seconds)) && std::chrono::steady_clock::now() < deadline) {
+    while (!(held_ = store_.acquire_lease(key_, seconds)) &&
+           std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(kPollEvery);
     }
   } catch (const CacheError& error) {
@@ -151,22 +163,25 @@ Lease::~Lease() {
   try {
     store_.release_lease(key_);
   } catch (const CacheError& error) {
-    log_once(LogLevel::kWarning, str("a lease could not be released, it will expire: ", error.what()));
+    log_once(LogLevel::kWarning,
+             str("a lease could not be released, it will expire: ", error.what()));
   }
 }
 
 Answer ask_autotune(State& state, Call& call) {
   if (std::string why = why_not_tune(state, call); !why.empty()) {
-    const bool tunes = call.policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune && call.policy.allow_autotune;
+    const bool tunes = call.policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune &&
+                       call.policy.allow_autotune;
     return tunes ? skip(state, call, std::move(why)) : Answer::not_asked(std::move(why));
   }
   const bool wait = call.policy.wait_for_other_tuner;
   const milliseconds patience = wait ? kPatience * call.policy.problem_budget : milliseconds(0);
   const auto ticket = state.flights.enter(call.key, patience);
   if (!ticket) return skip(state, call, "another thread or process tunes it");
-  if (Answer memory = ask_memory(state, call); memory.choice) return memory;  // it was tuned while we waited
+  // It may have been tuned since memory was asked.
+  if (Answer memory = ask_memory(state, call); memory.choice) return memory;
   const auto measuring = lock_for_measuring(call.device(), wait);
-  if (!measuring.owns_lock()) return skip(state, call, "another problem is being tuned on the device");
+  if (!measuring) return skip(state, call, "another problem is being tuned on the device");
   if (!call.policy.persist_autotune) return tune_online(state, call);
 
   const Lease lease(state.store(), call.row_key(), call.policy.problem_budget, patience);

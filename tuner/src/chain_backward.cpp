@@ -7,7 +7,8 @@
 namespace attune::chain {
 namespace {
 
-/// The same problem for another op: fields by name, those that the other does not have are left out.
+/// The same problem for another op: fields by name, those that the other does not have are left
+/// out.
 AnyProblem translate(const OpInfo& from, ProblemRef problem, const OpInfo& to) {
   Params params = parse_params(from.text(problem, false), ' ');
   std::erase_if(params, [&](const Param& param) {
@@ -28,7 +29,8 @@ void check_choice(State& state, Call& call, std::uint64_t seed) {
   const std::optional<tuning::Verdict> verdict = oracle.check(candidate);
   if (!verdict || verdict->ok()) return;
   const std::string reason = str(to_string(verdict->outcome), ": ", verdict->reason);
-  log(LogLevel::kWarning, str("gradients of ", call.describe(), " by ", describe(candidate), ": ", reason));
+  log(LogLevel::kWarning,
+      str("gradients of ", call.describe(), " by ", describe(candidate), ": ", reason));
   if (call.policy.persist_autotune) quarantine(state, call.row_key(), candidate, reason);
 }
 
@@ -45,7 +47,8 @@ void validate_backward(State& state, Call& call, std::uint64_t seed) {
     Call backward(state, key, problem, request);
     check_choice(state, backward, seed);
   } catch (const std::exception& error) {
-    log(LogLevel::kWarning, str("gradients of ", call.describe(), " could not be checked: ", error.what()));
+    log(LogLevel::kWarning,
+        str("gradients of ", call.describe(), " could not be checked: ", error.what()));
   }
 }
 

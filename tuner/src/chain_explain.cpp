@@ -5,9 +5,12 @@
 namespace attune::chain {
 namespace {
 
-Answer would_tune(const State& state, const Call& call) {
-  if (std::string why = why_not_tune(state, call); !why.empty()) return Answer::not_asked(std::move(why));
-  return Answer::not_asked(str("select would tune now, for at most ", call.policy.problem_budget.count(),
+Answer would_tune(const State& state, const Call& call, bool settled) {
+  if (std::string why = why_not_tune(state, call); !why.empty())
+    return Answer::not_asked(std::move(why));
+  if (settled) return Answer::not_asked("an earlier tier answers");
+  return Answer::not_asked(str("select would tune now, for at most ",
+                               call.policy.problem_budget.count(),
                                " ms; what stands below is what it would use if it could not"));
 }
 
@@ -21,11 +24,13 @@ class Explanation {
     note.config = answer.config;
     note.reason = answer.reason;
     for (const std::string& refusal : answer.refusals) {
-      if (answer.choice || note.reason.find(refusal) == std::string::npos) note.reason += "; passed over: " + refusal;
+      if (answer.choice || note.reason.find(refusal) == std::string::npos)
+        note.reason += "; passed over: " + refusal;
     }
     if (settled()) {
       note.outcome = TierNote::Outcome::kNotAsked;
-      note.reason = answer.choice ? str("would give ", answer.config, ": ", note.reason) : note.reason;
+      note.reason =
+          answer.choice ? str("would give ", answer.config, ": ", note.reason) : note.reason;
     } else if (answer.choice) {
       decision_.choice = answer.choice;
     }
@@ -46,8 +51,11 @@ class Explanation {
 Answer heuristic_by_policy(State& state, Call& call) {
   Answer answer = ask_heuristic(state, call);
   if (!answer.choice) return answer;
-  if (call.policy.allow_heuristics && call.policy.cache_miss_fallback != AutotunePolicy::Miss::kError) return answer;
-  return Answer::refused(answer.config, str("the policy allows no heuristic; it would give ", answer.config));
+  if (call.policy.allow_heuristics &&
+      call.policy.cache_miss_fallback != AutotunePolicy::Miss::kError)
+    return answer;
+  return Answer::refused(answer.config,
+                         str("the policy allows no heuristic; it would give ", answer.config));
 }
 
 }  // namespace
@@ -61,7 +69,7 @@ Decision explain(State& state, Call& call) {
   explanation.add(Tier::kPin, ask_pin(state, call));
   explanation.add(Tier::kMemory, ask_memory(state, call));
   explanation.add(Tier::kPersistent, ask_persistent(state, call));
-  explanation.add(Tier::kAutotune, would_tune(state, call));
+  explanation.add(Tier::kAutotune, would_tune(state, call, explanation.settled()));
   const Answer heuristic = heuristic_by_policy(state, call);
   explanation.add(Tier::kHeuristic, heuristic);
   explanation.fail(heuristic.reason);

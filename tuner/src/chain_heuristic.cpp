@@ -8,12 +8,15 @@
 namespace attune::chain {
 namespace {
 
-bool is_reference(const RegisteredKernel& entry) { return entry.at.platform.view() == kReferencePlatform; }
+bool is_reference(const RegisteredKernel& entry) {
+  return entry.at.platform.view() == kReferencePlatform;
+}
 
 }  // namespace
 
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call) {
-  return state.registry.kernels(call.op.name, call.request.platform.view(), call.info().id.backend.view());
+  return state.registry.kernels(call.op.name, call.request.platform.view(),
+                                call.info().id.backend.view());
 }
 
 std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call) {
@@ -21,20 +24,23 @@ std::vector<const RegisteredKernel*> competitors(const State& state, const Call&
   std::erase_if(kernels, [&](const RegisteredKernel* entry) {
     return !entry->kernel->erased_supports(call.problem, call.info());
   });
-  const bool others = std::any_of(kernels.begin(), kernels.end(), [](const auto* entry) { return !is_reference(*entry); });
-  if (others) std::erase_if(kernels, [](const RegisteredKernel* entry) { return is_reference(*entry); });
+  const bool others = std::any_of(kernels.begin(), kernels.end(),
+                                  [](const auto* entry) { return !is_reference(*entry); });
+  if (others)
+    std::erase_if(kernels, [](const RegisteredKernel* entry) { return is_reference(*entry); });
   return kernels;
 }
 
 std::string why_unsupported(const State& state, const Call& call) {
   const auto kernels = serving(state, call);
   if (kernels.empty()) {
-    return str("no kernel of ", call.op.name, " is registered for platform ", call.request.platform, " on ",
-               call.info().id);
+    return str("no kernel of ", call.op.name, " is registered for platform ", call.request.platform,
+               " on ", call.info().id);
   }
   std::string text = str("no kernel takes ", call.describe(), ":");
   for (const RegisteredKernel* entry : kernels) {
-    text += str("\n  ", entry->kernel->name(), ": ", entry->kernel->erased_supports(call.problem, call.info()).reason());
+    text += str("\n  ", entry->kernel->name(), ": ",
+                entry->kernel->erased_supports(call.problem, call.info()).reason());
   }
   return text;
 }
@@ -60,8 +66,9 @@ Answer ask_heuristic(State& state, Call& call) {
   }
   // Everything is quarantined. Somebody still has to compute it.
   const ErasedKernel& kernel = *kernels.front()->kernel;
-  Answer answer = Answer::chosen(Tier::kHeuristic, {&kernel, kernel.erased_heuristic(call.problem, call.info())},
-                                 "the best kernel by priority, though every heuristic is quarantined");
+  Answer answer = Answer::chosen(
+      Tier::kHeuristic, {&kernel, kernel.erased_heuristic(call.problem, call.info())},
+      "the best kernel by priority, though every heuristic is quarantined");
   answer.refusals = std::move(passed_over);
   return answer;
 }

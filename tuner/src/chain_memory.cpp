@@ -1,5 +1,5 @@
 // The memory tier: which of its entries answer, and what is put there.
-#include <algorithm>
+#include <mutex>
 
 #include <attune/core/error.hpp>
 
@@ -9,7 +9,8 @@ namespace attune::chain {
 
 bool is_final(const Choice& entry, const AutotunePolicy& policy) {
   if (entry.origin != Tier::kHeuristic) return true;
-  if (!policy.allow_heuristics || policy.cache_miss_fallback == AutotunePolicy::Miss::kError) return false;
+  if (!policy.allow_heuristics || policy.cache_miss_fallback == AutotunePolicy::Miss::kError)
+    return false;
   if (policy.use_databases && entry.tier < Tier::kPersistent) return false;
   return entry.tier >= Tier::kAutotune || !may_tune(policy);
 }
@@ -23,25 +24,28 @@ Answer ask_memory(const State& state, const Call& call) {
     answer.config = describe(candidate);
     return answer;
   }
-  Answer answer = Answer::chosen(Tier::kMemory, candidate, str("remembered from the ", to_string(entry->origin), " tier"));
+  Answer answer = Answer::chosen(Tier::kMemory, candidate,
+                                 str("remembered from the ", to_string(entry->origin), " tier"));
   answer.choice->origin = entry->origin;
   answer.choice->bucket_hit = entry->bucket_hit;
   return answer;
 }
 
 void remember(State& state, Call& call, const Choice& choice) {
-  if (choice.origin == Tier::kHeuristic) {
-    // Replaced entries are kept as long as the cache, so an equal one is not put again.
-    const Choice* known = state.cache.find(call.key);
-    if (known != nullptr && (known->origin != Tier::kHeuristic || known->tier >= choice.tier)) return;
-  }
+  Choice entry = choice;
   if (choice.origin == Tier::kAutotune && call.policy.use_databases) {
-    if (const Answer pin = ask_pin(state, call); pin.choice) {
-      state.cache.put(call.key, *pin.choice);
-      return;
-    }
+    if (const Answer pin = ask_pin(state, call); pin.choice) entry = *pin.choice;
   }
-  state.cache.put(call.key, choice);
+  // Look and put in one piece: a heuristic must not replace what another thread has tuned in
+  // between.
+  const std::lock_guard lock(state.remembering);
+  if (entry.origin == Tier::kHeuristic) {
+    // Replaced entries are kept as long as the cache, so one that says nothing new is not put.
+    const Choice* known = state.cache.find(call.key);
+    if (known != nullptr && (known->origin != Tier::kHeuristic || known->tier >= entry.tier))
+      return;
+  }
+  state.cache.put(call.key, entry);
 }
 
 }  // namespace attune::chain

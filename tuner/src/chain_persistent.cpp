@@ -13,12 +13,14 @@ namespace {
 /// What is the matter with a row's versions, or "".
 std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const DeviceInfo& device) {
   if (row.kernel_version != kernel.version()) {
-    return str("tuned for version ", row.kernel_version, " of the kernel, which is at ", kernel.version());
+    return str("tuned for version ", row.kernel_version, " of the kernel, which is at ",
+               kernel.version());
   }
   if (row.library_version != ATTUNE_VERSION) {
     return str("tuned by attune ", row.library_version, ", this is " ATTUNE_VERSION);
   }
-  if (row.toolkit != device.driver) return str("tuned under '", row.toolkit, "', this is '", device.driver, "'");
+  if (row.toolkit != device.driver)
+    return str("tuned under '", row.toolkit, "', this is '", device.driver, "'");
   return "";
 }
 
@@ -26,12 +28,16 @@ std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const De
 bool is_weak(const State& state, const ConfigStore::Hit& hit) {
   if (hit.layer != Layer::kUser) return false;
   const RegisteredKernel* entry = state.registry.find_kernel(hit.row.kernel);
-  return hit.row.noise == NoiseGrade::kC || (entry != nullptr && hit.row.kernel_version < entry->kernel->version());
+  return hit.row.noise == NoiseGrade::kC ||
+         (entry != nullptr && hit.row.kernel_version < entry->kernel->version());
 }
 
 void rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
-  const auto place = [&](const ConfigStore::Hit& hit) { return hit.bucket ? 2 : is_weak(state, hit) ? 1 : 0; };
-  std::stable_sort(hits.begin(), hits.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  const auto place = [&](const ConfigStore::Hit& hit) {
+    return hit.bucket ? 2 : is_weak(state, hit) ? 1 : 0;
+  };
+  std::stable_sort(hits.begin(), hits.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
 }
 
 /// A row's candidate, or why it may not be used.
@@ -40,17 +46,21 @@ Resolved validate(State& state, Call& call, const ConfigRow& row) {
   if (!resolved.candidate) return resolved;
   const ErasedKernel* kernel = resolved.candidate->kernel;
   const auto kernels = competitors(state, call);
-  const bool competes =
-      std::any_of(kernels.begin(), kernels.end(), [&](const auto* entry) { return entry->kernel.get() == kernel; });
-  if (!competes) return {std::nullopt, str(row.kernel, ": other kernels than the reference support the problem by now")};
-  const auto bad = state.store().quarantined(call.row_key(), row.kernel, kernel->version(), row.config);
+  const bool competes = std::any_of(kernels.begin(), kernels.end(), [&](const auto* entry) {
+    return entry->kernel.get() == kernel;
+  });
+  if (!competes)
+    return {std::nullopt,
+            str(row.kernel, ": other kernels than the reference support the problem by now")};
+  const auto bad =
+      state.store().quarantined(call.row_key(), row.kernel, kernel->version(), row.config);
   if (bad) return {std::nullopt, str(describe(*resolved.candidate), " is quarantined: ", *bad)};
   return resolved;
 }
 
 std::string describe_hit(const ConfigStore::Hit& hit) {
-  std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ", hit.path, ", noise grade ",
-                         to_string(hit.row.noise));
+  std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ",
+                         hit.path, ", noise grade ", to_string(hit.row.noise));
   if (hit.row.median_us > 0 && hit.row.default_us > 0) {
     text += str(", ", hit.row.default_us / hit.row.median_us, " times as fast as the default");
   }
@@ -66,7 +76,8 @@ Answer ask_pin(State& state, Call& call) {
   if (!pin) return Answer::miss("no pin for this problem");
   const Resolved resolved = resolve_row(state, call, pin->kernel, pin->config);
   if (resolved.candidate) {
-    return Answer::chosen(Tier::kPin, *resolved.candidate, pin->reason.empty() ? "pinned" : str("pinned: ", pin->reason));
+    return Answer::chosen(Tier::kPin, *resolved.candidate,
+                          pin->reason.empty() ? "pinned" : str("pinned: ", pin->reason));
   }
   return Answer::refused(str(pin->kernel, " ", pin->config), resolved.reason);
 }
@@ -85,7 +96,8 @@ Answer ask_persistent(State& state, Call& call) {
     Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_hit(hit));
     answer.choice->bucket_hit = hit.bucket;
     answer.refusals = std::move(refusals);
-    if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info()); !stale.empty()) {
+    if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
+        !stale.empty()) {
       answer.stale = true;
       answer.reason += "; stale: " + stale;
     }

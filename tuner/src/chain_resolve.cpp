@@ -1,4 +1,5 @@
-// From names to kernels: overrides, overlays, pins and rows all come as names, and all are checked here.
+// From names to kernels: overrides, overlays, pins and rows all come as names, and all are checked
+// here.
 #include <attune/core/error.hpp>
 
 #include "chain_state.hpp"
@@ -12,14 +13,16 @@ std::string why_not_allowed(const State& state, const Call& call, const std::str
   const RegisteredKernel* found = state.registry.find_kernel(name);
   if (found == nullptr) {
     std::vector<std::string> names;
-    for (const RegisteredKernel* entry : state.registry.kernels(call.op.name)) names.emplace_back(entry->kernel->name());
+    for (const RegisteredKernel* entry : state.registry.kernels(call.op.name))
+      names.emplace_back(entry->kernel->name());
     return str("no kernel '", name, "' is loaded", did_you_mean(name, names));
   }
   if (found->kernel->op() != call.op.kernel_op) {
     return str("kernel '", name, "' computes ", found->kernel->op(), ", not ", call.op.kernel_op);
   }
-  return str("kernel '", name, "' has platform ", found->at.platform, " and backend ", found->at.backend,
-             ", asked for were ", call.request.platform, " and ", call.info().id.backend);
+  return str("kernel '", name, "' has platform ", found->at.platform, " and backend ",
+             found->at.backend, ", asked for were ", call.request.platform, " and ",
+             call.info().id.backend);
 }
 
 Resolved try_kernel(const Call& call, const ErasedKernel& kernel, const Params& params) {
@@ -55,10 +58,12 @@ Resolved resolve(const State& state, const Call& call, const NamedConfig& named)
     reasons += "\n  " + resolved.reason;
   }
   if (!named.kernel.empty()) return {std::nullopt, why_not_allowed(state, call, named.kernel)};
-  return {std::nullopt, str("no kernel of ", call.op.name, " takes it:", reasons.empty() ? " none may serve this request" : reasons)};
+  return {std::nullopt, str("no kernel of ", call.op.name, " takes it:",
+                            reasons.empty() ? " none may serve this request" : reasons)};
 }
 
-Resolved resolve_row(const State& state, const Call& call, const std::string& kernel, const std::string& config) {
+Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
+                     const std::string& config) {
   try {
     return resolve(state, call, {kernel, parse_params(config)});
   } catch (const InvalidArgument& error) {
@@ -70,7 +75,8 @@ Answer ask_override(const State& state, const Call& call) {
   if (call.request.config == nullptr) return Answer::miss("none given");
   const NamedConfig& named = *call.request.config;
   const Resolved resolved = resolve(state, call, named);
-  if (resolved.candidate) return Answer::chosen(Tier::kOverride, *resolved.candidate, "given with the call");
+  if (resolved.candidate)
+    return Answer::chosen(Tier::kOverride, *resolved.candidate, "given with the call");
   return Answer::refused(str(named.kernel, named.kernel.empty() ? "" : " ", to_text(named.params)),
                          str("config: ", resolved.reason));
 }

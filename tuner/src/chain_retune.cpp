@@ -18,15 +18,21 @@ Candidate find_incumbent(State& state, Call& call) {
 
 Tuned tune_now(State& state, Call& call, const Tuner::Settings& settings) {
   if (call.device().is_capturing(call.request.stream)) {
-    throw ExecutionError(str(call.called_as(), ": the stream is capturing, nothing can be tuned now"));
+    throw ExecutionError(
+        str(call.called_as(), ": the stream is capturing, nothing can be tuned now"));
   }
   const auto measuring = lock_for_measuring(call.device(), true);
+  // Who asks for a tuning gets it: when another process keeps its lease for longer than a tuning,
+  // both measure.
   std::optional<Lease> lease;
-  if (call.policy.persist_autotune) lease.emplace(state.store(), call.row_key(), settings.budget, settings.budget);
+  if (call.policy.persist_autotune)
+    lease.emplace(state.store(), call.row_key(), settings.budget, settings.budget);
   if (call.policy.use_databases) state.store().reload_user();
   Tuned tuned = run_tuning(state, call, settings, find_incumbent(state, call));
-  if (!tuned.choice) throw ExecutionError(str("tuning ", call.describe(), ": no candidate is of use:", tuned.failures()));
-  remember(state, call, *tuned.choice);
+  if (!tuned.choice)
+    throw ExecutionError(
+        str("tuning ", call.describe(), ": no candidate is of use:", tuned.failures()));
+  if (!tuned.stopped) remember(state, call, *tuned.choice);
   if (call.policy.validate_backward) validate_backward(state, call, settings.seed);
   return tuned;
 }
@@ -37,13 +43,14 @@ Choice retune(State& state, Call& call) {
   Tuner::Settings settings = state.settings.tuner;
   settings.budget = call.policy.problem_budget;
   const Tuned tuned = tune_now(state, call, settings);
-  if (tuned.keep && call.policy.persist_autotune) publish(state, tuned);
+  if (!tuned.stopped && call.policy.persist_autotune) publish(state, tuned);
   return *tuned.choice;
 }
 
-ConfigSelectorChain::TuneReport tune_and_store(State& state, Call& call, const Tuner::Settings& settings) {
+ConfigSelectorChain::TuneReport tune_and_store(State& state, Call& call,
+                                               const Tuner::Settings& settings) {
   const Tuned tuned = tune_now(state, call, settings);
-  if (tuned.keep) {
+  if (!tuned.stopped) {
     const std::string failure = publish(state, tuned);
     if (!failure.empty()) throw CacheError(failure);
   }

@@ -10,15 +10,17 @@ namespace attune::chain {
 namespace {
 
 const SelectionKey& with_device(const SelectionKey& key, const Request& request) {
-  if (request.device == nullptr) throw InvalidArgument("request: device is null, expected one of the registry's");
+  if (request.device == nullptr)
+    throw InvalidArgument("request: device is null, expected one of the registry's");
   return key;
 }
 
 void report_files(const ConfigStore& store, EventBus& events) {
   for (const ConfigStore::FileStatus& file : store.status()) {
     if (file.reason.empty() && file.bad_rows == 0) continue;
-    const std::string text = file.reason.empty() ? str(file.path, ": ", file.bad_rows, " bad rows are left out")
-                                                 : str(file.path, ": ", file.reason);
+    const std::string text = file.reason.empty()
+                                 ? str(file.path, ": ", file.bad_rows, " bad rows are left out")
+                                 : str(file.path, ": ", file.reason);
     Event event;
     event.kind = EventKind::kDatabase;
     event.reason = text;
@@ -45,14 +47,18 @@ ConfigStore& State::store() {
 }
 
 Call::Call(const State& state, const SelectionKey& known_as, ProblemRef what, const Request& asked)
-    : key(with_device(known_as, asked)), problem(what), request(asked), op(state.registry.op(what.op)),
+    : key(with_device(known_as, asked)),
+      problem(what),
+      request(asked),
+      op(state.registry.op(what.op)),
       policy(policy_in_force(state, scopes::active)) {}
 
 const RowKey& Call::row_key() {
   if (!row_key_) {
     std::string platform(request.platform.view());
     for (char& c : platform) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    row_key_ = RowKey{std::string(op.kernel_op), info().device_class, std::move(platform), op.text(problem, false)};
+    row_key_ = RowKey{std::string(op.kernel_op), info().device_class, std::move(platform),
+                      op.text(problem, false)};
   }
   return *row_key_;
 }

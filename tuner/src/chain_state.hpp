@@ -28,15 +28,18 @@ struct State {
   EventBus& events;
   const ConfigSelectorChain::Settings settings;
 
-  /// Choices by key. In an entry of heuristic origin `tier` is not where it was found but the last tier that was
-  /// asked and had no answer: kMemory (databases were not read), kPersistent (they were; a tuning may follow) or
-  /// kAutotune (tuned, and no candidate was any good: final). So a heuristic hides neither a row nor a tuning.
+  /// Choices by key. In an entry of heuristic origin `tier` is not where it was found but the last
+  /// tier that was asked and had no answer: kMemory (databases were not read), kPersistent (they
+  /// were; a tuning may follow) or kAutotune (tuned, and no candidate was any good: final). So a
+  /// heuristic hides neither a row nor a tuning.
   ConfigCache cache;
+  std::mutex remembering;  // held while an entry is put
   SingleFlight flights;
 
   struct Counters {
     std::atomic<std::uint64_t> tunings = 0;
-    std::atomic<std::uint64_t> overrides = 0, overlays = 0, pins = 0, persistent_hits = 0, heuristics = 0;
+    std::atomic<std::uint64_t> overrides = 0, overlays = 0, pins = 0, persistent_hits = 0,
+                               heuristics = 0;
     std::atomic<std::uint64_t> stale_hits = 0, bucket_hits = 0, refused_rows = 0;
   } counters;
 
@@ -63,7 +66,9 @@ class Call {
 
   const Device& device() const { return *request.device; }
   const DeviceInfo& info() const { return request.device->info(); }
-  std::string_view called_as() const { return request.called_as.empty() ? op.name : request.called_as; }
+  std::string_view called_as() const {
+    return request.called_as.empty() ? op.name : request.called_as;
+  }
   const RowKey& row_key();
   const std::string& bucket();
   /// "recurrent_attention B=1 T=512 ...", for messages.
@@ -91,7 +96,8 @@ struct Answer {
 
 std::string describe(const Candidate& candidate);  // "kernel config"
 
-// Tiers, in order. None changes anything but counters and events of databases; see config_selector_chain.hpp.
+// Tiers, in order. None changes anything but counters and events of databases; see
+// config_selector_chain.hpp.
 Answer ask_override(const State& state, const Call& call);
 Answer ask_overlay(const State& state, const Call& call);
 Answer ask_pin(State& state, Call& call);
@@ -105,17 +111,20 @@ struct Resolved {
   std::string reason;
 };
 
-/// A config by name for a call: the kernel is there and may serve the request, its parameters parse, and it fits.
+/// A config by name for a call: the kernel is there and may serve the request, its parameters
+/// parse, and it fits.
 Resolved resolve(const State& state, const Call& call, const NamedConfig& named);
 
 /// The same for a row: the kernel by its name, the config as text.
-Resolved resolve_row(const State& state, const Call& call, const std::string& kernel, const std::string& config);
+Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
+                     const std::string& config);
 
-/// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an unknown platform.
+/// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an
+/// unknown platform.
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
 
-/// Kernels that compete for a call, best priority first: the reference only when nothing else supports the problem,
-/// or when the request is for its platform.
+/// Kernels that compete for a call, best priority first: the reference only when nothing else
+/// supports the problem, or when the request is for its platform.
 std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call);
 
 /// Every kernel that may serve the request, and why it does not take the problem.

@@ -16,7 +16,8 @@ std::string params_text(const Candidate& candidate) {
 
 void emit_trial(State& state, Call& call, const Trial& trial) {
   const std::string config = config_text(*trial.candidate.kernel, trial.candidate.config);
-  const std::string reason = str(to_string(trial.outcome), trial.reason.empty() ? "" : ": ", trial.reason);
+  const std::string reason =
+      str(to_string(trial.outcome), trial.reason.empty() ? "" : ": ", trial.reason);
   Event event;
   event.kind = EventKind::kTrial;
   event.op = call.called_as();
@@ -79,9 +80,12 @@ ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
   row.kernel = winner.candidate.kernel->name();
   row.kernel_version = winner.candidate.kernel->version();
   row.config = params_text(winner.candidate);
-  row.median_us = winner.median_us;
-  // A default that is of no use was not timed: the winner is then as fast as the best there is.
+  // As the race paired them: the medians of all samples would differ by the drift in between as
+  // well. A default that is of no use was not timed: the winner is then as fast as the best there
+  // is.
+  const bool paired = standard.median_us > 0 && winner.relative > 0;
   row.default_us = standard.median_us > 0 ? standard.median_us : winner.median_us;
+  row.median_us = paired ? winner.relative * standard.median_us : winner.median_us;
   row.default_config = describe(standard.candidate);
   row.spread = winner.spread;
   row.samples = winner.samples;
@@ -131,8 +135,8 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   if (call.policy.use_databases) {
     request.refuse = [&](const Candidate& candidate) {
       return state.store()
-          .quarantined(call.row_key(), std::string(candidate.kernel->name()), candidate.kernel->version(),
-                       params_text(candidate))
+          .quarantined(call.row_key(), std::string(candidate.kernel->name()),
+                       candidate.kernel->version(), params_text(candidate))
           .value_or("");
     };
   }
@@ -148,13 +152,15 @@ std::string Tuned::failures() const {
   std::string text;
   for (const Trial& trial : result.trials) {
     if (is_refused(trial.outcome)) {
-      text += str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ", trial.reason);
+      text += str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ",
+                  trial.reason);
     }
   }
   return text;
 }
 
-const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op, const Device& device) {
+const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
+                                    const Device& device) {
   const auto rank = [&](const RegisteredKernel& entry) {
     const std::string_view backend = entry.at.backend.view();
     if (backend == device.info().id.backend.view()) return 3;
@@ -169,7 +175,8 @@ const RegisteredKernel* find_oracle(const Registry& registry, std::string_view o
   return best;
 }
 
-void quarantine(State& state, const RowKey& key, const Candidate& candidate, const std::string& reason) {
+void quarantine(State& state, const RowKey& key, const Candidate& candidate,
+                const std::string& reason) {
   QuarantineRow row;
   row.op = key.op;
   row.device_class = key.device_class;
@@ -182,12 +189,17 @@ void quarantine(State& state, const RowKey& key, const Candidate& candidate, con
   state.store().quarantine(row);
 }
 
-Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings, const Candidate& incumbent) {
+Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
+                 const Candidate& incumbent) {
   const Tuner::Request request = make_request(state, call, incumbent);
   emit_started(state, call, request.kernels);
   ++state.counters.tunings;
   Tuned tuned;
-  tuned.result = Tuner(settings).tune(request);
+  bool stopped = false;
+  Tuner::Settings latched = settings;
+  latched.stop = [&] { return stopped = stopped || settings.stop(); };
+  tuned.result = Tuner(latched).tune(request);
+  tuned.stopped = stopped && !tuned.result.complete;
   for (const Trial& trial : tuned.result.trials) {
     if (trial.outcome == TrialOutcome::kWrong && call.policy.persist_autotune) {
       quarantine(state, call.row_key(), trial.candidate, trial.reason);
@@ -196,15 +208,17 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings, cons
   const std::int64_t now = std::time(nullptr);
   tuned.trials = make_trial_rows(call, tuned.result, now);
   if (tuned.result.winner >= 0) {
-    const Candidate& winner = tuned.result.trials[static_cast<std::size_t>(tuned.result.winner)].candidate;
+    const Candidate& winner =
+        tuned.result.trials[static_cast<std::size_t>(tuned.result.winner)].candidate;
     tuned.choice = Choice{winner.kernel, winner.config, Tier::kAutotune, Tier::kAutotune, false};
     tuned.row = make_row(call, tuned.result, now);
-    tuned.keep = tuned.row.median_us > 0 && (tuned.result.complete || !settings.stop());
   }
   emit_finished(state, call, tuned);
   return tuned;
 }
 
-std::string publish(State& state, const Tuned& tuned) { return state.store().put(tuned.row, tuned.trials); }
+std::string publish(State& state, const Tuned& tuned) {
+  return state.store().put(tuned.row, tuned.trials);
+}
 
 }  // namespace attune::chain

@@ -1,9 +1,8 @@
-#include <attune/tuner/config_selector_chain.hpp>
-
 #include <utility>
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/tuner/config_selector_chain.hpp>
 
 #include "chain_explain.hpp"
 #include "chain_state.hpp"
@@ -21,11 +20,11 @@ namespace {
 using chain::Answer;
 using chain::Call;
 
-/// A hit that needs no other tier: no lock, no allocation.
-std::optional<Choice> find_in_memory(chain::State& state, const AutotunePolicy& policy, const SelectionKey& key,
-                                     ProblemRef problem, const Request& request) {
+/// A hit that needs no other tier, or null: no lock, no allocation.
+const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
+                             const SelectionKey& key, ProblemRef problem, const Request& request) {
   const Choice* hit = state.cache.find(key);
-  if (hit == nullptr || !chain::is_final(*hit, policy)) return std::nullopt;
+  if (hit == nullptr || !chain::is_final(*hit, policy)) return nullptr;
   if (state.events.active()) {
     Event event;
     event.op = request.called_as.empty() ? problem.op : request.called_as;
@@ -35,7 +34,11 @@ std::optional<Choice> find_in_memory(chain::State& state, const AutotunePolicy& 
     event.reason = to_string(hit->origin);
     state.events.emit(event);
   }
-  Choice choice = *hit;
+  return hit;
+}
+
+Choice from_memory(const Choice& hit) {
+  Choice choice = hit;
   choice.tier = Tier::kMemory;
   return choice;
 }
@@ -71,9 +74,11 @@ Choice deliver(chain::State& state, Call& call, Tier tier, const Answer& answer)
 void report_refusals(chain::State& state, Call& call, Tier tier, const Answer& answer) {
   if (tier == Tier::kPersistent) state.counters.refused_rows += answer.refusals.size();
   if (tier == Tier::kPin && answer.outcome == TierNote::Outcome::kRefused) {
-    log_once(LogLevel::kWarning, str("the pin for ", call.describe(), " is refused: ", answer.reason));
+    log_once(LogLevel::kWarning,
+             str("the pin for ", call.describe(), " is refused: ", answer.reason));
   }
-  for (const std::string& reason : answer.refusals) log(LogLevel::kDebug, str(call.describe(), ": ", reason));
+  for (const std::string& reason : answer.refusals)
+    log(LogLevel::kDebug, str(call.describe(), ": ", reason));
   if (!state.events.active()) return;
   const std::string problem = call.op.text(call.problem, false);
   const auto emit = [&](std::string_view reason) {
@@ -103,9 +108,11 @@ Choice fall_back(chain::State& state, Call& call, const Answer& autotune) {
   Choice remembered = *heuristic.choice;
   remembered.tier = call.policy.use_databases ? Tier::kPersistent : Tier::kMemory;
   remember(state, call, remembered);
-  if (call.policy.cache_miss_fallback == AutotunePolicy::Miss::kError || !call.policy.allow_heuristics) {
-    throw NotTuned(str("no tuned config is known for ", call.describe(), " and the policy allows no other (",
-                       autotune.reason, "); tune it with: attune tune ", call.called_as(), " ",
+  if (call.policy.cache_miss_fallback == AutotunePolicy::Miss::kError ||
+      !call.policy.allow_heuristics) {
+    throw NotTuned(str("no tuned config is known for ", call.describe(),
+                       " and the policy allows no other (", autotune.reason,
+                       "); tune it with: attune tune ", call.called_as(), " ",
                        call.op.text(call.problem, false)));
   }
   if (!autotune.reason.empty()) heuristic.reason += "; " + autotune.reason;
@@ -129,17 +136,21 @@ Choice select_past_memory(chain::State& state, Call& call) {
 
 }  // namespace
 
-ConfigSelectorChain::ConfigSelectorChain(const Registry& registry, EventBus& events, Settings settings)
+ConfigSelectorChain::ConfigSelectorChain(const Registry& registry, EventBus& events,
+                                         Settings settings)
     : state_(std::make_unique<State>(registry, events, std::move(settings))) {}
 
 ConfigSelectorChain::~ConfigSelectorChain() = default;
 
-Choice ConfigSelectorChain::select(const SelectionKey& key, ProblemRef problem, const Request& request) {
+Choice ConfigSelectorChain::select(const SelectionKey& key, ProblemRef problem,
+                                   const Request& request) {
   const scopes::Scope* scope = scopes::active;
   const AutotunePolicy& policy = chain::policy_in_force(*state_, scope);
   const bool has_overlay = scope != nullptr && scope->has_overlay;
   if (request.config == nullptr && !has_overlay) {
-    if (const auto hit = find_in_memory(*state_, policy, key, problem, request)) return *hit;
+    if (const Choice* hit = find_in_memory(*state_, policy, key, problem, request)) {
+      return from_memory(*hit);
+    }
   }
   Call call(*state_, key, problem, request);
   if (request.config != nullptr) {
@@ -151,7 +162,9 @@ Choice ConfigSelectorChain::select(const SelectionKey& key, ProblemRef problem, 
     if (const Answer overlay = ask_overlay(*state_, call); overlay.choice) {
       return deliver(*state_, call, Tier::kOverlay, overlay);
     }
-    if (const auto hit = find_in_memory(*state_, policy, key, problem, request)) return *hit;
+    if (const Choice* hit = find_in_memory(*state_, policy, key, problem, request)) {
+      return from_memory(*hit);
+    }
   }
   return select_past_memory(*state_, call);
 }
@@ -175,7 +188,8 @@ Choice ConfigSelectorChain::retune(ProblemRef problem, const Request& request) {
   return chain::retune(*state_, call);
 }
 
-ConfigSelectorChain::TuneReport ConfigSelectorChain::tune(ProblemRef problem, const Request& request,
+ConfigSelectorChain::TuneReport ConfigSelectorChain::tune(ProblemRef problem,
+                                                          const Request& request,
                                                           const Tuner::Settings& settings) {
   AutotunePolicy policy = chain::policy_in_force(*state_, scopes::active);
   policy.use_databases = true;

@@ -10,7 +10,7 @@
 namespace attune::tuning {
 namespace {
 
-constexpr std::byte kFirstPoison{0xFF};  // NaN in every floating-point type
+constexpr std::byte kFirstPoison{0xFF};   // NaN in every floating-point type
 constexpr std::byte kSecondPoison{0x7B};  // a large finite number
 
 /// The first output whose bytes differ, or "".
@@ -23,7 +23,9 @@ std::string first_difference(const TensorMap& a, const TensorMap& b) {
   return "";
 }
 
-Verdict wrong(std::string reason, double error) { return {TrialOutcome::kWrong, std::move(reason), error}; }
+Verdict wrong(std::string reason, double error) {
+  return {TrialOutcome::kWrong, std::move(reason), error};
+}
 
 Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& expected) {
   bench.reset(kFirstPoison);
@@ -31,8 +33,8 @@ Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& ex
   double worst = 0;
   for (const OutputCheck& output : bench.first().compare(expected)) {
     if (!output.passed) {
-      return wrong(output.reason.empty() ? str(output.name, ": relative error ", output.error, ", at most ",
-                                               output.tolerance, " is allowed")
+      return wrong(output.reason.empty() ? str(output.name, ": relative error ", output.error,
+                                               ", at most ", output.tolerance, " is allowed")
                                          : str(output.name, ": ", output.reason),
                    output.error);
     }
@@ -65,12 +67,14 @@ Oracle::Oracle(const OpInfo& op, ProblemRef problem, const Device& device, std::
     if (answer_by(op, here ? device : cpu_device(), seed, *kernel->kernel)) return;
   }
   if (fallback != nullptr && !answer_by(op, device, seed, *fallback)) {
-    log(LogLevel::kWarning, str("no kernel gives expected values for ", op.name, " ", op.text(reduced_, false),
-                                ": candidates are only checked to be finite and repeatable"));
+    log(LogLevel::kWarning,
+        str("no kernel gives expected values for ", op.name, " ", op.text(reduced_, false),
+            ": candidates are only checked to be finite and repeatable"));
   }
 }
 
-bool Oracle::answer_by(const OpInfo& op, const Device& device, std::uint64_t seed, const ErasedKernel& kernel) {
+bool Oracle::answer_by(const OpInfo& op, const Device& device, std::uint64_t seed,
+                       const ErasedKernel& kernel) {
   if (!kernel.erased_supports(reduced_, device.info())) return false;
   try {
     // Equal seeds give equal inputs on every device.

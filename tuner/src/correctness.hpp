@@ -21,23 +21,27 @@ struct Verdict {
   bool ok() const { return outcome == TrialOutcome::kOk; }
 };
 
-/// Two runs over different poison: outputs within tolerance of `expected` (finite where it names none), and bitwise
-/// equal both times, which a kernel that leaves or reads an output's old bytes, or that races, does not reach.
+/// Two runs over different poison: outputs within tolerance of `expected` (finite where it names
+/// none), and bitwise equal both times, which a kernel that leaves or reads an output's old bytes,
+/// or that races, does not reach.
 Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected);
 
 /// Outputs on an op's reduced problem, to check candidates against.
 class Oracle {
  public:
-  /// `kernel` is the oracle, on `device` or, when it does not run there, on the host. Null, or one that cannot take
-  /// the reduced problem: the answers of `fallback`, the default's kernel, under its heuristic.
+  /// `kernel` is the oracle, on `device` or, when it does not run there, on the host. Null, or one
+  /// that cannot take the reduced problem: the answers of `fallback`, the default's kernel, under
+  /// its heuristic.
   Oracle(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
          const RegisteredKernel* kernel, const ErasedKernel* fallback);
 
-  /// Checks a candidate for the full problem on the reduced one. Nothing when its config does not fit there.
+  /// Checks a candidate for the full problem on the reduced one. Nothing when its config does not
+  /// fit there.
   std::optional<Verdict> check(const Candidate& candidate);
 
  private:
-  bool answer_by(const OpInfo& op, const Device& device, std::uint64_t seed, const ErasedKernel& kernel);
+  bool answer_by(const OpInfo& op, const Device& device, std::uint64_t seed,
+                 const ErasedKernel& kernel);
 
   AnyProblem reduced_;
   Bench bench_;

@@ -1,10 +1,9 @@
-#include <attune/tuner/policy.hpp>
-
 #include <string>
 #include <vector>
 
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
+#include <attune/tuner/policy.hpp>
 
 namespace attune {
 namespace {
@@ -15,10 +14,14 @@ constexpr Policy kPolicies[] = {Policy::kTune, Policy::kDb, Policy::kHeuristic, 
 
 std::string_view to_string(Policy policy) {
   switch (policy) {
-    case Policy::kTune: return "tune";
-    case Policy::kDb: return "db";
-    case Policy::kHeuristic: return "heuristic";
-    case Policy::kStrict: return "strict";
+    case Policy::kTune:
+      return "tune";
+    case Policy::kDb:
+      return "db";
+    case Policy::kHeuristic:
+      return "heuristic";
+    case Policy::kStrict:
+      return "strict";
   }
   return "?";
 }
@@ -29,7 +32,8 @@ Policy parse_policy(std::string_view text) {
     if (to_string(policy) == text) return policy;
     names.emplace_back(to_string(policy));
   }
-  throw InvalidArgument(str("policy '", text, "': expected tune, db, heuristic or strict", did_you_mean(text, names)));
+  throw InvalidArgument(str("policy '", text, "': expected tune, db, heuristic or strict",
+                            did_you_mean(text, names)));
 }
 
 AutotunePolicy AutotunePolicy::of(Policy policy) {
@@ -39,7 +43,8 @@ AutotunePolicy AutotunePolicy::of(Policy policy) {
   full.use_databases = policy != Policy::kHeuristic;
   full.allow_autotune = false;
   full.allow_heuristics = policy != Policy::kStrict;
-  full.persist_autotune = policy == Policy::kStrict;  // only a retune() that was asked for could write
+  full.persist_autotune =
+      policy == Policy::kStrict;  // only a retune() that was asked for could write
   return full;
 }
 

@@ -10,12 +10,12 @@
 namespace attune::tuning {
 namespace {
 
-constexpr std::size_t kBlockSize = 15;       // racers that share one sample of the anchor
-constexpr int kRoundsBeforeDropping = 4;     // by the ratio of medians
-constexpr int kRoundsBeforeJudging = 8;      // by intervals, which need an estimate of the spread
-constexpr double kEqual = 1.01;              // survivors within this of the best are as good
-constexpr double kSureWithin = 0.0025;       // when their ratio is known this well
-constexpr double kWarmUpShare = 0.1;         // of what remains, at most
+constexpr std::size_t kBlockSize = 15;    // racers that share one sample of the anchor
+constexpr int kRoundsBeforeDropping = 4;  // by the ratio of medians
+constexpr int kRoundsBeforeJudging = 8;   // by intervals, which need an estimate of the spread
+constexpr double kEqual = 1.01;           // survivors within this of the best are as good
+constexpr double kSureWithin = 0.0025;    // when their ratio is known this well
+constexpr double kWarmUpShare = 0.1;      // of what remains, at most
 
 /// Round by round, how much longer `racer` took than `best`.
 std::vector<double> paired_ratios(const Racer& racer, const Racer& best) {
@@ -47,14 +47,19 @@ double sample_us(Bench& bench, const Racer& racer) {
   return std::max(bench.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
 }
 
-Race::Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget, std::vector<Racer>& racers,
-           std::size_t anchor, Dropped dropped)
-    : bench_(bench), settings_(settings), budget_(budget), racers_(racers), anchor_(racers[anchor]),
-      dropped_(std::move(dropped)), random_(settings.seed) {}
+Race::Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget,
+           std::vector<Racer>& racers, std::size_t anchor, Dropped dropped)
+    : bench_(bench),
+      settings_(settings),
+      budget_(budget),
+      racers_(racers),
+      anchor_(racers[anchor]),
+      dropped_(std::move(dropped)),
+      random_(settings.seed) {}
 
 bool Race::run(double share) {
-  if (racing_besides_anchor().empty()) return true;
   warm_up(share);
+  if (racing_besides_anchor().empty()) return measure_alone(share);
   while (rounds_ < settings_.iters) {
     if (budget_.spent(share) || !run_round(share)) return false;
     ++rounds_;
@@ -64,11 +69,20 @@ bool Race::run(double share) {
   return true;
 }
 
+bool Race::measure_alone(double share) {
+  for (; rounds_ < std::min(settings_.iters, kRoundsBeforeJudging); ++rounds_) {
+    if (budget_.spent(share) || !run_block({&anchor_}, share)) return false;
+  }
+  return true;
+}
+
 void Race::warm_up(double share) {
   double round_us = 0;
-  for (const Racer& racer : racers_) round_us += racer.racing ? racer.estimate_us * racer.repeats : 0;
+  for (const Racer& racer : racers_)
+    round_us += racer.racing ? racer.estimate_us * racer.repeats : 0;
   const double affordable = kWarmUpShare * budget_.remaining_us(share) / std::max(round_us, 1e-3);
-  const int rounds = static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));
+  const int rounds =
+      static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));
   for (int i = 0; i < rounds; ++i) {
     for (Racer& racer : racers_) {
       double discarded = 0;
@@ -135,7 +149,8 @@ std::vector<Racer*> Race::racing_besides_anchor() {
 Racer& Race::leader() {
   Racer* best = nullptr;
   for (Racer& racer : racers_) {
-    if (racer.racing && (best == nullptr || racer.score(anchor_) < best->score(anchor_))) best = &racer;
+    if (racer.racing && (best == nullptr || racer.score(anchor_) < best->score(anchor_)))
+      best = &racer;
   }
   return best == nullptr ? anchor_ : *best;
 }
@@ -146,8 +161,10 @@ void Race::drop_losers() {
     if (!racer.racing || &racer == &best) continue;
     const std::vector<double> ratios = paired_ratios(racer, best);
     const double ratio = median(ratios);
-    const bool judged = rounds_ >= kRoundsBeforeJudging && ratio - median_uncertainty(ratios) > 1;
-    if (ratio > settings_.drop_ratio || judged) drop(racer);
+    const bool surely_slower = ratio - median_uncertainty(ratios) > 1;
+    if (surely_slower && (ratio > settings_.drop_ratio || rounds_ >= kRoundsBeforeJudging)) {
+      drop(racer);
+    }
   }
 }
 

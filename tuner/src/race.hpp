@@ -1,7 +1,7 @@
 // The race: interleaved rounds in random order, with an anchor that is measured in all of them.
 //
-// A sample counts relative to the anchor's in its block of a round, so that a clock that drifts moves all alike.
-// Losers leave as soon as it is clear that they are slower.
+// A sample counts relative to the anchor's in its block of a round, so that a clock that drifts
+// moves all alike. Losers leave as soon as it is clear that they are slower.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ struct Racer {
   std::vector<double> relative;  // the same over the anchor's, by round
   bool racing = true;
   bool checked_at_full_size = false;
-  std::string failure;           // why it failed in the race
+  std::string failure;  // why it failed in the race
 
   /// Median relative to the anchor; by the estimates when the race did not get to a sample.
   double score(const Racer& anchor) const;
@@ -56,14 +56,16 @@ class Race {
   using Dropped = std::function<void(const Racer&)>;
 
   /// `racers` outlive the race; `anchor` is one of them. `dropped` is told of each that leaves.
-  Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget, std::vector<Racer>& racers,
-       std::size_t anchor, Dropped dropped);
+  Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget,
+       std::vector<Racer>& racers, std::size_t anchor, Dropped dropped);
 
-  /// Races until the best is clear, each has its samples, or `share` of the budget is spent: then false.
+  /// Races until the best is clear, each has its samples, or `share` of the budget is spent: then
+  /// false.
   bool run(double share);
 
  private:
   void warm_up(double share);
+  bool measure_alone(double share);  // nobody to race against: only how fast, and how quiet
   bool run_round(double share);
   bool run_block(const std::vector<Racer*>& block, double share);
   bool try_sample(Racer& racer, double& us);

@@ -25,9 +25,11 @@ struct Scope {
   bool has_overlay = false;  // this one, or one around it
 };
 
-/// This thread's innermost scope, or null. The hot path reads this and nothing else, so it is a plain pointer: a
-/// thread_local with a destructor would be guarded at each use.
-extern constinit thread_local const Scope* active;
+/// This thread's innermost scope, or null. The hot path reads this and nothing else, so it is a
+/// plain pointer: a thread_local with a destructor would be guarded at each use. Initial-exec: read
+/// at an offset known at load time, not through a call; a library that is loaded late has room for
+/// these 8 bytes.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local const Scope* active;
 
 /// The innermost policy from `scope` outwards, or null.
 inline const AutotunePolicy* policy_of(const Scope* scope) noexcept {

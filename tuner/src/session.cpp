@@ -22,7 +22,10 @@ std::string describe(const Candidate& candidate) {
 }  // namespace
 
 Session::Session(const Tuner::Settings& settings, const Tuner::Request& request)
-    : settings_(settings), request_(request), budget_(settings), candidates_(collect_candidates(request)) {}
+    : settings_(settings),
+      request_(request),
+      budget_(settings),
+      candidates_(collect_candidates(request)) {}
 
 TuneResult Session::run() {
   for (const Trial& trial : candidates_.trials) {
@@ -37,7 +40,8 @@ TuneResult Session::run() {
   admit_all();
   if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);
 
-  Race race(*bench_, settings_, budget_, racers_, 0, [&](const Racer& racer) { settle_racer(racer); });
+  Race race(*bench_, settings_, budget_, racers_, 0,
+            [&](const Racer& racer) { settle_racer(racer); });
   const bool raced_to_the_end = race.run(kRaceShare);
   const Racer* winner = choose_winner();
   return finish(raced_to_the_end, device_failure_.empty() ? winner : nullptr);
@@ -83,13 +87,15 @@ void Session::settle(std::size_t index, TrialOutcome outcome, std::string reason
   trial.reason = std::move(reason);
   if (outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed) {
     if (static_cast<std::int64_t>(index) == candidates_.default_trial) {
-      log(LogLevel::kWarning, str("the default ", describe(trial.candidate), " is of no use for ", request_.op->name, " ",
-                                  request_.op->text(request_.problem, false), ": ", trial.reason));
+      log(LogLevel::kWarning,
+          str("the default ", describe(trial.candidate), " is of no use for ", request_.op->name,
+              " ", request_.op->text(request_.problem, false), ": ", trial.reason));
     }
     try {
       request_.device->synchronize(nullptr);
     } catch (const std::exception& error) {
-      device_failure_ = str("the device failed after ", describe(trial.candidate), ": ", error.what());
+      device_failure_ =
+          str("the device failed after ", describe(trial.candidate), ": ", error.what());
       log(LogLevel::kWarning, device_failure_);
     }
   }
@@ -129,7 +135,8 @@ TuneResult Session::finish(bool raced_to_the_end, const Racer* winner) {
   for (const Racer& racer : racers_) {
     Trial& trial = candidates_.trials[racer.trial];
     if (is_open(trial)) settle_racer(racer);
-    if (&racer == winner) trial.outcome = TrialOutcome::kOk;  // the default or the incumbent may have left the race
+    if (&racer == winner)
+      trial.outcome = TrialOutcome::kOk;  // the default or the incumbent may have left the race
   }
   for (Trial& trial : candidates_.trials) {
     if (!is_open(trial)) continue;
@@ -140,7 +147,8 @@ TuneResult Session::finish(bool raced_to_the_end, const Racer* winner) {
   result.default_trial = candidates_.default_trial;
   const std::int64_t incumbent = candidates_.incumbent_trial;
   if (winner != nullptr) result.winner = static_cast<std::int64_t>(winner->trial);
-  if (incumbent >= 0 && is_open(candidates_.trials[static_cast<std::size_t>(incumbent)]) && device_failure_.empty()) {
+  if (incumbent >= 0 && is_open(candidates_.trials[static_cast<std::size_t>(incumbent)]) &&
+      device_failure_.empty()) {
     result.winner = incumbent;  // it was not measured, so nothing is known to be better
   }
   result.incumbent_kept = incumbent >= 0 && result.winner == incumbent;

@@ -48,10 +48,10 @@ class Session {
   Candidates candidates_;
   std::optional<Bench> bench_;
   std::optional<Oracle> oracle_;
-  std::vector<Racer> racers_;    // the anchor first
-  double fastest_us_ = 0;        // the fastest racer's estimate
-  double full_check_us_ = 0;     // what checking the first one at full size took
-  std::string device_failure_;   // why nothing more can be tried
+  std::vector<Racer> racers_;   // the anchor first
+  double fastest_us_ = 0;       // the fastest racer's estimate
+  double full_check_us_ = 0;    // what checking the first one at full size took
+  std::string device_failure_;  // why nothing more can be tried
 };
 
 }  // namespace attune::tuning

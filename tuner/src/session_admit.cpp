@@ -10,10 +10,12 @@
 namespace attune::tuning {
 namespace {
 
-constexpr double kAdmitShare = 0.5;       // of the budget, for admitting candidates to the race
-constexpr double kFullCheckShare = 0.25;  // of the budget, for checking each of them at full size before it
-constexpr double kSlowAtOnce = 2.0;       // times slower than the fastest so far: not worth a race
-constexpr double kLongRunShare = 0.05;    // of the budget: a launch that takes this long is probed once
+constexpr double kAdmitShare = 0.5;  // of the budget, for admitting candidates to the race
+constexpr double kFullCheckShare =
+    0.25;  // of the budget, for checking each of them at full size before it
+constexpr double kSlowAtOnce = 2.0;  // times slower than the fastest so far: not worth a race
+constexpr double kLongRunShare =
+    0.05;  // of the budget: a launch that takes this long is probed once
 constexpr int kMostRepeats = 100000;
 constexpr int kProbes = 4;
 
@@ -21,13 +23,16 @@ constexpr int kProbes = 4;
 
 void Session::admit_all() {
   std::vector<std::size_t> order{static_cast<std::size_t>(candidates_.default_trial)};
-  if (candidates_.incumbent_trial >= 0) order.push_back(static_cast<std::size_t>(candidates_.incumbent_trial));
+  if (candidates_.incumbent_trial >= 0)
+    order.push_back(static_cast<std::size_t>(candidates_.incumbent_trial));
   for (std::size_t i = 0; i < candidates_.trials.size(); ++i) order.push_back(i);
   for (const std::size_t index : order) {
-    if (!is_open(candidates_.trials[index]) || racer_of(static_cast<std::int64_t>(index)) != nullptr) continue;
+    if (!is_open(candidates_.trials[index]) ||
+        racer_of(static_cast<std::int64_t>(index)) != nullptr)
+      continue;
     if (!device_failure_.empty()) return;
-    // The default is measured whatever the budget says, and the incumbent unless somebody is waiting: a search that
-    // was cut short must not lose what was known before.
+    // The default is measured whatever the budget says, and the incumbent unless somebody is
+    // waiting: a search that was cut short must not lose what was known before.
     const bool is_default = static_cast<std::int64_t>(index) == candidates_.default_trial;
     const bool out_of_time = is_protected(index) ? settings_.stop() : budget_.spent(kAdmitShare);
     if (is_default || !out_of_time) admit(index);
@@ -65,7 +70,9 @@ bool Session::probe(Racer& racer) {
     settle(racer.trial, TrialOutcome::kFailed, error.what());
     return false;
   }
-  if (is_protected(racer.trial) || fastest_us_ <= 0 || racer.estimate_us <= kSlowAtOnce * fastest_us_) return true;
+  if (is_protected(racer.trial) || fastest_us_ <= 0 ||
+      racer.estimate_us <= kSlowAtOnce * fastest_us_)
+    return true;
   Trial& trial = candidates_.trials[racer.trial];
   trial.median_us = racer.estimate_us;
   trial.samples = 1;
@@ -82,8 +89,8 @@ void Session::measure_repeats(Racer& racer) {
   racer.estimate_us = sample_us(*bench_, racer);
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
   if (racer.estimate_us > kLongRunShare * budget_us) return;
-  // The first launches are slow (pages, caches, clocks): repeat until the estimate no longer falls short of the
-  // repeats that were made for it.
+  // The first launches are slow (pages, caches, clocks): repeat until the estimate no longer falls
+  // short of the repeats that were made for it.
   for (int i = 0; i < kProbes && (i == 0 || repeats() > racer.repeats); ++i) {
     racer.repeats = repeats();
     racer.estimate_us = std::min(racer.estimate_us, sample_us(*bench_, racer));
@@ -93,7 +100,8 @@ void Session::measure_repeats(Racer& racer) {
 
 bool Session::can_check_all_at_full_size() const {
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
-  return full_check_us_ * static_cast<double>(candidates_.trials.size()) <= kFullCheckShare * budget_us;
+  return full_check_us_ * static_cast<double>(candidates_.trials.size()) <=
+         kFullCheckShare * budget_us;
 }
 
 bool Session::check_at_full_size(Racer& racer, const TensorMap& expected) {

@@ -7,7 +7,8 @@
 
 namespace attune::chain {
 
-std::optional<SingleFlight::Ticket> SingleFlight::enter(const SelectionKey& key, std::chrono::milliseconds patience) {
+std::optional<SingleFlight::Ticket> SingleFlight::enter(const SelectionKey& key,
+                                                        std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (postponed(key)) return std::nullopt;
   if (!left_.wait_for(lock, patience, [&] { return !flying(key); })) return std::nullopt;
@@ -35,7 +36,8 @@ bool SingleFlight::flying(const SelectionKey& key) const {
 bool SingleFlight::postponed(const SelectionKey& key) {
   const Clock::time_point now = Clock::now();
   std::erase_if(postponed_, [&](const Postponed& entry) { return entry.until <= now; });
-  return std::any_of(postponed_.begin(), postponed_.end(), [&](const Postponed& entry) { return entry.key == key; });
+  return std::any_of(postponed_.begin(), postponed_.end(),
+                     [&](const Postponed& entry) { return entry.key == key; });
 }
 
 std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait) {

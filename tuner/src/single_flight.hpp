@@ -22,7 +22,8 @@ class SingleFlight {
   /// The right to tune one problem, until destroyed.
   class Ticket {
    public:
-    Ticket(Ticket&& other) noexcept : flights_(std::exchange(other.flights_, nullptr)), key_(other.key_) {}
+    Ticket(Ticket&& other) noexcept
+        : flights_(std::exchange(other.flights_, nullptr)), key_(other.key_) {}
     Ticket& operator=(Ticket&&) = delete;
     ~Ticket() {
       if (flights_ != nullptr) flights_->leave(key_);
@@ -35,8 +36,8 @@ class SingleFlight {
     SelectionKey key_;
   };
 
-  /// Nothing while another thread has the ticket, after waiting for it up to `patience`, or while the problem is
-  /// postponed.
+  /// Nothing while another thread has the ticket, after waiting for it up to `patience`, or while
+  /// the problem is postponed.
   std::optional<Ticket> enter(const SelectionKey& key, std::chrono::milliseconds patience);
 
   /// Hands out no ticket for the problem until `until`.
@@ -58,8 +59,8 @@ class SingleFlight {
   std::vector<Postponed> postponed_;
 };
 
-/// The right to measure on a device, process-wide and whatever the context: two measurements at once spoil both.
-/// Without `wait`, only when nobody has it.
+/// The right to measure on a device, process-wide and whatever the context: two measurements at
+/// once spoil both. Without `wait`, only when nobody has it.
 std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait);
 
 }  // namespace attune::chain

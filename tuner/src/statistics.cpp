@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::size_t kFewestForInterval = 4;
 constexpr std::size_t kFewestForGrade = 8;
-constexpr double kZ99 = 2.576;             // two-sided 99 % quantile of the normal distribution
-constexpr double kMedianEfficiency = 1.2533;  // standard error of a median over that of a mean, sqrt(pi / 2)
+constexpr double kZ99 = 2.576;  // two-sided 99 % quantile of the normal distribution
+constexpr double kMedianEfficiency =
+    1.2533;  // standard error of a median over that of a mean, sqrt(pi / 2)
 constexpr double kSigmaOfDeviation = 1.4826;  // standard deviation over median deviation
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Order statistics of timings: outliers are common and one-sided, so means and deviations are not used.
+// Order statistics of timings: outliers are common and one-sided, so means and deviations are not
+// used.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,8 @@ double median(std::vector<double> values);
 /// The median distance from the median.
 double median_deviation(const std::vector<double>& values);
 
-/// Half the width of a 99 % confidence interval of the median, for a normal distribution with the values' median
-/// deviation. Infinite for fewer than four values.
+/// Half the width of a 99 % confidence interval of the median, for a normal distribution with the
+/// values' median deviation. Infinite for fewer than four values.
 double median_uncertainty(const std::vector<double>& values);
 
 /// How quiet a session was, by the samples of a candidate that was measured all through it.

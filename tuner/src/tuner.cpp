@@ -1,6 +1,5 @@
-#include <attune/tuner/tuner.hpp>
-
 #include <attune/core/error.hpp>
+#include <attune/tuner/tuner.hpp>
 
 #include "session.hpp"
 
@@ -8,13 +7,20 @@ namespace attune {
 
 std::string_view to_string(TrialOutcome outcome) {
   switch (outcome) {
-    case TrialOutcome::kOk: return "ok";
-    case TrialOutcome::kSlow: return "slow";
-    case TrialOutcome::kUnsupported: return "unsupported";
-    case TrialOutcome::kQuarantined: return "quarantined";
-    case TrialOutcome::kWrong: return "wrong";
-    case TrialOutcome::kFailed: return "failed";
-    case TrialOutcome::kNotReached: return "not_reached";
+    case TrialOutcome::kOk:
+      return "ok";
+    case TrialOutcome::kSlow:
+      return "slow";
+    case TrialOutcome::kUnsupported:
+      return "unsupported";
+    case TrialOutcome::kQuarantined:
+      return "quarantined";
+    case TrialOutcome::kWrong:
+      return "wrong";
+    case TrialOutcome::kFailed:
+      return "failed";
+    case TrialOutcome::kNotReached:
+      return "not_reached";
   }
   return "?";
 }
@@ -26,6 +32,8 @@ Tuner::Tuner(int warmup, int iters) {
   settings_.iters = iters;
 }
 
-TuneResult Tuner::tune(const Request& request) const { return tuning::Session(settings_, request).run(); }
+TuneResult Tuner::tune(const Request& request) const {
+  return tuning::Session(settings_, request).run();
+}
 
 }  // namespace attune

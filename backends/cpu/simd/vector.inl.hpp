@@ -26,7 +26,6 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 inline constexpr int kLanes = ATTUNE_SIMD_LANES;
 
 typedef float F32 __attribute__((vector_size(kLanes * 4)));
-typedef std::int32_t I32 __attribute__((vector_size(kLanes * 4)));
 typedef std::uint32_t U32 __attribute__((vector_size(kLanes * 4)));
 typedef std::uint16_t U16 __attribute__((vector_size(kLanes * 2)));
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include <attune/core/kernel.hpp>
@@ -44,9 +45,14 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
 
-/// The value of an axis before `value`, or the smallest.
-int axis_value_below(int Config::*member, int value) {
-  return axis_value_for(member, value / 2);  // they double from one to the next
+/// About half of `value`, or the smallest there is.
+int half_of(int Config::*member, int value) { return axis_value_for(member, value / 2); }
+
+/// As many as there are: with more than T, a pass falls back to what of them there is.
+int most_tokens(const Problem& problem) {
+  const auto tokens = static_cast<std::uint64_t>(std::max<std::int64_t>(problem.T, 1));
+  return axis_value_for(&Config::tokens_per_pass,
+                        static_cast<std::int64_t>(std::bit_floor(tokens)));
 }
 
 /// Whether `config` may be the best one, and is not another way to write one that is tried besides.
@@ -54,9 +60,9 @@ int axis_value_below(int Config::*member, int value) {
 /// fewer tokens a pass than two, never did where there was a choice.
 bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const auto full_or_half = [&](int Config::*member, int full) {
-    return config.*member == full || config.*member == axis_value_below(member, full);
+    return config.*member == full || config.*member == half_of(member, full);
   };
-  const int tokens = axis_value_for(&Config::tokens_per_pass, problem.T);
+  const int tokens = most_tokens(problem);
   const int tile_v = axis_value_for(&Config::tile_v, problem.V);
   const int threads = threads_for(problem, config, device.cores);
   const Isa widest = widest_isa(device);
@@ -92,11 +98,11 @@ class RecurrentAttentionKernel final : public Kernel<Config> {
     const std::int64_t useful = useful_threads(problem, device);
     Config config;
     config.isa = widest_isa(device);
-    config.tokens_per_pass = axis_value_for(&Config::tokens_per_pass, problem.T);
+    config.tokens_per_pass = most_tokens(problem);
     if (problem.T <= config.tokens_per_pass) config.prefetch_tokens = 0;
     config.tile_v = axis_value_for(&Config::tile_v, problem.V);
     while (task_count(problem, config) < useful) {
-      const int narrower = axis_value_below(&Config::tile_v, config.tile_v);
+      const int narrower = half_of(&Config::tile_v, config.tile_v);
       if (narrower == config.tile_v) break;
       config.tile_v = narrower;
     }

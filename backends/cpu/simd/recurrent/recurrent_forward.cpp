@@ -39,19 +39,12 @@ RecurrentForwardScratch scratch_layout(std::int64_t tokens, std::int64_t rows, s
   return scratch;
 }
 
-// Columns that a pass holds in registers, in vectors: eight sums of outputs hide the latency of an
-// addition on every CPU in question. Half of the registers, half of the columns.
-int block_vectors(const RecurrentForwardConfig& config) {
-  const int sums = config.isa == Isa::kAvx512 ? 8 : 4;
-  return std::max(2, sums / config.tokens_per_pass);
-}
-
 RecurrentForwardTiling tiling_of(const RecurrentForwardConfig& config,
                                  const RecurrentForwardParams& params) {
   const std::int64_t wanted = std::min<std::int64_t>(config.tile_v, params.value_dim);
   RecurrentForwardTiling tiling;
   tiling.tokens_per_pass = config.tokens_per_pass;
-  tiling.block_vectors = block_vectors(config);
+  tiling.block_vectors = kSumsPerPass / config.tokens_per_pass;
   tiling.tile_v = round_up(wanted, lanes(config.isa));
   tiling.tiles = round_up(params.value_dim, tiling.tile_v) / tiling.tile_v;
   tiling.prefetch_tokens = config.prefetch_tokens;

@@ -1,16 +1,16 @@
 // The recurrent forward kernel, compiled once per instruction set.
 //
 // A task keeps its tile of the state in scratch memory as blocks of a few vectors of columns, each
-// block contiguous, so that it streams through L1 or L2 whatever the caller's
-// strides. The first pass reads the caller's initial state and the last one writes the final state
-// directly where the columns are contiguous.
+// block contiguous, so that it streams through L1 or L2 whatever the caller's strides. The first
+// pass reads the caller's initial state and the last one writes the final state directly where the
+// columns are contiguous.
 #pragma once
 
 #include "recurrent_task.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// Columns that are worked on together. [first, first + width) of the tile, of which `count` exist.
+// Columns that are worked on together: [first, first + width) of the tile, of which `count` exist.
 struct BlockRange {
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -19,8 +19,7 @@ struct BlockRange {
   std::int64_t width() const { return std::int64_t{vectors} * kLanes; }
 };
 
-// The blocks of a tile from the left: as many of the widest as there are whole ones, then the
-// halves.
+// The blocks of a tile from the left: the widest while they are whole, then halves and quarters.
 inline BlockRange block_at(const Task& task, std::int64_t column) {
   const std::int64_t left = task.columns - column;
   BlockRange block{column, left, task.block_vectors};
@@ -151,8 +150,7 @@ void run_pass(Task& task, std::int64_t token, std::int64_t prefetch_rows) {
       state.target = task.final.data + column;
       state.target_step = task.final.key_stride;
     }
-    // Fewer tokens leave registers for more columns.
-    run_block<kTokens, 8 / kTokens>(task, rows, block, state, prefetch_rows);
+    run_block<kTokens, kSumsPerPass / kTokens>(task, rows, block, state, prefetch_rows);
     if (is_last && task.final.data && !writes_directly) write_final_state(task, block, packed);
     column += block.width();
   }

@@ -7,6 +7,10 @@
 
 namespace attune::cpu {
 
+/// Vectors of outputs that a pass sums up in registers: tokens times columns. Eight hide the
+/// latency of an addition and, with as many vectors of v, leave registers for the state.
+inline constexpr int kSumsPerPass = 8;
+
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
 struct RecurrentForwardScratch {
   std::int64_t state = 0;         // [K, tile] in blocks of columns, each contiguous

@@ -55,8 +55,8 @@ struct Verification {
   bool readable = false;
   std::string error;  // why it is not
   std::int64_t schema_version = 0;
-  std::int64_t rows = 0;  // good ones
-  std::int64_t bad_rows = 0;
+  std::int64_t rows = 0;              // decisions that are good
+  std::int64_t bad_rows = 0;          // of all tables
   std::vector<std::string> problems;  // one line each
   bool ok() const { return readable && bad_rows == 0 && problems.empty(); }
 };
@@ -87,7 +87,10 @@ class ConfigDatabase {
   /// read.
   ConfigSnapshot read() const;
 
-  /// Stores a decision and its trials, replacing what its key had. Durable when it returns.
+  /// Stores a decision and its trials, replacing what its key had. Durable when it returns. Trials
+  /// are kept under the row's key, whatever theirs; control characters in reasons become '?', and
+  /// 1024 bytes of them are kept. Throws InvalidArgument, naming the column, for a value that may
+  /// not be stored.
   void put(const ConfigRow& row, std::span<const TrialRow> trials = {});
   /// Removes a decision and its trials. False when there was none.
   bool erase(const RowKey& key);

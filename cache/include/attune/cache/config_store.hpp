@@ -31,7 +31,7 @@ class ConfigStore {
  public:
   struct Hit {
     Layer layer = Layer::kUser;
-    std::string path;
+    std::string path;  // "": it could not be written, and is in memory only
     ConfigRow row;
     bool bucket = false;  // of a neighbour in the same bucket, not of this problem
   };

@@ -94,10 +94,10 @@ struct FieldInfo {
 inline constexpr std::size_t kMaxProblemFields = 24;
 inline constexpr std::size_t kMaxProblemBytes = 256;
 
-/// The values of a problem's fields, in order. What a launch hashes and compares: no text, no
-/// allocation.
+/// The values of a problem's fields, packed: what a launch hashes and compares. Numbers take a word
+/// each, labelled fields a byte. No text, no allocation; words from `count` on are not initialised.
 struct FieldValues {
-  std::array<std::int64_t, kMaxProblemFields> values{};
+  std::array<std::int64_t, kMaxProblemFields> values;
   std::uint64_t count = 0;
 
   friend bool operator==(const FieldValues& a, const FieldValues& b) {
@@ -177,10 +177,27 @@ FieldInfo info_of(const F& f) {
 /// The values of all fields, exact.
 template <class Op>
 FieldValues field_values(const typename Op::Problem& problem) {
+  constexpr unsigned kByte = 8;
+  constexpr unsigned kWord = 64;
   FieldValues out;
+  std::uint64_t bytes = 0;
+  unsigned used = 0;
   detail::for_each_field<Op>([&](const auto& f) {
-    out.values[out.count++] = static_cast<std::int64_t>(problem.*(f.member));
+    const auto value = static_cast<std::int64_t>(problem.*(f.member));
+    const bool fits_a_byte = f.label_kind == Labels::kValues ||
+                             (f.label_kind == Labels::kBits && f.labels.size() <= kByte);
+    if (!fits_a_byte) {
+      out.values[out.count++] = value;
+      return;
+    }
+    bytes |= (static_cast<std::uint64_t>(value) & 0xffU) << used;
+    used += kByte;
+    if (used == kWord) {
+      out.values[out.count++] = static_cast<std::int64_t>(bytes);
+      bytes = used = 0;
+    }
   });
+  if (used != 0) out.values[out.count++] = static_cast<std::int64_t>(bytes);
   return out;
 }
 

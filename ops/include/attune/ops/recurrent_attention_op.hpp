@@ -39,7 +39,7 @@ inline constexpr std::array<std::string_view, 3> kFloatNames{"f32", "f16", "bf16
 enum class GateDType : std::int32_t { kF32, kIo, kMixed };  // all f32; all q's; some of each
 inline constexpr std::array<std::string_view, 3> kGateDTypeNames{"f32", "io", "mixed"};
 
-/// How q, k, v and o lie in memory.
+/// How q, k, v and o lie in memory; in the backward pass, their gradients too, and not o.
 enum class Layout : std::int32_t {
   kBthd,     // dense [B, T, H, D]
   kBhtd,     // dense [B, H, T, D], passed as its [B, T, H, D] view
@@ -64,7 +64,7 @@ struct RecurrentAttentionProblem {
   bool d_o = true;  // backward: the gradient of o is given; forward: always true
   bool reverse = false;
   Layout layout = Layout::kBthd;
-  bool aligned = true;  // every row of q, k, v and o starts at a multiple of 16 bytes
+  bool aligned = true;  // every row of those starts at a multiple of 16 bytes
   bool tf32 = false;    // products of f32 inputs may be rounded to TF32
 
   /// Sequences, and states: N when packed, else B.

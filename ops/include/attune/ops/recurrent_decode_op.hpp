@@ -25,7 +25,7 @@ struct RecurrentDecodeProblem {
   bool slots = true;  // slot_indices are given; otherwise row b uses slot b
   Layout layout =
       Layout::kBthd;  // kBthd: q, k, v, o dense and the state dense [S,H,K,V]; else kStrided
-  bool aligned = true;
+  bool aligned = true;  // every row of q, k, v, o and state starts at a multiple of 16 bytes
   bool tf32 = false;
 
   friend bool operator==(const RecurrentDecodeProblem&, const RecurrentDecodeProblem&) = default;

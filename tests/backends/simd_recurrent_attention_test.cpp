@@ -1,0 +1,227 @@
+// What simd.recurrent_attention answers a tuner, and what the op's own cases do not reach.
+// tests/backends/conformance_test.cpp holds its results against the oracle.
+#include <algorithm>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <attune/backends/cpu.hpp>
+#include <attune/core/executor.hpp>
+#include <attune/ops/register.hpp>
+
+#include "support/recurrent_tensors.hpp"
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttention;
+using ops::RecurrentAttentionProblem;
+using testing::HasSubstr;
+
+const ErasedKernel& kernel() {
+  static const Registry registry = [] {
+    Registry made;
+    ops::register_ops(made);
+    cpu::register_simd_kernels(made);
+    return made;
+  }();
+  return *registry.find_kernel("simd.recurrent_attention")->kernel;
+}
+
+void run_simd(const RecurrentAttentionProblem& problem, const ops::RecurrentAttentionArgs& args) {
+  const ProblemRef ref = ProblemRef::of<RecurrentAttention>(problem);
+  const ConfigBlob config = kernel().erased_heuristic(ref, cpu_device().info());
+  Executor::run_choice(ref, &args, {.kernel = &kernel(), .config = config}, cpu_device(), nullptr);
+}
+
+DeviceInfo cpu_with(std::vector<std::string> features, int cores) {
+  DeviceInfo info = cpu_device().info();
+  info.features = std::move(features);
+  info.cores = cores;
+  return info;
+}
+const std::vector<std::string> kAvx2{"avx2", "fma", "f16c"};
+const std::vector<std::string> kAvx512{"avx2",     "fma",      "f16c",    "avx512f",
+                                       "avx512bw", "avx512dq", "avx512vl"};
+
+std::vector<Params> candidates(const RecurrentAttentionProblem& problem, const DeviceInfo& on) {
+  std::vector<Params> all;
+  const ProblemRef ref = ProblemRef::of<RecurrentAttention>(problem);
+  for (const ConfigBlob& config : kernel().erased_candidates(ref, on)) {
+    all.push_back(kernel().params(config));
+  }
+  return all;
+}
+
+std::set<std::string> values_of(const std::vector<Params>& configs, std::string_view axis) {
+  std::set<std::string> values;
+  for (const Params& params : configs) values.insert(*find_param(params, axis));
+  return values;
+}
+
+constexpr RecurrentAttentionProblem kLarge{
+    .B = 2, .T = 2048, .H = 16, .Hkv = 16, .K = 128, .V = 128};
+
+TEST(SimdRecurrentAttention, NeedsHostMemory) {
+  DeviceInfo gpu;
+  gpu.id = {"gpu", 0};
+  const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
+  EXPECT_EQ(kernel().erased_supports(problem, gpu).reason(), "needs host memory");
+  EXPECT_TRUE(kernel().erased_supports(problem, cpu_device().info()));
+}
+
+TEST(SimdRecurrentAttention, NamesTheInstructionsThatACpuHasNot) {
+  const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
+  const auto reason = [&](const char* isa, std::vector<std::string> features) {
+    const ConfigBlob config = kernel().parse({{"isa", isa}});
+    return kernel().erased_fits(problem, cpu_with(std::move(features), 2), config).reason();
+  };
+  EXPECT_EQ(reason("baseline", {}), "");
+  EXPECT_EQ(reason("avx2", kAvx2), "");
+  EXPECT_EQ(reason("avx512", kAvx512), "");
+  EXPECT_THAT(reason("avx2", {"avx2", "fma"}), HasSubstr("f16c"));
+  EXPECT_THAT(reason("avx512", kAvx2), HasSubstr("avx512f"));
+}
+
+TEST(SimdRecurrentAttention, TriesTheWidestInstructionSetAndTheNext) {
+  EXPECT_EQ(values_of(candidates(kLarge, cpu_with({}, 2)), "isa"),
+            std::set<std::string>{"baseline"});
+  EXPECT_EQ(values_of(candidates(kLarge, cpu_with(kAvx2, 2)), "isa"),
+            std::set<std::string>{"avx2"});
+  EXPECT_EQ(values_of(candidates(kLarge, cpu_with(kAvx512, 2)), "isa"),
+            (std::set<std::string>{"avx2", "avx512"}));
+}
+
+TEST(SimdRecurrentAttention, TriesNoMoreThreadsThanCoresOrTasks) {
+  EXPECT_EQ(values_of(candidates(kLarge, cpu_with(kAvx512, 1)), "threads"),
+            std::set<std::string>{"1"});
+  EXPECT_EQ(values_of(candidates(kLarge, cpu_with(kAvx512, 6)), "threads"),
+            (std::set<std::string>{"4", "8"}));
+  RecurrentAttentionProblem one_head = kLarge;
+  one_head.B = one_head.H = one_head.Hkv = 1;
+  one_head.V = 32;
+  EXPECT_EQ(values_of(candidates(one_head, cpu_with(kAvx512, 64)), "threads"),
+            std::set<std::string>{"1"});
+}
+
+TEST(SimdRecurrentAttention, TriesNoMoreTokensAPassThanThereAre) {
+  const auto tokens_per_pass = [](std::int64_t tokens) {
+    RecurrentAttentionProblem problem = kLarge;
+    problem.T = tokens;
+    return values_of(candidates(problem, cpu_with(kAvx512, 2)), "tokens_per_pass");
+  };
+  EXPECT_EQ(tokens_per_pass(1), std::set<std::string>{"1"});
+  EXPECT_EQ(tokens_per_pass(3), (std::set<std::string>{"1", "2"}));
+  EXPECT_EQ(tokens_per_pass(100), (std::set<std::string>{"2", "4"}));
+}
+
+TEST(SimdRecurrentAttention, TriesAFewDozenConfigsOnAnyCpu) {
+  for (const int cores : {1, 2, 6, 64, 256}) {
+    for (const auto& features : {std::vector<std::string>{}, kAvx2, kAvx512}) {
+      const std::size_t count = candidates(kLarge, cpu_with(features, cores)).size();
+      EXPECT_GE(count, 10U);
+      EXPECT_LE(count, 60U);
+    }
+  }
+}
+
+TEST(SimdRecurrentAttention, TilesTheStateWhereThereAreFewerHeadsThanCores) {
+  const auto heuristic = [](std::int64_t heads, int cores, std::string_view axis) {
+    RecurrentAttentionProblem problem = kLarge;
+    problem.B = 1;
+    problem.H = problem.Hkv = heads;
+    const ConfigBlob config = kernel().erased_heuristic(ProblemRef::of<RecurrentAttention>(problem),
+                                                        cpu_with(kAvx512, cores));
+    return *find_param(kernel().params(config), axis);
+  };
+  EXPECT_EQ(heuristic(16, 8, "tile_v"), "128");
+  EXPECT_EQ(heuristic(16, 8, "threads"), "8");
+  EXPECT_EQ(heuristic(2, 8, "tile_v"), "32");
+  EXPECT_EQ(heuristic(2, 8, "threads"), "8");
+}
+
+TEST(SimdRecurrentAttention, StaysOnOneThreadForAFewTokens) {
+  RecurrentAttentionProblem small = kLarge;
+  small.B = small.T = 1;
+  small.K = small.V = 16;
+  const ConfigBlob config =
+      kernel().erased_heuristic(ProblemRef::of<RecurrentAttention>(small), cpu_with(kAvx512, 8));
+  EXPECT_EQ(*find_param(kernel().params(config), "threads"), "1");
+}
+
+class SimdRandomTensors : public testing::TestWithParam<std::uint64_t> {};
+
+// Decays and bounds of each sequence, transposed and padded states: more than the op's cases have.
+TEST_P(SimdRandomTensors, IsTheFormula) {
+  const RecurrentAttentionProblem problem = random_problem(GetParam());
+  SCOPED_TRACE(problem_text<RecurrentAttention>(problem));
+  const RecurrentTensors tensors(problem, GetParam());
+  run_simd(problem, tensors.forward);
+  const DoubleOutputs expected = run(tensors.as_doubles());
+  const double tolerance = problem.dtype == DType::kF32 ? 2e-5 : 5e-3;
+  EXPECT_LE(relative_rms_error(to_doubles(tensors.forward.o), expected.o), tolerance);
+  EXPECT_LE(relative_rms_error(to_doubles(*tensors.forward.final_state), expected.final_state),
+            2e-5);
+}
+INSTANTIATE_TEST_SUITE_P(RandomProblems, SimdRandomTensors, testing::Range<std::uint64_t>(0, 100));
+
+TEST(SimdRecurrentAttention, KeepsSequencesWithinTheTokensWhateverTheirBoundsSay) {
+  const RecurrentAttentionProblem problem{
+      .T = 6, .H = 2, .Hkv = 1, .K = 5, .V = 7, .N = 4, .h0 = true};
+  RecurrentTensors tensors(problem, 3);
+  const auto outputs = [&](const std::vector<std::int64_t>& bounds) {
+    tensors.forward.cu_seqlens = ConstTensorView(bounds.data(), {5});
+    run_simd(problem, tensors.forward);
+    std::vector<double> values = to_doubles(tensors.forward.o);
+    for (const double x : to_doubles(*tensors.forward.final_state)) values.push_back(x);
+    return values;
+  };
+  EXPECT_EQ(outputs({-5, 2, 4, 3, 99}), outputs({0, 2, 4, 4, 6}));
+}
+
+/// A buffer of the view's type around which nothing may be written.
+template <class T>
+class Surrounded {
+ public:
+  /// [1, tokens, heads, width] with three elements after each row and before the first.
+  Surrounded(std::int64_t tokens, std::int64_t heads, std::int64_t width)
+      : memory_(static_cast<std::size_t>(3 + tokens * heads * (width + 3)), T(kSentinel)),
+        view_(memory_.data() + 3, kDTypeOf<T>, {1, tokens, heads, width},
+              {tokens * heads * (width + 3), heads * (width + 3), width + 3, 1}) {}
+
+  TensorView view() const { return view_; }
+
+  std::int64_t sentinels() const { return std::ranges::count(memory_, T(kSentinel)); }
+  std::int64_t sentinels_expected() const {
+    return static_cast<std::int64_t>(memory_.size()) - element_count(view_.shape);
+  }
+
+ private:
+  static constexpr float kSentinel = 12345.0F;
+  std::vector<T> memory_;
+  TensorView view_;
+};
+
+template <class T>
+class SimdOutputs : public testing::Test {};
+using ElementTypes = testing::Types<float, f16, bf16>;
+TYPED_TEST_SUITE(SimdOutputs, ElementTypes);
+
+TYPED_TEST(SimdOutputs, AreAllThatIsWritten) {
+  for (const std::int64_t width : {1, 16, 20, 70}) {
+    const RecurrentAttentionProblem problem{
+        .T = 7, .H = 3, .Hkv = 3, .K = 9, .V = width, .dtype = kDTypeOf<TypeParam>, .ht = true};
+    RecurrentTensors tensors(problem, 4);
+    const Surrounded<TypeParam> o(7, 3, width);
+    const Surrounded<float> state(3, 9, width);  // [1, H, K, V]
+    tensors.forward.o = o.view();
+    tensors.forward.final_state = state.view();
+    run_simd(problem, tensors.forward);
+    EXPECT_EQ(o.sentinels(), o.sentinels_expected());
+    EXPECT_EQ(state.sentinels(), state.sentinels_expected());
+  }
+}
+
+}  // namespace
+}  // namespace attune::test

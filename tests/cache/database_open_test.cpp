@@ -1,0 +1,246 @@
+// What may be at a path, and what then happens.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include <attune/cache/config_database.hpp>
+
+#include "child_process.hpp"
+#include "raw_sqlite.hpp"
+#include "sample_rows.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::in_child;
+using testing::raw_sql;
+using testing::sample_key;
+using testing::sample_row;
+using testing::text_of;
+using Mode = ConfigDatabase::Mode;
+
+class Opening : public ::testing::Test {
+ protected:
+  void make_sound() { ConfigDatabase(path, Mode::kReadWrite).put(sample_row(0)); }
+
+  /// The message of the CacheError, or "opened".
+  std::string refusal(Mode mode) const {
+    try {
+      const ConfigDatabase db(path, mode);
+      return "opened";
+    } catch (const CacheError& error) {
+      return error.what();
+    }
+  }
+  void expect_refused(const std::string& reason) const {
+    for (const Mode mode : {Mode::kReadOnly, Mode::kReadWrite}) {
+      EXPECT_NE(refusal(mode).find(reason), std::string::npos) << refusal(mode);
+      EXPECT_NE(refusal(mode).find(path), std::string::npos) << "the file is not named";
+    }
+  }
+  mode_t permissions(const fs::path& of) const {
+    struct stat status {};
+    stat(of.c_str(), &status);
+    return status.st_mode & 07777U;
+  }
+
+  testing::TemporaryFolder folder;
+  std::string path = folder.file("attune.db");
+};
+
+TEST_F(Opening, MakesTheFileAndItsFoldersForTheirOwnerOnly) {
+  path = folder.file("data/attune/attune.db");
+  make_sound();
+  EXPECT_EQ(permissions(path), 0600U);
+  EXPECT_EQ(permissions(folder.path() / "data"), 0700U);
+  EXPECT_EQ(permissions(folder.path() / "data/attune"), 0700U);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "data/attune"), {}), 1)
+      << "a journal was left behind";
+}
+
+TEST_F(Opening, ReadsOnlyWhatIsThere) {
+  EXPECT_NE(refusal(Mode::kReadOnly).find("is not there"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(Opening, InitialisesAnEmptyFileForWritingOnly) {
+  std::ofstream(path).close();
+  EXPECT_NE(refusal(Mode::kReadOnly).find("is empty"), std::string::npos);
+  make_sound();
+  EXPECT_EQ(text_of(ConfigDatabase(path, Mode::kReadOnly).read().rows.at(0)),
+            text_of(sample_row(0)));
+}
+
+TEST_F(Opening, RefusesAFolder) {
+  fs::create_directory(path);
+  expect_refused("is a folder");
+}
+
+TEST_F(Opening, RefusesAPipeWithoutWaitingForIt) {
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_refused("is not a regular file");
+}
+
+TEST_F(Opening, RefusesText) {
+  std::ofstream(path) << "op,config\nsoftmax,4\n";
+  expect_refused("not a SQLite database");
+  std::ofstream(path) << std::string(100'000, 'x');
+  expect_refused("not a SQLite database");
+}
+
+TEST_F(Opening, RefusesAFileBeyondAllMeasure) {
+  make_sound();
+  fs::resize_file(path, (std::uintmax_t{1} << 30U) + 1);  // sparse
+  expect_refused("larger than 1 GiB");
+}
+
+TEST_F(Opening, ReadsThroughASymbolicLinkButDoesNotWrite) {
+  const std::string target = folder.file("target.db");
+  ConfigDatabase(target, Mode::kReadWrite).put(sample_row(0));
+  fs::create_symlink(target, path);
+  EXPECT_NE(refusal(Mode::kReadWrite).find("symbolic link"), std::string::npos);
+  EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).read().rows.size(), 1U);
+}
+
+TEST_F(Opening, WritesInAFolderThatIsASymbolicLink) {
+  fs::create_directory(folder.path() / "real");
+  fs::create_directory_symlink(folder.path() / "real", folder.path() / "link");
+  path = folder.file("link/attune.db");
+  make_sound();
+  EXPECT_TRUE(fs::is_regular_file(folder.path() / "real/attune.db"));
+}
+
+TEST_F(Opening, RefusesAnotherProgramsDatabase) {
+  raw_sql(path, "CREATE TABLE t(x); PRAGMA application_id=77");
+  expect_refused("not one of attune's (application id 77)");
+  raw_sql(path, "PRAGMA application_id=0; PRAGMA user_version=1");
+  expect_refused("not one of attune's");
+}
+
+// Each of these would otherwise run, or be believed, when the file is used.
+TEST_F(Opening, RefusesTablesThatAreNotExactlyItsOwn) {
+  for (const char* change :
+       {"CREATE TRIGGER t AFTER INSERT ON decision BEGIN DELETE FROM decision; END",
+        "CREATE VIEW v AS SELECT 1",
+        "DROP TABLE decision; CREATE VIEW decision AS WITH RECURSIVE c(x) AS "
+        "(SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT * FROM c",
+        "CREATE INDEX i ON decision(op)", "CREATE TABLE extra(x)", "DROP TABLE pin",
+        "ALTER TABLE pin ADD COLUMN who TEXT"}) {
+    fs::remove(path);
+    make_sound();
+    raw_sql(path, change);
+    expect_refused("its tables differ");
+  }
+}
+
+TEST_F(Opening, RefusesAVersionThatCannotBe) {
+  make_sound();
+  for (const char* version : {"-1", "0"}) {
+    raw_sql(path, std::string("PRAGMA user_version=") + version);
+    EXPECT_NE(refusal(Mode::kReadOnly), "opened") << version;
+    EXPECT_NE(refusal(Mode::kReadWrite), "opened") << version;
+  }
+}
+
+TEST_F(Opening, ReadsANewerSchemaThatAllowsItAndNeverWritesIt) {
+  make_sound();
+  raw_sql(path,
+          "PRAGMA user_version=2; CREATE TABLE later(x); ALTER TABLE pin ADD COLUMN who TEXT");
+  EXPECT_NE(refusal(Mode::kReadWrite).find("newer"), std::string::npos);
+  EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).read().rows.size(), 1U);
+}
+
+TEST_F(Opening, RefusesANewerSchemaThatDoesNotAllowIt) {
+  make_sound();
+  raw_sql(path, "PRAGMA user_version=2; UPDATE meta SET value='2' WHERE key='min_reader'");
+  EXPECT_NE(refusal(Mode::kReadOnly).find("cannot read"), std::string::npos);
+  raw_sql(path, "DELETE FROM meta");
+  EXPECT_NE(refusal(Mode::kReadOnly).find("cannot read"), std::string::npos);
+}
+
+TEST_F(Opening, RefusesANewerSchemaThatRunsCode) {
+  make_sound();
+  raw_sql(path,
+          "PRAGMA user_version=2; DROP TABLE decision; CREATE VIEW decision AS WITH RECURSIVE c(x) "
+          "AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT * FROM c");
+  EXPECT_NE(refusal(Mode::kReadOnly).find("other than tables"), std::string::npos);
+}
+
+TEST_F(Opening, PutsARollbackJournalInPlaceOfAnyOther) {
+  make_sound();
+  raw_sql(path, "PRAGMA journal_mode=WAL");
+  ConfigDatabase(path, Mode::kReadWrite).put(sample_row(1));
+  std::ifstream file(path);
+  char header[20] = {};
+  file.read(header, sizeof header);
+  EXPECT_EQ(header[18], 1) << "the file's write version: 2 would be WAL";
+  EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).read().rows.size(), 2U);
+}
+
+// The child is gone in the middle of a transaction whose pages are in the file already.
+TEST_F(Opening, UndoesAnInterruptedWriteUnlessForReading) {
+  for (std::int64_t i = 0; i < 30; ++i) ConfigDatabase(path, Mode::kReadWrite).put(sample_row(i));
+  EXPECT_FALSE(in_child([&] {
+    raw_sql(path, "PRAGMA cache_size=1; BEGIN; UPDATE decision SET samples = 1",
+            [] { raise(SIGKILL); });
+    return true;
+  }));
+  ASSERT_TRUE(fs::exists(path + "-journal"));
+  EXPECT_NE(refusal(Mode::kReadOnly).find("a writer was interrupted"), std::string::npos);
+  const ConfigSnapshot snapshot = ConfigDatabase(path, Mode::kReadWrite).read();
+  EXPECT_EQ(snapshot.rows.size(), 30U);
+  EXPECT_EQ(snapshot.bad_rows, 0);
+  EXPECT_EQ(refusal(Mode::kReadOnly), "opened");
+}
+
+TEST_F(Opening, ForReadingChangesNothing) {
+  make_sound();
+  const auto before = fs::last_write_time(path);
+  ConfigDatabase db(path, Mode::kReadOnly);
+  EXPECT_FALSE(db.writable());
+  EXPECT_THROW(db.put(sample_row(1)), CacheError);
+  EXPECT_THROW(db.erase(sample_key(0)), CacheError);
+  EXPECT_THROW(db.acquire_lease(sample_key(0), 10), CacheError);
+  EXPECT_EQ(db.read().rows.size(), 1U);
+  EXPECT_EQ(fs::last_write_time(path), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+}
+
+/// Root may write anything, so the rest of the test is done by nobody.
+bool become_nobody() {
+  if (geteuid() != 0) return true;
+  constexpr uid_t kNobody = 65534;
+  return setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0;
+}
+
+TEST_F(Opening, ReadsAFileThatItMayNotWrite) {
+  path = folder.file("a folder % with ? marks #/attune.db");
+  make_sound();
+  fs::permissions(fs::path(path).parent_path(), static_cast<fs::perms>(0555));
+  fs::permissions(folder.path(), static_cast<fs::perms>(0755));
+  fs::permissions(path, static_cast<fs::perms>(0444));
+  EXPECT_TRUE(in_child([&] {
+    if (!become_nobody()) throw std::runtime_error("cannot become nobody");
+    const bool refused = refusal(Mode::kReadWrite).find("cannot be written") != std::string::npos;
+    return refused && ConfigDatabase(path, Mode::kReadOnly).read().rows.size() == 1;
+  }));
+  fs::permissions(fs::path(path).parent_path(), static_cast<fs::perms>(0755));
+}
+
+TEST_F(Opening, SaysWhyAFolderCannotBeMade) {
+  std::ofstream(folder.file("file")).close();
+  path = folder.file("file/attune.db");
+  EXPECT_NE(refusal(Mode::kReadWrite).find(path), std::string::npos);
+  path = folder.file("file/below/attune.db");
+  EXPECT_NE(refusal(Mode::kReadWrite).find("cannot make the folder"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,121 @@
+#include "attune_process.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+extern char** environ;
+
+namespace attune::testing {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+/// The environment of the test without anything that would reach the program.
+std::vector<std::string> clean_environment(const std::string& home,
+                                           const std::vector<std::string>& more) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const bool ours = text.starts_with("ATTUNE_") || text.starts_with("XDG_DATA_HOME=") ||
+                      text.starts_with("NO_COLOR=") || text.starts_with("TMPDIR=");
+    if (!ours) environment.emplace_back(text);
+  }
+  environment.push_back("XDG_DATA_HOME=" + home + "/data");
+  environment.push_back("TMPDIR=" + home);
+  environment.insert(environment.end(), more.begin(), more.end());
+  return environment;
+}
+
+void redirect_output(posix_spawn_file_actions_t& actions, Stdout kind, const std::string& path,
+                     int pipe_end) {
+  switch (kind) {
+    case Stdout::kFile:
+      posix_spawn_file_actions_addopen(&actions, 1, path.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                       0600);
+      break;
+    case Stdout::kFull:
+      posix_spawn_file_actions_addopen(&actions, 1, "/dev/full", O_WRONLY, 0);
+      break;
+    case Stdout::kClosedPipe:
+      posix_spawn_file_actions_adddup2(&actions, pipe_end, 1);
+      break;
+    case Stdout::kClosed:
+      posix_spawn_file_actions_addclose(&actions, 1);
+      break;
+  }
+}
+
+}  // namespace
+
+nlohmann::json Outcome::json() const {
+  nlohmann::json parsed = nlohmann::json::parse(out, nullptr, false);
+  if (!parsed.is_discarded()) return parsed;
+  ADD_FAILURE() << "not JSON: " << out << "\nstandard error: " << err;
+  return nullptr;
+}
+
+pid_t Workplace::start(const Call& call) const {
+  std::ofstream(file("stdin")) << call.input;
+  std::vector<std::string> arguments{ATTUNE_PROGRAM};
+  arguments.insert(arguments.end(), call.arguments.begin(), call.arguments.end());
+  std::vector<std::string> environment =
+      clean_environment(folder_.path().string(), call.environment);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  ::close(ends[0]);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, file("stdin").c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 2, file("stderr").c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  redirect_output(actions, call.output, file("stdout"), ends[1]);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, ATTUNE_PROGRAM, &actions, nullptr,
+                                pointers(arguments).data(), pointers(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  if (error != 0) throw std::runtime_error("cannot start " ATTUNE_PROGRAM);
+  return child;
+}
+
+Outcome Workplace::finish(pid_t child) const {
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child) throw std::runtime_error("cannot wait");
+  Outcome outcome;
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = read_file(file("stdout"));
+  outcome.err = read_file(file("stderr"));
+  return outcome;
+}
+
+std::string Workplace::errors_so_far() const { return read_file(file("stderr")); }
+
+Outcome Workplace::run(const Call& call) const {
+  std::filesystem::remove(file("stdout"));
+  return finish(start(call));
+}
+
+}  // namespace attune::testing

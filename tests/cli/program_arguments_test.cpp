@@ -1,0 +1,181 @@
+// Command lines, right and wrong: exit codes, messages, help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attune_process.hpp"
+
+namespace attune::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct BadCall {
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::string message;  // part of it
+};
+
+const std::vector<BadCall>& bad_calls() {
+  static const std::string kOp = "recurrent_attention";
+  static const std::vector<BadCall> calls{
+      {{"tunee"}, 2, "no verb 'tunee'; did you mean 'tune'?"},
+      {{"help", "tunee"}, 2, "did you mean 'tune'?"},
+      {{"--bugdet", "3s", "ops"},
+       2,
+       "no option '--bugdet' before a verb; did you mean '--budget'?"},
+      {{"-o", "json"}, 2, "expected a verb"},
+      {{"ops", "--bakend", "cpu"}, 2, "no option '--bakend'; did you mean '--backend'?"},
+      {{"ops", "--dev", "0"}, 2, "no option '--dev'"},
+      {{"ops", "-o", "jsn"},
+       2,
+       "-o 'jsn': expected table, json, jsonl, csv, md; did you mean 'json'?"},
+      {{"ops", "-o", "json", "-o", "csv"}, 2, "--output-format is given twice"},
+      {{"ops", "--color"}, 2, "--color"},
+      {{"ops", "--color", "blue"}, 2, "--color 'blue': expected auto, always, never"},
+      {{"ops", "--platform", "referense"}, 2, "did you mean 'reference'?"},
+      {{"ops", "--seed", "-1"}, 2, "--seed '-1': expected a whole number from 0"},
+      {{"ops", "--policy", "dbb"},
+       2,
+       "--policy 'dbb': expected tune, db, heuristic, strict; did you mean 'db'?"},
+      {{"ops", "recurent_attention"},
+       2,
+       "no op 'recurent_attention'; did you mean 'recurrent_attention'?"},
+      {{"ops", kOp, kOp}, 2, "expected one op"},
+      {{"ops", "--plugin", "/absent.so"}, 3, "/absent.so"},
+      {{"run"}, 2, "expected an op"},
+      {{"run", kOp, "T=4", "D=4", "dtyp=f32"}, 2, "no field 'dtyp'; did you mean 'dtype'?"},
+      {{"run", kOp, "T=four", "D=4"}, 2, "T=four"},
+      {{"run", kOp, "T=4", "D=4", "dtype=f61"}, 2, "dtype=f61: expected f32"},
+      {{"run", kOp, "T=4", "D=4", "--budget", "30"}, 2, "--budget '30': expected a time such as"},
+      {{"run", kOp, "T=4", "D=4", "--scale", "nan"}, 2, "--scale 'nan': expected a finite number"},
+      {{"run", kOp, "T=4", "D=4", "--scale", "1"}, 2, "--scale goes with --input"},
+      {{"run", kOp, "--input", "/absent.safetensors"}, 2, "/absent.safetensors"},
+      {{"run", kOp, "T=4", "--input", "x"}, 2, "'T=4'"},
+      {{"run", "recurrent_decode", "B=1", "D=4", "--backward"}, 2, "has no backward pass"},
+      {{"run", kOp, "T=4", "D=4", "--config", "tile"}, 2, "--config 'tile'"},
+      {{"run", kOp, "T=4", "D=4", "--config", "kernel=refrence.recurrent_attention"},
+       2,
+       "did you mean 'reference.recurrent_attention'?"},
+      {{"run", kOp, "T=4", "D=4", "--config", "kernel=reference.recurrent_attention,x=1"},
+       2,
+       "'x'"},
+      {{"run", kOp, "T=4", "D=4", "--device", "99"}, 3, "no device cpu:99; there is cpu:0"},
+      {{"run", kOp, "T=4", "D=4", "--backend", "cup"}, 2, "did you mean 'cpu'?"},
+      {{"run", kOp, "T=4", "D=4", "--policy", "strict"}, 1, "strict"},
+      {{"explain"}, 2, "expected an op"},
+      {{"explain", "@/absent.jsonl"}, 2, "'@/absent.jsonl': cannot be opened"},
+      {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
+      {{"tune", kOp, "T=[4:8]", "D=4"}, 2, "T=[4:8]"},
+      {{"tune", kOp, "T=[1:99999:+1]", "D=4", "--dry-run"}, 2, "T: more than 10000"},
+      {{"tune", kOp, "T=4", "D=4", "--config", "a=1"}, 2, "--config"},
+      {{"tune", kOp, "T=4", "D=4", "--db", "/"}, 4, "--db /"},
+      {{"check"}, 2, "expected files"},
+      {{"db"}, 2, "expected one of path, ls, show, verify"},
+      {{"db", "lss"}, 2, "did you mean 'ls'?"},
+      {{"db", "ls", "/absent.db"}, 4, "/absent.db"},
+      {{"db", "show", "xyz"}, 2, "'xyz' is neither an op nor a key"},
+      {{"doctor", "now"}, 2, "'now'"},
+  };
+  return calls;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++found;
+  return found;
+}
+
+TEST(BadArguments, EndWithTheirExitCodeAndALineThatNamesThem) {
+  const Workplace here;
+  for (const BadCall& call : bad_calls()) {
+    std::string line;
+    for (const std::string& word : call.arguments) line += ' ' + word;
+    const Outcome outcome = here.run(call.arguments);
+    EXPECT_EQ(outcome.exit_code, call.exit_code) << line << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << line;
+    EXPECT_THAT(outcome.err, AllOf(StartsWith("attune: "), HasSubstr(call.message))) << line;
+    EXPECT_EQ(count(outcome.err, "\n"), count(outcome.err, "attune: ")) << line << "\n"
+                                                                        << outcome.err;
+    EXPECT_EQ(outcome.err.find("--help'") != std::string::npos, call.exit_code == 2) << line;
+  }
+}
+
+TEST(BadArguments, NothingAtAllShowsHelpAndIsAnError) {
+  const Outcome outcome = Workplace().run(std::vector<std::string>{});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("usage: attune VERB"));
+}
+
+TEST(BadArguments, ControlCharactersDoNotReachTheTerminal) {
+  const Outcome outcome = Workplace().run({"ops", "\x1b[2Jop\nattune: all is well"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(outcome.err, HasSubstr("\\x1b[2Jop"));
+}
+
+TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
+  const Workplace here;
+  for (const char* verb :
+       {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
+    const Outcome outcome = here.run({verb, "--help"});
+    EXPECT_EQ(outcome.exit_code, 0) << verb;
+    EXPECT_THAT(outcome.out,
+                AllOf(StartsWith(std::string("attune ") + verb), HasSubstr("\nexamples:\n"),
+                      HasSubstr("\nusage:\n"), HasSubstr("--output-format")));
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(here.run({"help", verb}).out, outcome.out);
+    EXPECT_THAT(here.run({"--help"}).out, HasSubstr(std::string("\n  ") + verb + " "));
+  }
+}
+
+TEST(Help, FitsEightyColumns) {
+  const Workplace here;
+  for (const char* verb :
+       {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
+    const std::string text = here.run({verb, "--help"}).out + here.run({"--help"}).out;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      const std::string line = text.substr(begin, end - begin);
+      EXPECT_TRUE(line.size() <= 80 || line.starts_with("  attune ")) << line;
+      begin = end + 1;
+    }
+  }
+}
+
+TEST(Version, IsOneLine) {
+  const Workplace here;
+  const Outcome outcome = here.run({"--version"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, ::testing::MatchesRegex("attune [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_EQ(here.run({"tune", "--version"}).out, outcome.out);
+}
+
+TEST(GlobalOptions, MayStandBeforeTheVerb) {
+  const Outcome outcome =
+      Workplace().run({"-o", "json", "--color=never", "ops", "recurrent_decode"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.json().is_array());
+}
+
+TEST(Doctor, WarnsAboutVariablesThatAreNotAttunes) {
+  const Workplace here;
+  EXPECT_EQ(here.run({"doctor"}).exit_code, 0);
+  const Outcome outcome =
+      here.run(Call{.arguments = {"doctor", "-q"}, .environment = {"ATTUNE_POLCY=db"}});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("did you mean 'ATTUNE_POLICY'?"));
+}
+
+TEST(Doctor, SaysThatABackendIsMissing) {
+  const Outcome outcome = Workplace().run({"doctor", "--device", "99", "--backend", "cpu"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("no device cpu:99"));
+}
+
+}  // namespace
+}  // namespace attune::testing

@@ -1,0 +1,47 @@
+// An op that attune has never heard of works in every verb.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attune_process.hpp"
+
+namespace attune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PluginOp, WorksInEveryVerb) {
+  const Workplace here;
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--plugin", ROW_SOFTMAX_PLUGIN, "-o", "json"});
+    const Outcome outcome = here.run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments[0] << ": " << outcome.err;
+    return outcome.json();
+  };
+  const std::vector<std::string> problem{"row_softmax", "rows=4", "cols=16"};
+  const auto with_problem = [&](std::vector<std::string> words) {
+    words.insert(words.end(), problem.begin(), problem.end());
+    return words;
+  };
+  EXPECT_EQ(run({"ops", "row_softmax"}).at(0).at("op"), "row_softmax");
+  EXPECT_EQ(run(with_problem({"tune", "--budget", "500ms"})).at(0).at("op"), "row_softmax");
+  EXPECT_EQ(run(with_problem({"run", "--policy", "db"})).at(0).at("source"), "persistent");
+  EXPECT_FALSE(run(with_problem({"explain"})).empty());
+  EXPECT_GT(run(with_problem({"bench", "--iters", "3"})).at(0).at("median_us"), 0.0);
+  EXPECT_EQ(run({"db", "ls"}).at(0).at("problem"), "rows=4 cols=16");
+  EXPECT_FALSE(run(with_problem({"db", "show"})).empty());
+  EXPECT_FALSE(run({"doctor"}).empty());
+}
+
+TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
+  const Workplace here;
+  ASSERT_EQ(here.run({"tune", "row_softmax", "rows=4", "cols=16", "--budget", "500ms", "--plugin",
+                      ROW_SOFTMAX_PLUGIN})
+                .exit_code,
+            0);
+  const Outcome outcome = here.run({"db", "ls", "-o", "json"});
+  EXPECT_EQ(outcome.json().at(0).at("op"), "row_softmax");
+  EXPECT_THAT(outcome.json().at(0).at("problem").get<std::string>(), HasSubstr("rows=4"));
+}
+
+}  // namespace
+}  // namespace attune::testing

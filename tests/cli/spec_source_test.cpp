@@ -1,0 +1,71 @@
+// Specs from files and JSON.
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exit_code.hpp"
+#include "spec.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace attune::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SpecJson, IsTheSameGrammar) {
+  EXPECT_EQ(parse_spec_json(R"({"op": "toy", "T": [512, "1024"], "dtype": "bf16", "h0": true})"),
+            parse_spec_text("toy T=512,1024 dtype=bf16 h0=yes"));
+  EXPECT_EQ(parse_spec_json(R"({"T": "[512:2048:*2],7"})"), parse_spec_text("T=512,1024,2048,7"));
+}
+
+TEST(SpecJson, RefusesWhatCannotBeAValue) {
+  for (const char* text : {"", "{", "[]", "3", R"({"T": 1.5})", R"({"T": null})", R"({"T": {}})",
+                           R"({"T": []})", R"({"T": [[1]]})", R"({"op": 3})", R"({"T": 1, "T": 2})",
+                           R"({"T": "a\nb"})", R"({"": 1})", R"({"T": 1} {"T": 2})"}) {
+    EXPECT_THROW(parse_spec_json(text), UsageError) << text;
+  }
+}
+
+class SpecFile : public ::testing::Test {
+ protected:
+  std::vector<Spec> read(const std::string& content, std::vector<std::string> words = {}) {
+    const std::string path = folder_.file("specs");
+    std::ofstream(path) << content;
+    words.push_back("@" + path);
+    return read_specs(words);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(SpecFile, HoldsOneSpecALineAsTextOrJson) {
+  const std::vector<Spec> specs = read("# shapes\n\n toy T=1,2\r\n{\"T\": 3}\nother T=4", {"toy"});
+  ASSERT_EQ(specs.size(), 3U);
+  EXPECT_EQ(specs[0], parse_spec_text("toy T=1,2"));
+  EXPECT_EQ(specs[1], parse_spec_text("toy T=3"))
+      << "the command line's op where the line says none";
+  EXPECT_EQ(specs[2], parse_spec_text("other T=4"));
+}
+
+TEST_F(SpecFile, StandsBesideASpecOnTheCommandLine) {
+  const std::vector<Spec> specs = read("T=2\n", {"toy", "T=1"});
+  ASSERT_EQ(specs.size(), 2U);
+  EXPECT_EQ(specs[0], parse_spec_text("toy T=1"));
+  EXPECT_EQ(specs[1], parse_spec_text("toy T=2"));
+}
+
+TEST_F(SpecFile, MessagesNameFileAndLine) {
+  try {
+    read("toy T=1\n\ntoy T=[1:2]\n");
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder_.file("specs") + ":3: T=[1:2]"));
+  }
+  const std::string words[] = {"@" + folder_.file("absent")};
+  EXPECT_THROW(read_specs(words), UsageError);
+  const std::string folder[] = {"@" + folder_.path().string()};
+  EXPECT_THROW(read_specs(folder), UsageError) << "a folder is no file";
+}
+
+}  // namespace
+}  // namespace attune::cli

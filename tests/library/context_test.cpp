@@ -1,0 +1,173 @@
+// The library as a whole: what a context has, and where its settings come from.
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include <attune/attune.hpp>
+#include <attune/core/log.hpp>
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttention;
+using ops::RecurrentAttentionProblem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+
+/// An environment variable with a value until destroyed.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (before_) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+class ContextTest : public testing::Test {
+ protected:
+  ContextTest() {
+    std::string pattern = testing::TempDir() + "attune_context_XXXXXX";
+    folder = mkdtemp(pattern.data());
+    database = (folder / "user.db").string();
+  }
+  ~ContextTest() override { std::filesystem::remove_all(folder); }
+
+  /// Measures little: these tests ask where a choice comes from, not how good it is.
+  Tuner::Settings quick() const {
+    Tuner::Settings settings(Tuner(0, 8).settings());
+    settings.min_sample_us = 20;
+    return settings;
+  }
+
+  std::filesystem::path folder;
+  std::string database;
+  RecurrentAttentionProblem problem{.B = 1, .T = 5, .H = 1, .Hkv = 1, .K = 4, .V = 4};
+  Request request{.device = &cpu_device()};
+};
+
+std::string message_of(const ContextOptions& options) {
+  try {
+    make_context(options);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_F(ContextTest, HasAttunesOpsAndKernels) {
+  const auto context = make_context({.database = ""});
+  std::vector<std::string> ops;
+  for (const OpInfo* op : context->registry().ops()) ops.emplace_back(op->name);
+  EXPECT_THAT(ops, IsSupersetOf({"recurrent_attention", "recurrent_attention.backward",
+                                 "gated_linear_attention", "lightning_attention",
+                                 "recurrent_decode", "lightning_decode"}));
+  EXPECT_THAT(context->registry().platforms(), IsSupersetOf({"reference", "simd"}));
+}
+
+TEST_F(ContextTest, EveryOpHasAReferenceOnTheHost) {
+  const auto context = make_context({.database = ""});
+  for (const OpInfo* op : context->registry().ops()) {
+    EXPECT_FALSE(context->registry().kernels(op->name, "reference", "cpu").empty()) << op->name;
+  }
+}
+
+TEST_F(ContextTest, TunesOnceAndFindsItAgain) {
+  {
+    const auto context =
+        make_context({.policy = Policy::kTune, .database = database, .tuner = quick()});
+    EXPECT_EQ(context->select<RecurrentAttention>(problem, request).tier, Tier::kAutotune);
+    EXPECT_EQ(context->select<RecurrentAttention>(problem, request).tier, Tier::kMemory);
+  }
+  const auto context = make_context({.policy = Policy::kDb, .database = database});
+  EXPECT_EQ(context->select<RecurrentAttention>(problem, request).tier, Tier::kPersistent);
+}
+
+TEST_F(ContextTest, ReadOnlyNeverMakesADatabase) {
+  const auto context = make_context(
+      {.policy = Policy::kTune, .database = database, .read_only = true, .tuner = quick()});
+  EXPECT_EQ(context->select<RecurrentAttention>(problem, request).tier, Tier::kAutotune);
+  EXPECT_FALSE(std::filesystem::exists(database));
+}
+
+TEST_F(ContextTest, TakesPolicyAndDatabaseFromTheEnvironment) {
+  const Variable policy("ATTUNE_POLICY", "strict");
+  const Variable path("ATTUNE_DB", database);
+  const auto context = make_context();
+  EXPECT_EQ(chain_of(*context).policy(), AutotunePolicy::of(Policy::kStrict));
+  EXPECT_EQ(chain_of(*context).store().settings().user_path, database);
+  EXPECT_THROW(context->select<RecurrentAttention>(problem, request), NotTuned);
+}
+
+TEST_F(ContextTest, OptionsOutrankTheEnvironment) {
+  const Variable policy("ATTUNE_POLICY", "strict");
+  const Variable path("ATTUNE_DB", database);
+  const auto context = make_context({.policy = Policy::kHeuristic, .database = ""});
+  EXPECT_EQ(chain_of(*context).policy(), AutotunePolicy::of(Policy::kHeuristic));
+  EXPECT_EQ(chain_of(*context).store().settings().user_path, "");
+}
+
+TEST_F(ContextTest, ABadPolicyInTheEnvironmentIsAnErrorThatNamesTheVariable) {
+  const Variable policy("ATTUNE_POLICY", "fast");
+  EXPECT_THAT(message_of({}), AllOf(HasSubstr("ATTUNE_POLICY"), HasSubstr("'fast'"),
+                                    HasSubstr("tune, db, heuristic or strict")));
+}
+
+TEST_F(ContextTest, ABadPluginInTheEnvironmentIsAnErrorThatNamesTheVariable) {
+  const Variable plugins("ATTUNE_PLUGINS", ":/nonexistent/libmine.so");
+  EXPECT_THAT(message_of({}),
+              AllOf(HasSubstr("ATTUNE_PLUGINS"), HasSubstr("/nonexistent/libmine.so")));
+}
+
+TEST_F(ContextTest, WarnsAboutAVariableThatIsNotAttunes) {
+  std::string logged;
+  set_log_sink([&](LogLevel, std::string_view line) { logged += line; });
+  const Variable typo("ATTUNE_POLICI", "db");
+  make_context({.database = ""});
+  set_log_sink({});
+  EXPECT_THAT(logged, HasSubstr("ATTUNE_POLICI"));
+  EXPECT_THAT(logged, HasSubstr("did you mean 'ATTUNE_POLICY'?"));
+}
+
+TEST_F(ContextTest, RegistersAfterTheBuiltInKernels) {
+  bool had_ops = false;
+  make_context({.register_kernels = {[&](Registry& registry) {
+                  had_ops = registry.find_op("recurrent_attention") != nullptr;
+                }},
+                .database = ""});
+  EXPECT_TRUE(had_ops);
+}
+
+TEST_F(ContextTest, TheDefaultOneIsMadeOnce) {
+  const Variable path("ATTUNE_DB", database);
+  EXPECT_EQ(&default_context(), &default_context());
+}
+
+TEST(ChainOf, RefusesAContextWithAnotherSelector) {
+  class OwnSelector final : public ConfigSelector {
+    Choice select(const SelectionKey&, ProblemRef, const Request&) override { return {}; }
+    Decision explain(ProblemRef, const Request&) override { return {}; }
+    void forget(ProblemRef, const Request&) override {}
+    Choice retune(ProblemRef, const Request&) override { return {}; }
+  };
+  Context context(Registry(),
+                  [](const Registry&, EventBus&) { return std::make_unique<OwnSelector>(); });
+  EXPECT_THROW(chain_of(context), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace attune::test

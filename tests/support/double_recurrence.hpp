@@ -1,0 +1,38 @@
+// The formula of recurrent_attention.hpp once more, one element at a time, in double, on dense
+// row-major vectors: what the oracle itself is checked against. It shares no code with any kernel
+// and has no gradient, only differences.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace attune::test {
+
+/// Shapes as in recurrent_attention.hpp. An empty vector is a tensor that is not given.
+struct DoubleRecurrence {
+  std::int64_t B = 1, T = 0, H = 1, Hkv = 1, K = 1, V = 1;
+  std::vector<std::int64_t> cu_seqlens = {};  // [N + 1] when packed
+  bool reverse = false;
+  double scale = 1;
+  std::vector<double> q = {}, k = {}, v = {};
+  std::vector<double> g = {}, gamma = {}, gk = {}, gv = {};  // gamma [N, H]
+  std::vector<double> initial_state = {};
+  std::vector<double> d_o = {}, dfinal_state = {};  // what the loss weighs the outputs with
+
+  std::int64_t sequences() const {
+    return cu_seqlens.empty() ? B : static_cast<std::int64_t>(cu_seqlens.size()) - 1;
+  }
+};
+
+struct DoubleOutputs {
+  std::vector<double> o, final_state;
+};
+
+DoubleOutputs run(const DoubleRecurrence& inputs);
+
+/// The gradient of sum(o * d_o) + sum(final_state * dfinal_state) with respect to one of the
+/// inputs, by central differences: good to about 1e-9 where values and gradients are of order 1.
+std::vector<double> finite_differences(DoubleRecurrence inputs,
+                                       std::vector<double> DoubleRecurrence::*input);
+
+}  // namespace attune::test

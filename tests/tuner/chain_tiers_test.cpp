@@ -1,0 +1,193 @@
+// The order of the tiers, and what each of them leaves behind.
+#include <gmock/gmock.h>
+
+#include <attune/core/error.hpp>
+
+#include "tuner/chain_fixture.hpp"
+
+namespace attune::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ChainTiersTest : public ChainTest {};
+
+TEST_F(ChainTiersTest, EachTierAnswersWhenThoseAboveItDoNot) {
+  add_tiled();
+  write(row("tile=8"));
+  pin("test.scaling.tiled", "tile=4");
+  const NamedConfig named = NamedConfig::parse("tile=2,threads=2");
+  Request with = request();
+  with.config = &named;
+  {
+    const OverlayScope overlay("scaling", NamedConfig::parse("tile=2"));
+    EXPECT_EQ(select(with).tier, Tier::kOverride);
+    EXPECT_EQ(select().tier, Tier::kOverlay);
+  }
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=4,threads=1");
+  EXPECT_EQ(chain().counters().pins, 1U);
+  const Choice again = select();
+  EXPECT_EQ(again.tier, Tier::kMemory);
+  EXPECT_EQ(again.origin, Tier::kPin);
+
+  ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadWrite).unpin(row_key());
+  restart();
+  EXPECT_EQ(select().tier, Tier::kPersistent);
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=8,threads=1");
+
+  ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadWrite).erase(row_key());
+  restart();
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+  EXPECT_EQ(text(select()), kBest);
+
+  problem.flavour = 1;
+  EXPECT_EQ(select_under(Policy::kDb).tier, Tier::kHeuristic);
+}
+
+TEST_F(ChainTiersTest, AHeuristicIsRememberedButNeverWritten) {
+  add_tiled();
+  EXPECT_EQ(select_under(Policy::kDb).tier, Tier::kHeuristic);
+  const Choice again = select_under(Policy::kDb);
+  EXPECT_EQ(again.tier, Tier::kMemory);
+  EXPECT_EQ(again.origin, Tier::kHeuristic);
+  EXPECT_FALSE(std::filesystem::exists(settings.store.user_path));
+}
+
+TEST_F(ChainTiersTest, AHeuristicInMemoryDoesNotHideALaterTuning) {
+  add_tiled();
+  select_under(Policy::kDb);
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+  EXPECT_EQ(text(select()), kBest);
+  EXPECT_EQ(text(select_under(Policy::kDb)), kBest);
+}
+
+TEST_F(ChainTiersTest, AHeuristicMadeWithoutDatabasesDoesNotHideARow) {
+  add_tiled();
+  write(row("tile=8"));
+  EXPECT_EQ(select_under(Policy::kHeuristic).tier, Tier::kHeuristic);
+  EXPECT_EQ(select_under(Policy::kHeuristic).tier, Tier::kMemory);
+  EXPECT_EQ(select_under(Policy::kDb).tier, Tier::kPersistent);
+}
+
+TEST_F(ChainTiersTest, RepeatedHeuristicsDoNotGrowMemory) {
+  add_tiled();
+  for (int i = 0; i < 5; ++i) {
+    select_under(Policy::kHeuristic);
+    select_under(Policy::kDb);
+  }
+  EXPECT_EQ(chain().cache().size(), 1U);
+  EXPECT_EQ(chain().counters().heuristics, 2U);  // one without databases, one after asking them
+}
+
+TEST_F(ChainTiersTest, APinThatDoesNotFitIsRefusedWithAWarning) {
+  add({.misfits = [](const ScalingProblem&, const TiledConfig& c) {
+    return c.tile == 4 ? "odd rows" : "";
+  }});
+  pin("test.scaling.tiled", "tile=4");
+  listen();
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+  EXPECT_THAT(logged, AllOf(HasSubstr("the pin for scaling rows=100 flavour=0 is refused"),
+                            HasSubstr("odd rows")));
+  ASSERT_FALSE(seen_of(EventKind::kDatabase).empty());
+  EXPECT_THAT(seen_of(EventKind::kDatabase).back().reason, HasSubstr("odd rows"));
+}
+
+TEST_F(ChainTiersTest, APinStandsAboveARetune) {
+  add_tiled();
+  pin("test.scaling.tiled", "tile=4");
+  EXPECT_EQ(text(chain().retune(what(), request())), kBest);
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=4,threads=1");
+}
+
+TEST_F(ChainTiersTest, TheReferenceDoesNotCompete) {
+  add_tiled();
+  add(reference_script(), 100, kReferencePlatform);  // first by priority, and fastest by far
+  EXPECT_EQ(text(select_under(Policy::kDb)), kDefault);
+  EXPECT_EQ(text(select()), kBest);
+}
+
+TEST_F(ChainTiersTest, TheReferenceServesWhatNothingElseSupports) {
+  add({.refuses = [](const ScalingProblem& p) { return p.flavour == 1 ? "plain only" : ""; }});
+  add(reference_script(), -10, kReferencePlatform);
+  problem.flavour = 1;
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "reference.scaling");
+  EXPECT_EQ(select().kernel->name(), "reference.scaling");
+}
+
+TEST_F(ChainTiersTest, TheReferenceServesARequestForIt) {
+  add_tiled();
+  add(reference_script(), -10, kReferencePlatform);
+  Request with = request();
+  with.platform = kReferencePlatform;
+  EXPECT_EQ(select(with).kernel->name(), "reference.scaling");
+}
+
+TEST_F(ChainTiersTest, AReferenceRowIsRefusedOnceSomethingElseSupportsTheProblem) {
+  add_tiled();
+  add(reference_script(), -10, kReferencePlatform);
+  write(row("", "reference.scaling"));
+  EXPECT_EQ(text(select_under(Policy::kDb)), kDefault);
+  EXPECT_EQ(chain().counters().refused_rows, 1U);
+}
+
+TEST_F(ChainTiersTest, APlatformRequestedHasRowsOfItsOwn) {
+  add_tiled();
+  add({.name = "other.scaling", .cost_us = [](const TiledConfig&) { return 1.0; }}, 0, "other");
+  EXPECT_EQ(select().kernel->name(), "other.scaling");
+  Request with = request();
+  with.platform = "test";
+  EXPECT_EQ(text(select(with)), kBest);
+  EXPECT_EQ(rows_on_disk().size(), 2U);
+}
+
+TEST_F(ChainTiersTest, UnsupportedListsEveryKernelWithItsReason) {
+  add({.name = "test.scaling.odd",
+       .refuses = [](const ScalingProblem&) { return "rows are even"; }});
+  add({.name = "test.scaling.large",
+       .refuses = [](const ScalingProblem&) { return "fewer than 1000 rows"; }});
+  try {
+    select();
+    FAIL() << "nothing was thrown";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("no kernel takes scaling rows=100 flavour=0:"),
+                                    HasSubstr("\n  test.scaling.odd: rows are even"),
+                                    HasSubstr("\n  test.scaling.large: fewer than 1000 rows")));
+  }
+}
+
+TEST_F(ChainTiersTest, UnsupportedSaysWhenNoKernelIsRegisteredForTheDevice) {
+  registry.add(scripted(world, Script{}), {.platform = "test", .backend = "elsewhere"});
+  try {
+    select();
+    FAIL() << "nothing was thrown";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("no kernel of scaling is registered for platform auto on fake:0"));
+  }
+}
+
+TEST_F(ChainTiersTest, AnUnknownPlatformIsUnavailable) {
+  add_tiled();
+  Request with = request();
+  with.platform = "tset";
+  EXPECT_THROW(select(with), Unavailable);
+}
+
+TEST_F(ChainTiersTest, ARequestWithoutADeviceIsAnError) {
+  add_tiled();
+  EXPECT_THROW(select(Request{}), InvalidArgument);
+}
+
+TEST_F(ChainTiersTest, ForgetDropsMemoryAndRow) {
+  add_tiled();
+  select();
+  ASSERT_EQ(rows_on_disk().size(), 1U);
+  chain().forget(what(), request());
+  EXPECT_TRUE(rows_on_disk().empty());
+  EXPECT_EQ(select_under(Policy::kDb).tier, Tier::kHeuristic);
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+}
+
+}  // namespace
+}  // namespace attune::test
