@@ -29,9 +29,15 @@ const ErasedKernel& kernel() {
   return *registry.find_kernel("simd.recurrent_attention")->kernel;
 }
 
-void run_simd(const RecurrentAttentionProblem& problem, const ops::RecurrentAttentionArgs& args) {
+/// With the heuristic's config, but for what `given` replaces.
+void run_simd(const RecurrentAttentionProblem& problem, const ops::RecurrentAttentionArgs& args,
+              const Params& given = {}) {
   const ProblemRef ref = ProblemRef::of<RecurrentAttention>(problem);
-  const ConfigBlob config = kernel().erased_heuristic(ref, cpu_device().info());
+  Params params = kernel().params(kernel().erased_heuristic(ref, cpu_device().info()));
+  for (Param& param : params) {
+    if (const std::string* value = find_param(given, param.name)) param.value = *value;
+  }
+  const ConfigBlob config = kernel().parse(params);
   Executor::run_choice(ref, &args, {.kernel = &kernel(), .config = config}, cpu_device(), nullptr);
 }
 
@@ -165,6 +171,22 @@ TEST_P(SimdRandomTensors, IsTheFormula) {
             2e-5);
 }
 INSTANTIATE_TEST_SUITE_P(RandomProblems, SimdRandomTensors, testing::Range<std::uint64_t>(0, 100));
+
+TEST(SimdRecurrentAttention, SharesItsTasksAmongThreads) {
+  const RecurrentAttentionProblem problem{
+      .B = 3, .T = 9, .H = 4, .Hkv = 2, .K = 20, .V = 70, .gates = ops::kGateGk | ops::kGateGamma};
+  const RecurrentTensors tensors(problem, 5);
+  const std::vector<double> expected = run(tensors.as_doubles()).o;
+  std::vector<double> of_one_thread;
+  for (const char* const threads : {"1", "2", "8", "64"}) {
+    assign(tensors.forward.o, std::vector<double>(expected.size(), 0.0));
+    run_simd(problem, tensors.forward, {{"threads", threads}, {"tile_v", "32"}});
+    const std::vector<double> o = to_doubles(tensors.forward.o);
+    EXPECT_LE(relative_rms_error(o, expected), 2e-5);
+    if (of_one_thread.empty()) of_one_thread = o;
+    EXPECT_EQ(o, of_one_thread) << threads;
+  }
+}
 
 TEST(SimdRecurrentAttention, KeepsSequencesWithinTheTokensWhateverTheirBoundsSay) {
   const RecurrentAttentionProblem problem{

@@ -1,5 +1,11 @@
-#include <iostream>
-
 #include <attune/attune.hpp>
 
-int main() { std::cout << attune::kVersion << '\n'; }
+#include <cstdio>
+
+int main() {
+  attune::Registry registry;
+  attune::register_all(registry);
+  const auto kernels = registry.kernels("recurrent_attention").size();
+  std::printf("attune %s, %zu kernels of recurrent_attention\n", attune::kVersion, kernels);
+  return kernels >= 2 ? 0 : 1;
+}

@@ -41,10 +41,11 @@ TEST_F(PluginTest, BringsItsOpAndKernels) {
 
 TEST_F(PluginTest, IsTunedStoredAndFoundAgainByAnotherContext) {
   const RowSoftmax::Problem problem{.rows = 100, .cols = 64};
-  Choice tuned;
+  std::string tuned_config;
   {
     const auto first = context();
-    tuned = first->select<RowSoftmax>(problem, request());
+    const Choice tuned = first->select<RowSoftmax>(problem, request());
+    tuned_config = config_text(*tuned.kernel, tuned.config);
     EXPECT_EQ(tuned.tier, Tier::kAutotune);
     EXPECT_EQ(tuned.kernel->name(), "rows.row_softmax");
     EXPECT_EQ(chain_of(*first).counters().tunings, 1U);
@@ -54,7 +55,7 @@ TEST_F(PluginTest, IsTunedStoredAndFoundAgainByAnotherContext) {
   const Choice found = second->select<RowSoftmax>(problem, request());
   EXPECT_EQ(found.tier, Tier::kPersistent);
   EXPECT_FALSE(found.bucket_hit);
-  EXPECT_EQ(config_text(*found.kernel, found.config), config_text(*tuned.kernel, tuned.config));
+  EXPECT_EQ(config_text(*found.kernel, found.config), tuned_config);
 
   const Choice neighbour = second->select<RowSoftmax>({.rows = 120, .cols = 64}, request());
   EXPECT_EQ(neighbour.tier, Tier::kPersistent);
