@@ -1,11 +1,11 @@
-#include <attune/attune.hpp>
+#include <iostream>
 
-#include <cstdio>
+#include <attune/attune.hpp>
 
 int main() {
   attune::Registry registry;
   attune::register_all(registry);
   const auto kernels = registry.kernels("recurrent_attention").size();
-  std::printf("attune %s, %zu kernels of recurrent_attention\n", attune::kVersion, kernels);
+  std::cout << "attune " << attune::kVersion << ", " << kernels << " kernels\n";
   return kernels >= 2 ? 0 : 1;
 }

@@ -165,6 +165,15 @@ TEST_F(ChainAutotuneTest, AnUnsupportedProblemLeavesNothingBehind) {
   EXPECT_FALSE(std::filesystem::exists(settings.store.user_path));
 }
 
+TEST_F(ChainAutotuneTest, AnOnlyCandidateIsNotMeasured) {
+  add({.candidates = {{.tile = 1}}});
+  EXPECT_EQ(select().tier, Tier::kHeuristic);
+  EXPECT_EQ(select().tier, Tier::kMemory);
+  EXPECT_EQ(world.launches, 0);
+  EXPECT_EQ(chain().tune(what(), request(), settings.tuner).result.trials.size(), 1U)
+      << "unless it is asked for";
+}
+
 TEST_F(ChainAutotuneTest, APolicyWithoutProblemBudgetDoesNotTune) {
   add_tiled();
   settings.policy.problem_budget = std::chrono::milliseconds(0);

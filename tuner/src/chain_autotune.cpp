@@ -67,17 +67,32 @@ void announce(State& state, const Call& call) {
   });
 }
 
-/// Nothing is of use. The heuristic is remembered as final while the ticket is still held, so that
-/// nobody tries again.
-Answer give_up(State& state, Call& call, const std::string& reasons) {
-  log(LogLevel::kWarning,
-      str("tuning ", call.describe(), " failed, the heuristic is used from now on:", reasons));
+/// There is nothing to find by tuning: the heuristic is remembered as final.
+void settle_for_heuristic(State& state, Call& call) {
   if (const Answer heuristic = ask_heuristic(state, call); heuristic.choice) {
     Choice final_choice = *heuristic.choice;
     final_choice.tier = Tier::kAutotune;
     remember(state, call, final_choice);
   }
+}
+
+/// No candidate is of use. The caller still holds the ticket, so nobody tries again.
+Answer give_up(State& state, Call& call, const std::string& reasons) {
+  log(LogLevel::kWarning,
+      str("tuning ", call.describe(), " failed, the heuristic is used from now on:", reasons));
+  settle_for_heuristic(state, call);
   return Answer::miss("tuned, and no candidate is of use:" + reasons);
+}
+
+/// Whether the heuristic's choice is all there is to try.
+bool has_one_candidate(const State& state, const Call& call) {
+  const auto kernels = competitors(state, call);
+  if (kernels.size() != 1) return false;
+  const ErasedKernel& kernel = *kernels.front()->kernel;
+  const Params heuristic = kernel.params(kernel.erased_heuristic(call.problem, call.info()));
+  const std::vector<ConfigBlob> configs = kernel.erased_candidates(call.problem, call.info());
+  return std::all_of(configs.begin(), configs.end(),
+                     [&](const ConfigBlob& config) { return kernel.params(config) == heuristic; });
 }
 
 Tuner::Settings online_settings(const State& state, const Call& call) {
@@ -173,6 +188,10 @@ Answer ask_autotune(State& state, Call& call) {
     const bool tunes = call.policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune &&
                        call.policy.allow_autotune;
     return tunes ? skip(state, call, std::move(why)) : Answer::not_asked(std::move(why));
+  }
+  if (has_one_candidate(state, call)) {
+    settle_for_heuristic(state, call);
+    return Answer::miss("there is one candidate only");
   }
   const bool wait = call.policy.wait_for_other_tuner;
   const milliseconds patience = wait ? kPatience * call.policy.problem_budget : milliseconds(0);
