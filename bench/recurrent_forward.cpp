@@ -1,8 +1,10 @@
-// The simd kernel of recurrent_attention against the naive loop, and against what the FMA units can do.
+// The simd kernel of recurrent_attention against the naive loop, and against what the FMA units can
+// do.
 //
-//   T = 512, H = 16, K = V = D. GFLOP/s are nominal: 4 K V a token and head, for both. The naive loop is fp32 and gets
-//   its decays already exponentiated; attune computes the exponentials. Samples alternate, so that a clock that drifts
-//   moves both alike; the ratio is the median of the rounds' ratios. The config is the heuristic's, nothing is tuned.
+//   T = 512, H = 16, K = V = D. GFLOP/s are nominal: 4 K V a token and head, for both. The naive
+//   loop is fp32 and gets its decays already exponentiated; attune computes the exponentials.
+//   Samples alternate, so that a clock that drifts moves both alike; the ratio is the median of the
+//   rounds' ratios. The config is the heuristic's, nothing is tuned.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,7 +29,8 @@ template <class Body>
 double time_us(Body&& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 double median(std::vector<double> values) {
@@ -86,7 +89,8 @@ Tensor converted(const Tensor& from, DType dtype) {
   Tensor to(dtype, from.shape());
   const auto values = from.values<float>();
   if (dtype == DType::kBF16) {
-    std::transform(values.begin(), values.end(), to.values<bf16>().begin(), [](float x) { return bf16(x); });
+    std::transform(values.begin(), values.end(), to.values<bf16>().begin(),
+                   [](float x) { return bf16(x); });
   } else {
     std::copy(values.begin(), values.end(), to.values<float>().begin());
   }
@@ -105,23 +109,27 @@ Tensor naive_decay(const Setup& setup, const Tensor& gate) {
 
 void run(Context& context, const Setup& setup, double peak) {
   const Extents shape{1, kTokens, kHeads, setup.dim};
-  const Tensor q = random_tensor(shape, -1, 1, 1), k = random_tensor(shape, -1, 1, 2), v = random_tensor(shape, -1, 1, 3);
-  const Tensor gate = random_tensor(setup.gate == "gk" ? shape : Extents{1, kTokens, kHeads}, -0.1F, 0, 4);
+  const Tensor q = random_tensor(shape, -1, 1, 1), k = random_tensor(shape, -1, 1, 2),
+               v = random_tensor(shape, -1, 1, 3);
+  const Tensor gate =
+      random_tensor(setup.gate == "gk" ? shape : Extents{1, kTokens, kHeads}, -0.1F, 0, 4);
   const Tensor decay = naive_decay(setup, gate);
   Tensor naive_o(DType::kF32, shape), state(DType::kF32, {kHeads, setup.dim, setup.dim});
   std::ranges::fill(state.values<float>(), 0.0F);
-  const bench::NaiveRecurrentArgs naive{.q = q.values<float>().data(),
-                                        .k = k.values<float>().data(),
-                                        .v = v.values<float>().data(),
-                                        .decay = setup.gate == "none" ? nullptr : decay.values<float>().data(),
-                                        .o = naive_o.values<float>().data(),
-                                        .state = state.values<float>().data(),
-                                        .tokens = kTokens,
-                                        .heads = kHeads,
-                                        .key_dim = setup.dim,
-                                        .value_dim = setup.dim,
-                                        .scale = 0.125F};
-  const Tensor tq = converted(q, setup.dtype), tk = converted(k, setup.dtype), tv = converted(v, setup.dtype);
+  const bench::NaiveRecurrentArgs naive{
+      .q = q.values<float>().data(),
+      .k = k.values<float>().data(),
+      .v = v.values<float>().data(),
+      .decay = setup.gate == "none" ? nullptr : decay.values<float>().data(),
+      .o = naive_o.values<float>().data(),
+      .state = state.values<float>().data(),
+      .tokens = kTokens,
+      .heads = kHeads,
+      .key_dim = setup.dim,
+      .value_dim = setup.dim,
+      .scale = 0.125F};
+  const Tensor tq = converted(q, setup.dtype), tk = converted(k, setup.dtype),
+               tv = converted(v, setup.dtype);
   Tensor o(setup.dtype, shape);
   ops::RecurrentAttentionOptions options{.call = {.platform = "simd", .context = &context}};
   if (setup.gate == "g") options.g = gate;
@@ -142,17 +150,20 @@ void run(Context& context, const Setup& setup, double peak) {
   for (int round = 0; round < kRounds; ++round) {
     naive_us.push_back(time_us([&] {
       parallel_for(setup.threads, setup.threads, [&](std::int64_t part) {
-        bench::naive_recurrent(naive, kHeads * part / setup.threads, kHeads * (part + 1) / setup.threads);
+        bench::naive_recurrent(naive, kHeads * part / setup.threads,
+                               kHeads * (part + 1) / setup.threads);
       });
     }));
-    simd_us.push_back(time_us([&] { plan.launch(args, nullptr, {aligned, plan.workspace_bytes()}); }));
+    simd_us.push_back(time_us([&] {
+      plan.launch(args, nullptr, {aligned, plan.workspace_bytes()});
+    }));
     ratios.push_back(naive_us.back() / simd_us.back());
   }
   const double flop = 4.0 * static_cast<double>(setup.dim * setup.dim * kTokens * kHeads);
   const double simd_rate = flop / median(simd_us) / 1e3;
   std::printf("| %4s | %3d | %4s | %7d | %8.0f | %8.0f | %7.1f | %4.0f %% | %5.2fx |\n",
-              std::string(to_string(setup.dtype)).c_str(), static_cast<int>(setup.dim), setup.gate.c_str(),
-              setup.threads, median(naive_us), median(simd_us), simd_rate,
+              std::string(to_string(setup.dtype)).c_str(), static_cast<int>(setup.dim),
+              setup.gate.c_str(), setup.threads, median(naive_us), median(simd_us), simd_rate,
               100 * simd_rate / (peak * setup.threads), median(ratios));
 }
 
@@ -162,12 +173,14 @@ int main() {
   const auto context = make_context({.policy = Policy::kHeuristic, .database = ""});
   const double peak = fma_peak();
   std::printf("FMA peak of one thread, measured in this run: %.0f GFLOP/s\n\n", peak);
-  std::printf("| type |   D | gate | threads | naive us |  simd us | GFLOP/s | of peak | ratio |\n");
+  std::printf(
+      "| type |   D | gate | threads | naive us |  simd us | GFLOP/s | of peak | ratio |\n");
   std::printf("|------|----:|------|--------:|---------:|---------:|--------:|-------:|------:|\n");
   for (const int threads : {1, 2}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const std::int64_t dim : {64, 128}) {
-        for (const char* gate : {"none", "g", "gk"}) run(*context, {dim, gate, dtype, threads}, peak);
+        for (const char* gate : {"none", "g", "gk"})
+          run(*context, {dim, gate, dtype, threads}, peak);
       }
     }
   }

@@ -3,10 +3,10 @@
 // carry their units ("median_us").
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -26,21 +26,16 @@ class Cell {
   using Value = std::variant<std::monostate, std::string, std::int64_t, double, bool>;
 
   Cell() = default;
-  Cell(std::string text, Tone tone = Tone::kPlain)
-      : value_(std::move(text)), tone_(tone) {}  // NOLINT
-  Cell(std::string_view text, Tone tone = Tone::kPlain)
-      : Cell(std::string(text), tone) {}                                               // NOLINT
-  Cell(const char* text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}  // NOLINT
-  Cell(double value) : value_(value) {}                                                // NOLINT
-  template <class T>
-  requires std::is_integral_v<T> Cell(
-      T value) {  // NOLINT(google-explicit-constructor): a cell stands for its value
-    if constexpr (std::is_same_v<T, bool>) {
-      value_ = value;
-    } else {
-      value_ = static_cast<std::int64_t>(value);
-    }
-  }
+  // A cell stands for its value, so that a row is written as its values.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Cell(std::string text, Tone tone = Tone::kPlain) : value_(std::move(text)), tone_(tone) {}
+  Cell(std::string_view text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}
+  Cell(const char* text, Tone tone = Tone::kPlain) : Cell(std::string(text), tone) {}
+  Cell(double value) : value_(value) {}
+  Cell(bool value) : value_(value) {}
+  template <std::integral T>
+  Cell(T value) : value_(static_cast<std::int64_t>(value)) {}
+  // NOLINTEND(google-explicit-constructor)
   /// A time or a size that 0 means "none" for.
   static Cell unless_zero(double value) { return value == 0 ? Cell() : Cell(value); }
 

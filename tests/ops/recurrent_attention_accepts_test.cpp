@@ -305,6 +305,20 @@ TEST_F(PlannedCall, RefusesArgumentsOfAnotherProblem) {
   EXPECT_EQ(spies.spy.runs, 0);
 }
 
+TEST_F(PlannedCall, RefusesTensorsOnAnotherDevice) {
+  const auto made = plan();
+  RecurrentAttentionArgs elsewhere = args();
+  elsewhere.q.device = {"gpu", 0};
+  try {
+    made.launch(elsewhere);
+    ADD_FAILURE() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "recurrent_attention: the tensors are on gpu:0, the plan is for cpu:0");
+  }
+  EXPECT_EQ(spies.spy.runs, 0);
+}
+
 TEST_F(PlannedCall, RefusesOutputsThatLieOtherwise) {
   const auto made = plan();
   call.out.o = call.memory.f32({kB, kH, kT, kV}).permute({0, 2, 1, 3});

@@ -54,6 +54,11 @@ TEST_F(ChainExplainTest, SaysThatSelectWouldTune) {
               HasSubstr("select would tune now, for at most 2000 ms"));
 }
 
+TEST_F(ChainExplainTest, SaysThatThereIsNothingToTune) {
+  add({.candidates = {{.tile = 1}}});
+  EXPECT_EQ(note(explain(), Tier::kAutotune).reason, "there is one candidate only");
+}
+
 TEST_F(ChainExplainTest, HasNoEffect) {
   add_tiled();
   listen();

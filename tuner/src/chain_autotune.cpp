@@ -84,17 +84,6 @@ Answer give_up(State& state, Call& call, const std::string& reasons) {
   return Answer::miss("tuned, and no candidate is of use:" + reasons);
 }
 
-/// Whether the heuristic's choice is all there is to try.
-bool has_one_candidate(const State& state, const Call& call) {
-  const auto kernels = competitors(state, call);
-  if (kernels.size() != 1) return false;
-  const ErasedKernel& kernel = *kernels.front()->kernel;
-  const Params heuristic = kernel.params(kernel.erased_heuristic(call.problem, call.info()));
-  const std::vector<ConfigBlob> configs = kernel.erased_candidates(call.problem, call.info());
-  return std::all_of(configs.begin(), configs.end(),
-                     [&](const ConfigBlob& config) { return kernel.params(config) == heuristic; });
-}
-
 Tuner::Settings online_settings(const State& state, const Call& call) {
   Tuner::Settings settings = state.settings.tuner;
   settings.budget = std::min(call.policy.problem_budget, left_of(call.policy));
@@ -154,6 +143,16 @@ std::string why_not_tune(const State& state, const Call& call) {
   if (call.device().is_capturing(call.request.stream)) return "stream is capturing";
   if (competitors(state, call).empty()) return "no kernel takes the problem";
   return "";
+}
+
+bool has_one_candidate(const State& state, const Call& call) {
+  const auto kernels = competitors(state, call);
+  if (kernels.size() != 1) return false;
+  const ErasedKernel& kernel = *kernels.front()->kernel;
+  const Params heuristic = kernel.params(kernel.erased_heuristic(call.problem, call.info()));
+  const std::vector<ConfigBlob> configs = kernel.erased_candidates(call.problem, call.info());
+  return std::all_of(configs.begin(), configs.end(),
+                     [&](const ConfigBlob& config) { return kernel.params(config) == heuristic; });
 }
 
 Lease::Lease(ConfigStore& store, const RowKey& key, milliseconds tuning, milliseconds patience)

@@ -9,6 +9,7 @@ Answer would_tune(const State& state, const Call& call, bool settled) {
   if (std::string why = why_not_tune(state, call); !why.empty())
     return Answer::not_asked(std::move(why));
   if (settled) return Answer::not_asked("an earlier tier answers");
+  if (has_one_candidate(state, call)) return Answer::not_asked("there is one candidate only");
   return Answer::not_asked(str("select would tune now, for at most ",
                                call.policy.problem_budget.count(),
                                " ms; what stands below is what it would use if it could not"));

@@ -139,6 +139,9 @@ bool may_tune(const AutotunePolicy& policy);
 /// Why a call must not be tuned now, or "".
 std::string why_not_tune(const State& state, const Call& call);
 
+/// Whether the heuristic's choice is all there is to try, so that measuring could change nothing.
+bool has_one_candidate(const State& state, const Call& call);
+
 /// The autotune tier: tunes when the call allows it and nobody else does.
 Answer ask_autotune(State& state, Call& call);
 

@@ -18,8 +18,8 @@
 //
 // and optionally: `expand(Params)` and `complete(Problem&)` (problem.hpp), `bind_case(const
 // TensorMap&, const Attributes&, const Device&)` (a case from a tensor file), `prepare(Problem&,
-// Args&)` (normalises a call before it is keyed), `check_args(const Problem&, const Args&)`
-// (whether a Plan's launch fits its problem).
+// Args&)` (normalises a call before it is keyed), `device_of(const Args&)` and `check_args(const
+// Problem&, const Args&)` (whether a Plan's launch fits its problem).
 #pragma once
 
 #include <cstdint>

@@ -36,6 +36,12 @@ class Plan {
   /// done). Throws InvalidArgument, before anything is launched, when `args` do not have the plan's
   /// problem or the workspace is too small.
   void launch(const Args& args, void* stream = nullptr, std::span<std::byte> workspace = {}) const {
+    if constexpr (requires { Op::device_of(args); }) {
+      if (const DeviceId& at = Op::device_of(args); at != device_->info().id) {
+        throw InvalidArgument(
+            str(Op::kName, ": the tensors are on ", at, ", the plan is for ", device_->info().id));
+      }
+    }
     if constexpr (requires { Op::check_args(problem_, args); }) Op::check_args(problem_, args);
     if (workspace.size() < workspace_bytes_) {
       throw InvalidArgument(str(Op::kName, ": workspace has ", workspace.size(),

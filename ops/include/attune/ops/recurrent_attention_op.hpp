@@ -141,6 +141,7 @@ struct RecurrentAttention {
   static double bytes(const Problem& problem);
   static double flops(const Problem& problem);  // 4 K V a token and head
   static void check_args(const Problem& problem, const Args& args);
+  static const DeviceId& device_of(const Args& args) { return args.q.device; }
 };
 
 struct RecurrentAttentionBackwardArgs {
@@ -179,6 +180,7 @@ struct RecurrentAttentionBackward {
   static double flops(
       const Problem& problem);  // 12 K V a token and head: state, its gradient, four products
   static void check_args(const Problem& problem, const Args& args);
+  static const DeviceId& device_of(const Args& args) { return args.q.device; }
 };
 
 }  // namespace attune::ops

@@ -24,7 +24,7 @@ struct RecurrentDecodeProblem {
   GateDType gate_dtype = GateDType::kF32;
   bool slots = true;  // slot_indices are given; otherwise row b uses slot b
   Layout layout =
-      Layout::kBthd;  // kBthd: q, k, v, o dense and the state dense [S,H,K,V]; else kStrided
+      Layout::kBthd;    // kBthd: q, k, v, o dense and the state dense [S,H,K,V]; else kStrided
   bool aligned = true;  // every row of q, k, v, o and state starts at a multiple of 16 bytes
   bool tf32 = false;
 
@@ -78,6 +78,7 @@ struct RecurrentDecode {
   static double bytes(const Problem& problem);
   static double flops(const Problem& problem);
   static void check_args(const Problem& problem, const Args& args);
+  static const DeviceId& device_of(const Args& args) { return args.q.device; }
 };
 
 }  // namespace attune::ops
