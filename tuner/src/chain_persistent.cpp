@@ -1,5 +1,6 @@
 // The tiers that databases answer: pins, and rows of the user, the site and the installation.
 #include <algorithm>
+#include <cmath>
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
@@ -62,7 +63,8 @@ std::string describe_hit(const ConfigStore::Hit& hit) {
   std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ",
                          hit.path, ", noise grade ", to_string(hit.row.noise));
   if (hit.row.median_us > 0 && hit.row.default_us > 0) {
-    text += str(", ", hit.row.default_us / hit.row.median_us, " times as fast as the default");
+    const double speedup = std::round(100 * hit.row.default_us / hit.row.median_us) / 100;
+    text += str(", ", speedup, " times as fast as the default");
   }
   if (hit.bucket) text += str("; tuned for a neighbour: ", hit.row.key.problem);
   return text;
