@@ -76,7 +76,7 @@ nlohmann::json Outcome::json() const {
   return nullptr;
 }
 
-pid_t Workplace::start(const Call& call) const {
+pid_t Sandbox::start(const Call& call) const {
   std::ofstream(file("stdin")) << call.input;
   std::vector<std::string> arguments{ATTUNE_PROGRAM};
   arguments.insert(arguments.end(), call.arguments.begin(), call.arguments.end());
@@ -101,7 +101,7 @@ pid_t Workplace::start(const Call& call) const {
   return child;
 }
 
-Outcome Workplace::finish(pid_t child) const {
+Outcome Sandbox::finish(pid_t child) const {
   int status = 0;
   if (::waitpid(child, &status, 0) != child) throw std::runtime_error("cannot wait");
   Outcome outcome;
@@ -111,9 +111,9 @@ Outcome Workplace::finish(pid_t child) const {
   return outcome;
 }
 
-std::string Workplace::errors_so_far() const { return read_file(file("stderr")); }
+std::string Sandbox::errors_so_far() const { return read_file(file("stderr")); }
 
-Outcome Workplace::run(const Call& call) const {
+Outcome Sandbox::run(const Call& call) const {
   std::filesystem::remove(file("stdout"));
   return finish(start(call));
 }

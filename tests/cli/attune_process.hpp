@@ -38,7 +38,7 @@ struct Outcome {
 };
 
 /// A place of its own for the program: its home, its databases, its temporary files.
-class Workplace {
+class Sandbox {
  public:
   /// Runs to the end.
   Outcome run(const Call& call) const;

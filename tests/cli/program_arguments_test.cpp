@@ -90,7 +90,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 }
 
 TEST(BadArguments, EndWithTheirExitCodeAndALineThatNamesThem) {
-  const Workplace here;
+  const Sandbox here;
   for (const BadCall& call : bad_calls()) {
     std::string line;
     for (const std::string& word : call.arguments) line += ' ' + word;
@@ -105,21 +105,21 @@ TEST(BadArguments, EndWithTheirExitCodeAndALineThatNamesThem) {
 }
 
 TEST(BadArguments, NothingAtAllShowsHelpAndIsAnError) {
-  const Outcome outcome = Workplace().run(std::vector<std::string>{});
+  const Outcome outcome = Sandbox().run(std::vector<std::string>{});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, HasSubstr("usage: attune VERB"));
 }
 
 TEST(BadArguments, ControlCharactersDoNotReachTheTerminal) {
-  const Outcome outcome = Workplace().run({"ops", "\x1b[2Jop\nattune: all is well"});
+  const Outcome outcome = Sandbox().run({"ops", "\x1b[2Jop\nattune: all is well"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, Not(HasSubstr("\x1b")));
   EXPECT_THAT(outcome.err, HasSubstr("\\x1b[2Jop"));
 }
 
 TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
-  const Workplace here;
+  const Sandbox here;
   for (const char* verb :
        {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
     const Outcome outcome = here.run({verb, "--help"});
@@ -134,7 +134,7 @@ TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
 }
 
 TEST(Help, FitsEightyColumns) {
-  const Workplace here;
+  const Sandbox here;
   for (const char* verb :
        {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
     const std::string text = here.run({verb, "--help"}).out + here.run({"--help"}).out;
@@ -148,7 +148,7 @@ TEST(Help, FitsEightyColumns) {
 }
 
 TEST(Version, IsOneLine) {
-  const Workplace here;
+  const Sandbox here;
   const Outcome outcome = here.run({"--version"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.out, ::testing::MatchesRegex("attune [0-9]+\\.[0-9]+\\.[0-9]+\n"));
@@ -156,14 +156,13 @@ TEST(Version, IsOneLine) {
 }
 
 TEST(GlobalOptions, MayStandBeforeTheVerb) {
-  const Outcome outcome =
-      Workplace().run({"-o", "json", "--color=never", "ops", "recurrent_decode"});
+  const Outcome outcome = Sandbox().run({"-o", "json", "--color=never", "ops", "recurrent_decode"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(outcome.json().is_array());
 }
 
 TEST(Doctor, WarnsAboutVariablesThatAreNotAttunes) {
-  const Workplace here;
+  const Sandbox here;
   EXPECT_EQ(here.run({"doctor"}).exit_code, 0);
   const Outcome outcome =
       here.run(Call{.arguments = {"doctor", "-q"}, .environment = {"ATTUNE_POLCY=db"}});
@@ -172,7 +171,7 @@ TEST(Doctor, WarnsAboutVariablesThatAreNotAttunes) {
 }
 
 TEST(Doctor, SaysThatABackendIsMissing) {
-  const Outcome outcome = Workplace().run({"doctor", "--device", "99", "--backend", "cpu"});
+  const Outcome outcome = Sandbox().run({"doctor", "--device", "99", "--backend", "cpu"});
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_THAT(outcome.out, HasSubstr("no device cpu:99"));
 }

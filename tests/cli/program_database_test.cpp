@@ -23,7 +23,7 @@ std::vector<std::string> call(const std::string& verb, std::vector<std::string> 
 }
 
 TEST(Database, ATunedProblemIsFoundByTheNextProcess) {
-  const Workplace here;
+  const Sandbox here;
   const nlohmann::json before = here.run(call("run", {"--policy", "db", "-o", "json"})).json();
   EXPECT_EQ(before.at(0).at("source"), "heuristic");
   EXPECT_FALSE(std::filesystem::exists(here.database())) << "policy db never writes";
@@ -36,7 +36,7 @@ TEST(Database, ATunedProblemIsFoundByTheNextProcess) {
 }
 
 TEST(Database, RunTunesAnUnknownProblemOnce) {
-  const Workplace here;
+  const Sandbox here;
   const nlohmann::json first = here.run(call("run", {"--budget", "300ms", "-o", "json"})).json();
   EXPECT_EQ(first.at(0).at("source"), "autotune");
   EXPECT_EQ(first.at(0).at("tunings"), 1);
@@ -46,7 +46,7 @@ TEST(Database, RunTunesAnUnknownProblemOnce) {
 }
 
 TEST(Database, TuneSkipsWhatIsTunedUnlessToldOtherwise) {
-  const Workplace here;
+  const Sandbox here;
   const auto result = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--budget", "300ms", "-o", "json"});
     return here.run(call("tune", more)).json().at(0).at("result").get<std::string>();
@@ -57,7 +57,7 @@ TEST(Database, TuneSkipsWhatIsTunedUnlessToldOtherwise) {
 }
 
 TEST(Database, ExplainGivesEveryTierInTheOrderOfAsking) {
-  const Workplace here;
+  const Sandbox here;
   ASSERT_EQ(here.run(call("tune", {"--budget", "300ms"})).exit_code, 0);
   const auto tiers = [&](std::vector<std::string> more, std::string_view chosen) {
     more.insert(more.end(), {"-o", "json"});
@@ -82,7 +82,7 @@ TEST(Database, ExplainGivesEveryTierInTheOrderOfAsking) {
 }
 
 TEST(Database, ShowFindsARowByItsKeyAndByItsProblem) {
-  const Workplace here;
+  const Sandbox here;
   ASSERT_EQ(here.run(call("tune", {"--budget", "300ms"})).exit_code, 0);
   const nlohmann::json rows = here.run({"db", "ls", "-o", "json"}).json();
   ASSERT_EQ(rows.size(), 1U);
@@ -98,7 +98,7 @@ TEST(Database, ShowFindsARowByItsKeyAndByItsProblem) {
 }
 
 TEST(Database, VerifyTellsSoundDamagedAndUnreadableApart) {
-  const Workplace here;
+  const Sandbox here;
   ASSERT_EQ(here.run(call("tune", {"--budget", "300ms"})).exit_code, 0);
   EXPECT_EQ(here.run({"db", "verify"}).exit_code, 0);
   std::ofstream(here.file("text.db")) << "this is no database, however long it may be; not at all";
@@ -111,7 +111,7 @@ TEST(Database, VerifyTellsSoundDamagedAndUnreadableApart) {
 }
 
 /// Waits for text on standard error; false when it does not come within ten seconds.
-bool wait_for(const Workplace& here, const std::string& text) {
+bool wait_for(const Sandbox& here, const std::string& text) {
   for (int i = 0; i < 1000; ++i) {
     if (here.errors_so_far().find(text) != std::string::npos) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -122,7 +122,7 @@ bool wait_for(const Workplace& here, const std::string& text) {
 class Interrupted : public ::testing::TestWithParam<int> {};
 
 TEST_P(Interrupted, TuningKeepsWhatIsFinishedAndSaysHowToGoOn) {
-  const Workplace here;
+  const Sandbox here;
   const pid_t child = here.start({.arguments = {"tune", "recurrent_attention", "T=[1:2000:+1]",
                                                 "H=4", "D=32", "--budget", "10m"}});
   const bool started = wait_for(here, "[1/2000]");

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Demo, ChecksTunesAndFindsAgainOnEightyColumns) {
-  const Workplace here;
+  const Sandbox here;
   const Outcome outcome = here.run({"demo", "--budget", "900ms"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("All well"));
@@ -29,7 +29,7 @@ TEST(Demo, ChecksTunesAndFindsAgainOnEightyColumns) {
 }
 
 TEST(Demo, TellsProgramsTheSame) {
-  const Workplace here;
+  const Sandbox here;
   const nlohmann::json rows = here.run({"demo", "--budget", "300ms", "-o", "json"}).json();
   int persistent = 0;
   for (const auto& row : rows) {
@@ -46,7 +46,7 @@ TEST(Demo, TellsProgramsTheSame) {
 }
 
 TEST(Demo, LeavesNothingBehindWhenInterrupted) {
-  const Workplace here;
+  const Sandbox here;
   const auto leftovers = [&] {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(here.file(""))) {

@@ -70,7 +70,7 @@ class Files : public ::testing::Test {
     return "no row";
   }
 
-  Workplace here_;
+  Sandbox here_;
 };
 
 TEST_F(Files, CheckAcceptsWhatRunComputed) {

@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(PluginOp, WorksInEveryVerb) {
-  const Workplace here;
+  const Sandbox here;
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--plugin", ROW_SOFTMAX_PLUGIN, "-o", "json"});
     const Outcome outcome = here.run(arguments);
@@ -33,7 +33,7 @@ TEST(PluginOp, WorksInEveryVerb) {
 }
 
 TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
-  const Workplace here;
+  const Sandbox here;
   ASSERT_EQ(here.run({"tune", "row_softmax", "rows=4", "cols=16", "--budget", "500ms", "--plugin",
                       ROW_SOFTMAX_PLUGIN})
                 .exit_code,

@@ -22,7 +22,7 @@ std::vector<std::string> with_problem(const std::string& verb, std::vector<std::
 }
 
 TEST(Streams, EveryVerbPrintsAnArrayOfObjectsAndNothingElse) {
-  const Workplace here;
+  const Sandbox here;
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"ops", "-o", "json"},
            {"ops", "recurrent_attention", "-o", "json"},
@@ -48,7 +48,7 @@ TEST(Streams, EveryVerbPrintsAnArrayOfObjectsAndNothingElse) {
 }
 
 TEST(Streams, QuietLeavesStandardErrorEmpty) {
-  const Workplace here;
+  const Sandbox here;
   const Outcome outcome = here.run(with_problem("tune", {"--budget", "200ms", "-q"}));
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.out, HasSubstr("stored"));
@@ -56,20 +56,19 @@ TEST(Streams, QuietLeavesStandardErrorEmpty) {
 }
 
 TEST(Streams, APipeThatNobodyReadsIsNoFailure) {
-  const Outcome outcome =
-      Workplace().run(Call{.arguments = {"ops"}, .output = Stdout::kClosedPipe});
+  const Outcome outcome = Sandbox().run(Call{.arguments = {"ops"}, .output = Stdout::kClosedPipe});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
 }
 
 TEST(Streams, AFullDiskIsAFailureThatIsTold) {
-  const Outcome outcome = Workplace().run(Call{.arguments = {"ops"}, .output = Stdout::kFull});
+  const Outcome outcome = Sandbox().run(Call{.arguments = {"ops"}, .output = Stdout::kFull});
   EXPECT_EQ(outcome.exit_code, 5);
   EXPECT_THAT(outcome.err, StartsWith("attune: ops: standard output: No space left"));
 }
 
 TEST(Streams, AFileSizeLimitIsAFailureThatIsTold) {
-  const Workplace here;
+  const Sandbox here;
   const std::string line =
       "ulimit -f 0; exec " ATTUNE_PROGRAM " ops > " + here.file("limited") + " 2>/dev/null";
   const int status = std::system(("sh -c '" + line + "'").c_str());
@@ -78,7 +77,7 @@ TEST(Streams, AFileSizeLimitIsAFailureThatIsTold) {
 }
 
 TEST(Streams, WithoutStandardOutputTheDatabaseStaysADatabase) {
-  const Workplace here;
+  const Sandbox here;
   const Outcome outcome = here.run(
       Call{.arguments = with_problem("tune", {"--budget", "200ms"}), .output = Stdout::kClosed});
   EXPECT_EQ(outcome.exit_code, 5);
@@ -87,14 +86,14 @@ TEST(Streams, WithoutStandardOutputTheDatabaseStaysADatabase) {
 }
 
 TEST(Streams, ColorIsForTerminalsUnlessItIsAskedFor) {
-  const Workplace here;
+  const Sandbox here;
   EXPECT_THAT(here.run({"doctor"}).out, Not(HasSubstr("\x1b")));
   EXPECT_THAT(here.run({"doctor", "--color", "always"}).out, HasSubstr("\x1b[32m"));
   EXPECT_THAT(here.run({"doctor", "--color", "never"}).out, Not(HasSubstr("\x1b")));
 }
 
 TEST(Streams, SpecsComeFromStandardInputAndFiles) {
-  const Workplace here;
+  const Sandbox here;
   const Outcome outcome = here.run(
       Call{.arguments = {"tune", "recurrent_attention", "-", "--dry-run", "-o", "json"},
            .input = "T=8,16 D=4\n{\"op\": \"lightning_attention\", \"T\": 4, \"D\": 2}\n"});
@@ -106,7 +105,7 @@ TEST(Streams, SpecsComeFromStandardInputAndFiles) {
 }
 
 TEST(Streams, APrintedProblemIsASpec) {
-  const Workplace here;
+  const Sandbox here;
   const auto problem_of = [&](const std::vector<std::string>& spec) {
     std::vector<std::string> arguments{"tune", "--dry-run", "-o", "json"};
     arguments.insert(arguments.end(), spec.begin(), spec.end());
