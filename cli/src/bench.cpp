@@ -66,6 +66,7 @@ void bench(const Session& session, const Target& target, const Invocation& call,
   const std::vector<Contender> list = contenders(session, target, call.options.flag("all"));
   on->reset(std::byte{0});
   std::vector<Launch> launches;
+  launches.reserve(list.size());
   for (const Contender& contender : list)
     launches.emplace_back(*on, contender.choice, *target.device);
   const std::vector<Timing> timings = measure(launches, settings_of(call.options));

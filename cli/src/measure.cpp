@@ -81,6 +81,7 @@ std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSetti
     }
   }
   std::vector<Timing> timings;
+  timings.reserve(racers.size());
   for (Racer& racer : racers) timings.push_back(summarize(std::move(racer.samples)));
   return timings;
 }

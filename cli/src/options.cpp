@@ -161,7 +161,7 @@ std::optional<std::chrono::milliseconds> Options::duration(std::string_view name
 
 std::optional<std::string> Options::one_of(std::string_view name,
                                            const std::vector<std::string>& legal) const {
-  const std::optional<std::string> given = text(name);
+  std::optional<std::string> given = text(name);
   if (!given || std::find(legal.begin(), legal.end(), *given) != legal.end()) return given;
   throw UsageError(str("--", name, " '", *given, "': expected ", join(legal, ", "),
                        did_you_mean(*given, legal)));

@@ -141,11 +141,13 @@ std::string date_text(std::int64_t seconds) {
 }
 
 std::string age_text(std::int64_t seconds_since_1970) {
+  constexpr std::int64_t kHour = 3600;
+  constexpr std::int64_t kDay = 24 * kHour;
   const std::int64_t age = std::max<std::int64_t>(0, std::time(nullptr) - seconds_since_1970);
   if (age < 60) return str(age, " s");
-  if (age < 3600) return str(age / 60, " min");
-  if (age < 48 * 3600) return str(age / 3600, " h");
-  return str(age / (24 * 3600), " d");
+  if (age < kHour) return str(age / 60, " min");
+  if (age < 2 * kDay) return str(age / kHour, " h");
+  return str(age / kDay, " d");
 }
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
