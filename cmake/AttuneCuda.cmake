@@ -1,13 +1,10 @@
 # Decides whether the CUDA backend is built: ATTUNE_WITH_CUDA, and a word on why for the summary.
 #
-# No nvcc is no error unless ATTUNE_CUDA=ON asks for one. The language is enabled only when there is
-# something to compile with it; backends/cuda/CMakeLists.txt does not exist yet.
+# No nvcc is no error unless ATTUNE_CUDA=ON asks for one.
 
 set(ATTUNE_WITH_CUDA OFF)
 if(ATTUNE_CUDA STREQUAL "OFF")
   set(ATTUNE_CUDA_SUMMARY "off (ATTUNE_CUDA=OFF)")
-elseif(NOT EXISTS ${PROJECT_SOURCE_DIR}/backends/cuda/CMakeLists.txt)
-  set(ATTUNE_CUDA_SUMMARY "off (no backends/cuda in this tree)")
 else()
   # Before check_language, which tries them: `native` fails where no GPU is, wgmma needs 90a.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

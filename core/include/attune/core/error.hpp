@@ -54,6 +54,14 @@ class ExecutionError : public Error {
   using Error::Error;
 };
 
+/// The device can no longer be used by this process: a fault of work queued on it, ours or the
+/// host's own, took its context along. Nothing that is said of a kernel after that is true of the
+/// kernel.
+class DeviceFault : public ExecutionError {
+ public:
+  using ExecutionError::ExecutionError;
+};
+
 /// Concatenates its arguments as `<<` prints them, whatever the process's locale.
 template <class... Parts>
 std::string str(const Parts&... parts) {

@@ -1,0 +1,86 @@
+// PTX instructions of sm_80 that C++ has no name for, one function each. Sections are those of the
+// PTX ISA 9.0.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/device/element.cuh"
+
+namespace attune::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullWarp = 0xffffffffU;
+inline constexpr float kLog2E = 1.4426950408889634F;
+
+/// The address of shared memory as instructions take it.
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// 2^x to 2 ulp, denormals flushed; 2^-inf is 0. (9.7.3.21 ex2)
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The place of a byte of row `row` in a tile of 128-byte rows whose 16-byte chunks are swizzled as
+/// the bulk tensor copy's SWIZZLE_128B does: eight rows then fall into different banks.
+__device__ __forceinline__ constexpr std::uint32_t swizzled(std::uint32_t row, std::uint32_t byte) {
+  return row * 128U + (byte ^ ((row & 7U) << 4));
+}
+
+/// Copies 16 bytes, or writes 16 zero bytes where `valid` is false. (9.7.9.25.3 cp.async)
+__device__ __forceinline__ void copy_async_16(std::uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most kPending of this thread's groups are under way.
+template <int kPending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// Four 8 x 8 matrices of 16-bit elements, whose rows' addresses lanes 0-7, 8-15, 16-23 and 24-31
+/// give. (9.7.14.5.15 ldmatrix)
+__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row_address)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&to)[4],
+                                                         std::uint32_t row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row_address)
+               : "memory");
+}
+
+/// d += a b for a 16 x 16, b 16 x 8, d 16 x 8 over a warp. (9.7.14.5.14 mma)
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],
+                                             std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.%10.%10.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(PtxName<T>::kValue));
+}
+
+/// A barrier of `threads` threads of the block. Ids are constants: a run-time id reserves all 16.
+/// (9.7.13.1 barrier)
+template <int kId>
+__device__ __forceinline__ void named_barrier_sync(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kId), "r"(threads) : "memory");
+}
+template <int kId>
+__device__ __forceinline__ void named_barrier_arrive(int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kId), "r"(threads) : "memory");
+}
+
+}  // namespace attune::cuda
