@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-namespace attune::testing {
+namespace attune::test {
 
 /// Forks; the child ends with 0 when body() returns true, with 1 when it returns false or throws.
 inline pid_t start_child(const std::function<bool()>& body) {
@@ -43,4 +43,4 @@ inline int in_children(int count, const std::function<bool(int)>& body) {
   return good;
 }
 
-}  // namespace attune::testing
+}  // namespace attune::test

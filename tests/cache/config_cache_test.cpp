@@ -140,13 +140,13 @@ TEST(ConfigCache, RefusesNewKeysWhenFullButReplacesKnownOnes) {
 TEST(ConfigCache, AllocatesNothingToFind) {
   ConfigCache cache;
   for (std::int64_t i = 0; i < 1000; ++i) cache.put(key_of(i), choice_of(i));
-  const std::size_t before = testing::allocation_count();
+  const std::size_t before = test::allocation_count();
   std::size_t found = 0;
   for (std::int64_t i = 0; i < 2000; ++i) found += cache.find(key_of(i)) != nullptr ? 1 : 0;
-  EXPECT_EQ(testing::allocation_count(), before);
+  EXPECT_EQ(test::allocation_count(), before);
   EXPECT_EQ(found, 1000U);
   cache.put(key_of(5000), choice_of(5000));
-  EXPECT_GT(testing::allocation_count(), before) << "the counter does not count";
+  EXPECT_GT(test::allocation_count(), before) << "the counter does not count";
 }
 
 TEST(ConfigCache, ServesOnlyWholeChoicesWhileWritersGrowReplaceAndErase) {

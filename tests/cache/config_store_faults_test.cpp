@@ -13,14 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::kBucket;
-using testing::raw_sql;
-using testing::sample_key;
-using testing::sample_quarantine;
-using testing::sample_row;
+using test::kBucket;
+using test::raw_sql;
+using test::sample_key;
+using test::sample_quarantine;
+using test::sample_row;
 using Mode = ConfigDatabase::Mode;
 
-class StoreWithFaults : public testing::StoreFixture {};
+class StoreWithFaults : public test::StoreFixture {};
 
 TEST_F(StoreWithFaults, ReadOnlyNeitherWritesNorMakes) {
   StoreSettings read_only = user_only();

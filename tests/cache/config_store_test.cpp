@@ -14,17 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::kBucket;
-using testing::raw_sql;
-using testing::sample_key;
-using testing::sample_pin;
-using testing::sample_quarantine;
-using testing::sample_row;
-using testing::sample_trial;
-using testing::text_of;
+using test::kBucket;
+using test::raw_sql;
+using test::sample_key;
+using test::sample_pin;
+using test::sample_quarantine;
+using test::sample_row;
+using test::sample_trial;
+using test::text_of;
 using Mode = ConfigDatabase::Mode;
 
-class Store : public testing::StoreFixture {};
+class Store : public test::StoreFixture {};
 
 TEST_F(Store, GivesTheRowsOfAllLayersFromTheUsersDown) {
   fill(folder.file("shipped.db"), {row_of(0, "shipped=1")});

@@ -15,13 +15,13 @@
 namespace attune {
 namespace {
 
-using testing::sample_key;
-using testing::sample_pin;
-using testing::sample_quarantine;
-using testing::sample_row;
-using testing::sample_trial;
-using testing::text_of;
-using testing::texts_of;
+using test::sample_key;
+using test::sample_pin;
+using test::sample_quarantine;
+using test::sample_row;
+using test::sample_trial;
+using test::text_of;
+using test::texts_of;
 using Mode = ConfigDatabase::Mode;
 
 constexpr std::int64_t kRows = 50;
@@ -90,7 +90,7 @@ class Damage : public ::testing::Test {
     }
   }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string damaged = folder.file("damaged.db");
   std::string bytes;
   ConfigSnapshot sound;

@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::in_child;
-using testing::raw_sql;
-using testing::sample_key;
-using testing::sample_row;
-using testing::text_of;
+using test::in_child;
+using test::raw_sql;
+using test::sample_key;
+using test::sample_row;
+using test::text_of;
 using Mode = ConfigDatabase::Mode;
 
 class Opening : public ::testing::Test {
@@ -51,7 +51,7 @@ class Opening : public ::testing::Test {
     return status.st_mode & 07777U;
   }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string path = folder.file("attune.db");
 };
 

@@ -19,16 +19,16 @@
 namespace attune {
 namespace {
 
-using testing::in_child;
-using testing::in_children;
-using testing::raw_sql;
-using testing::sample_key;
-using testing::sample_row;
-using testing::sample_trial;
-using testing::start_child;
-using testing::text_of;
-using testing::texts_of;
-using testing::wait_for;
+using test::in_child;
+using test::in_children;
+using test::raw_sql;
+using test::sample_key;
+using test::sample_row;
+using test::sample_trial;
+using test::start_child;
+using test::text_of;
+using test::texts_of;
+using test::wait_for;
 using Mode = ConfigDatabase::Mode;
 
 class Sharing : public ::testing::Test {
@@ -42,7 +42,7 @@ class Sharing : public ::testing::Test {
     return texts;
   }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string path = folder.file("attune.db");
 };
 

@@ -13,20 +13,20 @@
 namespace attune {
 namespace {
 
-using testing::raw_sql;
-using testing::sample_key;
-using testing::sample_pin;
-using testing::sample_quarantine;
-using testing::sample_row;
-using testing::sample_trial;
-using testing::text_of;
+using test::raw_sql;
+using test::sample_key;
+using test::sample_pin;
+using test::sample_quarantine;
+using test::sample_row;
+using test::sample_trial;
+using test::text_of;
 using Mode = ConfigDatabase::Mode;
 
 class Rows : public ::testing::Test {
  protected:
   ConfigSnapshot read_again() { return ConfigDatabase(path, Mode::kReadOnly).read(); }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string path = folder.file("attune.db");
   ConfigDatabase db{path, Mode::kReadWrite};
 };

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace attune::testing {
+namespace attune::test {
 
 /// Runs the statements and then `before_closing`.
 inline void raw_sql(
@@ -22,4 +22,4 @@ inline void raw_sql(
   if (code != SQLITE_OK) throw std::runtime_error(sql + ": " + message);
 }
 
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -12,7 +12,7 @@
 namespace attune {
 namespace {
 
-using testing::sample_row;
+using test::sample_row;
 
 std::string text_problem(const std::string& value) {
   return violation(Column{"config", ColumnKind::kText, 1, 16}, Cell(value));

@@ -11,7 +11,7 @@
 #include <attune/cache/config_row.hpp>
 #include <attune/core/error.hpp>
 
-namespace attune::testing {
+namespace attune::test {
 
 inline RowKey sample_key(std::int64_t i) {
   return {"row_softmax", "cpu avx2 cores=8", "auto", str("rows=", 100 + i, " cols=64 dtype=f32")};
@@ -108,4 +108,4 @@ std::set<std::string> texts_of(const std::vector<Row>& rows) {
   return texts;
 }
 
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -33,7 +33,7 @@ class Migrations : public ::testing::Test {
     return db;
   }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string path = folder.file("attune.db");
 };
 

@@ -14,7 +14,7 @@
 #include "sample_rows.hpp"
 #include "support/temporary_folder.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 
 inline const std::string kBucket = sample_row(0).bucket;
 
@@ -47,4 +47,4 @@ class StoreFixture : public ::testing::Test {
   std::vector<std::string> warnings;
 };
 
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -15,7 +15,7 @@
 
 extern char** environ;
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 std::string read_file(const std::string& path) {
@@ -118,4 +118,4 @@ Outcome Sandbox::run(const Call& call) const {
   return finish(start(call));
 }
 
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -11,7 +11,7 @@
 
 #include "support/temporary_folder.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 
 /// Where standard output goes.
 enum class Stdout {
@@ -58,4 +58,4 @@ class Sandbox {
   TemporaryFolder folder_;
 };
 
-}  // namespace attune::testing
+}  // namespace attune::test

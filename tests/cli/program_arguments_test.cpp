@@ -4,7 +4,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using ::testing::AllOf;
@@ -177,4 +177,4 @@ TEST(Doctor, SaysThatABackendIsMissing) {
 }
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -10,7 +10,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -140,4 +140,4 @@ TEST_P(Interrupted, TuningKeepsWhatIsFinishedAndSaysHowToGoOn) {
 INSTANTIATE_TEST_SUITE_P(BySignal, Interrupted, ::testing::Values(SIGINT, SIGTERM));
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -9,7 +9,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST(Demo, LeavesNothingBehindWhenInterrupted) {
 }
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

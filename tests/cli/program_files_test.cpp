@@ -6,7 +6,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using io::TensorFile;
@@ -134,4 +134,4 @@ TEST_F(Files, OutputHoldsWhatTheFormatPromises) {
 }
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -4,7 +4,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,4 +44,4 @@ TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
 }
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

@@ -4,7 +4,7 @@
 
 #include "attune_process.hpp"
 
-namespace attune::testing {
+namespace attune::test {
 namespace {
 
 using ::testing::AnyOf;
@@ -126,4 +126,4 @@ TEST(Streams, APrintedProblemIsASpec) {
 }
 
 }  // namespace
-}  // namespace attune::testing
+}  // namespace attune::test

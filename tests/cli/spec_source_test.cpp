@@ -35,7 +35,7 @@ class SpecFile : public ::testing::Test {
     words.push_back("@" + path);
     return read_specs(words);
   }
-  testing::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(SpecFile, HoldsOneSpecALineAsTextOrJson) {

@@ -21,8 +21,8 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace attune::testing {
+namespace attune::test {
 
 std::size_t allocation_count() { return count; }
 
-}  // namespace attune::testing
+}  // namespace attune::test

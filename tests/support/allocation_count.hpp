@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-namespace attune::testing {
+namespace attune::test {
 
 std::size_t allocation_count();
 
-}  // namespace attune::testing
+}  // namespace attune::test

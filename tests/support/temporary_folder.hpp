@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-namespace attune::testing {
+namespace attune::test {
 
 class TemporaryFolder {
  public:
@@ -37,4 +37,4 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace attune::testing
+}  // namespace attune::test
