@@ -15,4 +15,12 @@ void register_backends(Registry& registry) {  // the only list of backends
   cpu::register_reference_kernels(registry);
 }
 
+std::string why_no_gpu() {
+#if ATTUNE_WITH_CUDA
+  return cuda::unavailable_reason();
+#else
+  return "this build has no CUDA backend";
+#endif
+}
+
 }  // namespace attune

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include <attune/backends/all.hpp>
 #include <attune/core/environment.hpp>
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
@@ -160,6 +161,7 @@ ExitCode run(const Invocation& call) {
   Report report;
   report_build(report);
   for (const Device* device : session.registry().devices()) report_device(session, *device, report);
+  if (const std::string why = why_no_gpu(); !why.empty()) report.info("gpu", "none: " + why);
   const bool there = report_wanted_device(session, call, report);
   for (const ConfigStore::FileStatus& file : session.chain().store().status())
     report_database(file, report);

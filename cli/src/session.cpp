@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include <attune/backends/all.hpp>
 #include <attune/core/environment.hpp>
 
 #include "spec.hpp"
@@ -126,8 +127,9 @@ const Device& Session::named_device() const {
     const DeviceId& id = device->info().id;
     if (id.backend.view() == wanted && id.index == device_index()) return *device;
   }
-  throw Unavailable(
-      str("no device ", wanted, ":", device_index(), "; there is ", device_list(registry())));
+  const std::string why = wanted == "gpu" ? why_no_gpu() : "";
+  throw Unavailable(str("no device ", wanted, ":", device_index(), why.empty() ? "" : ", ", why,
+                        "; there is ", device_list(registry())));
 }
 
 std::vector<Target> Session::targets(std::span<const std::string> words) const {

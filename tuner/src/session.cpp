@@ -32,6 +32,7 @@ TuneResult Session::run() {
     if (!is_open(trial)) request_.on_trial(trial);
   }
   const Device& device = *request_.device;
+  device.synchronize(nullptr);  // a fault that was there before is nobody's of these candidates
   bench_.emplace(*request_.op, request_.problem, device, settings_.seed,
                  copies_to_rotate(*request_.op, request_.problem, device));
   const auto standard = static_cast<std::size_t>(candidates_.default_trial);

@@ -27,7 +27,7 @@ MemoryPool make_pool(int device) {
 
 /// The launches as a graph; null when one of them cannot be recorded.
 Graph record(FunctionRef<void(void* stream, int repeat)> launch, int repeats, cudaStream_t stream) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   cudaGraph_t graph = nullptr;
   try {
     for (int i = 0; i < repeats; ++i) launch(stream, i);
@@ -56,6 +56,7 @@ cudaMemPool_t GpuDevice::pool() const {
 
 void* GpuDevice::allocate(std::size_t bytes, void* stream) const {
   const DeviceGuard guard(index_);
+  const UnrelatedToCaptures unrelated;
   void* pointer = nullptr;
   const cudaError_t status =
       cudaMallocFromPoolAsync(&pointer, std::max<std::size_t>(bytes, 1), pool(), as_stream(stream));
@@ -80,6 +81,7 @@ void GpuDevice::copy_to_device(void* to, const void* from_host, std::size_t byte
 void GpuDevice::copy_to_host(void* to_host, const void* from, std::size_t bytes,
                              void* stream) const {
   const DeviceGuard guard(index_);
+  const UnrelatedToCaptures unrelated;
   check(cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, as_stream(stream)));
   check(cudaStreamSynchronize(as_stream(stream)));
 }
@@ -91,6 +93,7 @@ void GpuDevice::fill(void* to, std::byte value, std::size_t bytes, void* stream)
 
 void GpuDevice::synchronize(void* stream) const {
   const DeviceGuard guard(index_);
+  const UnrelatedToCaptures unrelated;
   check(cudaStreamSynchronize(as_stream(stream)));
 }
 
@@ -105,6 +108,7 @@ bool GpuDevice::is_capturing(void* stream) const noexcept {
 
 double GpuDevice::time_us(FunctionRef<void(void* stream, int repeat)> launch, int repeats) const {
   const DeviceGuard guard(index_);
+  const UnrelatedToCaptures unrelated;
   const Stream stream = make_stream();
   const Event begin = make_event();
   const Event end = make_event();

@@ -22,6 +22,12 @@ GraphExec instantiate(cudaGraph_t graph) {
   return GraphExec(exec);
 }
 
+UnrelatedToCaptures::UnrelatedToCaptures() { check(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+UnrelatedToCaptures::~UnrelatedToCaptures() {
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
 DeviceGuard::DeviceGuard(int device) {
   int current = -1;
   check(cudaGetDevice(&current));

@@ -30,6 +30,19 @@ Stream make_stream();
 Event make_event();
 GraphExec instantiate(cudaGraph_t graph);
 
+/// Lets this thread allocate and wait while another one records a graph: by default such calls
+/// would be refused, and end that recording. Until the end of the scope.
+class UnrelatedToCaptures {
+ public:
+  UnrelatedToCaptures();
+  ~UnrelatedToCaptures();
+  UnrelatedToCaptures(const UnrelatedToCaptures&) = delete;
+  UnrelatedToCaptures& operator=(const UnrelatedToCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // of the other two: this thread's
+};
+
 /// Makes a device current until the end of the scope.
 class DeviceGuard {
  public:

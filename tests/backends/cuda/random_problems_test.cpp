@@ -1,0 +1,131 @@
+// Random problems of the sizes that GPUs are for, every kernel of platform cuda that takes one,
+// held against the oracle. The conformance tests do the same for small problems and every config.
+#include <gtest/gtest.h>
+
+#include <attune/core/params.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "backends/cuda/gpu.hpp"
+#include "ops/shapes.hpp"
+#include "support/heuristic_context.hpp"
+#include "support/kernel_runs.hpp"
+
+namespace attune::test {
+namespace {
+
+constexpr std::uint64_t kProblemsEach = 100;
+constexpr std::size_t kConfigsEach = 3;
+constexpr double kMostFlops = 1e9;  // what the oracle does in about a second
+
+std::vector<std::vector<std::string>> common_factors() {
+  return {{"B=1", "B=2", "N=1", "N=3", "N=5"},
+          {"layout=bthd", "layout=bhtd", "layout=strided", "layout=bthd"},
+          {"h0=no ht=no", "h0=yes ht=no", "h0=no ht=yes", "h0=yes ht=yes"},
+          {"reverse=no", "reverse=yes"}};
+}
+
+/// Anything: what must have a kernel at all.
+OpShapes anything(std::string_view op) {
+  OpShapes shapes{.op = op, .factors = common_factors(), .ranges = {}, .problems = {}};
+  shapes.factors.push_back({"H=1", "H=2", "H=4 Hkv=2", "H=3", "H=6 Hkv=1"});
+  shapes.factors.push_back({"dtype=f32", "dtype=f16", "dtype=bf16"});
+  shapes.factors.push_back({"gate=none", "gate=g", "gate=gamma", "gate=gk", "gate=gv", "gate=g+gk",
+                            "gate=gk+gv", "gate=g+gamma+gk+gv", "gate=gk gate_dtype=io"});
+  shapes.ranges = {{"T", 0, 2000}, {"K", 1, 256}, {"V", 1, 256}};
+  return shapes;
+}
+
+/// What the kernels on tensor cores take.
+OpShapes scalar_decay(std::string_view op) {
+  OpShapes shapes{.op = op, .factors = common_factors(), .ranges = {}, .problems = {}};
+  shapes.factors.push_back({"H=1", "H=2", "H=4", "H=4 Hkv=2"});
+  shapes.factors.push_back({"dtype=f16", "dtype=bf16"});
+  shapes.factors.push_back(
+      {"gate=none", "gate=g", "gate=gamma", "gate=g+gamma", "gate=g gate_dtype=io"});
+  shapes.factors.push_back({"K=64 V=64", "K=128 V=128", "K=96 V=96", "K=64 V=128", "K=128 V=64",
+                            "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112"});
+  shapes.ranges = {{"T", 1, 2000}};
+  return shapes;
+}
+
+struct RandomProblem {
+  std::string op;
+  std::string text;
+  std::uint64_t seed = 0;
+
+  friend std::ostream& operator<<(std::ostream& out, const RandomProblem& p) {
+    return out << p.op << " " << p.text << ", seed " << p.seed;
+  }
+};
+
+std::vector<RandomProblem> random_problems() {
+  std::vector<RandomProblem> all;
+  for (const OpShapes& shapes :
+       {anything(ops::RecurrentAttention::kName), anything(ops::RecurrentAttentionBackward::kName),
+        scalar_decay(ops::RecurrentAttention::kName),
+        scalar_decay(ops::RecurrentAttentionBackward::kName)}) {
+    for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
+      all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
+    }
+  }
+  return all;
+}
+
+/// The problem with as few tokens as the oracle has time for.
+AnyProblem affordable(const OpInfo& op, const std::string& text) {
+  Params params = parse_params(text, ' ');
+  AnyProblem problem = op.parse(params);
+  while (op.flops(problem) > kMostFlops) {
+    for (Param& param : params) {
+      if (param.name == "T") param.value = std::to_string(std::stoll(param.value) * 2 / 3);
+    }
+    problem = op.parse(params);
+  }
+  return problem;
+}
+
+/// The heuristic's config, and some that a tuner may try.
+std::vector<ConfigBlob> some_configs(const KernelOnDevice& on, ProblemRef problem,
+                                     std::uint64_t seed) {
+  std::vector<ConfigBlob> configs{on.kernel->erased_heuristic(problem, on.info())};
+  const std::vector<ConfigBlob> all = on.kernel->erased_candidates(problem, on.info());
+  const std::size_t count = std::min(all.size(), kConfigsEach - 1);
+  for (std::size_t i = 0; i < count; ++i) configs.push_back(all[(seed + i * 7) % all.size()]);
+  return configs;
+}
+
+class GpuRandomProblem : public testing::TestWithParam<RandomProblem> {};
+
+TEST_P(GpuRandomProblem, AgreesWithTheOracle) {
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
+  const Registry& registry = heuristic_context().registry();
+  const OpInfo& op = registry.op(GetParam().op);
+  const AnyProblem problem = affordable(op, GetParam().text);
+  const std::uint64_t seed = GetParam().seed;
+  const TensorMap expected = oracle_outputs(registry, {&op, nullptr, gpu}, problem, seed);
+  const std::unique_ptr<Case> inputs = op.make_case(problem, *gpu, seed);
+  int kernels = 0;
+  for (const RegisteredKernel* const entry : registry.kernels(op.name, "cuda", "gpu")) {
+    const KernelOnDevice on{&op, entry->kernel.get(), gpu};
+    if (!on.kernel->erased_supports(problem, on.info())) continue;
+    ++kernels;
+    for (const ConfigBlob& config : some_configs(on, problem, seed)) {
+      SCOPED_TRACE(str(on.kernel->name(), " ", config_text(*on.kernel, config)));
+      const TensorMap first = run_on(*inputs, on, config, std::byte{0xff});
+      for (const OutputCheck& check : inputs->compare(expected)) {
+        EXPECT_TRUE(check.passed) << check.name << ": error " << check.error << ", tolerance "
+                                  << check.tolerance << " " << check.reason;
+      }
+      const TensorMap second = run_on(*inputs, on, config, std::byte{0x4b});
+      EXPECT_EQ(first_difference(first, second), "") << "run twice, outputs filled differently";
+    }
+  }
+  EXPECT_GT(kernels, 0) << "no kernel of platform cuda takes " << op.text(problem, false);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, GpuRandomProblem, testing::ValuesIn(random_problems()),
+                         [](const auto& test) { return std::to_string(test.index); });
+
+}  // namespace
+}  // namespace attune::test
