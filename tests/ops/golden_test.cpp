@@ -1,6 +1,7 @@
 // The golden cases of tests/data, forward and backward, through the ops' own reading of tensor
 // files.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -14,10 +15,15 @@ namespace attune::test {
 namespace {
 
 constexpr std::string_view kExpect = "expect.";
+constexpr std::array kPlatforms{"reference", "auto", "cuda"};
 
 struct GoldenCase {
   std::string file;
   const char* platform;
+
+  DeviceId device() const {
+    return {.backend = platform == std::string_view("cuda") ? "gpu" : "cpu", .index = 0};
+  }
 
   friend std::ostream& operator<<(std::ostream& out, const GoldenCase& golden) {
     return out << golden.file << " by " << golden.platform;
@@ -28,7 +34,7 @@ std::vector<GoldenCase> golden_cases() {
   std::vector<GoldenCase> cases;
   for (const auto& entry : std::filesystem::directory_iterator(ATTUNE_TEST_DATA)) {
     if (entry.path().extension() != ".safetensors") continue;
-    for (const char* const platform : {"reference", "auto"}) {
+    for (const char* const platform : kPlatforms) {
       cases.push_back({entry.path().stem().string(), platform});
     }
   }
@@ -63,10 +69,12 @@ class Golden : public testing::TestWithParam<GoldenCase> {
     const TensorMap expected = expected_outputs(file, backward);
     if (expected.empty()) return 0;
     Context& context = heuristic_context();
+    const Device& device = context.registry().device(GetParam().device());
     const std::unique_ptr<Case> bound =
-        context.registry().op(op).bind_case(file.tensors, file.attributes, cpu_device());
+        context.registry().op(op).bind_case(file.tensors, file.attributes, device);
     bound->reset(std::byte{0xff});
-    Executor(context).run(*bound, {.device = &cpu_device(), .platform = GetParam().platform});
+    Executor(context).run(*bound, {.device = &device, .platform = GetParam().platform});
+    device.synchronize(nullptr);
 
     const std::vector<OutputCheck> checks = bound->compare(expected);
     for (const auto& [name, tensor] : expected) {
@@ -82,6 +90,9 @@ class Golden : public testing::TestWithParam<GoldenCase> {
 };
 
 TEST_P(Golden, IsReproduced) {
+  if (heuristic_context().registry().find_device(GetParam().device()) == nullptr) {
+    GTEST_SKIP() << "needs a GPU";
+  }
   const io::TensorFile file = io::read_safetensors(
       (std::filesystem::path(ATTUNE_TEST_DATA) / (GetParam().file + ".safetensors")).string());
   const std::string& op = file.attributes.at("op");
@@ -93,7 +104,7 @@ TEST_P(Golden, IsReproduced) {
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(golden_cases()), golden_test_name);
 
-TEST(GoldenFiles, AreAllThere) { EXPECT_EQ(golden_cases().size(), 2U * 27U); }
+TEST(GoldenFiles, AreAllThere) { EXPECT_EQ(golden_cases().size(), kPlatforms.size() * 27U); }
 
 }  // namespace
 }  // namespace attune::test

@@ -66,6 +66,14 @@ TEST_F(OverrideTest, OutranksMemoryRowsAndPins) {
   EXPECT_EQ(select_with("tile=2").tier, Tier::kOverride);
 }
 
+TEST_F(OverrideTest, LeavesWhatItDoesNotNameToTheHeuristic) {
+  add({.name = "test.scaling.threaded", .heuristic = {.tile = 4, .threads = 2}});
+  EXPECT_EQ(text(select_with("kernel=test.scaling.threaded,tile=8")),
+            "test.scaling.threaded tile=8,threads=2");
+  EXPECT_EQ(text(select_with("kernel=test.scaling.threaded")),
+            "test.scaling.threaded tile=4,threads=2");
+}
+
 TEST_F(OverrideTest, MayNameAKernel) {
   EXPECT_EQ(text(select_with("kernel=other.scaling,tile=2")), "other.scaling tile=2,threads=1");
 }

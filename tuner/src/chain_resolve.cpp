@@ -25,15 +25,25 @@ std::string why_not_allowed(const State& state, const Call& call, const std::str
              call.info().id.backend);
 }
 
-Resolved try_kernel(const Call& call, const ErasedKernel& kernel, const Params& params) {
-  Candidate candidate{&kernel, {}};
-  try {
-    candidate.config = kernel.parse(params);
-  } catch (const InvalidArgument& error) {
-    return {std::nullopt, str(kernel.name(), ": ", error.what())};
+/// `params`, and what they do not name as the heuristic has it: whoever asks for one value means
+/// the kernel as it is, but for that.
+Params completed(const Call& call, const ErasedKernel& kernel, const Params& params) {
+  Params all = params;
+  for (Param& param : kernel.params(kernel.erased_heuristic(call.problem, call.info()))) {
+    if (find_param(params, param.name) == nullptr) all.push_back(std::move(param));
   }
+  return all;
+}
+
+Resolved try_kernel(const Call& call, const ErasedKernel& kernel, const Params& params) {
   if (const Support support = kernel.erased_supports(call.problem, call.info()); !support) {
     return {std::nullopt, str(kernel.name(), ": ", support.reason())};
+  }
+  Candidate candidate{&kernel, {}};
+  try {
+    candidate.config = kernel.parse(completed(call, kernel, params));
+  } catch (const InvalidArgument& error) {
+    return {std::nullopt, str(kernel.name(), ": ", error.what())};
   }
   if (const Support fits = kernel.erased_fits(call.problem, call.info(), candidate.config); !fits) {
     return {std::nullopt, str(describe(candidate), " does not fit: ", fits.reason())};

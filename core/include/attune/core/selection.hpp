@@ -27,7 +27,8 @@ enum class Tier : std::uint8_t {
 /// "override", "overlay", "pin", "memory", "persistent", "autotune", "heuristic".
 std::string_view to_string(Tier tier);
 
-/// A kernel and config by name: an override, an overlay, a pin, or a database row.
+/// A kernel and config by name: an override, an overlay, a pin, or a database row. What it does not
+/// name is as the kernel's heuristic has it.
 struct NamedConfig {
   std::string kernel;  // "" in an override: the best kernel that takes the params
   Params params;
