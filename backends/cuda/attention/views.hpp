@@ -29,7 +29,7 @@ struct ConstTokenView {
 struct GateView {
   ConstTokenView rows;
   bool is_f32 = true;
-  bool given() const { return rows.data != nullptr; }
+  constexpr bool given() const { return rows.data != nullptr; }
 };
 
 /// [N, H, K, V] f32, any strides. `data` is null where there is none.

@@ -24,6 +24,46 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
+/// How long the L2 cache keeps what an access with this policy touches. (9.7.9.18 createpolicy)
+__device__ __forceinline__ std::uint64_t policy_evict_first() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ std::uint64_t policy_evict_normal() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// Past the L1 cache, for what is read once. The address is a multiple of 16. (9.7.9.8 ld)
+__device__ __forceinline__ float4 load_float4(const float* from, std::uint64_t policy) {
+  float4 x;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from), "l"(policy)
+               : "memory");
+  return x;
+}
+/// (9.7.9.11 st)
+__device__ __forceinline__ void store_float4(float* to, const float4& x, std::uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "f"(x.x),
+               "f"(x.y), "f"(x.z), "f"(x.w), "l"(policy)
+               : "memory");
+}
+
+/// Asks the L2 cache for the line of an address. (9.7.9.15 prefetch)
+__device__ __forceinline__ void prefetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+/// As many as the GPU has, or a few more. (10.9 %nsmid)
+__device__ __forceinline__ unsigned multiprocessors() {
+  unsigned count;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+  return count;
+}
+
 /// The place of a byte of row `row` in a tile of 128-byte rows whose 16-byte chunks are swizzled as
 /// the bulk tensor copy's SWIZZLE_128B does: eight rows then fall into different banks.
 __device__ __forceinline__ constexpr std::uint32_t swizzled(std::uint32_t row, std::uint32_t byte) {
