@@ -4,6 +4,7 @@
 
 #include <attune/backends/cuda.hpp>
 
+#include "cuda/decode/decode.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
 
@@ -38,6 +39,8 @@ void register_devices(Registry& registry) {
   }
 }
 
-void register_kernels(Registry&) {}
+void register_kernels(Registry& registry) {
+  registry.add(make_decode(), {.platform = "cuda", .backend = "gpu"});
+}
 
 }  // namespace attune::cuda

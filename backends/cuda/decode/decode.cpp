@@ -1,0 +1,173 @@
+#include "cuda/decode/decode.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "cuda/decode/decode_launch.hpp"
+#include "cuda/runtime/handles.hpp"
+
+namespace attune::cuda {
+namespace {
+
+using Config = DecodeConfig;
+using Problem = ops::RecurrentDecodeProblem;
+using Args = ops::RecurrentDecodeArgs;
+
+constexpr std::int64_t kVector = Config::kThreadColumns;  // floats of a 16-byte access
+
+/// [B, H, D] or, for g, [B, H].
+ConstTokenView row_view(const ConstTensorView& rows) {
+  return {.data = rows.data, .batch = rows.stride(0), .head = rows.stride(1)};
+}
+TokenView row_view(const TensorView& rows) {
+  return {.data = rows.data, .batch = rows.stride(0), .head = rows.stride(1)};
+}
+GateView row_gate_view(const std::optional<ConstTensorView>& gate) {
+  if (!gate) return {};
+  return {.rows = row_view(*gate), .is_f32 = gate->dtype == DType::kF32};
+}
+
+SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
+  if (!slots) return {};
+  return {slots->data, slots->stride(0), slots->dtype == DType::kI64};
+}
+
+DecodeParams params_of(const Problem& problem, const Args& args) {
+  return {.q = row_view(args.q),
+          .k = row_view(args.k),
+          .v = row_view(args.v),
+          .g = row_gate_view(args.g),
+          .gk = row_gate_view(args.gk),
+          .gv = row_gate_view(args.gv),
+          .gamma = decay_view(args.gamma, problem.H),
+          .slots = slots_view(args.slot_indices),
+          .state = state_view(std::optional<TensorView>(args.state)),
+          .o = row_view(args.o),
+          .rows = problem.B,
+          .pool = problem.S,
+          .heads = problem.H,
+          .group = problem.H / problem.Hkv,
+          .keys = problem.K,
+          .values = problem.V,
+          .scale = static_cast<float>(args.scale)};
+}
+
+/// Whether the states' rows are made of whole aligned vectors.
+bool has_row_vectors(const TensorView& state) {
+  if (state.size(3) % kVector != 0 || state.stride(3) != 1) return false;
+  if (reinterpret_cast<std::uintptr_t>(state.data) % (kVector * sizeof(float)) != 0) return false;
+  for (int dim = 0; dim < 3; ++dim) {
+    if (state.size(dim) > 1 && state.stride(dim) % kVector != 0) return false;
+  }
+  return true;
+}
+
+template <class T>
+void launch_on(const TensorView& state, const Config& config, const DecodeParams& params,
+               cudaStream_t stream) {
+  if (has_row_vectors(state)) {
+    launch_decode_row_tiles<T>(config, params, stream);
+  } else {
+    launch_decode_any_strides<T>(config, params, stream);
+  }
+}
+
+/// Warps that `extent` needs when each takes `of_warp` of it: a power of two, at most `most`.
+int warps_for(std::int64_t extent, int of_warp, int most) {
+  const std::int64_t wanted = std::min<std::int64_t>((extent - 1) / of_warp + 1, most);
+  return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
+}
+
+/// The tile whose threads have `rows` rows: all of K, where a block has the threads for it.
+Config tile_of(const Problem& problem, const DeviceInfo& device, int rows, int most_warps_v) {
+  constexpr int kMostWarps = Config::kMostThreads / Config::kWarpThreads;
+  Config config;
+  config.rows = rows;
+  config.warps_v = warps_for(problem.V, Config::kWarpColumns, most_warps_v);
+  config.warps_k = warps_for(problem.K, Config::kWarpRows * rows, kMostWarps / config.warps_v);
+  config.overlap = device.has("sm_90a");
+  return config;
+}
+
+/// Traffic beyond which blocks that wait for more bytes each are worth their fewer threads, and
+/// states are better left in the L2 cache (measured on an H200: it lies between 0.5 and 1 GB).
+constexpr double kLargeBytes = 8e8;
+
+class DecodeKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.decode"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
+    constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+    if (problem.V > kMostBlocks / 2 ||
+        problem.H > kMostBlocks / ((problem.V - 1) / Config::kWarpColumns + 1)) {
+      return Support::no("takes at most 2^31 - 1 heads and tiles of them");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
+    if (config.threads() > Config::kMostThreads) {
+      return Support::no(str("a block has at most ", Config::kMostThreads, " threads"));
+    }
+    if (config.overlap && !device.has("sm_90a")) return Support::no("overlap needs sm_90a");
+    return Support::yes();
+  }
+
+  /// Blocks of many threads, as long as those of fewer rows each have all of K; fewer threads with
+  /// more under way when there is more to wait for.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kKeysOfEightRows = 128;  // of a block with two warps along V
+    const bool more_rows = problem.K > kKeysOfEightRows || (problem.gates & ops::kGateGk) != 0 ||
+                           ops::RecurrentDecode::bytes(problem) > kLargeBytes;
+    Config config = tile_of(problem, device, more_rows ? 16 : 8, 2);
+    config.evict_first = !more_rows;
+    return config;
+  }
+
+  /// Tiles of fewer rows, and wider ones, were best nowhere.
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    // The kernel for states of any strides has but one tile.
+    if (problem.V % kVector != 0) return {heuristic_config(problem, device)};
+    std::vector<Config> configs;
+    for (const int rows : {8, 16}) {
+      for (const int warps_v : {1, 2}) {
+        if (problem.V <= Config::kWarpColumns && warps_v > 1) continue;
+        for (const bool evict_first : {false, true}) {
+          configs.push_back(tile_of(problem, device, rows, warps_v));
+          configs.back().evict_first = evict_first;
+        }
+      }
+    }
+    return configs;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const DecodeParams params = params_of(problem, args);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    switch (problem.dtype) {
+      case DType::kF16:
+        return launch_on<__half>(args.state, config, params, stream);
+      case DType::kBF16:
+        return launch_on<__nv_bfloat16>(args.state, config, params, stream);
+      default:
+        return launch_on<float>(args.state, config, params, stream);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make_decode() { return std::make_unique<DecodeKernel>(); }
+
+}  // namespace attune::cuda

@@ -1,0 +1,144 @@
+// One decode step on states of any strides: stored [V, K], unaligned, or with gaps.
+//
+// A block takes one head of one row of the batch and 32 columns of its state, 128 rows at a time.
+// The lanes of a warp lie along whichever of the state's dimensions has its elements closer
+// together, so that both [K, V] and [V, K] are read in whole lines.
+#pragma once
+
+#include <cstdlib>
+
+#include "cuda/decode/decode_token.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda {
+
+inline constexpr int kStridedThreads = 256;
+inline constexpr int kStridedWarps = kStridedThreads / kWarpSize;
+inline constexpr int kStridedRows = 128;                               // of a state at a time
+inline constexpr int kStridedColumns = kWarpSize;                      // of a block
+inline constexpr int kWarpsColumns = kStridedColumns / kStridedWarps;  // when lanes lie along K
+inline constexpr int kElements = kStridedRows * kStridedColumns / kStridedThreads;  // of a thread
+
+struct StridedScratch {
+  DecodeKey keys[kStridedRows];
+  DecodeValue values[kStridedColumns];
+  float sums[kStridedWarps][kStridedColumns];
+};
+
+/// Which elements of a block's tile a thread has, and which of its sums they add to.
+template <bool kAlongV>
+struct StridedLane {
+  int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+
+  static constexpr int kSums = kAlongV ? 1 : kWarpsColumns;
+  __device__ int row(int e) const {
+    return kAlongV ? warp + kStridedWarps * e : lane + kWarpSize * (e / kWarpsColumns);
+  }
+  __device__ int column(int e) const { return kAlongV ? lane : warp * kWarpsColumns + sum(e); }
+  __device__ static constexpr int sum(int e) { return kAlongV ? 0 : e % kWarpsColumns; }
+};
+
+template <class T>
+__device__ __forceinline__ void stage_token(const DecodeParams& p, StridedScratch& scratch,
+                                            std::int64_t b, int head, std::int64_t first_row,
+                                            std::int64_t first_column) {
+  const auto at = static_cast<int>(threadIdx.x);
+  if (at < kStridedRows && first_row + at < p.keys) {
+    const float head_log_decay =
+        constant_decay(p.gamma, 0, head) + log_decay_of(p.g, read_gate<T>(p.g, b, head, 0));
+    scratch.keys[at] = key_of(p, read_key<T>(p, b, head, first_row + at), head_log_decay);
+  }
+  if (at < kStridedColumns && first_column + at < p.values) {
+    scratch.values[at] = value_of(p, read_value<T>(p, b, head, first_column + at));
+  }
+}
+
+/// Decay, write, read of a tile of `rows` x `columns` at `state`.
+template <bool kAlongV>
+__device__ __forceinline__ void advance_tile(const DecodeParams& p, const StridedScratch& scratch,
+                                             float* state, std::int64_t rows, std::int64_t columns,
+                                             float (&o)[StridedLane<kAlongV>::kSums]) {
+  const StridedLane<kAlongV> lane;
+  float s[kElements];
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    const bool inside = lane.row(e) < rows && lane.column(e) < columns;
+    s[e] = inside ? state[lane.row(e) * p.state.k + lane.column(e) * p.state.v] : 0.0F;
+  }
+  __syncthreads();  // the token is there
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    if (lane.row(e) >= rows || lane.column(e) >= columns) continue;
+    const DecodeKey key = scratch.keys[lane.row(e)];
+    s[e] = advanced(s[e], key, scratch.values[lane.column(e)], p.gv.given());
+    state[lane.row(e) * p.state.k + lane.column(e) * p.state.v] = s[e];
+    o[lane.sum(e)] = fmaf(key.q, s[e], o[lane.sum(e)]);
+  }
+}
+
+/// o of one column, in the threads of the first warp.
+template <bool kAlongV>
+__device__ __forceinline__ float sum_over_block(StridedScratch& scratch,
+                                                const float (&o)[StridedLane<kAlongV>::kSums]) {
+  const StridedLane<kAlongV> lane;
+#pragma unroll
+  for (int c = 0; c < StridedLane<kAlongV>::kSums; ++c) {
+    float sum = o[c];
+    if constexpr (!kAlongV) sum = warp_sum(sum);
+    if (kAlongV || lane.lane == 0) {
+      scratch.sums[kAlongV ? lane.warp : 0][lane.column(c)] = sum;
+    }
+  }
+  __syncthreads();  // the sums are there
+  float total = scratch.sums[0][lane.lane];
+  for (int warp = 1; kAlongV && warp < kStridedWarps; ++warp)
+    total += scratch.sums[warp][lane.lane];
+  return total;
+}
+
+template <class T, bool kAlongV>
+__global__ void __launch_bounds__(kStridedThreads)
+    decode_any_strides(const __grid_constant__ DecodeParams p) {
+  __shared__ StridedScratch scratch;
+  const int tiles = tile_count(p, kStridedColumns);
+  const int head = static_cast<int>(blockIdx.x) / tiles;
+  const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * kStridedColumns;
+  const std::int64_t columns = p.values - first_column;
+  const bool writes = threadIdx.x < kStridedColumns && threadIdx.x < columns;
+  take_over_from_previous_launch();
+
+  for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
+    const std::int64_t slot = slot_of(p, b);
+    if (slot == kPaddingSlot) {
+      if (writes) store_output<T>(p, b, head, first_column + threadIdx.x, 0.0F);
+      continue;
+    }
+    float* const state =
+        p.state.data + slot * p.state.sequence + head * p.state.head + first_column * p.state.v;
+    float o[StridedLane<kAlongV>::kSums] = {};
+    for (std::int64_t first = 0; first < p.keys; first += kStridedRows) {
+      __syncthreads();  // nobody needs the token or the sums before
+      stage_token<T>(p, scratch, b, head, first, first_column);
+      advance_tile<kAlongV>(p, scratch, state + first * p.state.k, p.keys - first, columns, o);
+    }
+    const float sum = sum_over_block<kAlongV>(scratch, o);
+    if (writes) store_output<T>(p, b, head, first_column + threadIdx.x, sum);
+  }
+}
+
+template <class T>
+void launch_decode_any_strides(const DecodeConfig& config, const DecodeParams& params,
+                               cudaStream_t stream) {
+  const LaunchShape shape{.grid = decode_grid(params, kStridedColumns),
+                          .block = dim3(kStridedThreads),
+                          .overlaps_previous = config.overlap};
+  if (std::abs(params.state.v) <= std::abs(params.state.k)) {
+    launch<decode_any_strides<T, true>>(shape, stream, params);
+  } else {
+    launch<decode_any_strides<T, false>>(shape, stream, params);
+  }
+}
+
+}  // namespace attune::cuda

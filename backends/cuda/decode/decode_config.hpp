@@ -1,0 +1,44 @@
+// What may be tuned in the decode kernel.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_decode_op.hpp>
+
+namespace attune::cuda {
+
+/// A block takes rows * 4 * warps_k rows of a state at a time, and 32 * warps_v of its columns.
+struct DecodeConfig {
+  using Op = ops::RecurrentDecode;
+  int rows = 8;              // of the state that a thread holds in registers, four columns each
+  int warps_k = 4;           // of a block, along K
+  int warps_v = 1;           // of a block, along V
+  bool evict_first = false;  // states leave the L2 cache before anything else does
+  bool overlap = false;      // starts while the launch before it ends
+  friend constexpr bool operator==(const DecodeConfig&, const DecodeConfig&) = default;
+
+  static constexpr auto axes() {
+    using Self = DecodeConfig;
+    return std::tuple{axis("rows", &Self::rows, {8, 16}),
+                      launch_axis("warps_k", &Self::warps_k, {1, 2, 4, 8}),
+                      launch_axis("warps_v", &Self::warps_v, {1, 2, 4}),
+                      launch_axis("evict_first", &Self::evict_first, {false, true}),
+                      launch_axis("overlap", &Self::overlap, {false, true})};
+  }
+
+  constexpr int threads() const { return kWarpThreads * warps_k * warps_v; }
+  constexpr int tile_rows() const { return kWarpRows * rows * warps_k; }
+  constexpr int tile_columns() const { return kWarpColumns * warps_v; }
+
+  static constexpr int kMostThreads = 256;
+  static constexpr int kResidentBlocks = 2;  // of kMostThreads on a multiprocessor: 128 registers
+  // How the threads of a warp lie on a state: eight side by side, four columns each, so that one
+  // access of theirs is four rows of 128 bytes.
+  static constexpr int kWarpThreads = 32;
+  static constexpr int kThreadColumns = 4;
+  static constexpr int kWarpColumns = 32;
+  static constexpr int kWarpRows = 4;
+};
+
+}  // namespace attune::cuda

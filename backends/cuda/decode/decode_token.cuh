@@ -1,0 +1,140 @@
+// What both decode kernels do with a row's token.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/attention/views.cuh"
+#include "cuda/decode/decode_launch.hpp"
+#include "cuda/device/element.cuh"
+#include "cuda/device/tma.cuh"
+
+namespace attune::cuda {
+
+/// What the token has for row i of the state. The log decay is that of g, g_gamma and gk.
+struct __align__(16) DecodeKey {
+  float k = 0;
+  float q = 0;  // times the scale
+  float log_decay = 0;
+  float decay = 1;  // exp(log_decay)
+};
+/// What the token has for column j of the state.
+struct __align__(8) DecodeValue {
+  float v = 0;
+  float log_decay = 0;
+};
+
+inline constexpr std::int64_t kPaddingSlot = -1;
+
+/// The state of row b, or kPaddingSlot.
+__device__ __forceinline__ std::int64_t slot_of(const DecodeParams& p, std::int64_t b) {
+  if (p.slots.data == nullptr) return b;
+  const std::int64_t at = b * p.slots.stride;
+  const std::int64_t slot = p.slots.is_i64 ? static_cast<const std::int64_t*>(p.slots.data)[at]
+                                           : static_cast<const std::int32_t*>(p.slots.data)[at];
+  return slot >= 0 && slot < p.pool ? slot : kPaddingSlot;
+}
+
+// Reading a token is split in two: first its elements as they lie in memory, whose loads may then
+// be under way together with a state's, and later what becomes of them.
+
+template <class T>
+struct RawGate {
+  float f32 = 0;
+  T io = T(0);
+};
+template <class T>
+struct RawKey {
+  T k = T(0);
+  T q = T(0);
+  RawGate<T> gk;
+};
+template <class T>
+struct RawValue {
+  T v = T(0);
+  RawGate<T> gv;
+};
+
+/// A gate that is not given is 0, no decay.
+template <class T>
+__device__ __forceinline__ RawGate<T> read_gate(const GateView& gate, std::int64_t b, int head,
+                                                std::int64_t at) {
+  RawGate<T> raw;
+  if (!gate.given()) return raw;
+  const std::int64_t offset = row_offset(gate.rows, b, 0, head) + at;
+  if (gate.is_f32) {
+    raw.f32 = static_cast<const float*>(gate.rows.data)[offset];
+  } else {
+    raw.io = static_cast<const T*>(gate.rows.data)[offset];
+  }
+  return raw;
+}
+template <class T>
+__device__ __forceinline__ float log_decay_of(const GateView& gate, const RawGate<T>& raw) {
+  return gate.is_f32 ? raw.f32 : to_float(raw.io);
+}
+
+template <class T>
+__device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, std::int64_t b, int head,
+                                              std::int64_t i) {
+  const int kv_head = head / static_cast<int>(p.group);
+  return {.k = static_cast<const T*>(p.k.data)[row_offset(p.k, b, 0, kv_head) + i],
+          .q = static_cast<const T*>(p.q.data)[row_offset(p.q, b, 0, head) + i],
+          .gk = read_gate<T>(p.gk, b, head, i)};
+}
+template <class T>
+__device__ __forceinline__ RawValue<T> read_value(const DecodeParams& p, std::int64_t b, int head,
+                                                  std::int64_t j) {
+  const int kv_head = head / static_cast<int>(p.group);
+  return {.v = static_cast<const T*>(p.v.data)[row_offset(p.v, b, 0, kv_head) + j],
+          .gv = read_gate<T>(p.gv, b, head, j)};
+}
+
+/// `head_log_decay` is what all channels of the head share. expf and not ex2.approx: a state goes
+/// through thousands of these.
+template <class T>
+__device__ __forceinline__ DecodeKey key_of(const DecodeParams& p, const RawKey<T>& raw,
+                                            float head_log_decay) {
+  const float log_decay = head_log_decay + log_decay_of(p.gk, raw.gk);
+  return {to_float(raw.k), to_float(raw.q) * p.scale, log_decay, expf(log_decay)};
+}
+template <class T>
+__device__ __forceinline__ DecodeValue value_of(const DecodeParams& p, const RawValue<T>& raw) {
+  return {to_float(raw.v), log_decay_of(p.gv, raw.gv)};
+}
+
+/// An element of the state after the token. The decay is the exponential of the sum: a product of
+/// exponentials could overflow where the sum does not.
+__device__ __forceinline__ float advanced(float state, const DecodeKey& key,
+                                          const DecodeValue& value, bool value_gate) {
+  const float decay = value_gate ? expf(key.log_decay + value.log_decay) : key.decay;
+  return fmaf(state, decay, key.k * value.v);
+}
+
+template <class T>
+__device__ __forceinline__ void store_output(const DecodeParams& p, std::int64_t b, int head,
+                                             std::int64_t j, float o) {
+  static_cast<T*>(p.o.data)[row_offset(p.o, b, 0, head) + j] = from_float<T>(o);
+}
+
+/// Programmatic dependent launch, where the architecture has it: nothing that the launch before
+/// this wrote may be read earlier, and from here on the launch after this may start.
+__device__ __forceinline__ void take_over_from_previous_launch() {
+#if __CUDA_ARCH__ >= 900
+  dependency_wait();
+  dependents_launch();
+#endif
+}
+
+/// Tiles of a state side by side.
+__host__ __device__ __forceinline__ int tile_count(const DecodeParams& p, int tile_columns) {
+  return static_cast<int>((p.values + tile_columns - 1) / tile_columns);
+}
+
+/// Blocks for one tile of one head of one row each: heads and tiles along x, rows along y.
+inline dim3 decode_grid(const DecodeParams& p, int tile_columns) {
+  constexpr std::int64_t kMostRows = 65'535;  // of a grid; a block takes several rows beyond
+  return {static_cast<unsigned>(p.heads * tile_count(p, tile_columns)),
+          static_cast<unsigned>(std::min(p.rows, kMostRows))};
+}
+
+}  // namespace attune::cuda
