@@ -5,6 +5,7 @@
 #include <attune/backends/cuda.hpp>
 
 #include "cuda/decode/decode.hpp"
+#include "cuda/recurrent/recurrent.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
 
@@ -40,7 +41,11 @@ void register_devices(Registry& registry) {
 }
 
 void register_kernels(Registry& registry) {
-  registry.add(make_decode(), {.platform = "cuda", .backend = "gpu"});
+  const auto at = [](int priority) {
+    return Placement{.platform = "cuda", .backend = "gpu", .priority = priority};
+  };
+  registry.add(make_fused_recurrent(), at(10));
+  registry.add(make_decode(), at(10));
 }
 
 }  // namespace attune::cuda
