@@ -46,6 +46,7 @@ void register_kernels(Registry& registry) {
   };
   registry.add(make_fused_recurrent(), at(10));
   registry.add(make_decode(), at(10));
+  registry.add(make_fused_recurrent_backward(), at(10));
 }
 
 }  // namespace attune::cuda
