@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "bench_suite.hpp"
 #include "interrupt.hpp"
 #include "measure.hpp"
 #include "progress.hpp"
 #include "session.hpp"
+#include "suites.hpp"
 #include "text.hpp"
 #include "verb.hpp"
 
@@ -52,24 +54,14 @@ std::vector<Contender> contenders(const Session& session, const Target& target, 
   return list;
 }
 
-MeasureSettings settings_of(const Options& options) {
-  MeasureSettings settings;
-  settings.warmup = options.integer("warmup", 0, 1'000'000).value_or(settings.warmup);
-  settings.iters = options.integer("iters", 1, 1'000'000).value_or(settings.iters);
-  settings.stop = interrupted;
-  return settings;
-}
-
 void bench(const Session& session, const Target& target, const Invocation& call, Table& table) {
-  const std::unique_ptr<Case> on =
-      target.op->make_case(target.problem, *target.device, session.seed());
+  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
   const std::vector<Contender> list = contenders(session, target, call.options.flag("all"));
-  on->reset(std::byte{0});
   std::vector<Launch> launches;
   launches.reserve(list.size());
   for (const Contender& contender : list)
-    launches.emplace_back(*on, contender.choice, *target.device);
-  const std::vector<Timing> timings = measure(launches, settings_of(call.options));
+    launches.emplace_back(on, contender.choice, *target.device);
+  const std::vector<Timing> timings = measure(launches, measure_settings(call.options));
   const double flops = target.op->flops(target.problem);
   const double bytes = target.op->bytes(target.problem);
   for (std::size_t i = 0; i < list.size() && timings.front().median_us > 0; ++i) {
@@ -86,6 +78,9 @@ void bench(const Session& session, const Target& target, const Invocation& call,
 
 ExitCode run(const Invocation& call) {
   const bool may_tune = call.options.text("policy") == "tune";
+  if (const auto suite = call.options.text("suite")) {
+    return bench_suite(call, find_suite(*suite), may_tune);
+  }
   const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
   const std::vector<Target> targets = session.targets(call.words);
   Table table({"op", "problem", "choice", "kernel", "config", "median_us", "spread_percent",
@@ -108,17 +103,23 @@ Verb bench_verb() {
   return {
       .name = "bench",
       .summary = "time the selected config beside the heuristic's",
-      .usage = {"bench OP SPEC... [--all]"},
+      .usage = {"bench OP SPEC... [--all]", "bench --suite NAME [WORD...]"},
       .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
                    "bench recurrent_attention T=512 H=8 D=64 --all -o md",
-                   "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64"},
+                   "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64",
+                   "bench --suite h200 recurrent_decode gate=gk -o json"},
       .details =
           "Choices are timed in turns, so that a machine that gets slower or faster meets all "
           "alike. "
           "gflop_per_s and gb_per_s count the op's nominal operations and least traffic; relative "
           "is the "
-          "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).",
+          "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).\n\n"
+          "A suite is a list of problems with the times they must and should take; its rows that "
+          "have every WORD as an op or a field are run. A row of several ops is the sum of their "
+          "times. floor_us is the least traffic at the speed of a copy.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
+                   false},
+                  {"suite", '\0', "NAME", "the selected choices of a list of problems: h200",
                    false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
                   {"iters", '\0', "N", "most samples, of each; default 30", false}},

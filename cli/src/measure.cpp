@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "interrupt.hpp"
+
 namespace attune::cli {
 namespace {
 
@@ -27,19 +29,40 @@ int repeats_for(double once_us, double min_sample_us) {
 
 }  // namespace
 
-Launch::Launch(const Case& on, const Choice& choice, const Device& device)
-    : case_(&on), choice_(choice), device_(&device) {
-  const std::size_t bytes = choice.kernel->erased_workspace_bytes(on.problem(), choice.config);
+Cases cases_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device,
+                      std::uint64_t seed) {
+  // Twice the cache, and an op's bytes count twice what it updates in place.
+  constexpr double kCachesToFill = 4;
+  constexpr double kMostCases = 64;
+  const DeviceInfo& info = device.info();
+  const bool host = info.id.backend == cpu_device().info().id.backend;
+  const double wanted =
+      kCachesToFill * static_cast<double>(info.l2_bytes) / std::max(op.bytes(problem), 1.0);
+  Cases cases(host ? 1 : static_cast<std::size_t>(std::clamp(std::ceil(wanted), 1.0, kMostCases)));
+  for (std::unique_ptr<Case>& on : cases) {
+    on = op.make_case(problem, device, seed);
+    on->reset(std::byte{0});
+  }
+  device.synchronize(nullptr);
+  return cases;
+}
+
+Launch::Launch(std::span<const std::unique_ptr<Case>> on, const Choice& choice,
+               const Device& device)
+    : cases_(on), choice_(choice), device_(&device) {
+  const std::size_t bytes =
+      choice.kernel->erased_workspace_bytes(on.front()->problem(), choice.config);
   const std::size_t words = (bytes + size_of(DType::kI32) - 1) / size_of(DType::kI32);
   workspace_ = Tensor(DType::kI32, {static_cast<std::int64_t>(words)}, device);
   scratch_ = {static_cast<std::byte*>(workspace_.view().data), bytes};
+  device.synchronize(nullptr);  // launches come on streams of their own
 }
 
 double Launch::time_us(int repeats) const {
   return device_->time_us(
-      [&](void* stream, int) {
-        choice_.kernel->erased_run(case_->problem(), case_->args(), choice_.config,
-                                   {stream, scratch_});
+      [&](void* stream, int repeat) {
+        const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
+        choice_.kernel->erased_run(on.problem(), on.args(), choice_.config, {stream, scratch_});
       },
       repeats);
 }
@@ -52,6 +75,14 @@ Timing summarize(std::vector<double> samples_us) {
   for (double& sample : samples_us) sample = std::abs(sample - timing.median_us);
   if (timing.median_us > 0) timing.spread = median_of(std::move(samples_us)) / timing.median_us;
   return timing;
+}
+
+MeasureSettings measure_settings(const Options& options) {
+  MeasureSettings settings;
+  settings.warmup = options.integer("warmup", 0, 1'000'000).value_or(settings.warmup);
+  settings.iters = options.integer("iters", 1, 1'000'000).value_or(settings.iters);
+  settings.stop = interrupted;
+  return settings;
 }
 
 std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSettings& settings) {
@@ -68,7 +99,8 @@ std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSetti
     return total / racers[i].repeats;
   };
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    racers[i].repeats = repeats_for(sample(i), settings.min_sample_us);
+    racers[i].repeats = launches[i].round();
+    racers[i].repeats *= repeats_for(sample(i) * racers[i].repeats, settings.min_sample_us);
     for (std::int64_t w = 1; w < settings.warmup && racers[i].spent_us < settings.budget_us / 4;
          ++w)
       sample(i);

@@ -11,20 +11,32 @@
 #include <attune/core/op.hpp>
 #include <attune/core/selection.hpp>
 
+#include "options.hpp"
+
 namespace attune::cli {
 
-/// A choice bound to a case, to be run again and again with the same scratch memory. Both outlive
-/// it.
+using Cases = std::vector<std::unique_ptr<Case>>;
+
+/// As many cases of a problem, with equal inputs and all outputs zero, as a launch must take in
+/// turns to find none of its tensors in the device's cache. One on the host, where a caller's
+/// tensors are mostly in the cache as well.
+Cases cases_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device,
+                      std::uint64_t seed);
+
+/// A choice bound to cases of one problem, which it takes in turns, again and again with the same
+/// scratch memory. All outlive it.
 class Launch {
  public:
-  Launch(const Case& on, const Choice& choice, const Device& device);
+  Launch(std::span<const std::unique_ptr<Case>> on, const Choice& choice, const Device& device);
 
   /// Microseconds of `repeats` launches, back to back.
   double time_us(int repeats) const;
+  /// Repeats that take every case once.
+  int round() const { return static_cast<int>(cases_.size()); }
   const Choice& choice() const { return choice_; }
 
  private:
-  const Case* case_;
+  std::span<const std::unique_ptr<Case>> cases_;
   Choice choice_;
   const Device* device_;
   Tensor workspace_;
@@ -47,6 +59,9 @@ struct MeasureSettings {
   double budget_us = 1e6;       // of all samples of one launch; three are taken in any case
   std::function<bool()> stop = [] { return false; };
 };
+
+/// As --warmup and --iters say, until an interrupt.
+MeasureSettings measure_settings(const Options& options);
 
 /// Takes samples in rounds, one of each launch a round, so that a drifting clock moves all alike.
 std::vector<Timing> measure(std::span<const Launch> launches, const MeasureSettings& settings);

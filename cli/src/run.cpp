@@ -67,7 +67,7 @@ std::vector<Work> work_from_spec(const Session& session, const Invocation& call,
 
 /// The time of one more call or a few, within a second; in-place outputs were copied before.
 Timing time_choice(const Work& work, const Choice& choice) {
-  const Launch launches[] = {Launch(*work.on, choice, *work.device)};
+  const Launch launches[] = {Launch({&work.on, 1}, choice, *work.device)};
   return measure(launches, {.warmup = 1, .iters = 9, .budget_us = 3e5}).front();
 }
 

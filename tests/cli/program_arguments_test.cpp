@@ -68,6 +68,10 @@ const std::vector<BadCall>& bad_calls() {
       {{"explain"}, 2, "expected an op"},
       {{"explain", "@/absent.jsonl"}, 2, "'@/absent.jsonl': cannot be opened"},
       {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
+      {{"bench", "--suite", "h20"}, 2, "--suite 'h20': expected h200; did you mean 'h200'?"},
+      {{"bench", "--suite", "h200", "--all"}, 2, "--all goes with OP SPEC"},
+      {{"bench", "--suite", "h200", "T=7"}, 2, "no row has 'T=7'"},
+      {{"bench", "--suite", "h200", "--device", "99"}, 3, "no device gpu:99"},
       {{"tune", kOp, "T=[4:8]", "D=4"}, 2, "T=[4:8]"},
       {{"tune", kOp, "T=[1:99999:+1]", "D=4", "--dry-run"}, 2, "T: more than 10000"},
       {{"tune", kOp, "T=4", "D=4", "--config", "a=1"}, 2, "--config"},
@@ -145,6 +149,14 @@ TEST(Help, FitsEightyColumns) {
       begin = end + 1;
     }
   }
+}
+
+TEST(Suite, NeedsItsDevice) {
+  const Outcome outcome = Sandbox().run(
+      Call{.arguments = {"bench", "--suite", "h200"}, .environment = {"CUDA_VISIBLE_DEVICES="}});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("no device gpu:0; there is cpu:0"));
 }
 
 TEST(Version, IsOneLine) {
