@@ -187,8 +187,8 @@ class BackwardPasses {
 
   static void set_channel_gates(WalkParams& params, const std::optional<ConstTensorView>& rows,
                                 const std::optional<ConstTensorView>& columns) {
-    params.row_gate = gate_view(rows);
-    params.column_gate = gate_view(columns);
+    params.row_gate = walk_gate(rows);
+    params.column_gate = walk_gate(columns);
   }
 
   /// What all walks have alike; this one goes with the state.

@@ -87,7 +87,7 @@ void launch_walk_instance(const WalkShape& shape, const WalkParams& p, cudaStrea
 template <class T, int kRows>
 void launch_walk_of_rows(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
   const int gates =
-      (p.row_gate.given() ? kRowGates : 0) | (p.column_gate.given() ? kColumnGates : 0);
+      (p.row_gate.view.given() ? kRowGates : 0) | (p.column_gate.view.given() ? kColumnGates : 0);
   switch (gates) {
     case 0:
       return launch_walk_instance<T, kRows, 0>(shape, p, stream);

@@ -59,6 +59,12 @@ struct WalkRows {
   bool vectors = false;    // four elements may be loaded at once
 };
 
+/// A gate of every row or column.
+struct WalkGate {
+  GateView view;
+  bool vectors = false;
+};
+
 /// States kept at some of the steps of one walk, and their products with those of another, in
 /// which the walk in the other direction meets them. They lie `interval` tokens apart, counted from
 /// where the first walk ends, which is slot 0: slot m is behind the token at position length - m *
@@ -95,8 +101,8 @@ struct WalkParams {
   float read_scale = 1.0F;
   float write_scale = 1.0F;
   GateView shared_gate;  // g
-  GateView row_gate;
-  GateView column_gate;
+  WalkGate row_gate;
+  WalkGate column_gate;
   ConstantDecayView gamma;
 
   ConstStateView initial;  // `k` is the stride of rows, `v` that of columns

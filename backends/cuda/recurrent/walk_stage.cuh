@@ -5,82 +5,12 @@
 #include <type_traits>
 
 #include "cuda/recurrent/decay.cuh"
-#include "cuda/recurrent/walk_block.cuh"
 #include "cuda/recurrent/walk_layout.hpp"
+#include "cuda/recurrent/walk_rows.cuh"
 
 namespace attune::cuda {
 
 inline constexpr int kStagingThreads = kStagingWarps * kWarpSize;
-inline constexpr int kQuad = 4;  // channels that are loaded and stored together
-
-/// The part of a head's rows that a block needs, by step of the walk.
-template <class T>
-struct RowCursor {
-  const T* first = nullptr;  // null: zero rows
-  std::int64_t stride = 0;   // from step to step
-  int width = 0;
-  bool vectors = false;
-
-  __device__ const T* row(std::int64_t step) const {
-    return first == nullptr ? nullptr : first + step * stride;
-  }
-};
-
-/// A gate's, in either of its types.
-template <class T>
-struct GateCursor {
-  RowCursor<float> f32;
-  RowCursor<T> io;
-};
-
-template <class T>
-__device__ RowCursor<T> cursor_of(const WalkParams& p, const WalkBlock& block,
-                                  const ConstTokenView& view, std::int64_t head,
-                                  std::int64_t channel, int width) {
-  if (view.data == nullptr) return {};
-  const SequenceSpan& span = block.span;
-  const std::int64_t token = p.descending ? span.begin + span.length - 1 : span.begin;
-  return {static_cast<const T*>(view.data) + row_offset(view, span.batch, token, head) + channel,
-          p.descending ? -view.token : view.token, width, false};
-}
-
-template <class T>
-__device__ GateCursor<T> gate_cursor_of(const WalkParams& p, const WalkBlock& block,
-                                        const GateView& gate, std::int64_t channel, int width) {
-  if (gate.is_f32) {
-    return {cursor_of<float>(p, block, gate.rows, block.head, channel, width), {}};
-  }
-  return {{}, cursor_of<T>(p, block, gate.rows, block.head, channel, width)};
-}
-
-/// Channels [channel, channel + 4) of a row, zero beyond its width.
-template <class T>
-__device__ __forceinline__ float4 load_quad(const RowCursor<T>& cursor, std::int64_t step,
-                                            int channel) {
-  const T* const row = cursor.row(step);
-  if (row == nullptr) return {};
-  if (cursor.vectors && channel + kQuad <= cursor.width) {
-    if constexpr (std::is_same_v<T, float>) {
-      return *reinterpret_cast<const float4*>(row + channel);
-    } else {
-      const uint2 packed = *reinterpret_cast<const uint2*>(row + channel);
-      const float2 low = unpack<T>(packed.x);
-      const float2 high = unpack<T>(packed.y);
-      return {low.x, low.y, high.x, high.y};
-    }
-  }
-  const auto at = [&](int i) {
-    return channel + i < cursor.width ? to_float(row[channel + i]) : 0.0F;
-  };
-  return {at(0), at(1), at(2), at(3)};
-}
-
-template <class T>
-__device__ __forceinline__ float4 load_gate_quad(const GateCursor<T>& gate, std::int64_t step,
-                                                 int channel) {
-  return gate.f32.first != nullptr ? load_quad(gate.f32, step, channel)
-                                   : load_quad(gate.io, step, channel);
-}
 
 /// A block's view of everything it stages.
 template <class T, int kGates>
@@ -95,10 +25,10 @@ class Stager {
         layout_(stage_layout(shape, kGates, kExact)),
         thread_(static_cast<int>(threadIdx.x) - shape.state_warps() * kWarpSize),
         gamma_(constant_decay(p.gamma, block.sequence, block.head)),
-        read_(cursor(p.read, block.first_row, block.rows)),
-        write_(cursor(p.write, block.first_row, block.rows)),
-        value_(cursor(p.value, block.first_column, block.columns)),
-        shared_gate_(gate_cursor_of<T>(p, block, p.shared_gate, 0, 1)) {
+        read_(cursor_of<T>(p, block, p.read, block.first_row, block.rows)),
+        write_(cursor_of<T>(p, block, p.write, block.first_row, block.rows)),
+        value_(cursor_of<T>(p, block, p.value, block.first_column, block.columns)),
+        shared_gate_(gate_cursor_of<T>(p, block, {p.shared_gate, false}, 0, 1)) {
     if constexpr ((kGates & kRowGates) != 0) {
       row_gate_ = gate_cursor_of<T>(p, block, p.row_gate, block.first_row, block.rows);
     }
@@ -111,8 +41,18 @@ class Stager {
   /// Fills a buffer with the tokens of a stage.
   __device__ void stage(const WalkStage& stage, int buffer) const {
     float* const to = shared_ + buffer * layout_.floats;
-    stage_pairs(stage, reinterpret_cast<float4*>(to + layout_.pairs));
-    stage_values(stage, reinterpret_cast<float4*>(to + layout_.values));
+    auto* const pairs = reinterpret_cast<float4*>(to + layout_.pairs);
+    auto* const values = reinterpret_cast<float4*>(to + layout_.values);
+    if (write_.vectors && read_.vectors) {
+      stage_pairs<true>(stage, pairs);
+    } else {
+      stage_pairs<false>(stage, pairs);
+    }
+    if (value_.vectors) {
+      stage_values<true>(stage, values);
+    } else {
+      stage_values<false>(stage, values);
+    }
     if constexpr (kGates == 0) {
       stage_shared_decays(stage, reinterpret_cast<DecayFactor*>(to + layout_.shared_decays));
     }
@@ -152,90 +92,143 @@ class Stager {
   static constexpr bool kExact = std::is_same_v<T, float>;
   static constexpr bool kLogs = kGates == (kRowGates | kColumnGates);
 
-  __device__ RowCursor<T> cursor(const WalkRows& rows, std::int64_t channel, int width) const {
-    RowCursor<T> cursor =
-        cursor_of<T>(p_, block_, rows.view, block_.head / rows.group, channel, width);
-    cursor.vectors = rows.vectors;
-    return cursor;
-  }
-
   /// The last step of a walk that decays last has no token.
   __device__ bool has_token(std::int64_t step) const { return step < block_.span.length; }
 
-  /// Rows of reads and writes, kBatch quads a thread in flight.
-  __device__ void stage_pairs(const WalkStage& stage, float4* to) const {
-    constexpr int kBatch = 2;
-    const int quads = shape_.rows() / kQuad;  // a power of two
-    const int shift = __ffs(quads) - 1;
-    const int items = stage.count * quads;
+  /// Calls store(item, load(item)) for a thread's share of the items, with kBatch loads begun
+  /// before the first of them is waited for.
+  template <class Load, class Store>
+  __device__ __forceinline__ void for_each_item(int items, const Load& load,
+                                                const Store& store) const {
+    constexpr int kBatch = 4;
     for (int first = thread_; first < items; first += kBatch * kStagingThreads) {
-      float4 write[kBatch];
-      float4 read[kBatch];
+      decltype(load(0)) loaded[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) loaded[i] = load(first + i * kStagingThreads);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int item = first + i * kStagingThreads;
-        const std::int64_t step = stage.first + (item >> shift);
-        const bool valid = item < items && has_token(step);
-        const int channel = (item & (quads - 1)) * kQuad;
-        write[i] = valid ? load_quad(write_, step, channel) : float4{};
-        read[i] = valid ? load_quad(read_, step, channel) : float4{};
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int item = first + i * kStagingThreads;
-        if (item >= items) continue;
-        const float scale = p_.write_scale;
-        to[2 * item] = {write[i].x * scale, read[i].x, write[i].y * scale, read[i].y};
-        to[2 * item + 1] = {write[i].z * scale, read[i].z, write[i].w * scale, read[i].w};
+        if (item < items) store(item, loaded[i]);
       }
     }
   }
 
+  /// Rows of writes and reads.
+  template <bool kVectors>
+  __device__ void stage_pairs(const WalkStage& stage, float4* to) const {
+    struct Pair {
+      QuadBits<T> write, read;
+    };
+    const int quads = shape_.rows() / kQuad;  // a power of two
+    const int shift = __ffs(quads) - 1;
+    const int items = stage.count * quads;
+    for_each_item(
+        items,
+        [&](int item) {
+          const std::int64_t step = stage.first + (item >> shift);
+          const int channel = (item & (quads - 1)) * kQuad;
+          const bool valid = item < items && has_token(step);
+          return Pair{load_quad<kVectors>(write_, step, channel, valid),
+                      load_quad<kVectors>(read_, step, channel, valid)};
+        },
+        [&](int item, const Pair& pair) {
+          const float4 write = pair.write.floats();
+          const float4 read = pair.read.floats();
+          const float scale = p_.write_scale;
+          to[2 * item] = {write.x * scale, read.x, write.y * scale, read.y};
+          to[2 * item + 1] = {write.z * scale, read.z, write.w * scale, read.w};
+        });
+  }
+
+  template <bool kVectors>
   __device__ void stage_values(const WalkStage& stage, float4* to) const {
-    const int quads = shape_.columns() / kQuad;
-    for (int item = thread_; item < stage.count * quads; item += kStagingThreads) {
-      const std::int64_t step = stage.first + item / quads;
-      to[item] = has_token(step) ? load_quad(value_, step, item % quads * kQuad) : float4{};
-    }
+    const int quads = shape_.columns() / kQuad;  // a power of two
+    const int shift = __ffs(quads) - 1;
+    const int items = stage.count * quads;
+    for_each_item(
+        items,
+        [&](int item) {
+          const std::int64_t step = stage.first + (item >> shift);
+          const bool valid = item < items && has_token(step);
+          return load_quad<kVectors>(value_, step, (item & (quads - 1)) * kQuad, valid);
+        },
+        [&](int item, const QuadBits<T>& value) { to[item] = value.floats(); });
   }
 
   /// The step whose token's gates apply, or -1 where none does.
   __device__ std::int64_t gate_step(std::int64_t step) const { return p_.lags ? step - 1 : step; }
 
   /// What all channels of a token share of the log decay.
-  __device__ float shared_log(std::int64_t gate_step) const {
-    return gate_step < 0 ? 0.0F : gamma_ + load_gate_quad(shared_gate_, gate_step, 0).x;
+  __device__ float shared_log(std::int64_t gate_step, bool valid) const {
+    valid = valid && gate_step >= 0;
+    const float g = shared_gate_.f32.first != nullptr
+                        ? to_float(load_quad<false>(shared_gate_.f32, gate_step, 0, valid).x[0])
+                        : to_float(load_quad<false>(shared_gate_.io, gate_step, 0, valid).x[0]);
+    return valid ? gamma_ + g : 0.0F;
   }
 
   __device__ void stage_shared_decays(const WalkStage& stage, DecayFactor* to) const {
     for (int token = thread_; token < stage.count; token += kStagingThreads) {
-      to[token] = decay_factor(shared_log(gate_step(stage.first + token)));
+      to[token] = decay_factor(shared_log(gate_step(stage.first + token), true));
     }
   }
 
-  /// Gates of `width` channels, as factors or as logarithms.
   __device__ void stage_decays(const WalkStage& stage, const GateCursor<T>& gate, bool add_shared,
                                int width, float* to) const {
-    const int quads = width / kQuad;
+    const auto stage_from = [&](const auto& cursor) {
+      if (cursor.vectors) {
+        stage_decays<true>(stage, cursor, add_shared, width / kQuad, to);
+      } else {
+        stage_decays<false>(stage, cursor, add_shared, width / kQuad, to);
+      }
+    };
+    if (gate.f32.first != nullptr) {
+      stage_from(gate.f32);
+    } else {
+      stage_from(gate.io);
+    }
+  }
+
+  /// Gates of `quads` quads of channels, as factors or as logarithms.
+  template <bool kVectors, class Gate>
+  __device__ void stage_decays(const WalkStage& stage, const RowCursor<Gate>& gate,
+                               bool add_shared, int quads, float* to) const {
+    struct Logs {
+      QuadBits<Gate> channels;
+      float shared;
+    };
+    const int shift = __ffs(quads) - 1;  // a power of two
+    const int items = stage.count * quads;
     auto* const high = reinterpret_cast<float4*>(to);
     float4* const low = high + shape_.tokens * quads;
-    for (int item = thread_; item < stage.count * quads; item += kStagingThreads) {
-      const std::int64_t step = gate_step(stage.first + item / quads);
-      float4 log = step < 0 ? float4{} : load_gate_quad(gate, step, item % quads * kQuad);
-      const float shared = add_shared ? shared_log(step) : 0.0F;
-      log = {log.x + shared, log.y + shared, log.z + shared, log.w + shared};
-      if constexpr (kLogs) {
-        // 16-bit types take the hardware's 2^x of the sum.
-        constexpr float kUnit = kExact ? 1.0F : kLog2E;
-        high[item] = {log.x * kUnit, log.y * kUnit, log.z * kUnit, log.w * kUnit};
-      } else {
-        const DecayFactor x = decay_factor(log.x);
-        const DecayFactor y = decay_factor(log.y);
-        const DecayFactor z = decay_factor(log.z);
-        const DecayFactor w = decay_factor(log.w);
-        high[item] = {x.high, y.high, z.high, w.high};
-        if constexpr (kExact) low[item] = {x.low, y.low, z.low, w.low};
-      }
+    for_each_item(
+        items,
+        [&](int item) {
+          const std::int64_t step = gate_step(stage.first + (item >> shift));
+          const bool valid = item < items && step >= 0;
+          return Logs{load_quad<kVectors>(gate, step, (item & (quads - 1)) * kQuad, valid),
+                      shared_log(step, valid && add_shared)};
+        },
+        [&](int item, const Logs& logs) {
+          const float4 x = logs.channels.floats();
+          store_decays(high + item, low + item,
+                       {x.x + logs.shared, x.y + logs.shared, x.z + logs.shared,
+                        x.w + logs.shared});
+        });
+  }
+
+  __device__ void store_decays(float4* high, float4* low, const float4& log) const {
+    if constexpr (kLogs) {
+      // 16-bit types take the hardware's 2^x of the sum.
+      constexpr float kUnit = kExact ? 1.0F : kLog2E;
+      *high = {log.x * kUnit, log.y * kUnit, log.z * kUnit, log.w * kUnit};
+    } else {
+      const DecayFactor x = decay_factor(log.x);
+      const DecayFactor y = decay_factor(log.y);
+      const DecayFactor z = decay_factor(log.z);
+      const DecayFactor w = decay_factor(log.w);
+      *high = {x.high, y.high, z.high, w.high};
+      if constexpr (kExact) *low = {x.low, y.low, z.low, w.low};
     }
   }
 

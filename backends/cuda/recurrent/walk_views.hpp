@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <attune/core/dtype.hpp>
 
@@ -23,6 +24,10 @@ bool moves_in_quads(const Tensor& tensor) {
 /// Rows of q or do: `group` is 1; of k or v: the query heads that share one of theirs.
 inline WalkRows walk_rows(const ConstTensorView& tensor, std::int64_t group) {
   return {.view = token_view(tensor), .group = group, .vectors = moves_in_quads(tensor)};
+}
+
+inline WalkGate walk_gate(const std::optional<ConstTensorView>& gate) {
+  return {.view = gate_view(gate), .vectors = gate && moves_in_quads(*gate)};
 }
 
 }  // namespace attune::cuda
