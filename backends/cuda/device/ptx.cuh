@@ -101,6 +101,26 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&to)[4],
                : "memory");
 }
 
+/// An 8 x 8 matrix of 16-bit elements over a warp, transposed. (9.7.14.5.17 movmatrix)
+__device__ __forceinline__ std::uint32_t transpose_matrix(std::uint32_t matrix) {
+  std::uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
+  return transposed;
+}
+
+/// Ordinary accesses of shared memory by its address. (9.7.9.8 ld, 9.7.9.11 st)
+__device__ __forceinline__ uint4 load_shared_16(std::uint32_t from) {
+  uint4 loaded;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+               : "r"(from)
+               : "memory");
+  return loaded;
+}
+__device__ __forceinline__ void store_shared_4(std::uint32_t to, std::uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
 /// d += a b for a 16 x 16, b 16 x 8, d 16 x 8 over a warp. (9.7.14.5.14 mma)
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4],

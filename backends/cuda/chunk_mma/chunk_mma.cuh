@@ -1,0 +1,115 @@
+// Scalar-decay linear attention in chunks, on the tensor cores that every GPU from sm_80 on has.
+//
+//   O^T = scale S^T Q^T diag(exp b) + V^T P^T            S at the chunk's start, b its log decays
+//   S^T = exp(b_last) S^T + V^T diag(exp(b_last - b)) K  P[i][j] = scale exp(b_i - b_j) q_i k_j
+//
+// A block has one segment of one head and 16 value channels a warp, and walks the segment chunk by
+// chunk. The state is transposed so that it can stay in registers all the while: as the sum that
+// the second line adds to and, rounded, as the left operand of the first. Chunks of q, k and v come
+// by asynchronous copies, stages - 1 ahead. P is needed by all warps, so it is made a chunk ahead
+// too: with three stages or more a chunk then takes a single barrier.
+//
+// Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
+// chunks); the transposed state is our own.
+#pragma once
+
+#include "decays.cuh"
+#include "dispatch.hpp"
+#include "products.cuh"
+#include "segment_slots.cuh"
+#include "stages.cuh"
+
+namespace attune::cuda {
+
+/// The outputs of a chunk, and the state after it.
+template <class T, class Shape>
+__device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& outputs,
+                                        const Stage<Shape, true>& stage, const Tile<Shape>& weights,
+                                        const ChunkDecays<Shape::kChunk>& decays, float scale) {
+  read_state<T, Shape>(outputs, state, stage.q, decays, scale);
+  decay_state<Shape>(state, decays.whole);
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    std::uint32_t values[4];
+    load_matrices_transposed(values, stage.v.across(16 * step, own_channel()));
+    add_chunk<T, Shape>(outputs, values, weights, step);
+    decay_values<T, Shape>(values, decays, step);
+    write_state<T, Shape>(state, values, stage.k, step);
+  }
+}
+
+/// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
+template <class T, class Shape>
+__global__ __launch_bounds__(Shape::kThreads) void chunk_mma(
+    const __grid_constant__ ChunkMmaParams p) {
+  using AllTiles = Stage<Shape, true>;
+  using Decays = ChunkDecays<Shape::kChunk>;
+  constexpr int kWeightsBytes = weights_bytes(Shape::kConfig);
+  extern __shared__ __align__(128) std::byte memory[];
+  const std::uint32_t stages = shared_address(memory);
+  const std::uint32_t weights = stages + p.stages * AllTiles::kBytes;
+  auto* const decays =
+      reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * kWeightsBytes);
+  const Walk walk = make_walk<Shape>(p, p.segments);
+  const BlockTokens<T, Shape> tokens(p, walk);
+  DecayScan<T, Shape::kChunk> scan(p, walk);
+  const auto stage_of = [&](int chunk) {
+    return AllTiles(stages + chunk % p.stages * AllTiles::kBytes);
+  };
+  const auto weights_of = [&](int chunk) {
+    return Tile<Shape>(weights + chunk % 2 * kWeightsBytes);
+  };
+  const auto load = [&](int chunk) {
+    if (chunk < walk.chunks) tokens.load(stage_of(chunk), walk, chunk);
+    copy_async_commit();
+  };
+  const auto weigh_chunk = [&](int chunk) {
+    const AllTiles stage = stage_of(chunk);
+    weigh<T>(stage.q, stage.k, weights_of(chunk), decays[chunk % kDecaysKept], p.scale);
+  };
+
+  for (int chunk = 0; chunk < p.stages - 1; ++chunk) load(chunk);
+  for (int chunk = 0; scan.is_mine() && chunk < 2; ++chunk) {
+    scan.fetch(walk, chunk);
+    scan.sum(decays[chunk]);
+  }
+  float state[Shape::kKeys / 8][4];
+  load_segment_start<Shape>(state, p, walk);
+  copy_async_wait<0>();
+  __syncthreads();  // the first chunks and their decays are there
+  if (walk.chunks > 0) weigh_chunk(0);
+
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    if (p.stages > 2) copy_async_wait_for(p.stages - 3);
+    __syncthreads();  // the chunk's P is there, and the next one's tiles; the last one is done with
+    load(chunk + p.stages - 1);
+    if (scan.is_mine()) scan.fetch(walk, chunk + 2);
+
+    const AllTiles stage = stage_of(chunk);
+    float outputs[Shape::kChunk / 8][4];
+    advance<T, Shape>(state, outputs, stage, weights_of(chunk), decays[chunk % kDecaysKept],
+                      p.scale);
+    tokens.store(outputs, stage.v, walk, chunk);  // this warp alone read its columns of v
+
+    if (p.stages == 2) {
+      copy_async_wait<0>();
+      __syncthreads();  // the next chunk's tiles are there
+    }
+    if (chunk + 1 < walk.chunks) weigh_chunk(chunk + 1);
+    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecaysKept]);
+  }
+  if (walk.segment == p.segments - 1) store_final<Shape>(state, p, walk);
+}
+
+template <class T>
+void launch_chunk_mma(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+                      cudaStream_t stream) {
+  dispatch_shape(params, config, [&]<class Shape>() {
+    launch<chunk_mma<T, Shape>>({.grid = block_count(params, params.segments),
+                                 .block = Shape::kThreads,
+                                 .shared_bytes = shared_bytes(Shape::kKeys, config)},
+                                stream, params);
+  });
+}
+
+}  // namespace attune::cuda

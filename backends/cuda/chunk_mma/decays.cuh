@@ -1,0 +1,93 @@
+// The decays of a chunk, from its gates.
+//
+// Sums of log decays are taken in the order of the walk and in base 2. A gate below kReset is
+// raised to it: 2^kReset is 0 in fp32, so an exact reset (-inf) stays one, differences of sums
+// never meet inf - inf, and sums stay small enough that what follows a reset keeps its precision.
+#pragma once
+
+#include "cuda/attention/views.cuh"
+#include "launch.hpp"
+#include "walk.cuh"
+
+namespace attune::cuda {
+
+inline constexpr float kReset = -192.0F;  // twice what any fp32 state and output leave to see
+
+/// The first warp's work. Gates are fetched a chunk before they are summed, so that nobody waits
+/// for them.
+template <class T, int kChunk>
+class DecayScan {
+ public:
+  __device__ DecayScan(const ChunkMmaParams& p, const Walk& walk)
+      : gate_(p.g), constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {
+    const std::int64_t begin = walk.span.begin;
+    const std::int64_t first = p.reverse ? begin + walk.span.length - 1 : begin;
+    first_ = row_offset(p.g.rows, walk.span.batch, first, walk.head);
+    step_ = p.reverse ? -p.g.rows.token : p.g.rows.token;
+  }
+
+  __device__ static bool is_mine() { return threadIdx.x < kWarpSize; }
+
+  /// Begins to load the gates of a chunk.
+  __device__ void fetch(const Walk& walk, int chunk) {
+    const std::int64_t position = walk.position(chunk);
+    const int rows = walk.rows(chunk);
+#pragma unroll
+    for (int e = 0; e < kPerLane; ++e) {
+      const int i = token(e);
+      valid_[e] = i < rows;
+      loaded_[e] = 0.0F;
+      if (valid_[e] && gate_.rows.data != nullptr) {
+        loaded_[e] = gate_at<T>(gate_, first_ + (position + i) * step_);
+      }
+    }
+  }
+
+  /// The decays of what was fetched. Tokens that do not exist decay nothing.
+  __device__ void sum(ChunkDecays<kChunk>& to) const {
+    float sums[kPerLane];
+#pragma unroll
+    for (int e = 0; e < kPerLane; ++e) {
+      const float gate = (loaded_[e] + constant_) * kLog2E;
+      const float own = !valid_[e] ? 0.0F : gate < kReset ? kReset : gate;  // keeps a NaN
+      sums[e] = e == 0 ? own : sums[e - 1] + own;
+    }
+    const float before = exclusive_sum(sums[kPerLane - 1]);
+    const float last = __shfl_sync(kFullWarp, before + sums[kPerLane - 1], kWarpSize - 1);
+#pragma unroll
+    for (int e = 0; e < kPerLane; ++e) {
+      const float sum = before + sums[e];
+      to.log2[token(e)] = sum;
+      to.from_start[token(e)] = exp2_approx(sum);
+      to.to_end[token(e)] = exp2_approx(last - sum);
+    }
+    if (token(0) == 0) to.whole = exp2_approx(last);
+  }
+
+ private:
+  static constexpr int kPerLane = kChunk / kWarpSize;
+
+  __device__ static int token(int e) {
+    return static_cast<int>(threadIdx.x) % kWarpSize * kPerLane + e;
+  }
+  __device__ static float exclusive_sum(float own) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    float inclusive = own;
+#pragma unroll
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const float other = __shfl_up_sync(kFullWarp, inclusive, distance);
+      if (lane >= distance) inclusive += other;
+    }
+    const float before = __shfl_up_sync(kFullWarp, inclusive, 1);
+    return lane == 0 ? 0.0F : before;
+  }
+
+  const GateView gate_;
+  const float constant_;
+  std::int64_t first_;
+  std::int64_t step_;
+  float loaded_[kPerLane];
+  bool valid_[kPerLane];
+};
+
+}  // namespace attune::cuda

@@ -1,0 +1,144 @@
+// The products of a chunk, each a phase of the kernels. A warp owns 16 value channels of S^T and of
+// O^T; both stay in its registers, and S^T is itself the left operand of what reads it.
+#pragma once
+
+#include "tiles.cuh"
+
+namespace attune::cuda {
+
+/// One 16 x 16 block of P[i][j] = scale exp(b_i - b_j) q_i k_j, j <= i. Odd and even steps have
+/// sums of their own, so that more products are under way.
+template <class T, class Shape>
+__device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Shape>& k,
+                                            const Tile<Shape>& weights,
+                                            const ChunkDecays<Shape::kChunk>& decays, float scale,
+                                            int row_block, int column_block) {
+  float products[2][2][4] = {};
+#pragma unroll
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    std::uint32_t a[4];
+    std::uint32_t b[4];
+    load_matrices(a, q.down(16 * row_block, 16 * step));
+    load_matrices(b, k.across(16 * column_block, 16 * step));
+    mma_m16n8k16<T>(products[step % 2][0], a, b[0], b[1]);
+    mma_m16n8k16<T>(products[step % 2][1], a, b[2], b[3]);
+  }
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int half = 0; half < 4; ++half) {  // 8 rows of 8 columns
+    const int row = 16 * row_block + lane / 4 + half / 2 * 8;
+    const int column = 16 * column_block + lane % 4 * 2 + half % 2 * 8;
+    float pair[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int at = half / 2 * 2 + e;
+      const float product = products[0][half % 2][at] + products[1][half % 2][at];
+      const float decay = exp2_approx(decays.log2[row] - decays.log2[column + e]);
+      pair[e] = column + e <= row ? product * scale * decay : 0.0F;
+    }
+    store_shared_4(weights.at(row, column * 2), pack<T>(pair[0], pair[1]));
+  }
+}
+
+/// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
+template <class T, class Shape>
+__device__ __forceinline__ void weigh(const Tile<Shape>& q, const Tile<Shape>& k,
+                                      const Tile<Shape>& weights,
+                                      const ChunkDecays<Shape::kChunk>& decays, float scale) {
+  constexpr int kSide = Shape::kChunk / 16;
+  constexpr int kBlocks = kSide * (kSide + 1) / 2;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  // The first warp has the decays to do besides: it gets the fewest blocks.
+#pragma unroll 1
+  for (int block = Shape::kConfig.warps - 1 - warp; block < kBlocks;
+       block += Shape::kConfig.warps) {
+    int row_block = 0;
+    while ((row_block + 1) * (row_block + 2) / 2 <= block) ++row_block;
+    const int column_block = block - row_block * (row_block + 1) / 2;
+    weigh_block<T>(q, k, weights, decays, scale, row_block, column_block);
+  }
+}
+
+/// O^T = S^T Q^T, each token's column times scale exp(b_i).
+template <class T, class Shape>
+__device__ __forceinline__ void read_state(Outputs<Shape>& outputs, const State<Shape>& state,
+                                           const Tile<Shape>& q,
+                                           const ChunkDecays<Shape::kChunk>& decays, float scale) {
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+    for (float& output : outputs[n]) output = 0.0F;
+  }
+#pragma unroll
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    const auto& low = state[2 * step];
+    const auto& high = state[2 * step + 1];
+    const std::uint32_t a[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
+                                pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 16; ++n) {
+      std::uint32_t b[4];
+      load_matrices(b, q.across(16 * n, 16 * step));
+      mma_m16n8k16<T>(outputs[2 * n], a, b[0], b[1]);
+      mma_m16n8k16<T>(outputs[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 8; ++n) {
+    const float2 decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) outputs[n][e] *= scale * (e % 2 == 0 ? decay.x : decay.y);
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void decay_state(State<Shape>& state, float decay) {
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (float& element : state[j]) element *= decay;
+  }
+}
+
+/// O^T += V^T P^T for the 16 tokens j of `step`; `values` is V^T of them.
+template <class T, class Shape>
+__device__ __forceinline__ void add_chunk(Outputs<Shape>& outputs, const std::uint32_t (&values)[4],
+                                          const Tile<Shape>& weights, int step) {
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 16; ++n) {
+    if (n < step) continue;  // tokens before those
+    std::uint32_t b[4];
+    load_matrices(b, weights.across(16 * n, 16 * step));
+    mma_m16n8k16<T>(outputs[2 * n], values, b[0], b[1]);
+    mma_m16n8k16<T>(outputs[2 * n + 1], values, b[2], b[3]);
+  }
+}
+
+/// V^T of the 16 tokens of `step`, each token's column times exp(b_last - b_j).
+template <class T, class Shape>
+__device__ __forceinline__ void decay_values(std::uint32_t (&values)[4],
+                                             const ChunkDecays<Shape::kChunk>& decays, int step) {
+  const int first = 16 * step + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const float2 value = unpack<T>(values[e]);
+    const float2 decay = *reinterpret_cast<const float2*>(&decays.to_end[first + e / 2 * 8]);
+    values[e] = pack<T>(value.x * decay.x, value.y * decay.y);
+  }
+}
+
+/// S^T += V^T K for the 16 tokens of `step`; `values` is V^T of them, decayed to the chunk's end.
+template <class T, class Shape>
+__device__ __forceinline__ void write_state(State<Shape>& state, const std::uint32_t (&values)[4],
+                                            const Tile<Shape>& k, int step) {
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 16; ++n) {
+    std::uint32_t b[4];
+    load_matrices_transposed(b, k.down(16 * step, 16 * n));
+    mma_m16n8k16<T>(state[2 * n], values, b[0], b[1]);
+    mma_m16n8k16<T>(state[2 * n + 1], values, b[2], b[3]);
+  }
+}
+
+}  // namespace attune::cuda

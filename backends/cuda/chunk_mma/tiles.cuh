@@ -1,0 +1,147 @@
+// How tiles of 16-bit elements lie in shared memory, and how they come there and go.
+//
+// A tile has a row for each token of a chunk and is cut into panels of 64 channels. Rows of a panel
+// are swizzled: the eight rows of any 8 x 8 matrix fall into different banks.
+#pragma once
+
+#include "cuda/device/ptx.cuh"
+#include "cuda/device/tma.cuh"
+#include "launch.hpp"
+
+namespace attune::cuda {
+
+/// One instance of the kernels: its padded key channels and its config.
+template <int kKeyChannels, class Config>
+struct Shape {
+  static constexpr ChunkMmaConfig kConfig = Config::kValue;
+  static constexpr int kKeys = kKeyChannels;
+  static constexpr int kChunk = kConfig.chunk;
+  static constexpr int kThreads = threads_per_block(kConfig);
+  static constexpr int kValues = values_per_block(kConfig);
+  static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
+  static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);
+  static constexpr int kValueTileBytes = tile_bytes(kValues, kConfig);
+};
+
+/// A warp's 16 value channels of S^T as the accumulators of mma lie: element [j][e] of a lane is
+/// S[k][v] where k = 8 j + 2 (lane % 4) + e % 2 and v = lane / 4 + 8 (e / 2).
+template <class Shape>
+using State = float[Shape::kKeys / 8][4];
+/// The same of O^T, with tokens for k.
+template <class Shape>
+using Outputs = float[Shape::kChunk / 8][4];
+
+/// The first of a warp's value channels within its block's.
+__device__ __forceinline__ int own_channel() {
+  return static_cast<int>(threadIdx.x) / kWarpSize * kValuesPerWarp;
+}
+
+/// A tile in shared memory, and this lane's place in the 16 x 16 blocks it is read by.
+template <class Shape>
+class Tile {
+ public:
+  __device__ explicit Tile(std::uint32_t address) : address_(address) {}
+
+  /// Where this lane's row of block (row, channel) lies when the four 8 x 8 matrices of the block
+  /// are counted down its rows first: an `a` operand, or a transposed `b`.
+  __device__ std::uint32_t down(int row, int channel) const {
+    const unsigned lane = threadIdx.x % kWarpSize;
+    return at(row + lane % 16, channel * 2 + lane / 16 * 16);
+  }
+  /// The same counted across its channels first: a `b` operand, or a transposed `a`.
+  __device__ std::uint32_t across(int row, int channel) const {
+    const unsigned lane = threadIdx.x % kWarpSize;
+    return at(row + lane / 16 * 8 + lane % 8, channel * 2 + lane / 8 % 2 * 16);
+  }
+  __device__ std::uint32_t at(unsigned row, unsigned byte) const {
+    return address_ + byte / kPanelRowBytes * Shape::kPanelBytes +
+           swizzled(row, byte % kPanelRowBytes);
+  }
+
+ private:
+  std::uint32_t address_;
+};
+
+/// The tokens of a tensor in the order in which they are walked.
+template <class T>
+struct Rows {
+  T* first = nullptr;
+  std::int64_t step = 0;  // in elements; negative in reverse
+
+  __device__ T* at(std::int64_t position) const { return first + position * step; }
+};
+
+/// Begins to copy `rows` tokens from `position` on and `channels` of their channels to a tile of
+/// kChannels; zeros fill the rest of it. Eight threads a row of a panel.
+template <class Shape, int kChannels, class T>
+__device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<const T>& from,
+                                          std::int64_t position, int rows, int channels) {
+  constexpr int kCopies = kPanelChannels / kChannelsPerCopy;
+  constexpr int kRows = Shape::kThreads / kCopies;  // at a time
+  const int own_row = static_cast<int>(threadIdx.x) / kCopies;
+  const int own_channel = static_cast<int>(threadIdx.x) % kCopies * kChannelsPerCopy;
+  const T* source = from.at(position + own_row) + own_channel;
+#pragma unroll
+  for (int row = own_row; row < own_row + Shape::kChunk; row += kRows) {
+#pragma unroll
+    for (int panel = 0; panel < kChannels; panel += kPanelChannels) {
+      const bool valid = row < rows && panel + own_channel < channels;
+      copy_async_16(to.at(row, (panel + own_channel) * 2), source + panel, valid);
+    }
+    source += kRows * from.step;
+  }
+}
+
+/// Stores the transposes of four 8 x 8 matrices as a 16 x 16 block, counted across its channels
+/// first.
+template <class Shape>
+__device__ __forceinline__ void store_transposed(const Tile<Shape>& to, int row, int channel,
+                                                 const std::uint32_t (&matrices)[4]) {
+#if __CUDA_ARCH__ >= 900
+  store_matrices_transposed(to.across(row, channel), matrices[0], matrices[1], matrices[2],
+                            matrices[3]);
+#else
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int m = 0; m < 4; ++m) {
+    store_shared_4(to.at(row + m / 2 * 8 + lane / 4, channel * 2 + m % 2 * 16 + lane % 4 * 4),
+                   transpose_matrix(matrices[m]));
+  }
+#endif
+}
+
+/// Writes a warp's part of O^T, 16 value channels by kChunk tokens, to its own columns of a tile.
+template <class T, class Shape>
+__device__ __forceinline__ void store_outputs(const Tile<Shape>& to, int channel,
+                                              const Outputs<Shape>& outputs) {
+#pragma unroll
+  for (int block = 0; block < Shape::kChunk / 16; ++block) {
+    const auto& low = outputs[2 * block];
+    const auto& high = outputs[2 * block + 1];
+    const std::uint32_t matrices[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
+                                       pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
+    store_transposed(to, 16 * block, channel, matrices);
+  }
+}
+
+/// Copies what store_outputs() wrote to memory: `rows` tokens from `position` on, the warp's
+/// channels below `channels`. Two lanes a row; the rows of eight lanes are all even or all odd, or
+/// they would share banks.
+template <class Shape, class T>
+__device__ __forceinline__ void copy_outputs(const Tile<Shape>& from, int channel,
+                                             const Rows<T>& to, std::int64_t position, int rows,
+                                             int channels) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int own_row = lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
+  const int own_channel = channel + lane % 2 * kChannelsPerCopy;
+  T* const first = to.at(position + own_row) + own_channel;
+#pragma unroll
+  for (int row = 0; row < Shape::kChunk; row += 16) {
+    if (row + own_row < rows && own_channel < channels) {
+      *reinterpret_cast<uint4*>(first + row * to.step) =
+          load_shared_16(from.at(row + own_row, own_channel * 2));
+    }
+  }
+}
+
+}  // namespace attune::cuda
