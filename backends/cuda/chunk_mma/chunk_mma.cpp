@@ -17,6 +17,8 @@ std::int64_t value_tiles(const Problem& problem, const Config& config) {
   return (problem.V + values - 1) / values;
 }
 
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
+
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
   return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
@@ -93,6 +95,7 @@ class ChunkMma final : public Kernel<Config> {
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
       return Support::no(str("takes K and V that are multiples of ", kChannelsPerCopy));
     }
+    if (problem.T > kMostTokens) return Support::no(str("takes T <= ", kMostTokens));
     if (!problem.aligned) return Support::no("takes rows that start at multiples of 16 bytes");
     if (problem.H > std::numeric_limits<int>::max() ||
         block_count(problem, {.warps = 4}) > std::numeric_limits<int>::max()) {

@@ -38,9 +38,18 @@ __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& out
   }
 }
 
+/// Blocks a multiprocessor's registers are shared out for: more of them hide more, until they
+/// spill.
+template <class Shape>
+constexpr int resident_blocks() {
+  const int elements = Shape::kKeys / 8 * 4 + Shape::kChunk / 8 * 4;  // of state and outputs
+  const int warps = elements <= 48 ? 16 : elements <= 80 ? 12 : 8;
+  return warps / Shape::kConfig.warps;
+}
+
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
 template <class T, class Shape>
-__global__ __launch_bounds__(Shape::kThreads) void chunk_mma(
+__global__ __launch_bounds__(Shape::kThreads, resident_blocks<Shape>()) void chunk_mma(
     const __grid_constant__ ChunkMmaParams p) {
   using AllTiles = Stage<Shape, true>;
   using Decays = ChunkDecays<Shape::kChunk>;

@@ -19,27 +19,23 @@ template <class T, int kChunk>
 class DecayScan {
  public:
   __device__ DecayScan(const ChunkMmaParams& p, const Walk& walk)
-      : gate_(p.g), constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {
-    const std::int64_t begin = walk.span.begin;
-    const std::int64_t first = p.reverse ? begin + walk.span.length - 1 : begin;
-    first_ = row_offset(p.g.rows, walk.span.batch, first, walk.head);
-    step_ = p.reverse ? -p.g.rows.token : p.g.rows.token;
-  }
+      : gate_(p.g),
+        first_(row_offset(p.g.rows, walk.span.batch, walk.span.begin, walk.head)),
+        constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 
   __device__ static bool is_mine() { return threadIdx.x < kWarpSize; }
 
   /// Begins to load the gates of a chunk.
   __device__ void fetch(const Walk& walk, int chunk) {
-    const std::int64_t position = walk.position(chunk);
-    const int rows = walk.rows(chunk);
+    rows_ = walk.rows(chunk);
+    if (gate_.rows.data == nullptr) return;
 #pragma unroll
     for (int e = 0; e < kPerLane; ++e) {
-      const int i = token(e);
-      valid_[e] = i < rows;
-      loaded_[e] = 0.0F;
-      if (valid_[e] && gate_.rows.data != nullptr) {
-        loaded_[e] = gate_at<T>(gate_, first_ + (position + i) * step_);
-      }
+      if (token(e) >= rows_) continue;
+      const std::int64_t at =
+          first_ + walk.token(walk.position(chunk) + token(e)) * gate_.rows.token;
+      bits_[e] = gate_.is_f32 ? static_cast<const std::uint32_t*>(gate_.rows.data)[at]
+                              : static_cast<const std::uint16_t*>(gate_.rows.data)[at];
     }
   }
 
@@ -48,8 +44,9 @@ class DecayScan {
     float sums[kPerLane];
 #pragma unroll
     for (int e = 0; e < kPerLane; ++e) {
-      const float gate = (loaded_[e] + constant_) * kLog2E;
-      const float own = !valid_[e] ? 0.0F : gate < kReset ? kReset : gate;  // keeps a NaN
+      const float loaded = gate_.is_f32 ? __uint_as_float(bits_[e]) : unpack<T>(bits_[e]).x;
+      const float gate = (loaded + constant_) * kLog2E;
+      const float own = token(e) >= rows_ ? 0.0F : gate < kReset ? kReset : gate;  // keeps a NaN
       sums[e] = e == 0 ? own : sums[e - 1] + own;
     }
     const float before = exclusive_sum(sums[kPerLane - 1]);
@@ -82,12 +79,11 @@ class DecayScan {
     return lane == 0 ? 0.0F : before;
   }
 
-  const GateView gate_;
+  const GateView& gate_;
+  const std::int64_t first_;
   const float constant_;
-  std::int64_t first_;
-  std::int64_t step_;
-  float loaded_[kPerLane];
-  bool valid_[kPerLane];
+  int rows_ = 0;                       // of the fetched chunk and after it
+  std::uint32_t bits_[kPerLane] = {};  // as they came: reading them would be waiting for them
 };
 
 }  // namespace attune::cuda

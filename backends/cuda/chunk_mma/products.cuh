@@ -14,7 +14,7 @@ __device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Sha
                                             const ChunkDecays<Shape::kChunk>& decays, float scale,
                                             int row_block, int column_block) {
   float products[2][2][4] = {};
-#pragma unroll
+#pragma unroll 4
   for (int step = 0; step < Shape::kKeys / 16; ++step) {
     std::uint32_t a[4];
     std::uint32_t b[4];

@@ -16,9 +16,18 @@ namespace attune::cuda {
 
 inline constexpr int kSegmentDecays = 2;  // of the chunk at hand and of the next one
 
+/// Blocks a multiprocessor's registers are shared out for: more of them hide more, until they
+/// spill.
+template <class Shape>
+constexpr int segment_resident_blocks() {
+  const int warps = Shape::kKeys <= 128 ? 16 : 8;
+  return warps / Shape::kConfig.warps;
+}
+
 /// grid: value tiles x (segments - 1) x heads x sequences. block: 32 threads for 16 value channels.
 template <class T, class Shape>
-__global__ __launch_bounds__(Shape::kThreads) void chunk_mma_segment_states(
+__global__
+__launch_bounds__(Shape::kThreads, segment_resident_blocks<Shape>()) void chunk_mma_segment_states(
     const __grid_constant__ ChunkMmaParams p) {
   using KeysAndValues = Stage<Shape, false>;
   using Decays = ChunkDecays<Shape::kChunk>;

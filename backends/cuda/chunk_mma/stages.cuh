@@ -5,6 +5,49 @@
 
 namespace attune::cuda {
 
+/// Begins to copy a chunk's tokens and `channels` of their channels to a tile of kChannels; zeros
+/// fill the rest of it. Eight threads a row of a panel.
+template <class Shape, int kChannels, class T>
+__device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<const T>& from,
+                                          const Walk& walk, int chunk, int channels) {
+  constexpr int kCopies = kPanelChannels / kChannelsPerCopy;
+  constexpr int kRows = Shape::kThreads / kCopies;  // at a time
+  const int own_row = static_cast<int>(threadIdx.x) / kCopies;
+  const int own_channel = static_cast<int>(threadIdx.x) % kCopies * kChannelsPerCopy;
+  const int rows = walk.rows(chunk);
+#pragma unroll
+  for (int first = 0; first < Shape::kChunk; first += kRows) {
+    const int row = first + own_row;
+    const T* const source = from.at(walk.token(walk.position(chunk) + row)) + own_channel;
+#pragma unroll
+    for (int panel = 0; panel < kChannels; panel += kPanelChannels) {
+      const bool valid = row < rows && panel + own_channel < channels;
+      copy_async_16(to.at(row, (panel + own_channel) * 2), source + panel, valid);
+    }
+  }
+}
+
+/// Copies what store_outputs() wrote to memory: a chunk's tokens, the warp's channels below
+/// `channels`. Two lanes a row; the rows of eight lanes are all even or all odd, or they would
+/// share banks.
+template <class Shape, class T>
+__device__ __forceinline__ void copy_outputs(const Tile<Shape>& from, int channel,
+                                             const Rows<T>& to, const Walk& walk, int chunk,
+                                             int channels) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int own_row = lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
+  const int own_channel = channel + lane % 2 * kChannelsPerCopy;
+  const int rows = own_channel < channels ? walk.rows(chunk) : 0;
+#pragma unroll
+  for (int first = 0; first < Shape::kChunk; first += 16) {
+    const int row = first + own_row;
+    if (row < rows) {
+      *reinterpret_cast<uint4*>(to.at(walk.token(walk.position(chunk) + row)) + own_channel) =
+          load_shared_16(from.at(row, own_channel * 2));
+    }
+  }
+}
+
 /// The tiles of one chunk; q's only where outputs are made.
 template <class Shape, bool kWithQueries>
 struct Stage {
@@ -30,23 +73,19 @@ template <class T, class Shape>
 class BlockTokens {
  public:
   __device__ BlockTokens(const ChunkMmaParams& p, const Walk& walk)
-      : q_(rows_of<const T>(p.q, p, walk, walk.head, 0)),
-        k_(rows_of<const T>(p.k, p, walk, walk.head / p.heads_per_kv, 0)),
-        v_(rows_of<const T>(p.v, p, walk, walk.head / p.heads_per_kv, walk.first_value)),
-        o_(rows_of<T>(p.o, p, walk, walk.head, walk.first_value)),
+      : q_(rows_of<const T>(p.q, walk, walk.head, 0)),
+        k_(rows_of<const T>(p.k, walk, walk.head / p.heads_per_kv, 0)),
+        v_(rows_of<const T>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value)),
+        o_(rows_of<T>(p.o, walk, walk.head, walk.first_value)),
         keys_(p.key_channels),
         values_(p.value_channels - walk.first_value) {}
 
   template <bool kWithQueries>
   __device__ __forceinline__ void load(const Stage<Shape, kWithQueries>& to, const Walk& walk,
                                        int chunk) const {
-    const std::int64_t position = walk.position(chunk);
-    const int rows = walk.rows(chunk);
-    load_tile<Shape, Shape::kKeys>(to.k, k_, position, rows, keys_);
-    load_tile<Shape, Shape::kValues>(to.v, v_, position, rows, values_);
-    if constexpr (kWithQueries) {
-      load_tile<Shape, Shape::kKeys>(to.q, q_, position, rows, keys_);
-    }
+    load_tile<Shape, Shape::kKeys>(to.k, k_, walk, chunk, keys_);
+    load_tile<Shape, Shape::kValues>(to.v, v_, walk, chunk, values_);
+    if constexpr (kWithQueries) load_tile<Shape, Shape::kKeys>(to.q, q_, walk, chunk, keys_);
   }
 
   /// Writes the warp's 16 channels of the chunk's outputs, by way of its own columns of a tile that
@@ -55,7 +94,7 @@ class BlockTokens {
                                         const Walk& walk, int chunk) const {
     store_outputs<T>(through, own_channel(), outputs);
     __syncwarp();  // lanes read what other lanes of the warp wrote
-    copy_outputs(through, own_channel(), o_, walk.position(chunk), walk.rows(chunk), values_);
+    copy_outputs(through, own_channel(), o_, walk, chunk, values_);
   }
 
  private:

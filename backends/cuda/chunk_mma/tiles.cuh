@@ -62,36 +62,6 @@ class Tile {
   std::uint32_t address_;
 };
 
-/// The tokens of a tensor in the order in which they are walked.
-template <class T>
-struct Rows {
-  T* first = nullptr;
-  std::int64_t step = 0;  // in elements; negative in reverse
-
-  __device__ T* at(std::int64_t position) const { return first + position * step; }
-};
-
-/// Begins to copy `rows` tokens from `position` on and `channels` of their channels to a tile of
-/// kChannels; zeros fill the rest of it. Eight threads a row of a panel.
-template <class Shape, int kChannels, class T>
-__device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<const T>& from,
-                                          std::int64_t position, int rows, int channels) {
-  constexpr int kCopies = kPanelChannels / kChannelsPerCopy;
-  constexpr int kRows = Shape::kThreads / kCopies;  // at a time
-  const int own_row = static_cast<int>(threadIdx.x) / kCopies;
-  const int own_channel = static_cast<int>(threadIdx.x) % kCopies * kChannelsPerCopy;
-  const T* source = from.at(position + own_row) + own_channel;
-#pragma unroll
-  for (int row = own_row; row < own_row + Shape::kChunk; row += kRows) {
-#pragma unroll
-    for (int panel = 0; panel < kChannels; panel += kPanelChannels) {
-      const bool valid = row < rows && panel + own_channel < channels;
-      copy_async_16(to.at(row, (panel + own_channel) * 2), source + panel, valid);
-    }
-    source += kRows * from.step;
-  }
-}
-
 /// Stores the transposes of four 8 x 8 matrices as a 16 x 16 block, counted across its channels
 /// first.
 template <class Shape>
@@ -121,26 +91,6 @@ __device__ __forceinline__ void store_outputs(const Tile<Shape>& to, int channel
     const std::uint32_t matrices[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
                                        pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
     store_transposed(to, 16 * block, channel, matrices);
-  }
-}
-
-/// Copies what store_outputs() wrote to memory: `rows` tokens from `position` on, the warp's
-/// channels below `channels`. Two lanes a row; the rows of eight lanes are all even or all odd, or
-/// they would share banks.
-template <class Shape, class T>
-__device__ __forceinline__ void copy_outputs(const Tile<Shape>& from, int channel,
-                                             const Rows<T>& to, std::int64_t position, int rows,
-                                             int channels) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int own_row = lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
-  const int own_channel = channel + lane % 2 * kChannelsPerCopy;
-  T* const first = to.at(position + own_row) + own_channel;
-#pragma unroll
-  for (int row = 0; row < Shape::kChunk; row += 16) {
-    if (row + own_row < rows && own_channel < channels) {
-      *reinterpret_cast<uint4*>(first + row * to.step) =
-          load_shared_16(from.at(row + own_row, own_channel * 2));
-    }
   }
 }
 

@@ -15,17 +15,16 @@ struct Walk {
   int value_tile = 0;
   int first_value = 0;
   int chunk_tokens = 0;
-  std::int64_t begin = 0;  // position of the segment
-  int chunks = 0;          // of the segment
+  bool reverse = false;
+  int length = 0;  // of the sequence
+  int begin = 0;   // position of the segment
+  int chunks = 0;  // of the segment
 
-  __device__ std::int64_t position(int chunk) const {
-    return begin + std::int64_t{chunk} * chunk_tokens;
-  }
-  /// Tokens from a chunk's start to the sequence's end, counted to the chunk's end at most.
-  __device__ int rows(int chunk) const {
-    return static_cast<int>(
-        min(span.length - position(chunk), static_cast<std::int64_t>(chunk_tokens)));
-  }
+  __device__ int position(int chunk) const { return begin + chunk * chunk_tokens; }
+  /// Where a position is from the start of the sequence in memory.
+  __device__ int token(int position) const { return reverse ? length - 1 - position : position; }
+  /// Tokens from a chunk's start to the sequence's end.
+  __device__ int rows(int chunk) const { return length - position(chunk); }
 };
 
 /// The block's work in a grid of `segments` segments a sequence. Blocks are numbered value tile
@@ -42,22 +41,33 @@ __device__ __forceinline__ Walk make_walk(const ChunkMmaParams& p, int segments)
   walk.head = static_cast<int>(rest % p.heads);
   walk.sequence = rest / p.heads;
   walk.span = span_of(p.sequences, walk.sequence);
+  walk.length = static_cast<int>(walk.span.length);
   walk.chunk_tokens = Shape::kChunk;
-  const std::int64_t chunks = (walk.span.length + Shape::kChunk - 1) / Shape::kChunk;
-  const std::int64_t per_segment = (chunks + p.segments - 1) / p.segments;
-  const std::int64_t first = min(walk.segment * per_segment, chunks);
+  walk.reverse = p.reverse;
+  const int chunks = (walk.length + Shape::kChunk - 1) / Shape::kChunk;
+  const int per_segment = (chunks + p.segments - 1) / p.segments;
+  const int first = min(walk.segment * per_segment, chunks);
   walk.begin = first * Shape::kChunk;
-  walk.chunks = static_cast<int>(min(per_segment, chunks - first));
+  walk.chunks = min(per_segment, chunks - first);
   return walk;
 }
 
-/// The walked tokens' rows of one head, from `channel` on.
+/// The tokens of one head of a sequence.
+template <class T>
+struct Rows {
+  T* first = nullptr;
+  std::int64_t step = 0;  // in elements
+
+  __device__ T* at(int token) const { return first + token * step; }
+};
+
+/// Those of one head of a tensor, from `channel` on.
 template <class T, class View>
-__device__ __forceinline__ Rows<T> rows_of(const View& view, const ChunkMmaParams& p,
-                                           const Walk& walk, int head, int channel) {
-  const std::int64_t first = p.reverse ? walk.span.begin + walk.span.length - 1 : walk.span.begin;
-  return {static_cast<T*>(view.data) + row_offset(view, walk.span.batch, first, head) + channel,
-          p.reverse ? -view.token : view.token};
+__device__ __forceinline__ Rows<T> rows_of(const View& view, const Walk& walk, int head,
+                                           int channel) {
+  return {static_cast<T*>(view.data) + row_offset(view, walk.span.batch, walk.span.begin, head) +
+              channel,
+          view.token};
 }
 
 /// Calls visit(element, k, v) for this thread's elements of the state that exist.
