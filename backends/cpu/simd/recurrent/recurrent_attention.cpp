@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <bit>
-#include <type_traits>
 
 #include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
+#include "cpu/simd/axis_values.hpp"
 #include "cpu/simd/device_isa.hpp"
 #include "cpu/simd/simd.hpp"
 #include "recurrent_forward_config.hpp"
@@ -15,22 +15,6 @@ namespace {
 
 using Config = RecurrentForwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
-
-/// The smallest value of an axis that is at least `wanted`, its largest where none is.
-int axis_value_for(int Config::*member, std::int64_t wanted) {
-  int least = 0;
-  int largest = 0;
-  detail::for_each_axis<Config>([&](const auto& axis) {
-    if constexpr (std::is_same_v<decltype(axis.member), int Config::*>) {
-      if (axis.member != member) return;
-      for (const int value : axis.values) {
-        largest = std::max(largest, value);
-        if (value >= wanted && (least == 0 || value < least)) least = value;
-      }
-    }
-  });
-  return least > 0 ? least : largest;
-}
 
 /// Work that keeps a thread busy ten times longer than it takes to wake it.
 constexpr double kFlopsPerThread = 1e6;
@@ -44,9 +28,6 @@ std::int64_t useful_threads(const Problem& problem, const DeviceInfo& device) {
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
-
-/// About half of `value`, or the smallest there is.
-int half_of(int Config::*member, int value) { return axis_value_for(member, value / 2); }
 
 /// As many as there are: with more than T, a pass falls back to what of them there is.
 int most_tokens(const Problem& problem) {

@@ -10,63 +10,16 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// Columns that are worked on together: [first, first + width) of the tile, of which `count` exist.
-struct BlockRange {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-  int vectors = 0;
-
-  std::int64_t width() const { return std::int64_t{vectors} * kLanes; }
-};
-
-// The blocks of a tile from the left: the widest while they are whole, then halves and quarters.
 inline BlockRange block_at(const Task& task, std::int64_t column) {
-  const std::int64_t left = task.columns - column;
-  BlockRange block{column, left, task.block_vectors};
-  while (block.vectors > 1 && block.width() > round_up_to_lanes(left)) block.vectors /= 2;
-  if (block.count > block.width()) block.count = block.width();
-  return block;
-}
-
-// ---- the state between the caller's layout and a block ----
-
-// Whether a block of the caller's state can be read or written by vectors where it lies.
-template <class Pointer>
-bool is_direct(const StateView<Pointer>& state, const BlockRange& block) {
-  return state.data && state.value_stride == 1 && block.count == block.width();
-}
-
-inline void read_initial_state(const Task& task, const BlockRange& block, float* target) {
-  const StateView<const float*>& state = task.initial;
-  const std::int64_t width = block.width();
-  if (!state.data || block.count < width) {
-    for (std::int64_t i = 0; i < task.keys.rows * width; ++i) target[i] = 0.0F;
-  }
-  if (!state.data) return;
-  const float* source = state.data + block.first * state.value_stride;
-  for (std::int64_t j = 0; j < block.count; ++j) {
-    for (std::int64_t row = 0; row < task.keys.rows; ++row) {
-      target[row * width + j] = source[row * state.key_stride + j * state.value_stride];
-    }
-  }
-}
-
-inline void write_final_state(const Task& task, const BlockRange& block, const float* source) {
-  const StateView<float*>& state = task.final;
-  float* target = state.data + block.first * state.value_stride;
-  for (std::int64_t j = 0; j < block.count; ++j) {
-    for (std::int64_t row = 0; row < task.keys.rows; ++row) {
-      target[row * state.key_stride + j * state.value_stride] = source[row * block.width() + j];
-    }
-  }
+  return block_at(task.columns, task.block_vectors, column);
 }
 
 inline void pass_state_through(const Task& task) {
   if (!task.final.data) return;
   for (std::int64_t column = 0; column < task.columns;) {
     const BlockRange block = block_at(task, column);
-    read_initial_state(task, block, task.state);
-    write_final_state(task, block, task.state);
+    read_block(task.initial, task.keys.rows, block, task.state);
+    write_block(task.final, task.keys.rows, block, task.state);
     column += block.width();
   }
 }
@@ -143,7 +96,7 @@ void run_pass(Task& task, std::int64_t token, std::int64_t prefetch_rows) {
       state.source = task.initial.data + column;
       state.source_step = task.initial.key_stride;
     } else if (is_first) {
-      read_initial_state(task, block, packed);
+      read_block(task.initial, task.keys.rows, block, packed);
     }
     const bool writes_directly = is_last && is_direct(task.final, block);
     if (writes_directly) {
@@ -151,7 +104,9 @@ void run_pass(Task& task, std::int64_t token, std::int64_t prefetch_rows) {
       state.target_step = task.final.key_stride;
     }
     run_block<kTokens, kSumsPerPass / kTokens>(task, rows, block, state, prefetch_rows);
-    if (is_last && task.final.data && !writes_directly) write_final_state(task, block, packed);
+    if (is_last && task.final.data && !writes_directly) {
+      write_block(task.final, task.keys.rows, block, packed);
+    }
     column += block.width();
   }
   const OutputRows& o = task.values.o;

@@ -14,7 +14,18 @@ struct StateRows {
   std::int64_t source_step = 0;  // in elements
   float* target = nullptr;
   std::int64_t target_step = 0;
+  // How far in front of the rows a pass of one token fetches the source, in elements. Such a pass
+  // waits for memory more than it computes.
+  std::int64_t ahead = 0;
 };
+
+// The address may lie outside of the state, where fetching does no harm but a pointer may not
+// point.
+[[gnu::always_inline]] inline void fetch(const float* from, std::int64_t ahead) {
+  const auto address =
+      reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead) * sizeof(float);
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+}
 
 // What one pass works with, from the first column of the block on.
 template <int kTokens>
@@ -79,7 +90,7 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
                                                       std::int64_t source_step, float* target,
                                                       std::int64_t target_step,
                                                       const Block<kTokens, kVectors>& v,
-                                                      const F32* column_decay,
+                                                      const F32* column_decay, std::int64_t ahead,
                                                       Block<kTokens, kVectors>& o) {
   F32 before[kRows][kVectors];
   F32 after[kRows][kVectors];
@@ -89,6 +100,7 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
     if constexpr (kRowDecay) decay = in_register(broadcast(c[2 * kTokens * kLanes + r]));
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
+      if constexpr (kTokens == 1) fetch(source + r * source_step + j * kLanes, ahead);
       before[r][j] = load(source + r * source_step + j * kLanes);
       after[r][j] = before[r][j];
       // Rounded here in every instance, or the compiler contracts some into the additions and some
@@ -138,13 +150,13 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
     const float* const end = c + (left < kLanes ? left : kLanes);
     for (; end - c >= kRows; c += kRows) {
       pass_over_few_rows<kTokens, kVectors, kRows, kRowDecay, kColumnDecay>(
-          c, source, source_step, target, target_step, v, column_decay, o);
+          c, source, source_step, target, target_step, v, column_decay, state.ahead, o);
       source += kRows * source_step;
       target += kRows * target_step;
     }
     for (; c != end; ++c) {
       pass_over_few_rows<kTokens, kVectors, 1, kRowDecay, kColumnDecay>(
-          c, source, source_step, target, target_step, v, column_decay, o);
+          c, source, source_step, target, target_step, v, column_decay, state.ahead, o);
       source += source_step;
       target += target_step;
     }

@@ -3,16 +3,9 @@
 
 #include "recurrent_forward_isa.hpp"
 #include "recurrent_pass.inl.hpp"
+#include "state_blocks.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
-
-// One head of a caller's state, from the first column of a tile on.
-template <class Pointer>
-struct StateView {
-  Pointer data = nullptr;
-  std::int64_t key_stride = 0;
-  std::int64_t value_stride = 0;
-};
 
 struct ValueSide {
   InputRows v, gv;
