@@ -1,0 +1,188 @@
+// The decode kernel, compiled once per instruction set.
+//
+// A step is a pass of one token over a state that is read and written where it lies; blocks of
+// columns that are not contiguous go by way of scratch memory. It uses the pass of the recurrent
+// forward kernel,
+//
+//   o = (scale q * a) S + (scale q . k) v        S = a * S + k v        a = exp(g + g_gamma + gk)
+//
+// with less around it: a step takes no longer than its state takes to come out of a cache.
+#pragma once
+
+#include "cpu/simd/recurrent/recurrent_pass.inl.hpp"
+#include "cpu/simd/recurrent/state_blocks.inl.hpp"
+#include "decode_params.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// Which part of the tensors a task covers.
+struct DecodeTask {
+  std::int64_t row, head, kv_head;
+  std::int64_t column;   // first of the tile
+  std::int64_t columns;  // of the tile, before padding
+};
+
+inline DecodeTask decode_task(const DecodeParams& p, std::int64_t index) {
+  DecodeTask task;
+  task.column = index % p.tiles * p.tile_v;
+  task.head = index / p.tiles % p.heads;
+  task.row = index / p.tiles / p.heads;
+  task.kv_head = task.head / (p.heads / p.kv_heads);
+  const std::int64_t left = p.value_dim - task.column;
+  task.columns = left < p.tile_v ? left : p.tile_v;
+  return task;
+}
+
+template <class Byte, class Pointer>
+Rows<Byte> row_of(const TokenTensor<Pointer>& tensor, std::int64_t row, std::int64_t head,
+                  std::int64_t column = 0) {
+  if (!tensor.data) return {};
+  const std::int64_t offset = row * tensor.batch_stride + head * tensor.head_stride + column;
+  return {.data = static_cast<Byte*>(tensor.data) + offset * size_of(tensor.type),
+          .type = tensor.type};
+}
+
+// ---- the key side: coefficients of each row of the state, and scale q . k ----
+
+static_assert(coefficient_vectors(1) == kDecodeCoefficients);
+
+struct DecodeKeys {
+  const float* q = nullptr;  // [K], readable by whole vectors, as the next two
+  const float* k = nullptr;
+  const float* gk = nullptr;  // null when all rows decay alike
+  float log_decay = 0.0F;     // g + g_gamma
+  std::int64_t rows = 0;      // K
+  float scale = 1.0F;
+};
+
+inline F32 exponential(F32 x) {
+  F32 values[] = {x};
+  exp_each(values);
+  return values[0];
+}
+
+template <bool kDecay>
+float weigh_step(const DecodeKeys& keys, float* coefficients) {
+  const F32 scale = broadcast(keys.scale);
+  F32 decay{};
+  if (kDecay && !keys.gk) decay = exponential(broadcast(keys.log_decay));
+  F32 products{};
+  for (std::int64_t row = 0; row < keys.rows; row += kLanes) {
+    if (kDecay && keys.gk) decay = exponential(load(keys.gk + row) + keys.log_decay);
+    const F32 q = load(keys.q + row) * scale;
+    const F32 k = load(keys.k + row);
+    products = fma(q, k, products);
+    store(coefficients, kDecay ? q * decay : q);
+    store(coefficients + kLanes, k);
+    store(coefficients + 2 * kLanes, decay);
+    coefficients += coefficient_vectors(1) * kLanes;
+  }
+  alignas(64) float sums[kLanes];
+  sum_lanes<1>(&products, sums);
+  return sums[0];
+}
+
+inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* scratch) {
+  DecodeKeys keys;
+  keys.q = widened(row_of<const char>(p.q, task.row, task.head), 0, p.key_dim,
+                   scratch + p.scratch.q_row);
+  keys.k = widened(row_of<const char>(p.k, task.row, task.kv_head), 0, p.key_dim,
+                   scratch + p.scratch.k_row);
+  if (p.gk.data) {
+    keys.gk = widened(row_of<const char>(p.gk, task.row, task.head), 0, p.key_dim,
+                      scratch + p.scratch.gk_row);
+  }
+  if (p.g.data) keys.log_decay = widened_scalar(row_of<const char>(p.g, task.row, task.head), 0);
+  if (p.g_gamma) keys.log_decay += p.g_gamma[task.head];
+  keys.rows = p.key_dim;
+  keys.scale = p.scale;
+  float* const coefficients = scratch + p.scratch.coefficients;
+  const bool decay = p.g.data || p.gk.data || p.g_gamma;
+  return decay ? weigh_step<true>(keys, coefficients) : weigh_step<false>(keys, coefficients);
+}
+
+// ---- the value side ----
+
+inline PassRows<1> prepare_values(const DecodeParams& p, const DecodeTask& task,
+                                  const OutputRows& o, float* scratch) {
+  PassRows<1> rows;
+  rows.v[0] = widened(row_of<const char>(p.v, task.row, task.kv_head, task.column), 0, task.columns,
+                      scratch + p.scratch.v_row);
+  // An fp32 tensor holds floats, aligned as such.
+  rows.o[0] = is_direct(o.type, task.columns) ? reinterpret_cast<float*>(o.row(0))
+                                              : scratch + p.scratch.o_row;
+  if (p.gv.data) {
+    float* const decay = scratch + p.scratch.gv_row;
+    const float* const gate =
+        widened(row_of<const char>(p.gv, task.row, task.head, task.column), 0, task.columns, decay);
+    for (std::int64_t j = 0; j < task.columns; j += kLanes) {
+      store(decay + j, exponential(load(gate + j)));
+    }
+    rows.decay[0] = decay;
+    rows.total_decay = decay;
+  }
+  return rows;
+}
+
+template <int kVectors>
+void run_decode_block(const DecodeParams& p, const PassRows<1>& rows, const BlockRange& block,
+                      const StateRows& state) {
+  if constexpr (kVectors > 1) {
+    if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(p, rows, block, state);
+  }
+  const bool row_decay = p.g.data || p.gk.data || p.g_gamma;
+  const bool column_decay = p.gv.data != nullptr;
+  const auto run = row_decay ? (column_decay ? &pass_over_block<1, kVectors, true, true>
+                                             : &pass_over_block<1, kVectors, true, false>)
+                             : (column_decay ? &pass_over_block<1, kVectors, false, true>
+                                             : &pass_over_block<1, kVectors, false, false>);
+  Prefetcher no_rows{0};
+  run(rows, block.first, state, no_rows, 0);
+}
+
+inline void run_decode_blocks(const DecodeParams& p, const PassRows<1>& rows, std::int64_t columns,
+                              const StateView<float*>& view, float* packed) {
+  for (std::int64_t column = 0; column < columns;) {
+    const BlockRange block = block_at(columns, kDecodeBlockVectors, column);
+    const bool direct = is_direct(view, block);
+    float* const data = direct ? view.data + column : packed;
+    const std::int64_t step = direct ? view.key_stride : block.width();
+    if (!direct) {
+      read_block({view.data, view.key_stride, view.value_stride}, p.key_dim, block, packed);
+    }
+    run_decode_block<kDecodeBlockVectors>(p, rows, block,
+                                          {.rows = p.key_dim,
+                                           .source = data,
+                                           .source_step = step,
+                                           .target = data,
+                                           .target_step = step,
+                                           .ahead = direct ? p.prefetch_columns : 0});
+    if (!direct) write_block(view, p.key_dim, block, packed);
+    column += block.width();
+  }
+}
+
+inline void run_decode_tasks(const DecodeParams& p, std::int64_t first_task, std::int64_t last_task,
+                             float* scratch) {
+  for (std::int64_t index = first_task; index < last_task; ++index) {
+    const DecodeTask task = decode_task(p, index);
+    const std::int64_t slot = p.slots ? p.slots[task.row] : task.row;
+    const OutputRows o = row_of<char>(p.o, task.row, task.head, task.column);
+    if (slot < 0) {
+      __builtin_memset(o.row(0), 0, static_cast<std::size_t>(task.columns * size_of(o.type)));
+      continue;
+    }
+    const float mix = prepare_keys(p, task, scratch);
+    PassRows<1> rows = prepare_values(p, task, o, scratch);
+    rows.coefficients = scratch + p.scratch.coefficients;
+    rows.mix = &mix;
+    const StateView<float*> view{p.state.data + slot * p.state.sequence_stride +
+                                     task.head * p.state.head_stride +
+                                     task.column * p.state.value_stride,
+                                 p.state.key_stride, p.state.value_stride};
+    run_decode_blocks(p, rows, task.columns, view, scratch + p.scratch.state);
+    if (!is_direct(o.type, task.columns)) narrow_row(o.type, rows.o[0], task.columns, o.row(0));
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,13 @@
+// The decode kernel for the compiler's default target: SSE2 on x86-64, NEON on aarch64.
+#define ATTUNE_SIMD_NAMESPACE baseline
+#define ATTUNE_SIMD_LANES 4
+#include "decode.inl.hpp"
+
+namespace attune::cpu {
+
+void decode_baseline(const DecodeParams& params, std::int64_t first_task, std::int64_t last_task,
+                     float* scratch) {
+  baseline::run_decode_tasks(params, first_task, last_task, scratch);
+}
+
+}  // namespace attune::cpu
