@@ -12,27 +12,23 @@
 
 namespace attune::cuda {
 
-/// The tile through all stages; between two of them, snapshots.
+/// The tile through all stages; before and after each of them, perhaps, a snapshot.
 template <class T, int kRows, int kGates>
 __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
                            float* shared) {
   using Use = WalkSnapshots::Use;
   const int buffer_floats = stage_layout(shape, kGates, std::is_same_v<T, float>).floats;
-  StateTile<T, kRows, kGates> tile(shape, p, block, shared);
+  StateTile<T, kRows, kGates> tile(shape, p, block);
   tile.load();
-  if (p.snapshots.use == Use::kMeet) tile.meet(0);
   __syncthreads();  // stage 0 is there
-  for (std::int64_t s = 0; s < block.stages; ++s) {
-    const WalkStage stage = stage_of(shape, block, s);
-    tile.advance(stage.count, shared + s % 2 * buffer_floats);
-    if (p.snapshots.use != Use::kNone) {
-      const std::int64_t slot = slot_behind(p, block, stage.end());
-      if (slot >= 0 && p.snapshots.use == Use::kKeep) tile.keep(slot);
-      if (slot >= 0 && p.snapshots.use == Use::kMeet) tile.meet(slot);
-    }
+  for (std::int64_t s = 0;; ++s) {
+    const std::int64_t slot = slot_before(shape, p, block, s);
+    if (slot >= 0 && p.snapshots.use == Use::kKeep) tile.keep(slot);
+    if (slot >= 0 && p.snapshots.use == Use::kMeet) tile.meet(slot);
+    if (s == block.stages) break;
+    tile.advance(stage_of(shape, block, s).count, shared + s % 2 * buffer_floats);
     __syncthreads();  // this buffer is free, the next one full
   }
-  if (p.snapshots.use == Use::kKeep) tile.keep(0);
   tile.store();
 }
 

@@ -87,15 +87,17 @@ __device__ __forceinline__ WalkStage stage_of(const WalkShape& shape, const Walk
   return {first, static_cast<int>(min(most, block.steps - first))};
 }
 
-/// The slot whose snapshot lies behind step end - 1, or -1.
-__device__ __forceinline__ std::int64_t slot_behind(const WalkParams& p, const WalkBlock& block,
-                                                    std::int64_t end) {
-  // The token after the snapshot is `distance - 1` tokens from where the keeping walk ends.
+/// The slot of the snapshot that belongs before a stage, or behind the last one; -1: none does.
+__device__ __forceinline__ std::int64_t slot_before(const WalkShape& shape, const WalkParams& p,
+                                                    const WalkBlock& block, std::int64_t stage) {
+  if (p.snapshots.use == WalkSnapshots::Use::kNone) return -1;
   const bool keeps = p.snapshots.use == WalkSnapshots::Use::kKeep;
+  if (stage == (keeps ? block.stages : 0)) return 0;
+  if (stage == 0) return -1;
+  // From where the keeping walk ends back to its last token before the snapshot.
+  const std::int64_t end = stage_of(shape, block, stage - 1).end();
   const std::int64_t distance = keeps ? block.span.length - end + 1 : end;
-  if (distance <= 0 || distance > block.span.length || distance % p.snapshots.interval != 0) {
-    return -1;
-  }
+  if (distance > block.span.length || distance % p.snapshots.interval != 0) return -1;
   return distance / p.snapshots.interval;
 }
 

@@ -41,10 +41,16 @@ bool fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& 
   return static_cast<bool>(walk_fits(shape, extents, device));
 }
 
-/// Staged tokens halved until a block's shared memory holds them.
-WalkShape fitted(WalkShape shape, const WalkExtents& extents, const DeviceInfo& device) {
+/// With as many staged tokens as leave room for two blocks on a multiprocessor.
+WalkShape with_tokens(WalkShape shape, const WalkExtents& extents, const DeviceInfo& device) {
+  constexpr int kMost = 16;
   constexpr int kLeast = 4;
-  while (shape.tokens > kLeast && !fits(shape, extents, device)) shape.tokens /= 2;
+  constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
+  shape.tokens = kMost;
+  const auto bytes = [&] {
+    return static_cast<std::int64_t>(walk_shared_bytes(shape, extents.gates, extents.exact));
+  };
+  while (shape.tokens > kLeast && bytes() > device.l1_bytes / 2 - kReserved) shape.tokens /= 2;
   return shape;
 }
 
@@ -91,7 +97,7 @@ WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device) 
   best.column_warps = std::min(most_column_warps(extents),
                                most_state_warps(best.rows_per_lane) / best.row_warps);
   while (best.column_warps > 1 && blocks_of(best, extents) < device.cores) best.column_warps /= 2;
-  return fitted(best, extents, device);
+  return with_tokens(best, extents, device);
 }
 
 std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device) {

@@ -100,7 +100,7 @@ class Stager {
   template <class Load, class Store>
   __device__ __forceinline__ void for_each_item(int items, const Load& load,
                                                 const Store& store) const {
-    constexpr int kBatch = 4;
+    constexpr int kBatch = kLogs ? 2 : 4;  // as far as registers go
     for (int first = thread_; first < items; first += kBatch * kStagingThreads) {
       decltype(load(0)) loaded[kBatch];
 #pragma unroll

@@ -14,12 +14,10 @@ namespace attune::cuda {
 template <class T, int kRows, int kGates>
 class StateTile {
  public:
-  __device__ StateTile(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
-                       const float* shared)
+  __device__ StateTile(const WalkShape& shape, const WalkParams& p, const WalkBlock& block)
       : shape_(shape),
         p_(p),
         block_(block),
-        shared_(shared),
         warp_(static_cast<int>(threadIdx.x) / kWarpSize),
         row_warp_(warp_ % shape.row_warps),
         row_lane_(static_cast<int>(threadIdx.x) % kWarpSize / kColumnLanes),
@@ -63,17 +61,24 @@ class StateTile {
     });
   }
 
-  /// Takes the tile through the tokens of a buffer.
+  /// Takes the tile through the tokens of a buffer, of which there is at least one. A token's sums
+  /// are stored behind the next one's loads, which could not be moved up past the store.
   __device__ void advance(int count, float* buffer) {
     const StageLayout layout = stage_layout(shape_, kGates, kExact);
     const int quads = shape_.columns() / kColumnsPerLane;
-    const int parts = shape_.row_warps * kRowLanes;
-    auto* const sums = reinterpret_cast<float4*>(buffer + layout.sums) +
-                       (row_warp_ * kRowLanes + row_lane_) * quads + column_quad_;
-#pragma unroll 1
-    for (int token = 0; token < count; ++token) {
-      sums[token * parts * quads] = step(token, layout, buffer);
+    const int stride = shape_.row_warps * kRowLanes * quads;
+    auto* to = reinterpret_cast<float4*>(buffer + layout.sums) +
+               (row_warp_ * kRowLanes + row_lane_) * quads + column_quad_;
+    float4 sums = step(0, layout, buffer);
+    constexpr int kUnroll = kRows > 8 ? 1 : 2;  // as far as registers go
+#pragma unroll kUnroll
+    for (int token = 1; token < count; ++token) {
+      const float4 next = step(token, layout, buffer);
+      *to = sums;
+      to += stride;
+      sums = next;
     }
+    *to = sums;
   }
 
   /// Leaves the state behind in a slot.
@@ -246,7 +251,6 @@ class StateTile {
   const WalkShape& shape_;
   const WalkParams& p_;
   const WalkBlock& block_;
-  const float* shared_;
   int warp_;
   int row_warp_;
   int row_lane_;
