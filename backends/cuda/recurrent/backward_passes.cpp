@@ -224,7 +224,8 @@ class BackwardPasses {
   }
 
   /// Walks, and writes `out` if there is one: at once where each of its rows is read by one block.
-  void run(WalkParams& params, float* planes, const TensorView* out, std::int64_t heads_a_row) const {
+  void run(WalkParams& params, float* planes, const TensorView* out,
+           std::int64_t heads_a_row) const {
     const WalkShape shape = config_.shape();
     const std::int64_t blocks = row_blocks(shape, params.rows);
     const bool at_once = blocks == 1 && heads_a_row == 1;
@@ -293,8 +294,8 @@ class BackwardPasses {
 }  // namespace
 
 std::size_t backward_workspace_bytes(const Problem& problem, const Config& config) {
-  const std::int64_t side = std::max(key_side_sizes(problem, config).total(),
-                                     value_side_sizes(problem, config).total());
+  const std::int64_t side =
+      std::max(key_side_sizes(problem, config).total(), value_side_sizes(problem, config).total());
   const std::int64_t gamma = BackwardPasses<float>::rounded_gamma_floats(problem, config);
   return static_cast<std::size_t>(gamma + side) * sizeof(float);
 }

@@ -16,9 +16,8 @@ struct GateChunk {
 };
 
 /// The last sequence whose slots start at or before `slot`.
-__device__ inline std::int64_t sequence_of_slot(const SequencesView& sequences,
-                                                std::int64_t count, std::int64_t slot,
-                                                std::int64_t interval) {
+__device__ inline std::int64_t sequence_of_slot(const SequencesView& sequences, std::int64_t count,
+                                                std::int64_t slot, std::int64_t interval) {
   if (sequences.bounds == nullptr) return slot / (sequences.tokens / interval + 1);
   std::int64_t low = 0;
   std::int64_t high = count - 1;
@@ -38,8 +37,7 @@ __device__ inline GateChunk chunk_of_slot(const SequencesView& sequences,
   chunk.sequence = sequence_of_slot(sequences, sequence_count, slot, interval);
   chunk.span = span_of(sequences, chunk.sequence);
   const std::int64_t length = chunk.span.length;
-  const std::int64_t own =
-      slot - snapshot_base(sequences, chunk.sequence, chunk.span, interval);
+  const std::int64_t own = slot - snapshot_base(sequences, chunk.sequence, chunk.span, interval);
   if (own < 0 || own > length / interval) return chunk;
   chunk.is_at_token = own > 0;
   chunk.top = own > 0 ? length - own * interval : length - 1;

@@ -87,8 +87,8 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
   float z = product_at(p, slot, head, channel);
   for (int i = 0; i < chunk.count; ++i) {
     const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
-    const float log = gamma + log_decay<T>(p.shared_gate, at, 0) +
-                      log_decay<T>(p.channel_gate, at, channel);
+    const float log =
+        gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
     z += change_at<T>(p, chunk, i, at, channel);
     if (has_no_past(p, chunk.top - i, log)) z = 0.0F;
     static_cast<float*>(
@@ -98,8 +98,8 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
 
 /// Sums over channels, a warp a token; the last item is the snapshot's product.
 template <class T>
-__device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
-                            std::int64_t slot, std::int64_t head, float* changes) {
+__device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t slot,
+                            std::int64_t head, float* changes) {
   using Reduce = cub::WarpReduce<float>;
   __shared__ typename Reduce::TempStorage scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -107,9 +107,9 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
   for (int i = warp; i <= chunk.count; i += kWarps) {
     float sum = 0.0F;
     for (std::int64_t channel = lane; channel < p.columns; channel += kWarpSize) {
-      sum += i == chunk.count ? product_at(p, slot, head, channel)
-                              : change_at<T>(p, chunk, i,
-                                             place_of(p, chunk, chunk.top - i, head), channel);
+      sum += i == chunk.count
+                 ? product_at(p, slot, head, channel)
+                 : change_at<T>(p, chunk, i, place_of(p, chunk, chunk.top - i, head), channel);
     }
     sum = Reduce(scratch[warp]).Sum(sum);
     if (lane == 0) changes[i] = sum;

@@ -65,7 +65,7 @@ struct GammaGradientParams {
   const float* terms = nullptr;  // [slots, H]
   std::int64_t slots = 0;
   std::int64_t interval = kMostInterval;
-  float* out = nullptr;  // [N, H]
+  float* out = nullptr;              // [N, H]
   std::int64_t sequence_stride = 0;  // 0: summed over sequences
   std::int64_t head_stride = 1;
   float sign = 1.0F;

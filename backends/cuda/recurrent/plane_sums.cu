@@ -1,8 +1,7 @@
-#include "cuda/recurrent/plane_sums.hpp"
-
 #include <algorithm>
 
 #include "cuda/attention/views.cuh"
+#include "cuda/recurrent/plane_sums.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda {
@@ -13,8 +12,7 @@ constexpr std::int64_t kMostBlocks = 1 << 16;  // each then takes several elemen
 
 /// A thread an element of out.
 template <class T>
-__global__ __launch_bounds__(kThreads) void plane_sums(
-    const __grid_constant__ PlaneSumParams p) {
+__global__ __launch_bounds__(kThreads) void plane_sums(const __grid_constant__ PlaneSumParams p) {
   const std::int64_t out_heads = p.heads / p.group;
   const std::int64_t plane = p.batches * p.tokens * p.heads * p.columns;
   const std::int64_t count = p.batches * p.tokens * out_heads * p.columns;

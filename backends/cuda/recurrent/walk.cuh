@@ -69,8 +69,8 @@ __global__ __launch_bounds__((most_state_warps(kRows) + kStagingWarps) *
 
 template <class T, int kRows, int kGates>
 void launch_walk_instance(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
-  const std::int64_t blocks = p.sequence_count * p.heads * row_blocks(shape, p.rows) *
-                              column_blocks(shape, p.columns);
+  const std::int64_t blocks =
+      p.sequence_count * p.heads * row_blocks(shape, p.rows) * column_blocks(shape, p.columns);
   const auto threads = static_cast<unsigned>((shape.state_warps() + kStagingWarps) * kWarpSize);
   constexpr bool kExact = std::is_same_v<T, float>;
   launch<recurrent_walk<T, kRows, kGates>>(

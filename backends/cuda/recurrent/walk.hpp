@@ -72,9 +72,9 @@ struct WalkGate {
 struct WalkSnapshots {
   enum class Use : std::int32_t { kNone, kKeep, kMeet };
   Use use = Use::kNone;
-  std::int64_t interval = 1;   // a multiple of the tokens staged at a time
-  float* states = nullptr;     // [slots, H, tiles, a block's state]
-  float* products = nullptr;   // [row blocks * row warps, slots, H, columns], summed over rows
+  std::int64_t interval = 1;  // a multiple of the tokens staged at a time
+  float* states = nullptr;    // [slots, H, tiles, a block's state]
+  float* products = nullptr;  // [row blocks * row warps, slots, H, columns], summed over rows
   std::int64_t slots = 0;
 };
 

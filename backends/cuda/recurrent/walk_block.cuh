@@ -73,10 +73,9 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
   block.lead = p.snapshots.use == WalkSnapshots::Use::kKeep
                    ? static_cast<int>(length % shape.tokens) + 1
                    : shape.tokens;
-  block.stages =
-      block.steps == 0
-          ? 0
-          : 1 + ceil_div(max(block.steps - block.lead, std::int64_t{0}), shape.tokens);
+  block.stages = block.steps == 0
+                     ? 0
+                     : 1 + ceil_div(max(block.steps - block.lead, std::int64_t{0}), shape.tokens);
   return true;
 }
 

@@ -12,7 +12,7 @@ struct RowSplit {
   int row_warps = 1;
   constexpr int rows() const { return WalkShape{rows_per_lane, row_warps, 1, 1}.rows(); }
 };
-constexpr std::array kRowSplits{RowSplit{8, 1},  RowSplit{16, 1}, RowSplit{8, 2}, RowSplit{32, 1},
+constexpr std::array kRowSplits{RowSplit{8, 1},  RowSplit{16, 1}, RowSplit{8, 2},  RowSplit{32, 1},
                                 RowSplit{16, 2}, RowSplit{8, 4},  RowSplit{32, 2}, RowSplit{16, 4},
                                 RowSplit{8, 8},  RowSplit{32, 4}, RowSplit{16, 8}};
 
@@ -73,8 +73,8 @@ Support needs_gpu(const DeviceInfo& device) {
 Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device) {
   if (shape.state_warps() > most_state_warps(shape.rows_per_lane)) {
     return Support::no(str("row_warps * column_warps is ", shape.state_warps(), ", at most ",
-                           most_state_warps(shape.rows_per_lane), " with rows_per_lane=",
-                           shape.rows_per_lane));
+                           most_state_warps(shape.rows_per_lane),
+                           " with rows_per_lane=", shape.rows_per_lane));
   }
   const std::size_t bytes = walk_shared_bytes(shape, extents.gates, extents.exact);
   if (bytes <= static_cast<std::size_t>(device.l1_bytes)) return Support::yes();
@@ -94,8 +94,8 @@ WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device) 
     best.row_warps = row_warps;
     break;
   }
-  best.column_warps = std::min(most_column_warps(extents),
-                               most_state_warps(best.rows_per_lane) / best.row_warps);
+  best.column_warps =
+      std::min(most_column_warps(extents), most_state_warps(best.rows_per_lane) / best.row_warps);
   while (best.column_warps > 1 && blocks_of(best, extents) < device.cores) best.column_warps /= 2;
   return with_tokens(best, extents, device);
 }

@@ -27,8 +27,8 @@ struct GateCursor {
 };
 
 template <class T>
-__device__ RowCursor<T> cursor_of(const WalkParams& p, const WalkBlock& block,
-                                  const WalkRows& rows, std::int64_t channel, int width) {
+__device__ RowCursor<T> cursor_of(const WalkParams& p, const WalkBlock& block, const WalkRows& rows,
+                                  std::int64_t channel, int width) {
   if (rows.view.data == nullptr) return {};
   const SequenceSpan& span = block.span;
   const std::int64_t token = p.descending ? span.begin + span.length - 1 : span.begin;

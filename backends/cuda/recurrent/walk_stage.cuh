@@ -33,8 +33,7 @@ class Stager {
       row_gate_ = gate_cursor_of<T>(p, block, p.row_gate, block.first_row, block.rows);
     }
     if constexpr ((kGates & kColumnGates) != 0) {
-      column_gate_ =
-          gate_cursor_of<T>(p, block, p.column_gate, block.first_column, block.columns);
+      column_gate_ = gate_cursor_of<T>(p, block, p.column_gate, block.first_column, block.columns);
     }
   }
 
@@ -191,8 +190,8 @@ class Stager {
 
   /// Gates of `quads` quads of channels, as factors or as logarithms.
   template <bool kVectors, class Gate>
-  __device__ void stage_decays(const WalkStage& stage, const RowCursor<Gate>& gate,
-                               bool add_shared, int quads, float* to) const {
+  __device__ void stage_decays(const WalkStage& stage, const RowCursor<Gate>& gate, bool add_shared,
+                               int quads, float* to) const {
     struct Logs {
       QuadBits<Gate> channels;
       float shared;
@@ -211,9 +210,9 @@ class Stager {
         },
         [&](int item, const Logs& logs) {
           const float4 x = logs.channels.floats();
-          store_decays(high + item, low + item,
-                       {x.x + logs.shared, x.y + logs.shared, x.z + logs.shared,
-                        x.w + logs.shared});
+          store_decays(
+              high + item, low + item,
+              {x.x + logs.shared, x.y + logs.shared, x.z + logs.shared, x.w + logs.shared});
         });
   }
 

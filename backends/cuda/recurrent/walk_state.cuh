@@ -103,8 +103,7 @@ class StateTile {
       sum[3] = fmaf(x.w, state_[r][3], sum[3]);
     }
     const std::int64_t plane = block_.row_block * shape_.row_warps + row_warp_;
-    const std::int64_t row =
-        (plane * p_.snapshots.slots + base() + slot) * p_.heads + block_.head;
+    const std::int64_t row = (plane * p_.snapshots.slots + base() + slot) * p_.heads + block_.head;
     float* const to = p_.snapshots.products + row * p_.columns + block_.first_column + column();
 #pragma unroll
     for (int c = 0; c < kColumnsPerLane; ++c) {
@@ -235,8 +234,7 @@ class StateTile {
 
   __device__ __forceinline__ void write_and_read(float (&row)[kColumnsPerLane],
                                                  const Decays& decays, int half, float write,
-                                                 float read,
-                                                 const float (&value)[kColumnsPerLane],
+                                                 float read, const float (&value)[kColumnsPerLane],
                                                  float (&sum)[kColumnsPerLane]) const {
 #pragma unroll
     for (int c = 0; c < kColumnsPerLane; ++c) {
