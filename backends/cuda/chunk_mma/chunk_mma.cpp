@@ -19,6 +19,8 @@ std::int64_t value_tiles(const Problem& problem, const Config& config) {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
 
+constexpr int kMostSegments = 16;  // the axis's last
+
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
   return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
@@ -31,15 +33,25 @@ std::size_t state_bytes(const Problem& problem, const Config& config) {
   return static_cast<std::size_t>(block_count(problem, config) * elements) * sizeof(float);
 }
 
-/// Tokens of the longest sequence, as far as they are known: bounds are in device memory.
-std::int64_t likely_length(const Problem& problem) {
-  return problem.N > 0 ? problem.T / problem.N : problem.T;
+/// Blocks that a device has room for at once, as far as registers and shared memory go.
+std::int64_t room_for_blocks(const Problem& problem, const DeviceInfo& device,
+                             const Config& config) {
+  const int keys = padded_keys(problem.K);
+  const auto by_memory = device.l1_bytes / static_cast<std::int64_t>(shared_bytes(keys, config));
+  return device.cores * std::clamp<std::int64_t>(by_memory, 1, resident_blocks(keys, config));
 }
 
-/// The most segments, a power of two, that have at least `least` chunks each.
-int segments_of(const Problem& problem, int chunk, std::int64_t least, int most) {
+/// As many segments as there is room for, of no fewer chunks than are worth a state's way there and
+/// back. How long sequences are that lie packed is not known here: their mean counts.
+int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
+  constexpr std::int64_t kLeastChunks = 4;
+  const std::int64_t room = room_for_blocks(problem, device, config);
+  const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
+  config.segments = 1;
+  const std::int64_t blocks = std::max<std::int64_t>(block_count(problem, config), 1);
   int segments = 1;
-  while (segments * 2 <= most && likely_length(problem) >= segments * 2 * least * chunk) {
+  while (segments < kMostSegments && 2 * segments * blocks <= room &&
+         2 * segments * kLeastChunks * config.chunk <= length) {
     segments *= 2;
   }
   return segments;
@@ -120,32 +132,54 @@ class ChunkMma final : public Kernel<Config> {
     return Support::yes();
   }
 
+  /// Wide blocks read q and k the fewest times; where one is enough for V, smaller ones are more.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    Config config;
-    config.warps = problem.V > 64 ? 8 : 4;
-    config.chunk = padded_keys(problem.K) > 128 ? 32 : 64;
-    config.stages = 3;
-    while (config.stages > 2 && !fits(problem, device, config)) --config.stages;
-    if (!fits(problem, device, config)) config = {.warps = 4, .chunk = 32, .stages = 2};
-    const std::int64_t blocks = block_count(problem, config);
-    const std::int64_t wanted =
-        std::max<std::int64_t>(1, 2 * device.cores / std::max<std::int64_t>(blocks, 1));
-    config.segments =
-        segments_of(problem, config.chunk, 8, static_cast<int>(std::min<std::int64_t>(wanted, 8)));
+    Config config{.warps = problem.V > 64 ? 8 : 4};
+    config.chunk = padded_keys(problem.K) == 128 && config.warps == 8 ? 64 : 32;
+    while (!fits(problem, device, config)) {
+      if (config.stages > 2) {
+        --config.stages;
+      } else if (config.chunk > 32) {
+        config = {.warps = config.warps, .chunk = 32};
+      } else {
+        config = {.warps = 4, .chunk = 32, .stages = 2};
+      }
+    }
+    config.segments = segments_for(problem, device, config);
     return config;
   }
 
+  /// Shapes of a block that measured best somewhere, each with about as many segments as there is
+  /// room for.
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& c) { return !fits(problem, device, c); });
+    constexpr Config kNarrow[] = {{.warps = 4, .chunk = 32, .stages = 3},
+                                  {.warps = 4, .chunk = 32, .stages = 2},
+                                  {.warps = 4, .chunk = 64, .stages = 2}};
+    constexpr Config kWide[] = {{.warps = 8, .chunk = 64, .stages = 3},
+                                {.warps = 8, .chunk = 64, .stages = 2},
+                                {.warps = 8, .chunk = 32, .stages = 3}};
+    std::vector<Config> configs;
+    const auto add = [&](Config config) {
+      if (!fits(problem, device, config)) return;
+      const int segments = segments_for(problem, device, config);
+      for (const int count : {segments / 2, segments, segments * 2}) {
+        config.segments = count;
+        if (count >= 1 && count <= kMostSegments && fits(problem, device, config)) {
+          configs.push_back(config);
+        }
+      }
+    };
+    std::ranges::for_each(kNarrow, add);
+    if (problem.V > 64) std::ranges::for_each(kWide, add);
     return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     if (config.segments == 1) return 0;
     return state_bytes(problem, config) +
-           static_cast<std::size_t>(block_count(problem, config)) * sizeof(float);
+           static_cast<std::size_t>(problem.sequences() * problem.H * config.segments) *
+               sizeof(float);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,

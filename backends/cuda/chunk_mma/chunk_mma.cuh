@@ -26,8 +26,9 @@ template <class T, class Shape>
 __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& outputs,
                                         const Stage<Shape, true>& stage, const Tile<Shape>& weights,
                                         const ChunkDecays<Shape::kChunk>& decays, float scale) {
-  read_state<T, Shape>(outputs, state, stage.q, decays, scale);
-  decay_state<Shape>(state, decays.whole);
+  const float shrunk = fit_operand<T, Shape>(state);
+  read_state<T, Shape>(outputs, state, stage.q, decays, scale * shrunk);
+  scale_state<Shape>(state, decays.whole * shrunk);
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
     std::uint32_t values[4];
@@ -38,18 +39,9 @@ __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& out
   }
 }
 
-/// Blocks a multiprocessor's registers are shared out for: more of them hide more, until they
-/// spill.
-template <class Shape>
-constexpr int resident_blocks() {
-  const int elements = Shape::kKeys / 8 * 4 + Shape::kChunk / 8 * 4;  // of state and outputs
-  const int warps = elements <= 48 ? 16 : elements <= 80 ? 12 : 8;
-  return warps / Shape::kConfig.warps;
-}
-
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
 template <class T, class Shape>
-__global__ __launch_bounds__(Shape::kThreads, resident_blocks<Shape>()) void chunk_mma(
+__global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk_mma(
     const __grid_constant__ ChunkMmaParams p) {
   using AllTiles = Stage<Shape, true>;
   using Decays = ChunkDecays<Shape::kChunk>;
@@ -89,7 +81,7 @@ __global__ __launch_bounds__(Shape::kThreads, resident_blocks<Shape>()) void chu
   if (walk.chunks > 0) weigh_chunk(0);
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    if (p.stages > 2) copy_async_wait_for(p.stages - 3);
+    if (p.stages > 2) copy_async_wait<0>();
     __syncthreads();  // the chunk's P is there, and the next one's tiles; the last one is done with
     load(chunk + p.stages - 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 2);

@@ -28,10 +28,26 @@ constexpr int values_per_block(const ChunkMmaConfig& config) {
 }
 constexpr int threads_per_block(const ChunkMmaConfig& config) { return 32 * config.warps; }
 
+/// The blocks that find the segments' states have four warps: these wait much and need little.
+inline constexpr int kSegmentWarps = 4;
+constexpr ChunkMmaConfig segment_config(ChunkMmaConfig config) {
+  config.warps = kSegmentWarps;
+  return config;
+}
+
 /// Longer chunks of more channels do not fit into the registers.
 constexpr bool is_compiled(int keys, const ChunkMmaConfig& config) {
   return keys <= 128 || config.chunk == 32;
 }
+
+/// Blocks that the registers of a multiprocessor are shared out for, in the main kernel and in the
+/// one of the segments' states: more of them hide more waiting, until registers spill.
+constexpr int resident_blocks(int keys, const ChunkMmaConfig& config) {
+  const int elements = (keys + config.chunk) / 2;  // of state and outputs, a thread
+  const int warps = elements <= 48 ? 16 : elements <= 80 ? 12 : 8;
+  return warps / config.warps;
+}
+constexpr int segment_resident_blocks(int keys) { return keys <= 64 ? 4 : keys <= 128 ? 3 : 2; }
 
 /// Sizes of what lies in shared memory.
 constexpr int tile_bytes(int channels, const ChunkMmaConfig& config) {
@@ -78,8 +94,8 @@ struct ChunkMmaParams {
   bool reverse = false;
   int stages = 2;
   int segments = 1;
-  /// With more than one segment: a block's registers for each (sequence, head, segment, tile), and
-  /// the decay of that segment.
+  /// With more than one segment: [sequence, head, segment, warp, K / 8, lane] of every warp's
+  /// state, and [sequence, head, segment] of the segments' decays.
   float4* segment_states = nullptr;
   float* segment_decays = nullptr;
 };

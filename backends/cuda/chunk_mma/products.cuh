@@ -59,6 +59,36 @@ __device__ __forceinline__ void weigh(const Tile<Shape>& q, const Tile<Shape>& k
   }
 }
 
+template <class Shape>
+__device__ __forceinline__ void scale_state(State<Shape>& state, float factor) {
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (float& element : state[j]) element *= factor;
+  }
+}
+
+/// Shrinks a warp's part of the state where it is too large for T, by a power of two, and returns
+/// how many times larger it was. A state may leave the range of f16 where outputs do not.
+template <class T, class Shape>
+__device__ __forceinline__ float fit_operand(State<Shape>& state) {
+  if constexpr (!std::is_same_v<T, __half>) return 1.0F;  // bf16 has the range of fp32
+  constexpr int kMantissaBits = 23;
+  constexpr unsigned kMostExponent = 127 + 14;  // of the elements' fp32: f16 has up to 2^16
+  float largest = 0.0F;
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (const float element : state[j]) largest = fmaxf(largest, fabsf(element));
+  }
+  // The order of non-negative numbers is that of their bits.
+  const unsigned exponent = __reduce_max_sync(kFullWarp, __float_as_uint(largest)) >> kMantissaBits;
+  if (exponent <= kMostExponent) return 1.0F;
+  const unsigned excess = min(exponent - kMostExponent, 126U);
+  scale_state<Shape>(state, __uint_as_float((127U - excess) << kMantissaBits));
+  return __uint_as_float((127U + excess) << kMantissaBits);
+}
+
 /// O^T = S^T Q^T, each token's column times scale exp(b_i).
 template <class T, class Shape>
 __device__ __forceinline__ void read_state(Outputs<Shape>& outputs, const State<Shape>& state,
@@ -89,15 +119,6 @@ __device__ __forceinline__ void read_state(Outputs<Shape>& outputs, const State<
     const float2 decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) outputs[n][e] *= scale * (e % 2 == 0 ? decay.x : decay.y);
-  }
-}
-
-template <class Shape>
-__device__ __forceinline__ void decay_state(State<Shape>& state, float decay) {
-#pragma unroll
-  for (int j = 0; j < Shape::kKeys / 8; ++j) {
-#pragma unroll
-    for (float& element : state[j]) element *= decay;
   }
 }
 

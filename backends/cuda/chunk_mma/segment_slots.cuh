@@ -1,39 +1,44 @@
-// Segments' states in the workspace. A block's registers go there as they are, since the block that
-// reads them has the same shape.
+// Segments' states in the workspace. A warp's registers go there as they are, so blocks that write
+// and read them may have different numbers of warps.
 #pragma once
 
 #include "walk.cuh"
 
 namespace attune::cuda {
 
-/// The place of a segment's state in the workspace, counted in blocks.
+/// A segment of the block's head, counted over all heads.
 __device__ __forceinline__ std::int64_t segment_slot(const ChunkMmaParams& p, const Walk& walk,
                                                      int segment) {
-  const std::int64_t head = walk.sequence * p.heads + walk.head;
-  return (head * p.segments + segment) * p.value_tiles + walk.value_tile;
+  return (walk.sequence * p.heads + walk.head) * p.segments + segment;
 }
-/// This thread's float4 j of a slot; neighbours in a warp are neighbours there.
+/// This lane's float4s of a slot: number j is at [j * kWarpSize].
 template <class Shape>
-__device__ __forceinline__ float4* slot_element(const ChunkMmaParams& p, std::int64_t slot, int j) {
-  return p.segment_states + (slot * (Shape::kKeys / 8) + j) * Shape::kThreads + threadIdx.x;
+__device__ __forceinline__ float4* slot_elements(const ChunkMmaParams& p, const Walk& walk,
+                                                 std::int64_t slot) {
+  constexpr int kWarps = Shape::kConfig.warps;
+  const auto warp = static_cast<int>(threadIdx.x) / kWarpSize + walk.value_tile * kWarps;
+  const std::int64_t row = slot * p.value_tiles * kWarps + warp;
+  return p.segment_states + row * (Shape::kKeys / 8 * kWarpSize) + threadIdx.x % kWarpSize;
 }
 
 template <class Shape>
 __device__ __forceinline__ void store_slot(const State<Shape>& state, const ChunkMmaParams& p,
-                                           std::int64_t slot) {
+                                           const Walk& walk, std::int64_t slot) {
+  float4* const to = slot_elements<Shape>(p, walk, slot);
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
-    *slot_element<Shape>(p, slot, j) = {state[j][0], state[j][1], state[j][2], state[j][3]};
+    to[j * kWarpSize] = {state[j][0], state[j][1], state[j][2], state[j][3]};
   }
 }
 
 /// state = decay * state + the slot's.
 template <class Shape>
 __device__ __forceinline__ void add_slot(State<Shape>& state, const ChunkMmaParams& p,
-                                         std::int64_t slot, float decay) {
+                                         const Walk& walk, std::int64_t slot, float decay) {
+  const float4* const from = slot_elements<Shape>(p, walk, slot);
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
-    const float4 added = *slot_element<Shape>(p, slot, j);
+    const float4 added = from[j * kWarpSize];
     state[j][0] = fmaf(state[j][0], decay, added.x);
     state[j][1] = fmaf(state[j][1], decay, added.y);
     state[j][2] = fmaf(state[j][2], decay, added.z);
@@ -53,11 +58,11 @@ __device__ __forceinline__ void load_segment_start(State<Shape>& state, const Ch
   clear<Shape>(state);
   if (walk.segment == 0) {
     if (p.initial_state.data == nullptr) return;
-    add_slot<Shape>(state, p, segment_slot(p, walk, p.segments - 1), 0.0F);
+    add_slot<Shape>(state, p, walk, segment_slot(p, walk, p.segments - 1), 0.0F);
   }
   for (int segment = 0; segment < walk.segment; ++segment) {
     const std::int64_t slot = segment_slot(p, walk, segment);
-    add_slot<Shape>(state, p, slot, p.segment_decays[slot]);
+    add_slot<Shape>(state, p, walk, slot, p.segment_decays[slot]);
   }
 }
 

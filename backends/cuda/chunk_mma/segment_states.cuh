@@ -16,18 +16,10 @@ namespace attune::cuda {
 
 inline constexpr int kSegmentDecays = 2;  // of the chunk at hand and of the next one
 
-/// Blocks a multiprocessor's registers are shared out for: more of them hide more, until they
-/// spill.
-template <class Shape>
-constexpr int segment_resident_blocks() {
-  const int warps = Shape::kKeys <= 128 ? 16 : 8;
-  return warps / Shape::kConfig.warps;
-}
-
 /// grid: value tiles x (segments - 1) x heads x sequences. block: 32 threads for 16 value channels.
 template <class T, class Shape>
 __global__
-__launch_bounds__(Shape::kThreads, segment_resident_blocks<Shape>()) void chunk_mma_segment_states(
+__launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma_segment_states(
     const __grid_constant__ ChunkMmaParams p) {
   using KeysAndValues = Stage<Shape, false>;
   using Decays = ChunkDecays<Shape::kChunk>;
@@ -53,19 +45,19 @@ __launch_bounds__(Shape::kThreads, segment_resident_blocks<Shape>()) void chunk_
   clear<Shape>(state);
   if (walk.segment == 0) {
     load_initial<Shape>(state, p, walk);
-    store_slot<Shape>(state, p, segment_slot(p, walk, p.segments - 1));
+    store_slot<Shape>(state, p, walk, segment_slot(p, walk, p.segments - 1));
   }
   float decay = 1.0F;
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    copy_async_wait_for(p.stages - 2);
+    wait_for_stage(p.stages);
     __syncthreads();  // this chunk's tiles and decays are there; the last one is done with
     load(chunk + p.stages - 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 1);
     const KeysAndValues stage = stage_of(chunk);
     const Decays& own = decays[chunk % kSegmentDecays];
     decay *= own.whole;
-    decay_state<Shape>(state, own.whole);
+    scale_state<Shape>(state, own.whole);
 #pragma unroll
     for (int step = 0; step < Shape::kChunk / 16; ++step) {
       std::uint32_t values[4];
@@ -76,20 +68,25 @@ __launch_bounds__(Shape::kThreads, segment_resident_blocks<Shape>()) void chunk_
     if (scan.is_mine()) scan.sum(decays[(chunk + 1) % kSegmentDecays]);
   }
   const std::int64_t slot = segment_slot(p, walk, walk.segment);
-  store_slot<Shape>(state, p, slot);
-  if (threadIdx.x == 0) p.segment_decays[slot] = decay;
+  store_slot<Shape>(state, p, walk, slot);
+  if (threadIdx.x == 0 && walk.value_tile == 0) p.segment_decays[slot] = decay;
 }
 
+/// In blocks of kSegmentWarps, whatever the main kernel's have.
 template <class T>
 void launch_segment_states(const ChunkMmaParams& params, const ChunkMmaConfig& config,
                            cudaStream_t stream) {
-  dispatch_shape(params, config, [&]<class Shape>() {
-    launch<chunk_mma_segment_states<T, Shape>>(
-        {.grid = block_count(params, params.segments - 1),
-         .block = Shape::kThreads,
-         .shared_bytes = static_cast<std::size_t>(params.stages * Stage<Shape, false>::kBytes) +
-                         kSegmentDecays * sizeof(ChunkDecays<Shape::kChunk>)},
-        stream, params);
+  ChunkMmaParams narrow = params;
+  narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
+  dispatch_shape(params, segment_config(config), [&]<class Shape>() {
+    if constexpr (Shape::kConfig.warps == kSegmentWarps) {
+      launch<chunk_mma_segment_states<T, Shape>>(
+          {.grid = block_count(narrow, narrow.segments - 1),
+           .block = Shape::kThreads,
+           .shared_bytes = static_cast<std::size_t>(params.stages * Stage<Shape, false>::kBytes) +
+                           kSegmentDecays * sizeof(ChunkDecays<Shape::kChunk>)},
+          stream, narrow);
+    }
   });
 }
 

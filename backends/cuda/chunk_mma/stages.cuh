@@ -61,11 +61,14 @@ struct Stage {
   Tile<Shape> k, v, q;
 };
 
-/// copy_async_wait() for a number of stages that is known when the kernel runs.
-__device__ __forceinline__ void copy_async_wait_for(int pending) {
-  if (pending <= 0) copy_async_wait<0>();
-  if (pending == 1) copy_async_wait<1>();
-  if (pending == 2) copy_async_wait<2>();
+/// copy_async_wait() for the two numbers of stages there are: all but the newest `stages - 2`
+/// chunks.
+__device__ __forceinline__ void wait_for_stage(int stages) {
+  if (stages == 2) {
+    copy_async_wait<0>();
+  } else {
+    copy_async_wait<1>();
+  }
 }
 
 /// The tokens of one block in memory.

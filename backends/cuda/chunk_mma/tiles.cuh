@@ -18,6 +18,8 @@ struct Shape {
   static constexpr int kChunk = kConfig.chunk;
   static constexpr int kThreads = threads_per_block(kConfig);
   static constexpr int kValues = values_per_block(kConfig);
+  static constexpr int kResidentBlocks = resident_blocks(kKeys, kConfig);
+  static constexpr int kResidentSegmentBlocks = segment_resident_blocks(kKeys);
   static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
   static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);
   static constexpr int kValueTileBytes = tile_bytes(kValues, kConfig);

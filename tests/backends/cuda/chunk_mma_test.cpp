@@ -1,0 +1,129 @@
+// What conformance does not reach of cuda.chunk_mma: long sequences in segments, decays that forget
+// everything, states that leave the range of f16, final states in place.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/case.hpp>
+#include <attune/ops/recurrent_attention.hpp>
+
+#include "backends/cuda/gpu.hpp"
+#include "support/random_tensor.hpp"
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttentionOptions;
+using ops::RecurrentAttentionResult;
+
+constexpr double kTolerance = 5e-3;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Two heads of a sequence; every test replaces what it is about.
+struct LongSequence {
+  LongSequence(std::int64_t tokens, std::int64_t keys, std::int64_t values, DType dtype)
+      : q(random({1, tokens, 2, keys}, dtype)),
+        k(random({1, tokens, 2, keys}, dtype)),
+        v(random({1, tokens, 2, values}, dtype)),
+        g(random.log_decays({1, tokens, 2})),
+        initial_state(random({1, 2, keys, values})) {}
+
+  RandomTensors random{1};
+  Tensor q, k, v, g, initial_state;
+  bool reverse = false;
+};
+
+class ChunkMma : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
+    if (!gpu_->info().has("sm_80")) GTEST_SKIP() << "needs sm_80";
+  }
+
+  static ops::CallOptions call(const char* platform, std::string_view config = {}) {
+    return {.platform = platform, .config = config, .context = &heuristic_context()};
+  }
+
+  /// Holds the kernel, with the parameter's config, against the oracle.
+  void expect_near_oracle(const LongSequence& inputs) const {
+    const RecurrentAttentionResult expected =
+        ops::recurrent_attention(inputs.q, inputs.k, inputs.v,
+                                 {.g = inputs.g,
+                                  .initial_state = inputs.initial_state,
+                                  .reverse = inputs.reverse,
+                                  .want_final_state = true,
+                                  .call = call("reference")});
+
+    const Tensor q = upload(inputs.q, *gpu_);
+    const Tensor k = upload(inputs.k, *gpu_);
+    const Tensor v = upload(inputs.v, *gpu_);
+    const Tensor g = upload(inputs.g, *gpu_);
+    Tensor state = upload(inputs.initial_state, *gpu_);
+    Tensor o(inputs.v.dtype(), inputs.v.shape(), *gpu_);
+    const std::string config = str("kernel=cuda.chunk_mma,", GetParam());
+    ops::recurrent_attention_into(
+        {.o = o, .final_state = state}, q, k, v,
+        {.g = g, .initial_state = state, .reverse = inputs.reverse, .call = call("cuda", config)});
+    EXPECT_LE(error_of(o, expected.o), kTolerance);
+    EXPECT_LE(error_of(state, *expected.final_state), kTolerance);
+  }
+
+  const Device* gpu_ = find_gpu();
+
+ private:
+  double error_of(const Tensor& actual, const Tensor& expected) const {
+    return relative_rms_error(to_doubles(to_host(actual, *gpu_)), to_doubles(expected));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Configs, ChunkMma,
+                         testing::Values("warps=4,chunk=32,stages=2,segments=1",
+                                         "warps=4,chunk=32,stages=3,segments=4",
+                                         "warps=8,chunk=32,stages=2,segments=16",
+                                         "warps=4,chunk=64,stages=2,segments=2",
+                                         "warps=8,chunk=64,stages=2,segments=8",
+                                         "warps=8,chunk=64,stages=3,segments=16"));
+
+TEST_P(ChunkMma, WalksLongSequencesInSegmentsAndInPlace) {
+  for (const bool reverse : {false, true}) {
+    SCOPED_TRACE(reverse ? "reverse" : "forward");
+    LongSequence inputs(2000, 96, 72, DType::kBF16);
+    for (float& gate : inputs.g.values<float>()) gate /= 16;  // segments see one another
+    inputs.reverse = reverse;
+    expect_near_oracle(inputs);
+  }
+}
+
+TEST_P(ChunkMma, StrongDecaysForgetAndMakeNoNan) {
+  for (const float decay : {-60.0F, -1e4F, -1e30F, -kInfinity}) {
+    SCOPED_TRACE(decay);
+    LongSequence inputs(300, 64, 64, DType::kF16);
+    for (float& gate : inputs.g.values<float>()) gate = decay;
+    expect_near_oracle(inputs);
+  }
+}
+
+TEST_P(ChunkMma, WhatFollowsAResetKeepsItsPrecision) {
+  for (const float decay : {-60.0F, -1e30F, -kInfinity}) {
+    SCOPED_TRACE(decay);
+    LongSequence inputs(2000, 128, 128, DType::kBF16);
+    const std::span<float> gates = inputs.g.values<float>();
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      if (i % 97 == 5 || (i > 600 && i < 720)) gates[i] = decay;  // apart, and a chunk full
+    }
+    expect_near_oracle(inputs);
+  }
+}
+
+TEST_P(ChunkMma, AStateBeyondTheRangeOfF16IsRead) {
+  LongSequence inputs(2000, 64, 64, DType::kF16);
+  for (f16& key : inputs.k.values<f16>()) key = f16(8.0F);
+  for (f16& value : inputs.v.values<f16>()) value = f16(8.0F);
+  for (f16& query : inputs.q.values<f16>()) query = f16(1.0F / 64.0F);
+  for (float& gate : inputs.g.values<float>()) gate = -1e-5F;
+  expect_near_oracle(inputs);  // 128,000 times 64 elements, o about 16,000
+}
+
+}  // namespace
+}  // namespace attune::test
