@@ -4,6 +4,7 @@
 
 #include <attune/backends/cuda.hpp>
 
+#include "cuda/chunk/chunk_wgmma.hpp"
 #include "cuda/chunk_mma/chunk_mma.hpp"
 #include "cuda/decode/decode.hpp"
 #include "cuda/recurrent/recurrent.hpp"
@@ -45,10 +46,11 @@ void register_kernels(Registry& registry) {
   const auto at = [](int priority) {
     return Placement{.platform = "cuda", .backend = "gpu", .priority = priority};
   };
+  registry.add(make_chunk_wgmma(), at(30));
   registry.add(make_chunk_mma(), at(20));
   registry.add(make_fused_recurrent(), at(10));
-  registry.add(make_decode(), at(10));
   registry.add(make_fused_recurrent_backward(), at(10));
+  registry.add(make_decode(), at(10));
 }
 
 }  // namespace attune::cuda

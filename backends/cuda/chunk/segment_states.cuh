@@ -1,0 +1,148 @@
+// What the segments of sequences add to the state: the chunked walk without outputs. One block
+// walks one value tile of one head of a segment; the last segments are nobody's begin and are left
+// out.
+#pragma once
+
+#include <attune/core/config_axes.hpp>
+
+#include "cuda/chunk/state.cuh"
+#include "cuda/chunk/walk_shared.cuh"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda {
+
+template <class Shape>
+struct SegmentShared {
+  static constexpr int kSlots = 4;
+  static constexpr int kThreads = kWarpgroupSize * (1 + Shape::kStateWarpgroups);
+  std::byte k[kSlots][Shape::kBoxesK * kBoxBytes];
+  std::byte v[kSlots][Shape::kBoxesV * kBoxBytes];
+  ChunkDecays decays[kSlots];
+  Ring<kSlots> k_ring;
+  Ring<kSlots> v_ring;
+  Ring<kSlots> decay_ring;
+  SharedBarrier k_landed;
+  SharedBarrier v_landed;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, class Shape>
+__device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
+                                             SegmentShared<Shape>& shared, int count,
+                                             RingPosition<SegmentShared<Shape>::kSlots>& at,
+                                             const Lane& me, int warpgroup) {
+  for (int step = 0; step < count; ++step) {
+    ValueFragments values;
+    const ChunkDecays& decays = shared.decays[at.slot];
+    shared.decay_ring.wait_full(at);
+    shared.v_ring.wait_full(at);
+    values.load(shared_address(shared.v[at.slot]) + warpgroup * kBoxBytes, me);
+    values.template scale<T>(decays.write, me);
+    shared.v_ring.release(at.slot);
+    state.scale(decays.all);
+    shared.decay_ring.release(at.slot);
+    shared.k_ring.wait_full(at);
+    wgmma_fence();
+    queue_state_update<T>(state, values, shared_address(shared.k[at.slot]));
+    wgmma_commit();
+    wgmma_wait<0>();
+    state.pin();
+    shared.k_ring.release(at.slot);
+    at.advance();
+  }
+}
+
+/// The work of one state warpgroup. Segment 0 starts from the initial state.
+template <class T, class Shape>
+__device__ __forceinline__ void make_segment_states(const WalkParams& p,
+                                                    SegmentShared<Shape>& shared, int warpgroup) {
+  constexpr int kTileK = Shape::kTileK;
+  constexpr int kTileV = Shape::kTileV;
+  const Lane me;
+  StateTile<kTileK> state;
+  RingPosition<SegmentShared<Shape>::kSlots> at;
+  for_each_item<kTileV>(p, p.segments - 1, [&](const WalkItem& item) {
+    const auto scratch = [&](int segment) {
+      return scratch_state<kTileK, kTileV>(p, item, segment,
+                                           warpgroup * kWarpgroupSize + me.thread);
+    };
+    if (item.segment == 0) {
+      load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
+      if (p.scratch.keeps_initial) store_scratch<kTileK, kTileV>(state, scratch(p.segments - 1));
+    } else {
+#pragma unroll
+      for (int i = 0; i < StateTile<kTileK>::kCount; ++i) state[i] = 0.0F;
+    }
+    walk_segment<T>(state, shared, item.count, at, me, warpgroup);
+    store_scratch<kTileK, kTileV>(state, scratch(item.segment));
+  });
+}
+
+template <class Shape>
+__device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
+  constexpr int kStateWarps = kWarpgroupSize / kWarpSize * Shape::kStateWarpgroups;
+  if (threadIdx.x == 0) {
+    shared.k_ring.init(1, kStateWarps);
+    shared.v_ring.init(1, kStateWarps);
+    shared.decay_ring.init(1, kStateWarps);
+    barrier_init(&shared.k_landed, 1);
+    barrier_init(&shared.v_landed, 1);
+    barrier_init_fence();
+  }
+  __syncthreads();  // nobody touches a barrier before it is made
+}
+
+template <class T, class Shape>
+__device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
+  const int segments = p.segments - 1;
+  switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
+    case 0:
+      return load_tiles<Shape::kBoxesK, Shape::kTileV>(p, segments, p.k, false, true, shared.k_ring,
+                                                       shared.k[0], &shared.k_landed);
+    case 1:
+      return load_tiles<Shape::kBoxesV, Shape::kTileV>(p, segments, p.v, true, true, shared.v_ring,
+                                                       shared.v[0], &shared.v_landed);
+    case 2:
+      return make_decays<T, Shape::kTileV>(p, segments, shared.decay_ring, shared.decays);
+  }
+}
+
+#endif
+
+template <class T, class Config>
+__global__ __launch_bounds__(SegmentShared<WalkShape<Config>>::kThreads,
+                             1) void segment_states(const __grid_constant__ WalkParams p) {
+#if ATTUNE_SM90A_CODE
+  using Shape = WalkShape<Config>;
+  auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(walk_memory);
+  dependents_launch();  // segments 0 need nothing of this, and find room beside it
+  init_rings(shared);
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  if (warpgroup == 0) {
+    produce<T>(p, shared);
+  } else {
+    make_segment_states<T>(p, shared, warpgroup - 1);
+  }
+#endif
+}
+
+/// Stages are an axis of the walk alone: the configs of one tile share an instance.
+template <class T>
+void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& params,
+                           cudaStream_t stream) {
+  ChunkWgmmaConfig tiles = config;
+  tiles.stages = 3;
+  dispatch(tiles, [&]<class Config>() {
+    if constexpr (Config::kValue.stages == 3) {
+      using Shared = SegmentShared<WalkShape<Config>>;
+      launch<segment_states<T, Config>>(
+          {.grid = walk_grid(params, Config::kValue.tile_v, 1, params.segments - 1),
+           .block = Shared::kThreads,
+           .shared_bytes = sizeof(Shared)},
+          stream, params);
+    }
+  });
+}
+
+}  // namespace attune::cuda

@@ -1,0 +1,78 @@
+// What a block works on: one value tile of one head of a segment of a sequence at a time.
+#pragma once
+
+#include "cuda/attention/views.cuh"
+#include "cuda/chunk/walk.hpp"
+
+namespace attune::cuda {
+
+struct WalkItem {
+  int n = 0;
+  int head = 0;
+  int tile = 0;  // of value channels
+  int segment = 0;
+  int batch = 0;
+  int begin = 0;   // of the sequence, in the tokens of its batch
+  int length = 0;  // of the sequence
+  int chunks = 0;  // of the sequence
+  int first = 0;   // of the segment, counted in the order of the walk
+  int count = 0;   // chunks of the segment; may be 0
+
+  /// First row, within the sequence, of the segment's chunk `step` in the order of the walk. Chunks
+  /// are aligned to the sequence's begin in both directions.
+  __device__ __forceinline__ int row_of(int step, bool reverse) const {
+    const int at = first + step;
+    return (reverse ? chunks - 1 - at : at) * kChunk;
+  }
+  /// Rows of the chunk that starts at `row` which belong to the sequence.
+  __device__ __forceinline__ int rows_from(int row) const { return min(kChunk, length - row); }
+};
+
+/// The value that lane 0 has, which the compiler then knows to be the same in the whole warp: code
+/// that depends on it does not diverge, as wgmma demands.
+__device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(kFullWarp, value, 0); }
+
+__device__ __forceinline__ int value_tiles(const WalkParams& p, int tile_v) {
+  return static_cast<int>((p.extents.V + tile_v - 1) / tile_v);
+}
+
+/// All items of `segments` segments. Those that start first are the ones that wait for nobody, and
+/// neighbours share q and k.
+__device__ __forceinline__ WalkItem item_at(const WalkParams& p, unsigned index, int tile_v) {
+  const auto next_digit = [&](std::int64_t base) {
+    const auto radix = static_cast<unsigned>(base);
+    const unsigned digit = index % radix;
+    index /= radix;
+    return static_cast<int>(digit);
+  };
+  WalkItem item;
+  item.tile = next_digit(value_tiles(p, tile_v));
+  item.head = next_digit(p.extents.heads);
+  item.n = next_digit(p.extents.sequences);
+  item.segment = static_cast<int>(index);
+  const SequenceSpan span = span_of(p.sequences, item.n);
+  item.batch = static_cast<int>(span.batch);
+  item.begin = static_cast<int>(span.begin);
+  item.length = static_cast<int>(span.length);
+  item.chunks = (item.length + kChunk - 1) / kChunk;
+  const int per_segment = (item.chunks + p.segments - 1) / p.segments;
+  item.first = min(item.segment * per_segment, item.chunks);
+  item.count = warp_uniform(min(per_segment, item.chunks - item.first));
+  return item;
+}
+
+/// Calls visit(item) for the block's items: every gridDim.x-th of those of `segments` segments.
+/// There are fewer than 2^31, as there are tokens of a batch and batches.
+template <int kTileV, class Visit>
+__device__ __forceinline__ void for_each_item(const WalkParams& p, int segments, Visit&& visit) {
+  const auto items = static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
+                     static_cast<unsigned>(value_tiles(p, kTileV) * segments);
+  for (unsigned i = blockIdx.x; i < items; i += gridDim.x) visit(item_at(p, i, kTileV));
+}
+
+/// Index of a head of a sequence among all of them.
+__device__ __forceinline__ std::int64_t state_index(const WalkParams& p, const WalkItem& item) {
+  return std::int64_t{item.n} * p.extents.heads + item.head;
+}
+
+}  // namespace attune::cuda

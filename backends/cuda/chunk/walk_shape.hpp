@@ -1,0 +1,43 @@
+// Sizes of a block of the chunked walk, from its config.
+#pragma once
+
+#include "cuda/chunk/walk.hpp"
+
+namespace attune::cuda {
+
+inline constexpr std::int64_t kTileBoxBytes = 64 * 128;  // 64 rows of 64 elements
+/// What a block may have at most, and two blocks of an SM each, on sm_90.
+inline constexpr std::int64_t kMostSharedBytes = 227 * 1024;
+
+/// Registers of a thread in each role of a block.
+struct RoleRegisters {
+  int producer;
+  int weights;
+  int state;
+};
+
+template <class Config>
+struct WalkShape {
+  static constexpr ChunkWgmmaConfig kConfig = Config::kValue;
+  static constexpr int kTileK = kConfig.tile_k;
+  static constexpr int kTileV = kConfig.tile_v;
+  static constexpr int kBoxesK = kTileK / 64;
+  static constexpr int kBoxesV = kTileV / 64;
+
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kDecaySlots = 3;
+  static constexpr int kWeightSlots = kTileK == 256 ? 1 : 2;
+  /// A tile of v is held longer than q and k: the output goes out from where it was.
+  static constexpr int kValueSlots = kTileK == 256 && kStages == 3 ? kStages : kStages + 1;
+
+  static constexpr int kStateWarpgroups = kBoxesV;
+  static constexpr int kThreads = 128 * (2 + kStateWarpgroups);
+  static constexpr int kBlocksPerSm = kTileK == 64 && kTileV == 64 ? 2 : 1;
+  /// Their sum over the warpgroups is what an SM has for each of them, 512 over the blocks of an
+  /// SM.
+  static constexpr RoleRegisters kRegisters = kStateWarpgroups == 2 ? RoleRegisters{32, 96, 192}
+                                              : kBlocksPerSm == 2   ? RoleRegisters{32, 72, 136}
+                                                                    : RoleRegisters{40, 104, 240};
+};
+
+}  // namespace attune::cuda
