@@ -5,6 +5,7 @@
 #include <attune/backends/cuda.hpp>
 
 #include "cuda/chunk/chunk_wgmma.hpp"
+#include "cuda/chunk_backward/chunk_backward.hpp"
 #include "cuda/chunk_mma/chunk_mma.hpp"
 #include "cuda/decode/decode.hpp"
 #include "cuda/recurrent/recurrent.hpp"
@@ -49,6 +50,7 @@ void register_kernels(Registry& registry) {
   registry.add(make_chunk_wgmma(), at(30));
   registry.add(make_chunk_mma(), at(20));
   registry.add(make_fused_recurrent(), at(10));
+  registry.add(make_chunk_backward(), at(30));
   registry.add(make_fused_recurrent_backward(), at(10));
   registry.add(make_decode(), at(10));
 }

@@ -52,7 +52,7 @@ class ErasedKernel {
  public:
   virtual ~ErasedKernel() = default;
 
-  /// Stable and unique, "<platform>.<op>.<idea>": it is stored in databases.
+  /// Stable and unique, "<platform>.<idea>" (".backward" for that pass): it is stored in databases.
   virtual std::string_view name() const noexcept = 0;
   /// Raised by the author when stored results may no longer hold; older rows are then stale.
   virtual int version() const noexcept = 0;

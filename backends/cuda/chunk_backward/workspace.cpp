@@ -1,0 +1,75 @@
+#include "cuda/chunk_backward/workspace.hpp"
+
+#include <algorithm>
+
+namespace attune::cuda::chunk_backward {
+namespace {
+
+using Problem = ops::RecurrentAttentionProblem;
+
+constexpr std::int64_t kAlignment = 256;
+
+/// Hands out parts of a block of memory, or only counts their bytes where there is none.
+class Parts {
+ public:
+  explicit Parts(std::byte* memory) : memory_(memory) {}
+  template <class T = void>
+  T* take(std::int64_t bytes) {
+    std::byte* const part = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return reinterpret_cast<T*>(part);
+  }
+  std::size_t used() const { return static_cast<std::size_t>(used_); }
+
+ private:
+  std::byte* memory_;
+  std::int64_t used_ = 0;
+};
+
+/// Of one head: one a chunk, however the tokens of packed sequences are divided.
+std::int64_t anchor_slots(const Problem& problem) {
+  if (problem.N > 0) return problem.T / kChunkTokens + problem.N;
+  return problem.B * ((problem.T + kChunkTokens - 1) / kChunkTokens);
+}
+
+std::size_t place(ChunkBackwardParams& params, const Problem& problem,
+                  const ChunkBackwardConfig& config, std::byte* workspace) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  constexpr std::int64_t kElement = 2;  // of f16 and bf16
+  const std::int64_t state = std::int64_t{tile_channels(problem)} * tile_channels(problem);
+  Parts parts(workspace);
+  params.rows = problem.B * problem.T;
+  params.slots = anchor_slots(problem);
+  params.walks = problem.sequences() * problem.H * config.segments;
+  if (problem.gates != 0) {
+    params.inflow = parts.take<float>(problem.H * params.rows * kFloat);
+    params.anchors = parts.take(problem.H * params.slots * state * kElement);
+    params.dgamma_parts = parts.take<float>(params.walks * kFloat);
+  }
+  if (config.segments > 1) {
+    params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
+    params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
+  }
+  return parts.used();
+}
+
+}  // namespace
+
+int tile_channels(const Problem& problem) {
+  constexpr int kSmall = 64;
+  constexpr int kLarge = 128;
+  return std::max(problem.K, problem.V) <= kSmall ? kSmall : kLarge;
+}
+
+std::size_t chunk_backward_workspace_bytes(const Problem& problem,
+                                           const ChunkBackwardConfig& config) {
+  ChunkBackwardParams unused;
+  return place(unused, problem, config, nullptr);
+}
+
+void place_workspace(ChunkBackwardParams& params, const Problem& problem,
+                     const ChunkBackwardConfig& config, std::byte* workspace) {
+  place(params, problem, config, workspace);
+}
+
+}  // namespace attune::cuda::chunk_backward

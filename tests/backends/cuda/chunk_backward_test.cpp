@@ -1,0 +1,164 @@
+// What conformance does not reach of the chunked backward pass: gradients of decays over thousands
+// of tokens, from decays that forget almost nothing to those that forget everything, and segments.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/case.hpp>
+#include <attune/ops/recurrent_attention.hpp>
+
+#include "backends/cuda/gpu.hpp"
+#include "support/random_tensor.hpp"
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttentionGradients;
+using ops::RecurrentAttentionOptions;
+
+constexpr double kTensorTolerance = 5e-3;
+constexpr double kGateTolerance = 2e-2;
+constexpr std::int64_t kHeads = 3;
+constexpr std::int64_t kChannels = 64;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Three heads of one sequence in bf16.
+struct LongSequence {
+  explicit LongSequence(std::int64_t tokens)
+      : q(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
+        k(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
+        v(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
+        d_o(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
+        initial_state(random({1, kHeads, kChannels, kChannels})),
+        dfinal_state(random({1, kHeads, kChannels, kChannels})) {}
+
+  LongSequence on(const Device& gpu) const {
+    LongSequence copy(1);
+    copy.q = upload(q, gpu);
+    copy.k = upload(k, gpu);
+    copy.v = upload(v, gpu);
+    copy.d_o = upload(d_o, gpu);
+    copy.initial_state = upload(initial_state, gpu);
+    copy.dfinal_state = upload(dfinal_state, gpu);
+    return copy;
+  }
+
+  RandomTensors random{1};
+  Tensor q, k, v, d_o, initial_state, dfinal_state;
+};
+
+/// The decays of a test: g [1, T, H], or gamma [H].
+struct Decays {
+  std::optional<Tensor> g = {};
+  std::optional<Tensor> gamma = {};
+};
+
+std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
+  return tensor ? std::optional<ConstTensorView>(*tensor) : std::nullopt;
+}
+
+RecurrentAttentionGradients gradients_of(const LongSequence& inputs, const Decays& decays,
+                                         bool reverse, const ops::CallOptions& call) {
+  RecurrentAttentionOptions options{.g = view_of(decays.g), .g_gamma = view_of(decays.gamma)};
+  options.initial_state = inputs.initial_state;
+  options.reverse = reverse;
+  options.call = call;
+  return ops::recurrent_attention_backward(inputs.q, inputs.k, inputs.v,
+                                           {.d_o = inputs.d_o, .dfinal_state = inputs.dfinal_state},
+                                           options);
+}
+
+class ChunkBackward : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
+    if (!gpu_->info().has("sm_90a")) GTEST_SKIP() << "needs sm_90a";
+  }
+
+  static ops::CallOptions call(const char* platform, std::string_view config = {}) {
+    return {.platform = platform, .config = config, .context = &heuristic_context()};
+  }
+
+  void expect_near(const ConstTensorView& actual, const ConstTensorView& expected, double tolerance,
+                   const char* name) const {
+    const Tensor host = to_host(actual, *gpu_);
+    EXPECT_LE(relative_rms_error(to_doubles(host.view()), to_doubles(expected)), tolerance) << name;
+  }
+
+  /// Holds every gradient against the oracle's, in the parameter's direction.
+  void expect_near_oracle(const LongSequence& inputs, const Decays& decays) const {
+    const auto expected = gradients_of(inputs, decays, GetParam(), call("reference"));
+    const LongSequence device_inputs = inputs.on(*gpu_);
+    Decays device_decays;
+    if (decays.g) device_decays.g = upload(*decays.g, *gpu_);
+    if (decays.gamma) device_decays.gamma = upload(*decays.gamma, *gpu_);
+    for (const char* const config : {"segments=1", "segments=4"}) {
+      SCOPED_TRACE(config);
+      const auto actual =
+          gradients_of(device_inputs, device_decays, GetParam(), call("cuda", config));
+      expect_near(actual.dq, expected.dq, kTensorTolerance, "dq");
+      expect_near(actual.dk, expected.dk, kTensorTolerance, "dk");
+      expect_near(actual.dv, expected.dv, kTensorTolerance, "dv");
+      expect_near(*actual.dinitial_state, *expected.dinitial_state, kTensorTolerance, "dh0");
+      if (decays.g) expect_near(*actual.dg, *expected.dg, kGateTolerance, "dg");
+      if (decays.gamma) expect_near(*actual.dg_gamma, *expected.dg_gamma, kGateTolerance, "dgamma");
+    }
+  }
+
+  const Device* const gpu_ = find_gpu();
+};
+
+TEST_P(ChunkBackward, GradientsOfConstantDecaysHoldOverLongSequences) {
+  for (const float gamma : {-1e-3F, -1e-2F, -0.05F, -0.2F, -1.0F, -3.0F}) {
+    SCOPED_TRACE(gamma);
+    Decays decays;
+    decays.gamma = Tensor::of(std::vector<float>{gamma, gamma, gamma}, {kHeads});
+    expect_near_oracle(LongSequence(2048), decays);
+  }
+}
+
+TEST_P(ChunkBackward, GradientsOfEachTokensDecayHoldOverLongSequences) {
+  LongSequence inputs(4096);
+  for (const double deviation : {1e-3, 0.03, 0.3}) {
+    SCOPED_TRACE(deviation);
+    Decays decays;
+    decays.g = inputs.random({1, 4096, kHeads}, DType::kF32, 0, deviation);
+    for (float& g : decays.g->values<float>()) g = -std::abs(g);
+    expect_near_oracle(inputs, decays);
+  }
+}
+
+TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
+  constexpr std::int64_t kTokens = 2100;
+  constexpr std::int64_t kEvery = 97;
+  for (const float reset : {-60.0F, -kInfinity}) {
+    SCOPED_TRACE(reset);
+    LongSequence inputs(kTokens);
+    Decays decays;
+    decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, -0.02, 0.01);
+    for (std::int64_t t = 0; t < kTokens; t += kEvery) {
+      decays.g->values<float>()[static_cast<std::size_t>(t * kHeads + 1)] = reset;
+    }
+    expect_near_oracle(inputs, decays);
+
+    const LongSequence device_inputs = inputs.on(*gpu_);
+    Decays device_decays;
+    device_decays.g = upload(*decays.g, *gpu_);
+    const auto actual = gradients_of(device_inputs, device_decays, GetParam(), call("cuda"));
+    const Tensor dg = to_host(*actual.dg, *gpu_);
+    for (std::int64_t t = 0; t < kTokens; t += kEvery) {
+      EXPECT_NEAR(dg.values<float>()[static_cast<std::size_t>(t * kHeads + 1)], 0.0F, 1e-6F) << t;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Directions, ChunkBackward, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& test) {
+                           return std::string(test.param ? "AgainstTime" : "WithTime");
+                         });
+
+}  // namespace
+}  // namespace attune::test
