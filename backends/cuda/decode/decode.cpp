@@ -94,8 +94,23 @@ Config tile_of(const Problem& problem, const DeviceInfo& device, int rows, int m
   return config;
 }
 
-/// Traffic beyond which blocks that wait for more bytes each are worth their fewer threads, and
-/// states are better left in the L2 cache (measured on an H200: it lies between 0.5 and 1 GB).
+/// Many threads that hold little each, whose states make room in the L2 cache for what follows.
+Config small_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
+  Config config = tile_of(problem, device, 8, most_warps_v);
+  config.evict_first = true;
+  return config;
+}
+/// Fewer threads that hold more each, and no more bytes under way than the DRAM takes well: three
+/// blocks a multiprocessor, of 32 KB each.
+Config large_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
+  constexpr int kThreadsOf32KB = 128;
+  Config config = tile_of(problem, device, 16, most_warps_v);
+  if (config.threads() >= kThreadsOf32KB) config.shared_kb = 60;
+  return config;
+}
+
+/// Traffic from which on the large tile is the faster one: on an H200 between 0.5 and 1 GB, with gk
+/// for less.
 constexpr double kLargeBytes = 8e8;
 
 class DecodeKernel final : public Kernel<Config> {
@@ -117,35 +132,41 @@ class DecodeKernel final : public Kernel<Config> {
     if (config.threads() > Config::kMostThreads) {
       return Support::no(str("a block has at most ", Config::kMostThreads, " threads"));
     }
+    if (config.shared_bytes() > device.l1_bytes) {
+      return Support::no(str("shared_kb=", config.shared_kb, ": a block has at most ",
+                             device.l1_bytes, " bytes of shared memory"));
+    }
     if (config.overlap && !device.has("sm_90a")) return Support::no("overlap needs sm_90a");
     return Support::yes();
   }
 
-  /// Blocks of many threads, as long as those of fewer rows each have all of K; fewer threads with
-  /// more under way when there is more to wait for.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    constexpr std::int64_t kKeysOfEightRows = 128;  // of a block with two warps along V
-    const bool more_rows = problem.K > kKeysOfEightRows || (problem.gates & ops::kGateGk) != 0 ||
-                           ops::RecurrentDecode::bytes(problem) > kLargeBytes;
-    Config config = tile_of(problem, device, more_rows ? 16 : 8, 2);
-    config.evict_first = !more_rows;
-    return config;
+    // Of two warps along V: more do not fit a small tile, fewer leave a large one two warps.
+    constexpr std::int64_t kMostKeysOfSmall = 128;
+    constexpr std::int64_t kFewestKeysOfLarge = 65;
+    const double bytes = ops::RecurrentDecode::bytes(problem);
+    const bool heavy = bytes > kLargeBytes || ((problem.gates & ops::kGateGk) != 0 &&
+                                               bytes > static_cast<double>(device.l2_bytes));
+    const bool large = problem.K > kMostKeysOfSmall || (heavy && problem.K >= kFewestKeysOfLarge);
+    return large ? large_tile(problem, device, 2) : small_tile(problem, device, 2);
   }
 
-  /// Tiles of fewer rows, and wider ones, were best nowhere.
+  /// The two tiles, with and without their ways with the caches. Tiles of less than K, and of more
+  /// warps along V, were best nowhere.
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     // The kernel for states of any strides has but one tile.
     if (problem.V % kVector != 0) return {heuristic_config(problem, device)};
     std::vector<Config> configs;
-    for (const int rows : {8, 16}) {
-      for (const int warps_v : {1, 2}) {
-        if (problem.V <= Config::kWarpColumns && warps_v > 1) continue;
-        for (const bool evict_first : {false, true}) {
-          configs.push_back(tile_of(problem, device, rows, warps_v));
-          configs.back().evict_first = evict_first;
-        }
-      }
+    for (const int warps_v : {1, 2}) {
+      if (problem.V <= Config::kWarpColumns && warps_v > 1) continue;
+      configs.push_back(small_tile(problem, device, warps_v));
+      configs.push_back(configs.back());
+      configs.back().evict_first = false;
+      configs.push_back(large_tile(problem, device, warps_v));
+      if (configs.back().shared_kb == 0) continue;
+      configs.push_back(configs.back());
+      configs.back().shared_kb = 0;
     }
     return configs;
   }

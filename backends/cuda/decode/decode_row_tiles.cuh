@@ -19,8 +19,10 @@ struct DecodeScratch {
 
   static std::size_t bytes(const DecodeConfig& c) {
     const auto columns = static_cast<std::size_t>(c.tile_columns());
-    return sizeof(DecodeKey) * static_cast<std::size_t>(c.tile_rows()) +
-           (sizeof(DecodeValue) + sizeof(float) * static_cast<std::size_t>(c.warps_k)) * columns;
+    const std::size_t needed =
+        sizeof(DecodeKey) * static_cast<std::size_t>(c.tile_rows()) +
+        (sizeof(DecodeValue) + sizeof(float) * static_cast<std::size_t>(c.warps_k)) * columns;
+    return std::max(needed, static_cast<std::size_t>(c.shared_bytes()));
   }
 };
 
