@@ -19,8 +19,9 @@ struct Contender {
   Choice choice;
 };
 
+/// By their parameters: equal configs may differ in the bytes between them.
 bool same_choice(const Choice& a, const Choice& b) {
-  return a.kernel == b.kernel && a.config.bytes == b.config.bytes;
+  return a.kernel == b.kernel && a.kernel->params(a.config) == b.kernel->params(b.config);
 }
 
 /// The kernels that may be compared: not the reference, unless it was asked for or nothing else
