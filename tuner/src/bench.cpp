@@ -6,8 +6,8 @@
 namespace attune::tuning {
 namespace {
 
-constexpr double kCachesToFill = 2;
-constexpr int kMostCopies = 16;
+constexpr double kCachesToFill = 4;  // an op that updates in place counts its bytes twice
+constexpr int kMostCopies = 64;
 
 }  // namespace
 
