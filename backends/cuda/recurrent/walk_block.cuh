@@ -26,6 +26,10 @@ __device__ __forceinline__ std::int64_t snapshot_base(const SequencesView& seque
                                      : n * (sequences.tokens / interval + 1);
 }
 
+/// What is loaded in place of what is not there. A load that were skipped instead would be a branch
+/// of its own, at whose end the thread waits for it.
+static __device__ const uint4 kZeroQuad = {0, 0, 0, 0};
+
 struct WalkBlock {
   std::int64_t sequence = 0;
   std::int64_t head = 0;

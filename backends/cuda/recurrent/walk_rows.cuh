@@ -13,7 +13,7 @@ inline constexpr int kQuad = 4;  // channels that are loaded and stored together
 /// The part of a head's rows that a block needs, by step of the walk.
 template <class T>
 struct RowCursor {
-  const T* first = nullptr;  // null: zero rows
+  const T* first = nullptr;  // null where there are none: then `width` is 0
   std::int64_t stride = 0;   // from step to step
   int width = 0;
   bool vectors = true;  // whole quads only, and each may be loaded at once
@@ -60,18 +60,18 @@ struct QuadBits {
 template <bool kVectors, class T>
 __device__ __forceinline__ QuadBits<T> load_quad(const RowCursor<T>& cursor, std::int64_t step,
                                                  int channel, bool valid) {
-  const T* const from = cursor.first + step * cursor.stride + channel;
-  valid = valid && cursor.first != nullptr;
+  const T* const row = cursor.first + step * cursor.stride + channel;
+  const auto* const zeros = reinterpret_cast<const T*>(&kZeroQuad);
   QuadBits<T> quad;
   if constexpr (kVectors) {
     using Bits = std::conditional_t<sizeof(T) == sizeof(float), uint4, uint2>;
-    Bits bits{};
-    if (valid && channel < cursor.width) bits = __ldg(reinterpret_cast<const Bits*>(from));
+    const T* const from = valid && channel < cursor.width ? row : zeros;
+    const Bits bits = __ldg(reinterpret_cast<const Bits*>(from));
     memcpy(&quad, &bits, sizeof quad);
   } else {
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
-      quad.x[i] = valid && channel + i < cursor.width ? from[i] : T(0.0F);
+      quad.x[i] = *(valid && channel + i < cursor.width ? row + i : zeros);
     }
   }
   return quad;

@@ -24,41 +24,49 @@ class StateTile {
         column_quad_(warp_ / shape.row_warps * kColumnLanes +
                      static_cast<int>(threadIdx.x) % kColumnLanes) {}
 
-  /// The initial state, 0 where there is none and in padding.
+  /// The initial state, 0 where there is none and in padding. All loads begin before one ends.
   __device__ void load() {
     const ConstStateView& from = p_.initial;
-    for_each_row([&](float(&tile_row)[kColumnsPerLane], int row) {
+    const auto* const zeros = reinterpret_cast<const float*>(&kZeroQuad);
+    const float* const first = from.data + offset_of(from);
+    const int rows = from.data == nullptr ? 0 : block_.rows;
+    if (moves_in_quads(from)) {
 #pragma unroll
-      for (float& x : tile_row) x = 0.0F;
-      if (from.data == nullptr || row >= block_.rows) return;
-      const float* const at = from.data + offset_of(from, row);
-      if (is_quad(from, at)) {
+      for (int r = 0; r < kRows; ++r) {
+        const float* const at = row_of(r) < rows ? first + row_offset_of(from, r) : zeros;
         const float4 x = *reinterpret_cast<const float4*>(at);
-        tile_row[0] = x.x, tile_row[1] = x.y, tile_row[2] = x.z, tile_row[3] = x.w;
-        return;
+        state_[r][0] = x.x, state_[r][1] = x.y, state_[r][2] = x.z, state_[r][3] = x.w;
       }
+      return;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int c = 0; c < kColumnsPerLane; ++c) {
-        if (column() + c < block_.columns) tile_row[c] = at[c * from.v];
+        const bool valid = row_of(r) < rows && column() + c < block_.columns;
+        state_[r][c] = *(valid ? first + row_offset_of(from, r) + c * from.v : zeros);
       }
-    });
+    }
   }
 
-  __device__ void store() {
+  __device__ void store() const {
     const StateView& to = p_.final;
     if (to.data == nullptr) return;
-    for_each_row([&](float(&tile_row)[kColumnsPerLane], int row) {
-      if (row >= block_.rows) return;
-      float* const at = to.data + offset_of(to, row);
-      if (is_quad(to, at)) {
-        *reinterpret_cast<float4*>(at) = {tile_row[0], tile_row[1], tile_row[2], tile_row[3]};
-        return;
+    float* const first = to.data + offset_of(to);
+    const bool quads = moves_in_quads(to);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (row_of(r) >= block_.rows) break;  // rows are in order
+      float* const at = first + row_offset_of(to, r);
+      if (quads) {
+        *reinterpret_cast<float4*>(at) = {state_[r][0], state_[r][1], state_[r][2], state_[r][3]};
+        continue;
       }
 #pragma unroll
       for (int c = 0; c < kColumnsPerLane; ++c) {
-        if (column() + c < block_.columns) at[c * to.v] = tile_row[c];
+        if (column() + c < block_.columns) at[c * to.v] = state_[r][c];
       }
-    });
+    }
   }
 
   /// Takes the tile through the tokens of a buffer, of which there is at least one. A token's sums
@@ -144,25 +152,26 @@ class StateTile {
   /// Of the lane's first row, in pairs of rows.
   __device__ int first_pair() const { return row_warp_ * kRows / 2 * kRowLanes + row_lane_; }
 
-  template <class Visit>
-  __device__ __forceinline__ void for_each_row(const Visit& visit) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      visit(state_[r], (first_pair() + r / 2 * kRowLanes) * 2 + r % 2);
-    }
-  }
+  __device__ static constexpr int rows_before(int r) { return r / 2 * 2 * kRowLanes + r % 2; }
+  __device__ int row_of(int r) const { return first_pair() * 2 + rows_before(r); }
 
+  /// Of the lane's first row and column.
   template <class View>
-  __device__ std::int64_t offset_of(const View& view, int row) const {
+  __device__ std::int64_t offset_of(const View& view) const {
     return block_.sequence * view.sequence + block_.head * view.head +
-           (block_.first_row + row) * view.k + (block_.first_column + column()) * view.v;
+           (block_.first_row + row_of(0)) * view.k + (block_.first_column + column()) * view.v;
+  }
+  template <class View>
+  __device__ static std::int64_t row_offset_of(const View& view, int r) {
+    return rows_before(r) * view.k;
   }
 
-  /// Whether the lane's four columns at `at` are there and can be moved at once.
+  /// Whether the lane's four columns are there, and can be moved at once in every row.
   template <class View>
-  __device__ bool is_quad(const View& view, const float* at) const {
-    return view.v == 1 && column() + kColumnsPerLane <= block_.columns &&
-           reinterpret_cast<std::uintptr_t>(at) % sizeof(float4) == 0;
+  __device__ bool moves_in_quads(const View& view) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(view.data + offset_of(view));
+    return view.v == 1 && view.k % kColumnsPerLane == 0 && first % sizeof(float4) == 0 &&
+           column() + kColumnsPerLane <= block_.columns;
   }
 
   __device__ std::int64_t base() const {
