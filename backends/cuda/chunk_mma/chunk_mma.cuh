@@ -55,7 +55,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
-    return AllTiles(stages + chunk % p.stages * AllTiles::kBytes);
+    return AllTiles(stages + stage_number(chunk, p.stages) * AllTiles::kBytes);
   };
   const auto weights_of = [&](int chunk) {
     return Tile<Shape>(weights + chunk % 2 * kWeightsBytes);
@@ -99,7 +99,8 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
     if (chunk + 1 < walk.chunks) weigh_chunk(chunk + 1);
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecaysKept]);
   }
-  if (walk.segment == p.segments - 1) store_final<Shape>(state, p, walk);
+  const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
+  if (again.segment == p.segments - 1) store_final<Shape>(state, p, again);
 }
 
 template <class T>

@@ -20,7 +20,7 @@ class DecayScan {
  public:
   __device__ DecayScan(const ChunkMmaParams& p, const Walk& walk)
       : gate_(p.g),
-        first_(row_offset(p.g.rows, walk.span.batch, walk.span.begin, walk.head)),
+        first_(row_offset(p.g.rows, walk.span.batch, walk.first_token(), walk.head)),
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 
   __device__ static bool is_mine() { return threadIdx.x < kWarpSize; }

@@ -29,7 +29,8 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
-    return KeysAndValues(shared_address(memory) + chunk % p.stages * KeysAndValues::kBytes);
+    return KeysAndValues(shared_address(memory) +
+                         stage_number(chunk, p.stages) * KeysAndValues::kBytes);
   };
   const auto load = [&](int chunk) {
     if (chunk < walk.chunks) tokens.load(stage_of(chunk), walk, chunk);

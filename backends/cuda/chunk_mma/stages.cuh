@@ -61,6 +61,11 @@ struct Stage {
   Tile<Shape> k, v, q;
 };
 
+/// The stage that a chunk's tiles are in.
+__device__ __forceinline__ int stage_number(int chunk, int stages) {
+  return stages == 2 ? chunk % 2 : chunk % 3;  // dividing by a number known here is cheap
+}
+
 /// copy_async_wait() for the two numbers of stages there are: all but the newest `stages - 2`
 /// chunks.
 __device__ __forceinline__ void wait_for_stage(int stages) {

@@ -4,11 +4,20 @@
 // are swizzled: the eight rows of any 8 x 8 matrix fall into different banks.
 #pragma once
 
+#include <algorithm>
+
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/tma.cuh"
 #include "launch.hpp"
 
 namespace attune::cuda {
+
+/// Without stmatrix, storing outputs takes registers that the smallest instances have not got.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kMostWarps = 12;
+#else
+inline constexpr int kMostWarps = 16;
+#endif
 
 /// One instance of the kernels: its padded key channels and its config.
 template <int kKeyChannels, class Config>
@@ -18,7 +27,8 @@ struct Shape {
   static constexpr int kChunk = kConfig.chunk;
   static constexpr int kThreads = threads_per_block(kConfig);
   static constexpr int kValues = values_per_block(kConfig);
-  static constexpr int kResidentBlocks = resident_blocks(kKeys, kConfig);
+  static constexpr int kResidentBlocks =
+      std::min(resident_blocks(kKeys, kConfig), kMostWarps / kConfig.warps);
   static constexpr int kResidentSegmentBlocks = segment_resident_blocks(kKeys);
   static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
   static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);

@@ -6,7 +6,7 @@
 
 namespace attune::cuda {
 
-/// Positions are tokens in the order of the walk, from the start of the sequence.
+/// Positions are tokens in the order of the walk, from the start of the segment.
 struct Walk {
   SequenceSpan span;
   std::int64_t sequence = 0;
@@ -16,15 +16,19 @@ struct Walk {
   int first_value = 0;
   int chunk_tokens = 0;
   bool reverse = false;
-  int length = 0;  // of the sequence
-  int begin = 0;   // position of the segment
-  int chunks = 0;  // of the segment
+  int skipped = 0;  // tokens before the segment
+  int left = 0;     // tokens from its start to the sequence's end
+  int chunks = 0;   // of the segment
 
-  __device__ int position(int chunk) const { return begin + chunk * chunk_tokens; }
-  /// Where a position is from the start of the sequence in memory.
-  __device__ int token(int position) const { return reverse ? length - 1 - position : position; }
+  __device__ int position(int chunk) const { return chunk * chunk_tokens; }
+  /// Where a position lies in memory, in tokens from position 0.
+  __device__ int token(int position) const { return reverse ? -position : position; }
   /// Tokens from a chunk's start to the sequence's end.
-  __device__ int rows(int chunk) const { return length - position(chunk); }
+  __device__ int rows(int chunk) const { return left - position(chunk); }
+  /// Where position 0 lies, in tokens from the start of the batch.
+  __device__ std::int64_t first_token() const {
+    return span.begin + (reverse ? span.length - 1 - skipped : skipped);
+  }
 };
 
 /// The block's work in a grid of `segments` segments a sequence. Blocks are numbered value tile
@@ -32,7 +36,7 @@ struct Walk {
 template <class Shape>
 __device__ __forceinline__ Walk make_walk(const ChunkMmaParams& p, int segments) {
   Walk walk;
-  unsigned rest = blockIdx.x;
+  unsigned rest = block_index();
   walk.value_tile = static_cast<int>(rest % p.value_tiles);
   walk.first_value = walk.value_tile * Shape::kValues;
   rest /= p.value_tiles;
@@ -41,21 +45,22 @@ __device__ __forceinline__ Walk make_walk(const ChunkMmaParams& p, int segments)
   walk.head = static_cast<int>(rest % p.heads);
   walk.sequence = rest / p.heads;
   walk.span = span_of(p.sequences, walk.sequence);
-  walk.length = static_cast<int>(walk.span.length);
+  const int length = static_cast<int>(walk.span.length);
   walk.chunk_tokens = Shape::kChunk;
   walk.reverse = p.reverse;
-  const int chunks = (walk.length + Shape::kChunk - 1) / Shape::kChunk;
+  const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
   const int per_segment = (chunks + p.segments - 1) / p.segments;
   const int first = min(walk.segment * per_segment, chunks);
-  walk.begin = first * Shape::kChunk;
+  walk.skipped = min(first * Shape::kChunk, length);
+  walk.left = length - walk.skipped;
   walk.chunks = min(per_segment, chunks - first);
   return walk;
 }
 
-/// The tokens of one head of a sequence.
+/// The walked tokens of one head.
 template <class T>
 struct Rows {
-  T* first = nullptr;
+  T* first = nullptr;     // position 0
   std::int64_t step = 0;  // in elements
 
   __device__ T* at(int token) const { return first + token * step; }
@@ -65,25 +70,29 @@ struct Rows {
 template <class T, class View>
 __device__ __forceinline__ Rows<T> rows_of(const View& view, const Walk& walk, int head,
                                            int channel) {
-  return {static_cast<T*>(view.data) + row_offset(view, walk.span.batch, walk.span.begin, head) +
+  return {static_cast<T*>(view.data) + row_offset(view, walk.span.batch, walk.first_token(), head) +
               channel,
           view.token};
 }
 
-/// Calls visit(element, k, v) for this thread's elements of the state that exist.
-template <class Shape, class Visit>
+/// Calls visit(element, offset) for this thread's elements of the state that exist in a tensor of
+/// the view's strides. Offsets are sums, not products: the registers are full already.
+template <class Shape, class View, class Visit>
 __device__ __forceinline__ void for_each_element(State<Shape>& state, const ChunkMmaParams& p,
-                                                 const Walk& walk, Visit&& visit) {
+                                                 const Walk& walk, const View& view,
+                                                 Visit&& visit) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int first_v = walk.first_value + warp * kValuesPerWarp + lane / 4;
+  const std::int64_t head = walk.sequence * view.sequence + walk.head * view.head;
 #pragma unroll
-  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+  for (int e = 0; e < 4; ++e) {
+    const int k = lane % 4 * 2 + e % 2;
+    const int v = walk.first_value + own_channel() + lane / 4 + e / 2 * 8;
+    const int keys = v < p.value_channels ? p.key_channels - k : 0;
+    std::int64_t offset = head + k * view.k + v * view.v;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int k = 8 * j + lane % 4 * 2 + e % 2;
-      const int v = first_v + e / 2 * 8;
-      if (k < p.key_channels && v < p.value_channels) visit(state[j][e], k, v);
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
+      if (8 * j < keys) visit(state[j][e], offset);
+      offset += 8 * view.k;
     }
   }
 }
@@ -103,21 +112,18 @@ __device__ __forceinline__ void load_initial(State<Shape>& state, const ChunkMma
                                              const Walk& walk) {
   clear<Shape>(state);
   if (p.initial_state.data == nullptr) return;
-  const ConstStateView& view = p.initial_state;
-  const float* const from = view.data + walk.sequence * view.sequence + walk.head * view.head;
-  for_each_element<Shape>(state, p, walk, [&](float& element, int k, int v) {
-    element = from[k * view.k + v * view.v];
+  for_each_element<Shape>(state, p, walk, p.initial_state, [&](float& element, std::int64_t at) {
+    element = p.initial_state.data[at];
   });
 }
 
 template <class Shape>
 __device__ __forceinline__ void store_final(State<Shape>& state, const ChunkMmaParams& p,
                                             const Walk& walk) {
-  const StateView& view = p.final_state;
-  if (view.data == nullptr) return;
-  float* const to = view.data + walk.sequence * view.sequence + walk.head * view.head;
-  for_each_element<Shape>(
-      state, p, walk, [&](float element, int k, int v) { to[k * view.k + v * view.v] = element; });
+  if (p.final_state.data == nullptr) return;
+  for_each_element<Shape>(state, p, walk, p.final_state, [&](float element, std::int64_t at) {
+    p.final_state.data[at] = element;
+  });
 }
 
 }  // namespace attune::cuda

@@ -17,6 +17,14 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// blockIdx.x, read anew by each call: what was made of it need not stay in registers. (10.4
+/// %ctaid)
+__device__ __forceinline__ unsigned block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  return index;
+}
+
 /// 2^x to 2 ulp, denormals flushed; 2^-inf is 0. (9.7.3.21 ex2)
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;
