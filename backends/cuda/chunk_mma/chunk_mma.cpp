@@ -12,21 +12,20 @@ namespace {
 using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
+constexpr int kMostSegments = 16;                            // the axis's last
+
 std::int64_t value_tiles(const Problem& problem, const Config& config) {
   const std::int64_t values = values_per_block(config);
   return (problem.V + values - 1) / values;
 }
-
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
-
-constexpr int kMostSegments = 16;  // the axis's last
 
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
   return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
 }
 
-/// The part of the workspace that has the segments' states: a block's registers each.
+/// The part of the workspace that has the segments' states: the registers of their blocks.
 std::size_t state_bytes(const Problem& problem, const Config& config) {
   if (config.segments == 1) return 0;
   const std::int64_t elements = padded_keys(problem.K) * std::int64_t{values_per_block(config)};

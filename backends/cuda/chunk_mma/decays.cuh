@@ -11,7 +11,7 @@
 
 namespace attune::cuda {
 
-inline constexpr float kReset = -192.0F;  // twice what any fp32 state and output leave to see
+inline constexpr float kReset = -192.0F;  // well below fp32's least exponent, -126
 
 /// The first warp's work. Gates are fetched a chunk before they are summed, so that nobody waits
 /// for them.
