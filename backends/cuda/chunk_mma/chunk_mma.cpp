@@ -131,21 +131,18 @@ class ChunkMma final : public Kernel<Config> {
     return Support::yes();
   }
 
-  /// Wide blocks read q and k the fewest times; where one is enough for V, smaller ones are more.
+  /// Wide blocks read q and k the fewest times. Where there is one for every multiprocessor, short
+  /// chunks do less; where sequences have to be cut for that, long ones keep their parts long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    Config config{.warps = problem.V > 64 ? 8 : 4};
-    config.chunk = padded_keys(problem.K) == 128 && config.warps == 8 ? 64 : 32;
-    while (!fits(problem, device, config)) {
-      if (config.stages > 2) {
-        --config.stages;
-      } else if (config.chunk > 32) {
-        config = {.warps = config.warps, .chunk = 32};
-      } else {
-        config = {.warps = 4, .chunk = 32, .stages = 2};
-      }
-    }
+    Config config{.warps = problem.V > 64 ? 8 : 4, .chunk = 32};
+    if (!fits(problem, device, config)) config.stages = 2;
+    if (!fits(problem, device, config)) config.warps = 4;
     config.segments = segments_for(problem, device, config);
-    return config;
+    Config longer = config;
+    longer.chunk = 64;
+    longer.segments = segments_for(problem, device, longer);
+    const bool is_better = config.warps == 8 && padded_keys(problem.K) == 128;
+    return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is
