@@ -189,11 +189,11 @@ class DkdvWalk {
   __device__ __forceinline__ void put_pair_sums(PairSums& sums, int n) {
     s_.flow_ring.wait_empty(n);
     ChunkFlows& flows = s_.flows[s_.flow_ring.slot(n)];
+    put_row_sums(flows.outward, sums.outward[0], sums.outward[1]);
     fold_lanes<4>(sums.inward, at_.lane());
     fold_lanes<2>(sums.inward, at_.lane());
     *reinterpret_cast<float2*>(&flows.inward[at_.warp()][2 * at_.lane()]) = {sums.inward[0],
                                                                              sums.inward[1]};
-    put_row_sums(flows.outward, sums.outward[0], sums.outward[1]);
     s_.flow_ring.warp_arrive_full(n);
   }
 

@@ -149,8 +149,11 @@ TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
     device_decays.g = upload(*decays.g, *gpu_);
     const auto actual = gradients_of(device_inputs, device_decays, GetParam(), call("cuda"));
     const Tensor dg = to_host(*actual.dg, *gpu_);
+    // e^-60 times the others' gradients, which are of order 100, and what rounding leaves of them.
+    const float tolerance = std::isinf(reset) ? 0.0F : 1e-3F;
     for (std::int64_t t = 0; t < kTokens; t += kEvery) {
-      EXPECT_NEAR(dg.values<float>()[static_cast<std::size_t>(t * kHeads + 1)], 0.0F, 1e-6F) << t;
+      EXPECT_NEAR(dg.values<float>()[static_cast<std::size_t>(t * kHeads + 1)], 0.0F, tolerance)
+          << t;
     }
   }
 }
