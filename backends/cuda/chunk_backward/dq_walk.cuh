@@ -22,8 +22,8 @@ namespace attune::cuda::chunk_backward {
 
 template <int kD, bool kGateGradients>
 struct DqShared {
-  static constexpr int kStages = kGateGradients ? 2 : 3;
-  static constexpr int kQueryStages = kGateGradients ? kStages : 1;
+  static constexpr int kStages = 3;
+  static constexpr int kQueryStages = kGateGradients ? 2 : 1;
   Tile<kD> d_o[kStages], v[kStages], k[kStages];
   Tile<kD> q[kQueryStages];
   Tile<kPanelChannels> scores[2];
@@ -31,10 +31,12 @@ struct DqShared {
   alignas(16) float inflow[2][Roles<kD>::kStateWarps][kChunkTokens];  // parts
   ChunkGates gates[kGateSlots];
   Ring<kStages> stage_ring;
+  Ring<kQueryStages> query_ring;
   Ring<kGateSlots> gate_ring;
   Ring<2> score_ring;
   Ring<2> inflow_ring;
   SharedBarrier private_full;
+  SharedBarrier private_query_full;
   Walk walk;
 };
 
@@ -65,10 +67,12 @@ class DqWalk {
   __device__ void init_barriers() {
     constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
     s_.stage_ring.init(1, kConsumers);
+    s_.query_ring.init(1, Role::kStateWarps);
     s_.gate_ring.init(1, kConsumers);
     s_.score_ring.init(Role::kScoreWarps, Role::kStateWarps);
     s_.inflow_ring.init(Role::kStateWarps, 1);
     barrier_init(&s_.private_full, 1);
+    barrier_init(&s_.private_query_full, 1);
     barrier_init_fence();
   }
 
@@ -76,17 +80,19 @@ class DqWalk {
 
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
+    const StageLoader<kD> query_loader(&s_.private_query_full);
+    const CUtensorMap* const maps[] = {&p_.v, &p_.d_o, &p_.k};
+    const CUtensorMap* const query_map[] = {&p_.q};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
+      Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
+      loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
       if constexpr (kGateGradients) {
-        Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i], &s_.q[i]};
-        const CUtensorMap* const maps[] = {&p_.v, &p_.d_o, &p_.k, &p_.q};
-        loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
-      } else {
-        Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
-        const CUtensorMap* const maps[] = {&p_.v, &p_.d_o, &p_.k};
-        loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
+        const int query = s_.query_ring.slot(n);
+        s_.query_ring.wait_empty(n);
+        Tile<kD>* const tile[] = {&s_.q[query]};
+        query_loader.load(tile, query_map, &s_.query_ring.full[query], walk_, n);
       }
     }
   }
@@ -200,7 +206,10 @@ class DqWalk {
     scale_columns(dq, gates.entering, at_);
     float inflow[16];
     if constexpr (kGateGradients) {
-      multiply_channels<T>(inflow, dq, shared_address(s_.q[stage].bytes[group]), at_);
+      s_.query_ring.wait_full(n);
+      const Tile<kD>& q = s_.q[s_.query_ring.slot(n)];
+      multiply_channels<T>(inflow, dq, shared_address(q.bytes[group]), at_);
+      s_.query_ring.warp_arrive_empty(n);
     }
     std::uint32_t plain[4][4];
     load_transposed(plain, k, at_);

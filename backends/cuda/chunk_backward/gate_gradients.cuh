@@ -26,7 +26,7 @@ namespace attune::cuda::chunk_backward {
 /// Decays over a chunk: below the first, `through` is less than the rounding of the other terms in
 /// 16-bit products; below the second, a difference of rounded terms is not good enough for it.
 inline constexpr float kVanishingDecay = 0x1p-12F;
-inline constexpr float kAnchoredDecay = 0.3F;
+inline constexpr float kAnchoredDecay = 0.7F;
 
 /// Whether any of what comes before the chunk gets through it.
 __device__ __forceinline__ bool lets_through(const ChunkBackwardParams& p, const Walk& walk, int n,

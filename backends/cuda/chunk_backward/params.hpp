@@ -12,7 +12,7 @@ namespace attune::cuda::chunk_backward {
 /// Tokens in a chunk: the rows of a tile.
 inline constexpr int kChunkTokens = 64;
 /// At most this many chunks in a row have no anchor, see gate_gradients.cuh.
-inline constexpr int kAnchorChunks = 8;
+inline constexpr int kAnchorChunks = 4;
 
 struct ChunkBackwardParams {
   // Boxes of 64 tokens of one head by 64 channels; coordinates are (channel, head, token, batch).
