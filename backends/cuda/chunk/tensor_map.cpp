@@ -62,6 +62,10 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
+    // The driver's codes of faults are the runtime's.
+    if (is_device_fault(static_cast<cudaError_t>(status))) {
+      check_launch(static_cast<cudaError_t>(status));
+    }
     throw ExecutionError(str("cuTensorMapEncodeTiled: status ", static_cast<int>(status),
                              " for shape ", tensor.shape, " with strides ", tensor.strides));
   }

@@ -37,6 +37,12 @@ WalkExtents extents_of(const Problem& problem) {
           .exact = problem.dtype == DType::kF32};
 }
 
+/// A gate's gradient is a sum from the next kept state on, of terms that cancel: over 256 tokens
+/// f32 loses more than its tolerance allows.
+int longest_interval(const Problem& problem) {
+  return problem.dtype == DType::kF32 ? 64 : Config{}.interval;
+}
+
 class FusedRecurrentBackwardKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.fused_recurrent.backward"; }
@@ -48,6 +54,10 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
 
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
+    if (config.interval > longest_interval(problem)) {
+      return Support::no(
+          str("interval=", config.interval, ": f32 takes at most ", longest_interval(problem)));
+    }
     WalkExtents extents = extents_of(problem);
     if (extents.gates == kRowGates) {
       // On one of the sides they are the columns'.
@@ -58,14 +68,14 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    return config_of(heuristic_shape(extents_of(problem), device), Config{}.interval);
+    return config_of(heuristic_shape(extents_of(problem), device), longest_interval(problem));
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
     for (const WalkShape& shape : candidate_shapes(extents_of(problem), device)) {
-      const Config config = config_of(shape, Config{}.interval);
+      const Config config = config_of(shape, longest_interval(problem));
       if (fits(problem, device, config)) configs.push_back(config);
     }
     return configs;
