@@ -26,7 +26,6 @@ struct ChunkWgmmaConfig {
   /// the registers.
   static constexpr bool compiles(const ChunkWgmmaConfig& c) {
     if (c.tile_k == 256) return c.tile_v == 64 && c.stages <= 3;
-    if (c.tile_k == 64 && c.tile_v == 64) return c.stages <= 3;
     return c.stages >= 3;
   }
 };

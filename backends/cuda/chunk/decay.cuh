@@ -12,7 +12,7 @@ namespace attune::cuda {
 /// Indexed by the row in the chunk, whatever the direction of the walk.
 struct alignas(16) ChunkDecays {
   float log2_sum[kChunk];  // b
-  float read[kChunk];      // scale 2^b: of the state before the chunk, in o
+  float read[kChunk];      // scale 2^b: of the state before the chunk as it is rounded, in o
   float write[kChunk];     // 2^(b_last - b): of a token, in the state after the chunk
   float all;               // 2^b_last: of the state before the chunk, in the one after it
 };
@@ -21,6 +21,11 @@ struct alignas(16) ChunkDecays {
 /// is exact to 2^-10, so that differences of sums never meet (-inf) - (-inf) and weights between
 /// two resets of one chunk keep their accuracy.
 inline constexpr float kLog2Reset = -256.0F;
+
+/// What the state is multiplied by when it is rounded to T for reading. f16 has too small a range
+/// for a sum over thousands of tokens: so it holds 2^20, and what is below 2^-18 loses digits.
+template <class T>
+inline constexpr float kStateScale = std::is_same_v<T, __half> ? 1.0F / 16.0F : 1.0F;
 
 /// Tokens of a chunk that a lane answers for, neighbours in the order of the walk.
 inline constexpr int kTokensPerLane = kChunk / kWarpSize;
@@ -99,7 +104,7 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, int segments, R
             log2_decay(p, item, row + row_of_lane(lane, 0, p.reverse), gates[i].x, constant),
             log2_decay(p, item, row + row_of_lane(lane, 1, p.reverse), gates[i].y, constant)};
         ring.wait_empty(at);
-        product *= write_decays(slots[at.slot], own, p.scale, p.reverse);
+        product *= write_decays(slots[at.slot], own, p.scale / kStateScale<T>, p.reverse);
         ring.publish(at.slot);
         at.advance();
       }

@@ -23,47 +23,66 @@ __device__ __forceinline__ void clear_rows(std::byte* tile, int rows) {
   }
 }
 
-/// Loads the tiles of all chunks of the block's items; kBoxes side by side to a tile.
+/// One operand's tiles, kBoxes side by side to a tile, as a warp loads them.
 ///
 /// Rows past the end of a batch's tokens arrive as zeros. Those past the end of a packed sequence
-/// are the next one's: with `clears_tails` they are zeroed too, so that not even a NaN of theirs
-/// gets through. `landed` then is a barrier of this warp alone.
-template <int kBoxes, int kTileV, int kSlots>
-__device__ __forceinline__ void load_tiles(const WalkParams& p, int segments,
-                                           const WalkOperand& operand, bool is_value,
-                                           bool clears_tails, Ring<kSlots>& ring, std::byte* slots,
-                                           SharedBarrier* landed) {
-  constexpr int kTileBytes = kBoxes * kBoxBytes;
-  const bool leads = threadIdx.x % kWarpSize == 0;
-  if (leads) tensor_map_prefetch(&operand.map);
-  const bool packed = p.sequences.bounds != nullptr;
-  std::uint32_t landed_phase = 0;
-  RingPosition<kSlots> at;
-  for_each_item<kTileV>(p, segments, [&](const WalkItem& item) {
-    const int x = is_value ? item.tile * kTileV : 0;
-    const int head = static_cast<int>(item.head / operand.group);
-    for (int step = 0; step < item.count; ++step) {
-      const int row = item.row_of(step, p.reverse);
-      const bool clears = clears_tails && packed && item.rows_from(row) < kChunk;
-      std::byte* const tile = slots + at.slot * kTileBytes;
-      SharedBarrier* const arrival = clears ? landed : &ring.full[at.slot];
-      ring.wait_empty(at);
-      if (leads) {
-        barrier_arrive_expecting(arrival, kTileBytes);
-        for (int box = 0; box < kBoxes; ++box) {
-          tensor_load(shared_address(tile + box * kBoxBytes), &operand.map, arrival,
-                      x + box * kBoxChannels, head, item.begin + row, item.batch);
-        }
+/// are the next one's: where `landed` is a barrier (of this warp alone) they are zeroed too, so
+/// that not even a NaN of theirs gets through.
+template <int kBoxes, int kSlots>
+class TileLoader {
+ public:
+  __device__ __forceinline__ TileLoader(const WalkParams& p, const WalkOperand& operand,
+                                        Ring<kSlots>& ring, std::byte* slots, SharedBarrier* landed)
+      : operand_(operand),
+        ring_(ring),
+        slots_(slots),
+        landed_(p.sequences.bounds != nullptr ? landed : nullptr) {
+    if (leads()) tensor_map_prefetch(&operand.map);
+  }
+
+  /// Loads the chunk at `row` of the item, channels from x on.
+  __device__ __forceinline__ void load(const WalkItem& item, int row, int x) {
+    std::byte* const tile = slots_ + at_.slot * kTileBytes;
+    const bool clears = landed_ != nullptr && item.rows_from(row) < kChunk;
+    SharedBarrier* const arrival = clears ? landed_ : &ring_.full[at_.slot];
+    ring_.wait_empty(at_);
+    if (leads()) {
+      const int head = static_cast<int>(item.head / operand_.group);
+      barrier_arrive_expecting(arrival, kTileBytes);
+      for (int box = 0; box < kBoxes; ++box) {
+        tensor_load(shared_address(tile + box * kBoxBytes), &operand_.map, arrival,
+                    x + box * kBoxChannels, head, item.begin + row, item.batch);
       }
-      if (clears) {
-        barrier_wait(landed, landed_phase);
-        landed_phase ^= 1U;
-        clear_rows<kBoxes>(tile, item.rows_from(row));
-        async_proxy_fence();
-        ring.publish(at.slot);
-      }
-      at.advance();
     }
+    if (clears) clear_tail(tile, item.rows_from(row));
+    at_.advance();
+  }
+
+ private:
+  static constexpr int kTileBytes = kBoxes * kBoxBytes;
+  __device__ __forceinline__ static bool leads() { return threadIdx.x % kWarpSize == 0; }
+
+  __device__ __forceinline__ void clear_tail(std::byte* tile, int rows) {
+    barrier_wait(landed_, landed_phase_);
+    landed_phase_ ^= 1U;
+    clear_rows<kBoxes>(tile, rows);
+    async_proxy_fence();
+    ring_.publish(at_.slot);
+  }
+
+  const WalkOperand& operand_;
+  Ring<kSlots>& ring_;
+  std::byte* slots_;
+  SharedBarrier* landed_;
+  std::uint32_t landed_phase_ = 0;
+  RingPosition<kSlots> at_;
+};
+
+/// Calls load(item, row) for all chunks of the block's items.
+template <int kTileV, class Load>
+__device__ __forceinline__ void for_each_chunk(const WalkParams& p, int segments, Load&& load) {
+  for_each_item<kTileV>(p, segments, [&](const WalkItem& item) {
+    for (int step = 0; step < item.count; ++step) load(item, item.row_of(step, p.reverse));
   });
 }
 

@@ -8,15 +8,6 @@
 
 namespace attune::cuda {
 
-/// Waits for all threads of a state warpgroup. Barrier ids are constants, and 0 is __syncthreads'.
-__device__ __forceinline__ void sync_state_warpgroup(int which) {
-  if (which == 0) {
-    named_barrier_sync<1>(kWarpgroupSize);
-  } else {
-    named_barrier_sync<2>(kWarpgroupSize);
-  }
-}
-
 /// Rounds the outputs of a chunk into a box, one row for each token: 64 value channels x 64 tokens
 /// over a warpgroup. A warp writes where it alone has read v.
 template <class T>
@@ -34,14 +25,14 @@ __device__ __forceinline__ void store_outputs(const float (&o)[kChunk / 2], std:
   async_proxy_fence();
 }
 
-/// Copies the first rows of a box to the memory of o, by a warpgroup. `channels`: of the box, that
+/// Copies the first rows of a box to the memory of o, by a warp. `channels`: of the box, that
 /// exist.
 template <class T>
 __device__ __forceinline__ void copy_rows(const std::byte* box, T* to, std::int64_t token_stride,
-                                          int rows, std::int64_t channels, const Lane& me) {
+                                          int rows, std::int64_t channels) {
   constexpr int kPieceElements = sizeof(uint4) / sizeof(T);
   constexpr int kPieces = kBoxChannels / kPieceElements;
-  for (int i = me.thread; i < rows * kPieces; i += kWarpgroupSize) {
+  for (int i = static_cast<int>(threadIdx.x) % kWarpSize; i < rows * kPieces; i += kWarpSize) {
     const int row = i / kPieces;
     const int channel = i % kPieces * kPieceElements;
     const std::byte* const piece = box + swizzled(row, channel * sizeof(T));
@@ -54,43 +45,46 @@ __device__ __forceinline__ void copy_rows(const std::byte* box, T* to, std::int6
   }
 }
 
-/// Writes outputs through the slots that v came in, and hands these back once they have been read.
+/// Queues the copies of one chunk's outputs, whose boxes begin at `tile`. A box would reach beyond
+/// the end of a packed sequence: its last rows are copied by hand.
 template <class T, class Shape>
-class OutputWriter {
- public:
-  /// The outputs of the chunk at `row` of the item, which store_outputs() has left in `slot`.
-  __device__ __forceinline__ void write(const WalkParams& p, WalkShared<Shape>& shared,
-                                        const WalkItem& item, const Lane& me, int row, int slot,
-                                        int warpgroup) {
-    release(shared, me);
-    std::byte* const box = shared.v[slot] + warpgroup * kBoxBytes;
-    sync_state_warpgroup(warpgroup);  // before the box is read as a whole
-    const int x = item.tile * Shape::kTileV + warpgroup * kStateRows;
-    const int rows = item.rows_from(row);
-    if (rows < kChunk && p.sequences.bounds != nullptr) {
-      const TokenView& o = p.o_rows;
+__device__ __forceinline__ void store_tile(const WalkParams& p, const WalkItem& item, int row,
+                                           const std::byte* tile) {
+  const int rows = item.rows_from(row);
+  const bool by_hand = rows < kChunk && p.sequences.bounds != nullptr;
+  const TokenView& o = p.o_rows;
+  for (int box = 0; box < Shape::kBoxesV; ++box) {
+    const std::byte* const from = tile + box * kBoxBytes;
+    const int x = item.tile * Shape::kTileV + box * kBoxChannels;
+    if (by_hand) {
       T* const to =
-          static_cast<T*>(o.data) + row_offset(o, item.batch, item.begin + row, item.head) + x;
-      copy_rows<T>(box, to, o.token, rows, p.extents.V - x, me);
-      sync_state_warpgroup(warpgroup);  // before the slot is handed back
-    } else if (me.thread == 0) {
-      tensor_store(&p.o, shared_address(box), x, item.head, item.begin + row, item.batch);
-      bulk_commit();
+          static_cast<T*>(o.data) + x + row_offset(o, item.batch, item.begin + row, item.head);
+      copy_rows<T>(from, to, o.token, rows, p.extents.V - x);
+    } else if (threadIdx.x % kWarpSize == 0) {
+      tensor_store(&p.o, shared_address(from), x, item.head, item.begin + row, item.batch);
     }
-    held_ = slot;
   }
+  if (threadIdx.x % kWarpSize == 0) bulk_commit();
+}
 
-  /// Hands back the slot of the last outputs. Called a chunk later, when the copy has long read it.
-  __device__ __forceinline__ void release(WalkShared<Shape>& shared, const Lane& me) {
-    if (me.thread != 0 || held_ < 0) return;
-    bulk_wait_read<0>();
-    barrier_arrive(&shared.v_ring.empty[held_]);
-    held_ = -1;
-  }
-
- private:
-  int held_ = -1;
-};
+/// The work of the warp that stores the outputs of all chunks, from the slots that v came in, and
+/// hands these back once they have been read.
+template <class T, class Shape>
+__device__ __forceinline__ void store_tiles(const WalkParams& p, WalkShared<Shape>& shared) {
+  RingPosition<Shape::kValueSlots> at;
+  int held = -1;
+  for_each_item<Shape::kTileV>(p, p.segments, [&](const WalkItem& item) {
+    for (int step = 0; step < item.count; ++step) {
+      barrier_wait(&shared.output_full[at.slot], at.phase);
+      store_tile<T, Shape>(p, item, item.row_of(step, p.reverse), shared.v[at.slot]);
+      bulk_wait_read<1>();
+      if (held >= 0) shared.v_ring.release(held);
+      held = at.slot;
+      at.advance();
+    }
+  });
+  bulk_wait_read<0>();
+}
 
 }  // namespace attune::cuda
 

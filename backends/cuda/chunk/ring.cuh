@@ -18,6 +18,12 @@ struct RingPosition {
   }
 };
 
+/// One arrival for a warp, after all of its lanes got here.
+__device__ __forceinline__ void warp_arrive(SharedBarrier* barrier) {
+  __syncwarp();
+  if (threadIdx.x % kWarpSize == 0) barrier_arrive(barrier);
+}
+
 template <int kSlots>
 struct Ring {
   SharedBarrier full[kSlots];
@@ -41,13 +47,6 @@ struct Ring {
   __device__ __forceinline__ void publish(int slot) { warp_arrive(&full[slot]); }
   /// The warp uses the slot no more.
   __device__ __forceinline__ void release(int slot) { warp_arrive(&empty[slot]); }
-
- private:
-  /// One arrival for a warp, after all of its lanes got here.
-  __device__ __forceinline__ static void warp_arrive(SharedBarrier* barrier) {
-    __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) barrier_arrive(barrier);
-  }
 };
 
 }  // namespace attune::cuda

@@ -48,6 +48,7 @@ __device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
     wgmma_commit();
     wgmma_wait<0>();
     state.pin();
+    values.hold();
     shared.k_ring.release(at.slot);
     at.advance();
   }
@@ -93,16 +94,27 @@ __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
   __syncthreads();  // nobody touches a barrier before it is made
 }
 
+/// `tile_step`: from one value tile to the next in the operand's channels.
+template <int kBoxes, int kTileV, int kSlots>
+__device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOperand& operand,
+                                             int tile_step, Ring<kSlots>& ring, std::byte* slots,
+                                             SharedBarrier* landed) {
+  TileLoader<kBoxes, kSlots> loader(p, operand, ring, slots, landed);
+  for_each_chunk<kTileV>(p, p.segments - 1, [&](const WalkItem& item, int row) {
+    loader.load(item, row, item.tile * tile_step);
+  });
+}
+
 template <class T, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
   const int segments = p.segments - 1;
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
-      return load_tiles<Shape::kBoxesK, Shape::kTileV>(p, segments, p.k, false, true, shared.k_ring,
-                                                       shared.k[0], &shared.k_landed);
+      return load_operand<Shape::kBoxesK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
+                                                         &shared.k_landed);
     case 1:
-      return load_tiles<Shape::kBoxesV, Shape::kTileV>(p, segments, p.v, true, true, shared.v_ring,
-                                                       shared.v[0], &shared.v_landed);
+      return load_operand<Shape::kBoxesV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
+                                                         shared.v[0], &shared.v_landed);
     case 2:
       return make_decays<T, Shape::kTileV>(p, segments, shared.decay_ring, shared.decays);
   }
@@ -116,8 +128,9 @@ __global__ __launch_bounds__(SegmentShared<WalkShape<Config>>::kThreads,
 #if ATTUNE_SM90A_CODE
   using Shape = WalkShape<Config>;
   auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(walk_memory);
-  dependents_launch();  // segments 0 need nothing of this, and find room beside it
   init_rings(shared);
+  dependency_wait();
+  dependents_launch();  // segments 0 need nothing of this, only what it has waited for
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == 0) {
     produce<T>(p, shared);
@@ -137,9 +150,10 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
     if constexpr (Config::kValue.stages == 3) {
       using Shared = SegmentShared<WalkShape<Config>>;
       launch<segment_states<T, Config>>(
-          {.grid = walk_grid(params, Config::kValue.tile_v, 1, params.segments - 1),
+          {.grid = walk_grid(params, Config::kValue.tile_v, params.segments - 1),
            .block = Shared::kThreads,
-           .shared_bytes = sizeof(Shared)},
+           .shared_bytes = sizeof(Shared),
+           .overlaps_previous = true},
           stream, params);
     }
   });

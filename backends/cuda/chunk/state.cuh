@@ -6,6 +6,7 @@
 // holds, for every eight channels of K, two neighbours of rows v and v + 8.
 #pragma once
 
+#include "cuda/chunk/decay.cuh"
 #include "cuda/chunk/loads.cuh"
 #include "cuda/chunk/walk.hpp"
 #include "cuda/device/wgmma.cuh"
@@ -74,10 +75,18 @@ template <int kTileK>
 __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const WalkParams& p,
                                             const WalkItem& item, const Lane& me, int first_v) {
   const StateView& to = p.final;
-  const std::int64_t base = item.n * to.sequence + item.head * to.head;
-  for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
-    if (k < p.extents.K && v < p.extents.V) to.data[base + k * to.k + v * to.v] = state[i];
-  });
+  const std::int64_t v = first_v + me.row;
+  const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
+  float* at = to.data + item.n * to.sequence + item.head * to.head + me.column * to.k + v * to.v;
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool exists = i * 2 + me.column + j % 2 < p.extents.K && v + j / 2 * 8 < p.extents.V;
+      if (is_whole || exists) at[j % 2 * to.k + j / 2 * 8 * to.v] = state[i + j];
+    }
+    at += 8 * to.k;
+  }
 }
 
 /// The place of a segment's state in the scratch memory, for the four registers that a thread moves
@@ -118,6 +127,12 @@ __device__ __forceinline__ void add_scratch(StateTile<kTileK>& state, float deca
 struct ValueFragments {
   static constexpr int kSteps = kChunk / kWgmmaDepth;
   std::uint32_t step[kSteps][4];
+
+  /// Behind the wait for products that read these.
+  __device__ __forceinline__ void hold() const {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) wgmma_hold(step[s]);
+  }
 
   /// From a box of v.
   __device__ __forceinline__ void load(std::uint32_t box, const Lane& me) {
@@ -169,29 +184,49 @@ __device__ __forceinline__ void queue_state_update(StateTile<kTileK>& state,
   }
 }
 
-/// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
-/// when all of it has been, `decay` is applied to it, which the products do not see.
-template <class T, int kTileK>
-__device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,
-                                                 std::uint32_t q_tile, float decay) {
-  constexpr int kSteps = kTileK / kWgmmaDepth;
-  constexpr int kStepsAtOnce = kSteps < 8 ? kSteps : 8;  // the registers that can be spared
-  constexpr int kStepsOfBox = kBoxChannels / kWgmmaDepth;
+/// The state, or 8 x 16 channels of it, rounded to 16 bits as a left
+/// operand.
+struct StateOperand {
+  static constexpr int kSteps = 8;
+  std::uint32_t step[kSteps][4];
+
+  /// From the `first`-th 16 channels on.
+  template <class T, int kUsed, int kTileK>
+  __device__ __forceinline__ void round(StateTile<kTileK>& state, int first) {
 #pragma unroll
-  for (int first = 0; first < kSteps; first += kStepsAtOnce) {
-    std::uint32_t operand[kStepsAtOnce][4];
-#pragma unroll
-    for (int s = 0; s < kStepsAtOnce; ++s) {
+    for (int s = 0; s < kUsed; ++s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = (first + s) * 8 + i * 2;
-        operand[s][i] = pack<T>(state[at], state[at + 1]);
+        step[s][i] = pack<T>(kStateScale<T> * state[at], kStateScale<T> * state[at + 1]);
       }
     }
+  }
+  template <int kUsed>
+  __device__ __forceinline__ void hold() const {
+#pragma unroll
+    for (int s = 0; s < kUsed; ++s) wgmma_hold(step[s]);
+  }
+};
+
+/// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
+/// when all of it has been, `decay` is applied to it, which the products do not see. `operand` must
+/// be held until they are done.
+template <class T, int kTileK>
+__device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,
+                                                 StateOperand& operand, std::uint32_t q_tile,
+                                                 float decay) {
+  constexpr int kSteps = kTileK / kWgmmaDepth;
+  constexpr int kStepsAtOnce = kSteps < StateOperand::kSteps ? kSteps : StateOperand::kSteps;
+  constexpr int kStepsOfBox = kBoxChannels / kWgmmaDepth;
+#pragma unroll
+  for (int first = 0; first < kSteps; first += kStepsAtOnce) {
     if (first > 0) {
       wgmma_wait<0>();
       wgmma_pin(o);
+      operand.hold<kStepsAtOnce>();
     }
+    operand.round<T, kStepsAtOnce>(state, first);
     if (first + kStepsAtOnce == kSteps) state.scale(decay);
     wgmma_fence();
 #pragma unroll
@@ -199,7 +234,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
       const int step = first + s;
       const std::uint64_t q = matrix_descriptor(q_tile + step / kStepsOfBox * kBoxBytes +
                                                 step % kStepsOfBox * kDepthBytes);
-      wgmma_n64<T, Major::kK>(o, operand[s], q, step > 0);
+      wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
     }
     wgmma_commit();
   }

@@ -74,7 +74,7 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
   return params;
 }
 
-dim3 walk_grid(const WalkParams& params, int tile_v, int blocks_per_sm, int segments) {
+dim3 walk_grid(const WalkParams& params, int tile_v, int segments) {
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   const WalkExtents& extents = params.extents;
   const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
@@ -86,7 +86,7 @@ dim3 walk_grid(const WalkParams& params, int tile_v, int blocks_per_sm, int segm
   int sms = 0;
   check(cudaGetDevice(&device));
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, sms * blocks_per_sm)));
+  return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, sms)));
 }
 
 }  // namespace attune::cuda

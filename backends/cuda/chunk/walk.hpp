@@ -85,7 +85,7 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
 
 /// Blocks for all items of `segments` segments: enough to fill the device, where items are alike;
 /// one each where packed sequences are of unknown lengths, so that the device evens them out.
-dim3 walk_grid(const WalkParams& params, int tile_v, int blocks_per_sm, int segments);
+dim3 walk_grid(const WalkParams& params, int tile_v, int segments);
 
 /// Queues the walk that writes o and the final state. With several segments it starts from the
 /// scratch that launch_segment_states() fills, and may be queued right behind it.

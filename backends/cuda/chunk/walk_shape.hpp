@@ -6,9 +6,6 @@
 namespace attune::cuda {
 
 inline constexpr std::int64_t kTileBoxBytes = 64 * 128;  // 64 rows of 64 elements
-/// What a block may have at most, and two blocks of an SM each, on sm_90.
-inline constexpr std::int64_t kMostSharedBytes = 227 * 1024;
-
 /// Registers of a thread in each role of a block.
 struct RoleRegisters {
   int producer;
@@ -32,12 +29,11 @@ struct WalkShape {
 
   static constexpr int kStateWarpgroups = kBoxesV;
   static constexpr int kThreads = 128 * (2 + kStateWarpgroups);
-  static constexpr int kBlocksPerSm = kTileK == 64 && kTileV == 64 ? 2 : 1;
-  /// Their sum over the warpgroups is what an SM has for each of them, 512 over the blocks of an
-  /// SM.
-  static constexpr RoleRegisters kRegisters = kStateWarpgroups == 2 ? RoleRegisters{32, 96, 192}
-                                              : kBlocksPerSm == 2   ? RoleRegisters{32, 72, 136}
-                                                                    : RoleRegisters{40, 104, 240};
+  /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
+  static constexpr RoleRegisters kRegisters =
+      kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 240};
+  /// A state of 256 channels leaves no registers for the values of the next chunk.
+  static constexpr bool kFetchesAhead = kTileK <= 128;
 };
 
 }  // namespace attune::cuda

@@ -20,9 +20,12 @@ struct WalkShared {
   Ring<Shape::kValueSlots> v_ring;
   Ring<Shape::kWeightSlots> weight_ring;
   Ring<Shape::kDecaySlots> decay_ring;
+  SharedBarrier output_full[Shape::kValueSlots];  // v has been used and o is in its place
   SharedBarrier k_landed;
   SharedBarrier v_landed;
 };
+/// What a block may have on sm_90.
+inline constexpr std::size_t kMostSharedBytes = 227 * 1024;
 
 /// Dynamic shared memory begins at a multiple of 1024 bytes in a kernel that has no other.
 inline constexpr std::uint32_t kTileAlignment = 1024;

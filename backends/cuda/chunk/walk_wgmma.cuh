@@ -1,14 +1,14 @@
 // The chunked walk on wgmma and TMA (sm_90a): one block walks one value tile of one head of a
 // segment, chunk by chunk, in specialised warpgroups that meet at barriers in shared memory.
 //
-//   producers  three warps load the tiles of q, k and v, one makes decays
+//   producers  one warp each loads q and k, loads v, stores o, makes decays
 //   weights    P = mask(Q K^T) o decays
 //   states     64 value channels each, S^T in registers from the first chunk to the last:
 //                O^T = (S^T Q^T) o decays + V^T P^T
 //                S^T = decay S^T + (V o decays)^T K
 //
-// The products of the next chunk with the state are queued before the outputs of this one are
-// written. Blocks take items in turn, and producers run ahead across items.
+// Outputs go out through the slots that v came in. Blocks take items in turn, and producers run
+// ahead across items.
 #pragma once
 
 #include <attune/core/config_axes.hpp>
@@ -47,7 +47,8 @@ __device__ __forceinline__ void begin_state(StateTile<Shape::kTileK>& state, con
   }
 }
 
-/// The work of one state warpgroup.
+/// The work of one state warpgroup. While products are under way, nothing but sums that are done is
+/// written to registers, where the state leaves room for that.
 template <class T, class Shape>
 class StateWalk {
  public:
@@ -58,69 +59,68 @@ class StateWalk {
   __device__ __forceinline__ void run() {
     for_each_item<Shape::kTileV>(p_, p_.segments, [&](const WalkItem& item) {
       begin_state<Shape>(state_, p_, item, me_, warpgroup_);
-      if (item.count > 0) walk(item);
+      if (Shape::kFetchesAhead && item.count > 0) fetch_values();
+      for (int step = 0; step < item.count; ++step) walk_chunk(step + 1 < item.count);
       if (p_.final.data != nullptr && item.segment == p_.segments - 1) {
         store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows);
       }
     });
-    writer_.release(shared_, me_);
   }
 
  private:
-  /// A chunk's outputs go out while the next one's products with the state are under way.
-  __device__ __forceinline__ void walk(const WalkItem& item) {
-    for (int step = 0; step < item.count; ++step) {
-      queue_read();
-      if (step > 0) write(item, step - 1);
-      update_and_read();
-    }
-    write(item, item.count - 1);
-  }
-
-  __device__ __forceinline__ void write(const WalkItem& item, int step) {
-    writer_.write(p_, shared_, item, me_, item.row_of(step, p_.reverse), value_slot_, warpgroup_);
-  }
-
-  /// Queues what the next chunk reads of the state as it is now.
-  __device__ __forceinline__ void queue_read() {
-    shared_.decay_ring.wait_full(decay_at_);
-    const float decay = shared_.decays[decay_at_.slot].all;
-    shared_.q_ring.wait_full(chunk_at_);
-    queue_state_read<T>(o_, state_, shared_address(shared_.q[chunk_at_.slot]), decay);
-  }
-
-  /// Brings the state behind the chunk, adds to its outputs what its tokens read of each other, and
-  /// leaves them in the box that v came in.
-  __device__ __forceinline__ void update_and_read() {
-    value_slot_ = value_at_.slot;
+  __device__ __forceinline__ void walk_chunk(bool fetches_next) {
+    constexpr int kOperandSteps = Shape::kTileK < 128 ? Shape::kTileK / kWgmmaDepth : 8;
     const ChunkDecays& decays = shared_.decays[decay_at_.slot];
-    const std::uint32_t box = shared_address(shared_.v[value_at_.slot]) + warpgroup_ * kBoxBytes;
-    ValueFragments values;
-    shared_.v_ring.wait_full(value_at_);
-    values.load(box, me_);
-    values.template scale<T>(decays.write, me_);
+    const int value_slot = value_at_.slot;
+    StateOperand operand;
+    if (!Shape::kFetchesAhead) shared_.decay_ring.wait_full(decay_at_);
+    shared_.q_ring.wait_full(chunk_at_);
+    queue_state_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.slot]), decays.all);
+    if (!Shape::kFetchesAhead) fetch_values();
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
-    queue_state_update<T>(state_, values, shared_address(shared_.k[chunk_at_.slot]));
+    queue_state_update<T>(state_, scaled_, shared_address(shared_.k[chunk_at_.slot]));
     wgmma_commit();
 
     wgmma_wait<1>();
     wgmma_pin(o_);
+    operand.hold<kOperandSteps>();
     shared_.q_ring.release(chunk_at_.slot);
     scale_outputs(decays.read);
     shared_.decay_ring.release(decay_at_.slot);
-    values.load(box, me_);
+    if (!Shape::kFetchesAhead) values_.load(box_of(value_slot), me_);
     shared_.weight_ring.wait_full(weight_at_);
     wgmma_pin(o_);
     wgmma_fence();
-    add_weighted_values(values);
+    add_weighted_values();
+    decay_at_.advance();
+    value_at_.advance();
+
     wgmma_wait<0>();
     wgmma_pin(o_);
     state_.pin();
+    values_.hold();
+    scaled_.hold();
     shared_.k_ring.release(chunk_at_.slot);
     shared_.weight_ring.release(weight_at_.slot);
-    store_outputs<T>(o_, box, me_);
-    advance();
+    store_outputs<T>(o_, box_of(value_slot), me_);
+    warp_arrive(&shared_.output_full[value_slot]);
+    if (Shape::kFetchesAhead && fetches_next) fetch_values();
+    chunk_at_.advance();
+    weight_at_.advance();
+  }
+
+  __device__ __forceinline__ std::uint32_t box_of(int value_slot) const {
+    return shared_address(shared_.v[value_slot]) + warpgroup_ * kBoxBytes;
+  }
+
+  /// The values of the next chunk, and times their decays, for which it waits.
+  __device__ __forceinline__ void fetch_values() {
+    shared_.v_ring.wait_full(value_at_);
+    values_.load(box_of(value_at_.slot), me_);
+    shared_.decay_ring.wait_full(decay_at_);
+    scaled_ = values_;
+    scaled_.template scale<T>(shared_.decays[decay_at_.slot].write, me_);
   }
 
   __device__ __forceinline__ void scale_outputs(const float* factors) {
@@ -133,21 +133,14 @@ class StateWalk {
   }
 
   /// O^T += V^T P^T
-  __device__ __forceinline__ void add_weighted_values(const ValueFragments& values) {
+  __device__ __forceinline__ void add_weighted_values() {
     const std::uint32_t weights = shared_address(shared_.weights[weight_at_.slot]);
 #pragma unroll
     for (int s = 0; s < ValueFragments::kSteps; ++s) {
-      wgmma_n64<T, Major::kK>(o_, values.step[s], matrix_descriptor(weights + s * kDepthBytes),
+      wgmma_n64<T, Major::kK>(o_, values_.step[s], matrix_descriptor(weights + s * kDepthBytes),
                               true);
     }
     wgmma_commit();
-  }
-
-  __device__ __forceinline__ void advance() {
-    chunk_at_.advance();
-    value_at_.advance();
-    decay_at_.advance();
-    weight_at_.advance();
   }
 
   const WalkParams& p_;
@@ -156,8 +149,8 @@ class StateWalk {
   const Lane me_;
   StateTile<Shape::kTileK> state_;
   float o_[kChunkProduct];
-  OutputWriter<T, Shape> writer_;
-  int value_slot_ = 0;  // of the chunk whose outputs are to be written
+  ValueFragments values_;
+  ValueFragments scaled_;
   RingPosition<Shape::kStages> chunk_at_;
   RingPosition<Shape::kValueSlots> value_at_;
   RingPosition<Shape::kDecaySlots> decay_at_;
@@ -172,7 +165,8 @@ __device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
   if (threadIdx.x == 0) {
     shared.q_ring.init(1, kStateWarps + kWarps);
     shared.k_ring.init(1, kStateWarps + kWarps);
-    shared.v_ring.init(1, Shape::kStateWarpgroups);
+    shared.v_ring.init(1, 1);
+    for (SharedBarrier& full : shared.output_full) barrier_init(&full, kStateWarps);
     shared.decay_ring.init(1, kStateWarps + kWarps);
     shared.weight_ring.init(kWarps, kStateWarps);
     barrier_init(&shared.k_landed, 1);
@@ -182,18 +176,36 @@ __device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
   __syncthreads();  // nobody touches a barrier before it is made
 }
 
+template <class Shape>
+__device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
+                                                      WalkShared<Shape>& shared) {
+  TileLoader<Shape::kBoxesK, Shape::kStages> q(p, p.q, shared.q_ring, shared.q[0], nullptr);
+  TileLoader<Shape::kBoxesK, Shape::kStages> k(p, p.k, shared.k_ring, shared.k[0],
+                                               &shared.k_landed);
+  for_each_chunk<Shape::kTileV>(p, p.segments, [&](const WalkItem& item, int row) {
+    q.load(item, row, 0);
+    k.load(item, row, 0);
+  });
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shape>& shared) {
+  TileLoader<Shape::kBoxesV, Shape::kValueSlots> v(p, p.v, shared.v_ring, shared.v[0],
+                                                   &shared.v_landed);
+  for_each_chunk<Shape::kTileV>(p, p.segments, [&](const WalkItem& item, int row) {
+    v.load(item, row, item.tile * Shape::kTileV);
+  });
+}
+
 template <class T, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& shared) {
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
-      return load_tiles<Shape::kBoxesK, Shape::kTileV>(p, p.segments, p.q, false, false,
-                                                       shared.q_ring, shared.q[0], nullptr);
+      return load_queries_and_keys(p, shared);
     case 1:
-      return load_tiles<Shape::kBoxesK, Shape::kTileV>(
-          p, p.segments, p.k, false, true, shared.k_ring, shared.k[0], &shared.k_landed);
+      return load_values(p, shared);
     case 2:
-      return load_tiles<Shape::kBoxesV, Shape::kTileV>(
-          p, p.segments, p.v, true, true, shared.v_ring, shared.v[0], &shared.v_landed);
+      return store_tiles<T>(p, shared);
     case 3:
       return make_decays<T, Shape::kTileV>(p, p.segments, shared.decay_ring, shared.decays);
   }
@@ -202,13 +214,15 @@ __device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& 
 #endif
 
 template <class T, class Config>
-__global__ __launch_bounds__(
-    WalkShape<Config>::kThreads,
-    WalkShape<Config>::kBlocksPerSm) void walk_wgmma(const __grid_constant__ WalkParams p) {
+__global__ __launch_bounds__(WalkShape<Config>::kThreads,
+                             1) void walk_wgmma(const __grid_constant__ WalkParams p) {
 #if ATTUNE_SM90A_CODE
   using Shape = WalkShape<Config>;
+  static_assert(sizeof(WalkShared<Shape>) <= kMostSharedBytes);
   auto& shared = *reinterpret_cast<WalkShared<Shape>*>(walk_memory);
   init_rings(shared);
+  if (p.segments == 1) dependency_wait();  // else before the scratch of the launch before is read
+  dependents_launch();
   switch (const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize)) {
     case 0:
       registers_shrink<Shape::kRegisters.producer>();
@@ -229,12 +243,11 @@ template <class T>
 void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
   dispatch(config, [&]<class Config>() {
     using Shape = WalkShape<Config>;
-    launch<walk_wgmma<T, Config>>(
-        {.grid = walk_grid(params, Shape::kTileV, Shape::kBlocksPerSm, params.segments),
-         .block = Shape::kThreads,
-         .shared_bytes = sizeof(WalkShared<Shape>),
-         .overlaps_previous = params.segments > 1},
-        stream, params);
+    launch<walk_wgmma<T, Config>>({.grid = walk_grid(params, Shape::kTileV, params.segments),
+                                   .block = Shape::kThreads,
+                                   .shared_bytes = sizeof(WalkShared<Shape>),
+                                   .overlaps_previous = true},
+                                  stream, params);
   });
 }
 

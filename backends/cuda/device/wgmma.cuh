@@ -45,6 +45,14 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+/// Keeps the registers of an operand from being used for something else before this point, which goes
+/// behind the wait for the products that read them: the compiler takes an operand for read at once.
+template <int kCount>
+__device__ __forceinline__ void wgmma_hold(const std::uint32_t (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" ::"r"(a[i]) : "memory");
+}
+
 /// The registers of each thread of this warpgroup from here on, a multiple of 8. (9.7.18.5
 /// setmaxnreg)
 template <int kCount>
