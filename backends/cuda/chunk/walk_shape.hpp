@@ -31,7 +31,7 @@ struct WalkShape {
   static constexpr int kThreads = 128 * (2 + kStateWarpgroups);
   /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
   static constexpr RoleRegisters kRegisters =
-      kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 240};
+      kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 256};
   /// A state of 256 channels leaves no registers for the values of the next chunk.
   static constexpr bool kFetchesAhead = kTileK <= 128;
 };

@@ -11,7 +11,8 @@ template <class T, int kD, bool kGateGradients>
 void launch_dkdv_instance(const ChunkBackwardParams& params, cudaStream_t stream) {
   launch<dkdv_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
                                             .block = dim3(Roles<kD>::kThreads),
-                                            .shared_bytes = sizeof(DkdvShared<kD>)},
+                                            .shared_bytes = sizeof(DkdvShared<kD>),
+                                            .overlaps_previous = true},
                                            stream, params);
 }
 

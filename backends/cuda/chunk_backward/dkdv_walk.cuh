@@ -396,6 +396,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
   using Registers = DkdvRegisters<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
   DkdvWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of(p, Direction::kAgainstTime, blockIdx.x);

@@ -11,7 +11,8 @@ template <class T, int kD, bool kGateGradients>
 void launch_dq_instance(const ChunkBackwardParams& params, cudaStream_t stream) {
   launch<dq_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
                                           .block = dim3(Roles<kD>::kThreads),
-                                          .shared_bytes = sizeof(DqShared<kD, kGateGradients>)},
+                                          .shared_bytes = sizeof(DqShared<kD, kGateGradients>),
+                                          .overlaps_previous = true},
                                          stream, params);
 }
 

@@ -275,6 +275,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
   using Registers = DqRegisters<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DqShared<kD, kGateGradients>*>(shared_bytes);
+  take_over_from_previous_launch();
   DqWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of(p, Direction::kWithTime, blockIdx.x);

@@ -13,7 +13,8 @@ void launch_segment_instance(const ChunkBackwardParams& params, cudaStream_t str
   const std::int64_t blocks = params.walks / params.segments * (params.segments - 1);
   launch<segment_states<T, kD>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
                                  .block = dim3(SegmentRoles<kD>::kThreads),
-                                 .shared_bytes = sizeof(SegmentShared<kD>)},
+                                 .shared_bytes = sizeof(SegmentShared<kD>),
+                                 .overlaps_previous = true},
                                 stream, params);
 }
 

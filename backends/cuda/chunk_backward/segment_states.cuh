@@ -122,6 +122,7 @@ __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
   using Role = SegmentRoles<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<SegmentShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
   const int needed = p.segments - 1;
   const std::int64_t segment = blockIdx.x % needed + (direction == Direction::kAgainstTime ? 1 : 0);

@@ -1,5 +1,6 @@
 // The gradient of a constant decay from the sums of dg that each walk left, in a fixed order.
 #include "cuda/chunk_backward/launch.hpp"
+#include "cuda/device/tma.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_backward {
@@ -10,6 +11,7 @@ constexpr int kThreads = 128;
 /// A thread per head and, unless sequences share their gradient, per sequence.
 __global__ __launch_bounds__(kThreads) void sum_dgamma(const ChunkBackwardParams p,
                                                        std::int64_t sequences, bool shared) {
+  take_over_from_previous_launch();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::int64_t outputs = shared ? p.heads : sequences * p.heads;
   if (i >= outputs) return;
@@ -31,8 +33,10 @@ void launch_sum_dgamma(const ChunkBackwardParams& params, std::int64_t sequences
   const bool shared = params.dgamma.sequence == 0;
   const std::int64_t outputs = shared ? params.heads : sequences * params.heads;
   const std::int64_t blocks = (outputs + kThreads - 1) / kThreads;
-  launch<sum_dgamma>({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)}, stream,
-                     params, sequences, shared);
+  launch<sum_dgamma>({.grid = dim3(static_cast<unsigned>(blocks)),
+                      .block = dim3(kThreads),
+                      .overlaps_previous = true},
+                     stream, params, sequences, shared);
 }
 
 }  // namespace attune::cuda::chunk_backward

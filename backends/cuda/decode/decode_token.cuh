@@ -116,15 +116,6 @@ __device__ __forceinline__ void store_output(const DecodeParams& p, std::int64_t
   static_cast<T*>(p.o.data)[row_offset(p.o, b, 0, head) + j] = from_float<T>(o);
 }
 
-/// Programmatic dependent launch, where the architecture has it: nothing that the launch before
-/// this wrote may be read earlier, and from here on the launch after this may start.
-__device__ __forceinline__ void take_over_from_previous_launch() {
-#if __CUDA_ARCH__ >= 900
-  dependency_wait();
-  dependents_launch();
-#endif
-}
-
 /// Tiles of a state side by side.
 __host__ __device__ __forceinline__ int tile_count(const DecodeParams& p, int tile_columns) {
   return static_cast<int>((p.values + tile_columns - 1) / tile_columns);

@@ -116,6 +116,15 @@ __device__ __forceinline__ void dependents_launch() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/// Both, where the architecture has them: nothing that the launch before this wrote may be read
+/// earlier, and from here on the launch after this may start.
+__device__ __forceinline__ void take_over_from_previous_launch() {
+#if __CUDA_ARCH__ >= 900
+  dependency_wait();
+  dependents_launch();
+#endif
+}
+
 /// The reverse of load_matrices. (9.7.14.5.16 stmatrix)
 __device__ __forceinline__ void store_matrices(std::uint32_t row_address, std::uint32_t m0,
                                                std::uint32_t m1, std::uint32_t m2,
