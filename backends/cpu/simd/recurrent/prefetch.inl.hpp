@@ -40,7 +40,7 @@ class Prefetcher {
 
  private:
   static constexpr std::int64_t kCacheLine = 64;
-  static constexpr int kMaxStreams = 6;  // q, k, gk, v, gv, o
+  static constexpr int kMaxStreams = 10;  // q, k, v, do, gk, gv, dk, dv, dgk, dgv
   struct Stream {
     const char* data = nullptr;
     std::int64_t offset = 0;  // of the next row, in bytes as the others

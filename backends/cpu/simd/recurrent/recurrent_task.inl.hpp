@@ -37,19 +37,27 @@ struct TaskRange {
   bool reverse;
 };
 
-inline TaskRange task_range(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                            std::int64_t index) {
+inline TaskRange head_range(const RecurrentForwardParams& p, std::int64_t sequence,
+                            std::int64_t head) {
   TaskRange range;
-  range.column = index % tiling.tiles * tiling.tile_v;
-  range.head = index / tiling.tiles % p.heads;
-  range.sequence = index / tiling.tiles / p.heads;
-  range.kv_head = range.head / (p.heads / p.kv_heads);
-  range.batch = p.cu_seqlens ? 0 : range.sequence;
-  const std::int64_t begin = p.cu_seqlens ? p.cu_seqlens[range.sequence] : 0;
-  const std::int64_t end = p.cu_seqlens ? p.cu_seqlens[range.sequence + 1] : p.tokens;
+  range.column = 0;
+  range.head = head;
+  range.sequence = sequence;
+  range.kv_head = head / (p.heads / p.kv_heads);
+  range.batch = p.cu_seqlens ? 0 : sequence;
+  const std::int64_t begin = p.cu_seqlens ? p.cu_seqlens[sequence] : 0;
+  const std::int64_t end = p.cu_seqlens ? p.cu_seqlens[sequence + 1] : p.tokens;
   range.tokens = end - begin;
   range.first_token = p.reverse ? end - 1 : begin;
   range.reverse = p.reverse;
+  return range;
+}
+
+inline TaskRange task_range(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                            std::int64_t index) {
+  const std::int64_t head = index / tiling.tiles;
+  TaskRange range = head_range(p, head / p.heads, head % p.heads);
+  range.column = index % tiling.tiles * tiling.tile_v;
   return range;
 }
 

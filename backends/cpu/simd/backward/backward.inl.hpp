@@ -1,0 +1,282 @@
+// The recurrent backward kernel, compiled once per instruction set.
+//
+// Two sweeps over the tokens of a head, a few tokens a pass. The first goes with the recurrence,
+// recomputes the state and turns it into dq; it leaves the state at the end of each segment and the
+// terms q dq behind where there are gates. The second goes against it with the gradient of the
+// state and makes dk, dv and the gates' gradients of it. That is 5 n + 2 multiply-adds an element
+// of the state and n tokens, where the forward pass does 2 n + 1.
+#pragma once
+
+#include "backward_task.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// Both sides at the tokens of one pass.
+template <int kTokens>
+struct BackwardPass {
+  SideRows<kTokens> keys, values;
+  alignas(64) float key_pairs[round_up_to_lanes(pair_count(kTokens))];    // scale q_t . k_s
+  alignas(64) float value_pairs[round_up_to_lanes(pair_count(kTokens))];  // do_t . v_s
+};
+
+// A row that prepare_keys() read: where it lies, or its copy in fp32.
+[[gnu::always_inline]] inline const float* prepared_row(const InputRows& rows, std::int64_t token,
+                                                        std::int64_t channels,
+                                                        const float* buffer) {
+  if (is_direct(rows.type, channels)) return reinterpret_cast<const float*>(rows.row(token));
+  return buffer;
+}
+
+// In place: a copy of rows just written would wait for the writes.
+template <int kTokens>
+[[gnu::always_inline]] inline void prepare_side(const BackwardSide& side, std::int64_t token,
+                                                float* pairs, SideRows<kTokens>& rows) {
+  prepare_keys<kTokens>(side.in, token, side.coefficients, pairs);
+  for (int t = 0; t < kTokens; ++t) {
+    const std::int64_t offset = t * side.width;
+    rows.reads[t] = prepared_row(side.in.q, token + t, side.channels, side.in.q_rows + offset);
+    rows.writes[t] = prepared_row(side.in.k, token + t, side.channels, side.in.k_rows + offset);
+  }
+  rows.decays = side.in.decays.of_token;
+  rows.decay_width = side.in.decays.width;
+  rows.total = side.in.decays.total;
+  rows.width = side.width;
+  rows.has_decay = side.in.has_decay;
+}
+
+template <int kTokens>
+[[gnu::always_inline]] inline void prepare_pass(const BackwardTask& task, std::int64_t token,
+                                                BackwardPass<kTokens>& pass) {
+  prepare_side(task.keys, token, pass.key_pairs, pass.keys);
+  prepare_side(task.values, token, pass.value_pairs, pass.values);
+}
+
+template <int kTokens, Direction kDirection>
+void pass_over_matrix(const BackwardTask& task, const Matrix& m, Prefetcher& prefetcher) {
+  const bool row_decay = task.values.in.has_decay;
+  const bool column_decay = task.keys.in.has_decay;
+  const auto run = row_decay ? (column_decay ? &read_and_update<kTokens, kDirection, true, true>
+                                             : &read_and_update<kTokens, kDirection, true, false>)
+                             : (column_decay ? &read_and_update<kTokens, kDirection, false, true>
+                                             : &read_and_update<kTokens, kDirection, false, false>);
+  // Spread over all vectors of rows and blocks of columns.
+  const std::int64_t fetched = kTokens * prefetcher.rows_per_token();
+  const std::int64_t block_width = kBlockVectors<kTokens> * kLanes;
+  const std::int64_t steps =
+      task.values.width / kLanes * ((m.width + block_width - 1) / block_width);
+  run({.m = m,
+       .rows = task.values.coefficients,
+       .columns = task.keys.coefficients,
+       .sums = task.keys.sums,
+       .prefetch_rows = (fetched + steps - 1) / steps},
+      prefetcher);
+}
+
+template <int kTokens>
+[[gnu::noinline]] void finish_reads(const SideRows<kTokens>& rows, const float* pairs, float scale,
+                                    float* sums) {
+  if (rows.has_decay) return finish_reads<kTokens, true>(rows, pairs, scale, sums);
+  finish_reads<kTokens, false>(rows, pairs, scale, sums);
+}
+
+template <int kTokens>
+[[gnu::noinline]] void finish_writes(const SideRows<kTokens>& rows, const float* pairs, float scale,
+                                     float* sums) {
+  if (rows.has_decay) return finish_writes<kTokens, true>(rows, pairs, scale, sums);
+  finish_writes<kTokens, false>(rows, pairs, scale, sums);
+}
+
+// Rows of the pass that follows, `done` tokens of the sweep being behind it.
+template <int kTokens>
+void allow_next_pass(const BackwardTask& task, std::int64_t done, Prefetcher& prefetcher) {
+  const std::int64_t ahead = done + 2 * kTokens;
+  prefetcher.allow_until(ahead < task.tokens ? ahead : task.tokens);
+}
+
+// ---- with the recurrence ----
+
+template <int kTokens>
+void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& prefetcher) {
+  const BackwardSide& keys = task.keys;
+  const BackwardSide& values = task.values;
+  allow_next_pass<kTokens>(task, token, prefetcher);
+  BackwardPass<kTokens> pass;
+  prepare_pass(task, token, pass);
+  if (values.wants_gate) {
+    read_by_columns<kTokens>(task.state, keys.coefficients, 0, values.sums, values.width);
+    finish_reads<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
+  }
+  pass_over_matrix<kTokens, Direction::kForward>(task, task.state, prefetcher);
+  finish_reads<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
+  for (int t = 0; t < kTokens; ++t) {
+    const float* const dq = keys.sums + t * keys.width;
+    narrow_row(keys.dreads.type, dq, keys.channels, keys.dreads.row(token + t));
+    if (keys.wants_gate) {
+      store_terms(pass.keys.reads[t], dq, keys.width, keys.terms + (token + t) * keys.width);
+    }
+    if (values.wants_gate) {
+      store_terms(pass.values.reads[t], values.sums + t * values.width, values.width,
+                  values.terms + (token + t) * values.width);
+    }
+  }
+}
+
+template <int kTokens>
+void forward_passes(const BackwardTask& task, std::int64_t token, std::int64_t end,
+                    Prefetcher& prefetcher) {
+  for (; end - token >= kTokens; token += kTokens) forward_pass<kTokens>(task, token, prefetcher);
+  if constexpr (kTokens > 1) forward_passes<kTokens / 2>(task, token, end, prefetcher);
+}
+
+// ---- against it ----
+
+inline void write_shared(const BackwardSide& side, const GroupPlace& place, std::int64_t token,
+                         float* gradient) {
+  float* const sum = side.group_sum + token * side.width;
+  if (!place.is_first) {
+    for (std::int64_t i = 0; i < side.width; i += kLanes) {
+      store(gradient + i, load(sum + i) + load(gradient + i));
+    }
+  }
+  if (place.is_last) {
+    narrow_row(side.dwrites.type, gradient, side.channels, side.dwrites.row(token));
+    return;
+  }
+  for (std::int64_t i = 0; i < side.width; i += kLanes) store(sum + i, load(gradient + i));
+}
+
+// dgk or dgv of a pass.
+template <int kTokens>
+void write_gates(const BackwardSide& side, std::int64_t token) {
+  if (!side.dgates.data) return;
+  for (int t = 0; t < kTokens; ++t) {
+    narrow_row(side.dgates.type, side.terms + (token + t) * side.width, side.channels,
+               side.dgates.row(token + t));
+  }
+}
+
+template <int kTokens>
+void key_gate_gradients(const BackwardTask& task, const SideRows<kTokens>& rows,
+                        std::int64_t token) {
+  const BackwardSide& side = task.keys;
+  alignas(64) float dg[round_up_to_lanes(kTokens)];
+  step_gates(rows, nullptr, side.sums, side.terms + token * side.width, side.gate, dg);
+  write_gates<kTokens>(side, token);
+  for (int t = kTokens - 1; t >= 0; --t) {
+    if (task.dg.data) __builtin_memcpy(task.dg.row(token + t), &dg[t], sizeof(dg[t]));
+    if (task.dgamma) *task.dgamma += static_cast<double>(dg[t]);
+  }
+}
+
+template <int kTokens>
+void value_gate_gradients(const BackwardTask& task, const BackwardPass<kTokens>& pass,
+                          std::int64_t token) {
+  const BackwardSide& side = task.values;
+  const bool key_decay_is_shared = pass.keys.has_decay && !task.keys.in.gk.data;
+  alignas(64) float totals[round_up_to_lanes(kTokens)];
+  step_gates(pass.values, key_decay_is_shared ? pass.keys.decays : nullptr, side.sums,
+             side.terms + token * side.width, side.gate, totals);
+  write_gates<kTokens>(side, token);
+}
+
+template <int kTokens>
+void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& prefetcher) {
+  const BackwardSide& keys = task.keys;
+  const BackwardSide& values = task.values;
+  allow_next_pass<kTokens>(task, task.tokens - token - kTokens, prefetcher);
+  BackwardPass<kTokens> pass;
+  prepare_pass(task, token, pass);
+  read_by_columns<kTokens>(task.dstate, keys.coefficients, kTokens, values.sums, values.width);
+  pass_over_matrix<kTokens, Direction::kBackward>(task, task.dstate, prefetcher);
+  finish_writes<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
+  finish_writes<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
+  if (keys.wants_gate) key_gate_gradients(task, pass.keys, token);
+  if (values.wants_gate) value_gate_gradients(task, pass, token);
+  for (int t = 0; t < kTokens; ++t) {
+    write_shared(keys, task.place, token + t, keys.sums + t * keys.width);
+    write_shared(values, task.place, token + t, values.sums + t * values.width);
+  }
+}
+
+template <int kTokens>
+void backward_passes(const BackwardTask& task, std::int64_t begin, std::int64_t token,
+                     Prefetcher& prefetcher) {
+  for (; token - begin >= kTokens; token -= kTokens) {
+    backward_pass<kTokens>(task, token - kTokens, prefetcher);
+  }
+  if constexpr (kTokens > 1) backward_passes<kTokens / 2>(task, begin, token, prefetcher);
+}
+
+// ---- the sweeps ----
+
+inline void copy_matrix(const Matrix& from, float* to) {
+  for (std::int64_t i = 0; i < from.rows * from.width; i += kLanes) {
+    store(to + i, load(from.data + i));
+  }
+}
+
+// No rounding has been carried over to the sweep that begins.
+inline void reset_carries(const BackwardSide& side) {
+  for (std::int64_t i = 0; i < side.in.decays.width; ++i) side.in.decays.carry[i] = 0.0F;
+}
+
+template <int kTokens>
+void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
+  const bool has_gates = task.keys.wants_gate || task.values.wants_gate;
+  const std::int64_t size = task.state.rows * task.state.width;
+  const BlockRange block = whole_block(task.keys);
+  if (task.dgamma) *task.dgamma = 0.0;
+
+  read_block(task.initial, task.state.rows, block, task.state.data);
+  reset_carries(task.keys);
+  reset_carries(task.values);
+  Prefetcher forward_rows = forward_prefetcher(task, kTokens);
+  for (std::int64_t begin = 0; begin < task.tokens; begin += segment_tokens) {
+    if (begin > 0 && has_gates) {
+      copy_matrix(task.state, task.checkpoints + (begin / segment_tokens - 1) * size);
+    }
+    const std::int64_t end = begin + segment_tokens;
+    forward_passes<kTokens>(task, begin, end < task.tokens ? end : task.tokens, forward_rows);
+  }
+
+  read_block(task.dfinal, task.dstate.rows, block, task.dstate.data);
+  reset_carries(task.keys);
+  reset_carries(task.values);
+  const float* state_after = task.state.data;
+  std::int64_t end = task.tokens;
+  Prefetcher backward_rows = backward_prefetcher(task, kTokens);
+  while (end > 0) {
+    const std::int64_t segment = (end - 1) / segment_tokens;
+    if (task.keys.wants_gate) sum_product_columns(task.dstate, state_after, task.keys.gate);
+    if (task.values.wants_gate) sum_product_rows(task.dstate, state_after, task.values.gate);
+    backward_passes<kTokens>(task, segment * segment_tokens, end, backward_rows);
+    end = segment * segment_tokens;
+    if (has_gates && segment > 0) state_after = task.checkpoints + (segment - 1) * size;
+  }
+  if (task.dinitial.data) write_block(task.dinitial, task.dstate.rows, block, task.dstate.data);
+}
+
+inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64_t first_task,
+                               std::int64_t last_task, float* scratch) {
+  const std::int64_t group = params.forward.heads / params.forward.kv_heads;
+  for (std::int64_t index = first_task; index < last_task; ++index) {
+    const std::int64_t sequence = index / params.forward.kv_heads;
+    const std::int64_t first_head = index % params.forward.kv_heads * group;
+    for (std::int64_t head = first_head; head < first_head + group; ++head) {
+      const BackwardTask task = backward_task(params, sequence, head, scratch);
+      switch (params.tokens_per_pass) {
+        case 1:
+          run_backward_head<1>(task, params.segment_tokens);
+          break;
+        case 2:
+          run_backward_head<2>(task, params.segment_tokens);
+          break;
+        default:
+          run_backward_head<4>(task, params.segment_tokens);
+          break;
+      }
+    }
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

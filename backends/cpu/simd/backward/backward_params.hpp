@@ -1,0 +1,58 @@
+// One launch of the recurrent backward kernel: tensors, sizes and how they are cut, no behaviour.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+
+namespace attune::cpu {
+
+/// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
+/// K and V are padded to whole vectors.
+struct BackwardScratch {
+  /// What both sides have: the channels of K with q, k and their decays, those of V with do, v and
+  /// gv.
+  struct Side {
+    std::int64_t coefficients = 0;  // see recurrent_prepare.inl.hpp
+    std::int64_t reads = 0;         // [tokens, channels] q or do, as the next two
+    std::int64_t writes = 0;        // k or v
+    std::int64_t decays = 0;
+    std::int64_t totals = 0;  // [channels], as the next
+    std::int64_t carries = 0;
+    std::int64_t sums = 0;       // [tokens, channels] what a pass adds up: dq or o, dk or dv
+    std::int64_t terms = 0;      // [T, channels] q dq or do o, when the side has gates
+    std::int64_t gate = 0;       // [channels] the gradient of the gates at the current token
+    std::int64_t group_sum = 0;  // [T, channels] dk or dv of the heads so far, with a group
+  };
+  Side keys, values;
+  std::int64_t state = 0;        // [V, K], as the next
+  std::int64_t dstate = 0;       // the gradient of the loss with respect to the state
+  std::int64_t checkpoints = 0;  // [segments - 1, V, K], when there are gates
+  std::int64_t zeros = 0;        // [V]: a row of do where it is not given
+  std::int64_t size = 0;
+};
+
+struct RecurrentBackwardParams {
+  RecurrentForwardParams forward;          // but for o and the final state
+  TokenTensor<const void*> d_o;            // [B, T, H, V]; zeros when not given
+  TokenTensor<void*> dq, dk, dv;           // as q, k, v
+  TokenTensor<void*> dg, dgk, dgv;         // fp32; null when not given or not wanted
+  StateTensor<const float*> dfinal_state;  // zeros when not given
+  StateTensor<float*> dinitial_state;
+  double* dgamma = nullptr;  // [N, H] dense: the gradient of each head's log decay
+
+  int tokens_per_pass = 1;
+  std::int64_t segment_tokens = 1;  // tokens between two checkpoints
+  BackwardScratch scratch;
+};
+
+/// Tasks [first_task, last_task) of (sequence, kv head), kv head fastest. `scratch` is aligned to
+/// 64 bytes and used by no other thread.
+void recurrent_backward_baseline(const RecurrentBackwardParams& params, std::int64_t first_task,
+                                 std::int64_t last_task, float* scratch);
+void recurrent_backward_avx2(const RecurrentBackwardParams& params, std::int64_t first_task,
+                             std::int64_t last_task, float* scratch);
+void recurrent_backward_avx512(const RecurrentBackwardParams& params, std::int64_t first_task,
+                               std::int64_t last_task, float* scratch);
+
+}  // namespace attune::cpu
