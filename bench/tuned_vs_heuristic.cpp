@@ -23,7 +23,8 @@ using namespace attune;
 constexpr int kRounds = 60;
 constexpr double kSampleUs = 2000;
 constexpr double kHarm = 1.01;
-constexpr double kCachesToRotateOver = 2;
+constexpr double kCachesToRotateOver = 4;  // as the tuner does
+constexpr double kMostCopies = 64;
 
 /// One problem's tensors, several times over, so that no launch finds its own in the cache.
 class Copies {
@@ -32,7 +33,7 @@ class Copies {
     const bool on_host = device.info().id == cpu_device().info().id;
     const double cache = on_host ? 0 : static_cast<double>(device.info().l2_bytes);
     const double wanted = std::ceil(kCachesToRotateOver * cache / std::max(op.bytes(problem), 1.0));
-    const int count = static_cast<int>(std::clamp(wanted, 1.0, 16.0));
+    const int count = static_cast<int>(std::clamp(wanted, 1.0, kMostCopies));
     for (int i = 0; i < count; ++i) cases_.push_back(op.make_case(problem, device, 1));
     for (const auto& each : cases_) each->reset(std::byte{0});
   }

@@ -58,7 +58,7 @@ Racer* Session::choose_winner() {
     return racer != nullptr && racer != chosen && racer->failure.empty();
   };
   Racer* standard = racer_of(candidates_.default_trial);
-  if (may_hold(standard) && !beats(*standard, 0)) chosen = standard;
+  if (may_hold(standard) && !beats(*standard, settings_.hysteresis)) chosen = standard;
   Racer* incumbent = racer_of(candidates_.incumbent_trial);
   if (may_hold(incumbent) && !beats(*incumbent, settings_.hysteresis)) chosen = incumbent;
   return chosen;

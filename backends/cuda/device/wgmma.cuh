@@ -45,8 +45,9 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/// Keeps the registers of an operand from being used for something else before this point, which goes
-/// behind the wait for the products that read them: the compiler takes an operand for read at once.
+/// Keeps the registers of an operand from being used for something else before this point, which
+/// goes behind the wait for the products that read them: the compiler takes an operand for read at
+/// once.
 template <int kCount>
 __device__ __forceinline__ void wgmma_hold(const std::uint32_t (&a)[kCount]) {
 #pragma unroll

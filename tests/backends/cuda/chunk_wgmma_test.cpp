@@ -24,8 +24,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Two heads of a sequence; every test replaces what it is about.
 struct LongSequence {
-  LongSequence(std::int64_t tokens, std::int64_t keys, std::int64_t values,
-               DType dtype)
+  LongSequence(std::int64_t tokens, std::int64_t keys, std::int64_t values, DType dtype)
       : q(random({1, tokens, 2, keys}, dtype)),
         k(random({1, tokens, 2, keys}, dtype)),
         v(random({1, tokens, 2, values}, dtype)),
@@ -38,19 +37,14 @@ struct LongSequence {
 };
 
 class ChunkWgmma : public testing::TestWithParam<const char *> {
-protected:
+ protected:
   void SetUp() override {
-    if (gpu_ == nullptr)
-      GTEST_SKIP() << kNeedsGpu;
-    if (!gpu_->info().has("sm_90a"))
-      GTEST_SKIP() << "needs sm_90a";
+    if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
+    if (!gpu_->info().has("sm_90a")) GTEST_SKIP() << "needs sm_90a";
   }
 
-  static ops::CallOptions call(const char *platform,
-                               std::string_view config = {}) {
-    return {.platform = platform,
-            .config = config,
-            .context = &heuristic_context()};
+  static ops::CallOptions call(const char *platform, std::string_view config = {}) {
+    return {.platform = platform, .config = config, .context = &heuristic_context()};
   }
 
   /// Holds the kernel, with the parameter's config, against the oracle.
@@ -70,34 +64,28 @@ protected:
     Tensor state = upload(inputs.initial_state, *gpu_);
     Tensor o(inputs.v.dtype(), inputs.v.shape(), *gpu_);
     const std::string config = str(
-        "kernel=cuda.chunk_wgmma,tile_k=", inputs.k.shape()[3] <= 64 ? 64 : 128,
-        ",", GetParam());
-    ops::recurrent_attention_into({.o = o, .final_state = state}, q, k, v,
-                                  {.g = g,
-                                   .initial_state = state,
-                                   .reverse = inputs.reverse,
-                                   .call = call("cuda", config)});
+        "kernel=cuda.chunk_wgmma,tile_k=", inputs.k.shape()[3] <= 64 ? 64 : 128, ",", GetParam());
+    ops::recurrent_attention_into(
+        {.o = o, .final_state = state}, q, k, v,
+        {.g = g, .initial_state = state, .reverse = inputs.reverse, .call = call("cuda", config)});
     EXPECT_LE(error_of(o, expected.o), kTolerance);
     EXPECT_LE(error_of(state, *expected.final_state), kTolerance);
   }
 
   double error_of(const Tensor &actual, const Tensor &expected) const {
-    return relative_rms_error(to_doubles(to_host(actual, *gpu_)),
-                              to_doubles(expected));
+    return relative_rms_error(to_doubles(to_host(actual, *gpu_)), to_doubles(expected));
   }
 
   const Device *gpu_ = find_gpu();
 };
 INSTANTIATE_TEST_SUITE_P(Configs, ChunkWgmma,
-                         testing::Values("segments=1", "segments=4",
-                                         "segments=8"));
+                         testing::Values("segments=1", "segments=4", "segments=8"));
 
 TEST_P(ChunkWgmma, WalksLongSequencesInSegmentsAndInPlace) {
   for (const bool reverse : {false, true}) {
     SCOPED_TRACE(reverse ? "reverse" : "forward");
     LongSequence inputs(2000, 96, 72, DType::kBF16);
-    for (float &gate : inputs.g.values<float>())
-      gate /= 16; // segments see one another
+    for (float &gate : inputs.g.values<float>()) gate /= 16;  // segments see one another
     inputs.reverse = reverse;
     expect_near_oracle(inputs);
   }
@@ -107,8 +95,7 @@ TEST_P(ChunkWgmma, StrongDecaysForgetAndMakeNoNan) {
   for (const float decay : {-60.0F, -1e4F, -1e30F, -kInfinity}) {
     SCOPED_TRACE(decay);
     LongSequence inputs(300, 64, 64, DType::kF16);
-    for (float &gate : inputs.g.values<float>())
-      gate = decay;
+    for (float &gate : inputs.g.values<float>()) gate = decay;
     expect_near_oracle(inputs);
   }
 }
@@ -119,8 +106,7 @@ TEST_P(ChunkWgmma, WhatFollowsAResetKeepsItsPrecision) {
     LongSequence inputs(2000, 128, 128, DType::kBF16);
     const std::span<float> gates = inputs.g.values<float>();
     for (std::size_t i = 0; i < gates.size(); ++i) {
-      if (i % 97 == 5 || (i > 600 && i < 720))
-        gates[i] = decay; // apart, and a chunk full
+      if (i % 97 == 5 || (i > 600 && i < 720)) gates[i] = decay;  // apart, and a chunk full
     }
     expect_near_oracle(inputs);
   }
@@ -128,23 +114,18 @@ TEST_P(ChunkWgmma, WhatFollowsAResetKeepsItsPrecision) {
 
 TEST_P(ChunkWgmma, AStateBeyondTheRangeOfF16IsRead) {
   LongSequence inputs(2000, 64, 64, DType::kF16);
-  for (f16 &key : inputs.k.values<f16>())
-    key = f16(8.0F);
-  for (f16 &value : inputs.v.values<f16>())
-    value = f16(8.0F);
-  for (f16 &query : inputs.q.values<f16>())
-    query = f16(1.0F / 64.0F);
-  for (float &gate : inputs.g.values<float>())
-    gate = -1e-5F;
-  expect_near_oracle(inputs); // 128,000 times 64 elements, o about 16,000
+  for (f16 &key : inputs.k.values<f16>()) key = f16(8.0F);
+  for (f16 &value : inputs.v.values<f16>()) value = f16(8.0F);
+  for (f16 &query : inputs.q.values<f16>()) query = f16(1.0F / 64.0F);
+  for (float &gate : inputs.g.values<float>()) gate = -1e-5F;
+  expect_near_oracle(inputs);  // 128,000 times 64 elements, o about 16,000
 }
 
 /// Padded rows of the last chunk once made NaN of the states of 26 of 32 heads
 /// in another library.
 TEST_P(ChunkWgmma, ATokenPastAChunkLeavesFiniteStates) {
   LongSequence inputs(65, 128, 128, DType::kBF16);
-  for (float &gate : inputs.g.values<float>())
-    gate = -8.0F;
+  for (float &gate : inputs.g.values<float>()) gate = -8.0F;
   expect_near_oracle(inputs);
 }
 
@@ -156,29 +137,20 @@ TEST_P(ChunkWgmma, APrefillInTwoPartsEqualsOne) {
   const Tensor k = upload(inputs.k, *gpu_);
   const Tensor v = upload(inputs.v, *gpu_);
   const Tensor g = upload(inputs.g, *gpu_);
-  const std::string config =
-      str("kernel=cuda.chunk_wgmma,tile_k=128,", GetParam());
-  const auto walk = [&](std::int64_t begin, std::int64_t end,
-                        const Tensor *state) {
-    const auto part = [&](const Tensor &tensor) {
-      return tensor.view().slice(1, begin, end);
-    };
+  const std::string config = str("kernel=cuda.chunk_wgmma,tile_k=128,", GetParam());
+  const auto walk = [&](std::int64_t begin, std::int64_t end, const Tensor *state) {
+    const auto part = [&](const Tensor &tensor) { return tensor.view().slice(1, begin, end); };
     RecurrentAttentionOptions options{
         .g = part(g), .want_final_state = true, .call = call("cuda", config)};
-    if (state != nullptr)
-      options.initial_state = *state;
+    if (state != nullptr) options.initial_state = *state;
     return ops::recurrent_attention(part(q), part(k), part(v), options);
   };
   const RecurrentAttentionResult whole = walk(0, kTokens, nullptr);
   const RecurrentAttentionResult first = walk(0, kFirst, nullptr);
-  const RecurrentAttentionResult rest =
-      walk(kFirst, kTokens, &*first.final_state);
-  EXPECT_LE(error_of(*rest.final_state, to_host(*whole.final_state, *gpu_)),
-            kTolerance);
-  EXPECT_LE(error_of(rest.o,
-                     to_host(whole.o.view().slice(1, kFirst, kTokens), *gpu_)),
-            kTolerance);
+  const RecurrentAttentionResult rest = walk(kFirst, kTokens, &*first.final_state);
+  EXPECT_LE(error_of(*rest.final_state, to_host(*whole.final_state, *gpu_)), kTolerance);
+  EXPECT_LE(error_of(rest.o, to_host(whole.o.view().slice(1, kFirst, kTokens), *gpu_)), kTolerance);
 }
 
-} // namespace
-} // namespace attune::test
+}  // namespace
+}  // namespace attune::test
