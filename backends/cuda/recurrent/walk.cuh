@@ -12,6 +12,12 @@
 
 namespace attune::cuda {
 
+/// Of the whole block, whose two roles come to it in code of their own; __syncthreads() would have
+/// to be the same one for all.
+__device__ __forceinline__ void stage_barrier() {
+  named_barrier_sync<1>(static_cast<int>(blockDim.x));
+}
+
 /// The tile through all stages; before and after each of them, perhaps, a snapshot.
 template <class T, int kRows, int kGates>
 __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
@@ -20,14 +26,14 @@ __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const Wa
   const int buffer_floats = stage_layout(shape, kGates, std::is_same_v<T, float>).floats;
   StateTile<T, kRows, kGates> tile(shape, p, block);
   tile.load();
-  __syncthreads();  // stage 0 is there
+  stage_barrier();  // stage 0 is there
   for (std::int64_t s = 0;; ++s) {
     const std::int64_t slot = slot_before(shape, p, block, s);
     if (slot >= 0 && p.snapshots.use == Use::kKeep) tile.keep(slot);
     if (slot >= 0 && p.snapshots.use == Use::kMeet) tile.meet(slot);
     if (s == block.stages) break;
     tile.advance(stage_of(shape, block, s).count, shared + s % 2 * buffer_floats);
-    __syncthreads();  // this buffer is free, the next one full
+    stage_barrier();  // this buffer is free, the next one full
   }
   tile.store();
 }
@@ -39,13 +45,13 @@ __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const W
   const Stager<T, kGates> stager(shape, p, block, shared);
   const auto buffer_of = [](std::int64_t stage) { return static_cast<int>(stage % 2); };
   if (block.stages > 0) stager.stage(stage_of(shape, block, 0), 0);
-  __syncthreads();  // stage 0 is there
+  stage_barrier();  // stage 0 is there
   for (std::int64_t s = 0; s < block.stages; ++s) {
     if (s > 0) stager.store(stage_of(shape, block, s - 1), buffer_of(s - 1));
     // The next stage lands in the buffer that was just stored from: its tokens and its sums lie
     // apart, and the state warps write sums only after the barrier.
     if (s + 1 < block.stages) stager.stage(stage_of(shape, block, s + 1), buffer_of(s + 1));
-    __syncthreads();  // the next buffer is full, this one free
+    stage_barrier();  // the next buffer is full, this one free
   }
   if (block.stages > 0) {
     stager.store(stage_of(shape, block, block.stages - 1), buffer_of(block.stages - 1));
