@@ -48,7 +48,7 @@ class Safetensors : public ::testing::Test {
     }
   }
 
-  testing::TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string path = folder.file("tensors.safetensors");
 };
 

@@ -1,6 +1,6 @@
-// What conformance does not reach of cuda.chunk_wgmma: long sequences in
-// segments, decays that forget everything, states that leave the range of f16,
-// final states in place, calls that continue others.
+// What conformance does not reach of the chunked forward kernels: long sequences in segments,
+// decays that forget everything, states that leave the range of f16, final states in place, calls
+// that continue others.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -36,11 +36,20 @@ struct LongSequence {
   bool reverse = false;
 };
 
-class ChunkWgmma : public testing::TestWithParam<const char *> {
+struct KernelConfig {
+  const char *needs;
+  const char *config;  // the rest is the heuristic's
+
+  friend std::ostream &operator<<(std::ostream &out, const KernelConfig &c) {
+    return out << c.config;
+  }
+};
+
+class ChunkedForward : public testing::TestWithParam<KernelConfig> {
  protected:
   void SetUp() override {
     if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
-    if (!gpu_->info().has("sm_90a")) GTEST_SKIP() << "needs sm_90a";
+    if (!gpu_->info().has(GetParam().needs)) GTEST_SKIP() << "needs " << GetParam().needs;
   }
 
   static ops::CallOptions call(const char *platform, std::string_view config = {}) {
@@ -63,11 +72,11 @@ class ChunkWgmma : public testing::TestWithParam<const char *> {
     const Tensor g = upload(inputs.g, *gpu_);
     Tensor state = upload(inputs.initial_state, *gpu_);
     Tensor o(inputs.v.dtype(), inputs.v.shape(), *gpu_);
-    const std::string config = str(
-        "kernel=cuda.chunk_wgmma,tile_k=", inputs.k.shape()[3] <= 64 ? 64 : 128, ",", GetParam());
-    ops::recurrent_attention_into(
-        {.o = o, .final_state = state}, q, k, v,
-        {.g = g, .initial_state = state, .reverse = inputs.reverse, .call = call("cuda", config)});
+    ops::recurrent_attention_into({.o = o, .final_state = state}, q, k, v,
+                                  {.g = g,
+                                   .initial_state = state,
+                                   .reverse = inputs.reverse,
+                                   .call = call("cuda", GetParam().config)});
     EXPECT_LE(error_of(o, expected.o), kTolerance);
     EXPECT_LE(error_of(state, *expected.final_state), kTolerance);
   }
@@ -78,10 +87,20 @@ class ChunkWgmma : public testing::TestWithParam<const char *> {
 
   const Device *gpu_ = find_gpu();
 };
-INSTANTIATE_TEST_SUITE_P(Configs, ChunkWgmma,
-                         testing::Values("segments=1", "segments=4", "segments=8"));
+INSTANTIATE_TEST_SUITE_P(
+    Configs, ChunkedForward,
+    testing::Values(
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=1"},
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=4"},
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=8"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=4,chunk=32,stages=2,segments=1"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=4,chunk=32,stages=3,segments=4"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=8,chunk=32,stages=2,segments=16"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=4,chunk=64,stages=2,segments=2"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=8,chunk=64,stages=2,segments=8"},
+        KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=8,chunk=64,stages=3,segments=16"}));
 
-TEST_P(ChunkWgmma, WalksLongSequencesInSegmentsAndInPlace) {
+TEST_P(ChunkedForward, WalksLongSequencesInSegmentsAndInPlace) {
   for (const bool reverse : {false, true}) {
     SCOPED_TRACE(reverse ? "reverse" : "forward");
     LongSequence inputs(2000, 96, 72, DType::kBF16);
@@ -91,7 +110,7 @@ TEST_P(ChunkWgmma, WalksLongSequencesInSegmentsAndInPlace) {
   }
 }
 
-TEST_P(ChunkWgmma, StrongDecaysForgetAndMakeNoNan) {
+TEST_P(ChunkedForward, StrongDecaysForgetAndMakeNoNan) {
   for (const float decay : {-60.0F, -1e4F, -1e30F, -kInfinity}) {
     SCOPED_TRACE(decay);
     LongSequence inputs(300, 64, 64, DType::kF16);
@@ -100,7 +119,7 @@ TEST_P(ChunkWgmma, StrongDecaysForgetAndMakeNoNan) {
   }
 }
 
-TEST_P(ChunkWgmma, WhatFollowsAResetKeepsItsPrecision) {
+TEST_P(ChunkedForward, WhatFollowsAResetKeepsItsPrecision) {
   for (const float decay : {-60.0F, -1e30F, -kInfinity}) {
     SCOPED_TRACE(decay);
     LongSequence inputs(2000, 128, 128, DType::kBF16);
@@ -112,7 +131,7 @@ TEST_P(ChunkWgmma, WhatFollowsAResetKeepsItsPrecision) {
   }
 }
 
-TEST_P(ChunkWgmma, AStateBeyondTheRangeOfF16IsRead) {
+TEST_P(ChunkedForward, AStateBeyondTheRangeOfF16IsRead) {
   LongSequence inputs(2000, 64, 64, DType::kF16);
   for (f16 &key : inputs.k.values<f16>()) key = f16(8.0F);
   for (f16 &value : inputs.v.values<f16>()) value = f16(8.0F);
@@ -123,13 +142,13 @@ TEST_P(ChunkWgmma, AStateBeyondTheRangeOfF16IsRead) {
 
 /// Padded rows of the last chunk once made NaN of the states of 26 of 32 heads
 /// in another library.
-TEST_P(ChunkWgmma, ATokenPastAChunkLeavesFiniteStates) {
+TEST_P(ChunkedForward, ATokenPastAChunkLeavesFiniteStates) {
   LongSequence inputs(65, 128, 128, DType::kBF16);
   for (float &gate : inputs.g.values<float>()) gate = -8.0F;
   expect_near_oracle(inputs);
 }
 
-TEST_P(ChunkWgmma, APrefillInTwoPartsEqualsOne) {
+TEST_P(ChunkedForward, APrefillInTwoPartsEqualsOne) {
   constexpr std::int64_t kTokens = 1024;
   constexpr std::int64_t kFirst = 1000;
   const LongSequence inputs(kTokens, 128, 128, DType::kBF16);
@@ -137,11 +156,10 @@ TEST_P(ChunkWgmma, APrefillInTwoPartsEqualsOne) {
   const Tensor k = upload(inputs.k, *gpu_);
   const Tensor v = upload(inputs.v, *gpu_);
   const Tensor g = upload(inputs.g, *gpu_);
-  const std::string config = str("kernel=cuda.chunk_wgmma,tile_k=128,", GetParam());
   const auto walk = [&](std::int64_t begin, std::int64_t end, const Tensor *state) {
     const auto part = [&](const Tensor &tensor) { return tensor.view().slice(1, begin, end); };
     RecurrentAttentionOptions options{
-        .g = part(g), .want_final_state = true, .call = call("cuda", config)};
+        .g = part(g), .want_final_state = true, .call = call("cuda", GetParam().config)};
     if (state != nullptr) options.initial_state = *state;
     return ops::recurrent_attention(part(q), part(k), part(v), options);
   };
