@@ -9,6 +9,8 @@
 #include <attune/attune.hpp>
 #include <attune/core/log.hpp>
 
+#include "support/temporary_folder.hpp"
+
 namespace attune::test {
 namespace {
 
@@ -40,13 +42,6 @@ class Variable {
 
 class ContextTest : public testing::Test {
  protected:
-  ContextTest() {
-    std::string pattern = testing::TempDir() + "attune_context_XXXXXX";
-    folder = mkdtemp(pattern.data());
-    database = (folder / "user.db").string();
-  }
-  ~ContextTest() override { std::filesystem::remove_all(folder); }
-
   /// Measures little: these tests ask where a choice comes from, not how good it is.
   Tuner::Settings quick() const {
     Tuner::Settings settings(Tuner(0, 8).settings());
@@ -54,8 +49,8 @@ class ContextTest : public testing::Test {
     return settings;
   }
 
-  std::filesystem::path folder;
-  std::string database;
+  TemporaryFolder folder;
+  std::string database = folder.file("user.db");
   RecurrentAttentionProblem problem{.B = 1, .T = 5, .H = 1, .Hkv = 1, .K = 4, .V = 4};
   Request request{.device = &cpu_device()};
 };

@@ -2,13 +2,13 @@
 // tests/cli.
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 
 #include <gtest/gtest.h>
 
 #include <attune/attune.hpp>
 
 #include "plugin/row_softmax/row_softmax.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace attune {
 namespace {
@@ -17,20 +17,13 @@ using row_softmax::RowSoftmax;
 
 class PluginTest : public testing::Test {
  protected:
-  PluginTest() {
-    std::string pattern = testing::TempDir() + "attune_plugin_XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~PluginTest() override { std::filesystem::remove_all(folder_); }
-
   std::unique_ptr<Context> context(Policy policy = Policy::kTune) const {
-    return make_context({.plugins = {ROW_SOFTMAX_PLUGIN},
-                         .policy = policy,
-                         .database = (folder_ / "test.db").string()});
+    return make_context(
+        {.plugins = {ROW_SOFTMAX_PLUGIN}, .policy = policy, .database = folder_.file("test.db")});
   }
   static Request request() { return {.device = &cpu_device()}; }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(PluginTest, BringsItsOpAndKernels) {

@@ -13,6 +13,7 @@
 #include <attune/core/version.hpp>
 #include <attune/tuner/config_selector_chain.hpp>
 
+#include "support/temporary_folder.hpp"
 #include "tuner/scaling_op.hpp"
 
 namespace attune::test {
@@ -29,9 +30,7 @@ struct SeenEvent {
 class ChainTest : public testing::Test {
  protected:
   ChainTest() {
-    std::string pattern = testing::TempDir() + "attune_chain_XXXXXX";
-    folder = mkdtemp(pattern.data());
-    settings.store.user_path = (folder / "user.db").string();
+    settings.store.user_path = folder.file("user.db");
     settings.policy = policy_of(Policy::kTune);
     settings.tuner.now = [this] { return world.now(); };
     set_log_sink([this](LogLevel, std::string_view line) { logged += std::string(line) + "\n"; });
@@ -41,7 +40,6 @@ class ChainTest : public testing::Test {
   ~ChainTest() override {
     chain_.reset();
     set_log_sink({});
-    std::filesystem::remove_all(folder);
   }
 
   /// A policy whose process budget no other test has spent.
@@ -107,7 +105,7 @@ class ChainTest : public testing::Test {
     return row;
   }
   void write(const ConfigRow& row, const std::string& file = "user.db") const {
-    ConfigDatabase((folder / file).string(), ConfigDatabase::Mode::kReadWrite).put(row);
+    ConfigDatabase(folder.file(file), ConfigDatabase::Mode::kReadWrite).put(row);
   }
   void pin(const std::string& kernel, const std::string& config) const {
     PinRow row;
@@ -139,7 +137,7 @@ class ChainTest : public testing::Test {
     return some;
   }
 
-  std::filesystem::path folder;
+  TemporaryFolder folder;
   World world;
   FakeDevice device{world};
   Registry registry;

@@ -12,8 +12,8 @@ class ChainPersistentTest : public ChainTest {
  protected:
   ChainPersistentTest() {
     settings.policy = policy_of(Policy::kDb);
-    settings.store.shipped_paths = {(folder / "shipped.db").string()};
-    settings.store.site_paths = {(folder / "site.db").string()};
+    settings.store.shipped_paths = {folder.file("shipped.db")};
+    settings.store.site_paths = {folder.file("site.db")};
   }
   std::string selected() { return text(select()); }
 };
@@ -211,7 +211,7 @@ TEST_F(ChainPersistentTest, ADatabaseThatIsNoneIsNotFatal) {
 TEST_F(ChainPersistentTest, WhatCannotBeWrittenIsKeptInMemory) {
   add_tiled();
   settings.policy = policy_of(Policy::kTune);
-  settings.store.user_path = (folder / "no" / "such\0folder").string();
+  settings.store.user_path = (folder.path() / "no" / "such\0folder").string();
   std::filesystem::create_directories(settings.store.user_path);
   EXPECT_EQ(select().tier, Tier::kAutotune);
   EXPECT_EQ(select().tier, Tier::kMemory);

@@ -72,7 +72,7 @@ class Tuner {
     int warmup = 5;   // samples discarded, per candidate
     int iters = 100;  // most samples taken, per candidate
     std::chrono::milliseconds budget{2000};
-    double hysteresis = 0.015;    // how much faster than the incumbent a winner must be
+    double hysteresis = 0.015;    // how much faster than default and incumbent a winner must be
     double drop_ratio = 1.10;     // leaves the race when this much slower than the best
     double min_sample_us = 1000;  // a sample repeats the launch until it lasts this long
     std::uint64_t seed = 1;       // of inputs and of the race's order
