@@ -55,6 +55,8 @@ struct StripProduct {
 template <int kVectors>
 using Tile = F32[kTileRows][kVectors];
 
+// Rounded after each factor in every instance, or the compiler contracts some of them into the
+// first product and some not, and results would depend on the width of the tile.
 template <Start kStart, int kVectors>
 [[gnu::always_inline]] inline void start_tile(const StripProduct& p, std::int64_t column,
                                               Tile<kVectors>& tile) {
@@ -67,10 +69,10 @@ template <Start kStart, int kVectors>
       if constexpr (kStart != Start::kZero)
         tile[m][j] = load(target + m * p.target_step + j * kLanes);
       if constexpr (kStart == Start::kScaleRows || kStart == Start::kScaleBoth) {
-        tile[m][j] *= broadcast(p.row_scale[m]);
+        tile[m][j] = in_register(tile[m][j] * broadcast(p.row_scale[m]));
       }
       if constexpr (kStart == Start::kScaleColumns || kStart == Start::kScaleBoth) {
-        tile[m][j] *= load(p.column_scale + column + j * kLanes);
+        tile[m][j] = in_register(tile[m][j] * load(p.column_scale + column + j * kLanes));
       }
     }
   }

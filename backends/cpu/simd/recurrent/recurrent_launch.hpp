@@ -1,7 +1,4 @@
-// From the op's arguments to the recurrent forward kernel's, and to tasks on threads.
-//
-// Each of the threads that a config allows takes tasks from one counter and has scratch memory of
-// its own. Which of them runs a task is not fixed and does not matter to the result.
+// The recurrent forward kernel on an op's arguments (forward_launch.hpp).
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,91 @@
+#include "chunk_forward.hpp"
+
+#include <algorithm>
+
+#include "chunk_forward_isa.hpp"
+#include "cpu/simd/flush_denormals.hpp"
+#include "cpu/simd/isa.hpp"
+
+namespace attune::cpu {
+namespace {
+
+constexpr std::int64_t kCacheLineFloats = 16;
+constexpr std::int64_t kPanelWidth = 16;
+constexpr std::int64_t kPairTokens = 4;
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v) {
+  const std::int64_t padded = round_up(key_dim, kPanelWidth);
+  ChunkForwardScratch scratch;
+  const auto reserve = [&scratch](std::int64_t floats) {
+    const std::int64_t offset = scratch.size;
+    scratch.size += round_up(floats, kCacheLineFloats);
+    return offset;
+  };
+  scratch.state = reserve((padded + chunk) * tile_v);
+  scratch.reads = reserve((padded + round_up(chunk, kPanelWidth)) * chunk);
+  scratch.writes = reserve(padded * chunk);
+  scratch.relative = reserve(padded * chunk);
+  scratch.key_decays = reserve(padded);
+  scratch.key_carries = reserve(padded);
+  scratch.key_log_sums = reserve(padded);
+  scratch.key_prefix = reserve(padded);
+  scratch.block_decays = reserve(padded * (chunk / kPairTokens));
+  scratch.q_rows = reserve(padded * chunk);
+  scratch.k_rows = reserve(padded * chunk);
+  scratch.gk_rows = reserve(padded * chunk);
+  scratch.v_rows = reserve(tile_v * chunk);
+  scratch.gv_rows = reserve(tile_v * chunk);
+  scratch.o_rows = reserve(tile_v * chunk);
+  scratch.value_decays = reserve(tile_v);
+  scratch.value_carries = reserve(tile_v);
+  scratch.zeros = reserve(std::max(padded, tile_v));
+  return scratch;
+}
+
+ChunkForwardTiling tiling_of(const ChunkForwardConfig& config,
+                             const RecurrentForwardParams& params) {
+  ChunkForwardTiling tiling;
+  tiling.chunk = config.chunk;
+  tiling.tile_v =
+      round_up(std::min<std::int64_t>(config.tile_v, params.value_dim), lanes(config.isa));
+  tiling.tiles = round_up(params.value_dim, tiling.tile_v) / tiling.tile_v;
+  tiling.prefetch = config.prefetch;
+  tiling.stream = config.stream;
+  tiling.scratch = scratch_layout(tiling.chunk, params.key_dim, tiling.tile_v);
+  return tiling;
+}
+
+}  // namespace
+
+std::int64_t chunk_forward_task_count(const ChunkForwardConfig& config,
+                                      const RecurrentForwardParams& params) {
+  return params.sequences * params.heads * tiling_of(config, params).tiles;
+}
+
+std::size_t chunk_forward_scratch_bytes(const ChunkForwardConfig& config,
+                                        const RecurrentForwardParams& params) {
+  return static_cast<std::size_t>(tiling_of(config, params).scratch.size) * sizeof(float);
+}
+
+void chunk_forward(const ChunkForwardConfig& config, const RecurrentForwardParams& params,
+                   std::int64_t first_task, std::int64_t last_task, std::byte* scratch) {
+  const ChunkForwardTiling tiling = tiling_of(config, params);
+  const FlushDenormals flush_denormals;
+  auto* const memory = reinterpret_cast<float*>(scratch);  // aligned to 64 bytes by contract
+  switch (config.isa) {
+#if defined(__x86_64__)
+    case Isa::kAvx512:
+      return chunk_forward_avx512(tiling, params, first_task, last_task, memory);
+    case Isa::kAvx2:
+      return chunk_forward_avx2(tiling, params, first_task, last_task, memory);
+#endif
+    default:
+      return chunk_forward_baseline(tiling, params, first_task, last_task, memory);
+  }
+}
+
+}  // namespace attune::cpu

@@ -1,0 +1,261 @@
+// The chunked forward kernel, compiled once per instruction set.
+//
+// A task keeps its tile of the state in scratch memory with the chunk's values right behind it, so
+// that o = [q~ | A] [S ; v] is one product, and S = D S + k~^T v the other.
+#pragma once
+
+#include "chunk_forward_isa.hpp"
+#include "chunk_keys.inl.hpp"
+#include "chunk_values.inl.hpp"
+#include "cpu/simd/recurrent/recurrent_task.inl.hpp"
+#include "output_rows.inl.hpp"
+#include "product.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct ChunkTask {
+  std::int64_t tokens = 0;
+  bool stream = false;
+  ChunkKeys keys;
+  ChunkValues values;
+  StateView<const float*> initial;
+  StateView<float*> final;
+  Prefetcher prefetcher{0};
+  std::int64_t prefetch_rows = 0;  // per strip
+  float* state = nullptr;          // [keys.padded, values.padded]
+};
+
+// ---- making a task ----
+
+inline ChunkKeys chunk_keys(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
+                            const TaskRange& range, float* scratch) {
+  const ChunkForwardScratch& at = tiling.scratch;
+  const float* const zeros = scratch + at.zeros;
+  const auto source = [&](const TokenTensor<const void*>& tensor, std::int64_t head,
+                          std::int64_t buffer) {
+    return RowSource{.rows = rows_of<const char>(tensor, range, head, 0),
+                     .elements = p.key_dim,
+                     .buffer = scratch + buffer,
+                     .zeros = zeros};
+  };
+  ChunkKeys keys;
+  keys.q = source(p.q, range.head, at.q_rows);
+  keys.k = source(p.k, range.kv_head, at.k_rows);
+  keys.gk = source(p.gk, range.head, at.gk_rows);
+  keys.g = rows_of<const char>(p.g, range, range.head, 0);
+  if (p.g_gamma) {
+    keys.gamma =
+        p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
+  }
+  keys.scale = p.scale;
+  keys.has_decay = p.g.data || p.gk.data || p.g_gamma;
+  keys.chunk = tiling.chunk;
+  keys.channels = p.key_dim;
+  keys.padded = round_up_to_panels(p.key_dim);
+  keys.reads = panels_of(scratch + at.reads, tiling.chunk);
+  keys.relative = panels_of(scratch + at.relative, tiling.chunk);
+  keys.writes = panels_of(scratch + at.writes, tiling.chunk);
+  keys.decays = scratch + at.key_decays;
+  keys.carries = scratch + at.key_carries;
+  keys.log_sums = scratch + at.key_log_sums;
+  keys.prefix = scratch + at.key_prefix;
+  keys.block_decays = scratch + at.block_decays;
+  return keys;
+}
+
+inline ChunkValues chunk_values(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
+                                const TaskRange& range, float* scratch) {
+  const ChunkForwardScratch& at = tiling.scratch;
+  const std::int64_t left = p.value_dim - range.column;
+  ChunkValues values;
+  values.columns = left < tiling.tile_v ? left : tiling.tile_v;
+  values.padded = round_up_to_lanes(values.columns);
+  values.chunk = tiling.chunk;
+  values.v = {.rows = rows_of<const char>(p.v, range, range.kv_head, range.column),
+              .elements = values.columns,
+              .buffer = scratch + at.v_rows,
+              .zeros = scratch + at.zeros};
+  values.gv = {.rows = rows_of<const char>(p.gv, range, range.head, range.column),
+               .elements = values.columns,
+               .buffer = scratch + at.gv_rows,
+               .zeros = scratch + at.zeros};
+  values.o = rows_of<char>(p.o, range, range.head, range.column);
+  values.rows = scratch + at.state + round_up_to_panels(p.key_dim) * values.padded;
+  values.o_rows = scratch + at.o_rows;
+  values.decays = scratch + at.value_decays;
+  values.carries = scratch + at.value_carries;
+  return values;
+}
+
+// The rows of the next chunk, spread over the strips of a chunk's products.
+inline void plan_prefetch(ChunkTask& task) {
+  const ChunkKeys& keys = task.keys;
+  const ChunkValues& values = task.values;
+  task.prefetcher = Prefetcher(keys.chunk);
+  task.prefetcher.add(keys.q.rows, keys.channels);
+  task.prefetcher.add(keys.k.rows, keys.channels);
+  task.prefetcher.add(keys.gk.rows, keys.channels);
+  task.prefetcher.add(values.v.rows, values.columns);
+  task.prefetcher.add(values.gv.rows, values.columns);
+  if (!task.stream) task.prefetcher.add(values.o, values.columns);
+  constexpr std::int64_t kWidth = kTileVectors * kLanes;
+  const std::int64_t strips =
+      (values.padded + kWidth - 1) / kWidth * (keys.chunk / kTileRows) + keys.padded / kTileRows;
+  task.prefetch_rows = (keys.chunk * task.prefetcher.rows_per_token() + strips - 1) / strips;
+}
+
+inline ChunkTask chunk_task(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
+                            std::int64_t index, float* scratch) {
+  const std::int64_t head = index / tiling.tiles;
+  TaskRange range = head_range(p, head / p.heads, head % p.heads);
+  range.column = index % tiling.tiles * tiling.tile_v;
+  ChunkTask task;
+  task.tokens = range.tokens;
+  task.stream = tiling.stream;
+  task.keys = chunk_keys(tiling, p, range, scratch);
+  task.values = chunk_values(tiling, p, range, scratch);
+  task.initial = state_of(p.initial_state, range);
+  task.final = state_of(p.final_state, range);
+  task.state = scratch + tiling.scratch.state;
+  if (tiling.prefetch && task.tokens > tiling.chunk) plan_prefetch(task);
+  return task;
+}
+
+// ---- the state ----
+
+inline BlockRange whole_tile(const ChunkTask& task) {
+  return {.first = 0,
+          .count = task.values.columns,
+          .vectors = static_cast<int>(task.values.padded / kLanes)};
+}
+
+inline void read_state(const ChunkTask& task) {
+  const std::int64_t width = task.values.padded;
+  for (std::int64_t i = task.keys.channels * width; i < task.keys.padded * width; i += kLanes) {
+    store(task.state + i, F32{});
+  }
+  if (!task.initial.data || task.initial.value_stride != 1) {
+    return read_block(task.initial, task.keys.channels, whole_tile(task), task.state);
+  }
+  for (std::int64_t row = 0; row < task.keys.channels; ++row) {
+    const float* const source = task.initial.data + row * task.initial.key_stride;
+    widen_row(StorageType::kF32, reinterpret_cast<const char*>(source), task.values.columns,
+              task.state + row * width);
+  }
+}
+
+inline void write_state(const ChunkTask& task) {
+  if (!task.final.data) return;
+  if (task.final.value_stride != 1) {
+    return write_block(task.final, task.keys.channels, whole_tile(task), task.state);
+  }
+  for (std::int64_t row = 0; row < task.keys.channels; ++row) {
+    float* const target = task.final.data + row * task.final.key_stride;
+    narrow_row(StorageType::kF32, task.state + row * task.values.padded, task.values.columns,
+               reinterpret_cast<char*>(target));
+  }
+}
+
+// ---- a chunk ----
+
+// Where a chunk's o is made: in the caller's rows, or in scratch memory.
+struct OutputTarget {
+  float* data = nullptr;
+  std::int64_t step = 0;
+  bool is_scratch = false;
+};
+
+inline OutputTarget output_target(const ChunkTask& task, std::int64_t token, std::int64_t present) {
+  const ChunkValues& values = task.values;
+  if (!task.stream && present == values.chunk && is_direct(values.o.type, values.columns)) {
+    // An fp32 tensor holds floats, aligned as such.
+    return {.data = reinterpret_cast<float*>(values.o.row(token)),
+            .step = values.o.step / std::int64_t{sizeof(float)}};
+  }
+  return {.data = values.o_rows, .step = values.padded, .is_scratch = true};
+}
+
+// o and the new state from the prepared keys and values.
+template <bool kColumnDecay, class Between>
+void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t present,
+                    const OutputTarget& o, const Between& between) {
+  const ChunkKeys& keys = task.keys;
+  const ChunkValues& values = task.values;
+  multiply_tokens<Start::kZero>(
+      TokensProduct{.panels = keys.reads,
+                    .chunk = keys.chunk,
+                    .depth = kColumnDecay ? keys.padded : keys.padded + keys.chunk,
+                    .causal = !kColumnDecay,
+                    .causal_from = keys.padded,
+                    .matrix = task.state,
+                    .matrix_step = values.padded,
+                    .target = o.data,
+                    .target_step = o.step,
+                    .columns = values.padded},
+      between);
+  if constexpr (kColumnDecay) {
+    ChunkRows gv;
+    chunk_rows(values.gv, token, present, keys.chunk, gv);
+    decay_values(values, gv, keys.pairs(), o.data, o.step);
+  }
+  const ChannelsProduct update{.panels = keys.writes,
+                               .channels = keys.padded,
+                               .depth = keys.chunk,
+                               .matrix = values.rows,
+                               .matrix_step = values.padded,
+                               .target = task.state,
+                               .target_step = values.padded,
+                               .columns = values.padded,
+                               .row_scale = keys.decays,
+                               .column_scale = values.decays};
+  if (keys.has_decay) {
+    multiply_channels<kColumnDecay ? Start::kScaleBoth : Start::kScaleRows>(update, between);
+  } else {
+    multiply_channels<kColumnDecay ? Start::kScaleColumns : Start::kAdd>(update, between);
+  }
+}
+
+inline void run_chunk(ChunkTask& task, std::int64_t token, std::int64_t present) {
+  const ChunkValues& values = task.values;
+  prepare_chunk_keys(task.keys, token, present);
+  ChunkRows v;
+  chunk_rows(values.v, token, present, values.chunk, v);
+  pack_matrix(v, values.chunk, values.padded, values.rows);
+
+  const std::int64_t ahead = token + 2 * values.chunk;
+  task.prefetcher.allow_until(ahead < task.tokens ? ahead : task.tokens);
+  const auto between = [&task] { task.prefetcher.fetch_rows(task.prefetch_rows); };
+  const OutputTarget o = output_target(task, token, present);
+  if (values.gv.rows.data) {
+    multiply_chunk<true>(task, token, present, o, between);
+  } else {
+    multiply_chunk<false>(task, token, present, o, between);
+  }
+  if (!o.is_scratch) return;
+  for (std::int64_t t = 0; t < present; ++t) {
+    write_row(values.o.type, o.data + t * o.step, values.columns, values.o.row(token + t),
+              task.stream);
+  }
+}
+
+inline void run_chunk_tasks(const ChunkForwardTiling& tiling, const RecurrentForwardParams& params,
+                            std::int64_t first_task, std::int64_t last_task, float* scratch) {
+  const ChunkForwardScratch& at = tiling.scratch;
+  for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
+  for (std::int64_t index = first_task; index < last_task; ++index) {
+    ChunkTask task = chunk_task(tiling, params, index, scratch);
+    read_state(task);
+    if (task.tokens > 0) reset_keys(task.keys);
+    for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {
+      store(task.values.carries + j, F32{});
+    }
+    for (std::int64_t token = 0; token < task.tokens; token += tiling.chunk) {
+      const std::int64_t left = task.tokens - token;
+      run_chunk(task, token, left < tiling.chunk ? left : tiling.chunk);
+    }
+    write_state(task);
+  }
+  if (tiling.stream) streamed_writes_done();
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

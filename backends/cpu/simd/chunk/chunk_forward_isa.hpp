@@ -1,0 +1,51 @@
+// The same kernel compiled for several instruction sets; chunk_forward() picks one.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+
+namespace attune::cpu {
+
+/// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
+/// `padded` is K in whole panels.
+struct ChunkForwardScratch {
+  std::int64_t state = 0;         // [padded, tile], and behind it [chunk, tile]: v
+  std::int64_t reads = 0;         // panels [chunk, padded + chunk], as the next two
+  std::int64_t relative = 0;      // [chunk, padded], with a gk
+  std::int64_t writes = 0;        // [chunk, padded]
+  std::int64_t key_decays = 0;    // [padded], as the next
+  std::int64_t key_carries = 0;   //
+  std::int64_t key_log_sums = 0;  // [padded], with a gk, as the next
+  std::int64_t key_prefix = 0;
+  std::int64_t block_decays = 0;  // [chunk / 4, padded], with a gk
+  std::int64_t q_rows = 0;        // [chunk, K], for rows that cannot be read where they lie
+  std::int64_t k_rows = 0;
+  std::int64_t gk_rows = 0;
+  std::int64_t v_rows = 0;  // [chunk, tile], as the next two
+  std::int64_t gv_rows = 0;
+  std::int64_t o_rows = 0;
+  std::int64_t value_decays = 0;  // [tile], as the next
+  std::int64_t value_carries = 0;
+  std::int64_t zeros = 0;  // a row of K or of a tile
+  std::int64_t size = 0;
+};
+
+/// A ChunkForwardConfig as far as it reaches the kernel.
+struct ChunkForwardTiling {
+  std::int64_t chunk = 16;
+  std::int64_t tile_v = 0;  // whole vectors
+  std::int64_t tiles = 0;   // over V
+  bool prefetch = false;
+  bool stream = false;
+  ChunkForwardScratch scratch;
+};
+
+void chunk_forward_baseline(const ChunkForwardTiling& tiling, const RecurrentForwardParams& params,
+                            std::int64_t first_task, std::int64_t last_task, float* scratch);
+void chunk_forward_avx2(const ChunkForwardTiling& tiling, const RecurrentForwardParams& params,
+                        std::int64_t first_task, std::int64_t last_task, float* scratch);
+void chunk_forward_avx512(const ChunkForwardTiling& tiling, const RecurrentForwardParams& params,
+                          std::int64_t first_task, std::int64_t last_task, float* scratch);
+
+}  // namespace attune::cpu
