@@ -1,10 +1,14 @@
-// The simd kernel of recurrent_attention against the naive loop, and against what the FMA units can
-// do.
+// The simd kernels of recurrent_attention against the naive loop, and against what the FMA units
+// can do.
 //
-//   T = 512, H = 16, K = V = D. GFLOP/s are nominal: 4 K V a token and head, for both. The naive
-//   loop is fp32 and gets its decays already exponentiated; attune computes the exponentials.
-//   Samples alternate, so that a clock that drifts moves both alike; the ratio is the median of the
-//   rounds' ratios. The config is the heuristic's, nothing is tuned.
+// Usage: recurrent_forward [config [tokens]], as "kernel=simd.recurrent_attention" or
+// "kernel=simd.chunk,chunk=8". What the config leaves out is the heuristic's, as is all of it
+// without one; nothing is tuned.
+//
+//   T = 512 unless given, H = 16, K = V = D. GFLOP/s are nominal: 4 K V a token and head, for both.
+//   The naive loop is fp32 and gets its decays already exponentiated; attune computes the
+//   exponentials. Samples alternate, so that a clock that drifts moves both alike; the ratio is the
+//   median of the rounds' ratios.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,7 +25,6 @@ namespace {
 
 using namespace attune;
 
-constexpr std::int64_t kTokens = 512;
 constexpr std::int64_t kHeads = 16;
 constexpr int kRounds = 15;
 
@@ -75,6 +78,8 @@ struct Setup {
   std::string gate;  // "none", "g" or "gk"
   DType dtype = DType::kF32;
   int threads = 1;
+  std::int64_t tokens = 512;
+  std::string config = {};  // an override
 };
 
 Tensor random_tensor(const Extents& shape, float low, float high, unsigned seed) {
@@ -99,7 +104,7 @@ Tensor converted(const Tensor& from, DType dtype) {
 
 /// The decay of every key channel, exponentiated: what the naive loop takes.
 Tensor naive_decay(const Setup& setup, const Tensor& gate) {
-  Tensor decay(DType::kF32, {kTokens, kHeads, setup.dim});
+  Tensor decay(DType::kF32, {setup.tokens, kHeads, setup.dim});
   const auto from = gate.values<float>();
   const auto to = decay.values<float>();
   const std::size_t per_head = setup.gate == "gk" ? 1 : static_cast<std::size_t>(setup.dim);
@@ -108,11 +113,11 @@ Tensor naive_decay(const Setup& setup, const Tensor& gate) {
 }
 
 void run(Context& context, const Setup& setup, double peak) {
-  const Extents shape{1, kTokens, kHeads, setup.dim};
+  const Extents shape{1, setup.tokens, kHeads, setup.dim};
   const Tensor q = random_tensor(shape, -1, 1, 1), k = random_tensor(shape, -1, 1, 2),
                v = random_tensor(shape, -1, 1, 3);
   const Tensor gate =
-      random_tensor(setup.gate == "gk" ? shape : Extents{1, kTokens, kHeads}, -0.1F, 0, 4);
+      random_tensor(setup.gate == "gk" ? shape : Extents{1, setup.tokens, kHeads}, -0.1F, 0, 4);
   const Tensor decay = naive_decay(setup, gate);
   Tensor naive_o(DType::kF32, shape), state(DType::kF32, {kHeads, setup.dim, setup.dim});
   std::ranges::fill(state.values<float>(), 0.0F);
@@ -123,7 +128,7 @@ void run(Context& context, const Setup& setup, double peak) {
       .decay = setup.gate == "none" ? nullptr : decay.values<float>().data(),
       .o = naive_o.values<float>().data(),
       .state = state.values<float>().data(),
-      .tokens = kTokens,
+      .tokens = setup.tokens,
       .heads = kHeads,
       .key_dim = setup.dim,
       .value_dim = setup.dim,
@@ -134,12 +139,13 @@ void run(Context& context, const Setup& setup, double peak) {
   ops::RecurrentAttentionOptions options{.call = {.platform = "simd", .context = &context}};
   if (setup.gate == "g") options.g = gate;
   if (setup.gate == "gk") options.gk = gate;
+  options.call.config = setup.config;
   const Choice best = ops::plan_recurrent_attention(tq, tk, tv, options).choice();
   Params params = best.kernel->params(best.config);
   for (Param& param : params) {
     if (param.name == "threads") param.value = std::to_string(setup.threads);
   }
-  const std::string config = to_text(params);
+  const std::string config = str("kernel=", best.kernel->name(), ",", to_text(params));
   options.call.config = config;
   const auto plan = ops::plan_recurrent_attention(tq, tk, tv, options);
   const auto args = ops::recurrent_attention_args({.o = o}, tq, tk, tv, options);
@@ -159,7 +165,7 @@ void run(Context& context, const Setup& setup, double peak) {
     }));
     ratios.push_back(naive_us.back() / simd_us.back());
   }
-  const double flop = 4.0 * static_cast<double>(setup.dim * setup.dim * kTokens * kHeads);
+  const double flop = 4.0 * static_cast<double>(setup.dim * setup.dim * setup.tokens * kHeads);
   const double simd_rate = flop / median(simd_us) / 1e3;
   std::printf("| %4s | %3d | %4s | %7d | %8.0f | %8.0f | %7.1f | %4.0f %% | %5.2fx |\n",
               std::string(to_string(setup.dtype)).c_str(), static_cast<int>(setup.dim),
@@ -169,7 +175,9 @@ void run(Context& context, const Setup& setup, double peak) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string config = argc > 1 ? argv[1] : "";
+  const std::int64_t tokens = argc > 2 ? std::stoll(argv[2]) : 512;
   const auto context = make_context({.policy = Policy::kHeuristic, .database = ""});
   const double peak = fma_peak();
   std::printf("FMA peak of one thread, measured in this run: %.0f GFLOP/s\n\n", peak);
@@ -180,7 +188,7 @@ int main() {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const std::int64_t dim : {64, 128}) {
         for (const char* gate : {"none", "g", "gk"})
-          run(*context, {dim, gate, dtype, threads}, peak);
+          run(*context, {dim, gate, dtype, threads, tokens, config}, peak);
       }
     }
   }
