@@ -48,10 +48,11 @@ inline void token_logs(const ChunkKeys& keys, std::int64_t token, std::int64_t p
   for (std::int64_t t = 0; t < present; ++t) {
     logs.log[t] = keys.gamma + (keys.g.data ? widened_scalar(keys.g, token + t) : 0.0F);
   }
-  for (std::int64_t t = present; t < keys.chunk; ++t) logs.log[t] = 0.0F;
+  const std::int64_t padded = round_up_to_lanes(keys.chunk);
+  for (std::int64_t t = present; t < padded; ++t) logs.log[t] = 0.0F;
 }
 
-// x := exp(x + carry), and the carry what rounding took; the first of them or all `width`.
+// x := exp(x + carry), and the carry what rounding took; `width` of them.
 inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 value[1] = {load(x + i) + load(carry + i)};
@@ -69,54 +70,50 @@ template <std::size_t... kIndex>
   return Lanes{std::uint32_t(kIndex)...};
 }
 
-// A[t, s] *= exp(log a_{s+1} + .. + log a_t) where s <= t, and 0 where it is not.
+// A[t, s] *= a_{s+1} .. a_t where s <= t, and 0 where it is not. `behind[s]` becomes the product of
+// all a after s.
 template <bool kDecay>
-[[gnu::noinline]] void decay_pairs(const TokenLogs& logs, std::int64_t chunk, const Panels& pairs) {
+[[gnu::noinline]] void decay_pairs(const float* decays, std::int64_t chunk, const Panels& pairs,
+                                   float* behind) {
   for (std::int64_t first = 0; first < chunk; first += kLanes) {
     const Lanes source = lane_numbers(std::make_index_sequence<kLanes>()) + std::uint32_t(first);
-    F32 sum{};
-    for (std::int64_t t = first; t < chunk; t += kPairTokens) {
-      F32 decay[kPairTokens];
+    F32 decay = broadcast(1.0F);
+    float* pair = pairs.at(first, first);
+    for (std::int64_t t = first; t < chunk; ++t, pair += kPanelWidth) {
+      const auto token = static_cast<std::uint32_t>(t);
+      F32 decayed = load(pair);
       if constexpr (kDecay) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kPairTokens; ++i) {
-          sum += source < std::uint32_t(t + i) ? broadcast(logs.log[t + i]) : F32{};
-          decay[i] = sum;
-        }
-        exp_each(decay);
+        decay = source < token ? decay * decays[t] : decay;
+        decayed *= decay;
       }
-#pragma GCC unroll 4
-      for (int i = 0; i < kPairTokens; ++i) {
-        float* const pair = pairs.at(t + i, first);
-        const F32 decayed = kDecay ? load(pair) * decay[i] : load(pair);
-        store(pair, source <= std::uint32_t(t + i) ? decayed : F32{});
-      }
+      store(pair, source <= token ? decayed : F32{});
     }
+    if constexpr (kDecay) store(behind + first, decay);
   }
 }
 
 inline void decay_tokens(const ChunkKeys& keys, const TokenLogs& logs) {
-  alignas(64) float through[kMaxChunk];  // exp of the logs up to t, t included
+  alignas(64) float decays[kMaxChunk];
+  alignas(64) float through[kMaxChunk];  // the product of all decays up to t, t included
   alignas(64) float behind[kMaxChunk];   // and of those after t
-  float sum = 0.0F;
-  for (std::int64_t t = 0; t < keys.chunk; ++t) through[t] = sum += logs.log[t];
-  alignas(64) float total[kLanes] = {};
-  for (float& lane : total) lane = sum;
-  sum = 0.0F;
-  for (std::int64_t t = keys.chunk; t-- > 0; sum += logs.log[t]) behind[t] = sum;
-  for (std::int64_t t = keys.chunk; t < round_up_to_lanes(keys.chunk); ++t) {
-    through[t] = behind[t] = 0.0F;
-  }
+  F32 log_sum[1] = {};
   for (std::int64_t t = 0; t < keys.chunk; t += kLanes) {
-    F32 both[2] = {load(through + t), load(behind + t)};
-    exp_each(both);
-    store(through + t, both[0]);
-    store(behind + t, both[1]);
+    F32 decay[1] = {load(logs.log + t)};
+    log_sum[0] += decay[0];
+    exp_each(decay);
+    store(decays + t, decay[0]);
   }
-  scale_tokens(keys.reads, through, keys.chunk, keys.padded, keys.reads);
-  scale_tokens(keys.writes, behind, keys.chunk, keys.padded, keys.writes);
+  alignas(64) float total[kLanes];
+  sum_lanes<1>(log_sum, total);
+  for (float& lane : total) lane = total[0];
   exp_with_carry(total, keys.carries, kLanes);
   for (std::int64_t i = 0; i < keys.padded; i += kLanes) store(keys.decays + i, load(total));
+
+  decay_pairs<true>(decays, keys.chunk, keys.pairs(), behind);
+  float product = 1.0F;
+  for (std::int64_t t = 0; t < keys.chunk; ++t) through[t] = product *= decays[t];
+  scale_tokens(keys.reads, through, keys.chunk, keys.padded, keys.reads);
+  scale_tokens(keys.writes, behind, keys.chunk, keys.padded, keys.writes);
 }
 
 // ---- a decay for every channel ----
@@ -229,9 +226,8 @@ inline void prepare_chunk_keys(const ChunkKeys& keys, std::int64_t token, std::i
   pack_panels(q, keys.chunk, keys.channels, keys.scale, keys.reads);
   pack_panels(k, keys.chunk, keys.channels, 1.0F, keys.writes);
   pair_chunk(keys.reads, keys.writes, keys.chunk, keys.padded, keys.pairs());
-  if (!keys.has_decay) return decay_pairs<false>(logs, keys.chunk, keys.pairs());
-  decay_pairs<true>(logs, keys.chunk, keys.pairs());
-  decay_tokens(keys, logs);
+  if (keys.has_decay) return decay_tokens(keys, logs);
+  decay_pairs<false>(nullptr, keys.chunk, keys.pairs(), nullptr);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
