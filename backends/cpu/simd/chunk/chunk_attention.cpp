@@ -15,9 +15,24 @@ namespace {
 using Config = ChunkForwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
+/// Fewer tokens a sequence than this and the recurrent kernel is faster: most of a chunk would be
+/// padding, or the state is read and written for one chunk alone.
+constexpr std::int64_t kLeastTokens = 16;
+
 /// Work that keeps a thread busy ten times longer than it takes to wake it.
 constexpr double kFlopsPerThread = 2e6;
 
+/// Inputs and outputs above this come from memory, or from pages that no TLB remembers. Rows are
+/// fetched ahead then, and outputs written past the caches.
+constexpr double kFarBytes = 32.0 * 1024 * 1024;
+
+std::int64_t tokens_per_sequence(const Problem& problem) {
+  return problem.N > 0 ? problem.T / problem.N : problem.T;
+}
+
+bool is_far(const Problem& problem) { return ops::RecurrentAttention::bytes(problem) > kFarBytes; }
+
+/// Threads that have something to do: no more than cores, nor than the work is worth.
 std::int64_t useful_threads(const Problem& problem, const DeviceInfo& device) {
   const double worth = 1 + ops::RecurrentAttention::flops(problem) / kFlopsPerThread;
   return std::min<std::int64_t>(device.cores, static_cast<std::int64_t>(std::min(worth, 1e6)));
@@ -27,14 +42,18 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
 
+/// Whether `config` may be the best one, and is not another way to write one that is tried besides.
 bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const auto full_or_half = [&](int Config::*member, int full) {
     return config.*member == full || config.*member == half_of(member, full);
   };
   const int tile_v = axis_value_for(&Config::tile_v, problem.V);
   const int threads = threads_for(problem, config, device.cores);
-  return full_or_half(&Config::tile_v, tile_v) && config.threads == threads &&
-         config.isa == widest_isa(device);
+  const bool moves_rows = config.prefetch || config.stream;
+  return config.isa == widest_isa(device) && full_or_half(&Config::tile_v, tile_v) &&
+         (config.threads == threads ||
+          (!moves_rows && config.threads == half_of(&Config::threads, threads))) &&
+         (!config.prefetch || tokens_per_sequence(problem) > config.chunk);
 }
 
 class ChunkAttentionKernel final : public Kernel<Config> {
@@ -42,8 +61,12 @@ class ChunkAttentionKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "simd.chunk"; }
   int version() const noexcept override { return 1; }
 
-  Support supports(const Problem&, const DeviceInfo& device) const override {
-    return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "cpu") return Support::no("needs host memory");
+    if (tokens_per_sequence(problem) < kLeastTokens) {
+      return Support::no(str("fewer than ", kLeastTokens, " tokens a sequence"));
+    }
+    return Support::yes();
   }
 
   /// More threads than cores or tasks, tiles wider than V and chunks longer than T do no harm. So a
@@ -55,11 +78,14 @@ class ChunkAttentionKernel final : public Kernel<Config> {
         str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
   }
 
+  /// The whole width of V in one task, as the key side is then prepared once; narrower tiles only
+  /// where there are too few heads for the cores.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful = useful_threads(problem, device);
     Config config;
     config.isa = widest_isa(device);
-    config.chunk = 16;
+    config.chunk = config.isa == Isa::kAvx512 ? 16 : 8;
+    config.prefetch = config.stream = is_far(problem);
     config.tile_v = axis_value_for(&Config::tile_v, problem.V);
     while (task_count(problem, config) < useful) {
       const int narrower = half_of(&Config::tile_v, config.tile_v);
