@@ -28,8 +28,10 @@ class Context {
   /// Selects for a typed problem: a hit in memory takes no lock and allocates nothing.
   template <class Op>
   Choice select(const typename Op::Problem& problem, const Request& request) const {
-    return selector_->select(selection_key<Op>(problem, request), ProblemRef::of<Op>(problem),
-                             request);
+    const ProblemRef any = ProblemRef::of<Op>(problem);
+    const Choice choice = selector_->select(selection_key<Op>(problem, request), any, request);
+    if (logs_commands_) log_command(any, choice, request);
+    return choice;
   }
   Choice select(ProblemRef problem, const Request& request) const;
 
@@ -44,9 +46,12 @@ class Context {
   }
 
  private:
+  void log_command(ProblemRef problem, const Choice& choice, const Request& request) const;
+
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<EventBus> events_;
   std::unique_ptr<ConfigSelector> selector_;
+  bool logs_commands_;  // ATTUNE_LOG_CMD
 };
 
 /// The context that calls use when they name none: all built-in kernels, the user's and the shipped
@@ -57,5 +62,10 @@ Context& default_context();
 /// "attune#recurrent_attention@v3:B=1 T=512 ...": how profilers and logs name a call (NVTX,
 /// `ATTUNE_LOG`).
 std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem);
+
+/// "attune run recurrent_attention B=1 T=512 ... --backend cpu --config kernel=...,tile_v=64": the
+/// command that makes the same choice for the same problem, on random inputs.
+std::string reproducing_command(const OpInfo& op, const Choice& choice, ProblemRef problem,
+                                const DeviceId& device);
 
 }  // namespace attune
