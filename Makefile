@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: build demo test asan tsan dev install format tidy setup clean
+.PHONY: build demo test asan tsan fuzz dev install format tidy setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
 
@@ -20,7 +20,7 @@ test: asan build/ci/build.ninja
 	cmake --build --preset ci -j $(JOBS)
 	ctest --preset ci -j $(JOBS)
 
-asan tsan: %: build/%/build.ninja
+asan tsan fuzz: %: build/%/build.ninja
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@ -j $(JOBS)
 
