@@ -27,5 +27,19 @@ endif()
 configure_file(cmake/attune.pc.in attune.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/attune.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# The program writes its own manual pages and completions, from the tables that it reads its arguments
+# by. One that was cross-compiled cannot run here.
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "
+    set(data \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    set(attune \"$<TARGET_FILE:attune_cli>\")
+    file(MAKE_DIRECTORY \"\${data}/bash-completion/completions\" \"\${data}/zsh/site-functions\")
+    execute_process(COMMAND \${attune} man --folder \"\${data}/man/man1\" COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND \${attune} completion bash COMMAND_ERROR_IS_FATAL ANY
+                    OUTPUT_FILE \"\${data}/bash-completion/completions/attune\")
+    execute_process(COMMAND \${attune} completion zsh COMMAND_ERROR_IS_FATAL ANY
+                    OUTPUT_FILE \"\${data}/zsh/site-functions/_attune\")")
+endif()
+
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY DESTINATION ${CMAKE_INSTALL_DATADIR}/attune/db.d)  # shipped databases

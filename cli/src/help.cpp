@@ -51,6 +51,15 @@ constexpr std::string_view kSpecHelp =
     "\"T\": [512, 1024]}). "
     "'attune ops OP' lists an op's fields.";
 
+constexpr std::pair<std::string_view, std::string_view> kExitStatuses[] = {
+    {"0", "done"},
+    {"1", "the answer is no: a check failed, a problem is not tuned"},
+    {"2", "the command line is wrong"},
+    {"3", "the device or backend is not there"},
+    {"4", "a database cannot be used"},
+    {"5", "it was tried and failed"},
+    {"130", "interrupted; what was finished is kept"}};
+
 bool takes_specs(const Verb& verb) {
   return std::any_of(verb.usage.begin(), verb.usage.end(), [](std::string_view usage) {
     return usage.find("SPEC") != std::string_view::npos;
@@ -61,6 +70,7 @@ std::string paragraphs(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
+    if (end == 0) out += '\n';  // an empty line stays one
     for (const std::string& line : wrap(text.substr(0, end), kWidth)) out += line + '\n';
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -81,22 +91,27 @@ std::string program_help() {
   rows.emplace_back("help VERB", "what a verb does, with examples and its options");
   out += two_columns(rows);
   out += "\noptions of every verb:\n" + option_lines(global_options());
-  out += "\nexit status:\n" +
-         two_columns({{"0", "done"},
-                      {"1", "the answer is no: a check failed, a problem is not tuned"},
-                      {"2", "the command line is wrong"},
-                      {"3", "the device or backend is not there"},
-                      {"4", "a database cannot be used"},
-                      {"5", "it was tried and failed"},
-                      {"130", "interrupted; what was finished is kept"}});
-  return out;
+  rows.clear();
+  for (const auto& [status, meaning] : kExitStatuses) rows.emplace_back(status, meaning);
+  return out + "\nexit status:\n" + two_columns(rows);
+}
+
+std::span<const std::pair<std::string_view, std::string_view>> exit_statuses() {
+  return kExitStatuses;
+}
+
+std::string verb_details(const Verb& verb) {
+  std::string details(verb.details);
+  if (!takes_specs(verb)) return details;
+  if (!details.empty()) details += "\n\n";
+  return details += kSpecHelp;
 }
 
 std::string verb_help(const Verb& verb) {
   std::string out = paragraphs(str("attune ", verb.name, ": ", verb.summary)) + "\nexamples:\n" +
                     command_lines(verb.examples) + "\nusage:\n" + command_lines(verb.usage) + '\n';
-  if (!verb.details.empty()) out += paragraphs(verb.details) + '\n';
-  if (takes_specs(verb)) out += paragraphs(kSpecHelp) + '\n';
+  const std::string details = verb_details(verb);
+  if (!details.empty()) out += paragraphs(details) + '\n';
   if (!verb.options.empty()) out += "options:\n" + option_lines(verb.options) + '\n';
   return out + "options of every verb:\n" + option_lines(global_options());
 }

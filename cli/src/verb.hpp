@@ -59,5 +59,9 @@ Verb ops_verb();
 Verb db_verb();
 Verb doctor_verb();
 Verb demo_verb();
+Verb report_verb();
+Verb env_verb();
+Verb completion_verb();
+Verb man_verb();
 
 }  // namespace attune::cli

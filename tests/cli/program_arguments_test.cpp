@@ -122,10 +122,14 @@ TEST(BadArguments, ControlCharactersDoNotReachTheTerminal) {
   EXPECT_THAT(outcome.err, HasSubstr("\\x1b[2Jop"));
 }
 
+std::vector<const char*> all_verbs() {
+  return {"demo", "run",    "check",  "tune", "explain",    "bench", "db",
+          "ops",  "doctor", "report", "env",  "completion", "man"};
+}
+
 TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
   const Sandbox here;
-  for (const char* verb :
-       {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
+  for (const char* verb : all_verbs()) {
     const Outcome outcome = here.run({verb, "--help"});
     EXPECT_EQ(outcome.exit_code, 0) << verb;
     EXPECT_THAT(outcome.out,
@@ -139,8 +143,7 @@ TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
 
 TEST(Help, FitsEightyColumns) {
   const Sandbox here;
-  for (const char* verb :
-       {"demo", "run", "check", "tune", "explain", "bench", "db", "ops", "doctor"}) {
+  for (const char* verb : all_verbs()) {
     const std::string text = here.run({verb, "--help"}).out + here.run({"--help"}).out;
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = text.find('\n', begin);

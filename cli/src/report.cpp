@@ -1,0 +1,320 @@
+// `attune report`: what databases hold, as one HTML file that needs nothing else.
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include <attune/core/version.hpp>
+
+#include "report_svg.hpp"
+#include "session.hpp"
+#include "stored_rows.hpp"
+#include "text.hpp"
+#include "verb.hpp"
+
+namespace attune::cli {
+namespace {
+
+/// A stored decision, with what its op knows of the problem where the op is registered.
+struct Entry {
+  StoredRow stored;
+  std::string problem;
+  double flops = 0;  // 0: not known
+  double bytes = 0;
+
+  const ConfigRow& row() const { return stored.row; }
+  double speedup() const { return row().default_us / row().median_us; }
+  std::string name() const { return row().key.op + ' ' + problem; }
+  std::string hover() const {
+    return str(name(), ": ", number_text(row().median_us), " us, default ",
+               number_text(row().default_us), " us; ", row().kernel, ' ',
+               config_or_default(row().config));
+  }
+};
+
+std::vector<Entry> entries(const Session& session, StoredRows stored) {
+  std::vector<Entry> all;
+  for (StoredRow& row : stored.rows) {
+    Entry entry{std::move(row), "", 0, 0};
+    const RowKey& key = entry.row().key;
+    entry.problem = problem_text_of(session, key);
+    if (const OpInfo* op = session.registry().find_op(key.op)) {
+      try {
+        const AnyProblem problem = op->parse(parse_params(key.problem, ' '));
+        entry.flops = op->flops(problem);
+        entry.bytes = op->bytes(problem);
+      } catch (const InvalidArgument&) {
+        entry.flops = 0;  // of another version of the op: it has no place in the roofline
+      }
+    }
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+using Group = std::vector<const Entry*>;
+
+std::map<std::string, Group> by_device(const std::vector<Entry>& all) {
+  std::map<std::string, Group> groups;
+  for (const Entry& entry : all) groups[entry.row().key.device_class].push_back(&entry);
+  return groups;
+}
+
+std::string speedup_section(const Group& group) {
+  constexpr std::size_t kMost = 40;
+  Group fastest = group;
+  std::stable_sort(fastest.begin(), fastest.end(),
+                   [](const Entry* a, const Entry* b) { return a->speedup() > b->speedup(); });
+  std::string note;
+  if (fastest.size() > kMost) {
+    note = str("<p class=\"note\">The first ", kMost, " of ", fastest.size(),
+               "; the table has all.</p>\n");
+    fastest.resize(kMost);
+  }
+  std::vector<Bar> bars;
+  for (const Entry* entry : fastest)
+    bars.push_back({entry->name(), entry->speedup(), entry->hover()});
+  return "<h3>Speed-up over the default config</h3>\n" + bar_chart(bars) + note;
+}
+
+std::string roofline_section(const Group& group, const Ceilings& given) {
+  std::vector<RooflinePoint> points;
+  Ceilings ceilings = given;
+  constexpr double kPerGiga = 1e3;  // of a rate in 1/us
+  for (const Entry* entry : group) {
+    if (entry->flops <= 0 || entry->bytes <= 0) continue;
+    const double gflops = entry->flops / entry->row().median_us / kPerGiga;
+    points.push_back({entry->flops / entry->bytes, gflops, entry->hover()});
+    if (given.measured) continue;
+    ceilings.gflops = std::max(ceilings.gflops, gflops);
+    ceilings.gigabytes =
+        std::max(ceilings.gigabytes, entry->bytes / entry->row().median_us / kPerGiga);
+  }
+  if (points.empty()) return "";
+  return "<h3>Roofline</h3>\n" + roofline_chart(points, ceilings);
+}
+
+/// How much the choice of each parameter's value matters: the greatest ratio between the best times
+/// of two values.
+struct Axis {
+  std::string name;
+  std::vector<std::string> values;  // as they first appear, numbers ascending
+  double effect = 1;
+};
+
+struct Timed {
+  Params params;
+  double median_us = 0;
+};
+
+std::vector<std::string> values_of(const std::vector<Timed>& timed, const std::string& name) {
+  std::vector<std::string> values;
+  for (const Timed& trial : timed) {
+    const std::string* value = find_param(trial.params, name);
+    if (value != nullptr && std::find(values.begin(), values.end(), *value) == values.end())
+      values.push_back(*value);
+  }
+  std::stable_sort(values.begin(), values.end(), [](const std::string& a, const std::string& b) {
+    std::int64_t x = 0;
+    std::int64_t y = 0;
+    return parse_integer(a, x) && parse_integer(b, y) && x < y;
+  });
+  return values;
+}
+
+std::optional<double> best_with(const std::vector<Timed>& timed, const Params& wanted) {
+  std::optional<double> best;
+  for (const Timed& trial : timed) {
+    const bool has_all = std::all_of(wanted.begin(), wanted.end(), [&](const Param& param) {
+      const std::string* value = find_param(trial.params, param.name);
+      return value != nullptr && *value == param.value;
+    });
+    if (has_all && (!best || trial.median_us < *best)) best = trial.median_us;
+  }
+  return best;
+}
+
+std::vector<Axis> axes_by_effect(const std::vector<Timed>& timed) {
+  std::vector<Axis> axes;
+  for (const Param& param : timed.front().params) {
+    Axis axis{param.name, values_of(timed, param.name), 1};
+    if (axis.values.size() < 2) continue;
+    double least = 0;
+    double most = 0;
+    for (const std::string& value : axis.values) {
+      const double best = best_with(timed, {{param.name, value}}).value_or(0);
+      least = least == 0 ? best : std::min(least, best);
+      most = std::max(most, best);
+    }
+    axis.effect = most / least;
+    axes.push_back(std::move(axis));
+  }
+  std::stable_sort(axes.begin(), axes.end(),
+                   [](const Axis& a, const Axis& b) { return a.effect > b.effect; });
+  return axes;
+}
+
+/// The two parameters of the winning kernel that matter most, if there are two.
+std::optional<HeatMap> heat_map(const Entry& entry) {
+  std::vector<Timed> timed;
+  for (const TrialRow& trial : trials_of(entry.stored)) {
+    if (trial.kernel == entry.row().kernel && trial.median_us > 0)
+      timed.push_back({parse_params(trial.config), trial.median_us});
+  }
+  if (timed.size() < 4) return std::nullopt;
+  const std::vector<Axis> axes = axes_by_effect(timed);
+  if (axes.size() < 2) return std::nullopt;
+  double best = timed.front().median_us;
+  for (const Timed& trial : timed) best = std::min(best, trial.median_us);
+  HeatMap map{axes[0].name, axes[1].name, axes[0].values, axes[1].values, {}};
+  for (const std::string& y : map.y) {
+    auto& line = map.ratios.emplace_back();
+    for (const std::string& x : map.x) {
+      const auto time = best_with(timed, {{map.x_name, x}, {map.y_name, y}});
+      line.push_back(time ? std::optional(*time / best) : std::nullopt);
+    }
+  }
+  return map;
+}
+
+std::string heat_map_section(const Group& group) {
+  constexpr int kMost = 6;
+  std::string html;
+  int shown = 0;
+  for (const Entry* entry : group) {
+    const std::optional<HeatMap> map = heat_map(*entry);
+    if (!map || shown == kMost) continue;
+    ++shown;
+    html += str("<h4>", escaped(entry->name()), "</h4>\n<p class=\"note\">",
+                escaped(entry->row().kernel),
+                ", time over the best, whatever its other parameters</p>\n", heat_map_chart(*map));
+  }
+  return html.empty() ? "" : "<h3>The two parameters that matter most</h3>\n" + html;
+}
+
+std::string table_section(const Group& group) {
+  std::string html =
+      "<h3>Provenance</h3>\n<div class=\"wide\"><table>\n<tr><th>problem</th><th>kernel</th>"
+      "<th>config</th><th>median us</th><th>default us</th><th>speed-up</th><th>spread %</th>"
+      "<th>samples</th><th>noise</th><th>error</th><th>tried</th><th>refused</th><th>version</th>"
+      "<th>tuned</th><th>from</th></tr>\n";
+  for (const Entry* entry : group) {
+    const ConfigRow& row = entry->row();
+    html += "<tr>";
+    const auto text = [&](std::string_view value) { html += str("<td>", escaped(value), "</td>"); };
+    const auto number = [&](double value) {
+      html += str("<td class=\"number\">", number_text(value), "</td>");
+    };
+    text(entry->name());
+    text(str(row.kernel, " v", row.kernel_version));
+    text(config_or_default(row.config));
+    number(row.median_us);
+    number(row.default_us);
+    text(ratio_text(entry->speedup()));
+    number(row.spread * 100);
+    number(static_cast<double>(row.samples));
+    text(to_string(row.noise));
+    number(row.error);
+    number(static_cast<double>(row.candidates_tried));
+    number(static_cast<double>(row.candidates_refused));
+    text(str(row.library_version, row.toolkit.empty() ? "" : ", ", row.toolkit));
+    text(date_text(row.created));
+    text(str(to_string(entry->stored.layer), ": ", entry->stored.path));
+    html += "</tr>\n";
+  }
+  return html + "</table></div>\n";
+}
+
+constexpr std::string_view kStyle =
+    ":root{--page:#fbfbfa;--ink:#1d1f23;--muted:#5d636d;--grid:#e1e3e6;--accent:#2563b8}\n"
+    "@media(prefers-color-scheme:dark){:root{--page:#16181c;--ink:#e6e8eb;--muted:#9aa1ac;"
+    "--grid:#30343b;--accent:#6ea3ee}}\n"
+    "body{background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif;"
+    "max-width:900px;margin:2.5rem auto;padding:0 1rem}\n"
+    "h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:3rem;border-top:1px solid var(--grid);"
+    "padding-top:1rem}h3{font-size:1rem;margin-top:2rem}h4{font-size:.9rem;margin-bottom:0}\n"
+    ".note{color:var(--muted);font-size:.85rem;margin:.2rem 0}\n"
+    "svg{width:100%;height:auto;display:block}\n"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}\n"
+    "svg .tick,svg .name{fill:var(--muted)}svg .value{font-variant-numeric:tabular-nums}\n"
+    ".mark,.cell{fill:var(--accent)}.grid{stroke:var(--grid)}.axis{stroke:var(--muted)}\n"
+    ".ceiling{stroke:var(--muted);stroke-width:1.5;stroke-dasharray:6 4}\n"
+    ".dot{fill:var(--accent);stroke:var(--page);stroke-width:1.5}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.8rem}\n"
+    "td,th{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--grid);"
+    "white-space:nowrap}th{color:var(--muted);font-weight:500}\n"
+    ".number{text-align:right;font-variant-numeric:tabular-nums}\n";
+
+std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Ceilings& ceilings) {
+  std::string html =
+      str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+          "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>attune report</title>\n"
+          "<style>\n",
+          kStyle, "</style>\n</head>\n<body>\n<h1>attune report</h1>\n<p class=\"note\">attune ",
+          kVersion, ", ", all.size(), all.size() == 1 ? " tuned problem" : " tuned problems");
+  if (bad_rows > 0) html += str(", ", bad_rows, " damaged rows left out");
+  html += "</p>\n";
+  for (const auto& [device_class, group] : by_device(all)) {
+    html += str("<h2>", escaped(group.front()->row().device_name), "</h2>\n<p class=\"note\">",
+                escaped(device_class), "</p>\n", speedup_section(group),
+                roofline_section(group, ceilings), heat_map_section(group), table_section(group));
+  }
+  return html + "</body>\n</html>\n";
+}
+
+Ceilings ceilings_of(const Options& options) {
+  const auto peak = options.real("peak");
+  const auto bandwidth = options.real("bandwidth");
+  if (peak.has_value() != bandwidth.has_value())
+    throw UsageError("--peak and --bandwidth go together");
+  if (!peak) return {};
+  if (*peak <= 0 || *bandwidth <= 0)
+    throw UsageError("--peak and --bandwidth: expected numbers above 0");
+  return {*bandwidth, *peak, true};
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw ExecutionError(str("--output ", path, ": cannot be written"));
+}
+
+ExitCode run(const Invocation& call) {
+  const Ceilings ceilings = ceilings_of(call.options);
+  const Session session(call, {});
+  StoredRows stored = stored_rows(session, call.words);
+  const std::int64_t bad_rows = stored.bad_rows;
+  const std::vector<Entry> all = entries(session, std::move(stored));
+  if (all.empty()) {
+    call.note("nothing is tuned yet: see 'attune tune --help'");
+    return ExitCode::kNo;
+  }
+  const std::string html = page(all, bad_rows, ceilings);
+  if (const auto path = call.options.text("output")) {
+    write_file(*path, html);
+    call.note(str("wrote ", *path));
+  } else {
+    call.out.write(html);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+Verb report_verb() {
+  return {.name = "report",
+          .summary = "what is tuned, as one HTML page: speed-up, roofline, heat-maps, provenance",
+          .usage = {"report [--output FILE] [DATABASE...]"},
+          .examples = {"report --output report.html",
+                       "report --peak 70000 --bandwidth 4250 h200.db > h200.html"},
+          .details =
+              "The page needs no script, network or other file. Without DATABASE it is of all "
+              "databases in effect. --peak and --bandwidth are the ceilings of the roofline; "
+              "without them they are the most that any tuned problem reached, and labelled so.",
+          .options = {{"output", '\0', "FILE", "where to write; default standard output", false},
+                      {"peak", '\0', "GFLOP/S", "the roof of the roofline", false},
+                      {"bandwidth", '\0', "GB/S", "the slope of the roofline", false}},
+          .run = run};
+}
+
+}  // namespace attune::cli
