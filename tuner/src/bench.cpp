@@ -13,8 +13,15 @@ constexpr int kMostCopies = 64;
 
 Bench::Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
              int copies)
-    : device_(&device), scratch_(nullptr, Release{&device}) {
-  for (int i = 0; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
+    : device_(&device), guarded_(device), scratch_(nullptr, Release{&guarded_}) {
+  cases_.push_back(op.make_case(problem, guarded_, seed));
+  for (int i = 1; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
+}
+
+std::map<const void*, std::uint64_t> Bench::sums_of_inputs() const {
+  std::vector<const void*> written{scratch_.get()};
+  for (const NamedTensor& output : first().outputs()) written.push_back(output.view.data);
+  return guarded_.sums_of_unwritten(written);
 }
 
 void Bench::reset(std::byte poison) {
@@ -27,7 +34,7 @@ void Bench::reserve(const Candidate& candidate) {
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
   scratch_bytes_ = 0;
-  scratch_.reset(static_cast<std::byte*>(device_->allocate(bytes, nullptr)));
+  scratch_.reset(static_cast<std::byte*>(guarded_.allocate(bytes, nullptr)));
   scratch_bytes_ = bytes;
   // Launches come on streams of their own: the memory must be there for all of them.
   device_->synchronize(nullptr);

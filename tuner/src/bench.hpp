@@ -4,13 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <attune/core/case.hpp>
 #include <attune/core/device.hpp>
 #include <attune/core/op.hpp>
 #include <attune/tuner/tuner.hpp>
+
+#include "guarded_device.hpp"
 
 namespace attune::tuning {
 
@@ -21,11 +25,21 @@ class Bench {
         int copies = 1);
 
   ProblemRef problem() const { return cases_.front()->problem(); }
-  const Device& device() const { return *device_; }
+  const Device& device() const { return guarded_; }
   const Case& first() const { return *cases_.front(); }
 
   /// Restores the first case and poisons its outputs; the device is idle afterwards.
   void reset(std::byte poison);
+
+  /// Sees to the scratch memory that a candidate needs, which run() and time_us() do as well.
+  void reserve(const Candidate& candidate);
+
+  /// What candidates wrote outside of the first case's tensors and of their scratch memory since
+  /// the last time, or "". The device is idle.
+  std::string take_damage() const { return guarded_.take_damage(); }
+
+  /// Sums of the memory that a candidate may only read, by its address. The device is idle.
+  std::map<const void*, std::uint64_t> sums_of_inputs() const;
 
   /// Runs a candidate once, on the first case, and waits. Throws what the kernel throws.
   void run(const Candidate& candidate);
@@ -41,9 +55,9 @@ class Bench {
   };
 
   LaunchSite site_of(const Candidate& candidate, void* stream);
-  void reserve(const Candidate& candidate);
 
   const Device* device_;
+  GuardedDevice guarded_;  // of the first case and the scratch memory
   std::vector<std::unique_ptr<Case>> cases_;
   std::unique_ptr<std::byte, Release> scratch_;
   std::size_t scratch_bytes_ = 0;

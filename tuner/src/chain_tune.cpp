@@ -68,7 +68,15 @@ void emit_finished(State& state, Call& call, const Tuned& tuned) {
 
 bool is_refused(TrialOutcome outcome) {
   return outcome == TrialOutcome::kUnsupported || outcome == TrialOutcome::kQuarantined ||
-         outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed;
+         outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed ||
+         outcome == TrialOutcome::kCrashed;
+}
+
+/// Whether a candidate must not be tried again. That it threw says so only where it ran by itself:
+/// here, it may have been this process that was out of memory.
+bool is_bad(TrialOutcome outcome, bool isolated) {
+  return outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kCrashed ||
+         (outcome == TrialOutcome::kFailed && isolated);
 }
 
 ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
@@ -123,7 +131,7 @@ std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std:
   return rows;
 }
 
-Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent) {
+Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent, bool isolated) {
   Tuner::Request request;
   request.op = &call.op;
   request.problem = call.problem;
@@ -140,7 +148,11 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
           .value_or("");
     };
   }
-  request.on_trial = [&](const Trial& trial) {
+  request.on_trial = [&state, &call, isolated](const Trial& trial) {
+    if (is_bad(trial.outcome, isolated) && call.policy.persist_autotune) {
+      quarantine(state, call.row_key(), trial.candidate,
+                 str(to_string(trial.outcome), ": ", trial.reason));
+    }
     if (state.events.active()) emit_trial(state, call, trial);
   };
   return request;
@@ -191,7 +203,8 @@ void quarantine(State& state, const RowKey& key, const Candidate& candidate,
 
 Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
                  const Candidate& incumbent) {
-  const Tuner::Request request = make_request(state, call, incumbent);
+  const Tuner::Request request =
+      make_request(state, call, incumbent, settings.make_runner != nullptr);
   emit_started(state, call, request.kernels);
   ++state.counters.tunings;
   Tuned tuned;
@@ -200,11 +213,6 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   latched.stop = [&] { return stopped = stopped || settings.stop(); };
   tuned.result = Tuner(latched).tune(request);
   tuned.stopped = stopped && !tuned.result.complete;
-  for (const Trial& trial : tuned.result.trials) {
-    if (trial.outcome == TrialOutcome::kWrong && call.policy.persist_autotune) {
-      quarantine(state, call.row_key(), trial.candidate, trial.reason);
-    }
-  }
   const std::int64_t now = std::time(nullptr);
   tuned.trials = make_trial_rows(call, tuned.result, now);
   if (tuned.result.winner >= 0) {

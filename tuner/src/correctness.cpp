@@ -1,8 +1,11 @@
 #include "correctness.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <new>
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
@@ -27,11 +30,10 @@ Verdict wrong(std::string reason, double error) {
   return {TrialOutcome::kWrong, std::move(reason), error};
 }
 
-Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& expected) {
-  bench.reset(kFirstPoison);
-  bench.run(candidate);
+/// The first output that is not as expected, or kOk with the worst error.
+Verdict compare(const Case& with, const TensorMap& expected) {
   double worst = 0;
-  for (const OutputCheck& output : bench.first().compare(expected)) {
+  for (const OutputCheck& output : with.compare(expected)) {
     if (!output.passed) {
       return wrong(output.reason.empty() ? str(output.name, ": relative error ", output.error,
                                                ", at most ", output.tolerance, " is allowed")
@@ -40,21 +42,54 @@ Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& ex
     }
     worst = std::max(worst, output.error);
   }
+  return {TrialOutcome::kOk, "", worst};
+}
+
+Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+                   Inputs inputs) {
+  using Sums = std::map<const void*, std::uint64_t>;
+  bench.reserve(candidate);
+  bench.reset(kFirstPoison);
+  const Sums before = inputs == Inputs::kCompare ? bench.sums_of_inputs() : Sums();
+  bench.run(candidate);
+  if (const std::string damage = bench.take_damage(); !damage.empty()) {
+    return wrong(str("writes ", damage, " bytes"), 0);
+  }
+  const Verdict verdict = compare(bench.first(), expected);
+  if (!verdict.ok()) return verdict;
+  if (inputs == Inputs::kCompare && bench.sums_of_inputs() != before) {
+    return wrong("changes its inputs", verdict.error);
+  }
   const TensorMap first = copy_outputs(bench.first(), bench.device());
   bench.reset(kSecondPoison);
   bench.run(candidate);
   const std::string differs = first_difference(first, copy_outputs(bench.first(), bench.device()));
-  if (!differs.empty()) return wrong(str(differs, ": two runs do not give the same bits"), worst);
-  return {TrialOutcome::kOk, "", worst};
+  if (!differs.empty()) {
+    return wrong(str(differs, ": two runs do not give the same bits"), verdict.error);
+  }
+  return verdict;
 }
 
 }  // namespace
 
-Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected) {
+Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+                 Inputs inputs) {
   try {
-    return check_runs(bench, candidate, expected);
+    return check_runs(bench, candidate, expected, inputs);
+  } catch (...) {
+    return {TrialOutcome::kFailed, describe_current_exception(), 0};
+  }
+}
+
+std::string describe_current_exception() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
   } catch (const std::exception& error) {
-    return {TrialOutcome::kFailed, error.what(), 0};
+    return error.what();
+  } catch (...) {
+    return "threw what is no std::exception";
   }
 }
 
@@ -93,7 +128,7 @@ std::optional<Verdict> Oracle::check(const Candidate& candidate) {
   const DeviceInfo& info = bench_.device().info();
   if (!candidate.kernel->erased_supports(reduced_, info)) return std::nullopt;
   if (!candidate.kernel->erased_fits(reduced_, info, candidate.config)) return std::nullopt;
-  return check_on(bench_, candidate, expected_);
+  return check_on(bench_, candidate, expected_, Inputs::kCompare);
 }
 
 }  // namespace attune::tuning

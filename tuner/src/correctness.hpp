@@ -7,24 +7,22 @@
 #include <vector>
 
 #include <attune/core/tensor.hpp>
-#include <attune/tuner/tuner.hpp>
+#include <attune/tuner/candidate_runner.hpp>
 
 #include "bench.hpp"
 
 namespace attune::tuning {
 
-/// A candidate's verdict: kOk, or kWrong or kFailed with a reason.
-struct Verdict {
-  TrialOutcome outcome = TrialOutcome::kOk;
-  std::string reason;
-  double error = 0;  // worst relative RMS error of an output
-  bool ok() const { return outcome == TrialOutcome::kOk; }
-};
-
 /// Two runs over different poison: outputs within tolerance of `expected` (finite where it names
 /// none), and bitwise equal both times, which a kernel that leaves or reads an output's old bytes,
 /// or that races, does not reach.
-Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected);
+/// Nothing outside of its tensors may be written, nor, where that is compared, an input.
+enum class Inputs { kTrust, kCompare };
+Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+                 Inputs inputs);
+
+/// What the exception being handled says, whatever it is.
+std::string describe_current_exception();
 
 /// Outputs on an op's reduced problem, to check candidates against.
 class Oracle {

@@ -1,11 +1,7 @@
 #include "duel.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <vector>
-
-#include <attune/core/error.hpp>
-#include <attune/core/log.hpp>
 
 #include "statistics.hpp"
 
@@ -16,15 +12,17 @@ constexpr std::size_t kExchanges = 20;  // of four samples each
 constexpr std::size_t kFewestExchanges = 4;
 constexpr std::size_t kFewestSamples = 4;
 
-/// The ratios challenger / holder, one for each exchange.
-std::vector<double> exchange(Bench& bench, const Budget& budget, const Racer& challenger,
-                             const Racer& holder) {
+/// The ratios challenger / holder, one for each exchange. Ends early when one of them fails.
+std::vector<double> exchange(CandidateRunner& runner, const Budget& budget, Racer& challenger,
+                             Racer& holder) {
   std::vector<double> ratios;
   while (ratios.size() < kExchanges && !budget.spent(1)) {
-    double ours = sample_us(bench, challenger);
-    double theirs = sample_us(bench, holder);
-    theirs += sample_us(bench, holder);
-    ours += sample_us(bench, challenger);
+    double ours = 0, theirs = 0;
+    for (const bool challenges : {true, false, false, true}) {
+      double us = 0;
+      if (!try_sample(runner, challenges ? challenger : holder, us)) return ratios;
+      (challenges ? ours : theirs) += us;
+    }
     ratios.push_back(ours / theirs);
   }
   return ratios;
@@ -32,17 +30,11 @@ std::vector<double> exchange(Bench& bench, const Budget& budget, const Racer& ch
 
 }  // namespace
 
-bool is_faster(Bench& bench, const Tuner::Settings& settings, const Budget& budget,
-               const Racer& challenger, const Racer& holder, const Racer& anchor, double margin) {
-  std::vector<double> ratios;
-  try {
-    ratios = exchange(bench, budget, challenger, holder);
-  } catch (const std::exception& error) {
-    log(LogLevel::kWarning,
-        str(challenger.candidate.kernel->name(), " against ", holder.candidate.kernel->name(),
-            ": failed while measured: ", error.what()));
-    return false;
-  }
+bool is_faster(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
+               Racer& challenger, Racer& holder, const Racer& anchor, double margin) {
+  const std::vector<double> ratios = exchange(runner, budget, challenger, holder);
+  if (!challenger.failure.empty()) return false;
+  if (!holder.failure.empty()) return true;
   if (ratios.size() >= kFewestExchanges) return median(ratios) <= 1 - margin;
   const double ratio =
       ratios.empty() ? challenger.score(anchor) / holder.score(anchor) : median(ratios);

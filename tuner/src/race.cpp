@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include "statistics.hpp"
@@ -42,14 +41,25 @@ double Racer::score(const Racer& anchor) const {
   return anchor.estimate_us > 0 ? estimate_us / anchor.estimate_us : 1;
 }
 
-double sample_us(Bench& bench, const Racer& racer) {
+double sample_us(CandidateRunner& runner, const Racer& racer) {
   constexpr double kLeast = 1e-9;  // a clock may stand still; ratios must not
-  return std::max(bench.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
+  return std::max(runner.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
 }
 
-Race::Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget,
+bool try_sample(CandidateRunner& runner, Racer& racer, double& us) {
+  try {
+    us = sample_us(runner, racer);
+    return true;
+  } catch (const CandidateFailure& failure) {
+    racer.failure = failure.what();
+    racer.failed_as = failure.outcome();
+    return false;
+  }
+}
+
+Race::Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
            std::vector<Racer>& racers, std::size_t anchor, Dropped dropped)
-    : bench_(bench),
+    : runner_(runner),
       settings_(settings),
       budget_(budget),
       racers_(racers),
@@ -86,7 +96,7 @@ void Race::warm_up(double share) {
   for (int i = 0; i < rounds; ++i) {
     for (Racer& racer : racers_) {
       double discarded = 0;
-      if (racer.racing && !budget_.spent(share)) try_sample(racer, discarded);
+      if (racer.racing && !budget_.spent(share)) take_sample(racer, discarded);
     }
   }
 }
@@ -112,7 +122,7 @@ bool Race::run_block(const std::vector<Racer*>& block, double share) {
   for (Racer* racer : block) {
     double us = 0;
     if (budget_.spent(share)) return false;
-    if (!try_sample(*racer, us)) {
+    if (!take_sample(*racer, us)) {
       if (racer == &anchor_) return false;
       continue;
     }
@@ -127,15 +137,10 @@ bool Race::run_block(const std::vector<Racer*>& block, double share) {
   return true;
 }
 
-bool Race::try_sample(Racer& racer, double& us) {
-  try {
-    us = sample_us(bench_, racer);
-    return true;
-  } catch (const std::exception& error) {
-    racer.failure = error.what();
-    drop(racer);
-    return false;
-  }
+bool Race::take_sample(Racer& racer, double& us) {
+  if (try_sample(runner_, racer, us)) return true;
+  drop(racer);
+  return false;
 }
 
 std::vector<Racer*> Race::racing_besides_anchor() {

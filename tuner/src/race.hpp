@@ -11,9 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <attune/tuner/tuner.hpp>
-
-#include "bench.hpp"
+#include <attune/tuner/candidate_runner.hpp>
 
 namespace attune::tuning {
 
@@ -42,21 +40,25 @@ struct Racer {
   std::vector<double> relative;  // the same over the anchor's, by round
   bool racing = true;
   bool checked_at_full_size = false;
-  std::string failure;  // why it failed in the race
+  std::string failure;  // why it failed while it was timed
+  TrialOutcome failed_as = TrialOutcome::kFailed;
 
   /// Median relative to the anchor; by the estimates when the race did not get to a sample.
   double score(const Racer& anchor) const;
 };
 
-/// One sample: microseconds of a launch, over the racer's repeats. Throws what the kernel throws.
-double sample_us(Bench& bench, const Racer& racer);
+/// One sample: microseconds of a launch, over the racer's repeats. Throws CandidateFailure.
+double sample_us(CandidateRunner& runner, const Racer& racer);
+
+/// The same; false, with the racer's failure noted, when it fails.
+bool try_sample(CandidateRunner& runner, Racer& racer, double& us);
 
 class Race {
  public:
   using Dropped = std::function<void(const Racer&)>;
 
   /// `racers` outlive the race; `anchor` is one of them. `dropped` is told of each that leaves.
-  Race(Bench& bench, const Tuner::Settings& settings, const Budget& budget,
+  Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
        std::vector<Racer>& racers, std::size_t anchor, Dropped dropped);
 
   /// Races until the best is clear, each has its samples, or `share` of the budget is spent: then
@@ -68,14 +70,14 @@ class Race {
   bool measure_alone(double share);  // nobody to race against: only how fast, and how quiet
   bool run_round(double share);
   bool run_block(const std::vector<Racer*>& block, double share);
-  bool try_sample(Racer& racer, double& us);
+  bool take_sample(Racer& racer, double& us);
   Racer& leader();
   void drop_losers();
   bool decided();
   void drop(Racer& racer);
   std::vector<Racer*> racing_besides_anchor();
 
-  Bench& bench_;
+  CandidateRunner& runner_;
   const Tuner::Settings& settings_;
   const Budget& budget_;
   std::vector<Racer>& racers_;

@@ -1,7 +1,7 @@
 #include "session.hpp"
 
 #include <algorithm>
-#include <exception>
+#include <optional>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -31,17 +31,18 @@ TuneResult Session::run() {
   for (const Trial& trial : candidates_.trials) {
     if (!is_open(trial)) request_.on_trial(trial);
   }
-  const Device& device = *request_.device;
-  device.synchronize(nullptr);  // a fault that was there before is nobody's of these candidates
-  bench_.emplace(*request_.op, request_.problem, device, settings_.seed,
-                 copies_to_rotate(*request_.op, request_.problem, device));
   const auto standard = static_cast<std::size_t>(candidates_.default_trial);
-  oracle_.emplace(*request_.op, request_.problem, device, settings_.seed, request_.oracle,
-                  candidates_.trials[standard].candidate.kernel);
+  const Workload workload{.op = request_.op,
+                          .problem = request_.problem,
+                          .device = request_.device,
+                          .seed = settings_.seed,
+                          .oracle = request_.oracle,
+                          .standard = candidates_.trials[standard].candidate.kernel};
+  runner_ = settings_.make_runner ? settings_.make_runner(workload) : make_local_runner(workload);
   admit_all();
   if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);
 
-  Race race(*bench_, settings_, budget_, racers_, 0,
+  Race race(*runner_, settings_, budget_, racers_, 0,
             [&](const Racer& racer) { settle_racer(racer); });
   const bool raced_to_the_end = race.run(kRaceShare);
   const Racer* winner = choose_winner();
@@ -49,18 +50,26 @@ TuneResult Session::run() {
 }
 
 Racer* Session::choose_winner() {
-  Racer* chosen = best_right_racer();
-  if (chosen == nullptr) return nullptr;
-  const auto beats = [&](const Racer& holder, double margin) {
-    return is_faster(*bench_, settings_, budget_, *chosen, holder, racers_.front(), margin);
-  };
-  const auto may_hold = [&](const Racer* racer) {
-    return racer != nullptr && racer != chosen && racer->failure.empty();
-  };
-  Racer* standard = racer_of(candidates_.default_trial);
-  if (may_hold(standard) && !beats(*standard, settings_.hysteresis)) chosen = standard;
-  Racer* incumbent = racer_of(candidates_.incumbent_trial);
-  if (may_hold(incumbent) && !beats(*incumbent, settings_.hysteresis)) chosen = incumbent;
+  while (Racer* best = best_right_racer()) {
+    Racer* chosen = hold_against_what_is_known(*best);
+    if (chosen->failure.empty()) return chosen;
+  }
+  return nullptr;
+}
+
+Racer* Session::hold_against_what_is_known(Racer& best) {
+  Racer* chosen = &best;
+  for (const std::int64_t trial : {candidates_.default_trial, candidates_.incumbent_trial}) {
+    Racer* holder = racer_of(trial);
+    if (holder == nullptr || holder == chosen || !holder->failure.empty()) continue;
+    const bool faster = is_faster(*runner_, settings_, budget_, *chosen, *holder, racers_.front(),
+                                  settings_.hysteresis);
+    for (const Racer* racer : {chosen, holder}) {
+      if (!racer->failure.empty()) settle_racer(*racer);
+    }
+    if (!chosen->failure.empty()) break;
+    if (!faster) chosen = holder;
+  }
   return chosen;
 }
 
@@ -75,28 +84,37 @@ Racer* Session::best_right_racer() {
     return a->score(anchor) < b->score(anchor);
   });
   for (Racer* racer : order) {
-    if (racer->checked_at_full_size || check_at_full_size(*racer, {})) return racer;
+    if (stands_a_last_check(*racer)) return racer;
     racer->racing = false;
     racer->failure = candidates_.trials[racer->trial].reason;
   }
   return nullptr;
 }
 
+bool Session::stands_a_last_check(Racer& racer) {
+  if (settings_.stop() && racer.checked_at_full_size) return true;  // somebody waits
+  const std::optional<Verdict> verdict = runner_->check_reduced(racer.candidate, 1);
+  if (verdict && !verdict->ok()) {
+    settle(racer.trial, verdict->outcome, str("after the race: ", verdict->reason));
+    return false;
+  }
+  return check_at_full_size(racer, nullptr);
+}
+
 void Session::settle(std::size_t index, TrialOutcome outcome, std::string reason) {
   Trial& trial = candidates_.trials[index];
   trial.outcome = outcome;
   trial.reason = std::move(reason);
-  if (outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed) {
+  if (outcome == TrialOutcome::kNotReached) return;  // it was stopped, and stays open
+  if (outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed ||
+      outcome == TrialOutcome::kCrashed) {
     if (static_cast<std::int64_t>(index) == candidates_.default_trial) {
       log(LogLevel::kWarning,
           str("the default ", describe(trial.candidate), " is of no use for ", request_.op->name,
               " ", request_.op->text(request_.problem, false), ": ", trial.reason));
     }
-    try {
-      request_.device->synchronize(nullptr);
-    } catch (const std::exception& error) {
-      device_failure_ =
-          str("the device failed after ", describe(trial.candidate), ": ", error.what());
+    if (const std::string lost = runner_->device_failure(); !lost.empty()) {
+      device_failure_ = str("the device failed after ", describe(trial.candidate), ": ", lost);
       log(LogLevel::kWarning, device_failure_);
     }
   }
@@ -110,7 +128,7 @@ void Session::settle_racer(const Racer& racer) {
   trial.spread = trial.median_us > 0 ? median_deviation(racer.us) / trial.median_us : 0;
   trial.relative = racer.score(racers_.front());
   if (!racer.failure.empty()) {
-    settle(racer.trial, TrialOutcome::kFailed, racer.failure);
+    settle(racer.trial, racer.failed_as, racer.failure);
   } else if (!racer.racing) {
     settle(racer.trial, TrialOutcome::kSlow, "");
   } else {

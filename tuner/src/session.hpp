@@ -1,15 +1,13 @@
 // One tuning, from candidates to winner.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <attune/tuner/tuner.hpp>
+#include <attune/tuner/candidate_runner.hpp>
 
-#include "bench.hpp"
 #include "candidates.hpp"
-#include "correctness.hpp"
 #include "race.hpp"
 
 namespace attune::tuning {
@@ -26,16 +24,17 @@ class Session {
   // session_admit.cpp: from candidates to racers
   void admit_all();
   void admit(std::size_t index);
-  bool is_right_when_reduced(Racer& racer, bool& reducible);
+  bool is_right_when_reduced(const Racer& racer, bool& reducible);
   bool probe(Racer& racer);
   void measure_repeats(Racer& racer);
-  bool check_at_full_size(Racer& racer, const TensorMap& expected);
+  bool check_at_full_size(Racer& racer, const Candidate* like);
   bool can_check_all_at_full_size() const;
-  TensorMap outputs_of_default();
 
   // session.cpp: from racers to a winner
   Racer* choose_winner();
+  Racer* hold_against_what_is_known(Racer& best);
   Racer* best_right_racer();
+  bool stands_a_last_check(Racer& racer);
   void settle(std::size_t index, TrialOutcome outcome, std::string reason);
   void settle_racer(const Racer& racer);
   bool is_protected(std::size_t index) const;
@@ -46,8 +45,7 @@ class Session {
   const Tuner::Request& request_;
   Budget budget_;
   Candidates candidates_;
-  std::optional<Bench> bench_;
-  std::optional<Oracle> oracle_;
+  std::unique_ptr<CandidateRunner> runner_;
   std::vector<Racer> racers_;   // the anchor first
   double fastest_us_ = 0;       // the fastest racer's estimate
   double full_check_us_ = 0;    // what checking the first one at full size took

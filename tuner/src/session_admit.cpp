@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -46,16 +45,17 @@ void Session::admit(std::size_t index) {
   bool reducible = true;
   if (!is_right_when_reduced(racer, reducible) || !probe(racer)) return;
   if (!reducible) {
-    if (!check_at_full_size(racer, outputs_of_default())) return;
+    const Racer* standard = racer_of(candidates_.default_trial);
+    if (!check_at_full_size(racer, standard == nullptr ? nullptr : &standard->candidate)) return;
   } else if (is_protected(index) || can_check_all_at_full_size()) {
-    if (!check_at_full_size(racer, {})) return;
+    if (!check_at_full_size(racer, nullptr)) return;
   }
   if (fastest_us_ <= 0 || racer.estimate_us < fastest_us_) fastest_us_ = racer.estimate_us;
   racers_.push_back(std::move(racer));
 }
 
-bool Session::is_right_when_reduced(Racer& racer, bool& reducible) {
-  const std::optional<Verdict> verdict = oracle_->check(racer.candidate);
+bool Session::is_right_when_reduced(const Racer& racer, bool& reducible) {
+  const std::optional<Verdict> verdict = runner_->check_reduced(racer.candidate, 0);
   reducible = verdict.has_value();
   if (!reducible) return true;
   candidates_.trials[racer.trial].error = verdict->error;
@@ -66,8 +66,8 @@ bool Session::is_right_when_reduced(Racer& racer, bool& reducible) {
 bool Session::probe(Racer& racer) {
   try {
     measure_repeats(racer);
-  } catch (const std::exception& error) {
-    settle(racer.trial, TrialOutcome::kFailed, error.what());
+  } catch (const CandidateFailure& failure) {
+    settle(racer.trial, failure.outcome(), failure.what());
     return false;
   }
   if (is_protected(racer.trial) || fastest_us_ <= 0 ||
@@ -86,14 +86,14 @@ void Session::measure_repeats(Racer& racer) {
     const double wanted = std::ceil(settings_.min_sample_us / racer.estimate_us);
     return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepeats)));
   };
-  racer.estimate_us = sample_us(*bench_, racer);
+  racer.estimate_us = sample_us(*runner_, racer);
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
   if (racer.estimate_us > kLongRunShare * budget_us) return;
   // The first launches are slow (pages, caches, clocks): repeat until the estimate no longer falls
   // short of the repeats that were made for it.
   for (int i = 0; i < kProbes && (i == 0 || repeats() > racer.repeats); ++i) {
     racer.repeats = repeats();
-    racer.estimate_us = std::min(racer.estimate_us, sample_us(*bench_, racer));
+    racer.estimate_us = std::min(racer.estimate_us, sample_us(*runner_, racer));
   }
   racer.repeats = repeats();
 }
@@ -104,9 +104,9 @@ bool Session::can_check_all_at_full_size() const {
          kFullCheckShare * budget_us;
 }
 
-bool Session::check_at_full_size(Racer& racer, const TensorMap& expected) {
+bool Session::check_at_full_size(Racer& racer, const Candidate* like) {
   const auto start = settings_.now();
-  const Verdict verdict = check_on(*bench_, racer.candidate, expected);
+  const Verdict verdict = runner_->check_at_full_size(racer.candidate, like);
   if (full_check_us_ <= 0) {
     full_check_us_ = std::chrono::duration<double, std::micro>(settings_.now() - start).count();
   }
@@ -115,14 +115,6 @@ bool Session::check_at_full_size(Racer& racer, const TensorMap& expected) {
   trial.error = std::max(trial.error, verdict.error);
   if (!verdict.ok()) settle(racer.trial, verdict.outcome, str("at full size: ", verdict.reason));
   return verdict.ok();
-}
-
-TensorMap Session::outputs_of_default() {
-  const Racer* standard = racer_of(candidates_.default_trial);
-  if (standard == nullptr) return {};
-  bench_->reset(std::byte{0});
-  bench_->run(standard->candidate);
-  return copy_outputs(bench_->first(), bench_->device());
 }
 
 }  // namespace attune::tuning

@@ -19,6 +19,8 @@ std::string_view to_string(TrialOutcome outcome) {
       return "wrong";
     case TrialOutcome::kFailed:
       return "failed";
+    case TrialOutcome::kCrashed:
+      return "crashed";
     case TrialOutcome::kNotReached:
       return "not_reached";
   }

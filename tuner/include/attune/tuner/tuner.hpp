@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,11 @@
 #include <attune/core/registry.hpp>
 
 namespace attune {
+
+namespace tuning {
+class CandidateRunner;
+struct Workload;
+}  // namespace tuning
 
 struct Candidate {
   const ErasedKernel* kernel = nullptr;
@@ -40,6 +46,7 @@ enum class TrialOutcome {
   kQuarantined,  // not tried: it crashed, hung or was wrong before
   kWrong,        // differs from the oracle, is not finite, or does not give the same twice
   kFailed,       // threw
+  kCrashed,      // ended or blocked the process it ran in, or lost the device
   kNotReached,   // the budget ended first
 };
 std::string_view to_string(TrialOutcome outcome);
@@ -78,6 +85,8 @@ class Tuner {
     std::uint64_t seed = 1;       // of inputs and of the race's order
     std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
     std::function<bool()> stop = [] { return false; };  // asked between samples: Ctrl-C, a capture
+    /// Where candidates run (candidate_runner.hpp); empty: in this process.
+    std::function<std::unique_ptr<tuning::CandidateRunner>(const tuning::Workload&)> make_runner;
   };
 
   Tuner(int warmup, int iters);

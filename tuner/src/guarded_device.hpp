@@ -1,0 +1,56 @@
+// A device whose memory has guards: what a kernel writes outside of its tensors is seen.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <attune/core/device.hpp>
+
+namespace attune::tuning {
+
+/// Passes everything on to another device. Each block it allocates stands between two guards; their
+/// content is known, and compared when somebody asks.
+class GuardedDevice final : public Device {
+ public:
+  /// `device` outlives this.
+  explicit GuardedDevice(const Device& device) : device_(device) {}
+  ~GuardedDevice() override;
+
+  /// What was written outside of a block since the last time, "3 bytes before a block of 64", or
+  /// "". The guards are whole again afterwards. The device is idle.
+  std::string take_damage() const;
+
+  /// A sum of the content of each block that holds none of `written`, by the block's address. The
+  /// device is idle.
+  std::map<const void*, std::uint64_t> sums_of_unwritten(
+      const std::vector<const void*>& written) const;
+
+  const DeviceInfo& info() const noexcept override { return device_.info(); }
+  void* allocate(std::size_t bytes, void* stream) const override;
+  void deallocate(void* pointer, void* stream) const noexcept override;
+  void copy_to_device(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    device_.copy_to_device(to, from, bytes, stream);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    device_.copy_to_host(to, from, bytes, stream);
+  }
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) const override {
+    device_.fill(to, value, bytes, stream);
+  }
+  void synchronize(void* stream) const override { device_.synchronize(stream); }
+  bool is_capturing(void* stream) const noexcept override { return device_.is_capturing(stream); }
+  double time_us(FunctionRef<void(void*, int)> launch, int repeats) const override {
+    return device_.time_us(launch, repeats);
+  }
+
+ private:
+  const Device& device_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::byte*, std::size_t> blocks_;  // what was asked for, by address
+};
+
+}  // namespace attune::tuning
