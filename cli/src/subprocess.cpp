@@ -12,27 +12,12 @@
 
 #include <attune/core/error.hpp>
 
+#include "descriptor.hpp"
+
 extern char** environ;
 
 namespace attune::cli {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int number() const { return number_; }
-  void close() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-  }
-
- private:
-  int number_;
-};
 
 void check(int error, const char* what) {
   if (error != 0) throw ExecutionError(str(what, ": ", std::strerror(error)));

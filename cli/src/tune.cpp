@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "interrupt.hpp"
+#include "isolated_runner.hpp"
 #include "session.hpp"
 #include "text.hpp"
 #include "tune_progress.hpp"
@@ -52,6 +53,15 @@ Table dry_run(const Session& session, const std::vector<Target>& targets, bool r
   return table;
 }
 
+IsolationSettings isolation_settings(const Invocation& call) {
+  IsolationSettings settings;
+  settings.plugins = call.options.texts("plugin");
+  settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
+  settings.memory = default_worker_memory();
+  settings.stop = interrupted;
+  return settings;
+}
+
 Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
   Tuner::Settings settings;
   constexpr std::int64_t kMost = 1'000'000;
@@ -61,6 +71,12 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
       static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
   settings.seed = seed;
   settings.stop = interrupted;
+  if (call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on") {
+    settings.make_runner = [isolation =
+                                isolation_settings(call)](const tuning::Workload& workload) {
+      return make_isolated_runner(workload, isolation);
+    };
+  }
   return settings;
 }
 
@@ -239,7 +255,14 @@ Verb tune_verb() {
       .options = {{"dry-run", '\0', "", "list the problems and do nothing", false},
                   {"retune", '\0', "", "tune problems that are tuned already, too", false},
                   {"warmup", '\0', "N", "samples discarded, per candidate; default 5", false},
-                  {"iters", '\0', "N", "most samples taken, per candidate; default 100", false}},
+                  {"iters", '\0', "N", "most samples taken, per candidate; default 100", false},
+                  {"isolate", '\0', "on|off",
+                   "run candidates in a process of their own; default on, off is for debuggers",
+                   false},
+                  {"timeout", '\0', "TIME",
+                   "a candidate that takes longer than this, and than fifty times the default, is "
+                   "killed; default 2s",
+                   false}},
       .run = run};
 }
 

@@ -45,8 +45,9 @@ struct Verb {
   ExitCode (*run)(const Invocation&);
 };
 
-/// All verbs, in the order of help.
+/// All verbs that are for people, in the order of help.
 const std::vector<Verb>& verbs();
+/// Finds the hidden one as well.
 const Verb* find_verb(std::string_view name);
 
 // Each stands in a file of its own.
@@ -63,5 +64,6 @@ Verb report_verb();
 Verb env_verb();
 Verb completion_verb();
 Verb man_verb();
+Verb worker_verb();  // hidden
 
 }  // namespace attune::cli

@@ -1,0 +1,196 @@
+// `attune tune` lives with candidates that crash, hang, lie and leave things behind.
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attune_process.hpp"
+
+namespace attune::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Matcher;
+
+struct Seen {
+  std::string outcome, reason;
+};
+
+/// Tunes the plugin's op with the bad kernels that are named, joined by commas; "all" are.
+class IsolationTest : public testing::Test {
+ protected:
+  Call call(std::vector<std::string> arguments, const std::string& bad) const {
+    arguments.insert(arguments.end(), {"--plugin", BAD_KERNELS_PLUGIN, "-o", "json"});
+    Call made{arguments};
+    if (bad != "all") made.environment.push_back("BAD_KERNELS=" + bad);
+    return made;
+  }
+  Outcome tune(const std::string& bad, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments{"tune", "doubling", "n=4096", "--timeout",
+                                       "1s",   "--budget", "60s"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return here.run(call(arguments, bad));
+  }
+  /// What the database says of each kernel's candidates, by the kernel's name.
+  std::map<std::string, Seen> trials() const {
+    std::map<std::string, Seen> seen;
+    for (const auto& row : here.run(call({"db", "show", "doubling", "n=4096"}, "all")).json()) {
+      if (!row.contains("outcome")) continue;
+      const auto& reason = row.at("reason");
+      seen[row.at("kernel")] = {row.at("outcome"),
+                                reason.is_string() ? reason.get<std::string>() : ""};
+    }
+    return seen;
+  }
+
+  Sandbox here;
+};
+
+TEST_F(IsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
+  const Outcome first = tune("all");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.json().at(0).at("kernel"), "good.doubling");
+  EXPECT_EQ(first.json().at(0).at("config"), "times=1");
+  EXPECT_EQ(first.json().at(0).at("result"), "stored");
+
+  struct Expected {
+    std::string outcome;
+    Matcher<std::string> reason;
+  };
+  const std::map<std::string, Expected> expected{
+      {"leaves_the_tail", {"wrong", HasSubstr("y: not finite at [15]")}},
+      {"is_a_little_wrong", {"wrong", HasSubstr("y: relative error")}},
+      {"gives_nan", {"wrong", HasSubstr("y: not finite at [0]")}},
+      {"is_wrong_when_large", {"wrong", HasSubstr("at full size: y: not finite at [1000]")}},
+      {"adds_to_its_output", {"wrong", HasSubstr("y: not finite at [0]")}},
+      {"is_not_repeatable", {"wrong", HasSubstr("two runs do not give the same bits")}},
+      {"writes_past_the_end", {"wrong", HasSubstr("past the end of a block of 64 bytes")}},
+      {"writes_before_the_beginning", {"wrong", HasSubstr("before a block of 64 bytes")}},
+      {"writes_past_its_workspace", {"wrong", HasSubstr("past the end of a block of 100 bytes")}},
+      {"changes_its_input", {"wrong", HasSubstr("changes its inputs")}},
+      {"writes_to_null", {"crashed", HasSubstr("killed by SIGSEGV")}},
+      {"overflows_the_stack", {"crashed", HasSubstr("killed by SIGSEGV")}},
+      {"calls_abort", {"crashed", HasSubstr("killed by SIGABRT")}},
+      {"traps", {"crashed", ContainsRegex("killed by SIG(ILL|TRAP)")}},
+      {"divides_by_zero", {"crashed", HasSubstr("killed by SIGFPE")}},
+      {"throws_in_a_thread",
+       {"crashed", AllOf(HasSubstr("killed by SIGABRT"), HasSubstr("nobody catches this"))}},
+      {"throws_an_exception", {"failed", HasSubstr("tile does not divide n")}},
+      {"throws_a_number", {"failed", HasSubstr("no std::exception")}},
+      {"uses_all_memory", {"failed", HasSubstr("out of memory")}},
+      {"exits_well", {"crashed", HasSubstr("exit(0)")}},
+      {"exits_with_1", {"crashed", HasSubstr("exit(1)")}},
+      {"loops_for_ever", {"crashed", HasSubstr("no answer in 1")}},
+      {"waits_for_ever", {"crashed", HasSubstr("no answer in 1")}},
+      {"closes_all_files", {"crashed", HasSubstr("exit(")}},
+      {"talks", {"wrong", HasSubstr("writes to standard output: 'here I am")}},
+      {"leaves_threads", {"wrong", HasSubstr("leaves threads behind")}},
+      {"is_slow", {"slow", HasSubstr("times slower")}},
+      {"is_wrong_later", {"wrong", HasSubstr("not finite")}},
+      {"crashes_later", {"crashed", HasSubstr("killed by SIGSEGV")}},
+  };
+  const std::map<std::string, Seen> seen = trials();
+  EXPECT_EQ(seen.size(), expected.size() + 1);
+  for (const auto& [name, fault] : expected) {
+    ASSERT_TRUE(seen.contains("bad." + name)) << name;
+    const Seen& trial = seen.at("bad." + name);
+    EXPECT_EQ(trial.outcome, fault.outcome) << name << ": " << trial.reason;
+    EXPECT_THAT(trial.reason, fault.reason) << name;
+  }
+
+  // Another search does not try them again, and knows why.
+  const Outcome second = tune("all", {"--retune"});
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  const std::map<std::string, Seen> again = trials();
+  for (const auto& [name, fault] : expected) {
+    const Seen& trial = again.at("bad." + name);
+    if (fault.outcome == "slow") continue;  // is right
+    EXPECT_EQ(trial.outcome, "quarantined") << name << ": " << trial.reason;
+    EXPECT_THAT(trial.reason, AllOf(HasSubstr(fault.outcome), fault.reason)) << name;
+  }
+}
+
+/// The first child of a process, once it has one.
+pid_t child_of(pid_t parent) {
+  const std::string path =
+      "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children";
+  for (int i = 0; i < 1000; ++i) {
+    pid_t child = 0;
+    if (std::ifstream(path) >> child) return child;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return 0;
+}
+
+bool is_running(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  return !line.empty() && line.find(") Z ") == std::string::npos;
+}
+
+/// Whether it takes processor time: it has come to a candidate that loops.
+void wait_until_busy(pid_t process) {
+  for (int i = 0; i < 1000; ++i) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/schedstat");
+    double nanoseconds = 0;
+    if (file >> nanoseconds && nanoseconds > 1e9) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+TEST_F(IsolationTest, NoWorkerOutlivesItsParent) {
+  const pid_t parent =
+      here.start(call({"tune", "doubling", "n=4096", "--timeout", "60s"}, "loops_for_ever"));
+  const pid_t worker = child_of(parent);
+  ASSERT_NE(worker, 0);
+  wait_until_busy(worker);
+  ASSERT_TRUE(is_running(worker));
+  ::kill(parent, SIGKILL);
+  EXPECT_EQ(here.finish(parent).exit_code, 128 + SIGKILL);
+  for (int i = 0; i < 500 && is_running(worker); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(is_running(worker));
+}
+
+TEST_F(IsolationTest, CtrlCDoesNotWaitForACandidateThatLoops) {
+  const pid_t parent =
+      here.start(call({"tune", "doubling", "n=4096", "--timeout", "60s"}, "loops_for_ever"));
+  const pid_t worker = child_of(parent);
+  ASSERT_NE(worker, 0);
+  wait_until_busy(worker);
+  const auto begin = std::chrono::steady_clock::now();
+  ::kill(parent, SIGINT);
+  const Outcome outcome = here.finish(parent);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("Resume: attune tune doubling"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_FALSE(is_running(worker));
+  // Nobody knows yet that it would never have returned.
+  ASSERT_EQ(tune("leaves_the_tail").exit_code, 0);
+}
+
+TEST_F(IsolationTest, WithoutItACandidateThatThrowsIsNotQuarantined) {
+  ASSERT_EQ(tune("throws_an_exception,leaves_the_tail", {"--isolate", "off"}).exit_code, 0);
+  EXPECT_EQ(trials().at("bad.throws_an_exception").outcome, "failed");
+  ASSERT_EQ(tune("throws_an_exception,leaves_the_tail", {"--isolate", "off", "--retune"}).exit_code,
+            0);
+  EXPECT_EQ(trials().at("bad.throws_an_exception").outcome, "failed");
+  EXPECT_EQ(trials().at("bad.leaves_the_tail").outcome, "quarantined");
+}
+
+TEST_F(IsolationTest, WithoutItACrashIsTheProgramsOwn) {
+  EXPECT_EQ(tune("calls_abort", {"--isolate", "off"}).exit_code, 128 + SIGABRT);
+}
+
+}  // namespace
+}  // namespace attune::test
