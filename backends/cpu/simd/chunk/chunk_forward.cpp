@@ -29,6 +29,8 @@ ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std
   scratch.reads = reserve((padded + round_up(chunk, kPanelWidth)) * chunk);
   scratch.writes = reserve(padded * chunk);
   scratch.relative = reserve(padded * chunk);
+  scratch.through = reserve(chunk);
+  scratch.behind = reserve(chunk);
   scratch.key_decays = reserve(padded);
   scratch.key_carries = reserve(padded);
   scratch.key_log_sums = reserve(padded);

@@ -20,9 +20,8 @@ struct ChunkTask {
   ChunkValues values;
   StateView<const float*> initial;
   StateView<float*> final;
-  Prefetcher prefetcher{0};
-  std::int64_t prefetch_rows = 0;  // per strip
-  float* state = nullptr;          // [keys.padded, values.padded]
+  FetchList* fetch_list = nullptr;  // null when nothing is fetched ahead
+  float* state = nullptr;           // [keys.padded, values.padded]
 };
 
 // ---- making a task ----
@@ -55,6 +54,8 @@ inline ChunkKeys chunk_keys(const ChunkForwardTiling& tiling, const RecurrentFor
   keys.reads = panels_of(scratch + at.reads, tiling.chunk);
   keys.relative = panels_of(scratch + at.relative, tiling.chunk);
   keys.writes = panels_of(scratch + at.writes, tiling.chunk);
+  keys.through = scratch + at.through;
+  keys.behind = scratch + at.behind;
   keys.decays = scratch + at.key_decays;
   keys.carries = scratch + at.key_carries;
   keys.log_sums = scratch + at.key_log_sums;
@@ -87,21 +88,15 @@ inline ChunkValues chunk_values(const ChunkForwardTiling& tiling, const Recurren
   return values;
 }
 
-// The rows of the next chunk, spread over the strips of a chunk's products.
-inline void plan_prefetch(ChunkTask& task) {
-  const ChunkKeys& keys = task.keys;
-  const ChunkValues& values = task.values;
-  task.prefetcher = Prefetcher(keys.chunk);
-  task.prefetcher.add(keys.q.rows, keys.channels);
-  task.prefetcher.add(keys.k.rows, keys.channels);
-  task.prefetcher.add(keys.gk.rows, keys.channels);
-  task.prefetcher.add(values.v.rows, values.columns);
-  task.prefetcher.add(values.gv.rows, values.columns);
-  if (!task.stream) task.prefetcher.add(values.o, values.columns);
-  constexpr std::int64_t kWidth = kTileVectors * kLanes;
-  const std::int64_t strips =
-      (values.padded + kWidth - 1) / kWidth * (keys.chunk / kTileRows) + keys.padded / kTileRows;
-  task.prefetch_rows = (keys.chunk * task.prefetcher.rows_per_token() + strips - 1) / strips;
+inline FetchList fetch_list(const ChunkTask& task, const char** lines) {
+  FetchList list(lines, task.keys.chunk, task.keys.chunk);
+  list.add(task.keys.q.rows, task.keys.channels);
+  list.add(task.keys.k.rows, task.keys.channels);
+  list.add(task.keys.gk.rows, task.keys.channels);
+  list.add(task.values.v.rows, task.values.columns);
+  list.add(task.values.gv.rows, task.values.columns);
+  if (!task.stream) list.add(task.values.o, task.values.columns);
+  return list;
 }
 
 inline ChunkTask chunk_task(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
@@ -117,7 +112,6 @@ inline ChunkTask chunk_task(const ChunkForwardTiling& tiling, const RecurrentFor
   task.initial = state_of(p.initial_state, range);
   task.final = state_of(p.final_state, range);
   task.state = scratch + tiling.scratch.state;
-  if (tiling.prefetch && task.tokens > tiling.chunk) plan_prefetch(task);
   return task;
 }
 
@@ -176,60 +170,62 @@ inline OutputTarget output_target(const ChunkTask& task, std::int64_t token, std
 }
 
 // o and the new state from the prepared keys and values.
-template <bool kColumnDecay, class Between>
+template <bool kColumnDecay>
 void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t present,
-                    const OutputTarget& o, const Between& between) {
+                    const OutputTarget& o) {
   const ChunkKeys& keys = task.keys;
   const ChunkValues& values = task.values;
-  multiply_tokens<Start::kZero>(
-      TokensProduct{.panels = keys.reads,
-                    .chunk = keys.chunk,
-                    .depth = kColumnDecay ? keys.padded : keys.padded + keys.chunk,
-                    .causal = !kColumnDecay,
-                    .causal_from = keys.padded,
-                    .matrix = task.state,
-                    .matrix_step = values.padded,
-                    .target = o.data,
-                    .target_step = o.step,
-                    .columns = values.padded},
-      between);
+  LineFetcher fetcher;
+  const bool fetches = task.fetch_list && token + 2 * keys.chunk <= task.tokens;
+  TokensProduct read{.panels = keys.reads,
+                     .chunk = keys.chunk,
+                     .depth = keys.padded,
+                     .causal = !kColumnDecay,
+                     .row_factor = keys.has_shared_decay() ? keys.through : nullptr,
+                     .matrix = task.state,
+                     .matrix_step = values.padded,
+                     .target = o.data,
+                     .target_step = o.step,
+                     .columns = values.padded};
+  ChannelsProduct update{.panels = keys.writes,
+                         .channels = keys.padded,
+                         .depth = keys.chunk,
+                         .matrix = values.rows,
+                         .matrix_step = values.padded,
+                         .target = task.state,
+                         .target_step = values.padded,
+                         .columns = values.padded,
+                         .row_scale = keys.decays,
+                         .column_scale = values.decays};
+  if (fetches) {
+    fetcher = task.fetch_list->fetcher(read.fetch_steps() + update.fetch_steps());
+    read.fetcher = update.fetcher = &fetcher;
+  }
+  multiply_tokens<Start::kZero>(read);
   if constexpr (kColumnDecay) {
     ChunkRows gv;
     chunk_rows(values.gv, token, present, keys.chunk, gv);
     decay_values(values, gv, keys.pairs(), o.data, o.step);
   }
-  const ChannelsProduct update{.panels = keys.writes,
-                               .channels = keys.padded,
-                               .depth = keys.chunk,
-                               .matrix = values.rows,
-                               .matrix_step = values.padded,
-                               .target = task.state,
-                               .target_step = values.padded,
-                               .columns = values.padded,
-                               .row_scale = keys.decays,
-                               .column_scale = values.decays};
   if (keys.has_decay) {
-    multiply_channels<kColumnDecay ? Start::kScaleBoth : Start::kScaleRows>(update, between);
+    multiply_channels<kColumnDecay ? Start::kScaleBoth : Start::kScaleRows>(update);
   } else {
-    multiply_channels<kColumnDecay ? Start::kScaleColumns : Start::kAdd>(update, between);
+    multiply_channels<kColumnDecay ? Start::kScaleColumns : Start::kAdd>(update);
   }
+  if (fetches) task.fetch_list->next_chunk();
 }
 
-inline void run_chunk(ChunkTask& task, std::int64_t token, std::int64_t present) {
+inline void run_chunk(const ChunkTask& task, std::int64_t token, std::int64_t present) {
   const ChunkValues& values = task.values;
   prepare_chunk_keys(task.keys, token, present);
   ChunkRows v;
   chunk_rows(values.v, token, present, values.chunk, v);
   pack_matrix(v, values.chunk, values.padded, values.rows);
-
-  const std::int64_t ahead = token + 2 * values.chunk;
-  task.prefetcher.allow_until(ahead < task.tokens ? ahead : task.tokens);
-  const auto between = [&task] { task.prefetcher.fetch_rows(task.prefetch_rows); };
   const OutputTarget o = output_target(task, token, present);
   if (values.gv.rows.data) {
-    multiply_chunk<true>(task, token, present, o, between);
+    multiply_chunk<true>(task, token, present, o);
   } else {
-    multiply_chunk<false>(task, token, present, o, between);
+    multiply_chunk<false>(task, token, present, o);
   }
   if (!o.is_scratch) return;
   for (std::int64_t t = 0; t < present; ++t) {
@@ -242,8 +238,14 @@ inline void run_chunk_tasks(const ChunkForwardTiling& tiling, const RecurrentFor
                             std::int64_t first_task, std::int64_t last_task, float* scratch) {
   const ChunkForwardScratch& at = tiling.scratch;
   for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
+  const char* lines[FetchList::kMaxLines];
   for (std::int64_t index = first_task; index < last_task; ++index) {
     ChunkTask task = chunk_task(tiling, params, index, scratch);
+    FetchList list(lines, 0, 0);
+    if (tiling.prefetch && task.tokens > tiling.chunk) {
+      list = fetch_list(task, lines);
+      task.fetch_list = &list;
+    }
     read_state(task);
     if (task.tokens > 0) reset_keys(task.keys);
     for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {

@@ -10,10 +10,12 @@ namespace attune::cpu {
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
 /// `padded` is K in whole panels.
 struct ChunkForwardScratch {
-  std::int64_t state = 0;         // [padded, tile], and behind it [chunk, tile]: v
-  std::int64_t reads = 0;         // panels [chunk, padded + chunk], as the next two
-  std::int64_t relative = 0;      // [chunk, padded], with a gk
-  std::int64_t writes = 0;        // [chunk, padded]
+  std::int64_t state = 0;     // [padded, tile], and behind it [chunk, tile]: v
+  std::int64_t reads = 0;     // panels [chunk, padded + chunk], as the next two
+  std::int64_t relative = 0;  // [chunk, padded]
+  std::int64_t writes = 0;    // [chunk, padded]
+  std::int64_t through = 0;   // [chunk], as the next
+  std::int64_t behind = 0;
   std::int64_t key_decays = 0;    // [padded], as the next
   std::int64_t key_carries = 0;   //
   std::int64_t key_log_sums = 0;  // [padded], with a gk, as the next

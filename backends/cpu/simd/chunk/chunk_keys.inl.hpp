@@ -9,8 +9,9 @@
 //
 // Left behind: `reads`, the bracket of the first line and A behind it, one operand of
 // multiply_tokens(); `writes`, the bracket in the sum of the second; `decays`, its first bracket,
-// as exp of the summed logs. Decays of different tokens are only multiplied, or their logs added,
-// never divided or subtracted: a zero (a log decay of -inf) is exact and nothing overflows.
+// as exp of the summed logs. Where all channels decay alike (g, gamma) `reads` has q alone and the
+// decay is the product's `through`. Decays of different tokens are only multiplied, or their logs
+// added, never divided or subtracted: a zero (a log decay of -inf) is exact and nothing overflows.
 #pragma once
 
 #include "pairs.inl.hpp"
@@ -22,19 +23,23 @@ struct ChunkKeys {
   InputRows g;
   float gamma = 0.0F;
   float scale = 1.0F;
-  bool has_decay = false;         // any of g, gamma and gk
-  std::int64_t chunk = 0;         // tokens
-  std::int64_t channels = 0;      // K
-  std::int64_t padded = 0;        // K in whole panels
-  Panels reads;                   // [chunk, padded + chunk]
-  Panels relative;                // [chunk, padded]: q from the beginning of its block, with a gk
-  Panels writes;                  // [chunk, padded]
+  bool has_decay = false;     // any of g, gamma and gk
+  std::int64_t chunk = 0;     // tokens
+  std::int64_t channels = 0;  // K
+  std::int64_t padded = 0;    // K in whole panels
+  Panels reads;               // [chunk, padded + chunk]
+  Panels relative;  // [chunk, padded]: with a gk, q from the beginning of its block, else k
+  Panels writes;    // [chunk, padded]
+  float* through = nullptr;       // [chunk]: decays up to a token, itself included
+  float* behind = nullptr;        // [chunk]: and those after it
   float* decays = nullptr;        // [padded], as all below
   float* carries = nullptr;       // log of what rounding took from the decays so far
   float* log_sums = nullptr;      // with a gk, as all below
   float* prefix = nullptr;        // decays through the end of the last block
   float* block_decays = nullptr;  // [chunk / kPairTokens, padded]
 
+  /// Whether decays are those of tokens, the same for all channels.
+  bool has_shared_decay() const { return has_decay && !gk.rows.data; }
   Panels pairs() const { return {reads.at(0, padded), reads.size}; }
 };
 
@@ -70,11 +75,9 @@ template <std::size_t... kIndex>
   return Lanes{std::uint32_t(kIndex)...};
 }
 
-// A[t, s] *= a_{s+1} .. a_t where s <= t, and 0 where it is not. `behind[s]` becomes the product of
-// all a after s.
+// A[t, s] *= a_{s+1} .. a_t where s <= t, and 0 where it is not.
 template <bool kDecay>
-[[gnu::noinline]] void decay_pairs(const float* decays, std::int64_t chunk, const Panels& pairs,
-                                   float* behind) {
+[[gnu::noinline]] void decay_pairs(const float* decays, std::int64_t chunk, const Panels& pairs) {
   for (std::int64_t first = 0; first < chunk; first += kLanes) {
     const Lanes source = lane_numbers(std::make_index_sequence<kLanes>()) + std::uint32_t(first);
     F32 decay = broadcast(1.0F);
@@ -88,32 +91,46 @@ template <bool kDecay>
       }
       store(pair, source <= token ? decayed : F32{});
     }
-    if constexpr (kDecay) store(behind + first, decay);
   }
 }
 
-inline void decay_tokens(const ChunkKeys& keys, const TokenLogs& logs) {
-  alignas(64) float decays[kMaxChunk];
-  alignas(64) float through[kMaxChunk];  // the product of all decays up to t, t included
-  alignas(64) float behind[kMaxChunk];   // and of those after t
+// Decays of tokens: `of_token`, those over a part of the chunk, and over all of it.
+[[gnu::noinline]] inline void token_decays(const ChunkKeys& keys, const TokenLogs& logs,
+                                           float* of_token) {
   F32 log_sum[1] = {};
   for (std::int64_t t = 0; t < keys.chunk; t += kLanes) {
     F32 decay[1] = {load(logs.log + t)};
     log_sum[0] += decay[0];
     exp_each(decay);
-    store(decays + t, decay[0]);
+    store(of_token + t, decay[0]);
   }
+  float product = 1.0F;
+  for (std::int64_t t = 0; t < keys.chunk; ++t) keys.through[t] = product *= of_token[t];
+  product = 1.0F;
+  for (std::int64_t t = keys.chunk; t-- > 0; product *= of_token[t]) keys.behind[t] = product;
+
   alignas(64) float total[kLanes];
   sum_lanes<1>(log_sum, total);
   for (float& lane : total) lane = total[0];
   exp_with_carry(total, keys.carries, kLanes);
   for (std::int64_t i = 0; i < keys.padded; i += kLanes) store(keys.decays + i, load(total));
+}
 
-  decay_pairs<true>(decays, keys.chunk, keys.pairs(), behind);
-  float product = 1.0F;
-  for (std::int64_t t = 0; t < keys.chunk; ++t) through[t] = product *= decays[t];
-  scale_tokens(keys.reads, through, keys.chunk, keys.padded, keys.reads);
-  scale_tokens(keys.writes, behind, keys.chunk, keys.padded, keys.writes);
+inline void prepare_shared_decay(const ChunkKeys& keys, const ChunkRows& q, const ChunkRows& k,
+                                 const TokenLogs& logs) {
+  alignas(64) float of_token[kMaxChunk];
+  token_decays(keys, logs, of_token);
+  pack_panels(q, keys.chunk, keys.channels, keys.scale, keys.reads);
+  pack_decayed_panels(k, keys.behind, keys.chunk, keys.channels, keys.relative, keys.writes);
+  pair_chunk(keys.reads, keys.relative, keys.chunk, keys.padded, keys.pairs());
+  decay_pairs<true>(of_token, keys.chunk, keys.pairs());
+}
+
+inline void prepare_without_decay(const ChunkKeys& keys, const ChunkRows& q, const ChunkRows& k) {
+  pack_panels(q, keys.chunk, keys.channels, keys.scale, keys.reads);
+  pack_panels(k, keys.chunk, keys.channels, 1.0F, keys.writes);
+  pair_chunk(keys.reads, keys.writes, keys.chunk, keys.padded, keys.pairs());
+  decay_pairs<false>(nullptr, keys.chunk, keys.pairs());
 }
 
 // ---- a decay for every channel ----
@@ -206,8 +223,8 @@ inline void reset_keys(const ChunkKeys& keys) {
   zero(keys.reads.data, keys.padded * keys.chunk + chunk_panels);
   zero(keys.writes.data, keys.padded * keys.chunk);
   zero(keys.carries, keys.padded);
-  if (!keys.gk.rows.data) return;
   zero(keys.relative.data, keys.padded * keys.chunk);
+  if (!keys.gk.rows.data) return;
   zero(keys.block_decays, keys.padded * (keys.chunk / kPairTokens));
 }
 
@@ -223,11 +240,8 @@ inline void prepare_chunk_keys(const ChunkKeys& keys, std::int64_t token, std::i
     chunk_rows(keys.gk, token, present, keys.chunk, gk);
     return decay_channels(keys, q, k, gk, logs);
   }
-  pack_panels(q, keys.chunk, keys.channels, keys.scale, keys.reads);
-  pack_panels(k, keys.chunk, keys.channels, 1.0F, keys.writes);
-  pair_chunk(keys.reads, keys.writes, keys.chunk, keys.padded, keys.pairs());
-  if (keys.has_decay) return decay_tokens(keys, logs);
-  decay_pairs<false>(nullptr, keys.chunk, keys.pairs(), nullptr);
+  if (keys.has_decay) return prepare_shared_decay(keys, q, k, logs);
+  prepare_without_decay(keys, q, k);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

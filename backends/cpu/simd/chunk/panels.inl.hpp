@@ -78,7 +78,7 @@ struct RowSource {
   }
 }
 
-// Panels of `scale` times the rows. `channels` is K; the rest of the last panel becomes zero.
+// Panels of `scale` times the rows. What is behind `channels`, K, in whole vectors stays.
 [[gnu::noinline]] inline void pack_panels(const ChunkRows& rows, std::int64_t chunk,
                                           std::int64_t channels, float scale,
                                           const Panels& panels) {
@@ -87,22 +87,21 @@ struct RowSource {
   for (std::int64_t t = 0; t < chunk; ++t) {
     const float* const row = rows.row[t];
     for (std::int64_t i = 0; i < whole; i += kLanes) store(panels.at(t, i), load(row + i) * factor);
-    for (std::int64_t i = whole; i < round_up_to_panels(channels); i += kLanes)
-      store(panels.at(t, i), F32{});
   }
 }
 
-// to[t] = factors[t] * from[t], for the tokens of a chunk. May be in place.
-[[gnu::noinline]] inline void scale_tokens(const Panels& from, const float* factors,
-                                           std::int64_t chunk, std::int64_t channels,
-                                           const Panels& to) {
-  for (std::int64_t i = 0; i < channels; i += kPanelWidth) {
-    for (std::int64_t t = 0; t < chunk; ++t) {
-      const F32 factor = broadcast(factors[t]);
-#pragma GCC unroll 4
-      for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
-        store(to.at(t, i) + lane, load(from.at(t, i) + lane) * factor);
-      }
+// The same, and besides, in `decayed`, factors[t] times row t.
+[[gnu::noinline]] inline void pack_decayed_panels(const ChunkRows& rows, const float* factors,
+                                                  std::int64_t chunk, std::int64_t channels,
+                                                  const Panels& panels, const Panels& decayed) {
+  const std::int64_t whole = round_up_to_lanes(channels);
+  for (std::int64_t t = 0; t < chunk; ++t) {
+    const float* const row = rows.row[t];
+    const F32 factor = broadcast(factors[t]);
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+      const F32 x = load(row + i);
+      store(panels.at(t, i), x);
+      store(decayed.at(t, i), x * factor);
     }
   }
 }

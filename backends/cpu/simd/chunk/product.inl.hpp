@@ -14,11 +14,15 @@
 //           Start::kScaleColumns    column_scale[j] C
 //           Start::kScaleBoth       row_scale[row] column_scale[j] C
 //
-// A strip is kTileRows rows of C. Functions for strips are not inlined, and callers fetch rows that
-// are needed later between two of them: with anything else in the same function, GCC spills the
-// tile. A call costs some ten cycles, so one for a short depth should cover many columns.
+// With ResultRows::kTokens the sum may have a second part, from `depth` on, and the first be scaled
+// by `row_factor` before that is added: C[t, j] = row_factor[t] (start + sum_1) + sum_2.
+//
+// A strip is kTileRows rows of C. Functions for strips are not inlined: with much else in the same
+// function, GCC spills the tile. A call costs some ten cycles, so one for a short depth should
+// cover many columns.
 #pragma once
 
+#include "fetch_list.inl.hpp"
 #include "panels.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -44,12 +48,15 @@ struct StripProduct {
   std::int64_t panel_size = 0;    // from one panel to the next; kTokens only
   const float* matrix = nullptr;  // M at the first column, a row every `matrix_step`
   std::int64_t matrix_step = 0;
-  std::int64_t depth = 0;
-  float* target = nullptr;  // C at the strip's first row and the first column
+  std::int64_t depth = 0;             // a whole number of panels when there is a second part
+  std::int64_t more_depth = 0;        // of the second part; kTokens only
+  const float* row_factor = nullptr;  // at the strip's first row; null for 1
+  float* target = nullptr;            // C at the strip's first row and the first column
   std::int64_t target_step = 0;
   std::int64_t columns = 0;             // a whole number of vectors
   const float* row_scale = nullptr;     // at the strip's first row
   const float* column_scale = nullptr;  // at the first column
+  LineFetcher* fetcher = nullptr;       // lines to fetch meanwhile
 };
 
 template <int kVectors>
@@ -99,20 +106,54 @@ template <ResultRows kRows, int kVectors>
   }
 }
 
+// What a strip fetches at each step: a panel of the depth, or a tile.
+struct StripFetcher {
+  const char* const* next = nullptr;
+  const char* const* end = nullptr;
+  std::int64_t lines = 0;
+
+  [[gnu::always_inline]] void step() {
+    const char* const* const until = end - next < lines ? end : next + lines;
+    next = fetch_lines(next, until);
+  }
+};
+
+// Depth by panels. `panel` and `matrix` move on.
+template <int kVectors>
+[[gnu::always_inline]] inline void add_panels(const StripProduct& p, std::int64_t depth,
+                                              const float*& panel, const float*& matrix,
+                                              StripFetcher& fetcher, Tile<kVectors>& tile) {
+#pragma GCC unroll 1
+  for (std::int64_t left = depth; left > 0; left -= kPanelWidth) {
+    fetcher.step();
+    add_products<ResultRows::kTokens, kVectors>(panel, matrix, p.matrix_step,
+                                                left < kPanelWidth ? left : kPanelWidth, tile);
+    panel += p.panel_size;
+  }
+}
+
 template <ResultRows kRows, Start kStart, int kVectors>
-[[gnu::always_inline]] inline void multiply_tile(const StripProduct& p, std::int64_t column) {
+[[gnu::always_inline]] inline void multiply_tile(const StripProduct& p, std::int64_t column,
+                                                 StripFetcher& fetcher) {
   Tile<kVectors> tile;
   start_tile<kStart, kVectors>(p, column, tile);
   const float* matrix = p.matrix + column;
   if constexpr (kRows == ResultRows::kChannels) {
+    fetcher.step();
     add_products<kRows, kVectors>(p.panels, matrix, p.matrix_step, p.depth, tile);
   } else {
     const float* panel = p.panels;
-    for (std::int64_t left = p.depth; left > 0; left -= kPanelWidth) {
-      add_products<kRows, kVectors>(panel, matrix, p.matrix_step,
-                                    left < kPanelWidth ? left : kPanelWidth, tile);
-      panel += p.panel_size;
+    add_panels<kVectors>(p, p.depth, panel, matrix, fetcher, tile);
+    if (p.row_factor) {
+#pragma GCC unroll 8
+      for (int m = 0; m < kTileRows; ++m) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+          tile[m][j] = in_register(tile[m][j] * broadcast(p.row_factor[m]));
+        }
+      }
     }
+    add_panels<kVectors>(p, p.more_depth, panel, matrix, fetcher, tile);
   }
   float* const target = p.target + column;
 #pragma GCC unroll 8
@@ -126,60 +167,74 @@ template <ResultRows kRows, Start kStart, int kVectors>
 template <ResultRows kRows, Start kStart>
 [[gnu::noinline]] void multiply_strip(const StripProduct& product) {
   const StripProduct p = product;
+  StripFetcher fetcher;
+  if (p.fetcher) fetcher = {p.fetcher->next, p.fetcher->end, p.fetcher->lines_per_step};
   std::int64_t column = 0;
   for (; p.columns - column >= kTileVectors * kLanes; column += kTileVectors * kLanes) {
-    multiply_tile<kRows, kStart, kTileVectors>(p, column);
+    multiply_tile<kRows, kStart, kTileVectors>(p, column, fetcher);
   }
   if constexpr (kTileVectors > 2) {
     if (p.columns - column >= 2 * kLanes) {
-      multiply_tile<kRows, kStart, 2>(p, column);
+      multiply_tile<kRows, kStart, 2>(p, column, fetcher);
       column += 2 * kLanes;
     }
   }
-  if (column < p.columns) multiply_tile<kRows, kStart, 1>(p, column);
+  if (column < p.columns) multiply_tile<kRows, kStart, 1>(p, column, fetcher);
+  if (p.fetcher) p.fetcher->next = fetcher.next;
 }
 
-// C[t, :] = start + sum_i P[t, i] M[i, :] for the tokens of a chunk.
-//
-// Token t takes part in `depth` products; a causal one only in those up to `causal_from` + t, so
-// that strips above the diagonal of a triangle that begins there are left out (within a strip, P
-// has zeros there). `between` is called after each strip of a few columns.
+// Tiles in a row of C.
+constexpr std::int64_t tiles_of(std::int64_t columns) {
+  constexpr std::int64_t kWidth = kTileVectors * kLanes;
+  return (columns + kWidth - 1) / kWidth;
+}
+
+// C[t, :] = row_factor[t] (start + sum_i P[t, i] M[i, :]) + sum_s P[t, depth + s] M[depth + s, :]
+// for the tokens of a chunk, where s goes up to t: the second sum is that of a causal triangle.
+// Strips above its diagonal are left out; within a strip, P has zeros there.
 struct TokensProduct {
   Panels panels;
   std::int64_t chunk = 0;
-  std::int64_t depth = 0;
-  bool causal = false;
-  std::int64_t causal_from = 0;
+  std::int64_t depth = 0;             // whole panels
+  bool causal = false;                // whether there is a second sum
+  const float* row_factor = nullptr;  // null for 1
   const float* matrix = nullptr;
   std::int64_t matrix_step = 0;
   float* target = nullptr;
   std::int64_t target_step = 0;
   std::int64_t columns = 0;
+  LineFetcher* fetcher = nullptr;
+
+  std::int64_t fetch_steps() const {
+    const std::int64_t panels_deep = (depth + (causal ? chunk : 0) + kPanelWidth - 1) / kPanelWidth;
+    return chunk / kTileRows * tiles_of(columns) * panels_deep;
+  }
 };
 
-template <Start kStart, class Between>
-void multiply_tokens(const TokensProduct& p, const Between& between) {
+template <Start kStart>
+void multiply_tokens(const TokensProduct& p) {
   // By columns first: those of M come from L2 for the first strip and from L1 for the others.
   constexpr std::int64_t kWidth = kTileVectors * kLanes;
   for (std::int64_t column = 0; column < p.columns; column += kWidth) {
     for (std::int64_t t = 0; t < p.chunk; t += kTileRows) {
-      const std::int64_t causal_depth = p.causal_from + t + kTileRows;
       multiply_strip<ResultRows::kTokens, kStart>(
           {.panels = p.panels.at(t, 0),
            .panel_size = p.panels.size,
            .matrix = p.matrix + column,
            .matrix_step = p.matrix_step,
-           .depth = p.causal && causal_depth < p.depth ? causal_depth : p.depth,
+           .depth = p.depth,
+           .more_depth = p.causal ? t + kTileRows : 0,
+           .row_factor = p.row_factor ? p.row_factor + t : nullptr,
            .target = p.target + t * p.target_step + column,
            .target_step = p.target_step,
-           .columns = p.columns - column < kWidth ? p.columns - column : kWidth});
-      between();
+           .columns = p.columns - column < kWidth ? p.columns - column : kWidth,
+           .fetcher = p.fetcher});
     }
   }
 }
 
 // C[i, :] = start + sum_{t < depth} P[t, i] M[t, :] for `channels` channels, rounded up to whole
-// strips, which C and row_scale have room for. `between` is called after each strip.
+// strips, which C and row_scale have room for.
 struct ChannelsProduct {
   Panels panels;
   std::int64_t channels = 0;
@@ -191,10 +246,13 @@ struct ChannelsProduct {
   std::int64_t columns = 0;
   const float* row_scale = nullptr;
   const float* column_scale = nullptr;
+  LineFetcher* fetcher = nullptr;
+
+  std::int64_t fetch_steps() const { return channels / kTileRows * tiles_of(columns); }
 };
 
-template <Start kStart, class Between>
-void multiply_channels(const ChannelsProduct& p, const Between& between) {
+template <Start kStart>
+void multiply_channels(const ChannelsProduct& p) {
   for (std::int64_t i = 0; i < p.channels; i += kTileRows) {
     multiply_strip<ResultRows::kChannels, kStart>(
         {.panels = p.panels.at(0, i),
@@ -205,8 +263,8 @@ void multiply_channels(const ChannelsProduct& p, const Between& between) {
          .target_step = p.target_step,
          .columns = p.columns,
          .row_scale = p.row_scale ? p.row_scale + i : nullptr,
-         .column_scale = p.column_scale});
-    between();
+         .column_scale = p.column_scale,
+         .fetcher = p.fetcher});
   }
 }
 
