@@ -1,11 +1,12 @@
 #include "backward_launch.hpp"
 
 #include <algorithm>
-#include <bit>
 
+#include "backward_arguments.hpp"
 #include "backward_params.hpp"
 #include "cpu/simd/arguments.hpp"
 #include "cpu/simd/flush_denormals.hpp"
+#include "cpu/simd/scratch_layout.hpp"
 #include "cpu/simd/task_queue.hpp"
 
 namespace attune::cpu::simd {
@@ -14,35 +15,13 @@ namespace {
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
-constexpr std::int64_t kCacheLineFloats = kCacheLineBytes / sizeof(float);
-
-/// Gate gradients are summed up over no more tokens than this, or than checkpoints are kept.
+/// Gate gradients are summed up over no more tokens than this, or than checkpoints are kept. Passes
+/// of any number of tokens fill a segment.
 constexpr std::int64_t kSegmentTokens = 64;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-/// Tokens between two checkpoints: few, but no fewer than there are checkpoints then. A power of
-/// two, so that passes of any number of tokens fill a segment.
 std::int64_t segment_tokens(std::int64_t tokens) {
-  std::int64_t segment = kSegmentTokens;
-  while (segment * segment < tokens) segment *= 2;
-  return segment;
+  return tokens_between_states(kSegmentTokens, tokens);
 }
-
-class ScratchLayout {
- public:
-  std::int64_t reserve(std::int64_t floats) {
-    const std::int64_t offset = size_;
-    size_ += round_up(floats, kCacheLineFloats);
-    return offset;
-  }
-  std::int64_t size() const { return size_; }
-
- private:
-  std::int64_t size_ = 0;
-};
 
 BackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem, int tokens,
                                   std::int64_t width, bool has_gates) {
@@ -81,73 +60,25 @@ struct Workspace {
   // From the start on, each thread's scratch memory.
   std::int64_t threads = 0;
   BackwardScratch scratch;
-  std::size_t bounds = 0;  // int64 [N + 1], when packed
-  std::size_t gamma = 0;   // float [N, H], when there is a constant decay
-  std::size_t dgamma = 0;  // double [N, H], as well
+  BackwardArgumentSpace arguments;
   std::size_t size = 0;
-
-  std::size_t reserve(std::size_t bytes) { return reserve_aligned(size, bytes); }
 };
 
 Workspace workspace_of(const Problem& problem, const RecurrentBackwardConfig& config) {
   Workspace layout;
   layout.threads = std::min<std::int64_t>(config.threads, backward_task_count(problem));
   layout.scratch = scratch_layout(problem, config);
-  layout.reserve(static_cast<std::size_t>(layout.threads * layout.scratch.size) * sizeof(float));
-  const auto sequences = static_cast<std::size_t>(problem.sequences());
-  layout.bounds = layout.reserve(problem.N > 0 ? (sequences + 1) * sizeof(std::int64_t) : 0);
-  const bool constant_decay = (problem.gates & ops::kGateGamma) != 0;
-  const std::size_t decays = constant_decay ? sequences * static_cast<std::size_t>(problem.H) : 0;
-  layout.gamma = layout.reserve(decays * sizeof(float));
-  layout.dgamma = layout.reserve(decays * sizeof(double));
+  const std::int64_t floats = layout.threads * layout.scratch.size;
+  reserve_aligned(layout.size, static_cast<std::size_t>(floats) * sizeof(float));
+  layout.arguments = reserve_backward_arguments(problem, layout.size);
   return layout;
-}
-
-RecurrentForwardParams forward_params(const Problem& problem, const Args& args,
-                                      const Workspace& layout, std::byte* memory) {
-  RecurrentForwardParams params;
-  params.batch = problem.B;
-  params.tokens = problem.T;
-  params.heads = problem.H;
-  params.kv_heads = problem.Hkv;
-  params.key_dim = problem.K;
-  params.value_dim = problem.V;
-  params.sequences = problem.sequences();
-  params.reverse = problem.reverse;
-  params.scale = static_cast<float>(args.scale);
-  params.q = token_tensor(args.q);
-  params.k = token_tensor(args.k);
-  params.v = token_tensor(args.v);
-  params.g = token_tensor(args.g);
-  params.gk = token_tensor(args.gk);
-  params.gv = token_tensor(args.gv);
-  params.initial_state = state_tensor<const float>(args.initial_state);
-  if (args.cu_seqlens) {
-    params.cu_seqlens = clamped_bounds(*args.cu_seqlens, problem.T, memory + layout.bounds);
-  }
-  const Gamma gamma =
-      gamma_values(args.gamma, params.sequences, params.heads, memory + layout.gamma);
-  params.g_gamma = gamma.values;
-  params.g_gamma_sequence_stride = gamma.sequence_stride;
-  return params;
 }
 
 RecurrentBackwardParams params_of(const Problem& problem, const Args& args,
                                   const RecurrentBackwardConfig& config, const Workspace& layout,
                                   std::byte* memory) {
   RecurrentBackwardParams params;
-  params.forward = forward_params(problem, args, layout, memory);
-  params.d_o = token_tensor(args.d_o);
-  params.dq = token_tensor(args.dq);
-  params.dk = token_tensor(args.dk);
-  params.dv = token_tensor(args.dv);
-  params.dg = token_tensor(args.dg);
-  params.dgk = token_tensor(args.dgk);
-  params.dgv = token_tensor(args.dgv);
-  params.dfinal_state = state_tensor<const float>(args.dfinal_state);
-  params.dinitial_state = state_tensor<float>(args.dinitial_state);
-  // Aligned by reserve_aligned().
-  if (args.dgamma) params.dgamma = reinterpret_cast<double*>(memory + layout.dgamma);
+  static_cast<BackwardTensors&>(params) = backward_tensors(problem, args, layout.arguments, memory);
   params.tokens_per_pass = config.tokens_per_pass;
   params.segment_tokens = segment_tokens(problem.T);
   params.scratch = layout.scratch;
@@ -160,24 +91,6 @@ auto* backward_for(Isa isa) {
   if (isa == Isa::kAvx2) return &recurrent_backward_avx2;
 #endif
   return &recurrent_backward_baseline;
-}
-
-/// Writes the gradient of gamma.values from that of each head's log decay, `of_gamma` [N, H].
-void store_dgamma(const TensorView& to, ops::ConstantDecay::Source source, const Problem& problem,
-                  const double* of_gamma) {
-  const std::int64_t sequences = problem.sequences();
-  const double sign = source == ops::ConstantDecay::Source::kSlopes ? -1.0 : 1.0;
-  const bool summed = to.stride(0) == 0;
-  auto* const target = static_cast<float*>(to.data);
-  for (std::int64_t h = 0; h < problem.H; ++h) {
-    double sum = 0.0;
-    for (std::int64_t n = 0; n < sequences; ++n) {
-      const double value = sign * of_gamma[n * problem.H + h];
-      sum += value;
-      if (!summed) target[n * to.stride(0) + h * to.stride(1)] = static_cast<float>(value);
-    }
-    if (summed) target[h * to.stride(1)] = static_cast<float>(sum);
-  }
 }
 
 }  // namespace
@@ -204,7 +117,7 @@ void launch_backward(const Problem& problem, const Args& args,
                      backward(params, first, last, memory + thread * params.scratch.size);
                    });
   }
-  if (args.dgamma) store_dgamma(*args.dgamma, args.gamma.source, problem, params.dgamma);
+  store_dgamma(problem, args, params);
 }
 
 }  // namespace attune::cpu::simd

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+#include "backward_tensors.hpp"
 
 namespace attune::cpu {
 
@@ -32,15 +32,7 @@ struct BackwardScratch {
   std::int64_t size = 0;
 };
 
-struct RecurrentBackwardParams {
-  RecurrentForwardParams forward;          // but for o and the final state
-  TokenTensor<const void*> d_o;            // [B, T, H, V]; zeros when not given
-  TokenTensor<void*> dq, dk, dv;           // as q, k, v
-  TokenTensor<void*> dg, dgk, dgv;         // fp32; null when not given or not wanted
-  StateTensor<const float*> dfinal_state;  // zeros when not given
-  StateTensor<float*> dinitial_state;
-  double* dgamma = nullptr;  // [N, H] dense: the gradient of each head's log decay
-
+struct RecurrentBackwardParams : BackwardTensors {
   int tokens_per_pass = 1;
   std::int64_t segment_tokens = 1;  // tokens between two checkpoints
   BackwardScratch scratch;
