@@ -8,6 +8,7 @@ void register_simd_kernels(Registry& registry) {
   const Placement at{.platform = "simd", .backend = "cpu", .priority = 50};
   registry.add(simd::make_recurrent_attention(), at);
   registry.add(simd::make_chunk_attention(), at);
+  registry.add(simd::make_chunk_backward(), at);
   registry.add(simd::make_recurrent_attention_backward(), at);
   registry.add(simd::make_recurrent_decode(), at);
 }

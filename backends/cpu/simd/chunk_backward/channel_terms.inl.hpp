@@ -1,0 +1,153 @@
+// Terms of pairs of tokens within a chunk whose channels decay each on its own.
+//
+// The channels of K: q reads, k writes; those of V: do reads, v writes. Decays between two tokens
+// are split at the edges of blocks of kPairTokens tokens, as in cpu/simd/chunk/pairs.inl.hpp, and
+// only multiplied.
+#pragma once
+
+#include "chunk_decays.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// pairs[t, s] = sum_i reads[t, i] writes[s, i] a_{s+1}[i] .. a_t[i] within a block, whose first
+// token all panels point to. Leaves behind the reads decayed from the beginning of the block on and
+// the writes decayed until its end.
+[[gnu::noinline]] inline void pairs_of_block(const Panels& reads, const Panels& writes,
+                                             const Panels& decays, std::int64_t width,
+                                             const Panels& local_reads, const Panels& local_writes,
+                                             float* pairs) {
+  F32 products[kPairTokens][kPairTokens] = {};
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    F32 written[kPairTokens];
+    F32 prefix{};
+#pragma GCC unroll 4
+    for (int t = 0; t < kPairTokens; ++t) {
+      const F32 read = load(reads.at(t, i));
+      const F32 decay = load(decays.at(t, i));
+#pragma GCC unroll 4
+      for (int s = 0; s < t; ++s) {
+        written[s] *= decay;
+        products[t][s] = fma(read, written[s], products[t][s]);
+      }
+      written[t] = load(writes.at(t, i));
+      products[t][t] = fma(read, written[t], products[t][t]);
+      prefix = t == 0 ? decay : prefix * decay;
+      store(local_reads.at(t, i), read * prefix);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < kPairTokens; ++t) store(local_writes.at(t, i), written[t]);
+  }
+  alignas(64) float sums[round_up_to_lanes(kPairTokens * kPairTokens)];
+  sum_lanes<kPairTokens * kPairTokens>(&products[0][0], sums);
+  for (int t = 0; t < kPairTokens; ++t) {
+    __builtin_memcpy(pairs + t * kPanelWidth, sums + t * kPairTokens, kPairTokens * sizeof(float));
+  }
+}
+
+// Pairs of a chunk on and below the diagonal; above it those within a block are 0, others are not
+// written. `local_reads` and `local_writes` are scratch memory.
+inline void channel_pairs(const Panels& reads, const Panels& writes, const ChannelDecay& decays,
+                          std::int64_t width, const Panels& local_reads, const Panels& local_writes,
+                          const Panels& pairs) {
+  const auto from = [](const Panels& panels, std::int64_t token) {
+    return Panels{panels.at(token, 0), panels.size};
+  };
+  for (std::int64_t t = 0; t < kChannelChunk; t += kPairTokens) {
+    pairs_of_block(from(reads, t), from(writes, t), from(decays.decay, t), width,
+                   from(local_reads, t), from(local_writes, t), pairs.at(t, t));
+  }
+  pair_blocks(local_reads, local_writes, decays.of_blocks, kChannelChunk, width, pairs);
+}
+
+// What finish_reads() and finish_writes() work on.
+struct ChannelTerms {
+  Panels rows;   // k or v, q or do
+  Panels pairs;  // [kChannelChunk, kChannelChunk], of the other side
+  Panels sums;   // in and out
+  // [kChannelChunk] or null: what else the state decayed by until a token, or since.
+  const float* factors = nullptr;
+};
+
+[[gnu::always_inline]] inline float pair_at(const ChannelTerms& terms, int t, int s) {
+  return terms.pairs.data[t * kPanelWidth + s];
+}
+
+[[gnu::always_inline]] inline F32 state_term(const ChannelTerms& terms, int t, std::int64_t i) {
+  const F32 sum = load(terms.sums.at(t, i));
+  return terms.factors ? sum * terms.factors[t] : sum;
+}
+
+// sums[t] = a_0 .. a_t factor_t sums[t] + sum_{s <= t} pairs[t][s] a_{s+1} .. a_t rows[s], which
+// turns the state before the chunk, read by do, into dq, and read by q into o.
+[[gnu::noinline]] inline void finish_reads(const ChannelTerms& terms, const ChannelDecay& decays,
+                                           std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    F32 written[kChannelChunk];  // decayed until the end of the block before, or until token t
+    F32 before = broadcast(1.0F);
+#pragma GCC unroll 4
+    for (int b = 0; b < kPairBlocks; ++b) {
+      const int begin = b * kPairTokens;
+      const int end = begin + kPairTokens;
+      F32 prefix = broadcast(1.0F);
+#pragma GCC unroll 4
+      for (int t = begin; t < end; ++t) {
+        const F32 decay = load(decays.decay.at(t, i));
+        prefix *= decay;
+        F32 sum = state_term(terms, t, i) * before;
+#pragma GCC unroll 16
+        for (int s = 0; s < begin; ++s) sum = fma(broadcast(pair_at(terms, t, s)), written[s], sum);
+        sum *= prefix;
+        written[t] = load(terms.rows.at(t, i));
+#pragma GCC unroll 4
+        for (int s = begin; s < t; ++s) {
+          written[s] *= decay;
+          sum = fma(broadcast(pair_at(terms, t, s)), written[s], sum);
+        }
+        store(terms.sums.at(t, i), fma(broadcast(pair_at(terms, t, t)), written[t], sum));
+      }
+      const F32 of_block = load(decays.of_blocks + b * width + i);
+      before *= of_block;
+#pragma GCC unroll 16
+      for (int s = 0; s < begin; ++s) written[s] *= of_block;
+    }
+  }
+}
+
+// sums[s] = a_{s+1} .. a_{n-1} factor_s sums[s] + sum_{t >= s} pairs[t][s] a_{s+1} .. a_t rows[t],
+// which turns the gradient of the state after the chunk, read by v, into dk, and read by k into dv.
+[[gnu::noinline]] inline void finish_writes(const ChannelTerms& terms, const ChannelDecay& decays,
+                                            std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    F32 read[kChannelChunk];  // decayed since the end of the block, or since behind token s
+    F32 behind = broadcast(1.0F);
+#pragma GCC unroll 4
+    for (int b = kPairBlocks - 1; b >= 0; --b) {
+      const int begin = b * kPairTokens;
+      const int end = begin + kPairTokens;
+      F32 suffix = broadcast(1.0F);
+#pragma GCC unroll 4
+      for (int s = end - 1; s >= begin; --s) {
+        F32 sum = state_term(terms, s, i) * behind;
+#pragma GCC unroll 16
+        for (int t = end; t < kChannelChunk; ++t) {
+          sum = fma(broadcast(pair_at(terms, t, s)), read[t], sum);
+        }
+        sum *= suffix;
+        read[s] = load(terms.rows.at(s, i));
+#pragma GCC unroll 4
+        for (int t = s; t < end; ++t) sum = fma(broadcast(pair_at(terms, t, s)), read[t], sum);
+        store(terms.sums.at(s, i), sum);
+        const F32 decay = load(decays.decay.at(s, i));
+        suffix *= decay;
+#pragma GCC unroll 4
+        for (int t = s; t < end; ++t) read[t] *= decay;
+      }
+      const F32 of_block = load(decays.of_blocks + b * width + i);
+      behind *= of_block;
+#pragma GCC unroll 16
+      for (int t = end; t < kChannelChunk; ++t) read[t] *= of_block;
+    }
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,33 @@
+// What may be tuned in the chunked backward kernel.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cpu/simd/isa.hpp"
+
+namespace attune::cpu {
+
+struct ChunkBackwardConfig {
+  using Op = ops::RecurrentAttentionBackward;
+  int chunk = 16;            // tokens
+  int anchor_tokens = 128;   // at least, between two states that gate gradients are summed up from
+  int group_parts = 1;       // tasks that the query heads of a group are shared by, at most
+  int threads = 64;          // at most; a launch never uses more than it has tasks
+  Isa isa = Isa::kBaseline;  // which of the compiled instruction sets runs
+  friend constexpr bool operator==(const ChunkBackwardConfig&,
+                                   const ChunkBackwardConfig&) = default;
+
+  static constexpr auto axes() {
+    using Self = ChunkBackwardConfig;
+    return std::tuple{launch_axis("chunk", &Self::chunk, {16, 32}),
+                      launch_axis("anchor_tokens", &Self::anchor_tokens, {64, 128, 256}),
+                      launch_axis("group_parts", &Self::group_parts, {1, 2, 4, 8, 16, 32, 64}),
+                      launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
+                      launch_axis("isa", &Self::isa, {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})};
+  }
+};
+
+}  // namespace attune::cpu

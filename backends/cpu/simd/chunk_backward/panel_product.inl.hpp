@@ -1,0 +1,177 @@
+// Products of matrices that all lie in panels (cpu/simd/chunk/panels.inl.hpp), the result too:
+//
+//   Left::kRows      C[r, c] = start + sum_d P[r, d] M[d, c]
+//   Left::kColumns   C[r, c] = start + sum_d P[d, r] M[d, c]
+//
+// P is broadcast, M and C are read by vectors. A state in panels is both: do and v read it by
+// vectors, and its transpose is read by broadcasting it, so one copy serves dk and dv. And rows of
+// a panel are 64 bytes apart whatever K is, where those of a matrix with K = 128 fall into an
+// eighth of the L1 cache's sets.
+//
+//   start   Start::kZero            0
+//           Start::kAdd             C
+//           Start::kScaleRows       row_scale[r] C
+//           Start::kScaleColumns    column_scale[c] C
+//           Start::kScaleBoth       row_scale[r] column_scale[c] C
+#pragma once
+
+#include "cpu/simd/chunk/product.inl.hpp"
+#include "cpu/simd/recurrent/prefetch.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+enum class Left { kRows, kColumns };
+
+struct PanelProduct {
+  Panels left;            // P
+  Panels right;           // M
+  Panels target;          // C
+  std::int64_t rows = 0;  // of C, a multiple of kPanelWidth as the next two
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  // P[r, d] is zero where d > r and P is left of the product, where d < r and its transpose is.
+  bool triangular = false;
+  const float* row_scale = nullptr;
+  const float* column_scale = nullptr;
+};
+
+// Vectors of a tile lie in one panel, or in neighbouring ones where a panel is one vector.
+inline constexpr bool kPanelIsVector = kPanelWidth == kLanes;
+inline constexpr int kWideTileVectors = 2;
+
+// A tile of one vector needs more rows than kTileRows to hide the latency of its sums.
+template <int kVectors>
+inline constexpr int kPanelTileRows = kVectors == 1 ? 2 * kTileRows : kTileRows;
+
+constexpr std::int64_t vector_step(std::int64_t panel_size) {
+  return kPanelIsVector ? panel_size : kLanes;
+}
+
+template <int kRows, int kVectors>
+using PanelTile = F32[kRows][kVectors];
+
+template <Start kStart, int kRows, int kVectors>
+[[gnu::always_inline]] inline void start_panel_tile(const PanelProduct& p, std::int64_t row,
+                                                    std::int64_t column,
+                                                    PanelTile<kRows, kVectors>& tile) {
+  const float* const target = p.target.at(row, column);
+  const std::int64_t step = vector_step(p.target.size);
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      tile[m][j] = F32{};
+      if constexpr (kStart != Start::kZero) tile[m][j] = load(target + m * kPanelWidth + j * step);
+      if constexpr (kStart == Start::kScaleRows || kStart == Start::kScaleBoth) {
+        tile[m][j] = in_register(tile[m][j] * broadcast(p.row_scale[row + m]));
+      }
+      if constexpr (kStart == Start::kScaleColumns || kStart == Start::kScaleBoth) {
+        tile[m][j] = in_register(tile[m][j] * load(p.column_scale + column + j * kLanes));
+      }
+    }
+  }
+}
+
+// `depth` steps along P, within a panel where its rows are those of the product.
+template <Left kLeft, int kRows, int kVectors>
+[[gnu::always_inline]] inline void add_panel_products(const float* left, const float*& right,
+                                                      std::int64_t right_step, std::int64_t depth,
+                                                      PanelTile<kRows, kVectors>& tile) {
+  constexpr std::int64_t kRowStep = kLeft == Left::kRows ? kPanelWidth : 1;
+  constexpr std::int64_t kDepthStep = kLeft == Left::kRows ? 1 : kPanelWidth;
+  for (const float* const end = left + depth * kDepthStep; left != end; left += kDepthStep) {
+    F32 row[kVectors];
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) row[j] = load(right + j * right_step);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      F32 x = broadcast(left[m * kRowStep]);
+      if constexpr (kVectors > 1) x = in_register(x);
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) tile[m][j] = fma(x, row[j], tile[m][j]);
+    }
+    right += kPanelWidth;
+  }
+}
+
+// The tile behind the one at hand. Tiles of an update take less time than the lines of the next one
+// take to come from L2, and the hardware does not ask for lines to be written early enough.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void fetch_tile(const float* tile, std::int64_t step) {
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) __builtin_prefetch(tile + m * kPanelWidth + j * step);
+  }
+}
+
+template <Left kLeft, Start kStart, int kVectors>
+[[gnu::always_inline]] inline void multiply_panel_tile(const PanelProduct& p, std::int64_t row,
+                                                       std::int64_t column, Prefetcher& prefetcher,
+                                                       std::int64_t prefetch_rows) {
+  constexpr int kRows = kPanelTileRows<kVectors>;
+  PanelTile<kRows, kVectors> tile;
+  const std::int64_t right_step = vector_step(p.right.size);
+  const std::int64_t target_step = vector_step(p.target.size);
+  float* const target = p.target.at(row, column);
+  start_panel_tile<kStart, kRows, kVectors>(p, row, column, tile);
+  if constexpr (kLeft == Left::kColumns) {
+    fetch_tile<kRows, kVectors>(target + kRows * kPanelWidth, target_step);
+    prefetcher.fetch_rows<2>(prefetch_rows);
+    const std::int64_t first = p.triangular ? row : 0;
+    const float* right = p.right.at(first, column);
+    add_panel_products<kLeft, kRows, kVectors>(p.left.at(first, row), right, right_step,
+                                               p.depth - first, tile);
+  } else {
+    const std::int64_t end = p.triangular && row + kRows < p.depth ? row + kRows : p.depth;
+    const float* left = p.left.at(row, 0);
+    const float* right = p.right.at(0, column);
+    for (std::int64_t rest = end; rest > 0; rest -= kPanelWidth) {
+      prefetcher.fetch_rows<2>(prefetch_rows);
+      add_panel_products<kLeft, kRows, kVectors>(left, right, right_step,
+                                                 rest < kPanelWidth ? rest : kPanelWidth, tile);
+      left += p.left.size;
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      store(target + m * kPanelWidth + j * target_step, tile[m][j]);
+    }
+  }
+}
+
+// Columns [column, column + kVectors * kLanes) of C. Not inlined, and with little else in it: GCC
+// spills the tile otherwise.
+template <Left kLeft, Start kStart, int kVectors>
+[[gnu::noinline]] void multiply_panel_columns(const PanelProduct& product, std::int64_t column,
+                                              Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+  const PanelProduct p = product;
+  for (std::int64_t row = 0; row < p.rows; row += kPanelTileRows<kVectors>) {
+    multiply_panel_tile<kLeft, kStart, kVectors>(p, row, column, prefetcher, prefetch_rows);
+  }
+}
+
+// Fetches `prefetch_rows` every kFetchDepth steps of a tile.
+template <Left kLeft, Start kStart>
+void multiply_panels(const PanelProduct& p, Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+  constexpr std::int64_t kWidth = kWideTileVectors * kLanes;
+  std::int64_t column = 0;
+  for (; column + kWidth <= p.columns; column += kWidth) {
+    multiply_panel_columns<kLeft, kStart, kWideTileVectors>(p, column, prefetcher, prefetch_rows);
+  }
+  if constexpr (kPanelIsVector) {
+    if (column < p.columns) {
+      multiply_panel_columns<kLeft, kStart, 1>(p, column, prefetcher, prefetch_rows);
+    }
+  }
+}
+
+template <Left kLeft, Start kStart>
+void multiply_panels(const PanelProduct& p) {
+  Prefetcher none(0);
+  multiply_panels<kLeft, kStart>(p, none, 0);
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

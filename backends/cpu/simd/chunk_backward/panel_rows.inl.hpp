@@ -1,0 +1,189 @@
+// What else is done to panels: transposing them, writing their rows to tensors, sums over rows.
+#pragma once
+
+#include "cpu/simd/chunk/panels.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// One step of transposing a block in registers: exchanges lanes whose bit kBit is set of a row with
+// those whose bit is clear of the row kBit further on.
+template <int kBit, std::size_t... kIndex>
+[[gnu::always_inline]] inline void exchange_lanes(F32& a, F32& b, std::index_sequence<kIndex...>) {
+  const F32 low = __builtin_shufflevector(
+      a, b, ((int(kIndex) & kBit) ? int(kIndex) - kBit + kLanes : int(kIndex))...);
+  b = __builtin_shufflevector(
+      a, b, ((int(kIndex) & kBit) ? int(kIndex) + kLanes : int(kIndex) + kBit)...);
+  a = low;
+}
+
+template <int kBit = kLanes / 2>
+[[gnu::always_inline]] inline void transpose_lanes(F32 (&block)[kLanes]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) {
+    if ((r & kBit) == 0) {
+      exchange_lanes<kBit>(block[r], block[r + kBit], std::make_index_sequence<kLanes>());
+    }
+  }
+  if constexpr (kBit > 1) transpose_lanes<kBit / 2>(block);
+}
+
+// to[c, r] = from[r, c] for `rows` x `columns`, multiples of kPanelWidth.
+[[gnu::noinline]] inline void transpose_panels(const Panels& from, std::int64_t rows,
+                                               std::int64_t columns, const Panels& to) {
+  for (std::int64_t column = 0; column < columns; column += kLanes) {
+    for (std::int64_t row = 0; row < rows; row += kLanes) {
+      F32 block[kLanes];
+      const float* const source = from.at(row, column);
+      float* const target = to.at(column, row);
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) block[r] = load(source + r * kPanelWidth);
+      transpose_lanes(block);
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) store(target + r * kPanelWidth, block[r]);
+    }
+  }
+}
+
+// to[r, c] = a[r, c] * b[r, c]; one panel follows the other in each of them.
+[[gnu::noinline]] inline void multiply_elements(const float* a, const float* b, std::int64_t count,
+                                                float* to) {
+  for (std::int64_t i = 0; i < count; i += kLanes) store(to + i, load(a + i) * load(b + i));
+}
+
+// Some tokens of a tensor, as rows of panels.
+struct TokenRange {
+  std::int64_t first = 0;    // of the tensor's tokens
+  std::int64_t present = 0;  // how many there are
+  std::int64_t chunk = 0;    // how many rows the panels have
+};
+
+// kPanelWidth channels of a token, of which `count` exist; the others are zero.
+template <StorageType kType>
+[[gnu::always_inline]] inline void widen_panel(const char* source, std::int64_t count,
+                                               float (&target)[kPanelWidth]) {
+  char padded[kPanelWidth * sizeof(float)] = {};
+  copy_tail(source, count * size_of(kType), padded);
+  for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+    store(target + lane, widen(kType, padded + lane * size_of(kType)));
+  }
+}
+
+template <StorageType kType>
+void pack_tokens(const InputRows& rows, const TokenRange& tokens, std::int64_t channels,
+                 float scale, const Panels& panels) {
+  const F32 factor = broadcast(scale);
+  for (std::int64_t t = 0; t < tokens.present; ++t) {
+    const char* source = rows.row(tokens.first + t);
+    float* target = panels.at(t, 0);
+    std::int64_t left = channels;
+    for (; left >= kPanelWidth; left -= kPanelWidth) {
+#pragma GCC unroll 4
+      for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+        store(target + lane, widen(kType, source + lane * size_of(kType)) * factor);
+      }
+      source += kPanelWidth * size_of(kType);
+      target += panels.size;
+    }
+    if (left == 0) continue;
+    alignas(64) float padded[kPanelWidth];
+    widen_panel<kType>(source, left, padded);
+    for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+      store(target + lane, load(padded + lane) * factor);
+    }
+  }
+}
+
+// Panels of `scale` times the rows of a tensor, zero for tokens and channels that do not exist and
+// where there is no tensor.
+[[gnu::noinline]] inline void pack_rows(const InputRows& rows, const TokenRange& tokens,
+                                        std::int64_t channels, float scale, const Panels& panels) {
+  const std::int64_t given = rows.data ? tokens.present : 0;
+  for (std::int64_t i = 0; given < tokens.chunk && i < channels; i += kPanelWidth) {
+    float* const missing = panels.at(given, i);
+    float* const end = panels.at(0, i) + tokens.chunk * kPanelWidth;
+    for (float* lane = missing; lane != end; lane += kLanes) store(lane, F32{});
+  }
+  if (given == 0) return;
+  if (rows.type == StorageType::kF32) {
+    pack_tokens<StorageType::kF32>(rows, tokens, channels, scale, panels);
+  } else if (rows.type == StorageType::kBF16) {
+    pack_tokens<StorageType::kBF16>(rows, tokens, channels, scale, panels);
+  } else {
+    pack_tokens<StorageType::kF16>(rows, tokens, channels, scale, panels);
+  }
+}
+
+template <StorageType kType>
+void unpack_tokens(const Panels& panels, const OutputRows& rows, const TokenRange& tokens,
+                   std::int64_t channels, float scale) {
+  const F32 factor = broadcast(scale);
+  for (std::int64_t t = 0; t < tokens.present; ++t) {
+    char* target = rows.row(tokens.first + t);
+    const float* source = panels.at(t, 0);
+    std::int64_t left = channels;
+    for (; left >= kPanelWidth; left -= kPanelWidth) {
+#pragma GCC unroll 4
+      for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+        narrow(kType, load(source + lane) * factor, target + lane * size_of(kType));
+      }
+      target += kPanelWidth * size_of(kType);
+      source += panels.size;
+    }
+    if (left == 0) continue;
+    char padded[kPanelWidth * sizeof(float)];
+    for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+      narrow(kType, load(source + lane) * factor, padded + lane * size_of(kType));
+    }
+    copy_tail(padded, left * size_of(kType), target);
+  }
+}
+
+// `scale` times the panels, to the rows of a tensor.
+[[gnu::noinline]] inline void unpack_rows(const Panels& panels, const OutputRows& rows,
+                                          const TokenRange& tokens, std::int64_t channels,
+                                          float scale) {
+  if (rows.type == StorageType::kF32) {
+    unpack_tokens<StorageType::kF32>(panels, rows, tokens, channels, scale);
+  } else if (rows.type == StorageType::kBF16) {
+    unpack_tokens<StorageType::kBF16>(panels, rows, tokens, channels, scale);
+  } else {
+    unpack_tokens<StorageType::kF16>(panels, rows, tokens, channels, scale);
+  }
+}
+
+// to[t, :] = factors[t] from[t, :]
+[[gnu::noinline]] inline void scale_rows(const Panels& from, const float* factors,
+                                         std::int64_t rows, std::int64_t columns,
+                                         const Panels& to) {
+  const float* source = from.data;
+  float* target = to.data;
+  for (std::int64_t i = 0; i < columns; i += kPanelWidth) {
+    for (std::int64_t t = 0; t < rows; ++t) {
+      const F32 factor = broadcast(factors[t]);
+#pragma GCC unroll 4
+      for (std::int64_t lane = t * kPanelWidth; lane < (t + 1) * kPanelWidth; lane += kLanes) {
+        store(target + lane, load(source + lane) * factor);
+      }
+    }
+    source += from.size;
+    target += to.size;
+  }
+}
+
+// sums[t] = sum_i a[t, i] b[t, i] for kPanelWidth tokens.
+[[gnu::noinline]] inline void dot_panel_rows(const Panels& a, const Panels& b,
+                                             std::int64_t channels, float* sums) {
+  F32 partial[kPanelWidth] = {};
+  for (std::int64_t i = 0; i < channels; i += kPanelWidth) {
+#pragma GCC unroll 16
+    for (std::int64_t t = 0; t < kPanelWidth; ++t) {
+#pragma GCC unroll 4
+      for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
+        partial[t] = fma(load(a.at(t, i) + lane), load(b.at(t, i) + lane), partial[t]);
+      }
+    }
+  }
+  sum_lanes<kPanelWidth>(partial, sums);
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
