@@ -1,4 +1,4 @@
-// simd.recurrent_attention.backward on what the op's own cases do not reach.
+// The simd kernels of recurrent_attention.backward on what the op's own cases do not reach.
 // tests/backends/conformance_test.cpp holds its results against the oracle.
 #include <limits>
 #include <string_view>
@@ -6,10 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <attune/backends/cpu.hpp>
-#include <attune/core/executor.hpp>
-
-#include "support/recurrent_tensors.hpp"
+#include "support/backward_runs.hpp"
 #include "support/reference_kernels.hpp"
 
 namespace attune::test {
@@ -19,64 +16,29 @@ using ops::RecurrentAttentionBackward;
 using ops::RecurrentAttentionProblem;
 using testing::Each;
 
-const ErasedKernel& kernel() {
-  static const Registry registry = [] {
-    Registry made;
-    ops::register_ops(made);
-    cpu::register_simd_kernels(made);
-    return made;
-  }();
-  return *registry.find_kernel("simd.recurrent_attention.backward")->kernel;
+std::string kernel_name(const testing::TestParamInfo<std::string_view>& test) {
+  return test.param == kChunkBackward ? "Chunk" : "Recurrent";
 }
 
-void run_simd(const RecurrentTensors& tensors) {
-  const ProblemRef ref = ProblemRef::of<RecurrentAttentionBackward>(tensors.problem);
-  const ConfigBlob config = kernel().erased_heuristic(ref, cpu_device().info());
-  Executor::run_choice(ref, &tensors.backward, {.kernel = &kernel(), .config = config},
-                       cpu_device(), nullptr);
-}
-
-void expect_like_reference(const RecurrentTensors& simd, const RecurrentTensors& reference) {
-  const bool is_f32 = simd.problem.dtype == DType::kF32;
-  const auto compare = [](const char* name, const std::optional<TensorView>& actual,
-                          const std::optional<TensorView>& expected, double tolerance) {
-    ASSERT_EQ(actual.has_value(), expected.has_value());
-    if (!actual) return;
-    EXPECT_LE(relative_rms_error(to_doubles(*actual), to_doubles(*expected)), tolerance) << name;
-  };
-  const auto& got = simd.backward;
-  const auto& want = reference.backward;
-  const double tensor = is_f32 ? 2e-5 : 5e-3;
-  const double gate = is_f32 ? 1e-4 : 2e-2;
-  compare("dq", got.dq, want.dq, tensor);
-  compare("dk", got.dk, want.dk, tensor);
-  compare("dv", got.dv, want.dv, tensor);
-  compare("dg", got.dg, want.dg, gate);
-  compare("dgk", got.dgk, want.dgk, gate);
-  compare("dgv", got.dgv, want.dgv, gate);
-  compare("dgamma", got.dgamma, want.dgamma, gate);
-  compare("dinitial_state", got.dinitial_state, want.dinitial_state, tensor);
-}
-
-void expect_like_reference(const RecurrentAttentionProblem& problem, std::uint64_t seed) {
-  SCOPED_TRACE(problem_text<RecurrentAttentionBackward>(problem));
-  const RecurrentTensors simd(problem, seed), reference(problem, seed);
-  run_simd(simd);
-  run_reference<RecurrentAttentionBackward>(reference.problem, reference.backward);
-  expect_like_reference(simd, reference);
-}
-
-class SimdBackward : public testing::TestWithParam<std::uint64_t> {};
+class RandomSimdBackward
+    : public testing::TestWithParam<std::tuple<std::string_view, std::uint64_t>> {};
 
 // Transposed and padded states, empty sequences, decays of each sequence.
-TEST_P(SimdBackward, AgreesWithTheReference) {
-  const RecurrentAttentionProblem problem = random_problem(GetParam());
-  if (problem.d_o || problem.ht) expect_like_reference(problem, GetParam());
+TEST_P(RandomSimdBackward, AgreesWithTheReference) {
+  const auto& [kernel, seed] = GetParam();
+  const RecurrentAttentionProblem problem = random_problem(seed);
+  if (problem.d_o || problem.ht) expect_like_reference(kernel, problem, seed);
 }
-INSTANTIATE_TEST_SUITE_P(RandomProblems, SimdBackward, testing::Range<std::uint64_t>(0, 100));
+INSTANTIATE_TEST_SUITE_P(RandomProblems, RandomSimdBackward,
+                         testing::Combine(testing::Values(kRecurrentBackward, kChunkBackward),
+                                          testing::Range<std::uint64_t>(0, 100)));
+
+class SimdBackward : public testing::TestWithParam<std::string_view> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, SimdBackward, testing::Values(kRecurrentBackward, kChunkBackward),
+                         kernel_name);
 
 // Many segments, in the last of which there are fewer tokens than in a pass.
-TEST(SimdBackwardPass, LosesNothingOverLongSequences) {
+TEST_P(SimdBackward, LosesNothingOverLongSequences) {
   const RecurrentAttentionProblem plain{
       .T = 2003, .H = 2, .Hkv = 1, .K = 20, .V = 33, .h0 = true, .ht = true};
   for (const std::int32_t gates : {0, int{ops::kGateG}, int{ops::kGateGk}, int{ops::kGateGv},
@@ -84,11 +46,11 @@ TEST(SimdBackwardPass, LosesNothingOverLongSequences) {
     RecurrentAttentionProblem problem = plain;
     problem.gates = gates;
     problem.reverse = gates == ops::kGateGk;
-    expect_like_reference(problem, 7);
+    expect_like_reference(GetParam(), problem, 7);
   }
 }
 
-TEST(SimdBackwardPass, AnInfiniteGateHasNoGradientAndLetsNoneThrough) {
+TEST_P(SimdBackward, AnInfiniteGateHasNoGradientAndLetsNoneThrough) {
   const RecurrentAttentionProblem problem{.T = 11,
                                           .H = 1,
                                           .Hkv = 1,
@@ -106,7 +68,7 @@ TEST(SimdBackwardPass, AnInfiniteGateHasNoGradientAndLetsNoneThrough) {
     return tensors;
   };
   const RecurrentTensors simd = made(), reference = made();
-  run_simd(simd);
+  run_simd_backward(GetParam(), simd);
   run_reference<RecurrentAttentionBackward>(reference.problem, reference.backward);
   expect_like_reference(simd, reference);
   EXPECT_EQ(to_doubles(*simd.backward.dg)[0], 0.0);
@@ -115,7 +77,7 @@ TEST(SimdBackwardPass, AnInfiniteGateHasNoGradientAndLetsNoneThrough) {
   EXPECT_THAT(to_doubles(*simd.backward.dinitial_state), Each(0.0));
 }
 
-TEST(SimdBackwardPass, AnEmptyBatchHasAZeroSharedGammaGradient) {
+TEST_P(SimdBackward, AnEmptyBatchHasAZeroSharedGammaGradient) {
   RecurrentTensors tensors({.B = 0, .T = 4, .H = 3, .Hkv = 3, .K = 2, .V = 2}, 1);
   std::vector<float> slopes(3, 0.5F), dgamma(3, 7.0F);
   tensors.problem.gates = ops::kGateGamma;
@@ -123,30 +85,31 @@ TEST(SimdBackwardPass, AnEmptyBatchHasAZeroSharedGammaGradient) {
       .source = ops::ConstantDecay::Source::kSlopes,
       .values = ConstTensorView(slopes.data(), DType::kF32, Extents{0, 3}, Extents{0, 1})};
   tensors.backward.dgamma = TensorView(dgamma.data(), DType::kF32, Extents{0, 3}, Extents{0, 1});
-  run_simd(tensors);
+  run_simd_backward(GetParam(), tensors);
   EXPECT_THAT(dgamma, Each(0.0F));
 }
 
-TEST(SimdBackwardPass, AResetHeadHasNoGradientOfItsValueChannels) {
+TEST_P(SimdBackward, AResetHeadHasNoGradientOfItsValueChannels) {
   const RecurrentAttentionProblem problem{
       .T = 7, .H = 1, .Hkv = 1, .K = 5, .V = 3, .gates = ops::kGateG | ops::kGateGv, .h0 = true};
   const RecurrentTensors tensors(problem, 3);
   static_cast<float*>(const_cast<void*>(tensors.backward.g->data))[4] =
       -std::numeric_limits<float>::infinity();
-  run_simd(tensors);
+  run_simd_backward(GetParam(), tensors);
   const std::vector<double> dgv = to_doubles(*tensors.backward.dgv);
   for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(dgv[4 * 3 + j], 0.0);
   EXPECT_NE(dgv[3 * 3], 0.0);
 }
 
 // Checkpoints grow as the square root of T, other memory by rows.
-TEST(SimdBackwardPass, NeedsMemoryForFewStates) {
+TEST_P(SimdBackward, NeedsMemoryForFewStates) {
   const auto bytes = [](std::int64_t tokens) {
     const RecurrentAttentionProblem problem{
         .T = tokens, .H = 1, .Hkv = 1, .K = 128, .V = 128, .gates = ops::kGateG};
-    const ConfigBlob config = kernel().parse({{"threads", "1"}});
-    return kernel().erased_workspace_bytes(ProblemRef::of<RecurrentAttentionBackward>(problem),
-                                           config);
+    const ErasedKernel& kernel = simd_backward_kernel(GetParam());
+    const ConfigBlob config = kernel.parse({{"threads", "1"}, {"isa", "baseline"}});
+    return kernel.erased_workspace_bytes(ProblemRef::of<RecurrentAttentionBackward>(problem),
+                                         config);
   };
   constexpr std::size_t kState = 128 * 128 * sizeof(float);
   constexpr std::size_t kRow = 128 * sizeof(float);
