@@ -1,5 +1,5 @@
-// The simd kernel of recurrent_attention.backward against the simd forward pass, and against the
-// reference.
+// The simd kernels of recurrent_attention.backward against the chunked forward pass, and the
+// recurrent one against the chunked one.
 //
 //   H = 16, K = V = D, do given, no states, one thread. The forward pass is the one that a training
 //   step runs: the same inputs, o alone. GFLOP/s are nominal: 12 K V a token and head. Times are of
@@ -66,21 +66,22 @@ class Timed {
 };
 
 void run(const Context& context, const Setup& setup) {
-  Timed forward(context, "recurrent_attention", "simd.recurrent_attention", setup);
-  Timed backward(context, "recurrent_attention.backward", "simd.recurrent_attention.backward",
-                 setup);
-  Timed reference(context, "recurrent_attention.backward", "reference.recurrent_attention.backward",
+  Timed forward(context, "recurrent_attention", "simd.chunk", setup);
+  Timed chunk(context, "recurrent_attention.backward", "simd.chunk.backward", setup);
+  Timed recurrent(context, "recurrent_attention.backward", "simd.recurrent_attention.backward",
                   setup);
-  double forward_us = HUGE_VAL, backward_us = HUGE_VAL;
+  double forward_us = HUGE_VAL, chunk_us = HUGE_VAL, recurrent_us = HUGE_VAL;
   for (int round = 0; round < kRounds; ++round) {
     forward_us = std::min(forward_us, forward.us());
-    backward_us = std::min(backward_us, backward.us());
+    chunk_us = std::min(chunk_us, chunk.us());
+    recurrent_us = std::min(recurrent_us, recurrent.us());
   }
   const double flop = 12.0 * static_cast<double>(setup.dim * setup.dim * setup.tokens * kHeads);
-  std::printf("| %4s | %3d | %5d | %5s | %8.0f | %8.0f | %7.1f | %5.2fx | %6.1fx |\n",
+  std::printf("| %4s | %3d | %5d | %5s | %8.0f | %8.0f | %7.1f | %5.2f | %8.2fx |\n",
               setup.dtype.c_str(), static_cast<int>(setup.dim), static_cast<int>(setup.tokens),
-              setup.gate.c_str(), forward_us, backward_us, flop / backward_us / 1e3,
-              backward_us / forward_us, reference.us() / backward_us);
+              setup.gate.c_str(), forward_us, chunk_us, flop / chunk_us / 1e3,
+              chunk_us / forward_us, recurrent_us / chunk_us);
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -88,14 +89,14 @@ void run(const Context& context, const Setup& setup) {
 int main() {
   const auto context = make_context({.policy = Policy::kHeuristic, .database = ""});
   std::printf(
-      "| type |   D |     T | gate  |   fwd us |   bwd us | GFLOP/s | / fwd | reference "
-      "|\n"
-      "|------|----:|------:|-------|---------:|---------:|--------:|------:|----------:|"
-      "\n");
+      "| type |   D |     T | gate  |   fwd us |   bwd us | GFLOP/s | / fwd | recurrent |\n"
+      "|------|----:|------:|-------|---------:|---------:|--------:|------:|----------:|\n");
   for (const char* dtype : {"f32", "bf16"}) {
     for (const std::int64_t dim : {64, 128}) {
       for (const char* gate : {"none", "g", "gk", "gk+gv"}) {
-        run(*context, {.dim = dim, .gate = gate, .dtype = dtype});
+        for (const std::int64_t tokens : {8, 16, 32, 512}) {
+          run(*context, {.tokens = tokens, .dim = dim, .gate = gate, .dtype = dtype});
+        }
       }
     }
   }
