@@ -3,6 +3,7 @@
 
 #include <attune/cache/config_database.hpp>
 
+#include "database_connection.hpp"
 #include "database_file.hpp"
 #include "lease.hpp"
 #include "row_storage.hpp"
@@ -15,21 +16,11 @@ namespace {
 // Of processor time, for one call. A file of the largest size that is accepted takes about two.
 constexpr double kMaxSeconds = 10;
 
-sqlite::Blob as_blob(const std::string& bytes) { return std::as_bytes(std::span(bytes)); }
-
-int remove(sqlite::Db& db, std::string_view table, const std::string& hash) {
-  sqlite::Statement statement(db, str("DELETE FROM ", table, " WHERE key_hash = ?"));
-  statement.bind(1, as_blob(hash));
-  statement.run();
-  return db.changes();
-}
-
 template <class Row>
-void store_alone(sqlite::Db& db, Row row) {
-  row.reason = storable(row.reason, kMaxReasonBytes);
-  const std::vector<Cell> cells = to_cells(row);
+void store_alone(sqlite::Db& db, const Row& row) {
+  const StorableRow<Row> storable(row);
   sqlite::Transaction writing(db, sqlite::Transaction::Kind::kImmediate);
-  store<Row>(db, key_hash(RowTable<Row>::key(row)), cells);
+  storable.store(db);
   writing.commit();
 }
 
@@ -53,41 +44,24 @@ sqlite::Db open(const std::string& path, ConfigDatabase::Mode mode) {
   return db;
 }
 
-std::vector<std::vector<Cell>> trial_cells(std::span<const TrialRow> trials) {
-  std::vector<std::vector<Cell>> all;
-  for (const TrialRow& trial : trials) {
-    StoredTrial stored{static_cast<std::int64_t>(all.size()), trial};
-    stored.row.reason = storable(trial.reason, kMaxReasonBytes);
-    all.push_back(to_cells(stored));
-  }
-  return all;
-}
-
 }  // namespace
 
-struct ConfigDatabase::Connection {
-  Connection(std::string file, Mode how) : path(std::move(file)), mode(how), db(open(path, mode)) {}
+ConfigDatabase::Connection::Connection(std::string file, Mode how)
+    : path(std::move(file)), mode(how), db(open(path, mode)) {}
 
-  /// Held while the connection is used. The process is checked first: a child may have inherited a
-  /// locked mutex.
-  std::unique_lock<std::mutex> use() {
-    db.check_process();
-    std::unique_lock lock(mutex);
-    db.allow_seconds(kMaxSeconds);
-    return lock;
-  }
-  std::unique_lock<std::mutex> use_for_writing() {
-    if (mode != Mode::kReadWrite) {
-      throw CacheError(str("config database ", path, ": is open for reading only"));
-    }
-    return use();
-  }
+std::unique_lock<std::mutex> ConfigDatabase::Connection::use() {
+  db.check_process();
+  std::unique_lock lock(mutex);
+  db.allow_seconds(kMaxSeconds);
+  return lock;
+}
 
-  const std::string path;
-  const Mode mode;
-  std::mutex mutex;
-  sqlite::Db db;
-};
+std::unique_lock<std::mutex> ConfigDatabase::Connection::use_for_writing() {
+  if (mode != Mode::kReadWrite) {
+    throw CacheError(str("config database ", path, ": is open for reading only"));
+  }
+  return use();
+}
 
 ConfigDatabase::ConfigDatabase(std::string path, Mode mode)
     : connection_(std::make_unique<Connection>(std::move(path), mode)) {}
@@ -122,15 +96,10 @@ ConfigSnapshot ConfigDatabase::read() const {
 }
 
 void ConfigDatabase::put(const ConfigRow& row, std::span<const TrialRow> trials) {
-  const std::vector<Cell> cells = to_cells(row);
-  const std::vector<std::vector<Cell>> evidence = trial_cells(trials);
-  const std::string hash = hash_of(row.key);
+  const StorableDecision storable(row, trials);
   const auto lock = connection_->use_for_writing();
-  sqlite::Db& db = connection_->db;
-  sqlite::Transaction writing(db, sqlite::Transaction::Kind::kImmediate);
-  remove(db, "trial", hash);
-  store<ConfigRow>(db, hash, cells);
-  for (const std::vector<Cell>& trial : evidence) store<StoredTrial>(db, hash, trial);
+  sqlite::Transaction writing(connection_->db, sqlite::Transaction::Kind::kImmediate);
+  storable.store(connection_->db);
   writing.commit();
 }
 
@@ -138,8 +107,8 @@ bool ConfigDatabase::erase(const RowKey& key) {
   const std::string hash = hash_of(key);
   const auto lock = connection_->use_for_writing();
   sqlite::Transaction writing(connection_->db, sqlite::Transaction::Kind::kImmediate);
-  remove(connection_->db, "trial", hash);
-  const bool found = remove(connection_->db, "decision", hash) > 0;
+  remove_row(connection_->db, "trial", hash);
+  const bool found = remove_row(connection_->db, "decision", hash) > 0;
   writing.commit();
   return found;
 }
@@ -150,7 +119,7 @@ std::vector<TrialRow> ConfigDatabase::trials(const RowKey& key) const {
   sqlite::Statement select(connection_->db,
                            str("SELECT ", column_list<StoredTrial>(),
                                " FROM trial WHERE key_hash = ? ORDER BY position"));
-  select.bind(1, as_blob(hash));
+  select.bind(1, std::as_bytes(std::span(hash)));
   const std::vector<Column> columns = columns_of<StoredTrial>();
   std::vector<TrialRow> rows;
   while (select.step()) {
@@ -172,7 +141,7 @@ bool ConfigDatabase::unpin(const RowKey& key) {
   const std::string hash = hash_of(key);
   const auto lock = connection_->use_for_writing();
   sqlite::Transaction writing(connection_->db, sqlite::Transaction::Kind::kImmediate);
-  const bool found = remove(connection_->db, "pin", hash) > 0;
+  const bool found = remove_row(connection_->db, "pin", hash) > 0;
   writing.commit();
   return found;
 }

@@ -11,6 +11,7 @@
 #include <attune/core/log.hpp>
 
 #include "layer_file.hpp"
+#include "neighbour_index.hpp"
 #include "problem_distance.hpp"
 
 namespace attune {
@@ -67,6 +68,7 @@ struct ConfigStore::State {
       add(Layer::kShipped, settings.shipped_paths);
       const std::lock_guard lock(memory);
       below = std::move(files);
+      neighbours.clear();
     });
   }
 
@@ -88,6 +90,7 @@ struct ConfigStore::State {
     file.status.writable = database != nullptr && database->writable();
     const std::lock_guard lock(memory);
     user = std::move(file);
+    neighbours.clear();
     std::erase_if(changes, [](const auto& change) { return change.second.stored; });
   }
 
@@ -191,6 +194,39 @@ struct ConfigStore::State {
     return hits;
   }
 
+  /// Calls f(row, layer, path) for every row, as it is now.
+  template <class F>
+  void for_each_row(F&& f) const {
+    static const std::string kNoFile;
+    for (const ConfigRow& row : user.snapshot.rows) {
+      if (!changes.contains(row.key)) f(row, Layer::kUser, settings.user_path);
+    }
+    for (const auto& [key, change] : changes) {
+      if (change.row) f(*change.row, Layer::kUser, change.stored ? settings.user_path : kNoFile);
+    }
+    for (const LayerFile& file : below) {
+      for (const ConfigRow& row : file.snapshot.rows) f(row, file.status.layer, file.status.path);
+    }
+  }
+
+  /// The neighbours of an op's problems, indexed on first use and after each change.
+  const NeighbourIndex& neighbours_of(const std::string& op,
+                                      const std::vector<std::string>& scalable) {
+    const auto known = neighbours.find(op);
+    if (known != neighbours.end() && known->second.scalable() == scalable) return known->second;
+    NeighbourIndex index(scalable);
+    for_each_row([&](const ConfigRow& row, Layer layer, const std::string& path) {
+      if (row.key.op == op) index.add(row, layer, path);
+    });
+    return neighbours.insert_or_assign(op, std::move(index)).first->second;
+  }
+
+  void change(const RowKey& key, Change to) {
+    const std::lock_guard lock(memory);
+    changes.insert_or_assign(key, std::move(to));
+    neighbours.erase(key.op);
+  }
+
   const StoreSettings settings;
   std::once_flag loaded;
 
@@ -202,7 +238,8 @@ struct ConfigStore::State {
   LayerFile user;
   std::vector<LayerFile> below;  // site, then shipped
   std::map<RowKey, Change> changes;
-  std::vector<QuarantineRow> quarantine;  // added by this process
+  std::map<std::string, NeighbourIndex> neighbours;  // by op; points into the rows above
+  std::vector<QuarantineRow> quarantine;             // added by this process
 };
 
 ConfigStore::ConfigStore(StoreSettings settings)
@@ -215,6 +252,32 @@ std::vector<Hit> ConfigStore::find(const RowKey& key, const std::string& bucket)
   std::vector<Hit> hits = state_->exact_hits(key);
   std::vector<Hit> neighbours = state_->bucket_hits(key, bucket);
   std::move(neighbours.begin(), neighbours.end(), std::back_inserter(hits));
+  return hits;
+}
+
+std::vector<Hit> ConfigStore::find_nearest(const RowKey& key,
+                                           const std::vector<std::string>& scalable,
+                                           double octaves) const {
+  state_->load_once();
+  const std::lock_guard lock(state_->memory);
+  std::vector<Hit> hits;
+  for (const auto& [entry, distance] : state_->neighbours_of(key.op, scalable).find(key, octaves)) {
+    hits.push_back({entry->layer, *entry->path, *entry->row, false, distance});
+  }
+  std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) {
+    return std::tie(a.octaves, a.layer, a.row.key) < std::tie(b.octaves, b.layer, b.row.key);
+  });
+  return hits;
+}
+
+std::vector<Hit> ConfigStore::find_elsewhere(const RowKey& key) const {
+  state_->load_once();
+  const std::lock_guard lock(state_->memory);
+  std::vector<Hit> hits;
+  state_->for_each_row([&](const ConfigRow& row, Layer layer, const std::string& path) {
+    const bool same = row.key.op == key.op && row.key.problem == key.problem;
+    if (same && row.key != key) hits.push_back({layer, path, row, false});
+  });
   return hits;
 }
 
@@ -248,16 +311,14 @@ std::optional<std::string> ConfigStore::quarantined(const RowKey& key, const std
 std::string ConfigStore::put(const ConfigRow& row, std::span<const TrialRow> trials) {
   std::string reason =
       state_->write(State::IfAbsent::kMake, [&](ConfigDatabase& db) { db.put(row, trials); });
-  const std::lock_guard lock(state_->memory);
-  state_->changes.insert_or_assign(row.key, Change{row, reason.empty()});
+  state_->change(row.key, {row, reason.empty()});
   return reason;
 }
 
 void ConfigStore::erase(const RowKey& key) {
   const std::string reason =
       state_->write(State::IfAbsent::kNothingToDo, [&](ConfigDatabase& db) { db.erase(key); });
-  const std::lock_guard lock(state_->memory);
-  state_->changes.insert_or_assign(key, Change{std::nullopt, reason.empty()});
+  state_->change(key, {std::nullopt, reason.empty()});
 }
 
 void ConfigStore::quarantine(const QuarantineRow& row) {

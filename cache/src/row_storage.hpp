@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,40 @@ void store(sqlite::Db& db, const std::string& hash, const std::vector<Cell>& cel
   insert.run();
 }
 
+/// Removes a key's rows; how many there were.
+int remove_row(sqlite::Db& db, std::string_view table, const std::string& hash);
+
+/// A row as it will be stored: checked and hashed before the database is locked. Free text is made
+/// storable; the constructor throws InvalidArgument, naming the column, for any other value that is
+/// not legal.
+template <class Row>
+class StorableRow {
+ public:
+  explicit StorableRow(Row row) {
+    row.reason = storable(row.reason, kMaxReasonBytes);
+    cells_ = to_cells(row);
+    hash_ = key_hash(RowTable<Row>::key(row));
+  }
+  void store(sqlite::Db& db) const { attune::store<Row>(db, hash_, cells_); }
+
+ private:
+  std::vector<Cell> cells_;
+  std::string hash_;
+};
+
+/// A decision with its trials.
+class StorableDecision {
+ public:
+  StorableDecision(const ConfigRow& row, std::span<const TrialRow> trials);
+  /// In place of what the key had, trials included.
+  void store(sqlite::Db& db) const;
+
+ private:
+  std::vector<Cell> cells_;
+  std::vector<std::vector<Cell>> trials_;
+  std::string hash_;
+};
+
 /// The row that `statement` stands on, selected by column_list(); or nothing, and why not in
 /// `problem`.
 template <class Row>
@@ -80,8 +116,9 @@ std::optional<Row> read_row(const sqlite::Statement& statement, const std::vecto
 /// Whether a failed read tells of the file's content, so that other parts of it may still be good.
 bool is_damage(const sqlite::Failure& failure);
 
-/// Reads a whole table in the order of its keys' hashes, calling take(row) for each good row. Where
-/// the table cannot be read on, it is read from its other end too. False when that happened.
+/// Reads a whole table in the order of its keys' hashes, calling take(row) or take(hash, row) for
+/// each good row. Where the table cannot be read on, it is read from its other end too. False when
+/// that happened.
 template <class Row, class Take>
 bool read_table(sqlite::Db& db, Damage& damage, Take&& take) {
   const std::vector<Column> columns = columns_of<Row>();
@@ -96,7 +133,11 @@ bool read_table(sqlite::Db& db, Damage& damage, Take&& take) {
       if (forward) last = hash;
       std::string problem;
       if (std::optional<Row> row = read_row<Row>(select, columns, problem)) {
-        take(*std::move(row));
+        if constexpr (std::is_invocable_v<Take, const std::string&, Row>) {
+          take(hash, *std::move(row));
+        } else {
+          take(*std::move(row));
+        }
       } else {
         damage.add(str(table, " ", to_hex(hash), ": ", problem));
       }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <attune/cache/config_row.hpp>
+#include <attune/cache/database_content.hpp>
 #include <attune/core/error.hpp>
 
 namespace attune {
@@ -107,6 +108,19 @@ class ConfigDatabase {
 
   /// Reads everything and checks structure, checksums and fields.
   Verification verify() const;
+
+  /// All that read() gives, and the trials. Throws as read() does.
+  DatabaseContent content() const;
+
+  enum class BadRows {
+    kKeep,
+    kRemove,  // and trials without a decision
+  };
+  /// Changes the content in one transaction: nothing that other processes store between what
+  /// `change` is given and what it leaves is lost. Keys must stay unique; the order does not
+  /// matter. Throws what `change` throws and InvalidArgument for a value that may not be stored;
+  /// then nothing is changed.
+  void edit(const std::function<void(DatabaseContent&)>& change, BadRows bad = BadRows::kKeep);
 
  private:
   struct Connection;

@@ -2,6 +2,7 @@
 // docs/cache_format.md.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,6 +49,8 @@ struct ConfigRow {
   std::string toolkit;  // and driver; "" on a CPU
   std::string device_name;
   std::int64_t created = 0;  // seconds since 1970, UTC
+
+  friend auto operator<=>(const ConfigRow&, const ConfigRow&) = default;
 };
 
 /// "user" rows were measured here; "site" and "shipped" rows came with ATTUNE_SYSTEM_DB_PATH and
@@ -63,6 +66,7 @@ struct PinRow {
   std::string reason;
   std::int64_t created = 0;
   std::int64_t expires = 0;  // 0: never
+  friend auto operator<=>(const PinRow&, const PinRow&) = default;
 };
 
 /// A candidate that must not be tried again on a device class: it crashed, hung or was wrong.
@@ -75,6 +79,7 @@ struct QuarantineRow {
   std::string problem;  // "" for every problem
   std::string reason;
   std::int64_t created = 0;
+  friend auto operator<=>(const QuarantineRow&, const QuarantineRow&) = default;
 };
 
 /// One measured or refused candidate of one tuning, kept with its decision.
@@ -88,6 +93,7 @@ struct TrialRow {
   std::int64_t samples = 0;
   double error = 0;
   std::int64_t created = 0;
+  friend auto operator<=>(const TrialRow&, const TrialRow&) = default;
 };
 
 }  // namespace attune

@@ -34,6 +34,7 @@ class ConfigStore {
     std::string path;  // "": it could not be written, and is in memory only
     ConfigRow row;
     bool bucket = false;  // of a neighbour in the same bucket, not of this problem
+    double octaves = 0;   // how far a neighbour of find_nearest() is
   };
   struct FileStatus {
     Layer layer = Layer::kUser;
@@ -54,6 +55,13 @@ class ConfigStore {
   /// bucket, nearest problem first, ties by key. Ranking beyond that needs the kernels and is the
   /// chain's.
   std::vector<Hit> find(const RowKey& key, const std::string& bucket) const;
+  /// Where neither the problem nor its bucket was tuned: rows of problems that differ from it in
+  /// the fields `scalable` alone, by at most `octaves` in all (the sum of |log2| of their ratios),
+  /// nearest first, ties by layer and key. A 0 is near nothing but 0.
+  std::vector<Hit> find_nearest(const RowKey& key, const std::vector<std::string>& scalable,
+                                double octaves) const;
+  /// Rows of the same op and problem for other devices or another platform, to explain a miss.
+  std::vector<Hit> find_elsewhere(const RowKey& key) const;
   std::optional<PinRow> find_pin(const RowKey& key) const;
   /// Why a candidate must not be tried, or nothing.
   std::optional<std::string> quarantined(const RowKey& key, const std::string& kernel,

@@ -1,0 +1,46 @@
+// Config databases as text: for people, for review, for other programs. Nothing is lost either way.
+//
+// One row a line, with the table it is of and the columns of docs/cache_format.md but for the key's
+// hash and the checksum, which are made anew. Trials repeat the key of their decision.
+//
+//   JSONL  {"table":"decision","op":"recurrent_attention","device_class":"cpu:...",...}
+//   CSV    RFC 4180 with a header line of all tables' columns; those that a row's table lacks are
+//          empty
+//
+// Times are whole picoseconds, other numbers as short as reads back the same bits; an infinite
+// error is "inf". Rows stand in the order of their keys, each decision before its trials, so that
+// equal contents give equal texts.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include <attune/cache/database_content.hpp>
+
+namespace attune {
+
+enum class DatabaseFormat { kDatabase, kJsonl, kCsv };
+
+/// By a file's name: ".jsonl", ".csv"; everything else is a database.
+DatabaseFormat database_format_of(const std::string& path);
+
+/// `content`, which is sorted, as JSONL or CSV.
+void write_database_text(const DatabaseContent& content, DatabaseFormat format, std::ostream& out);
+
+/// The reverse. Empty lines are skipped, and in JSONL lines that begin with '#'. Throws CacheError,
+/// as "source:line: column: what", for the first line that is not a row, has a value that may not
+/// be stored, is a trial without its decision, or repeats a key. Lines are at most 256 KiB, texts
+/// 256 MiB.
+DatabaseContent read_database_text(std::istream& in, DatabaseFormat format,
+                                   const std::string& source);
+
+/// Reads a file of any format. Throws CacheError; nothing is written, not even a journal.
+DatabaseContent read_database_file(const std::string& path);
+
+/// Makes the file hold `content`, in the format of its name: written beside it, brought to the
+/// disk, and then renamed, so that whoever looks finds the old file or the whole new one.
+/// Databases get the mode 0444 when they are `read_only`. Throws CacheError, and InvalidArgument
+/// for a value that may not be stored.
+void write_database_file(const std::string& path, DatabaseContent content, bool read_only = false);
+
+}  // namespace attune
