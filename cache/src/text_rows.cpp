@@ -79,7 +79,9 @@ std::vector<TextRow> rows_of(const DatabaseContent& content) {
     rows.push_back(text_row(decision.row));
     std::int64_t position = 0;
     for (const TrialRow& trial : decision.trials) {
-      rows.push_back(text_row(StoredTrial{position++, trial}));
+      StoredTrial stored{position++, trial};
+      stored.row.key = decision.row.key;  // whatever its own, as in a database
+      rows.push_back(text_row(stored));
     }
   }
   for (const PinRow& pin : content.pins) rows.push_back(text_row(pin));

@@ -38,7 +38,28 @@ void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate
   into.reasons.push_back(str(candidate, ": ", bad->name, ": error ", bad->error, ' ', bad->reason));
 }
 
+/// What the oracle computes for a case of `problem`.
+TensorMap expected_of(const Session& session, const Target& target, ProblemRef problem, Case& on) {
+  const Device& device = *target.device;
+  const ErasedKernel& oracle = oracle_of(session, *target.op, device);
+  run_once(on, oracle, oracle.erased_heuristic(problem, device.info()), device);
+  return copy_outputs(on, device);
+}
+
 }  // namespace
+
+CandidateCheck check_choice(const Session& session, const Target& target, const Choice& choice) {
+  const Device& device = *target.device;
+  const ErasedKernel& kernel = *choice.kernel;
+  AnyProblem problem = target.op->reduced(target.problem);
+  if (!kernel.erased_fits(problem, device.info(), choice.config)) problem = target.problem;
+  const std::unique_ptr<Case> on = target.op->make_case(problem, device, session.seed());
+  const TensorMap expected = expected_of(session, target, problem, *on);
+  CandidateCheck result;
+  run_once(*on, kernel, choice.config, device);
+  judge(on->compare(expected), str(kernel.name(), ' ', config_text(kernel, choice.config)), result);
+  return result;
+}
 
 CandidateCheck check_candidates(const Session& session, const Target& target,
                                 const std::function<bool()>& stop) {
@@ -47,8 +68,7 @@ CandidateCheck check_candidates(const Session& session, const Target& target,
   const AnyProblem reduced = target.op->reduced(target.problem);
   const std::unique_ptr<Case> on = target.op->make_case(reduced, device, session.seed());
   const ErasedKernel& oracle = oracle_of(session, *target.op, device);
-  run_once(*on, oracle, oracle.erased_heuristic(reduced, info), device);
-  const TensorMap expected = copy_outputs(*on, device);
+  const TensorMap expected = expected_of(session, target, reduced, *on);
 
   CandidateCheck result;
   for (const RegisteredKernel* registered :

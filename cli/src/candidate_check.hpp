@@ -22,4 +22,7 @@ struct CandidateCheck {
 CandidateCheck check_candidates(const Session& session, const Target& target,
                                 const std::function<bool()>& stop);
 
+/// The same for one choice; for the whole problem where it does not fit the reduced one.
+CandidateCheck check_choice(const Session& session, const Target& target, const Choice& choice);
+
 }  // namespace attune::cli

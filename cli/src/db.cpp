@@ -4,21 +4,16 @@
 
 #include <attune/core/params.hpp>
 
-#include "session.hpp"
+#include "db_verbs.hpp"
 #include "stored_rows.hpp"
 #include "text.hpp"
 #include "verb.hpp"
 
 namespace attune::cli {
 
-// In db_show.cpp.
-ExitCode show_rows(const Invocation& call, const Session& session,
-                   std::span<const std::string> words);
-
 namespace {
 
-ExitCode print_path(const Invocation& call, const Session& session,
-                    std::span<const std::string> words) {
+ExitCode print_path(const Invocation& call, const Session& session, Words words) {
   if (!words.empty()) throw UsageError(str("path: '", words[0], "': expected nothing more"));
   const std::string& path = session.chain().store().settings().user_path;
   if (call.for_people()) {
@@ -29,8 +24,7 @@ ExitCode print_path(const Invocation& call, const Session& session,
   return ExitCode::kOk;
 }
 
-ExitCode list_rows(const Invocation& call, const Session& session,
-                   std::span<const std::string> words) {
+ExitCode list_rows(const Invocation& call, const Session& session, Words words) {
   const StoredRows stored = stored_rows(session, words);
   Table table({"key", "op", "problem", "device_class", "platform", "kernel", "config", "median_us",
                "speedup", "noise", "layer", "age"});
@@ -51,56 +45,15 @@ ExitCode list_rows(const Invocation& call, const Session& session,
   return ExitCode::kOk;
 }
 
-std::vector<std::string> files_to_verify(const Session& session,
-                                         std::span<const std::string> words) {
-  std::vector<std::string> files(words.begin(), words.end());
-  if (!files.empty()) return files;
-  for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
-    if (std::filesystem::exists(file.path)) files.push_back(file.path);
-  }
-  return files;
-}
-
-Verification verify_file(const std::string& path) {
-  try {
-    return ConfigDatabase(path, ConfigDatabase::Mode::kReadOnly).verify();
-  } catch (const CacheError& error) {
-    Verification verification;
-    verification.error = error.what();
-    return verification;
-  }
-}
-
-ExitCode verify_files(const Invocation& call, const Session& session,
-                      std::span<const std::string> words) {
-  Table table({"file", "result", "rows", "bad_rows", "schema", "detail"});
-  bool damaged = false;
-  bool unreadable = false;
-  for (const std::string& path : files_to_verify(session, words)) {
-    const Verification found = verify_file(path);
-    unreadable = unreadable || !found.readable;
-    damaged = damaged || (found.readable && !found.ok());
-    if (!found.readable) {
-      table.add({path, Cell("unreadable", Tone::kBad), Cell(), Cell(), Cell(), found.error});
-      continue;
-    }
-    const Cell result = found.ok() ? Cell("ok", Tone::kGood) : Cell("damaged", Tone::kBad);
-    table.add({path, result, found.rows, found.bad_rows, found.schema_version,
-               found.ok() ? Cell() : Cell(join(found.problems, "; "))});
-  }
-  if (table.empty()) call.note("there is no database yet");
-  call.print(std::move(table));
-  if (unreadable) return ExitCode::kDatabase;
-  return damaged ? ExitCode::kNo : ExitCode::kOk;
-}
-
 struct Subverb {
   std::string_view name;
-  ExitCode (*run)(const Invocation& call, const Session& session,
-                  std::span<const std::string> words);
+  ExitCode (*run)(const Invocation& call, const Session& session, Words words);
 };
 constexpr Subverb kSubverbs[] = {
-    {"path", print_path}, {"ls", list_rows}, {"show", show_rows}, {"verify", verify_files}};
+    {"path", print_path},    {"ls", list_rows},        {"show", show_rows},
+    {"stats", print_stats},  {"verify", verify_files}, {"merge", merge_files},
+    {"diff", diff_files},    {"export", export_rows},  {"import", import_files},
+    {"gc", collect_garbage}, {"pin", pin_problems},    {"unpin", unpin_problems}};
 
 ExitCode run(const Invocation& call) {
   std::vector<std::string> names;
@@ -117,23 +70,67 @@ ExitCode run(const Invocation& call) {
 
 }  // namespace
 
+std::vector<std::string> files_or_those_in_effect(const Session& session, Words words) {
+  std::vector<std::string> files(words.begin(), words.end());
+  if (!files.empty()) return files;
+  for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
+    if (std::filesystem::exists(file.path)) files.push_back(file.path);
+  }
+  return files;
+}
+
 Verb db_verb() {
-  return {.name = "db",
-          .summary = "list, show and verify what is stored",
-          .usage = {"db path", "db ls [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...",
-                    "db verify [FILE...]"},
-          .examples = {"db ls", "db show 3fa9", "db show recurrent_attention T=512 H=8 D=64",
-                       "db verify h200.db -o json"},
-          .details =
-              "Without a FILE: the databases in effect, which are the user's, the site's and the "
-              "shipped ones.\n"
-              "path prints where the user's database is. ls lists the decisions; show prints one "
-              "with all that "
-              "was measured for it, by the beginning of its KEY or by its problem. verify reads "
-              "every row and "
-              "checks it: exit status 1 when something is damaged, 4 when a file cannot be read.",
-          .options = {},
-          .run = run};
+  return {
+      .name = "db",
+      .summary = "config databases: list, check, merge, export, ship",
+      .usage = {"db path", "db ls|stats [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...",
+                "db verify [FILE...] [--strict] [--relaunch]", "db merge FILE... --output FILE",
+                "db diff FILE FILE",
+                "db export [FILE...] [--output FILE] [--ship [--min-grade A|B|C]]",
+                "db import FILE... [--on-conflict best|ours|theirs] [--dry-run]",
+                "db gc [--older-than TIME] [--stale] [--unknown] [--trials] [--dry-run]",
+                "db pin [OP SPEC... --config kernel=NAME,... --reason TEXT [--expires TIME]]",
+                "db unpin OP SPEC...|KEY"},
+      .examples = {"db ls", "db show recurrent_attention T=512 H=8 D=64",
+                   "db export --ship --output h200.db", "db export -o jsonl > mine.jsonl",
+                   "db merge a.db b.jsonl --output all.db",
+                   "db pin recurrent_attention T=512 H=8 D=64 --config "
+                   "kernel=reference.recurrent_attention --reason 'issue 12' --expires 72h"},
+      .details =
+          "Without a FILE: the databases in effect, which are the user's, the site's and the "
+          "shipped ones; gc, import, pin and unpin change the user's (--db), export takes it. "
+          "Files are databases, or their text by the names *.jsonl and *.csv; what is read is "
+          "never written.\n"
+          "merge keeps of two rows for one problem the one that is more times as fast as the "
+          "default was in its own session, never comparing times of two sessions; rows measured "
+          "in noise or by an older attune come second. export --ship writes a read-only database "
+          "of those rows that were measured in quiet and are valid for their kernels as they are "
+          "now, without trials and pins.\n"
+          "verify checks structure, checksums, and that each config is valid for its kernel on "
+          "its class of devices, here or not: exit status 1 when one is not, 4 when a file cannot "
+          "be read. --strict: stale rows and those of kernels that are not loaded count too. "
+          "--relaunch runs each row that is for a device here, against the oracle and the "
+          "kernel's default.\n"
+          "gc removes what can never be used: damaged and invalid rows, expired pins, quarantined "
+          "candidates of older kernels. Stale rows are kept unless --stale, those of kernels that "
+          "are not loaded unless --unknown.\n"
+          "pin holds a problem to a config above everything measured, until --expires.",
+      .options = {{"output", '\0', "FILE", "what is made: a database, *.jsonl or *.csv", false},
+                  {"ship", '\0', "", "export: only rows worth shipping, read-only", false},
+                  {"min-grade", '\0', "G", "--ship: worst grade of noise, A, B (default) or C",
+                   false},
+                  {"on-conflict", '\0', "WHO", "import: best (default), ours or theirs", false},
+                  {"dry-run", '\0', "", "import, gc: say what would be done", false},
+                  {"strict", '\0', "", "verify: stale and unknown rows count as bad", false},
+                  {"relaunch", '\0', "", "verify: run the rows' configs on their device", false},
+                  {"older-than", '\0', "TIME", "gc: rows measured before that, too", false},
+                  {"stale", '\0', "", "gc: rows of other kernel versions, too", false},
+                  {"unknown", '\0', "", "gc: rows of kernels that are not loaded, too", false},
+                  {"trials", '\0', "", "gc: the candidates behind each decision", false},
+                  {"reason", '\0', "TEXT", "pin: why", false},
+                  {"expires", '\0', "TIME", "pin: how long it holds: 12h, 720h; default ever",
+                   false}},
+      .run = run};
 }
 
 }  // namespace attune::cli

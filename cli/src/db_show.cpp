@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "session.hpp"
+#include "db_verbs.hpp"
 #include "stored_rows.hpp"
 #include "text.hpp"
 #include "verb.hpp"
@@ -75,8 +75,7 @@ void add_decision(const Session& session, const StoredRow& stored, Table& table)
 
 }  // namespace
 
-ExitCode show_rows(const Invocation& call, const Session& session,
-                   std::span<const std::string> words) {
+ExitCode show_rows(const Invocation& call, const Session& session, Words words) {
   if (words.empty()) throw UsageError("show: expected a key, or an op and a SPEC");
   const bool by_problem = session.registry().find_op(words[0]) != nullptr || words.size() > 1;
   const bool by_key = words[0].size() >= kShortestKey &&

@@ -77,7 +77,7 @@ const std::vector<BadCall>& bad_calls() {
       {{"tune", kOp, "T=4", "D=4", "--config", "a=1"}, 2, "--config"},
       {{"tune", kOp, "T=4", "D=4", "--db", "/"}, 4, "--db /"},
       {{"check"}, 2, "expected files"},
-      {{"db"}, 2, "expected one of path, ls, show, verify"},
+      {{"db"}, 2, "expected one of path, ls, show, stats, verify, merge"},
       {{"db", "lss"}, 2, "did you mean 'ls'?"},
       {{"db", "ls", "/absent.db"}, 4, "/absent.db"},
       {{"db", "show", "xyz"}, 2, "'xyz' is neither an op nor a key"},

@@ -1,0 +1,324 @@
+// Databases as operators handle them: verified, merged, compared, exported, shipped, cleaned,
+// pinned.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <attune/cache/config_database.hpp>
+#include <attune/cache/database_text.hpp>
+#include <attune/core/device.hpp>
+
+#include "attune_process.hpp"
+#include "cache/raw_sqlite.hpp"
+
+namespace attune::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Mode = ConfigDatabase::Mode;
+
+constexpr const char* kKernel = "simd.recurrent_attention";
+
+/// A database that was tuned here, once for all tests.
+class DatabaseOperations : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    tuned_ = std::make_unique<Sandbox>();
+    const Outcome outcome =
+        tuned_->run({"tune", "recurrent_attention", "T=16,40", "H=2", "D=8", "--budget", "600ms"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  static void TearDownTestSuite() { tuned_.reset(); }
+
+  DatabaseOperations() {
+    fs::create_directories(fs::path(here.database()).parent_path());
+    fs::copy_file(tuned_->database(), here.database());
+  }
+
+  DatabaseContent content() const { return read_database_file(here.database()); }
+  DatabaseContent content(const std::string& name) const {
+    return read_database_file(here.file(name));
+  }
+  /// The user's database with a change.
+  void edit(const std::function<void(DatabaseContent&)>& change) const {
+    ConfigDatabase(here.database(), Mode::kReadWrite).edit(change);
+  }
+  Outcome db(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "db");
+    return here.run(std::move(arguments));
+  }
+  std::string bytes(const std::string& path) const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  Sandbox here;
+
+ private:
+  static inline std::unique_ptr<Sandbox> tuned_;
+};
+
+TEST_F(DatabaseOperations, VerifyHoldsEachConfigAgainstItsKernel) {
+  EXPECT_EQ(db({"verify"}).exit_code, 0);
+  edit([](DatabaseContent& all) { all.decisions[0].row.config = "tile_v=7"; });
+  const Outcome outcome = db({"verify", "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.json().at(0).at("result"), "invalid");
+  EXPECT_EQ(outcome.json().at(0).at("invalid"), 1);
+  EXPECT_THAT(outcome.json().at(0).at("detail").get<std::string>(), HasSubstr("tile_v"));
+}
+
+TEST_F(DatabaseOperations, VerifyFindsADamagedRow) {
+  raw_sql(here.database(), "UPDATE decision SET samples = samples + 1");
+  const Outcome outcome = db({"verify", "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.json().at(0).at("result"), "damaged");
+  EXPECT_THAT(outcome.json().at(0).at("detail").get<std::string>(), HasSubstr("checksum"));
+}
+
+TEST_F(DatabaseOperations, VerifyCountsStaleAndUnknownRowsAndStrictRefusesThem) {
+  edit([](DatabaseContent& all) {
+    all.decisions[0].row.kernel_version = 0;
+    all.decisions[1].row.kernel = "plugin.kernel";
+  });
+  const Outcome outcome = db({"verify", "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.json().at(0).at("stale"), 1);
+  EXPECT_EQ(outcome.json().at(0).at("unknown"), 1);
+  EXPECT_EQ(db({"verify", "--strict"}).exit_code, 1);
+}
+
+TEST_F(DatabaseOperations, VerifyHoldsRowsOfOtherDevicesAgainstTheirClass) {
+  edit([](DatabaseContent& all) {
+    for (StoredDecision& decision : all.decisions) {
+      decision.row.key.device_class = "cpu:x86-64:sse4.2:4c:l1=32K:l2=1M:l3=8M";
+      decision.row.config = "tokens_per_pass=1,tile_v=32,prefetch_tokens=0,threads=1,isa=avx512";
+    }
+  });
+  const Outcome outcome = db({"verify", "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.json().at(0).at("detail").get<std::string>(), HasSubstr("avx"));
+}
+
+TEST_F(DatabaseOperations, VerifyRelaunchesRowsOnTheirDevice) {
+  const nlohmann::json rows = db({"verify", "--relaunch", "-o", "json"}).json();
+  ASSERT_EQ(rows.size(), 2U);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("result"), "ok");
+    EXPECT_GT(row.at("median_us"), 0);
+  }
+}
+
+TEST_F(DatabaseOperations, TextsAndDatabasesCarryTheSame) {
+  for (const char* name : {"out.jsonl", "out.csv", "out.db"}) {
+    ASSERT_EQ(db({"export", "--output", here.file(name)}).exit_code, 0) << name;
+    EXPECT_EQ(content(name), content()) << name;
+    const Outcome same = db({"diff", here.database(), here.file(name)});
+    EXPECT_EQ(same.exit_code, 0) << same.out;
+  }
+  EXPECT_EQ(db({"export", "-o", "jsonl"}).out, bytes(here.file("out.jsonl")));
+  EXPECT_EQ(db({"export", "-o", "csv"}).out, bytes(here.file("out.csv")));
+  EXPECT_EQ(db({"export"}).exit_code, 2) << "a table is not to be read back";
+}
+
+TEST_F(DatabaseOperations, DiffTellsAChoiceFromItsEvidence) {
+  ASSERT_EQ(db({"export", "--output", here.file("before.jsonl")}).exit_code, 0);
+  edit([](DatabaseContent& all) {
+    all.decisions[0].row.samples += 1;
+    all.decisions[1].row.kernel = "reference.recurrent_attention";
+    all.decisions[1].row.config = "";
+  });
+  const Outcome outcome = db({"diff", here.file("before.jsonl"), here.database(), "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  ASSERT_EQ(outcome.json().size(), 2U);
+  EXPECT_EQ(outcome.json().at(0).at("change"), "evidence");
+  EXPECT_EQ(outcome.json().at(1).at("change"), "choice");
+}
+
+TEST_F(DatabaseOperations, MergeTakesTheGreaterSpeedUpAndWritesNoInput) {
+  const std::string other = here.file("other.jsonl");
+  DatabaseContent changed = content();
+  changed.decisions[0].row.noise = NoiseGrade::kA;
+  changed.decisions[0].row.median_us = 1000;
+  changed.decisions[0].row.default_us = 9000;
+  changed.decisions.pop_back();
+  write_database_file(other, changed);
+  const std::string before = bytes(here.database()) + bytes(other);
+  const std::string output = here.file("all.db");
+  ASSERT_EQ(db({"merge", here.database(), other, "--output", output}).exit_code, 0);
+  const DatabaseContent merged = read_database_file(output);
+  EXPECT_EQ(merged, merge(content(), changed));
+  EXPECT_EQ(merged.decisions[0], changed.decisions[0]);
+  EXPECT_EQ(bytes(here.database()) + bytes(other), before);
+  EXPECT_EQ(db({"merge", other, here.database(), "--output", output}).exit_code, 0);
+  EXPECT_EQ(read_database_file(output), merged);
+}
+
+TEST_F(DatabaseOperations, AnInputOrADatabaseInEffectIsNeverTheOutput) {
+  const std::string other = here.file("other.jsonl");
+  write_database_file(other, content());
+  EXPECT_EQ(db({"merge", other, "--output", other}).exit_code, 2);
+  EXPECT_EQ(db({"merge", other, "--output", here.database()}).exit_code, 2);
+  EXPECT_EQ(db({"export", "--output", here.database()}).exit_code, 2);
+  EXPECT_EQ(db({"merge", other}).exit_code, 2) << "no --output";
+}
+
+TEST_F(DatabaseOperations, ImportAddsToTheUsersRowsByTheRuleItIsGiven) {
+  DatabaseContent theirs = content();
+  theirs.decisions[0].row.config = "threads=1";
+  theirs.decisions[0].row.noise = NoiseGrade::kC;
+  theirs.decisions[0].row.median_us = 100;
+  theirs.decisions[0].row.default_us = 1;
+  const DatabaseContent ours = content();
+  const std::string file = here.file("theirs.jsonl");
+  write_database_file(file, theirs);
+
+  EXPECT_EQ(db({"import", file, "--on-conflict", "theirs", "--dry-run"}).exit_code, 0);
+  EXPECT_EQ(content(), ours) << "a dry run writes nothing";
+  ASSERT_EQ(db({"import", file}).exit_code, 0);
+  EXPECT_EQ(content(), merge(ours, theirs));
+  ASSERT_EQ(db({"import", file, "--on-conflict", "theirs"}).exit_code, 0);
+  EXPECT_EQ(content(), theirs);
+
+  fs::remove(here.database());
+  ASSERT_EQ(db({"import", file}).exit_code, 0);
+  EXPECT_EQ(content(), theirs) << "into a new database";
+}
+
+TEST_F(DatabaseOperations, AnImportThatCannotBeReadImportsNothing) {
+  const DatabaseContent before = content();
+  const std::string good = here.file("good.jsonl");
+  DatabaseContent more = before;
+  more.decisions[0].row.key.problem = "another";
+  write_database_file(good, more);
+  std::ofstream(here.file("bad.jsonl")) << bytes(good) << "{\"table\":\"pin\"}\n";
+  const Outcome outcome = db({"import", good, here.file("bad.jsonl")});
+  EXPECT_EQ(outcome.exit_code, 4);
+  EXPECT_THAT(outcome.err, HasSubstr("bad.jsonl:"));
+  EXPECT_THAT(outcome.err, HasSubstr("op: is missing"));
+  EXPECT_EQ(content(), before);
+}
+
+TEST_F(DatabaseOperations, ShipsOnlyRowsThatAreQuietAndValid) {
+  edit([](DatabaseContent& all) {
+    all.decisions[0].row.noise = NoiseGrade::kC;
+    all.decisions[1].row.noise = NoiseGrade::kA;
+    all.pins.push_back({all.decisions[0].row.key, kKernel, "", "mine", 1, 0});
+  });
+  const std::string shipped = here.file("shipped.db");
+  const Outcome outcome = db({"export", "--ship", "--output", shipped, "-o", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_EQ(outcome.json().size(), 1U);
+  EXPECT_THAT(outcome.json().at(0).at("not_shipped").get<std::string>(), HasSubstr("noise"));
+  const DatabaseContent part = read_database_file(shipped);
+  ASSERT_EQ(part.decisions.size(), 1U);
+  EXPECT_EQ(part.decisions[0].row, content().decisions[1].row);
+  EXPECT_TRUE(part.decisions[0].trials.empty());
+  EXPECT_TRUE(part.pins.empty());
+  EXPECT_EQ(fs::status(shipped).permissions() & fs::perms::owner_write, fs::perms::none);
+
+  edit([](DatabaseContent& all) { all.decisions[1].row.config = "tile_v=7"; });
+  EXPECT_EQ(db({"export", "--ship", "--output", here.file("none.db")}).exit_code, 1);
+  EXPECT_FALSE(fs::exists(here.file("none.db")));
+}
+
+TEST_F(DatabaseOperations, AShippedDatabaseServesWithoutTuning) {
+  const std::string shipped = here.file("shipped.db");
+  ASSERT_EQ(db({"export", "--ship", "--min-grade", "C", "--output", shipped}).exit_code, 0);
+  const Sandbox elsewhere;
+  const std::vector<std::string> environment{"ATTUNE_SYSTEM_DB_PATH=" + shipped};
+  const std::vector<std::string> problem{"recurrent_attention", "T=16", "H=2", "D=8"};
+  std::vector<std::string> arguments{"run", "-o", "json"};
+  arguments.insert(arguments.end(), problem.begin(), problem.end());
+  const nlohmann::json found =
+      elsewhere.run({.arguments = arguments, .environment = environment}).json();
+  EXPECT_EQ(found.at(0).at("source"), "persistent");
+  EXPECT_EQ(found.at(0).at("tunings"), 0);
+  EXPECT_FALSE(fs::exists(elsewhere.database()));
+}
+
+TEST_F(DatabaseOperations, GcRemovesWhatCanNeverBeUsedAndSaysWhy) {
+  edit([](DatabaseContent& all) {
+    const RowKey key = all.decisions[0].row.key;
+    all.decisions[0].row.config = "tile_v=7";
+    all.decisions[1].row.kernel_version = 0;
+    all.pins.push_back({key, kKernel, "", "over", 1, 2});
+    all.pins.push_back({all.decisions[1].row.key, kKernel, "", "holds", 1, 0});
+    all.quarantine.push_back({key.op, key.device_class, kKernel, 0, "", "", "of version 0", 1});
+    all.quarantine.push_back({key.op, key.device_class, kKernel, 99, "", "", "newer", 1});
+  });
+  const DatabaseContent before = content();
+  const nlohmann::json would = db({"gc", "--dry-run", "-o", "json"}).json();
+  EXPECT_EQ(content(), before);
+  EXPECT_EQ(db({"gc", "-o", "json"}).json(), would);
+  ASSERT_EQ(would.size(), 3U);
+  EXPECT_THAT(would.at(0).at("why").get<std::string>(), HasSubstr("invalid"));
+  EXPECT_THAT(would.at(1).at("why").get<std::string>(), HasSubstr("expired"));
+  EXPECT_THAT(would.at(2).at("why").get<std::string>(), HasSubstr("of version 0"));
+  const DatabaseContent after = content();
+  ASSERT_EQ(after.decisions.size(), 1U) << "the stale row is kept";
+  EXPECT_EQ(after.decisions[0], before.decisions[1]);
+  EXPECT_EQ(after.pins.at(0).reason, "holds");
+  EXPECT_EQ(after.quarantine.at(0).reason, "newer");
+
+  EXPECT_EQ(db({"gc", "--stale"}).exit_code, 0);
+  EXPECT_TRUE(content().decisions.empty());
+}
+
+TEST_F(DatabaseOperations, GcRemovesDamagedRowsAndKeepsTheRest) {
+  raw_sql(here.database(),
+          "UPDATE decision SET samples = samples + 1 WHERE problem LIKE '%T=16 %'");
+  const Outcome outcome = db({"gc", "-o", "json"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.json().at(0).at("table"), "damaged");
+  EXPECT_EQ(content().decisions.size(), 1U);
+  EXPECT_EQ(db({"verify"}).exit_code, 0);
+}
+
+TEST_F(DatabaseOperations, APinHoldsUntilItIsTakenAway) {
+  const std::vector<std::string> problem{"recurrent_attention", "T=16", "H=2", "D=8"};
+  const auto with = [&](std::vector<std::string> first, std::vector<std::string> more) {
+    first.insert(first.end(), problem.begin(), problem.end());
+    first.insert(first.end(), more.begin(), more.end());
+    return here.run(first);
+  };
+  const auto source = [&] {
+    return with({"run"}, {"-o", "json"}).json().at(0).at("source").get<std::string>();
+  };
+  const std::vector<std::string> pin{"--config", "kernel=reference.recurrent_attention"};
+  EXPECT_EQ(with({"db", "pin"}, pin).exit_code, 2) << "no reason";
+  std::vector<std::string> full = pin;
+  full.insert(full.end(), {"--reason", "issue 12", "--expires", "72h"});
+  ASSERT_EQ(with({"db", "pin"}, full).exit_code, 0);
+  EXPECT_EQ(source(), "pin");
+  const nlohmann::json pins = db({"pin", "-o", "json"}).json();
+  ASSERT_EQ(pins.size(), 1U);
+  EXPECT_EQ(pins.at(0).at("reason"), "issue 12");
+  EXPECT_NE(pins.at(0).at("expires"), "never");
+  EXPECT_EQ(with({"db", "unpin"}, {}).exit_code, 0);
+  EXPECT_EQ(source(), "persistent");
+  EXPECT_EQ(with({"db", "unpin"}, {}).exit_code, 1) << "there is none";
+
+  edit([](DatabaseContent& all) {
+    all.pins.push_back(
+        {all.decisions[0].row.key, "reference.recurrent_attention", "", "over", 1, 2});
+  });
+  EXPECT_EQ(source(), "persistent") << "an expired pin holds nothing";
+  EXPECT_EQ(with({"db", "pin"}, {"--config", "kernel=nobodys", "--reason", "x"}).exit_code, 2);
+}
+
+TEST_F(DatabaseOperations, StatsCountRowsByOpAndDevice) {
+  const nlohmann::json stats = db({"stats", "-o", "json"}).json();
+  ASSERT_EQ(stats.size(), 2U);
+  EXPECT_EQ(stats.at(0).at("decisions"), 2);
+  EXPECT_EQ(stats.at(1).at("op"), "recurrent_attention");
+  EXPECT_EQ(stats.at(1).at("device_class"), cpu_device().info().device_class);
+  EXPECT_GE(stats.at(1).at("speedup_mean"), 1.0);
+  EXPECT_GT(stats.at(1).at("trials"), 0);
+}
+
+}  // namespace
+}  // namespace attune::test

@@ -1,0 +1,46 @@
+// Devices that are not here, described by their class.
+#include <gtest/gtest.h>
+
+#include <attune/backends/device_class.hpp>
+#include <attune/core/device.hpp>
+
+namespace attune {
+namespace {
+
+TEST(DeviceClass, DescribesThisMachineAsItIs) {
+  const DeviceInfo& here = cpu_device().info();
+  const std::optional<DeviceInfo> described = describe_device_class(here.device_class);
+  ASSERT_TRUE(described.has_value()) << here.device_class;
+  EXPECT_EQ(described->id, here.id);
+  EXPECT_EQ(described->arch, here.arch);
+  EXPECT_EQ(described->cores, here.cores);
+  EXPECT_EQ(described->features, here.features);
+  EXPECT_EQ(described->l3_bytes, here.l3_bytes);
+}
+
+TEST(DeviceClass, DescribesAGpu) {
+  const auto h200 = describe_device_class("gpu:sm_90:132sm:l2=50M:mem=140G");
+  ASSERT_TRUE(h200.has_value());
+  EXPECT_EQ(h200->id.backend.view(), "gpu");
+  EXPECT_EQ(h200->cores, 132);
+  EXPECT_EQ(h200->l1_bytes, 232448);
+  EXPECT_EQ(h200->l2_bytes, std::int64_t{50} << 20);
+  EXPECT_TRUE(h200->has("sm_90a"));
+  const auto a100 = describe_device_class("gpu:sm_80:108sm:l2=40M:mem=79G");
+  ASSERT_TRUE(a100.has_value());
+  EXPECT_EQ(a100->l1_bytes, 166912);
+  EXPECT_FALSE(a100->has("sm_90"));
+}
+
+TEST(DeviceClass, KnowsNoOthers) {
+  for (const char* text :
+       {"", "fake:1", "cpu", "cpu:x86-64:avx2", "cpu:x86-64:avx2:0c:l1=32K:l2=1M:l3=32M",
+        "cpu:x86-64:avx2:8c:l1=32K:l2=1M:l3=32", "gpu:sm_70:80sm:l2=6M:mem=16G",
+        "gpu:sm_90:132sm:l2=50M", "gpu:sm_90:132sm:l2=50M:mem=99999999999999999999G",
+        "gpu:sm_90:-1sm:l2=50M:mem=140G"}) {
+    EXPECT_FALSE(describe_device_class(text).has_value()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace attune
