@@ -108,7 +108,8 @@ Verb bench_verb() {
       .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
                    "bench recurrent_attention T=512 H=8 D=64 --all -o md",
                    "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64",
-                   "bench --suite h200 recurrent_decode gate=gk -o json"},
+                   "bench --suite h200 recurrent_decode gate=gk -o json",
+                   "bench --suite cpu --threads 1,2,8 dtype=bf16"},
       .details =
           "Choices are timed in turns, so that a machine that gets slower or faster meets all "
           "alike. "
@@ -116,12 +117,17 @@ Verb bench_verb() {
           "is the "
           "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).\n\n"
           "A suite is a list of problems with the times they must and should take; its rows that "
-          "have every WORD as an op or a field are run. A row of several ops is the sum of their "
-          "times. floor_us is the least traffic at the speed of a copy.",
+          "have every WORD as an op or a field are run. h200: a row of several ops is the sum of "
+          "their "
+          "times; floor_us is the least traffic at the speed of a copy there. cpu: ceilings are "
+          "measured in the run; share is of the one that binds, speedup over a naive C++ loop, "
+          "times_forward a backward pass in forward passes; samples during which another process "
+          "had the cores are left out.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
-                  {"suite", '\0', "NAME", "the selected choices of a list of problems: h200",
+                  {"suite", '\0', "NAME", "the selected choices of a list of problems: h200 or cpu",
                    false},
+                  {"threads", '\0', "N,...", "of --suite cpu; default 1,2", false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
                   {"iters", '\0', "N", "most samples, of each; default 30", false}},
       .run = run};

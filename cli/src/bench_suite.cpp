@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench_host_suite.hpp"
 #include "interrupt.hpp"
 #include "measure.hpp"
 #include "progress.hpp"
@@ -20,36 +21,6 @@ struct RowResult {
   std::vector<std::string> kernels, configs;
   bool supported = true;
 };
-
-std::vector<std::string> words_of(const SuiteRow& row, std::string_view op) {
-  std::vector<std::string> words{std::string(op)};
-  for (const Param& field : parse_params(row.spec, ' ')) {
-    words.push_back(str(field.name, '=', field.value));
-  }
-  return words;
-}
-
-std::string ops_text(const SuiteRow& row) {
-  return join(std::vector<std::string>(row.ops.begin(), row.ops.end()), " + ");
-}
-
-bool has_words(const SuiteRow& row, const std::vector<std::string>& wanted) {
-  std::vector<std::string> words = words_of(row, row.ops.front());
-  words.insert(words.end(), row.ops.begin(), row.ops.end());
-  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& word) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  });
-}
-
-std::vector<SuiteRow> chosen_rows(const Suite& suite, const std::vector<std::string>& words) {
-  std::vector<SuiteRow> rows = suite.rows;
-  std::erase_if(rows, [&](const SuiteRow& row) { return !has_words(row, words); });
-  if (rows.empty()) {
-    throw UsageError(str("--suite ", suite.name, ": no row has '", join(words, " "),
-                         "' among its ops and fields"));
-  }
-  return rows;
-}
 
 void add_op(const Session& session, const Target& target, const MeasureSettings& settings,
             RowResult& result) {
@@ -83,8 +54,8 @@ RowResult time_row(const Session& session, const SuiteRow& row, const MeasureSet
 
 Cell verdict(const SuiteRow& row, const RowResult& result) {
   if (!result.supported) return Cell("unsupported", Tone::kBad);
-  if (row.goal_us > 0 && result.median_us <= row.goal_us) return Cell("goal", Tone::kGood);
-  if (row.must_us > 0 && result.median_us <= row.must_us) return Cell("must", Tone::kGood);
+  if (row.us.goal > 0 && result.median_us <= row.us.goal) return Cell("goal", Tone::kGood);
+  if (row.us.must > 0 && result.median_us <= row.us.must) return Cell("must", Tone::kGood);
   return Cell("missed", Tone::kBad);
 }
 
@@ -96,8 +67,8 @@ void add_row(const Suite& suite, const SuiteRow& row, const RowResult& result, T
              if_timed(100 * result.spread_us / result.median_us),
              result.supported ? Cell(result.samples) : Cell(),
              if_timed(result.bytes / result.median_us / kPerTera), if_timed(floor_us),
-             if_timed(floor_us / result.median_us), Cell::unless_zero(row.must_us),
-             Cell::unless_zero(row.goal_us), verdict(row, result), join(result.kernels, " + "),
+             if_timed(floor_us / result.median_us), Cell::unless_zero(row.us.must),
+             Cell::unless_zero(row.us.goal), verdict(row, result), join(result.kernels, " + "),
              join(result.configs, " + ")});
 }
 
@@ -105,7 +76,11 @@ void add_row(const Suite& suite, const SuiteRow& row, const RowResult& result, T
 
 ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) {
   if (call.options.flag("all")) throw UsageError("--all goes with OP SPEC, not with --suite");
-  const std::vector<SuiteRow> rows = chosen_rows(suite, call.words);
+  if (suite.copy_bytes_per_us == 0) return bench_host_suite(call, suite, may_tune);
+  if (call.options.flag("threads")) {
+    throw UsageError(str("--threads goes with a suite of the host, not with ", suite.name));
+  }
+  const std::vector<SuiteRow> rows = rows_with(suite, call.words);
   const Session session(call, {.writes_database = may_tune,
                                .default_policy = Policy::kDb,
                                .backend = std::string(suite.backend)});

@@ -8,16 +8,6 @@
 namespace attune::cli {
 namespace {
 
-double median_of(std::vector<double> values) {
-  const std::size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
-                   values.end());
-  if (values.size() % 2 == 1) return values[half];
-  const double below =
-      *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half));
-  return (below + values[half]) / 2;
-}
-
 constexpr int kMostRepeats = 10'000;
 
 /// How often one sample repeats the launch.
@@ -65,6 +55,16 @@ double Launch::time_us(int repeats) const {
         choice_.kernel->erased_run(on.problem(), on.args(), choice_.config, {stream, scratch_});
       },
       repeats);
+}
+
+double median_of(std::vector<double> values) {
+  const std::size_t half = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
+                   values.end());
+  if (values.size() % 2 == 1) return values[half];
+  const double below =
+      *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half));
+  return (below + values[half]) / 2;
 }
 
 Timing summarize(std::vector<double> samples_us) {

@@ -49,6 +49,9 @@ struct Timing {
   std::int64_t samples = 0;
 };
 
+/// The value in the middle, or between the two in the middle. Of one value at least.
+double median_of(std::vector<double> values);
+
 /// Of one launch's samples; nothing from no samples.
 Timing summarize(std::vector<double> samples_us);
 

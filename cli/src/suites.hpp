@@ -1,24 +1,34 @@
-// Suites: problems with the times they are held against, as data. `attune bench --suite NAME` runs
-// one.
+// Suites: problems with what they are held against, as data. `attune bench --suite NAME` runs one.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace attune::cli {
 
+/// What a row must reach, and what would be near the limit. 0: there is no such bound.
+struct Bound {
+  double must = 0;
+  double goal = 0;
+};
+
 /// One line of the result: a problem that every one of `ops` has. Their times add up.
 struct SuiteRow {
   std::vector<std::string_view> ops;
   std::string_view spec;
-  double must_us = 0;  // 0: there is no such bound
-  double goal_us = 0;
+  Bound us = {};             // at most
+  Bound speedup = {};        // over the naive loop, at least
+  Bound share = {};          // of the ceiling that binds, at least
+  Bound times_forward = {};  // time of a backward pass, in forward passes, at most
 };
 
 struct Suite {
   std::string_view name;
-  std::string_view backend;      // of the device that its times are for
-  double copy_bytes_per_us = 0;  // read and written by a copy there: what makes the floors
+  std::string_view backend;  // of the device that its bounds are for
+  /// Read and written by a copy there: what makes the floors. 0: the suite is for any machine, and
+  /// measures its ceilings itself.
+  double copy_bytes_per_us = 0;
   std::vector<SuiteRow> rows;
 };
 
@@ -26,5 +36,14 @@ const std::vector<Suite>& suites();
 
 /// Throws UsageError, listing what there is.
 const Suite& find_suite(std::string_view name);
+
+/// The rows that have every one of `words` as an op or a field. Throws UsageError when none has.
+std::vector<SuiteRow> rows_with(const Suite& suite, const std::vector<std::string>& words);
+
+/// "recurrent_attention + recurrent_attention.backward".
+std::string ops_text(const SuiteRow& row);
+
+/// What Session::targets() takes for one op of a row.
+std::vector<std::string> words_of(const SuiteRow& row, std::string_view op);
 
 }  // namespace attune::cli

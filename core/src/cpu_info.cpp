@@ -160,13 +160,13 @@ int usable_cores() {
   return cores;
 }
 
-DeviceInfo read_cpu_info() {
+DeviceInfo read_cpu_info(int most_cores) {
   DeviceInfo info;
   utsname system{};
   uname(&system);
   info.arch = std::string(system.machine) == "x86_64" ? "x86-64" : system.machine;
   info.name = processor_name();
-  info.cores = usable_cores();
+  info.cores = std::min(usable_cores(), most_cores);
   read_features(info);
   read_caches(info);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);

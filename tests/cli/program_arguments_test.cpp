@@ -68,8 +68,13 @@ const std::vector<BadCall>& bad_calls() {
       {{"explain"}, 2, "expected an op"},
       {{"explain", "@/absent.jsonl"}, 2, "'@/absent.jsonl': cannot be opened"},
       {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
-      {{"bench", "--suite", "h20"}, 2, "--suite 'h20': expected h200; did you mean 'h200'?"},
+      {{"bench", "--suite", "h20"}, 2, "--suite 'h20': expected h200, cpu; did you mean 'h200'?"},
       {{"bench", "--suite", "h200", "--all"}, 2, "--all goes with OP SPEC"},
+      {{"bench", "--suite", "h200", "--threads", "1"}, 2, "--threads goes with"},
+      {{"bench", "--suite", "cpu", "--threads", "1,0"},
+       2,
+       "--threads '1,0': expected whole numbers"},
+      {{"bench", "--suite", "cpu", "--threads", "1,"}, 2, "--threads '1,'"},
       {{"bench", "--suite", "h200", "T=7"}, 2, "no row has 'T=7'"},
       {{"bench", "--suite", "h200", "--device", "99"}, 3, "no device gpu:99"},
       {{"tune", kOp, "T=[4:8]", "D=4"}, 2, "T=[4:8]"},
@@ -160,6 +165,17 @@ TEST(Suite, NeedsItsDevice) {
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("no device gpu:0"), HasSubstr("there is cpu:0")));
+}
+
+TEST(Suite, OfTheHostMeasuresItsCeilingsAndHoldsRowsAgainstThem) {
+  const Outcome outcome =
+      Sandbox().run({"bench", "--suite", "cpu", "recurrent_attention", "T=64", "D=64", "gate=g",
+                     "--threads", "1", "--iters", "3", "-o", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("ceiling":"multiply-add baseline")"),
+                                 HasSubstr(R"("ceiling":"copy")")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("problem":"T=64 H=16 D=64 gate=g","threads":1)"),
+                                 HasSubstr(R"("must_speedup":3.0)")));
 }
 
 TEST(Version, IsOneLine) {

@@ -15,14 +15,17 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Suites, AreFoundByName) { EXPECT_EQ(find_suite("h200").name, "h200"); }
+TEST(Suites, AreFoundByName) {
+  EXPECT_EQ(find_suite("h200").name, "h200");
+  EXPECT_EQ(find_suite("cpu").name, "cpu");
+}
 
 TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
   try {
     find_suite("h20");
     FAIL() << "expected UsageError";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--suite 'h20': expected h200; did you mean 'h200'?"));
+    EXPECT_THAT(error.what(), HasSubstr("--suite 'h20': expected h200, cpu; did you mean 'h200'?"));
   }
   EXPECT_THROW(find_suite(""), UsageError);
 }
@@ -30,7 +33,6 @@ TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
 TEST(Suites, EveryRowIsOneProblemOfEachOfItsOpsAndStandsOnce) {
   const Registry& registry = test::heuristic_context().registry();
   for (const Suite& suite : suites()) {
-    EXPECT_GT(suite.copy_bytes_per_us, 0) << suite.name;
     std::set<std::string> seen;
     for (const SuiteRow& row : suite.rows) {
       ASSERT_FALSE(row.ops.empty()) << row.spec;
@@ -44,13 +46,34 @@ TEST(Suites, EveryRowIsOneProblemOfEachOfItsOpsAndStandsOnce) {
   }
 }
 
-TEST(Suites, WhatARowShouldTakeIsLessThanWhatItMust) {
+TEST(Suites, AGoalIsBeyondWhatMustBe) {
   for (const Suite& suite : suites()) {
     for (const SuiteRow& row : suite.rows) {
-      EXPECT_GT(row.must_us, 0) << row.spec;
-      EXPECT_LT(row.goal_us, row.must_us) << row.spec;
+      for (const Bound& at_most : {row.us, row.times_forward}) {
+        EXPECT_TRUE(at_most.must == 0 || at_most.goal < at_most.must) << row.spec;
+      }
+      for (const Bound& at_least : {row.speedup, row.share}) {
+        EXPECT_TRUE(at_least.must == 0 || at_least.goal > at_least.must) << row.spec;
+      }
     }
   }
+}
+
+TEST(Suites, RowsOfAKnownDeviceHaveATimeAndThoseOfAnyMachineHaveNone) {
+  for (const Suite& suite : suites()) {
+    for (const SuiteRow& row : suite.rows) {
+      EXPECT_EQ(row.us.must > 0, suite.copy_bytes_per_us > 0) << row.spec;
+    }
+  }
+}
+
+TEST(Suites, WordsLeaveTheRowsThatHaveThemAll) {
+  const Suite& suite = find_suite("cpu");
+  EXPECT_EQ(rows_with(suite, {}).size(), suite.rows.size());
+  const std::vector<SuiteRow> rows = rows_with(suite, {"recurrent_decode", "B=8"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows.front().spec, "B=8 H=16 D=128 gate=gk");
+  EXPECT_THROW(rows_with(suite, {"recurrent_decode", "B=7"}), UsageError);
 }
 
 }  // namespace

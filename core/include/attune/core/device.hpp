@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,7 +73,7 @@ class Device {
 const Device& cpu_device();
 
 /// Reads affinity, cgroup quota, caches and instruction sets of this machine; cpu_device() keeps
-/// one such reading.
-DeviceInfo read_cpu_info();
+/// one such reading. With `most_cores` >= 1, as a process that may use no more of them would.
+DeviceInfo read_cpu_info(int most_cores = std::numeric_limits<int>::max());
 
 }  // namespace attune

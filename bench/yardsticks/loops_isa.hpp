@@ -1,0 +1,12 @@
+// The same loops compiled for several instruction sets.
+#pragma once
+
+#include "loops.hpp"
+
+namespace attune::yardsticks {
+
+Loops loops_baseline();
+Loops loops_avx2();
+Loops loops_avx512();
+
+}  // namespace attune::yardsticks

@@ -1,0 +1,330 @@
+#include "bench_host_suite.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <optional>
+
+#include <attune/core/parallel_for.hpp>
+
+#include "host_ceilings.hpp"
+#include "host_samples.hpp"
+#include "host_with_cores.hpp"
+#include "interrupt.hpp"
+#include "measure.hpp"
+#include "naive_loop.hpp"
+#include "progress.hpp"
+#include "session.hpp"
+#include "text.hpp"
+
+namespace attune::cli {
+namespace {
+
+constexpr double kPerGiga = 1e3;  // of a rate in 1/us
+
+/// Whether arithmetic is the ceiling: no host does fewer operations in the time of a byte.
+bool is_compute_bound(double flops, double bytes) {
+  constexpr double kFlopsPerByte = 4;
+  return flops >= kFlopsPerByte * bytes;
+}
+
+std::vector<int> thread_counts(const Options& options) {
+  const auto text = options.text("threads");
+  if (!text) return usable_cores() > 1 ? std::vector<int>{1, 2} : std::vector<int>{1};
+  std::vector<int> counts;
+  for (std::size_t first = 0; first <= text->size();) {
+    const std::size_t comma = std::min(text->find(',', first), text->size());
+    const char* const end = text->data() + comma;
+    int count = 0;
+    const auto [stop, error] = std::from_chars(text->data() + first, end, count);
+    if (error != std::errc() || stop != end || count < 1 || count > usable_cores()) {
+      throw UsageError(str("--threads '", *text, "': expected whole numbers from 1 to ",
+                           usable_cores(), ", the cores there are, with commas between them"));
+    }
+    counts.push_back(count);
+    first = comma + 1;
+  }
+  return counts;
+}
+
+/// Threads that a config keeps busy: what it says, and no more than there are.
+int threads_of(const Choice& choice, int threads) {
+  const Params params = choice.kernel->params(choice.config);
+  const std::string* const text = find_param(params, "threads");
+  std::int64_t value = threads;
+  if (text != nullptr && parse_integer(*text, value))
+    return static_cast<int>(std::min<std::int64_t>(value, threads));
+  return threads;
+}
+
+/// The chain's choice for a problem, bound to tensors.
+struct Selected {
+  Selected(const Session& session, const OpInfo& op, const AnyProblem& problem,
+           const HostWithCores& host)
+      : choice(session.context().select(problem, session.request(op, host))),
+        cases(cases_to_rotate(op, problem, host, session.seed())),
+        launch(cases, choice, host),
+        work{[this] { launch.time_us(1); }, threads_of(choice, host.info().cores)} {}
+  Selected(const Selected&) = delete;
+  Selected& operator=(const Selected&) = delete;
+
+  Choice choice;
+  Cases cases;
+  Launch launch;
+  HostWork work;
+};
+
+/// The forward pass of a problem of the backward one: what a training step runs before it.
+AnyProblem forward_of(const OpInfo& forward, const OpInfo& backward, ProblemRef problem) {
+  Params params;
+  for (Param& param : parse_params(backward.text(problem, false), ' ')) {
+    const bool known =
+        std::any_of(forward.fields.begin(), forward.fields.end(),
+                    [&](const FieldInfo& field) { return field.name == param.name; });
+    if (known && param.name != "ht") params.push_back(std::move(param));
+  }
+  return forward.parse(std::move(params));
+}
+
+/// What the best of several ceilings at once reaches there: the one to be held against.
+Ceiling best_of(std::vector<Ceiling> ceilings, const MeasureSettings& settings) {
+  MeasureSettings few = settings;
+  few.iters = 3;
+  std::vector<HostWork> works;
+  for (const Ceiling& ceiling : ceilings) works.push_back(ceiling.work);
+  const HostRounds rounds = take_rounds(works, few);
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < ceilings.size(); ++i) {
+    if (median_of(rounds.us[i]) < median_of(rounds.us[best])) best = i;
+  }
+  return std::move(ceilings[best]);
+}
+
+/// The ceilings of one number of threads.
+class Ceilings {
+ public:
+  explicit Ceilings(CeilingMemory& memory, int threads, const MeasureSettings& settings)
+      : memory_(&memory), threads_(threads), settings_(settings) {}
+
+  /// Which one binds `flops` and `bytes`. Half of the bytes are read, the other half written.
+  Ceiling binding(double flops, double bytes, bool in_place) const {
+    if (is_compute_bound(flops, bytes)) {
+      return multiply_add_ceiling(yardsticks::loops_of_this_cpu().front(), threads_);
+    }
+    const auto footprint = std::min(static_cast<std::int64_t>(bytes / 2), memory_->bytes());
+    if (in_place) return memory_->update(footprint, threads_);
+    return best_of(memory_->copies(footprint, threads_), settings_);
+  }
+
+ private:
+  CeilingMemory* memory_;
+  int threads_;
+  MeasureSettings settings_;
+};
+
+// ---- one row ----
+
+struct RowResult {
+  Timing timing;
+  double kept = 0;
+  double flops = 0, bytes = 0;
+  std::string ceiling;
+  double share = 0;
+  std::optional<double> naive_us, speedup, forward_us, times_forward;
+  std::string kernel, config;
+};
+
+RowResult time_row(const Session& session, const Target& target, const HostWithCores& host,
+                   const Ceilings& ceilings, const MeasureSettings& settings) {
+  const OpInfo& op = *target.op;
+  Selected selected(session, op, target.problem, host);
+  RowResult result;
+  result.flops = op.flops(target.problem);
+  result.bytes = op.bytes(target.problem);
+  const bool in_place = op.name == ops::RecurrentDecode::kName;
+  const Ceiling ceiling = ceilings.binding(result.flops, result.bytes, in_place);
+  std::vector<HostWork> works{selected.work, ceiling.work};
+
+  const bool backward = op.name == ops::RecurrentAttentionBackward::kName;
+  std::optional<Selected> forward;
+  std::optional<NaiveLoop> naive;
+  if (backward) {
+    const OpInfo& forward_op = session.op(ops::RecurrentAttention::kName);
+    forward.emplace(session, forward_op, forward_of(forward_op, op, target.problem), host);
+    works.push_back(forward->work);
+  } else {
+    naive.emplace(target.problem);
+    works.push_back(naive->work(host.info().cores));
+  }
+  const HostRounds rounds = take_rounds(works, settings);
+  if (rounds.us.front().empty()) return result;  // interrupted
+
+  result.timing = summarize(rounds.us[0]);
+  result.kept = rounds.kept;
+  result.ceiling = ceiling.name;
+  const double amount = is_compute_bound(result.flops, result.bytes) ? result.flops : result.bytes;
+  result.share = amount / ceiling.amount * median_ratio(rounds.us[1], rounds.us[0]);
+  const double beside_us = median_of(rounds.us[2]);
+  if (backward) {
+    result.forward_us = beside_us;
+    result.times_forward = median_ratio(rounds.us[0], rounds.us[2]);
+  } else {
+    result.naive_us = beside_us;
+    result.speedup = median_ratio(rounds.us[2], rounds.us[0]);
+  }
+  result.kernel = selected.choice.kernel->name();
+  result.config = config_text(*selected.choice.kernel, selected.choice.config);
+  return result;
+}
+
+/// The worst of what a row's bounds say.
+class Verdict {
+ public:
+  void at_least(const Bound& bound, double value) {
+    judge(bound, value >= bound.must, value >= bound.goal);
+  }
+  void at_most(const Bound& bound, double value) {
+    judge(bound, value <= bound.must, value <= bound.goal);
+  }
+
+  Cell cell() const {
+    if (!any_) return {};
+    if (!must_) return Cell("missed", Tone::kBad);
+    return Cell(goal_ ? "goal" : "must", Tone::kGood);
+  }
+
+ private:
+  void judge(const Bound& bound, bool must, bool goal) {
+    if (bound.must == 0) return;
+    any_ = true;
+    must_ &= must;
+    goal_ &= goal;
+  }
+  bool any_ = false, must_ = true, goal_ = true;
+};
+
+Cell if_any(const std::optional<double>& value) { return value ? Cell(*value) : Cell(); }
+
+void add_row(const SuiteRow& row, int threads, const RowResult& result, Table& table) {
+  Verdict verdict;
+  verdict.at_least(row.share, result.share);
+  verdict.at_least(row.speedup, result.speedup.value_or(0));
+  verdict.at_most(row.times_forward, result.times_forward.value_or(0));
+  const double us = result.timing.median_us;
+  table.add({ops_text(row),
+             row.spec,
+             threads,
+             us,
+             100 * result.timing.spread,
+             result.timing.samples,
+             100 * result.kept,
+             result.flops / us / kPerGiga,
+             result.bytes / us / kPerGiga,
+             result.ceiling,
+             result.share,
+             Cell::unless_zero(row.share.must),
+             Cell::unless_zero(row.share.goal),
+             if_any(result.naive_us),
+             if_any(result.speedup),
+             Cell::unless_zero(row.speedup.must),
+             Cell::unless_zero(row.speedup.goal),
+             if_any(result.forward_us),
+             if_any(result.times_forward),
+             Cell::unless_zero(row.times_forward.must),
+             Cell::unless_zero(row.times_forward.goal),
+             verdict.cell(),
+             result.kernel,
+             result.config});
+}
+
+// ---- the ceilings' own table ----
+
+/// In a core's second cache, in the last one, and in neither.
+std::vector<std::int64_t> footprints(const DeviceInfo& host) {
+  constexpr std::int64_t kMib = 1 << 20;
+  const std::int64_t l2 = std::max(host.l2_bytes, kMib / 4);
+  const std::int64_t l3 = std::max(host.l3_bytes, 4 * l2);
+  return {l2 / 4, std::min(l3 / 8, 8 * kMib), 256 * kMib};
+}
+
+void add_ceilings(CeilingMemory& memory, const DeviceInfo& host, int threads,
+                  const MeasureSettings& settings, Table& table) {
+  const auto add = [&](const Ceiling& ceiling, bool flops, std::int64_t footprint) {
+    const HostRounds rounds = take_rounds(std::span(&ceiling.work, 1), settings);
+    if (rounds.us.front().empty()) return;  // interrupted
+    const double rate = ceiling.amount / median_of(rounds.us.front()) / kPerGiga;
+    table.add({ceiling.name, threads, footprint == 0 ? Cell() : Cell(footprint >> 10),
+               flops ? Cell(rate) : Cell(), flops ? Cell() : Cell(rate), 100 * rounds.kept});
+  };
+  for (const yardsticks::Loops& loops : yardsticks::loops_of_this_cpu()) {
+    add(multiply_add_ceiling(loops, threads), true, 0);
+  }
+  for (const std::int64_t bytes : footprints(host)) {
+    add(memory.update(bytes, threads), false, bytes);
+    for (const Ceiling& copy : memory.copies(bytes, threads)) add(copy, false, bytes);
+  }
+}
+
+}  // namespace
+
+ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_tune) {
+  const std::vector<SuiteRow> rows = rows_with(suite, call.words);
+  const std::vector<int> counts = thread_counts(call.options);
+  const Session session(call, {.writes_database = may_tune,
+                               .default_policy = Policy::kDb,
+                               .backend = std::string(suite.backend)});
+  const MeasureSettings settings = measure_settings(call.options);
+  MeasureSettings brief = settings;
+  brief.budget_us /= 10;
+  Table ceilings(
+      {"ceiling", "threads", "footprint_kib", "gflop_per_s", "gb_per_s", "kept_percent"});
+  Table table({"op",
+               "problem",
+               "threads",
+               "median_us",
+               "spread_percent",
+               "samples",
+               "kept_percent",
+               "gflop_per_s",
+               "gb_per_s",
+               "ceiling",
+               "share",
+               "must_share",
+               "goal_share",
+               "naive_us",
+               "speedup",
+               "must_speedup",
+               "goal_speedup",
+               "forward_us",
+               "times_forward",
+               "must_times_forward",
+               "goal_times_forward",
+               "reached",
+               "kernel",
+               "config"});
+  const InterruptGuard guard;
+  {
+    Progress progress(call.quiet);
+    CeilingMemory memory(footprints(cpu_device().info()).back());
+    std::list<HostWithCores> hosts;  // each stays where it is: the chain knows devices by address
+    for (const int threads : counts) {
+      const HostWithCores& host = hosts.emplace_back(threads);
+      progress.update(str("ceilings, threads ", threads));
+      add_ceilings(memory, host.info(), threads, brief, ceilings);
+      for (std::size_t i = 0; i < rows.size() && !interrupted(); ++i) {
+        progress.update(str('[', i + 1, '/', rows.size(), "] ", ops_text(rows[i]), ' ',
+                            rows[i].spec, " threads ", threads));
+        for (const Target& target : session.targets(words_of(rows[i], rows[i].ops.front()))) {
+          const RowResult result =
+              time_row(session, target, host, Ceilings(memory, threads, brief), settings);
+          if (result.timing.samples > 0) add_row(rows[i], threads, result, table);
+        }
+      }
+    }
+  }
+  call.print(Document{{.name = "ceilings", .table = std::move(ceilings)},
+                      {.name = "rows", .table = std::move(table)}});
+  return interrupted() ? ExitCode::kInterrupted : ExitCode::kOk;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,54 @@
+// Which rounds of a measurement count, and what comes of them.
+#include "host_samples.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace attune::cli {
+namespace {
+
+void keep_busy(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+MeasureSettings few() {
+  MeasureSettings settings;
+  settings.iters = 4;
+  settings.min_sample_us = 200;
+  settings.budget_us = 2e4;
+  return settings;
+}
+
+TEST(HostSamples, WorkThatDoesNotHaveItsCoresNeverCounts) {
+  const HostWork asleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, 1};
+  const HostRounds rounds = take_rounds(std::span(&asleep, 1), few());
+  EXPECT_EQ(rounds.kept, 0);
+  ASSERT_GE(rounds.us.front().size(), 3U);  // all of them, for want of better ones
+  EXPECT_GE(rounds.us.front().front(), 1000);
+}
+
+TEST(HostSamples, EveryWorkHasASampleInEveryRound) {
+  const HostWork works[] = {{[] { keep_busy(std::chrono::microseconds(50)); }, 1},
+                            {[] { keep_busy(std::chrono::microseconds(300)); }, 1}};
+  const HostRounds rounds = take_rounds(works, few());
+  ASSERT_EQ(rounds.us.size(), 2U);
+  EXPECT_EQ(rounds.us[0].size(), rounds.us[1].size());
+  for (const double us : rounds.us[0]) EXPECT_GE(us, 50);
+  for (const double us : rounds.us[1]) EXPECT_GE(us, 300);
+}
+
+TEST(HostSamples, StopWhenTold) {
+  MeasureSettings settings = few();
+  settings.stop = [] { return true; };
+  const HostWork nothing{[] {}, 1};
+  EXPECT_TRUE(take_rounds(std::span(&nothing, 1), settings).us.front().empty());
+}
+
+TEST(HostSamples, ARatioIsTheMedianOverRounds) { EXPECT_EQ(median_ratio({2, 9, 8}, {1, 3, 2}), 3); }
+
+}  // namespace
+}  // namespace attune::cli
