@@ -16,10 +16,6 @@ install(FILES ${PROJECT_BINARY_DIR}/attuneConfig.cmake ${PROJECT_BINARY_DIR}/att
 
 file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pkgconfig_to_prefix ${pkgconfig_to_prefix})
-set(tbb_library "")
-if(ATTUNE_PARALLEL STREQUAL "tbb")
-  set(tbb_library -ltbb)
-endif()
 set(cuda_libraries "")
 if(ATTUNE_WITH_CUDA)
   set(cuda_libraries "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")

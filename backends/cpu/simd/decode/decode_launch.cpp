@@ -141,11 +141,11 @@ void launch_decode(const Problem& problem, const Args& args, const DecodeConfig&
   const DecodeParams params = params_of(problem, args, config, layout, workspace.data());
   auto* const memory = reinterpret_cast<float*>(workspace.data());  // aligned by contract
   auto* const decode = decode_for(config.isa);
-  run_task_queue(tasks, layout.threads,
-                 [&](std::int64_t thread, std::int64_t first, std::int64_t last) {
-                   const FlushDenormals flush_denormals;
-                   decode(params, first, last, memory + thread * params.scratch.size);
-                 });
+  run_task_shares(tasks, layout.threads,
+                  [&](std::int64_t thread, std::int64_t first, std::int64_t last) {
+                    const FlushDenormals flush_denormals;
+                    decode(params, first, last, memory + thread * params.scratch.size);
+                  });
 }
 
 }  // namespace attune::cpu::simd
