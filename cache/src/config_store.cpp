@@ -26,6 +26,11 @@ struct Change {
   bool stored = false;           // in the file too; if not, memory is all there is
 };
 
+/// A suspicion that nothing has confirmed.
+bool is_past(const QuarantineRow& row) {
+  return row.reason.starts_with(kSuspect) && std::time(nullptr) - row.created > kSuspicionSeconds;
+}
+
 bool same_bucket(const ConfigRow& row, const RowKey& key, const std::string& bucket) {
   return row.bucket == bucket && row.key.op == key.op && row.key.device_class == key.device_class &&
          row.key.platform == key.platform;
@@ -99,6 +104,7 @@ struct ConfigStore::State {
       if (mode == Mode::kReadWrite && settings.read_only) continue;
       try {
         database = std::make_unique<ConfigDatabase>(settings.user_path, mode);
+        if (mode == Mode::kReadWrite) blame_suspects();
         file.take(database->read());
         return;
       } catch (const CacheError& error) {
@@ -110,6 +116,15 @@ struct ConfigStore::State {
         "; it is left as it is and not used. Move it away to start a new one, or "
         "name another by ATTUNE_DB";
     log_once(LogLevel::kWarning, file.status.reason);
+  }
+
+  /// Quarantines what was running when a process or the machine ended.
+  void blame_suspects() {
+    take_suspects(settings.user_path, [this](const QuarantineRow& row) {
+      log(LogLevel::kWarning, str(row.kernel, " ", row.config, " is not tried for a week on ",
+                                  row.problem, ": ", row.reason));
+      database->quarantine(row);
+    });
   }
 
   /// The user's database for writing, made when it is not there; the caller holds `disk`. Null,
@@ -303,9 +318,14 @@ std::optional<std::string> ConfigStore::quarantined(const RowKey& key, const std
   for (const LayerFile& file : state_->below) snapshots.push_back(&file.snapshot);
   for (const ConfigSnapshot* snapshot : snapshots) {
     const QuarantineRow* row = snapshot->find_quarantine(key, kernel, kernel_version, config);
-    if (row != nullptr) return row->reason;
+    if (row != nullptr && !is_past(*row)) return row->reason;
   }
   return std::nullopt;
+}
+
+std::unique_ptr<SuspectNote> ConfigStore::note_suspects(AtRisk at_risk) {
+  const bool writes = !state_->settings.read_only;
+  return std::make_unique<SuspectNote>(writes ? state_->settings.user_path : "", at_risk);
 }
 
 std::string ConfigStore::put(const ConfigRow& row, std::span<const TrialRow> trials) {

@@ -7,6 +7,8 @@
 #include <attune/core/log.hpp>
 #include <attune/core/version.hpp>
 
+#include "noting_runner.hpp"
+
 namespace attune::chain {
 namespace {
 
@@ -158,6 +160,28 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   return request;
 }
 
+QuarantineRow quarantine_row(const RowKey& key, const Candidate& candidate) {
+  QuarantineRow row;
+  row.op = key.op;
+  row.device_class = key.device_class;
+  row.kernel = candidate.kernel->name();
+  row.kernel_version = candidate.kernel->version();
+  row.config = params_text(candidate);
+  row.problem = key.problem;
+  return row;
+}
+
+/// The settings' runner, or one in this process, that notes what it runs beside the database.
+auto noting(State& state, Call& call, const Tuner::Settings& settings) {
+  return [&state, &call, make = settings.make_runner](const tuning::Workload& workload) {
+    const AtRisk at_risk = make ? AtRisk::kMachine : AtRisk::kProcess;
+    return tuning::make_noting_runner(
+        make ? make(workload) : tuning::make_local_runner(workload), workload,
+        state.store().note_suspects(at_risk),
+        [&call](const Candidate& candidate) { return quarantine_row(call.row_key(), candidate); });
+  };
+}
+
 }  // namespace
 
 std::string Tuned::failures() const {
@@ -189,13 +213,7 @@ const RegisteredKernel* find_oracle(const Registry& registry, std::string_view o
 
 void quarantine(State& state, const RowKey& key, const Candidate& candidate,
                 const std::string& reason) {
-  QuarantineRow row;
-  row.op = key.op;
-  row.device_class = key.device_class;
-  row.kernel = candidate.kernel->name();
-  row.kernel_version = candidate.kernel->version();
-  row.config = params_text(candidate);
-  row.problem = key.problem;
+  QuarantineRow row = quarantine_row(key, candidate);
   row.reason = reason;
   row.created = std::time(nullptr);
   state.store().quarantine(row);
@@ -211,6 +229,7 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   bool stopped = false;
   Tuner::Settings latched = settings;
   latched.stop = [&] { return stopped = stopped || settings.stop(); };
+  if (call.policy.persist_autotune) latched.make_runner = noting(state, call, settings);
   tuned.result = Tuner(latched).tune(request);
   tuned.stopped = stopped && !tuned.result.complete;
   const std::int64_t now = std::time(nullptr);

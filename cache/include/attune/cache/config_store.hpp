@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <attune/cache/config_database.hpp>
+#include <attune/cache/suspect_note.hpp>
 
 namespace attune {
 
@@ -74,6 +75,9 @@ class ConfigStore {
   std::string put(const ConfigRow& row, std::span<const TrialRow> trials);
   void erase(const RowKey& key);
   void quarantine(const QuarantineRow& row);
+
+  /// Where to note what runs, beside the user's database.
+  std::unique_ptr<SuspectNote> note_suspects(AtRisk at_risk);
 
   /// A lease over processes; true as well when there is no writable database to share it by.
   bool acquire_lease(const RowKey& key, std::int64_t seconds);
