@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include <attune/attune.hpp>
@@ -35,6 +37,13 @@ void load_plugins(const std::vector<std::string>& given, Registry& registry) {
   }
 }
 
+/// The user's run-time folder, where there is one; else the database's.
+std::string lock_folder(const std::string& database) {
+  const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return runtime;
+  return database.empty() ? "" : std::filesystem::path(database).parent_path().string();
+}
+
 ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
   ConfigSelectorChain::Settings settings;
   settings.store = default_store_settings();
@@ -43,6 +52,7 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
   settings.policy =
       AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
   if (options.tuner) settings.tuner = *options.tuner;
+  settings.lock_folder = lock_folder(settings.store.user_path);
   return settings;
 }
 

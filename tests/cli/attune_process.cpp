@@ -39,7 +39,8 @@ std::vector<std::string> clean_environment(const std::string& home,
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const bool ours = text.starts_with("ATTUNE_") || text.starts_with("XDG_DATA_HOME=") ||
-                      text.starts_with("NO_COLOR=") || text.starts_with("TMPDIR=");
+                      text.starts_with("XDG_RUNTIME_DIR=") || text.starts_with("NO_COLOR=") ||
+                      text.starts_with("TMPDIR=");
     if (!ours) environment.emplace_back(text);
   }
   environment.push_back("XDG_DATA_HOME=" + home + "/data");

@@ -119,6 +119,47 @@ TEST_F(ChainPersistentTest, ARowOfAnotherLibraryOrDriverIsStale) {
   EXPECT_EQ(chain().counters().stale_hits, 1U);
 }
 
+TEST_F(ChainPersistentTest, AStaleRowIsTunedAgainWhereThePolicyTunes) {
+  add({.version = 2});
+  write(row("tile=8"));
+  settings.policy = policy_of(Policy::kTune);
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+  ASSERT_EQ(rows_on_disk().size(), 1U);
+  EXPECT_EQ(rows_on_disk()[0].kernel_version, 2);
+  EXPECT_EQ(rows_on_disk()[0].config, "tile=32,threads=1");
+  restart();
+  EXPECT_EQ(select().tier, Tier::kPersistent);
+  EXPECT_EQ(chain().counters().tunings, 0U);
+}
+
+TEST_F(ChainPersistentTest, AStaleRowHoldsUntilSomethingClearlyFasterIsFound) {
+  add({.version = 2, .cost_us = [](const TiledConfig& c) { return c.tile == 1 ? 200 : 100; }});
+  write(row("tile=8,threads=1"));
+  settings.policy = policy_of(Policy::kTune);
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=8,threads=1");
+  EXPECT_EQ(rows_on_disk().at(0).kernel_version, 2);
+}
+
+TEST_F(ChainPersistentTest, AStaleRowThatCannotBeTunedNowIsUsed) {
+  add({.version = 2});
+  write(row("tile=8"));
+  settings.policy = policy_of(Policy::kTune);
+  world.capturing = true;
+  const Choice choice = select();
+  EXPECT_EQ(choice.tier, Tier::kPersistent);
+  EXPECT_EQ(text(choice), "test.scaling.tiled tile=8,threads=1");
+}
+
+TEST_F(ChainPersistentTest, AStaleShippedRowIsUsedAsItIs) {
+  add_tiled();
+  ConfigRow other = row("tile=8");
+  other.library_version = "0.0.1";
+  write(other, "shipped.db");
+  settings.policy = policy_of(Policy::kTune);
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=8,threads=1");
+  EXPECT_EQ(chain().counters().tunings, 0U);
+}
+
 TEST_F(ChainPersistentTest, ARowOfTheBucketServesItsNeighboursAndIsMarked) {
   add_tiled();
   write(row("tile=8"));

@@ -10,6 +10,7 @@
 #include <attune/core/log.hpp>
 
 #include "chain_tune.hpp"
+#include "measuring_lock.hpp"
 
 namespace attune::chain {
 namespace {
@@ -93,7 +94,7 @@ Tuner::Settings online_settings(const State& state, const Call& call) {
   return settings;
 }
 
-Answer tune_online(State& state, Call& call) {
+Answer tune_online(State& state, Call& call, const Candidate& stored) {
   announce(state, call);
   const Tuner::Settings settings = online_settings(state, call);
   const auto start = settings.now();
@@ -104,7 +105,7 @@ Answer tune_online(State& state, Call& call) {
   };
   Tuned tuned;
   try {
-    tuned = run_tuning(state, call, settings, {});
+    tuned = run_tuning(state, call, settings, stored);
     account();
   } catch (const std::exception& error) {
     account();
@@ -198,16 +199,20 @@ Answer ask_autotune(State& state, Call& call) {
   if (!ticket) return skip(state, call, "another thread or process tunes it");
   // It may have been tuned since memory was asked.
   if (Answer memory = ask_memory(state, call); memory.choice) return memory;
-  const auto measuring = lock_for_measuring(call.device(), wait);
-  if (!measuring) return skip(state, call, "another problem is being tuned on the device");
-  if (!call.policy.persist_autotune) return tune_online(state, call);
+  const MeasuringLock measuring(call.device(), state.settings.lock_folder, wait,
+                                state.settings.tuner.stop);
+  if (!measuring.held()) return skip(state, call, "something else is being tuned on the device");
+  if (!call.policy.persist_autotune) return tune_online(state, call, {});
 
   const Lease lease(state.store(), call.row_key(), call.policy.problem_budget, patience);
+  Candidate stored;  // to be beaten
   if (call.policy.use_databases) {
     state.store().reload_user();  // another process may have published it meanwhile
-    if (Answer row = ask_persistent(state, call); row.choice) return row;
+    Answer row = ask_persistent(state, call);
+    if (row.choice && !row.is_to_be_tuned_again) return row;
+    if (row.choice) stored = {row.choice->kernel, row.choice->config};
   }
-  if (lease.held()) return tune_online(state, call);
+  if (lease.held()) return tune_online(state, call, stored);
   state.flights.postpone(call.key, SingleFlight::Clock::now() + kAskAgainAfter);
   return skip(state, call, "another process tunes it");
 }

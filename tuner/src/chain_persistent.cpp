@@ -8,10 +8,8 @@
 
 #include "chain_state.hpp"
 
-namespace attune::chain {
-namespace {
+namespace attune {
 
-/// What is the matter with a row's versions, or "".
 std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const DeviceInfo& device) {
   if (row.kernel_version != kernel.version()) {
     return str("tuned for version ", row.kernel_version, " of the kernel, which is at ",
@@ -24,6 +22,9 @@ std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const De
     return str("tuned under '", row.toolkit, "', this is '", device.driver, "'");
   return "";
 }
+
+namespace chain {
+namespace {
 
 /// A user's row that a site's or shipped one outranks: measured in noise, or for an older kernel.
 bool is_weak(const State& state, const ConfigStore::Hit& hit) {
@@ -101,6 +102,7 @@ Answer ask_persistent(State& state, Call& call) {
     if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
         !stale.empty()) {
       answer.stale = true;
+      answer.is_to_be_tuned_again = hit.layer == Layer::kUser && !hit.bucket;
       answer.reason += "; stale: " + stale;
     }
     return answer;
@@ -113,4 +115,5 @@ Answer ask_persistent(State& state, Call& call) {
   return answer;
 }
 
-}  // namespace attune::chain
+}  // namespace chain
+}  // namespace attune

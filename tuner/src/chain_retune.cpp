@@ -2,6 +2,7 @@
 #include <attune/core/error.hpp>
 
 #include "chain_tune.hpp"
+#include "measuring_lock.hpp"
 
 namespace attune::chain {
 namespace {
@@ -21,7 +22,8 @@ Tuned tune_now(State& state, Call& call, const Tuner::Settings& settings) {
     throw ExecutionError(
         str(call.called_as(), ": the stream is capturing, nothing can be tuned now"));
   }
-  const auto measuring = lock_for_measuring(call.device(), true);
+  const MeasuringLock measuring(call.device(), state.settings.lock_folder, true, settings.stop);
+  if (!measuring.held()) throw ExecutionError(str("tuning ", call.describe(), " was stopped"));
   // Who asks for a tuning gets it: when another process keeps its lease for longer than a tuning,
   // both measure.
   std::optional<Lease> lease;

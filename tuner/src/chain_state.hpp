@@ -87,6 +87,9 @@ struct Answer {
   std::string config;                 // "kernel config" when there is one, even when refused
   std::vector<std::string> refusals;  // rows that were passed over, and why
   bool stale = false;
+  /// The user's own row for this very problem, of other versions: tuned again where that is
+  /// allowed.
+  bool is_to_be_tuned_again = false;
 
   static Answer chosen(Tier tier, const Candidate& candidate, std::string reason);
   static Answer miss(std::string reason);

@@ -120,17 +120,21 @@ Choice fall_back(chain::State& state, Call& call, const Answer& autotune) {
 }
 
 Choice select_past_memory(chain::State& state, Call& call) {
+  Answer row;
   if (!known_to_be_missing(state, call)) {
     const Answer pin = ask_pin(state, call);
     report_refusals(state, call, Tier::kPin, pin);
     if (pin.choice) return deliver(state, call, Tier::kPin, pin);
-    const Answer row = ask_persistent(state, call);
+    row = ask_persistent(state, call);
     report_refusals(state, call, Tier::kPersistent, row);
-    if (row.choice) return deliver(state, call, Tier::kPersistent, row);
+    if (row.choice && !row.is_to_be_tuned_again) {
+      return deliver(state, call, Tier::kPersistent, row);
+    }
   }
   const Answer tuned = ask_autotune(state, call);
   // Another thread or process may have been faster: then the answer is from memory or a row.
   if (tuned.choice) return deliver(state, call, tuned.choice->tier, tuned);
+  if (row.choice) return deliver(state, call, Tier::kPersistent, row);  // stale, and good enough
   return fall_back(state, call, tuned);
 }
 

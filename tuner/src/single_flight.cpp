@@ -1,9 +1,6 @@
 #include "single_flight.hpp"
 
 #include <algorithm>
-#include <map>
-
-#include <attune/core/error.hpp>
 
 namespace attune::chain {
 
@@ -38,18 +35,6 @@ bool SingleFlight::postponed(const SelectionKey& key) {
   std::erase_if(postponed_, [&](const Postponed& entry) { return entry.until <= now; });
   return std::any_of(postponed_.begin(), postponed_.end(),
                      [&](const Postponed& entry) { return entry.key == key; });
-}
-
-std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait) {
-  // Never destroyed: a thread may still measure while the process ends.
-  static auto* const guard = new std::mutex();
-  static auto* const devices = new std::map<std::string, std::mutex>();
-  std::mutex* of_device = nullptr;
-  {
-    const std::lock_guard lock(*guard);
-    of_device = &(*devices)[str(device.info().id)];
-  }
-  return wait ? std::unique_lock(*of_device) : std::unique_lock(*of_device, std::try_to_lock);
 }
 
 }  // namespace attune::chain

@@ -1,15 +1,13 @@
-// One tuning per problem at a time, and one per device.
+// One tuning per problem at a time.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <attune/core/device.hpp>
 #include <attune/core/selection.hpp>
 
 namespace attune::chain {
@@ -58,9 +56,5 @@ class SingleFlight {
   std::vector<SelectionKey> flying_;
   std::vector<Postponed> postponed_;
 };
-
-/// The right to measure on a device, process-wide and whatever the context: two measurements at
-/// once spoil both. Without `wait`, only when nobody has it.
-std::unique_lock<std::mutex> lock_for_measuring(const Device& device, bool wait);
 
 }  // namespace attune::chain

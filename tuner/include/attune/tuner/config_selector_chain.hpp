@@ -23,12 +23,19 @@
 
 namespace attune {
 
+/// What has changed since a row was measured that may make another config better, "tuned by attune
+/// 0.1.0, this is 0.2.0", or "". Such a row is used while it fits, and tuned again where that is
+/// allowed.
+std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const DeviceInfo& device);
+
 class ConfigSelectorChain final : public ConfigSelector {
  public:
   struct Settings {
     StoreSettings store;
     AutotunePolicy policy;
     Tuner::Settings tuner;
+    /// Where processes that measure on the same device meet; "": they do not.
+    std::string lock_folder = {};
   };
 
   /// `registry` and `events` outlive the chain. Databases are opened on the first look-up that

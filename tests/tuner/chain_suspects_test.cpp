@@ -1,0 +1,147 @@
+// A candidate that takes the process along is not tried by the next one; and measurements in two
+// processes do not disturb each other.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "tuner/chain_fixture.hpp"
+
+namespace attune::test {
+namespace {
+
+using testing::HasSubstr;
+
+class ChainSuspectsTest : public ChainTest {
+ protected:
+  /// A process that tunes and ends in the middle of its first run of tile=32.
+  void crash_another() {
+    const pid_t child = fork();
+    if (child == 0) {
+      select();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    ASSERT_EQ(WEXITSTATUS(status), 7);
+  }
+  void add_deadly() {
+    Script script;
+    script.compute = [](const ScalingProblem& p, const ScalingArgs& a, const TiledConfig& c) {
+      if (c.tile == 32) _exit(7);
+      for (std::int64_t i = 0; i < p.rows; ++i) a.y[i] = 2 * a.x[i];
+    };
+    add(std::move(script));
+  }
+};
+
+TEST_F(ChainSuspectsTest, WhatEndedAProcessIsNotTriedByTheNext) {
+  add_deadly();
+  crash_another();  // tile=32,threads=1
+  crash_another();  // tile=32,threads=2
+  listen();
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=16,threads=1");
+  int quarantined = 0;
+  for (const SeenEvent& trial : seen_of(EventKind::kTrial)) {
+    if (trial.config.find("tile=32") == std::string::npos) continue;
+    EXPECT_THAT(trial.reason, HasSubstr("quarantined: suspect: its process ended while it ran"));
+    ++quarantined;
+  }
+  EXPECT_EQ(quarantined, 2);
+}
+
+TEST_F(ChainSuspectsTest, WhatWasDoneWhenTheProcessEndedIsNoSuspect) {
+  add_tiled();
+  const pid_t child = fork();
+  if (child == 0) {
+    select();
+    _exit(0);  // leaves nothing behind: the tuning had ended
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(text(select()), kBest);
+}
+
+/// A process that measures on the fake device until it is told to end.
+class Measurer {
+ public:
+  explicit Measurer(const std::string& folder) {
+    EXPECT_EQ(pipe(ready_), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      const int file = open((folder + "/attune-fake_0.lock").c_str(), O_RDWR | O_CREAT, 0600);
+      if (flock(file, LOCK_EX) != 0 || write(file, "4711", 4) != 4) _exit(1);
+      if (write(ready_[1], "r", 1) != 1) _exit(2);
+      for (;;) pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready_[0], &byte, 1), 1);
+  }
+  ~Measurer() {
+    end();
+    close(ready_[0]);
+    close(ready_[1]);
+  }
+  void end() {
+    if (child_ == 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  int ready_[2] = {-1, -1};
+  pid_t child_ = 0;
+};
+
+class ChainMeasuringTest : public ChainTest {
+ protected:
+  ChainMeasuringTest() {
+    add_tiled();
+    settings.lock_folder = folder.path().string();
+  }
+};
+
+TEST_F(ChainMeasuringTest, WhileAnotherProcessMeasuresTheHeuristicServes) {
+  Measurer other(settings.lock_folder);
+  listen();
+  EXPECT_EQ(select().tier, Tier::kHeuristic);
+  EXPECT_EQ(chain().counters().tunings, 0U);
+  EXPECT_THAT(seen_of(EventKind::kTuneSkipped).at(0).reason,
+              HasSubstr("something else is being tuned on the device"));
+  other.end();  // even when it is killed
+  EXPECT_EQ(text(select()), kBest);
+}
+
+TEST_F(ChainMeasuringTest, WhoAsksForATuningWaitsAndSaysForWhom) {
+  Measurer other(settings.lock_folder);
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    other.end();
+  });
+  const auto report = chain().tune(what(), request(), settings.tuner);
+  ending.join();
+  EXPECT_EQ(text(report.choice), kBest);
+  EXPECT_THAT(logged, HasSubstr("waiting for process 4711, which measures on fake:0"));
+}
+
+TEST_F(ChainMeasuringTest, WaitingEndsWhenItIsStopped) {
+  Measurer other(settings.lock_folder);
+  Tuner::Settings stopped = settings.tuner;
+  stopped.stop = [] { return true; };
+  EXPECT_THROW(chain().tune(what(), request(), stopped), ExecutionError);
+}
+
+TEST_F(ChainMeasuringTest, AFolderThatCannotBeWrittenIsNoHindrance) {
+  settings.lock_folder = "/nonexistent";
+  EXPECT_EQ(text(select()), kBest);
+}
+
+}  // namespace
+}  // namespace attune::test

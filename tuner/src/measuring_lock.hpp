@@ -1,0 +1,36 @@
+// The right to measure on a device: two measurements at once spoil both.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include <attune/core/device.hpp>
+
+namespace attune::chain {
+
+/// Held until destroyed: in this process by a mutex, and among processes by a lock on the file
+/// "<folder>/attune-<device>.lock", which the system gives back when its holder dies. An empty
+/// folder, or one that cannot be written, is no hindrance: then there is only the mutex.
+class MeasuringLock {
+ public:
+  /// Nothing else that the folder serves is to measure on `device`. Without `wait` only when nobody
+  /// does; with it, says whom it waits for and goes on until `stop` says so.
+  MeasuringLock(const Device& device, const std::string& folder, bool wait,
+                const std::function<bool()>& stop);
+  ~MeasuringLock();
+  MeasuringLock(const MeasuringLock&) = delete;
+  MeasuringLock& operator=(const MeasuringLock&) = delete;
+
+  bool held() const { return held_; }
+
+ private:
+  bool lock_file(const std::string& path, const Device& device, bool wait,
+                 const std::function<bool()>& stop);
+
+  std::unique_lock<std::mutex> here_;
+  int file_ = -1;
+  bool held_ = false;
+};
+
+}  // namespace attune::chain
