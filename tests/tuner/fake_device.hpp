@@ -25,6 +25,7 @@ struct World {
   double noise = 0;      // standard deviation of a sample, relative
   double outliers = 0;   // how often a sample takes three times as long
   double drift = 0;      // amplitude of a slow wave that moves all samples alike, relative
+  std::function<double()> disturb = {};  // a sample's factor, instead of the three above
   std::mt19937_64 random{42};
   std::int64_t launches = 0;
   bool capturing = false;
@@ -37,13 +38,17 @@ struct World {
   }
 
   double take(int repeats) {
+    const double us = launch_us * repeats * (disturb ? disturb() : usual_factor());
+    now_us += us;
+    return us;
+  }
+
+  double usual_factor() {
     constexpr double kPeriodUs = 200000;
     double factor = 1 + drift * std::sin(2 * std::numbers::pi * now_us / kPeriodUs);
     if (noise > 0) factor *= std::exp(std::normal_distribution<double>(0, noise)(random));
     if (outliers > 0 && std::bernoulli_distribution(outliers)(random)) factor *= 3;
-    const double us = launch_us * repeats * factor;
-    now_us += us;
-    return us;
+    return factor;
   }
 };
 

@@ -57,10 +57,12 @@ double Bench::time_us(const Candidate& candidate, int repeats) {
   const LaunchSite site = site_of(candidate, nullptr);
   const ProblemRef what = problem();
   const auto launch = [&](void* stream, int repeat) {
-    const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
+    const Case& on = *cases_[(next_case_ + static_cast<std::size_t>(repeat)) % cases_.size()];
     candidate.kernel->erased_run(what, on.args(), candidate.config, {stream, site.workspace});
   };
-  return device_->time_us(launch, repeats);
+  const double us = device_->time_us(launch, repeats);
+  next_case_ = (next_case_ + static_cast<std::size_t>(repeats)) % cases_.size();
+  return us;
 }
 
 int copies_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device) {

@@ -61,6 +61,7 @@ class Bench {
   std::vector<std::unique_ptr<Case>> cases_;
   std::unique_ptr<std::byte, Release> scratch_;
   std::size_t scratch_bytes_ = 0;
+  std::size_t next_case_ = 0;  // a short sample goes on where the one before it ended
 };
 
 /// How many copies of a problem's tensors a timing must rotate over so that none is found in the

@@ -1,6 +1,7 @@
 #include "duel.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "statistics.hpp"
@@ -8,15 +9,22 @@
 namespace attune::tuning {
 namespace {
 
-constexpr std::size_t kExchanges = 20;  // of four samples each
+constexpr std::size_t kExchanges = 40;  // of four samples each
+constexpr std::size_t kExchangesBeforeJudging = 6;
 constexpr std::size_t kFewestExchanges = 4;
 constexpr std::size_t kFewestSamples = 4;
 
+/// Whether the median is so far from what is asked for that more exchanges would not matter.
+bool is_clear(const std::vector<double>& ratios, double margin) {
+  if (ratios.size() < kExchangesBeforeJudging) return false;
+  return std::abs(median(ratios) - (1 - margin)) > median_uncertainty(ratios);
+}
+
 /// The ratios challenger / holder, one for each exchange. Ends early when one of them fails.
 std::vector<double> exchange(CandidateRunner& runner, const Budget& budget, Racer& challenger,
-                             Racer& holder) {
+                             Racer& holder, double margin) {
   std::vector<double> ratios;
-  while (ratios.size() < kExchanges && !budget.spent(1)) {
+  while (ratios.size() < kExchanges && !is_clear(ratios, margin) && !budget.spent(1)) {
     double ours = 0, theirs = 0;
     for (const bool challenges : {true, false, false, true}) {
       double us = 0;
@@ -32,10 +40,13 @@ std::vector<double> exchange(CandidateRunner& runner, const Budget& budget, Race
 
 bool is_faster(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
                Racer& challenger, Racer& holder, const Racer& anchor, double margin) {
-  const std::vector<double> ratios = exchange(runner, budget, challenger, holder);
+  const std::vector<double> ratios = exchange(runner, budget, challenger, holder, margin);
   if (!challenger.failure.empty()) return false;
   if (!holder.failure.empty()) return true;
-  if (ratios.size() >= kFewestExchanges) return median(ratios) <= 1 - margin;
+  if (ratios.size() >= kFewestExchanges) {
+    const double ratio = median(ratios);
+    return ratio <= 1 - margin && ratio + median_uncertainty(ratios) < 1;
+  }
   const double ratio =
       ratios.empty() ? challenger.score(anchor) / holder.score(anchor) : median(ratios);
   const bool raced = std::min(challenger.us.size(), holder.us.size()) >= kFewestSamples;

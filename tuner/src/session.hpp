@@ -27,6 +27,7 @@ class Session {
   bool is_right_when_reduced(const Racer& racer, bool& reducible);
   bool probe(Racer& racer);
   void measure_repeats(Racer& racer);
+  double min_sample_us() const;
   bool check_at_full_size(Racer& racer, const Candidate* like);
   bool can_check_all_at_full_size() const;
 

@@ -17,6 +17,8 @@ constexpr double kLongRunShare =
     0.05;  // of the budget: a launch that takes this long is probed once
 constexpr int kMostRepeats = 100000;
 constexpr int kProbes = 4;
+constexpr double kHostSampleUs = 1000;
+constexpr double kDeviceSampleUs = 200;
 
 }  // namespace
 
@@ -82,8 +84,9 @@ bool Session::probe(Racer& racer) {
 }
 
 void Session::measure_repeats(Racer& racer) {
+  const double least_us = min_sample_us();
   const auto repeats = [&] {
-    const double wanted = std::ceil(settings_.min_sample_us / racer.estimate_us);
+    const double wanted = std::ceil(least_us / racer.estimate_us);
     return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepeats)));
   };
   racer.estimate_us = sample_us(*runner_, racer);
@@ -96,6 +99,13 @@ void Session::measure_repeats(Racer& racer) {
     racer.estimate_us = std::min(racer.estimate_us, sample_us(*runner_, racer));
   }
   racer.repeats = repeats();
+}
+
+double Session::min_sample_us() const {
+  if (settings_.min_sample_us > 0) return settings_.min_sample_us;
+  // A host interrupts what it runs; a device is timed by its own clock.
+  const bool on_host = request_.device->info().id.backend == cpu_device().info().id.backend;
+  return on_host ? kHostSampleUs : kDeviceSampleUs;
 }
 
 bool Session::can_check_all_at_full_size() const {
