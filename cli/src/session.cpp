@@ -105,7 +105,28 @@ std::int64_t Session::device_index() const {
   return call_->options.integer("device", 0, kMost).value_or(0);
 }
 
+void Session::check_platform_has_a_device(const OpInfo& op) const {
+  std::string runs_on;
+  for (const RegisteredKernel* kernel : registry().kernels(op.name)) {
+    if (platform_ == kAutoPlatform || kernel->at.platform.view() != platform_) continue;
+    const std::string_view backend = kernel->at.backend.view();
+    const auto devices = registry().devices();
+    if (backend == kAnyBackend || std::any_of(devices.begin(), devices.end(), [&](const Device* d) {
+          return d->info().id.backend.view() == backend;
+        })) {
+      return;
+    }
+    runs_on = backend;
+  }
+  if (runs_on.empty()) return;
+  const std::string why = runs_on == "gpu" ? why_no_gpu() : "";
+  throw Unavailable(str("--platform ", platform_, ": runs on ", runs_on,
+                        ", and there is no such device", why.empty() ? "" : ", ", why,
+                        "; there is ", device_list(registry())));
+}
+
 const Device& Session::device_for(const OpInfo& op) const {
+  check_platform_has_a_device(op);
   if (backend_) return named_device();
   for (const Device* device : registry().devices()) {
     const DeviceId& id = device->info().id;
@@ -130,6 +151,37 @@ const Device& Session::named_device() const {
   const std::string why = wanted == "gpu" ? why_no_gpu() : "";
   throw Unavailable(str("no device ", wanted, ":", device_index(), why.empty() ? "" : ", ", why,
                         "; there is ", device_list(registry())));
+}
+
+std::vector<const Device*> Session::accelerators_like(const Device& like,
+                                                      std::string_view list) const {
+  const ShortName backend = like.info().id.backend;
+  if (backend == cpu_device().info().id.backend) {
+    throw Unavailable(
+        str("--gpus ", list, ": there is no accelerator; there is ", device_list(registry())));
+  }
+  std::vector<const Device*> all, named;
+  for (const Device* device : registry().devices()) {
+    if (device->info().id.backend == backend) all.push_back(device);
+  }
+  if (list == "all") return all;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::int64_t number = 0;
+    if (!parse_integer(list.substr(begin, end - begin), number)) {
+      throw UsageError(str("--gpus '", list, "': expected all, or numbers joined by commas"));
+    }
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Device* device) {
+      return device->info().id.index == number;
+    });
+    if (found == all.end()) {
+      throw Unavailable(str("--gpus ", list, ": no device ", backend, ':', number, "; there is ",
+                            device_list(registry())));
+    }
+    if (std::find(named.begin(), named.end(), *found) == named.end()) named.push_back(*found);
+    begin = end + 1;
+  }
+  return named;
 }
 
 std::vector<Target> Session::targets(std::span<const std::string> words) const {

@@ -47,6 +47,10 @@ class Session {
   /// the op, else the host. Throws Unavailable, listing what there is.
   const Device& device_for(const OpInfo& op) const;
 
+  /// The accelerators of `like`'s backend: "all", or those whose numbers `list` gives, joined by
+  /// commas. Throws UsageError and Unavailable.
+  std::vector<const Device*> accelerators_like(const Device& like, std::string_view list) const;
+
   /// Throws as device_for() does when the device of --backend and --device is not there.
   void check_device() const { static_cast<void>(named_device()); }
 
@@ -69,6 +73,7 @@ class Session {
  private:
   void read_platform(const Invocation& call);
   void read_config(const Invocation& call);
+  void check_platform_has_a_device(const OpInfo& op) const;
   std::int64_t device_index() const;
   const Device& named_device() const;
 

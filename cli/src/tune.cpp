@@ -7,24 +7,11 @@
 #include "session.hpp"
 #include "text.hpp"
 #include "tune_progress.hpp"
+#include "tune_run.hpp"
 #include "verb.hpp"
 
 namespace attune::cli {
 namespace {
-
-constexpr std::chrono::milliseconds kProblemBudget{10'000};  // where --budget is not given
-
-/// The row that makes tuning a target unnecessary: of this very problem, by a kernel as it is now.
-std::optional<ConfigRow> known_row(const Session& session, const Target& target) {
-  const RowKey key = row_key(target, session.request(target));
-  for (ConfigStore::Hit& hit :
-       session.chain().store().find(key, target.op->text(target.problem, true))) {
-    const RegisteredKernel* kernel = session.registry().find_kernel(hit.row.kernel);
-    if (!hit.bucket && kernel != nullptr && kernel->kernel->version() == hit.row.kernel_version)
-      return hit.row;
-  }
-  return std::nullopt;
-}
 
 std::size_t candidate_count(const Session& session, const Target& target) {
   std::size_t count = 0;
@@ -80,108 +67,23 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
   return settings;
 }
 
-/// The chain stores what was timed, unless it was told to stop before the search had ended.
-bool is_stored(const ConfigSelectorChain::TuneReport& report) {
-  return report.row.median_us > 0 && (report.result.complete || !interrupted());
-}
-
-std::string result_text(const ConfigSelectorChain::TuneReport& report) {
-  std::string text = report.result.incumbent_kept ? "kept" : "stored";
-  if (!report.result.complete) text += ", budget ended";
-  return text;
-}
-
-/// Tunes the targets one after the other, and keeps the table of what came of it.
-class TuneRun {
- public:
-  TuneRun(const Invocation& call, const Session& session)
-      : session_(session),
-        settings_(tuner_settings(call, session.seed())),
-        budget_(call.options.duration("budget")),
-        retune_(call.options.flag("retune")),
-        begin_(std::chrono::steady_clock::now()) {}
-
-  void tune(const std::vector<Target>& targets, TuneProgress& progress);
-
-  Table take_table() { return std::move(table_); }
-  std::size_t tuned() const { return tuned_; }
-  std::size_t skipped() const { return skipped_; }
-  std::size_t failed() const { return failed_; }
-  std::size_t out_of_time() const { return out_of_time_; }
-
- private:
-  std::chrono::milliseconds budget_for_next(std::size_t left) const;
-  void tune_one(const Target& target, TuneProgress& progress);
-  void add_row(const Target& target, const ConfigRow& row, std::string_view result, Tone tone);
-
-  const Session& session_;
-  Tuner::Settings settings_;
-  std::optional<std::chrono::milliseconds> budget_;
-  bool retune_;
-  std::chrono::steady_clock::time_point begin_;
-  Table table_{{"op", "problem", "kernel", "config", "median_us", "default_us", "speedup", "tried",
-                "refused", "noise", "result"}};
-  std::size_t tuned_ = 0;
-  std::size_t skipped_ = 0;
-  std::size_t failed_ = 0;
-  std::size_t out_of_time_ = 0;
-};
-
-/// What is left of --budget, shared out among the problems that are left.
-std::chrono::milliseconds TuneRun::budget_for_next(std::size_t left) const {
-  if (!budget_) return kProblemBudget;
-  const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - begin_);
-  return (*budget_ - used) /
-         static_cast<std::chrono::milliseconds::rep>(std::max<std::size_t>(left, 1));
-}
-
-void TuneRun::add_row(const Target& target, const ConfigRow& row, std::string_view result,
-                      Tone tone) {
-  const double speedup = row.median_us > 0 ? row.default_us / row.median_us : 0;
-  table_.add({target.op->name, target.text, row.kernel,
-              row.kernel.empty() ? Cell() : Cell(config_or_default(row.config)),
-              Cell::unless_zero(row.median_us), Cell::unless_zero(row.default_us),
-              Cell::unless_zero(speedup), row.candidates_tried, row.candidates_refused,
-              row.median_us > 0 ? Cell(to_string(row.noise)) : Cell(), Cell(result, tone)});
-}
-
-void TuneRun::tune_one(const Target& target, TuneProgress& progress) {
-  try {
-    const auto report = session_.chain().tune(target.problem, session_.request(target), settings_);
-    if (!is_stored(report)) return;
-    ++tuned_;
-    add_row(target, report.row, result_text(report), Tone::kGood);
-    progress.finished(str(report.row.kernel, ' ', config_or_default(report.row.config), "  ",
-                          number_text(report.row.median_us), " us, ",
-                          ratio_text(report.row.default_us / report.row.median_us),
-                          " over the heuristic"));
-  } catch (const CacheError&) {
-    throw;  // the next one could not be stored either
-  } catch (const Error& error) {
-    if (interrupted()) return;
-    ++failed_;
-    add_row(target, {}, str("failed: ", error.what()), Tone::kBad);
-    progress.finished(str("failed: ", error.what()));
+/// The devices of --gpus: "all" of the accelerators that the first target would be tuned on, or
+/// those of the numbers given. Empty without it. Rows are shared by devices of one class only.
+std::vector<const Device*> devices_of(const Invocation& call, const Session& session,
+                                      const std::vector<Target>& targets) {
+  const std::optional<std::string> given = call.options.text("gpus");
+  if (!given || targets.empty()) return {};
+  if (call.options.flag("device")) throw UsageError("--gpus and --device: expected one of them");
+  std::vector<const Device*> devices = session.accelerators_like(*targets[0].device, *given);
+  for (const Device* device : devices) {
+    const DeviceInfo& info = device->info();
+    const DeviceInfo& first = devices[0]->info();
+    if (info.device_class == first.device_class) continue;
+    throw UsageError(str("--gpus ", *given, ": ", first.id, " is of class ", first.device_class,
+                         ", ", info.id, " of ", info.device_class,
+                         "; name devices of one class, as in --gpus ", first.id.index));
   }
-}
-
-void TuneRun::tune(const std::vector<Target>& targets, TuneProgress& progress) {
-  for (std::size_t i = 0; i < targets.size() && !interrupted(); ++i) {
-    progress.begin(i, targets[i].text);
-    const std::optional<ConfigRow> known = retune_ ? std::nullopt : known_row(session_, targets[i]);
-    if (known) {
-      ++skipped_;
-      add_row(targets[i], *known, "already tuned", Tone::kFaint);
-      continue;
-    }
-    settings_.budget = budget_for_next(targets.size() - i);
-    if (settings_.budget.count() <= 0) {
-      ++out_of_time_;
-      continue;
-    }
-    tune_one(targets[i], progress);
-  }
+  return devices;
 }
 
 std::string quoted(const std::string& word) {
@@ -192,13 +94,16 @@ std::string quoted(const std::string& word) {
 std::string resume_line(const Invocation& call, const Session& session) {
   std::string line = "attune tune";
   for (const std::string& word : call.words) line += ' ' + quoted(word);
-  if (const auto budget = call.options.text("budget")) line += " --budget " + *budget;
+  for (const char* name : {"budget", "gpus", "isolate", "timeout"}) {
+    if (const auto value = call.options.text(name)) line += str(" --", name, ' ', *value);
+  }
   return line + session.options_text();
 }
 
-ExitCode finish(const Invocation& call, const Session& session, TuneRun& run, std::size_t targets) {
-  call.print(run.take_table());
-  const std::size_t left = targets - run.tuned() - run.skipped() - run.failed();
+ExitCode finish(const Invocation& call, const Session& session, const TuneRun& run,
+                const std::vector<Target>& targets) {
+  call.print(run.table(targets));
+  const std::size_t left = targets.size() - run.tuned() - run.skipped() - run.failed();
   call.note(str(run.tuned(), " tuned, ", run.skipped(), " already tuned",
                 run.skipped() > 0 ? " (--retune tunes them again)" : "",
                 run.failed() > 0 ? str(", ", run.failed(), " failed") : ""));
@@ -225,12 +130,15 @@ ExitCode run(const Invocation& call) {
     return ExitCode::kOk;
   }
   const InterruptGuard guard;
-  TuneRun tuning(call, session);
+  const std::vector<const Device*> devices = devices_of(call, session, targets);
+  TuneRun tuning(session, {.tuner = tuner_settings(call, session.seed()),
+                           .budget = call.options.duration("budget"),
+                           .retune = call.options.flag("retune")});
   {
     TuneProgress progress(session.context().events(), targets.size(), call.quiet);
-    tuning.tune(targets, progress);
+    tuning.tune(targets, devices, progress);
   }
-  return finish(call, session, tuning, targets.size());
+  return finish(call, session, tuning, targets);
 }
 
 }  // namespace
@@ -254,6 +162,10 @@ Verb tune_verb() {
           "Ctrl-C keeps what is finished, and the same command goes on from there.",
       .options = {{"dry-run", '\0', "", "list the problems and do nothing", false},
                   {"retune", '\0', "", "tune problems that are tuned already, too", false},
+                  {"gpus", '\0', "LIST",
+                   "tune on several accelerators at once, a worker for each: all, or their numbers "
+                   "joined by commas",
+                   false},
                   {"warmup", '\0', "N", "samples discarded, per candidate; default 5", false},
                   {"iters", '\0', "N", "most samples taken, per candidate; default 100", false},
                   {"isolate", '\0', "on|off",

@@ -13,6 +13,7 @@ TuneProgress::TuneProgress(EventBus& bus, std::size_t problems, bool quiet)
       subscription_(bus.subscribe([this](const Event& event) { on_event(event); })) {}
 
 void TuneProgress::begin(std::size_t index, std::string_view problem) {
+  const std::lock_guard lock(mutex_);
   index_ = index;
   problem_ = problem;
   candidates_ = settled_ = 0;
@@ -20,12 +21,14 @@ void TuneProgress::begin(std::size_t index, std::string_view problem) {
   progress_.update(line());
 }
 
-void TuneProgress::finished(std::string_view result) {
+void TuneProgress::finished(std::size_t index, std::string_view problem, std::string_view result) {
+  const std::lock_guard lock(mutex_);
   ++done_;
-  progress_.finish(str('[', index_ + 1, '/', problems_, "] ", problem_, "  ", result));
+  progress_.finish(str('[', index + 1, '/', problems_, "] ", problem, "  ", result));
 }
 
 void TuneProgress::on_event(const Event& event) {
+  const std::lock_guard lock(mutex_);
   if (event.kind == EventKind::kTuneStarted) candidates_ = event.candidates;
   if (event.kind == EventKind::kTrial) {
     ++settled_;

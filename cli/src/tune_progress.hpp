@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -13,14 +14,14 @@
 
 namespace attune::cli {
 
+/// May be told from several threads, of tunings at once: the line is of what was heard last.
 class TuneProgress {
  public:
   /// `bus` outlives this.
   TuneProgress(EventBus& bus, std::size_t problems, bool quiet);
 
   void begin(std::size_t index, std::string_view problem);
-  /// The problem begun last is finished.
-  void finished(std::string_view result);
+  void finished(std::size_t index, std::string_view problem, std::string_view result);
   /// Removes the line, for who writes to the same terminal.
   void clear() { progress_.clear(); }
 
@@ -29,6 +30,7 @@ class TuneProgress {
   std::string line() const;
   std::string eta() const;
 
+  std::mutex mutex_;  // of all below
   Progress progress_;
   std::size_t problems_;
   std::chrono::steady_clock::time_point begin_;

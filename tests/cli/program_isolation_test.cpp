@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <attune/cache/config_database.hpp>
+
 #include "attune_process.hpp"
 
 namespace attune::test {
@@ -188,8 +190,69 @@ TEST_F(IsolationTest, WithoutItACandidateThatThrowsIsNotQuarantined) {
   EXPECT_EQ(trials().at("bad.leaves_the_tail").outcome, "quarantined");
 }
 
-TEST_F(IsolationTest, WithoutItACrashIsTheProgramsOwn) {
+TEST_F(IsolationTest, WithoutItACrashIsRememberedAllTheSame) {
   EXPECT_EQ(tune("calls_abort", {"--isolate", "off"}).exit_code, 128 + SIGABRT);
+  const Outcome second = tune("calls_abort", {"--isolate", "off"});
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("is not tried for a week"));
+  EXPECT_EQ(trials().at("bad.calls_abort").outcome, "quarantined");
+}
+
+TEST_F(IsolationTest, TwoTunersDoNotTimeEachOther) {
+  const Sandbox there;
+  Call long_one = call({"tune", "doubling", "n=4096", "--timeout", "60s"}, "loops_for_ever");
+  Call short_one = call({"tune", "doubling", "n=4096", "--budget", "1s"}, "leaves_the_tail");
+  for (Call* each : {&long_one, &short_one}) {
+    each->environment.push_back("XDG_RUNTIME_DIR=" + here.file(""));
+  }
+  const pid_t first = there.start(long_one);
+  const pid_t worker = child_of(first);
+  ASSERT_NE(worker, 0);
+  const pid_t second = here.start(short_one);
+  for (int i = 0; i < 1000 && here.errors_so_far().find("waiting") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_THAT(here.errors_so_far(), HasSubstr("waiting for process " + std::to_string(first) +
+                                              ", which measures on cpu:0"));
+  ::kill(first, SIGKILL);
+  EXPECT_EQ(there.finish(first).exit_code, 128 + SIGKILL);
+  EXPECT_EQ(here.finish(second).exit_code, 0);
+}
+
+TEST_F(IsolationTest, ARowOfAnotherLibraryIsTunedAgain) {
+  ASSERT_EQ(tune("leaves_the_tail").exit_code, 0);
+  EXPECT_EQ(tune("leaves_the_tail").json().at(0).at("result"), "already tuned");
+  {
+    ConfigDatabase database(here.database(), ConfigDatabase::Mode::kReadWrite);
+    ConfigRow row = database.read().rows.at(0);
+    row.library_version = "0.0.1";
+    database.put(row);
+  }
+  EXPECT_EQ(tune("leaves_the_tail").json().at(0).at("result"), "kept");
+  EXPECT_EQ(tune("leaves_the_tail").json().at(0).at("result"), "already tuned");
+}
+
+TEST_F(IsolationTest, SeveralAcceleratorsShareTheProblems) {
+  const auto tune_on = [&](const std::string& list) {
+    return here.run(
+        call({"tune", "doubling", "n=[1024:8192:*2]", "--retune", "--gpus", list, "--budget", "4s"},
+             "twins,calls_abort"));
+  };
+  const Outcome all = tune_on("all");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  ASSERT_EQ(all.json().size(), 4U);
+  for (const auto& row : all.json()) EXPECT_EQ(row.at("kernel"), "twin.doubling");
+  EXPECT_EQ(all.json().at(3).at("problem"), "n=8192") << "in the order of asking";
+  EXPECT_EQ(tune_on("1").exit_code, 0);
+  EXPECT_EQ(tune_on("0,7").exit_code, 3);
+  EXPECT_EQ(tune_on("first").exit_code, 2);
+  EXPECT_EQ(tune("calls_abort", {"--gpus", "all"}).exit_code, 3);
+}
+
+TEST_F(IsolationTest, APlatformWithoutItsDeviceIsNotThere) {
+  const Outcome outcome = tune("leaves_the_tail", {"--platform", "elsewhere"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("--platform elsewhere: runs on moon, and there is no such"));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // The op's case and its kernels. BAD_KERNELS in the environment names the bad ones to register,
-// joined by commas; without it all are.
+// joined by commas; without it all are. "twins" among them adds two devices.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,20 +31,22 @@ class DoublingCase final : public attune::Case {
         y_(attune::DType::kF32, {problem.n}, device) {
     std::mt19937_64 random(seed);
     std::uniform_real_distribution<float> uniform(1, 2);
-    for (float& value : x_.values<float>()) value = uniform(random);
-    args_ = {x_.values<float>().data(), y_.values<float>().data()};
+    // Every device of this plugin is in host memory.
+    auto* const x = static_cast<float*>(x_.view().data);
+    for (std::int64_t i = 0; i < problem.n; ++i) x[i] = uniform(random);
+    args_ = {x, static_cast<float*>(y_.view().data)};
   }
 
   attune::ProblemRef problem() const override { return attune::ProblemRef::of<Doubling>(problem_); }
   const void* args() const override { return &args_; }
   void reset(std::byte poison) override {
-    std::ranges::fill(std::as_writable_bytes(y_.values<float>()), poison);
+    std::memset(args_.y, std::to_integer<int>(poison), y_.bytes());
   }
   std::vector<attune::NamedTensor> outputs() const override { return {{"y", y_.view()}}; }
 
   std::vector<attune::OutputCheck> compare(const attune::TensorMap& expected) const override {
     attune::OutputCheck check{.name = "y", .tolerance = 1e-5};
-    const std::vector<double> got = attune::to_doubles(y_.view());
+    const std::vector<double> got(args_.y, args_.y + problem_.n);
     const auto bad = std::ranges::find_if(got, [](double value) { return !std::isfinite(value); });
     if (bad != got.end()) check.reason = attune::str("not finite at [", bad - got.begin(), "]");
     if (const auto found = expected.find("y"); found != expected.end()) {
@@ -67,7 +70,8 @@ struct NoConfig {
 
 class Bad final : public attune::Kernel<NoConfig> {
  public:
-  explicit Bad(const Fault& fault) : fault_(fault), name_("bad." + std::string(fault.name)) {}
+  explicit Bad(const Fault& fault, std::string_view platform = "bad")
+      : fault_(fault), name_(attune::str(platform, '.', fault.name)) {}
   std::string_view name() const noexcept override { return name_; }
   int version() const noexcept override { return 1; }
   Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
@@ -95,7 +99,8 @@ struct GoodConfig {
 /// Right, and by default four times as slow as it could be.
 class Good final : public attune::Kernel<GoodConfig> {
  public:
-  std::string_view name() const noexcept override { return "good.doubling"; }
+  explicit Good(std::string_view name = "good.doubling") : name_(name) {}
+  std::string_view name() const noexcept override { return name_; }
   int version() const noexcept override { return 1; }
   Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
   GoodConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
@@ -106,6 +111,9 @@ class Good final : public attune::Kernel<GoodConfig> {
       asm volatile("" : : "r"(args.y) : "memory");
     }
   }
+
+ private:
+  std::string_view name_;
 };
 
 class Reference final : public attune::Kernel<NoConfig> {
@@ -118,6 +126,38 @@ class Reference final : public attune::Kernel<NoConfig> {
            const LaunchSite&) const override {
     run_well(problem, args);
   }
+};
+
+/// Two accelerators, for as long as nobody looks closely: the host under two other names.
+class Twin final : public attune::Device {
+ public:
+  explicit Twin(int index) : info_(attune::cpu_device().info()) {
+    info_.id = {.backend = "twin", .index = index};
+    info_.device_class = "twin";
+  }
+  const DeviceInfo& info() const noexcept override { return info_; }
+  void* allocate(std::size_t bytes, void* stream) const override {
+    return attune::cpu_device().allocate(bytes, stream);
+  }
+  void deallocate(void* pointer, void* stream) const noexcept override {
+    attune::cpu_device().deallocate(pointer, stream);
+  }
+  void copy_to_device(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    attune::cpu_device().copy_to_device(to, from, bytes, stream);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    attune::cpu_device().copy_to_host(to, from, bytes, stream);
+  }
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) const override {
+    attune::cpu_device().fill(to, value, bytes, stream);
+  }
+  void synchronize(void* /*stream*/) const override {}
+  double time_us(attune::FunctionRef<void(void*, int)> launch, int repeats) const override {
+    return attune::cpu_device().time_us(launch, repeats);
+  }
+
+ private:
+  DeviceInfo info_;
 };
 
 bool is_wanted(std::string_view name) {
@@ -147,6 +187,14 @@ extern "C" void attune_register(attune::Registry& registry) {
   registry.add_op<Doubling>();
   registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "any"});
   registry.add(std::make_unique<Good>(), {.platform = "good", .backend = "cpu", .priority = 100});
+  if (std::getenv("BAD_KERNELS") != nullptr && is_wanted("twins")) {
+    for (const int index : {0, 1})
+      registry.add(std::unique_ptr<const attune::Device>(std::make_unique<Twin>(index)));
+    registry.add(std::make_unique<Good>("twin.doubling"), {.platform = "good", .backend = "twin"});
+  }
+  // Of a platform whose device nobody has.
+  registry.add(std::make_unique<Bad>(faults()[0], "elsewhere"),
+               {.platform = "elsewhere", .backend = "moon"});
   for (const Fault& fault : faults()) {
     if (!is_wanted(fault.name)) continue;
     registry.add(std::make_unique<Bad>(fault), {.platform = "bad", .backend = "cpu"});
