@@ -75,14 +75,17 @@ WorkerEnds settle_in() {
 }
 
 void limit_memory(std::int64_t bytes) {
+  // Of what can be written: address space that is only set aside, as allocators do for each thread,
+  // is no memory. In pages: size, resident, shared, text, library, data; proc(5).
   std::ifstream file("/proc/self/statm");
   std::int64_t pages = 0;
-  if (!(file >> pages)) return;
+  for (int field = 0; field < 6; ++field) file >> pages;
+  if (!file) return;
   const auto most = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + bytes);
   rlimit limit{};
-  getrlimit(RLIMIT_AS, &limit);
+  getrlimit(RLIMIT_DATA, &limit);
   limit.rlim_cur = std::min(most, limit.rlim_max);
-  setrlimit(RLIMIT_AS, &limit);
+  setrlimit(RLIMIT_DATA, &limit);
 }
 
 void Surroundings::before() { threads_ = count_threads(); }

@@ -20,7 +20,7 @@ struct WorkerEnds {
 /// a core file.
 WorkerEnds settle_in();
 
-/// From now on this process may take `bytes` more of address space.
+/// From now on this process may take `bytes` more of memory.
 void limit_memory(std::int64_t bytes);
 
 /// What candidates do besides computing.
