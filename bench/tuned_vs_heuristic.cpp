@@ -9,63 +9,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include <attune/attune.hpp>
 #include <attune/core/params.hpp>
+
+#include "contest.hpp"
 
 namespace {
 
 using namespace attune;
 
 constexpr int kRounds = 60;
-constexpr double kSampleUs = 2000;
 constexpr double kHarm = 1.01;
-constexpr double kCachesToRotateOver = 4;  // as the tuner does
-constexpr double kMostCopies = 64;
-
-/// One problem's tensors, several times over, so that no launch finds its own in the cache.
-class Copies {
- public:
-  Copies(const OpInfo& op, ProblemRef problem, const Device& device) : device_(&device) {
-    const bool on_host = device.info().id == cpu_device().info().id;
-    const double cache = on_host ? 0 : static_cast<double>(device.info().l2_bytes);
-    const double wanted = std::ceil(kCachesToRotateOver * cache / std::max(op.bytes(problem), 1.0));
-    const int count = static_cast<int>(std::clamp(wanted, 1.0, kMostCopies));
-    for (int i = 0; i < count; ++i) cases_.push_back(op.make_case(problem, device, 1));
-    for (const auto& each : cases_) each->reset(std::byte{0});
-  }
-
-  ProblemRef problem() const { return cases_.front()->problem(); }
-
-  double time_us(const Choice& choice, Tensor& workspace, int repeats) const {
-    const auto launch = [&](void* stream, int repeat) {
-      const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
-      choice.kernel->erased_run(
-          on.problem(), on.args(), choice.config,
-          {stream, {static_cast<std::byte*>(workspace.view().data), workspace.bytes()}});
-    };
-    return device_->time_us(launch, repeats) / repeats;
-  }
-
- private:
-  const Device* device_;
-  std::vector<std::unique_ptr<Case>> cases_;
-};
-
-struct Contender {
-  Choice choice;
-  Tensor workspace;
-  double us = 0;
-};
-
-Contender contender(const Choice& choice, ProblemRef problem, const Device& device) {
-  const std::size_t bytes = choice.kernel->erased_workspace_bytes(problem, choice.config);
-  return {choice, Tensor(DType::kI64, {static_cast<std::int64_t>(bytes / 8 + 1)}, device)};
-}
-
 struct Interval {
   double low = 0, median = 0, high = 0;
 };
@@ -80,25 +37,13 @@ Interval interval_99(std::vector<double> ratios) {
   return {at(n / 2 - half_width), at(n / 2), at(n / 2 + half_width)};
 }
 
-Interval compare(const Copies& copies, Contender& tuned, Contender& heuristic) {
-  for (Contender* each : {&tuned, &heuristic}) {
-    each->us = copies.time_us(each->choice, each->workspace, 3);
-  }
-  const int repeats = static_cast<int>(std::ceil(kSampleUs / std::min(tuned.us, heuristic.us)));
+/// Of the first's time over the second's.
+Interval compare(const bench::Copies& copies, std::span<bench::Contender, 2> pair) {
+  bench::contest(copies, pair, kRounds);
   std::vector<double> ratios;
-  std::vector<double> samples[2];
-  for (int round = 0; round < kRounds; ++round) {
-    double us[2] = {};
-    for (int turn = 0; turn < 2; ++turn) {
-      const int which = (turn + round) % 2;
-      Contender& each = which == 0 ? tuned : heuristic;
-      us[which] = copies.time_us(each.choice, each.workspace, repeats);
-      samples[which].push_back(us[which]);
-    }
-    ratios.push_back(us[0] / us[1]);
+  for (std::size_t i = 0; i < pair[0].samples_us.size(); ++i) {
+    ratios.push_back(pair[0].samples_us[i] / pair[1].samples_us[i]);
   }
-  tuned.us = interval_99(samples[0]).median;
-  heuristic.us = interval_99(samples[1]).median;
   return interval_99(ratios);
 }
 
@@ -116,13 +61,13 @@ bool is_harmless(const Context& tuned, const Context& untuned, const OpInfo& op,
     std::printf("%-72s not in the database\n", text.c_str());
     return true;
   }
-  const Copies copies(op, problem, device);
-  Contender ours = contender(stored, problem, device);
-  Contender theirs = contender(guess, problem, device);
-  const Interval ratio = compare(copies, ours, theirs);
+  const bench::Copies copies(op, problem, device);
+  bench::Contender pair[] = {{stored, problem, device}, {guess, problem, device}};
+  const Interval ratio = compare(copies, pair);
   const bool harm = ratio.low > kHarm;
   std::printf("%-72s %9.1f us, heuristic %9.1f us, ratio %.3f [%.3f, %.3f]%s\n", text.c_str(),
-              ours.us, theirs.us, ratio.median, ratio.low, ratio.high, harm ? "  SLOWER" : "");
+              pair[0].median_us(), pair[1].median_us(), ratio.median, ratio.low, ratio.high,
+              harm ? "  SLOWER" : "");
   return !harm;
 }
 

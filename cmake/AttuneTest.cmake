@@ -29,7 +29,7 @@ function(attune_test name)
 
   # A test never meets the settings and databases of whoever runs it.
   set(environment XDG_DATA_HOME=set:${CMAKE_CURRENT_BINARY_DIR}/home XDG_RUNTIME_DIR=unset:)
-  foreach(variable IN ITEMS DB SYSTEM_DB_PATH POLICY PLUGINS LOG)
+  foreach(variable IN ITEMS DB SYSTEM_DB_PATH POLICY PLUGINS LOG RECORD)
     list(APPEND environment ATTUNE_${variable}=unset:)
   endforeach()
 

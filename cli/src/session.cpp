@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <set>
+#include <map>
+#include <tuple>
 
 #include <attune/backends/all.hpp>
 #include <attune/core/environment.hpp>
@@ -184,9 +185,19 @@ std::vector<const Device*> Session::accelerators_like(const Device& like,
   return named;
 }
 
+/// The device that problems of a class were recorded on, when none is named; or null.
+const Device* Session::device_for(const OpInfo& op, const std::string& device_class) const {
+  if (device_class.empty() || backend_) return &device_for(op);
+  for (const Device* device : registry().devices()) {
+    if (device->info().device_class == device_class) return device;
+  }
+  return nullptr;
+}
+
 std::vector<Target> Session::targets(std::span<const std::string> words) const {
   std::vector<Target> targets;
-  std::set<std::pair<std::string_view, std::string>> seen;
+  std::map<std::tuple<std::string_view, const Device*, std::string, std::string>, std::size_t> seen;
+  std::size_t elsewhere = 0;
   for (const Spec& spec : read_specs(words)) {
     if (spec.op.empty())
       throw UsageError(
@@ -194,15 +205,39 @@ std::vector<Target> Session::targets(std::span<const std::string> words) const {
           "D=64'");
     for (NamedProblem& named : expand(spec)) {
       const OpInfo& info = op(named.op);
-      Target target{&info, info.parse(std::move(named.params)), &device_for(info), ""};
-      if (!seen.emplace(info.name, info.text(target.problem, false)).second) continue;
+      const Device* device = device_for(info, spec.recorded.device_class);
+      Target target{&info, info.parse(std::move(named.params)), device, ""};
+      target.hits = spec.recorded.hits;
+      target.platform = spec.recorded.platform;
+      if (device == nullptr) {
+        ++elsewhere;
+        continue;
+      }
+      const auto [known, is_new] = seen.try_emplace(
+          {info.name, device, target.platform, info.text(target.problem, false)}, targets.size());
+      if (!is_new) {
+        targets[known->second].hits += target.hits;
+        continue;
+      }
       target.text = short_text(info, target.problem);
       targets.push_back(std::move(target));
       if (targets.size() > kMaxProblems)
         throw UsageError(str("more than ", kMaxProblems, " problems"));
     }
   }
+  if (elsewhere > 0) {
+    call_->note(str(elsewhere,
+                    " recorded problems are of devices that are not here; --backend "
+                    "takes them all the same"));
+  }
   return targets;
+}
+
+Request Session::request(const Target& target) const {
+  Request wanted = request(*target.op, *target.device);
+  if (!target.platform.empty() && !call_->options.flag("platform"))
+    wanted.platform = target.platform;
+  return wanted;
 }
 
 Request Session::request(const OpInfo& op, const Device& device) const {

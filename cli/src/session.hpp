@@ -20,7 +20,9 @@ struct Target {
   const OpInfo* op = nullptr;  // as named: an alias stays one
   AnyProblem problem;
   const Device* device = nullptr;
-  std::string text;  // the shortest SPEC that means the problem
+  std::string text;           // the shortest SPEC that means the problem
+  std::int64_t hits = 0;      // how often it was recorded; 0: it was not
+  std::string platform = {};  // that its recorded calls asked for; "": the session's
 };
 
 class Session {
@@ -54,13 +56,14 @@ class Session {
   /// Throws as device_for() does when the device of --backend and --device is not there.
   void check_device() const { static_cast<void>(named_device()); }
 
-  /// The problems that OP SPEC... means, without repetitions. Throws UsageError and
-  /// InvalidArgument.
+  /// The problems that OP SPEC... means, without repetitions, whose hits are added up. Recorded
+  /// ones are for the device they were recorded on; those of devices that are not here are left
+  /// out, with a note. Throws UsageError and InvalidArgument.
   std::vector<Target> targets(std::span<const std::string> words) const;
 
   /// The request for a call of `op` on `device`, with --platform and --config.
   Request request(const OpInfo& op, const Device& device) const;
-  Request request(const Target& target) const { return request(*target.op, *target.device); }
+  Request request(const Target& target) const;
 
   std::uint64_t seed() const { return seed_; }
   const std::string& platform() const { return platform_; }
@@ -74,6 +77,7 @@ class Session {
   void read_platform(const Invocation& call);
   void read_config(const Invocation& call);
   void check_platform_has_a_device(const OpInfo& op) const;
+  const Device* device_for(const OpInfo& op, const std::string& device_class) const;
   std::int64_t device_index() const;
   const Device& named_device() const;
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,9 +29,18 @@ struct SpecAxis {
   friend bool operator==(const SpecAxis&, const SpecAxis&) = default;
 };
 
+/// What ATTUNE_RECORD noted of a problem's calls: {"op":...,"recorded":{"hits":3,...}}.
+struct RecordedCalls {
+  std::int64_t hits = 0;
+  std::string device_class = {};  // that they ran on; "": not said
+  std::string platform = {};      // that they asked for; "": not said
+  friend bool operator==(const RecordedCalls&, const RecordedCalls&) = default;
+};
+
 struct Spec {
   std::string op;  // "": not said
   std::vector<SpecAxis> axes;
+  RecordedCalls recorded = {};
   friend bool operator==(const Spec&, const Spec&) = default;
 };
 
@@ -51,7 +61,7 @@ Spec parse_spec(std::span<const std::string> words);
 Spec parse_spec_text(std::string_view line);
 
 /// {"op": "recurrent_attention", "T": [512, 1024], "dtype": "bf16", "h0": true}; strings may hold
-/// lists and ranges.
+/// lists and ranges. "recorded" is what ATTUNE_RECORD adds, an object.
 Spec parse_spec_json(std::string_view line);
 
 /// The reverse of parse_spec_text.

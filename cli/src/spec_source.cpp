@@ -1,4 +1,5 @@
 // Specs from outside the command line: JSON objects, files, standard input.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -28,6 +29,22 @@ std::string axis_text(std::string_view name, const Json& value) {
   for (const Json& element : value)
     text += str(text.empty() ? "" : ",", scalar_text(name, element));
   return text;
+}
+
+RecordedCalls parse_recorded(const Json& value) {
+  if (!value.is_object()) throw UsageError("field 'recorded': expected an object");
+  RecordedCalls recorded;
+  for (const auto& [name, detail] : value.items()) {
+    if (name == "hits") {
+      if (!detail.is_number_unsigned()) throw UsageError("recorded hits: expected a whole number");
+      constexpr std::uint64_t kMost = std::uint64_t{1} << 53;
+      recorded.hits = static_cast<std::int64_t>(std::min(detail.get<std::uint64_t>(), kMost));
+    } else if (name == "device_class" || name == "platform") {
+      if (!detail.is_string()) throw UsageError(str("recorded ", name, ": expected a string"));
+      (name == "platform" ? recorded.platform : recorded.device_class) = detail.get<std::string>();
+    }
+  }
+  return recorded;
 }
 
 Spec parse_line(std::string_view line) {
@@ -74,6 +91,8 @@ Spec parse_spec_json(std::string_view line) {
     if (name == "op") {
       if (!value.is_string()) throw UsageError("field 'op': expected a string");
       spec.op = value.get<std::string>();
+    } else if (name == "recorded") {
+      spec.recorded = parse_recorded(value);
     } else {
       add_axis(spec, name, axis_text(name, value));
     }

@@ -6,6 +6,7 @@
 #include "isolated_runner.hpp"
 #include "session.hpp"
 #include "text.hpp"
+#include "tune_plan.hpp"
 #include "tune_progress.hpp"
 #include "tune_run.hpp"
 #include "verb.hpp"
@@ -13,31 +14,34 @@
 namespace attune::cli {
 namespace {
 
-std::size_t candidate_count(const Session& session, const Target& target) {
-  std::size_t count = 0;
-  const DeviceInfo& info = target.device->info();
-  for (const RegisteredKernel* kernel :
-       session.registry().kernels(target.op->name, session.platform(), info.id.backend.view())) {
-    const bool oracle = kernel->at.platform.view() == kReferencePlatform;
-    if (oracle && session.platform() == kAutoPlatform)
-      continue;  // competes only when nothing else does
-    if (kernel->kernel->erased_supports(target.problem, info)) {
-      count += kernel->kernel->erased_candidates(target.problem, info).size();
-    }
-  }
-  return count;
-}
-
-Table dry_run(const Session& session, const std::vector<Target>& targets, bool retune) {
-  Table table({"op", "problem", "device", "candidates", "state"});
+/// Says what would be done, and about how long it would take.
+void print_plan(const Invocation& call, const Session& session,
+                const std::vector<Target>& targets) {
+  const bool retune = call.options.flag("retune");
+  const auto budget = call.options.duration("budget");
+  Table table({"op", "problem", "device", "hits", "candidates", "estimate_s", "state"});
+  std::size_t problems = 0;
+  std::size_t candidates = 0;
+  double seconds = 0;
   for (const Target& target : targets) {
     const bool known = known_row(session, target).has_value();
+    const bool tunes = !known || retune;
+    const std::size_t count = candidate_count(session, target);
+    const double estimate =
+        tunes ? estimated_tuning_s(target, count, budget.value_or(kProblemBudget)) : 0;
+    problems += tunes ? 1 : 0;
+    candidates += tunes ? count : 0;
+    seconds += estimate;
     table.add({target.op->name, target.text, str(target.device->info().id),
-               candidate_count(session, target),
-               known && !retune ? Cell("tuned", Tone::kFaint)
-                                : Cell(known ? "to tune again" : "to tune")});
+               target.hits > 0 ? Cell(target.hits) : Cell(), count, Cell::unless_zero(estimate),
+               tunes ? Cell(known ? "to tune again" : "to tune") : Cell("tuned", Tone::kFaint)});
   }
-  return table;
+  call.print(std::move(table));
+  const double most =
+      std::chrono::duration<double>(budget.value_or(kProblemBudget * static_cast<int>(problems)))
+          .count();
+  call.note(str(problems, " problems to tune, ", candidates, " candidates: about ",
+                elapsed_text(std::min(seconds, most)), ", at most ", elapsed_text(most)));
 }
 
 IsolationSettings isolation_settings(const Invocation& call) {
@@ -124,9 +128,10 @@ ExitCode run(const Invocation& call) {
     throw UsageError("--config: an override is what tuning would replace");
   const bool dry = call.options.flag("dry-run");
   const Session session(call, {.writes_database = !dry});
-  const std::vector<Target> targets = session.targets(call.words);
+  std::vector<Target> targets = session.targets(call.words);
+  order_by_cost(targets);
   if (dry) {
-    call.print(dry_run(session, targets, call.options.flag("retune")));
+    print_plan(call, session, targets);
     return ExitCode::kOk;
   }
   const InterruptGuard guard;
@@ -150,7 +155,7 @@ Verb tune_verb() {
       .usage = {"tune OP SPEC... [--budget TIME] [--retune] [--dry-run]"},
       .examples = {"tune recurrent_attention B=1,4 T=512 H=8 D=64 --dry-run",
                    "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16 --budget 2m",
-                   "tune lightning_attention @shapes.jsonl --platform simd"},
+                   "tune @shapes.jsonl --dry-run"},
       .details =
           "Each candidate is checked against the reference before it is timed. Times are compared "
           "with the "
@@ -159,8 +164,12 @@ Verb tune_verb() {
           "least 1.5 % faster. Problems that are tuned already are skipped. --budget is shared "
           "among the "
           "problems that are left; without it each gets 10 s at most.\n"
+          "@FILE reads problems, one SPEC or JSON object a line. Those of ATTUNE_RECORD (see "
+          "'attune "
+          "record') are tuned on the device they were recorded on, those first that cost the most: "
+          "hits times the time of a call.\n"
           "Ctrl-C keeps what is finished, and the same command goes on from there.",
-      .options = {{"dry-run", '\0', "", "list the problems and do nothing", false},
+      .options = {{"dry-run", '\0', "", "list problems, candidates and minutes; do nothing", false},
                   {"retune", '\0', "", "tune problems that are tuned already, too", false},
                   {"gpus", '\0', "LIST",
                    "tune on several accelerators at once, a worker for each: all, or their numbers "

@@ -9,8 +9,6 @@
 namespace attune::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kProblemBudget{10'000};  // where --budget is not given
-
 /// The chain stores what was timed, unless it was told to stop before the search had ended.
 bool is_stored(const ConfigSelectorChain::TuneReport& report) {
   return report.row.median_us > 0 && (report.result.complete || !interrupted());

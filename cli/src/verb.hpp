@@ -53,6 +53,7 @@ const Verb* find_verb(std::string_view name);
 // Each stands in a file of its own.
 Verb run_verb();
 Verb check_verb();
+Verb record_verb();
 Verb tune_verb();
 Verb explain_verb();
 Verb bench_verb();

@@ -18,6 +18,7 @@ constexpr EnvironmentVariable kVariables[] = {
     {"ATTUNE_DB", "the user's config database; default $XDG_DATA_HOME/attune/attune.db"},
     {"ATTUNE_SYSTEM_DB_PATH", "colon-separated databases or folders of them, read only"},
     {"ATTUNE_PLUGINS", "colon-separated plugins that the default context loads"},
+    {"ATTUNE_RECORD", "a file that untuned problems are counted in, for attune tune @FILE"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},
 };

@@ -53,6 +53,8 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
       AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
   if (options.tuner) settings.tuner = *options.tuner;
   settings.lock_folder = lock_folder(settings.store.user_path);
+  settings.record =
+      options.record ? *options.record : read_environment("ATTUNE_RECORD").value_or("");
   return settings;
 }
 

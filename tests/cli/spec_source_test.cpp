@@ -67,5 +67,15 @@ TEST_F(SpecFile, MessagesNameFileAndLine) {
   EXPECT_THROW(read_specs(folder), UsageError) << "a folder is no file";
 }
 
+TEST(SpecJson, ReadsWhatARecorderNoted) {
+  const Spec spec = parse_spec_json(
+      R"({"op":"a","T":1,"recorded":{"hits":12,"device_class":"cpu:x","platform":"simd","answer":"heuristic"}})");
+  EXPECT_EQ(spec.recorded, (RecordedCalls{12, "cpu:x", "simd"}));
+  EXPECT_EQ(spec.axes.size(), 1U);
+  EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":3})"), UsageError);
+  EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":{"hits":-1}})"), UsageError);
+  EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":{"platform":1}})"), UsageError);
+}
+
 }  // namespace
 }  // namespace attune::cli

@@ -2,11 +2,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
 
+#include "cache/child_process.hpp"
+#include "support/campaign.hpp"
 #include "tuner/chain_fixture.hpp"
 
 namespace attune::test {
@@ -99,6 +105,37 @@ TEST_F(ChainProcessesTest, TheLeaseIsGivenBack) {
   ConfigDatabase database(settings.store.user_path, ConfigDatabase::Mode::kReadWrite);
   chain().forget(what(), request());
   LeaseHolder other(settings.store.user_path, row_key());  // fails if the lease is still held
+}
+
+TEST_F(ChainProcessesTest, OnOneNewFileTuneEachProblemExactlyOnce) {
+  const int processes = campaign_length(6, 16);
+  const int problems = campaign_length(30, 400);
+  const auto counted = [&](int process) { return folder.path() / str("tunings.", process); };
+  EXPECT_EQ(in_children(processes,
+                        [&](int process) {
+                          std::vector<int> order(static_cast<std::size_t>(problems));
+                          std::iota(order.begin(), order.end(), 0);
+                          std::shuffle(order.begin(), order.end(),
+                                       std::mt19937(static_cast<unsigned>(process)));
+                          for (const int flavour : order) {
+                            problem.flavour = flavour;
+                            select();
+                          }
+                          std::ofstream(counted(process)) << chain().counters().tunings;
+                          return logged.find("warning") == std::string::npos &&
+                                 logged.find("kept in memory") == std::string::npos;
+                        }),
+            processes);
+  int tunings = 0;
+  for (int process = 0; process < processes; ++process) {
+    int own = 0;
+    std::ifstream(counted(process)) >> own;
+    tunings += own;
+  }
+  EXPECT_EQ(tunings, problems);
+  EXPECT_EQ(rows_on_disk().size(), static_cast<std::size_t>(problems));
+  EXPECT_TRUE(
+      ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadOnly).verify().ok());
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ class Explanation {
       if (answer.choice || note.reason.find(refusal) == std::string::npos)
         note.reason += "; passed over: " + refusal;
     }
+    for (const std::string& row : answer.outranked) note.reason += "; not used: " + row;
     if (settled()) {
       note.outcome = TierNote::Outcome::kNotAsked;
       note.reason =
@@ -50,13 +51,25 @@ class Explanation {
 };
 
 Answer heuristic_by_policy(State& state, Call& call) {
-  Answer answer = ask_heuristic(state, call);
+  Answer answer = ask_fallback(state, call);
   if (!answer.choice) return answer;
   if (call.policy.allow_heuristics &&
       call.policy.cache_miss_fallback != AutotunePolicy::Miss::kError)
     return answer;
   return Answer::refused(answer.config,
                          str("the policy allows no heuristic; it would give ", answer.config));
+}
+
+/// What rows say, and of a miss, which rows of the problem are for others.
+Answer persistent_in_full(State& state, Call& call) {
+  Answer answer = ask_persistent(state, call);
+  if (answer.choice || !call.policy.use_databases) return answer;
+  for (const ConfigStore::Hit& hit : state.store().find_elsewhere(call.row_key())) {
+    answer.outranked.push_back(str(describe_row(hit), ", for device class ",
+                                   hit.row.key.device_class, " and platform ",
+                                   hit.row.key.platform));
+  }
+  return answer;
 }
 
 }  // namespace
@@ -69,7 +82,7 @@ Decision explain(State& state, Call& call) {
   explanation.add(Tier::kOverlay, ask_overlay(state, call));
   explanation.add(Tier::kPin, ask_pin(state, call));
   explanation.add(Tier::kMemory, ask_memory(state, call));
-  explanation.add(Tier::kPersistent, ask_persistent(state, call));
+  explanation.add(Tier::kPersistent, persistent_in_full(state, call));
   explanation.add(Tier::kAutotune, would_tune(state, call, explanation.settled()));
   const Answer heuristic = heuristic_by_policy(state, call);
   explanation.add(Tier::kHeuristic, heuristic);

@@ -42,8 +42,21 @@ void rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
 }
 
-/// A row's candidate, or why it may not be used.
-Resolved validate(State& state, Call& call, const ConfigRow& row) {
+/// Exact rows that come after the chosen one, and why they do.
+std::vector<std::string> rows_after(const State& state, const std::vector<ConfigStore::Hit>& hits,
+                                    std::size_t chosen) {
+  std::vector<std::string> rows;
+  for (std::size_t i = chosen + 1; i < hits.size() && !hits[i].bucket; ++i) {
+    const bool weaker = is_weak(state, hits[i]) && !is_weak(state, hits[chosen]);
+    rows.push_back(str(describe_row(hits[i]), ": ", hits[i].row.kernel, ' ', hits[i].row.config,
+                       weaker ? ", measured in noise or for an older kernel" : ", comes later"));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Resolved validate_row(State& state, Call& call, const ConfigRow& row) {
   Resolved resolved = resolve_row(state, call, row.kernel, row.config);
   if (!resolved.candidate) return resolved;
   const ErasedKernel* kernel = resolved.candidate->kernel;
@@ -54,13 +67,13 @@ Resolved validate(State& state, Call& call, const ConfigRow& row) {
   if (!competes)
     return {std::nullopt,
             str(row.kernel, ": other kernels than the reference support the problem by now")};
-  const auto bad =
-      state.store().quarantined(call.row_key(), row.kernel, kernel->version(), row.config);
+  const auto bad = state.store().quarantined(call.row_key(), row.kernel, kernel->version(),
+                                             to_text(kernel->params(resolved.candidate->config)));
   if (bad) return {std::nullopt, str(describe(*resolved.candidate), " is quarantined: ", *bad)};
   return resolved;
 }
 
-std::string describe_hit(const ConfigStore::Hit& hit) {
+std::string describe_row(const ConfigStore::Hit& hit) {
   std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ",
                          hit.path, ", noise grade ", to_string(hit.row.noise));
   if (hit.row.median_us > 0 && hit.row.default_us > 0) {
@@ -70,8 +83,6 @@ std::string describe_hit(const ConfigStore::Hit& hit) {
   if (hit.bucket) text += str("; tuned for a neighbour: ", hit.row.key.problem);
   return text;
 }
-
-}  // namespace
 
 Answer ask_pin(State& state, Call& call) {
   if (!call.policy.use_databases) return Answer::not_asked("the policy does not read databases");
@@ -90,13 +101,15 @@ Answer ask_persistent(State& state, Call& call) {
   std::vector<ConfigStore::Hit> hits = state.store().find(call.row_key(), call.bucket());
   rank(state, hits);
   std::vector<std::string> refusals;
-  for (const ConfigStore::Hit& hit : hits) {
-    const Resolved resolved = validate(state, call, hit.row);
+  for (std::size_t i = 0; i < hits.size(); ++i) {
+    const ConfigStore::Hit& hit = hits[i];
+    const Resolved resolved = validate_row(state, call, hit.row);
     if (!resolved.candidate) {
       refusals.push_back(resolved.reason);
       continue;
     }
-    Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_hit(hit));
+    Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit));
+    answer.outranked = rows_after(state, hits, i);
     answer.choice->bucket_hit = hit.bucket;
     answer.refusals = std::move(refusals);
     if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());

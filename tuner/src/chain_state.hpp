@@ -12,6 +12,7 @@
 
 #include <attune/tuner/config_selector_chain.hpp>
 
+#include "recorder.hpp"
 #include "scopes.hpp"
 #include "single_flight.hpp"
 
@@ -19,7 +20,9 @@ namespace attune::chain {
 
 struct State {
   State(const Registry& known_kernels, EventBus& bus, ConfigSelectorChain::Settings with)
-      : registry(known_kernels), events(bus), settings(std::move(with)) {}
+      : registry(known_kernels), events(bus), settings(std::move(with)) {
+    if (!settings.record.empty()) recorder = std::make_unique<Recorder>(settings.record);
+  }
 
   /// Opens the databases on first use.
   ConfigStore& store();
@@ -35,6 +38,7 @@ struct State {
   ConfigCache cache;
   std::mutex remembering;  // held while an entry is put
   SingleFlight flights;
+  std::unique_ptr<Recorder> recorder;  // null: nothing is recorded
 
   struct Counters {
     std::atomic<std::uint64_t> tunings = 0;
@@ -84,12 +88,14 @@ struct Answer {
   std::optional<Choice> choice;
   TierNote::Outcome outcome = TierNote::Outcome::kMiss;
   std::string reason;
-  std::string config;                 // "kernel config" when there is one, even when refused
-  std::vector<std::string> refusals;  // rows that were passed over, and why
+  std::string config;                  // "kernel config" when there is one, even when refused
+  std::vector<std::string> refusals;   // rows that were passed over, and why
+  std::vector<std::string> outranked;  // rows that would do and are not needed, and why
   bool stale = false;
   /// The user's own row for this very problem, of other versions: tuned again where that is
   /// allowed.
   bool is_to_be_tuned_again = false;
+  bool neighbour = false;  // of a problem of another bucket
 
   static Answer chosen(Tier tier, const Candidate& candidate, std::string reason);
   static Answer miss(std::string reason);
@@ -106,7 +112,12 @@ Answer ask_overlay(const State& state, const Call& call);
 Answer ask_pin(State& state, Call& call);
 Answer ask_memory(const State& state, const Call& call);
 Answer ask_persistent(State& state, Call& call);
+Answer ask_neighbour(State& state, Call& call);
 Answer ask_heuristic(State& state, Call& call);
+
+/// What serves a problem that nobody tuned: the nearest tuned neighbour, else the heuristic. Both
+/// are answers of the heuristic tier, live in memory alone and hide no later row or tuning.
+Answer ask_fallback(State& state, Call& call);
 
 /// A candidate, or why the name does not give one.
 struct Resolved {
@@ -121,6 +132,13 @@ Resolved resolve(const State& state, const Call& call, const NamedConfig& named)
 /// The same for a row: the kernel by its name, the config as text.
 Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
                      const std::string& config);
+
+/// A row's candidate for a call, or why it may not be used: it resolves, competes, and is not
+/// quarantined.
+Resolved validate_row(State& state, Call& call, const ConfigRow& row);
+
+/// "a user row of FILE, noise grade A, 1.3 times as fast as the default".
+std::string describe_row(const ConfigStore::Hit& hit);
 
 /// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an
 /// unknown platform.
@@ -150,5 +168,13 @@ Answer ask_autotune(State& state, Call& call);
 
 /// Puts a choice in memory, unless a pin stands above it.
 void remember(State& state, Call& call, const Choice& choice);
+
+/// Whether something else than a tuning of this very problem made the choice.
+inline bool is_untuned(const Choice& choice) {
+  return choice.origin == Tier::kHeuristic || choice.bucket_hit;
+}
+
+/// Counts a call that has this answer, when nothing was tuned for it and tuning could change that.
+void record(State& state, Call& call, const Answer& answer);
 
 }  // namespace attune::chain

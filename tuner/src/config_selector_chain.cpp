@@ -34,6 +34,7 @@ const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
     event.reason = to_string(hit->origin);
     state.events.emit(event);
   }
+  if (state.recorder != nullptr && chain::is_untuned(*hit)) state.recorder->count_again(key);
   return hit;
 }
 
@@ -55,6 +56,9 @@ Choice deliver(chain::State& state, Call& call, Tier tier, const Answer& answer)
   if (answer.stale) ++counters.stale_hits;
   if (choice.bucket_hit && tier == Tier::kPersistent) ++counters.bucket_hits;
   if (tier == Tier::kPin || tier == Tier::kPersistent) remember(state, call, choice);
+  if (tier == Tier::kPersistent || tier == Tier::kHeuristic) {
+    record(state, call, answer);
+  }
   if (state.events.active()) {
     const std::string problem = call.op.text(call.problem, false);
     const std::string config = config_text(*choice.kernel, choice.config);
@@ -103,7 +107,7 @@ bool known_to_be_missing(const chain::State& state, const Call& call) {
 }
 
 Choice fall_back(chain::State& state, Call& call, const Answer& autotune) {
-  Answer heuristic = ask_heuristic(state, call);
+  Answer heuristic = ask_fallback(state, call);
   if (!heuristic.choice) throw Unsupported(heuristic.reason);
   Choice remembered = *heuristic.choice;
   remembered.tier = call.policy.use_databases ? Tier::kPersistent : Tier::kMemory;

@@ -44,6 +44,8 @@ struct ContextOptions {
   std::optional<std::string> database = {};                           // ATTUNE_DB; "" for none
   std::optional<bool> read_only = {};  // never writes the database; default false
   std::optional<Tuner::Settings> tuner = {};
+  /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
+  std::optional<std::string> record = {};
 };
 
 /// A context of one's own: other kernels, another database, another policy.

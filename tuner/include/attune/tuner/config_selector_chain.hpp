@@ -36,6 +36,9 @@ class ConfigSelectorChain final : public ConfigSelector {
     Tuner::Settings tuner;
     /// Where processes that measure on the same device meet; "": they do not.
     std::string lock_folder = {};
+    /// A file that problems are counted in for which nothing was tuned, to be given to `attune
+    /// tune @FILE`; "": none. Tuned problems cost nothing by it.
+    std::string record = {};
   };
 
   /// `registry` and `events` outlive the chain. Databases are opened on the first look-up that

@@ -1,0 +1,63 @@
+#include "contest.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attune::bench {
+namespace {
+
+constexpr double kSampleUs = 2000;
+constexpr double kCachesToRotateOver = 4;  // as the tuner does
+constexpr double kMostCopies = 64;
+
+}  // namespace
+
+Copies::Copies(const OpInfo& op, ProblemRef problem, const Device& device) : device_(&device) {
+  const bool on_host = device.info().id == cpu_device().info().id;
+  const double cache = on_host ? 0 : static_cast<double>(device.info().l2_bytes);
+  const double wanted = std::ceil(kCachesToRotateOver * cache / std::max(op.bytes(problem), 1.0));
+  const int count = static_cast<int>(std::clamp(wanted, 1.0, kMostCopies));
+  for (int i = 0; i < count; ++i) cases_.push_back(op.make_case(problem, device, 1));
+  for (const auto& each : cases_) each->reset(std::byte{0});
+}
+
+double Copies::time_us(const Choice& choice, Tensor& workspace, int repeats) const {
+  const auto launch = [&](void* stream, int repeat) {
+    const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
+    choice.kernel->erased_run(
+        on.problem(), on.args(), choice.config,
+        {stream, {static_cast<std::byte*>(workspace.view().data), workspace.bytes()}});
+  };
+  return device_->time_us(launch, repeats) / repeats;
+}
+
+Contender::Contender(const Choice& made, ProblemRef problem, const Device& device)
+    : choice(made),
+      workspace(DType::kI64,
+                {static_cast<std::int64_t>(
+                    made.kernel->erased_workspace_bytes(problem, made.config) / 8 + 1)},
+                device) {}
+
+double Contender::median_us() const {
+  std::vector<double> sorted = samples_us;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+void contest(const Copies& copies, std::span<Contender> contenders, int rounds) {
+  double fastest = 0;
+  for (Contender& each : contenders) {
+    const double us = copies.time_us(each.choice, each.workspace, 3);
+    fastest = fastest == 0 ? us : std::min(fastest, us);
+  }
+  const int repeats = static_cast<int>(std::ceil(kSampleUs / fastest));
+  const std::size_t count = contenders.size();
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t turn = 0; turn < count; ++turn) {
+      Contender& each = contenders[(turn + static_cast<std::size_t>(round)) % count];
+      each.samples_us.push_back(copies.time_us(each.choice, each.workspace, repeats));
+    }
+  }
+}
+
+}  // namespace attune::bench

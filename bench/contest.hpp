@@ -1,0 +1,36 @@
+// Choices against each other on one problem: samples alternate, so that a drifting clock moves all
+// alike.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <attune/attune.hpp>
+
+namespace attune::bench {
+
+/// One problem's tensors, several times over, so that no launch finds its own in the cache.
+class Copies {
+ public:
+  Copies(const OpInfo& op, ProblemRef problem, const Device& device);
+  double time_us(const Choice& choice, Tensor& workspace, int repeats) const;
+
+ private:
+  const Device* device_;
+  std::vector<std::unique_ptr<Case>> cases_;
+};
+
+struct Contender {
+  Contender(const Choice& made, ProblemRef problem, const Device& device);
+
+  Choice choice;
+  Tensor workspace;
+  std::vector<double> samples_us;  // one a round
+  double median_us() const;
+};
+
+/// `rounds` samples of each, in turns.
+void contest(const Copies& copies, std::span<Contender> contenders, int rounds);
+
+}  // namespace attune::bench

@@ -1,0 +1,234 @@
+// What is recorded of problems that nothing was tuned for: all of it, and only that.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cache/child_process.hpp"
+#include "record_file.hpp"
+#include "tuner/chain_fixture.hpp"
+
+namespace attune::test {
+namespace {
+
+using chain::append_recorded;
+using chain::sum_recorded;
+
+class ChainRecordTest : public ChainTest {
+ protected:
+  ChainRecordTest() {
+    settings.policy = policy_of(Policy::kDb);
+    settings.record = path;
+  }
+
+  std::string text() const {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  /// The sums of what is in the file: one object a problem.
+  std::vector<nlohmann::json> recorded() const {
+    std::vector<nlohmann::json> rows;
+    std::istringstream lines(sum_recorded(text()));
+    for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  }
+  static std::int64_t hits(const nlohmann::json& row) { return row.at("recorded").at("hits"); }
+
+  void select_often(int times) {
+    for (int i = 0; i < times; ++i) select();
+  }
+
+  std::string path = folder.file("shapes.jsonl");
+};
+
+TEST_F(ChainRecordTest, CountsEachCallOfAnUntunedProblem) {
+  add_tiled();
+  select_often(5);
+  problem.rows = 7;
+  select_often(2);
+  restart();
+  const auto rows = recorded();
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].at("op"), "scaling");
+  EXPECT_EQ(rows[0].at("rows"), 100);
+  EXPECT_EQ(rows[0].at("recorded").at("device_class"), "fake:1");
+  EXPECT_EQ(rows[0].at("recorded").at("platform"), "auto");
+  EXPECT_EQ(rows[0].at("recorded").at("answer"), "heuristic");
+  EXPECT_EQ(hits(rows[0]), 5);
+  EXPECT_EQ(hits(rows[1]), 2);
+}
+
+TEST_F(ChainRecordTest, LeavesOutWhatIsTunedPinnedOrHasNothingToTune) {
+  add_tiled();
+  write(row("tile=8"));
+  select_often(3);
+  problem.rows = 7;
+  settings.policy = policy_of(Policy::kTune);
+  restart();
+  select_often(3);
+  problem.rows = 300;
+  pin("test.scaling.tiled", "tile=4");
+  settings.policy = policy_of(Policy::kDb);
+  restart();
+  select_often(3);
+  restart();
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(ChainRecordTest, LeavesOutAProblemWithOneCandidate) {
+  add({.candidates = {{.tile = 1}}});
+  select_often(3);
+  restart();
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(ChainRecordTest, SaysWhatStoodIn) {
+  add({.version = 2});
+  ConfigRow current = row("tile=8");
+  current.kernel_version = 2;
+  write(current);
+  problem.rows = 120;  // the same bucket
+  select_often(3);
+  problem.rows = 150;  // the next
+  select_often(2);
+  problem = {.rows = 100, .flavour = 1};
+  write(row("tile=8"));
+  restart();
+  select();
+  restart();
+  const auto rows = recorded();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].at("recorded").at("answer"), "bucket");
+  EXPECT_EQ(hits(rows[0]), 3);
+  EXPECT_EQ(rows[1].at("recorded").at("answer"), "neighbour");
+  EXPECT_EQ(hits(rows[1]), 2);
+  EXPECT_EQ(rows[2].at("recorded").at("answer"), "stale");
+}
+
+TEST_F(ChainRecordTest, WritesAProblemAtOnceAndItsCountWhenItHasDoubled) {
+  add_tiled();
+  select();
+  ASSERT_EQ(recorded().size(), 1U);
+  select_often(999);
+  const auto lines = [&] {
+    const std::string all = text();
+    return std::count(all.begin(), all.end(), '\n');
+  };
+  EXPECT_EQ(lines(), 10) << "at 1, 2, 4, ... 512";
+  EXPECT_EQ(hits(recorded()[0]), 512);
+  restart();
+  EXPECT_EQ(hits(recorded()[0]), 1000);
+  EXPECT_EQ(lines(), 11);
+}
+
+TEST_F(ChainRecordTest, OfAKilledProcessKeepsEveryProblemAndHalfItsCount) {
+  add_tiled();
+  const pid_t child = start_child([&] {
+    for (int i = 0; i < 20; ++i) {
+      problem.rows = 1000 * (i + 1);
+      select_often(100);
+    }
+    raise(SIGKILL);
+    return true;
+  });
+  EXPECT_FALSE(wait_for(child));
+  const auto rows = recorded();
+  ASSERT_EQ(rows.size(), 20U);
+  for (const nlohmann::json& row : rows) EXPECT_EQ(hits(row), 64);
+}
+
+TEST_F(ChainRecordTest, OfSeveralProcessesAddsUp) {
+  constexpr int kProcesses = 6;
+  add_tiled();
+  EXPECT_EQ(in_children(kProcesses,
+                        [&](int) {
+                          for (int i = 0; i < 30; ++i) {
+                            problem.rows = 1000 * (i + 1);
+                            select_often(i + 1);
+                          }
+                          restart();  // as the end of the process does
+                          return true;
+                        }),
+            kProcesses);
+  const auto rows = recorded();
+  ASSERT_EQ(rows.size(), 30U);
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(hits(row), kProcesses * row.at("rows").get<std::int64_t>() / 1000);
+  }
+}
+
+TEST_F(ChainRecordTest, OfAForkedChildCountsItsOwnCallsAlone) {
+  add_tiled();
+  select_often(3);
+  EXPECT_TRUE(in_child([&] {
+    select_often(7);  // the first two are written with the third of the parent's not being
+    restart();
+    return true;
+  }));
+  restart();
+  EXPECT_EQ(hits(recorded().at(0)), 10);
+}
+
+TEST_F(ChainRecordTest, GoesOnWithoutAFileThatCannotBeWritten) {
+  add_tiled();
+  std::filesystem::create_directory(path);
+  select_often(10);
+  restart();
+  EXPECT_THAT(logged, testing::HasSubstr("recording ends: " + path));
+}
+
+TEST(RecordFile, StaysSmallHoweverOftenAProblemComes) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("shapes.jsonl");
+  const std::string line =
+      "{\"op\":\"a\",\"T\":1,\"recorded\":{\"platform\":\"auto\",\"hits\":3}}\n";
+  const std::size_t times = (std::size_t{3} << 20) / line.size();
+  for (std::size_t i = 0; i < times; ++i) ASSERT_TRUE(append_recorded(path, line));
+  EXPECT_LT(std::filesystem::file_size(path), std::size_t{1} << 20);
+  std::ifstream file(path);
+  const std::string sums = sum_recorded(std::string(std::istreambuf_iterator<char>(file), {}));
+  EXPECT_EQ(nlohmann::json::parse(sums).at("recorded").at("hits"), 3 * times);
+}
+
+TEST(RecordFile, LeavesATornLineBehind) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("shapes.jsonl");
+  const std::string line = "{\"op\":\"a\",\"recorded\":{\"hits\":2}}\n";
+  std::ofstream(path) << line << "{\"op\":\"a\",\"reco";
+  EXPECT_TRUE(append_recorded(path, line));
+  std::ifstream file(path);
+  EXPECT_EQ(sum_recorded(std::string(std::istreambuf_iterator<char>(file), {})),
+            "{\"op\":\"a\",\"recorded\":{\"hits\":4}}\n");
+}
+
+TEST(RecordFile, OfManyProcessesHasWholeLinesWhileItIsRewritten) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("shapes.jsonl");
+  const std::string filler(400, 'x');
+  constexpr int kProcesses = 4;
+  constexpr int kLines = 1500;  // together past 2 MiB: rewritten on the way
+  EXPECT_EQ(in_children(kProcesses,
+                        [&](int process) {
+                          for (int i = 0; i < kLines; ++i) {
+                            append_recorded(path, str("{\"op\":\"", process % 2, filler,
+                                                      "\",\"recorded\":{\"hits\":1}}\n"));
+                          }
+                          return true;
+                        }),
+            kProcesses);
+  std::ifstream file(path);
+  const std::string sums = sum_recorded(std::string(std::istreambuf_iterator<char>(file), {}));
+  std::istringstream lines(sums);
+  std::int64_t total = 0;
+  for (std::string line; std::getline(lines, line);) {
+    total += nlohmann::json::parse(line).at("recorded").at("hits").get<std::int64_t>();
+  }
+  EXPECT_EQ(total, kProcesses * kLines);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+}  // namespace
+}  // namespace attune::test
