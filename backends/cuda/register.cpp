@@ -8,6 +8,7 @@
 #include "cuda/chunk_backward/chunk_backward.hpp"
 #include "cuda/chunk_mma/chunk_mma.hpp"
 #include "cuda/decode/decode.hpp"
+#include "cuda/gla_backward/gla_backward.hpp"
 #include "cuda/recurrent/recurrent.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
@@ -51,6 +52,7 @@ void register_kernels(Registry& registry) {
   registry.add(make_chunk_mma(), at(20));
   registry.add(make_fused_recurrent(), at(10));
   registry.add(make_chunk_backward(), at(30));
+  registry.add(make_gla_backward(), at(30));
   registry.add(make_fused_recurrent_backward(), at(10));
   registry.add(make_decode(), at(10));
 }

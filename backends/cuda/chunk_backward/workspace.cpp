@@ -2,29 +2,12 @@
 
 #include <algorithm>
 
+#include "cuda/runtime/workspace_parts.hpp"
+
 namespace attune::cuda::chunk_backward {
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
-
-constexpr std::int64_t kAlignment = 256;
-
-/// Hands out parts of a block of memory, or only counts their bytes where there is none.
-class Parts {
- public:
-  explicit Parts(std::byte* memory) : memory_(memory) {}
-  template <class T = void>
-  T* take(std::int64_t bytes) {
-    std::byte* const part = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return reinterpret_cast<T*>(part);
-  }
-  std::size_t used() const { return static_cast<std::size_t>(used_); }
-
- private:
-  std::byte* memory_;
-  std::int64_t used_ = 0;
-};
 
 /// Of one head: one a chunk, however the tokens of packed sequences are divided.
 std::int64_t anchor_slots(const Problem& problem) {
@@ -37,7 +20,7 @@ std::size_t place(ChunkBackwardParams& params, const Problem& problem,
   constexpr std::int64_t kFloat = sizeof(float);
   constexpr std::int64_t kElement = 2;  // of f16 and bf16
   const std::int64_t state = std::int64_t{tile_channels(problem)} * tile_channels(problem);
-  Parts parts(workspace);
+  WorkspaceParts parts(workspace);
   params.rows = problem.B * problem.T;
   params.slots = anchor_slots(problem);
   params.walks = problem.sequences() * problem.H * config.segments;

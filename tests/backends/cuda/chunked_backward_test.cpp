@@ -1,5 +1,6 @@
-// What conformance does not reach of the chunked backward pass: gradients of decays over thousands
-// of tokens, from decays that forget almost nothing to those that forget everything, and segments.
+// What conformance does not reach of the chunked backward passes: gradients of decays over
+// thousands of tokens, from decays that forget almost nothing to those that forget everything, and
+// segments.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -50,10 +51,22 @@ struct LongSequence {
   Tensor q, k, v, d_o, initial_state, dfinal_state;
 };
 
-/// The decays of a test: g [1, T, H], or gamma [H].
+/// The decays of a test: g [1, T, H], gamma [H], gk or gv [1, T, H, 64].
 struct Decays {
   std::optional<Tensor> g = {};
   std::optional<Tensor> gamma = {};
+  std::optional<Tensor> gk = {};
+  std::optional<Tensor> gv = {};
+
+  bool of_channels() const { return gk || gv; }
+  Decays on(const Device& gpu) const {
+    Decays copy;
+    if (g) copy.g = upload(*g, gpu);
+    if (gamma) copy.gamma = upload(*gamma, gpu);
+    if (gk) copy.gk = upload(*gk, gpu);
+    if (gv) copy.gv = upload(*gv, gpu);
+    return copy;
+  }
 };
 
 std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
@@ -63,6 +76,8 @@ std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
 RecurrentAttentionGradients gradients_of(const LongSequence& inputs, const Decays& decays,
                                          bool reverse, const ops::CallOptions& call) {
   RecurrentAttentionOptions options{.g = view_of(decays.g), .g_gamma = view_of(decays.gamma)};
+  options.gk = view_of(decays.gk);
+  options.gv = view_of(decays.gv);
   options.initial_state = inputs.initial_state;
   options.reverse = reverse;
   options.call = call;
@@ -92,10 +107,11 @@ class ChunkBackward : public testing::TestWithParam<bool> {
   void expect_near_oracle(const LongSequence& inputs, const Decays& decays) const {
     const auto expected = gradients_of(inputs, decays, GetParam(), call("reference"));
     const LongSequence device_inputs = inputs.on(*gpu_);
-    Decays device_decays;
-    if (decays.g) device_decays.g = upload(*decays.g, *gpu_);
-    if (decays.gamma) device_decays.gamma = upload(*decays.gamma, *gpu_);
-    for (const char* const config : {"segments=1", "segments=4"}) {
+    const Decays device_decays = decays.on(*gpu_);
+    const std::vector<const char*> configs = decays.of_channels()
+                                                 ? std::vector{"kernel=cuda.gla.backward"}
+                                                 : std::vector{"segments=1", "segments=4"};
+    for (const char* const config : configs) {
       SCOPED_TRACE(config);
       const auto actual =
           gradients_of(device_inputs, device_decays, GetParam(), call("cuda", config));
@@ -105,6 +121,8 @@ class ChunkBackward : public testing::TestWithParam<bool> {
       expect_near(*actual.dinitial_state, *expected.dinitial_state, kTensorTolerance, "dh0");
       if (decays.g) expect_near(*actual.dg, *expected.dg, kGateTolerance, "dg");
       if (decays.gamma) expect_near(*actual.dg_gamma, *expected.dg_gamma, kGateTolerance, "dgamma");
+      if (decays.gk) expect_near(*actual.dgk, *expected.dgk, kGateTolerance, "dgk");
+      if (decays.gv) expect_near(*actual.dgv, *expected.dgv, kGateTolerance, "dgv");
     }
   }
 
@@ -145,8 +163,7 @@ TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
     expect_near_oracle(inputs, decays);
 
     const LongSequence device_inputs = inputs.on(*gpu_);
-    Decays device_decays;
-    device_decays.g = upload(*decays.g, *gpu_);
+    const Decays device_decays = decays.on(*gpu_);
     const auto actual = gradients_of(device_inputs, device_decays, GetParam(), call("cuda"));
     const Tensor dg = to_host(*actual.dg, *gpu_);
     // e^-60 times the others' gradients, which are of order 100, and what rounding leaves of them.
@@ -155,6 +172,41 @@ TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
       EXPECT_NEAR(dg.values<float>()[static_cast<std::size_t>(t * kHeads + 1)], 0.0F, tolerance)
           << t;
     }
+  }
+}
+
+TEST_P(ChunkBackward, GradientsOfEachChannelsDecayHoldOverLongSequences) {
+  constexpr std::int64_t kTokens = 2085;
+  LongSequence inputs(kTokens);
+  for (const bool of_keys : {true, false}) {
+    for (const double deviation : {1e-3, 0.03, 0.3, 1.0, 3.0, 100.0}) {
+      SCOPED_TRACE(str(of_keys ? "gk " : "gv ", deviation));
+      Decays decays;
+      auto& gate = of_keys ? decays.gk : decays.gv;
+      gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, deviation);
+      for (float& g : gate->values<float>()) g = -std::abs(g);
+      decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, 0, deviation / 8);
+      for (float& g : decays.g->values<float>()) g = -std::abs(g);
+      decays.gamma = Tensor::of(std::vector<float>{-1e-3F, -1e-2F, 0.0F}, {kHeads});
+      expect_near_oracle(inputs, decays);
+    }
+  }
+}
+
+TEST_P(ChunkBackward, ChannelsThatForgetEverythingHaveNoGradient) {
+  constexpr std::int64_t kTokens = 700;
+  constexpr std::size_t kEvery = 37;
+  LongSequence inputs(kTokens);
+  Decays decays;
+  decays.gk = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, -0.02, 0.01);
+  const auto gates = decays.gk->values<float>();
+  for (std::size_t i = 0; i < gates.size(); i += kEvery) gates[i] = -kInfinity;
+  expect_near_oracle(inputs, decays);
+
+  const auto actual = gradients_of(inputs.on(*gpu_), decays.on(*gpu_), GetParam(), call("cuda"));
+  const Tensor dgk = to_host(*actual.dgk, *gpu_);
+  for (std::size_t i = 0; i < gates.size(); i += kEvery) {
+    ASSERT_EQ(dgk.values<float>()[i], 0.0F) << i;
   }
 }
 

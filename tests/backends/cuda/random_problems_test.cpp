@@ -35,7 +35,7 @@ OpShapes anything(std::string_view op) {
   return shapes;
 }
 
-/// What the kernels on tensor cores take.
+/// What the chunked kernels with a decay for every head take.
 OpShapes scalar_decay(std::string_view op) {
   OpShapes shapes{.op = op, .factors = common_factors(), .ranges = {}, .problems = {}};
   shapes.factors.push_back({"H=1", "H=2", "H=4", "H=4 Hkv=2"});
@@ -45,6 +45,23 @@ OpShapes scalar_decay(std::string_view op) {
   shapes.factors.push_back({"K=64 V=64", "K=128 V=128", "K=96 V=96", "K=64 V=128", "K=128 V=64",
                             "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112"});
   shapes.ranges = {{"T", 1, 2000}};
+  return shapes;
+}
+
+/// What the chunked kernels with a decay for every channel take.
+OpShapes channel_decay(std::string_view op) {
+  OpShapes shapes = scalar_decay(op);
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front() == "gate=none") {
+      factor = {"gate=gk",
+                "gate=gk gate_dtype=io",
+                "gate=g+gk gate_dtype=mixed",
+                "gate=gamma+gk",
+                "gate=gv",
+                "gate=g+gamma+gv",
+                "gate=gk+gv"};
+    }
+  }
   return shapes;
 }
 
@@ -63,7 +80,8 @@ std::vector<RandomProblem> random_problems() {
   for (const OpShapes& shapes :
        {anything(ops::RecurrentAttention::kName), anything(ops::RecurrentAttentionBackward::kName),
         scalar_decay(ops::RecurrentAttention::kName),
-        scalar_decay(ops::RecurrentAttentionBackward::kName)}) {
+        scalar_decay(ops::RecurrentAttentionBackward::kName),
+        channel_decay(ops::RecurrentAttentionBackward::kName)}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

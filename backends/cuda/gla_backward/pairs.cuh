@@ -1,0 +1,706 @@
+// What stays within a chunk: the pairs (read at i, write at j <= i) of its 64 tokens; and from that
+// and the walks' flows all outputs, and the gradients of the gates.
+//
+// Pairs are taken by the largest power of two that separates them. Tokens are halved: 32 and 32, 16
+// and 16, 8 and 8. Of a half and the one after it, with the decay counted from the boundary between
+// them, both x decayed from there and y decayed to there are products of factors up to 1, and their
+// pairs a product of matrices. Pairs within 8 tokens are left to fp32, channel by channel.
+//
+// That also gives the gradient of a log decay without cancellation. It is the sum over the pairs on
+// whose two sides the token is:
+//
+//   dgate_t = E <S, D> + sum_{i >= t} x_i . (scale E_i S u_i) + sum_{j < t} y_j . (L_j D z_j)
+//             + over halvings: where t is in the later half, what its tokens i >= t read from the
+//               earlier one; else what the tokens j < t of the earlier half give to the later one
+//             + within 8 tokens, where all is fp32: sum_{s < t} (y_s . dy_s - x_s . dx_s)
+//
+// by channel. Each sum is of terms that a rounding of 16 bits changes by little of themselves.
+#pragma once
+
+#include "cuda/chunk_backward/tiles.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/gla_backward/gates.cuh"
+#include "cuda/gla_backward/launch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::gla_backward {
+
+using chunk_backward::block_address;
+using chunk_backward::fold_lanes;
+using chunk_backward::kPanelBytes;
+using chunk_backward::Tile;
+using chunk_backward::transposed_block_address;
+
+inline constexpr int kLevels = 3;  // halves of 8, 16 and 32 tokens
+inline constexpr int kBlock = 16;  // rows and columns of a block of matrix products
+
+template <int kD>
+struct PairsShared {
+  Tile<kD> u, z;
+  // Of 64 channels of the gated side: x decayed from the boundary, or y decayed to it; then what
+  // these tokens get from the other half. By position; so are the scores.
+  Tile<kPanelChannels> halves[kLevels];
+  Tile<kPanelChannels> p, a;              // [i][j], with the scale
+  float p_near[kBlockWarps][kRun][kRun];  // within 8 tokens, [j][i]
+  float a_near[kBlockWarps][kRun][kRun];
+  float2 decays[kBlockWarps][kWarpSize];
+  float2 reads[kBlockWarps][kWarpSize];               // warps' sums of what enters the chunk
+  float2 writes[kBlockWarps][kWarpSize];              // and of what leaves it
+  float2 crossings[kLevels][kBlockWarps][kWarpSize];  // and of what goes between halves
+  float parts[kBlockWarps];
+  float far[2][2][4][kBlockThreads];  // sums of A between halves, by thread
+  ChunkPlace chunk;                   // here, for few registers are left for it
+};
+
+/// Two fragments of 16 x 16 blocks: the left operand of a product, and the right one, of two
+/// columns of 8, of which fragment 2 n and 2 n + 1 are column n's.
+template <bool kTransposed>
+__device__ __forceinline__ void load_left(std::uint32_t (&a)[4], std::uint32_t panel, int lane,
+                                          int row, int column) {
+  if constexpr (kTransposed) {  // of the block [column][row]
+    load_matrices_transposed(a, transposed_block_address(panel, lane, column, row));
+  } else {
+    load_matrices(a, block_address(panel, lane, row, column));
+  }
+}
+/// Rows of memory are columns of the operand.
+__device__ __forceinline__ void load_right_rows(std::uint32_t (&b)[4], std::uint32_t panel,
+                                                int lane, int row, int column) {
+  load_matrices(b, transposed_block_address(panel, lane, row, column));
+}
+/// Rows of memory are summed over.
+__device__ __forceinline__ void load_right(std::uint32_t (&b)[4], std::uint32_t panel, int lane,
+                                           int row, int column) {
+  load_matrices_transposed(b, block_address(panel, lane, row, column));
+}
+/// d [16, 16] += a b.
+template <class T>
+__device__ __forceinline__ void multiply_block(float (&d)[2][4], const std::uint32_t (&a)[4],
+                                               const std::uint32_t (&b)[4]) {
+  mma_m16n8k16<T>(d[0], a, b[0], b[1]);
+  mma_m16n8k16<T>(d[1], a, b[2], b[3]);
+}
+
+template <class T, int kD>
+class Pairs {
+ public:
+  using Shared = PairsShared<kD>;
+
+  __device__ Pairs(const GlaBackwardParams& p, Shared& shared)
+      : p_(p), s_(shared), chunk_(shared.chunk) {}
+
+  // ---- scores of the side without gates
+
+  __device__ void start_load(Tile<kD>& tile, const ConstTokenView& from) const {
+    constexpr int kWords = kD / 8;  // of a row
+    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
+      const int position = i / kWords;
+      const int channel = i % kWords * 8;
+      const bool valid = chunk_.has(position) && channel < p_.other;
+      const T* const row =
+          static_cast<const T*>(from.data) +
+          row_offset(from, chunk_.batch, chunk_.token + (valid ? chunk_.row(position) : 0),
+                     chunk_.head);
+      copy_async_16(shared_address(&tile) + tile_byte(position, channel),
+                    row + (valid ? channel : 0), valid);
+    }
+  }
+
+  /// P, rounded where it goes into products, in fp32 within 8 tokens.
+  __device__ void make_p() {
+    const int row_block = at_.warp / 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column_block = at_.warp % 2 * 2 + i;
+      if (column_block > row_block) continue;
+      float scores[2][4] = {};
+#pragma unroll
+      for (int k = 0; k < kD; k += kBlock) {
+        const std::uint32_t panel = static_cast<std::uint32_t>(k / kPanelChannels * kPanelBytes);
+        std::uint32_t left[4];
+        std::uint32_t right[4];
+        load_left<false>(left, shared_address(&s_.u) + panel, at_.lane, row_block * kBlock,
+                         k % kPanelChannels);
+        load_right_rows(right, shared_address(&s_.z) + panel, at_.lane, column_block * kBlock,
+                        k % kPanelChannels);
+        multiply_block<T>(scores, left, right);
+      }
+      store_scores(s_.p, scores, row_block, column_block, [&](int row, int column, float& score) {
+        score = column <= row ? score * p_.scale : 0.0F;
+        if (row / kRun == column / kRun) s_.p_near[row / kRun][column % kRun][row % kRun] = score;
+      });
+    }
+  }
+
+  // ---- 64 channels of the gated side
+
+  __device__ void take_channels(int panel) {
+    at_.forget();
+    const int channel = panel * kPanelChannels + at_.channel();
+    Run run;
+    load_run(run, channel);
+    s_.decays[at_.warp][at_.lane] = run.over();
+    __syncthreads();  // all warps' decays, and P, are there
+    put_halves(run);
+    __syncthreads();  // all halves are there
+    forget(run);
+    add_far_scores(panel == 0);
+    exchange_halves();
+    forget(run);
+    float2 earlier[kRun];
+    take_near_writes(earlier, run);
+    forget(run);
+    __syncthreads();  // what halves give each other is there
+    finish_writes(earlier, run, channel);
+    forget(run);
+    float2 later[kRun];
+    take_near_reads(later, run);
+    forget(run);
+    finish_reads(later, earlier, run, channel);
+    __syncthreads();  // all warps' sums are there
+    forget(run);
+    put_gate_gradients(later, earlier, run, channel);
+  }
+
+  // ---- outputs of the side without gates
+
+  /// A in whole, rounded; after all channels.
+  __device__ void make_a() {
+    const int blocks = far_blocks();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (i >= blocks) continue;
+      const FarBlock block = far_block(i);
+      float far[2][4];
+      load_far(far, i);
+      store_scores(s_.a, far, block.row, block.column, [&](int row, int column, float& score) {
+        if (block.level > 0) {
+          score *= p_.scale;
+        } else if (row / kRun == column / kRun) {
+          score = column > row ? 0.0F : p_.scale * s_.a_near[row / kRun][column % kRun][row % kRun];
+        } else {
+          score = row > column ? score * p_.scale : 0.0F;
+        }
+      });
+    }
+  }
+
+  /// dz = A^T u, or du = A z, and the walk's flow.
+  template <bool kTransposed>
+  __device__ void make_other(const TokenView& to, Tile<kD>& tile, void* flow) {
+    constexpr int kColumns = kD / 2;  // of a warp
+    const int block = at_.warp / 2;
+    const int column = at_.warp % 2 * kColumns;
+    const std::uint32_t panel =
+        shared_address(&tile) + static_cast<std::uint32_t>(column / kPanelChannels * kPanelBytes);
+    float sums[kColumns / kBlock][2][4] = {};
+    const int first = kTransposed ? block : 0;
+    const int last = kTransposed ? kChunkTokens / kBlock - 1 : block;
+    for (int k = first; k <= last; ++k) {
+      std::uint32_t left[4];
+      load_left<kTransposed>(left, shared_address(&s_.a), at_.lane, block * kBlock, k * kBlock);
+#pragma unroll
+      for (int n = 0; n < kColumns / kBlock; ++n) {
+        std::uint32_t right[4];
+        load_right(right, panel, at_.lane, k * kBlock, column % kPanelChannels + n * kBlock);
+        multiply_block<T>(sums[n], left, right);
+      }
+    }
+    const unsigned char* const flows = workspace_tile<kD>(flow, chunk_.index);
+    unsigned char* const staged = s_.halves[0].bytes[0];
+#pragma unroll
+    for (int n = 0; n < kColumns / kBlock; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {  // pairs of neighbours
+        const int position = block * kBlock + at_.lane / 4 + e % 2 * 8;
+        const int at = column + n * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
+        const float* const sum = &sums[n][e / 2][e % 2 * 2];
+        const float2 through = unpack<T>(
+            *reinterpret_cast<const std::uint32_t*>(flows + tile_byte(chunk_.row(position), at)));
+        *reinterpret_cast<std::uint32_t*>(staged + tile_byte(position, at)) =
+            pack<T>(sum[0] + through.x, sum[1] + through.y);
+      }
+    }
+    __syncthreads();  // all rows are there
+    constexpr int kWords = kD / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
+      const int position = i / kWords;
+      const int channel = i % kWords * 8;
+      if (!chunk_.has(position) || channel >= p_.other) continue;
+      const std::int64_t offset =
+          row_offset(to, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head) + channel;
+      *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + offset) =
+          *reinterpret_cast<const uint4*>(staged + tile_byte(position, channel));
+    }
+    __syncthreads();  // the staged rows are free
+  }
+
+  // ---- gradients of what all channels share
+
+  __device__ void put_shared_gradients() {
+    // Lanes 0, 2, ... 14 have those of the warp's eight tokens, see put_gate_gradients().
+    const int position = at_.position(folded_index());
+    const bool owns = (at_.lane & 17) == 0 && chunk_.has(position);
+    if (owns && p_.dg.data != nullptr) {
+      static_cast<float*>(p_.dg.data)[row_offset(
+          p_.dg, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head)] = shared_sum_;
+    }
+    if (p_.dgamma_parts == nullptr) return;
+    const float sum = warp_sum(owns ? shared_sum_ : 0.0F);
+    if (at_.lane == 0) s_.parts[at_.warp] = sum;
+    __syncthreads();  // all warps' sums are there
+    if (threadIdx.x != 0) return;
+    float total = 0.0F;
+#pragma unroll
+    for (int warp = 0; warp < kBlockWarps; ++warp) total += s_.parts[warp];
+    p_.dgamma_parts[chunk_.index] = total;
+  }
+
+ private:
+  /// Of two channels over this warp's eight positions.
+  struct Run {
+    std::uint32_t x[kRun];
+    std::uint32_t y[kRun];
+    float2 decay[kRun];
+
+    __device__ __forceinline__ float2 over() const {
+      float2 product = decay[0];
+#pragma unroll
+      for (int i = 1; i < kRun; ++i) product = times(product, decay[i]);
+      return product;
+    }
+    /// Makes the compiler compute again what it would keep: products, and elements unpacked.
+    __device__ __forceinline__ void forget() {
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        asm volatile("" : "+r"(x[i]), "+r"(y[i]), "+f"(decay[i].x), "+f"(decay[i].y));
+      }
+    }
+  };
+
+  /// A 16 x 16 block of A whose pairs are of halves at a level.
+  struct FarBlock {
+    int level;
+    int row;
+    int column;
+  };
+
+  __device__ __forceinline__ void forget(Run& run) {
+    at_.forget();
+    run.forget();
+  }
+
+  __device__ __forceinline__ void load_run(Run& run, int channel) const {
+    float2 logs[kRun];
+    load_log_decays<T>(logs, p_, chunk_, at_, channel);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const bool valid = chunk_.has(at_.position(i)) && channel < p_.own;
+      run.x[i] = valid ? load_bits(p_.x, i, channel) : 0U;
+      run.y[i] = valid ? load_bits(p_.y, i, channel) : 0U;
+    }
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      run.decay[i] = {exp2_approx(logs[i].x * kLog2E), exp2_approx(logs[i].y * kLog2E)};
+    }
+  }
+  __device__ __forceinline__ std::int64_t token(int i) const {
+    return chunk_.token + chunk_.row(at_.position(i));
+  }
+  __device__ __forceinline__ std::uint32_t load_bits(const ConstTokenView& from, int i,
+                                                     int channel) const {
+    const T* const row =
+        static_cast<const T*>(from.data) + row_offset(from, chunk_.batch, token(i), chunk_.head);
+    return *reinterpret_cast<const std::uint32_t*>(row + channel);
+  }
+  __device__ __forceinline__ std::uint32_t flow_bits(void* flow, int i, int channel) const {
+    return *reinterpret_cast<const std::uint32_t*>(workspace_tile<kD>(flow, chunk_.index) +
+                                                   tile_byte(chunk_.row(at_.position(i)), channel));
+  }
+
+  /// Whether this warp's tokens are of the later half at a level, and the warps of its half.
+  __device__ bool is_later(int level) const { return (at_.warp >> level & 1) != 0; }
+  __device__ int half_begin(int level) const { return at_.warp >> level << level; }
+  __device__ int half_end(int level) const { return half_begin(level) + (1 << level); }
+  /// The decay from the boundary to this warp's tokens, or from them to it.
+  __device__ __forceinline__ float2 to_boundary(int level) const {
+    return is_later(level) ? over_warps(s_.decays, half_begin(level), at_.warp, at_.lane)
+                           : over_warps(s_.decays, at_.warp + 1, half_end(level), at_.lane);
+  }
+
+  __device__ __forceinline__ void put_halves(Run& run) {
+    float2 boundary[kLevels];
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    float2 since{1.0F, 1.0F};
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      since = times(since, run.decay[i]);
+      put_later_or_earlier<true>(boundary, times(since, unpack<T>(run.x[i])), i);
+    }
+    forget(run);
+    float2 until{1.0F, 1.0F};
+#pragma unroll
+    for (int i = kRun - 1; i >= 0; --i) {
+      put_later_or_earlier<false>(boundary, times(until, unpack<T>(run.y[i])), i);
+      until = times(until, run.decay[i]);
+    }
+  }
+  template <bool kLater>
+  __device__ __forceinline__ void put_later_or_earlier(const float2 (&boundary)[kLevels],
+                                                       float2 value, int i) {
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) {
+      if (is_later(level) != kLater) continue;
+      const float2 decayed = times(boundary[level], value);
+      *reinterpret_cast<std::uint32_t*>(s_.halves[level].bytes[0] +
+                                        tile_byte(at_.position(i), at_.channel())) =
+          pack<T>(decayed.x, decayed.y);
+    }
+  }
+
+  // Ten blocks have pairs of halves: four at level 2, two at level 1, and the diagonal at level 0.
+  __device__ int far_blocks() const { return at_.warp < 6 ? 1 : 2; }
+  __device__ FarBlock far_block(int i) const {
+    if (at_.warp < 4) return {2, 2 + at_.warp / 2, at_.warp % 2};
+    if (at_.warp < 6) return {1, 2 * at_.warp - 7, 2 * at_.warp - 8};
+    const int diagonal = 2 * (at_.warp - 6) + i;
+    return {0, diagonal, diagonal};
+  }
+
+  /// Adds to them, or begins them.
+  __device__ __forceinline__ void add_far_scores(bool first) {
+    const int blocks = far_blocks();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (i >= blocks) continue;
+      const FarBlock block = far_block(i);
+      const std::uint32_t panel = shared_address(&s_.halves[block.level]);
+      float far[2][4] = {};
+      if (!first) load_far(far, i);
+#pragma unroll
+      for (int k = 0; k < kPanelChannels; k += kBlock) {
+        std::uint32_t left[4];
+        std::uint32_t right[4];
+        load_left<false>(left, panel, at_.lane, block.row * kBlock, k);
+        load_right_rows(right, panel, at_.lane, block.column * kBlock, k);
+        multiply_block<T>(far, left, right);
+      }
+#pragma unroll
+      for (int e = 0; e < 8; ++e) s_.far[i][e / 4][e % 4][threadIdx.x] = far[e / 4][e % 4];
+    }
+  }
+  __device__ __forceinline__ void load_far(float (&far)[2][4], int i) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) far[e / 4][e % 4] = s_.far[i][e / 4][e % 4][threadIdx.x];
+  }
+
+  /// Puts what each token gets from the other half in the place of what it gives.
+  __device__ __forceinline__ void exchange_halves() {
+    exchange_halves<2>();
+    exchange_halves<1>();
+    exchange_halves<0>();
+  }
+  template <int kLevel>
+  __device__ __forceinline__ void exchange_halves() {
+    constexpr int kColumns = kPanelChannels / 2;  // of a warp
+    const int block = at_.warp / 2;
+    const int column = at_.warp % 2 * kColumns;
+    const std::uint32_t p = shared_address(&s_.p);
+    float got[kColumns / kBlock][2][4] = {};
+    std::uint32_t left[4];
+    if constexpr (kLevel == 0) {  // the lower left 8 x 8 of the diagonal block, and its transpose
+      load_left<false>(left, p, at_.lane, block * kBlock, block * kBlock);
+      left[0] = left[3] = 0U;
+      left[2] = transpose_matrix(left[1]);
+      add_half<kLevel>(got, left, block, column);
+    } else {
+      const int first = (block >> (kLevel - 1) ^ 1) << (kLevel - 1);
+#pragma unroll
+      for (int partner = first; partner < first + kLevel; ++partner) {
+        load_between(left, p, block, partner);
+        add_half<kLevel>(got, left, partner, column);
+      }
+    }
+    __syncthreads();  // all have read this level's halves
+#pragma unroll
+    for (int n = 0; n < kColumns / kBlock; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int position = block * kBlock + at_.lane / 4 + e % 2 * 8;
+        const int channel = column + n * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
+        const float* const pair = &got[n][e / 2][e % 2 * 2];
+        *reinterpret_cast<std::uint32_t*>(s_.halves[kLevel].bytes[0] +
+                                          tile_byte(position, channel)) = pack<T>(pair[0], pair[1]);
+      }
+    }
+  }
+  /// Scores between the tokens of a block and those of one earlier or later.
+  __device__ __forceinline__ void load_between(std::uint32_t (&left)[4], std::uint32_t p, int block,
+                                               int partner) const {
+    if (partner < block) {
+      load_left<false>(left, p, at_.lane, block * kBlock, partner * kBlock);
+    } else {
+      load_left<true>(left, p, at_.lane, block * kBlock, partner * kBlock);
+    }
+  }
+  template <int kLevel>
+  __device__ __forceinline__ void add_half(float (&got)[2][2][4], const std::uint32_t (&left)[4],
+                                           int partner, int column) const {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      std::uint32_t right[4];
+      load_right(right, shared_address(&s_.halves[kLevel]), at_.lane, partner * kBlock,
+                 column + n * kBlock);
+      multiply_block<T>(got[n], left, right);
+    }
+  }
+
+  // The pairs within this warp's eight tokens: what is written, with A, and what is read.
+
+  __device__ __forceinline__ void take_near_writes(float2 (&dy)[kRun], const Run& run) {
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      at_.forget();
+      const float2 y = unpack<T>(run.y[j]);
+      float2 weight{1.0F, 1.0F};
+      float a[16] = {};
+      dy[j] = {0.0F, 0.0F};
+#pragma unroll
+      for (int i = j; i < kRun; ++i) {
+        if (i > j) weight = times(weight, run.decay[i]);
+        const float p = s_.p_near[at_.warp][j][i];
+        const float2 x = times(weight, unpack<T>(run.x[i]));
+        dy[j].x = fmaf(p, x.x, dy[j].x);
+        dy[j].y = fmaf(p, x.y, dy[j].y);
+        a[i] = x.x * y.x + x.y * y.y;
+      }
+      const float sum = fold_eight(a);
+      if ((at_.lane & 17) == 0) s_.a_near[at_.warp][j][folded_index()] += sum;
+    }
+  }
+  __device__ __forceinline__ void take_near_reads(float2 (&dx)[kRun], const Run& run) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      at_.forget();
+      float2 weight{1.0F, 1.0F};
+      dx[i] = {0.0F, 0.0F};
+#pragma unroll
+      for (int j = i; j >= 0; --j) {
+        const float p = s_.p_near[at_.warp][j][i];
+        const float2 y = times(weight, unpack<T>(run.y[j]));
+        dx[i].x = fmaf(p, y.x, dx[i].x);
+        dx[i].y = fmaf(p, y.y, dx[i].y);
+        weight = times(weight, run.decay[j]);
+      }
+    }
+  }
+  /// Sums each of eight values over the lanes: this lane gets that of folded_index().
+  __device__ __forceinline__ float fold_eight(float (&x)[16]) const {
+    fold_lanes<4>(x, at_.lane);
+    fold_lanes<2>(x, at_.lane);
+    fold_lanes<1>(x, at_.lane);
+    x[0] += __shfl_xor_sync(kFullWarp, x[0], 1);
+    return x[0] + __shfl_xor_sync(kFullWarp, x[0], 16);
+  }
+  __device__ int folded_index() const {
+    return (at_.lane >> 3 & 1) * 4 + (at_.lane >> 2 & 1) * 2 + (at_.lane >> 1 & 1);
+  }
+
+  static __device__ __forceinline__ void add(float2& to, float2 x) {
+    to.x += x.x;
+    to.y += x.y;
+  }
+
+  /// Completes and writes dy, and puts y dy in its place.
+  __device__ __forceinline__ void finish_writes(float2 (&dy)[kRun], const Run& run, int channel) {
+    std::uint32_t flow[kRun];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) flow[i] = flow_bits(p_.y_flow, i, channel);
+    float2 crossing[kLevels] = {};
+    float2 boundary[kLevels];
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    const float2 after = over_warps(s_.decays, at_.warp + 1, kBlockWarps, at_.lane);
+    float2 writes{0.0F, 0.0F};
+    float2 until{1.0F, 1.0F};
+#pragma unroll
+    for (int i = kRun - 1; i >= 0; --i) {
+      at_.forget();
+      const float2 y = unpack<T>(run.y[i]);
+      float2 far = times(after, times(until, unpack<T>(flow[i])));
+      add(writes, times(y, far));
+      add_crossings<false>(far, crossing, boundary, until, y, i);
+      until = times(until, run.decay[i]);
+      add(dy[i], far);
+      write_pair(p_.dy, i, channel, dy[i]);
+      dy[i] = times(y, dy[i]);
+    }
+    s_.writes[at_.warp][at_.lane] = writes;
+    put_crossings<false>(crossing);
+  }
+
+  /// Completes and writes dx, puts x dx of what is from before the eight tokens in its place, and
+  /// takes the rest from `earlier`.
+  __device__ __forceinline__ void finish_reads(float2 (&dx)[kRun], float2 (&earlier)[kRun],
+                                               const Run& run, int channel) {
+    std::uint32_t flow[kRun];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) flow[i] = flow_bits(p_.x_flow, i, channel);
+    float2 crossing[kLevels] = {};
+    float2 boundary[kLevels];
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    const float2 before = times({p_.scale, p_.scale}, over_warps(s_.decays, 0, at_.warp, at_.lane));
+    float2 reads{0.0F, 0.0F};
+    float2 since{1.0F, 1.0F};
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      at_.forget();
+      const float2 x = unpack<T>(run.x[i]);
+      since = times(since, run.decay[i]);
+      float2 far = times(before, times(since, unpack<T>(flow[i])));
+      add(reads, times(x, far));
+      add_crossings<true>(far, crossing, boundary, since, x, i);
+      write_pair(p_.dx, i, channel, {dx[i].x + far.x, dx[i].y + far.y});
+      earlier[i] = {earlier[i].x - x.x * dx[i].x, earlier[i].y - x.y * dx[i].y};
+      dx[i] = times(x, far);
+    }
+    s_.reads[at_.warp][at_.lane] = reads;
+    put_crossings<true>(crossing);
+  }
+  template <bool kLater>
+  __device__ __forceinline__ void put_crossings(const float2 (&crossing)[kLevels]) {
+#pragma unroll
+    for (int level = 1; level < kLevels; ++level) {
+      if (is_later(level) == kLater) s_.crossings[level][at_.warp][at_.lane] = crossing[level];
+    }
+  }
+  template <bool kLater>
+  __device__ __forceinline__ void add_crossings(float2& far, float2 (&crossing)[kLevels],
+                                                const float2 (&boundary)[kLevels], float2 decay,
+                                                float2 row, int i) const {
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) {
+      if (is_later(level) != kLater) continue;
+      const std::uint32_t bits = *reinterpret_cast<const std::uint32_t*>(
+          s_.halves[level].bytes[0] + tile_byte(at_.position(i), at_.channel()));
+      const float2 got = times(times(boundary[level], decay), unpack<T>(bits));
+      add(far, got);
+      add(crossing[level], times(row, got));
+    }
+  }
+  __device__ __forceinline__ void write_pair(const TokenView& to, int i, int channel,
+                                             float2 value) const {
+    if (to.data == nullptr || !chunk_.has(at_.position(i)) || channel >= p_.own) return;
+    T* const row = static_cast<T*>(to.data) + row_offset(to, chunk_.batch, token(i), chunk_.head);
+    *reinterpret_cast<std::uint32_t*>(row + channel) = pack<T>(value.x, value.y);
+  }
+
+  /// What other warps and the states have to the gradients of all of this warp's tokens.
+  __device__ __forceinline__ float2 common_gradient(int channel) const {
+    float2 common = *reinterpret_cast<const float2*>(&p_.anchors[chunk_.index * kD + channel]);
+    for (int warp = 0; warp < at_.warp; ++warp) add(common, s_.writes[warp][at_.lane]);
+    for (int warp = at_.warp + 1; warp < kBlockWarps; ++warp) {
+      add(common, s_.reads[warp][at_.lane]);
+    }
+#pragma unroll
+    for (int level = 1; level < kLevels; ++level) {
+      const bool later = is_later(level);
+      const int end = later ? half_end(level) : at_.warp;
+      for (int warp = later ? at_.warp + 1 : half_begin(level); warp < end; ++warp) {
+        add(common, s_.crossings[level][warp][at_.lane]);
+      }
+    }
+    return common;
+  }
+
+  __device__ __forceinline__ void put_gate_gradients(float2 (&later)[kRun],
+                                                     const float2 (&earlier)[kRun], const Run& run,
+                                                     int channel) {
+#pragma unroll
+    for (int i = kRun - 2; i >= 0; --i) add(later[i], later[i + 1]);
+    float2 sum = common_gradient(channel);
+    float shared[16];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      at_.forget();
+      float2 gradient{sum.x + later[i].x, sum.y + later[i].y};
+      add(sum, earlier[i]);
+      if (run.decay[i].x == 0.0F) gradient.x = 0.0F;
+      if (run.decay[i].y == 0.0F) gradient.y = 0.0F;
+      shared[i] = channel < p_.own ? gradient.x + gradient.y : 0.0F;
+      if (!chunk_.has(at_.position(i)) || channel >= p_.own) continue;
+      float* const to = static_cast<float*>(p_.dchannel_gate.data) +
+                        row_offset(p_.dchannel_gate, chunk_.batch, token(i), chunk_.head) + channel;
+      to[0] = gradient.x;
+      to[1] = gradient.y;
+    }
+    if (p_.dg.data != nullptr || p_.dgamma_parts != nullptr) shared_sum_ += fold_eight(shared);
+  }
+
+  /// Writes a block of scores after `f` has been applied to each: f(row, column, score).
+  template <class F>
+  __device__ __forceinline__ void store_scores(Tile<kPanelChannels>& panel, float (&scores)[2][4],
+                                               int row_block, int column_block, F&& f) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int row = row_block * kBlock + at_.lane / 4 + e % 2 * 8;
+      const int column = column_block * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
+      float* const pair = &scores[e / 2][e % 2 * 2];
+      f(row, column, pair[0]);
+      f(row, column + 1, pair[1]);
+      *reinterpret_cast<std::uint32_t*>(panel.bytes[0] + tile_byte(row, column)) =
+          pack<T>(pair[0], pair[1]);
+    }
+  }
+
+  const GlaBackwardParams& p_;
+  Shared& s_;
+  const ChunkPlace& chunk_;
+  ThreadPlace at_;
+  float shared_sum_ = 0.0F;
+};
+
+/// A block per chunk and head.
+template <class T, int kD>
+__global__ __launch_bounds__(kBlockThreads,
+                             2) void pairs(const __grid_constant__ GlaBackwardParams p) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<PairsShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  if (threadIdx.x == 0) shared.chunk = chunk_place(p, blockIdx.x);
+  __syncthreads();  // the chunk's place is there
+  if (shared.chunk.rows == 0) {
+    if (p.dgamma_parts != nullptr && threadIdx.x == 0) p.dgamma_parts[blockIdx.x] = 0.0F;
+    return;
+  }
+  Pairs<T, kD> block(p, shared);
+  block.start_load(shared.u, p.u);
+  block.start_load(shared.z, p.z);
+  copy_async_commit();
+  for (int i = static_cast<int>(threadIdx.x); i < kBlockWarps * kRun * kRun; i += kBlockThreads) {
+    (&shared.a_near[0][0][0])[i] = 0.0F;
+  }
+  copy_async_wait<0>();
+  __syncthreads();  // all rows of u and z are there
+  block.make_p();
+#pragma unroll 1
+  for (int panel = 0; panel * kPanelChannels < p.own; ++panel) block.take_channels(panel);
+  block.put_shared_gradients();
+  block.make_a();
+  __syncthreads();  // A is there, and the halves are free
+  block.template make_other<true>(p.dz, shared.u, p.z_flow);
+  if (p.du.data != nullptr) block.template make_other<false>(p.du, shared.z, p.u_flow);
+}
+
+template <class T, int kD>
+void launch_pairs(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch<pairs<T, kD>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
+                        .block = dim3(kBlockThreads),
+                        .shared_bytes = sizeof(PairsShared<kD>),
+                        .overlaps_previous = true},
+                       stream, p);
+}
+
+}  // namespace attune::cuda::gla_backward

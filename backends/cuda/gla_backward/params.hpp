@@ -1,0 +1,66 @@
+// What the kernels of the chunked backward pass with a decay for every channel take, by value.
+//
+// One side of the recurrence has the gates: the keys' (gk), or the values' (gv). Of that side, x is
+// what reads the state (q, or do) and y what is written to it (k, or v); of the other, u reads (do,
+// or q) and z is written (v, or k). With S the state [own channels, other channels] before a chunk
+// of 64 tokens, D the gradient of the state after it, E_i the decay from before the chunk to token
+// i and L_j that from j to after the chunk, both by own channel, and w_ij = E_i / E_j:
+//
+//   dx_i = scale E_i (S u_i) + sum_{j <= i} P_ij w_ij y_j      P_ij = scale u_i . z_j
+//   dy_j = L_j (D z_j)       + sum_{i >= j} P_ij w_ij x_i      A_ij = scale x_i . (w_ij y_j)
+//   dz_j = D^T (L_j y_j)     + sum_{i >= j} A_ij u_i
+//   du_i = scale S^T (E_i x_i) + sum_{j <= i} A_ij z_j         only where the values have the gates
+//   S <- E S + sum_j (L_j y_j) z_j^T      D <- E D + sum_i (scale E_i x_i) u_i^T
+//
+// No factor exceeds 1, so nothing overflows, and a gate of -inf is an exact 0. prepare.cuh makes
+// the scaled operands, state_walk.cuh the terms of S and D, pairs.cuh what stays within a chunk,
+// all outputs and the gradients of the gates.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "cuda/attention/views.hpp"
+
+namespace attune::cuda::gla_backward {
+
+struct GlaBackwardParams {
+  // Rows [B, T, heads, own or other channels]; those without data are not wanted.
+  ConstTokenView x, y, u, z;
+  TokenView dx, dy, du, dz;
+  CUtensorMap u_map, z_map;  // boxes of 64 tokens of one head by 64 channels
+  GateView channel_gate;     // [B, T, heads, own]
+  GateView g;
+  ConstantDecayView gamma;
+  TokenView dchannel_gate;  // f32 [B, T, heads, own]
+  TokenView dg;             // f32 [B, T, heads]
+  StateView dgamma;         // [N, heads], strides `sequence` and `head`; of gamma.values
+  float dgamma_sign = 1;    // -1 for slopes
+  SequencesView sequences;
+  std::int64_t sequence_count = 0;
+  // [N, heads, own, other], with `k` the stride of own channels and `v` that of others.
+  ConstStateView initial_state, dfinal_state;
+  StateView dinitial_state;
+  std::int64_t heads = 0;
+  int own = 0;  // channels
+  int other = 0;
+  float scale = 1;
+  bool reverse = false;
+
+  // Workspace by [heads, slots], a slot a chunk. Tiles are 64 tokens by 64 or 128 channels as
+  // shared memory has them, see tiles.cuh.
+  std::int64_t slots = 0;
+  void* entering_x = nullptr;     // scale E x
+  void* leaving_y = nullptr;      // L y
+  float* through = nullptr;       // [tile channels]: the decay over the chunk
+  void* x_flow = nullptr;         // S u
+  void* y_flow = nullptr;         // D z
+  void* z_flow = nullptr;         // D^T (L y)
+  void* u_flow = nullptr;         // scale S^T (E x)
+  void* states = nullptr;         // S, rounded, where it gets through the chunk
+  float* anchors = nullptr;       // [tile channels]: through times the row of S times that of D
+  float* dgamma_parts = nullptr;  // []: dg summed over the chunk
+};
+
+}  // namespace attune::cuda::gla_backward

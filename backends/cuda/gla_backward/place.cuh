@@ -1,0 +1,75 @@
+// Which tokens a chunk of a sequence has, and where they lie.
+#pragma once
+
+#include "cuda/attention/views.cuh"
+#include "cuda/chunk_backward/tiles.cuh"
+#include "cuda/gla_backward/params.hpp"
+
+namespace attune::cuda::gla_backward {
+
+using chunk_backward::kChunkTokens;
+using chunk_backward::kPanelChannels;
+
+/// The slot of a sequence's first chunk; each chunk has one, in the order of memory.
+__device__ __forceinline__ std::int64_t first_slot(const SequencesView& sequences,
+                                                   std::int64_t sequence,
+                                                   const SequenceSpan& span) {
+  if (sequences.bounds != nullptr) return span.begin / kChunkTokens + sequence;
+  return sequence * ((span.length + kChunkTokens - 1) / kChunkTokens);
+}
+
+/// A chunk of one head. Positions are tokens in the order of processing.
+struct ChunkPlace {
+  std::int64_t index = 0;  // of [heads, slots]
+  std::int64_t sequence = 0;
+  std::int64_t head = 0;
+  std::int64_t batch = 0;
+  std::int64_t token = 0;  // the first in memory
+  int rows = 0;            // tokens, 0 for a slot that no sequence uses
+  bool reverse = false;
+
+  /// The row of a tile, or of memory from `token` on. Where it is past the sequence, there is no
+  /// such token.
+  __device__ int row(int position) const {
+    return reverse ? kChunkTokens - 1 - position : position;
+  }
+  __device__ bool has(int position) const { return row(position) < rows; }
+};
+
+__device__ __forceinline__ ChunkPlace chunk_place(const GlaBackwardParams& p, std::int64_t index) {
+  ChunkPlace place;
+  place.index = index;
+  place.head = index / p.slots;
+  place.reverse = p.reverse;
+  const std::int64_t slot = index % p.slots;
+  std::int64_t low = 0;  // the last sequence that starts at or before the slot
+  std::int64_t high = p.sequence_count - 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    const bool later = first_slot(p.sequences, middle, span_of(p.sequences, middle)) > slot;
+    (later ? high : low) = later ? middle - 1 : middle;
+  }
+  const SequenceSpan span = span_of(p.sequences, low);
+  const std::int64_t chunk = slot - first_slot(p.sequences, low, span);
+  place.sequence = low;
+  place.batch = span.batch;
+  place.token = span.begin + chunk * kChunkTokens;
+  const std::int64_t left = span.length - chunk * kChunkTokens;
+  place.rows = static_cast<int>(min(max(left, std::int64_t{0}), std::int64_t{kChunkTokens}));
+  return place;
+}
+
+/// Byte of a channel (an even one, of which two are accessed) of a row in a tile.
+__device__ __forceinline__ std::uint32_t tile_byte(int row, int channel) {
+  return static_cast<std::uint32_t>(channel / kPanelChannels * chunk_backward::kPanelBytes) +
+         swizzled(static_cast<std::uint32_t>(row),
+                  static_cast<std::uint32_t>(channel % kPanelChannels) * 2);
+}
+
+/// Tile `index` of the workspace.
+template <int kD>
+__device__ __forceinline__ unsigned char* workspace_tile(void* tiles, std::int64_t index) {
+  return static_cast<unsigned char*>(tiles) + index * (kChunkTokens * kD * 2);
+}
+
+}  // namespace attune::cuda::gla_backward
