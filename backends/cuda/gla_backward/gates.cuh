@@ -27,37 +27,105 @@ struct ThreadPlace {
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(warp), "+r"(lane)::"memory"); }
 };
 
-/// Two neighbouring elements of a row; zeros past its end.
-template <class T>
-__device__ __forceinline__ float2 load_pair(const void* row, std::int64_t offset, bool valid) {
-  if (!valid) return {0.0F, 0.0F};
-  return unpack<T>(*reinterpret_cast<const std::uint32_t*>(static_cast<const T*>(row) + offset));
+/// The rows of a tensor at this warp's positions; Element may be const.
+template <class Element>
+struct RunRows {
+  Element* first;
+  std::int64_t step;
+
+  template <class View>
+  __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk,
+                                     const ThreadPlace& at, int channel)
+      : first(static_cast<Element*>(view.data) +
+              row_offset(view, chunk.batch, chunk.token + chunk.row(at.position(0)), chunk.head) +
+              channel),
+        step(chunk.reverse ? -view.token : view.token) {}
+  __device__ __forceinline__ Element* row(int i) const { return first + i * step; }
+};
+
+/// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.
+__device__ __forceinline__ unsigned valid_positions(const ChunkPlace& chunk, const ThreadPlace& at,
+                                                    bool has_channel) {
+  unsigned valid = 0;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) valid |= chunk.has(at.position(i)) ? 1U << i : 0U;
+  return has_channel ? valid : 0U;
 }
 
+/// Two neighbouring elements of each row; zeros where there are none.
 template <class T>
-__device__ __forceinline__ float2 load_gate_pair(const GateView& gate, std::int64_t offset) {
-  if (!gate.is_f32) return load_pair<T>(gate.rows.data, offset, true);
-  return *reinterpret_cast<const float2*>(static_cast<const float*>(gate.rows.data) + offset);
+__device__ __forceinline__ void load_pairs(std::uint32_t (&pairs)[kRun],
+                                           const RunRows<const T>& rows, unsigned valid) {
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    pairs[i] = 0U;
+    if ((valid >> i & 1) != 0) pairs[i] = *reinterpret_cast<const std::uint32_t*>(rows.row(i));
+  }
+}
+
+/// The same of a gate, whose rows may start anywhere.
+template <class Element>
+__device__ __forceinline__ void load_gate_pairs(float2 (&pairs)[kRun],
+                                                const RunRows<const Element>& rows, unsigned valid,
+                                                bool aligned) {
+  Element low[kRun];
+  Element high[kRun];
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    struct alignas(2 * sizeof(Element)) Pair {
+      Element low, high;
+    };
+    low[i] = high[i] = from_float<Element>(0.0F);
+    if ((valid >> i & 1) == 0) continue;
+    if (aligned) {
+      const Pair pair = *reinterpret_cast<const Pair*>(rows.row(i));
+      low[i] = pair.low;
+      high[i] = pair.high;
+    } else {
+      low[i] = rows.row(i)[0];
+      high[i] = rows.row(i)[1];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) pairs[i] = {to_float(low[i]), to_float(high[i])};
+}
+
+/// A decay that channels share, at each position.
+template <class Element>
+__device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
+                                                const RunRows<const Element>& rows,
+                                                unsigned valid) {
+  float shared[kRun];
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    shared[i] = (valid >> i & 1) != 0 ? to_float(*rows.row(i)) : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) logs[i] = {logs[i].x + shared[i], logs[i].y + shared[i]};
 }
 
 /// The log decays of this thread's tokens (natural); 0 where there is no token or no channel.
+/// All loads are under way before the first is used.
 template <class T>
 __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
                                                 const ChunkPlace& chunk, const ThreadPlace& at,
-                                                int channel) {
+                                                int channel, unsigned valid) {
+  const ConstTokenView& own = p.channel_gate.rows;
+  if (p.channel_gate.is_f32) {
+    load_gate_pairs<float>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+  } else {
+    load_gate_pairs<T>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+  }
+  if (p.g.given() && p.g.is_f32) {
+    add_shared_gate<float>(logs, {p.g.rows, chunk, at, 0}, valid);
+  } else if (p.g.given()) {
+    add_shared_gate<T>(logs, {p.g.rows, chunk, at, 0}, valid);
+  }
   const float constant = constant_decay(p.gamma, chunk.sequence, chunk.head);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    logs[i] = {0.0F, 0.0F};
-    if (!chunk.has(at.position(i)) || channel >= p.own) continue;
-    const std::int64_t token = chunk.token + chunk.row(at.position(i));
-    float shared = constant;
-    if (p.g.given()) {
-      shared += gate_at<T>(p.g, row_offset(p.g.rows, chunk.batch, token, chunk.head));
-    }
-    const float2 own = load_gate_pair<T>(
-        p.channel_gate, row_offset(p.channel_gate.rows, chunk.batch, token, chunk.head) + channel);
-    logs[i] = {shared + own.x, shared + own.y};
+    const float shared = (valid >> i & 1) != 0 ? constant : 0.0F;
+    logs[i] = {logs[i].x + shared, logs[i].y + shared};
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -56,6 +57,15 @@ View own_first(View view, bool values_first) {
   return view;
 }
 
+/// Whether rows start at multiples of two elements.
+bool in_pairs(const ConstTensorView& tensor) {
+  bool even = reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
+  for (int dim = 0; dim + 1 < 4; ++dim) {
+    even = even && (tensor.size(dim) == 1 || tensor.stride(dim) % 2 == 0);
+  }
+  return even;
+}
+
 void set_key_side(GlaBackwardParams& params, const Args& args) {
   params.x = token_view(args.q);
   params.y = token_view(args.k);
@@ -68,6 +78,7 @@ void set_key_side(GlaBackwardParams& params, const Args& args) {
   params.z_map = map_of(args.v);
   params.channel_gate = gate_view(args.gk);
   params.dchannel_gate = token_view(args.dgk);
+  params.gate_in_pairs = in_pairs(*args.gk) && in_pairs(*args.dgk);
 }
 
 void set_value_side(GlaBackwardParams& params, const Args& args) {
@@ -82,6 +93,7 @@ void set_value_side(GlaBackwardParams& params, const Args& args) {
   params.z_map = map_of(args.k);
   params.channel_gate = gate_view(args.gv);
   params.dchannel_gate = token_view(args.dgv);
+  params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
 }
 
 std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,

@@ -137,6 +137,7 @@ class Pairs {
   __device__ void take_channels(int panel) {
     at_.forget();
     const int channel = panel * kPanelChannels + at_.channel();
+    valid_ = valid_positions(chunk_, at_, channel < p_.own);
     Run run;
     load_run(run, channel);
     s_.decays[at_.warp][at_.lane] = run.over();
@@ -155,11 +156,12 @@ class Pairs {
     forget(run);
     float2 later[kRun];
     take_near_reads(later, run);
-    forget(run);
+    at_.forget();
+    run.forget_x();
     finish_reads(later, earlier, run, channel);
     __syncthreads();  // all warps' sums are there
-    forget(run);
-    put_gate_gradients(later, earlier, run, channel);
+    at_.forget();
+    put_gate_gradients(later, earlier, run.resets, channel);
   }
 
   // ---- outputs of the side without gates
@@ -262,6 +264,7 @@ class Pairs {
     std::uint32_t x[kRun];
     std::uint32_t y[kRun];
     float2 decay[kRun];
+    unsigned resets = 0;  // bit i: the decay at i is 0; bit 8 + i: that of the second channel
 
     __device__ __forceinline__ float2 over() const {
       float2 product = decay[0];
@@ -271,9 +274,14 @@ class Pairs {
     }
     /// Makes the compiler compute again what it would keep: products, and elements unpacked.
     __device__ __forceinline__ void forget() {
+      forget_x();
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) asm volatile("" : "+r"(y[i]));
+    }
+    __device__ __forceinline__ void forget_x() {
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
-        asm volatile("" : "+r"(x[i]), "+r"(y[i]), "+f"(decay[i].x), "+f"(decay[i].y));
+        asm volatile("" : "+r"(x[i]), "+f"(decay[i].x), "+f"(decay[i].y));
       }
     }
   };
@@ -292,30 +300,26 @@ class Pairs {
 
   __device__ __forceinline__ void load_run(Run& run, int channel) const {
     float2 logs[kRun];
-    load_log_decays<T>(logs, p_, chunk_, at_, channel);
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      const bool valid = chunk_.has(at_.position(i)) && channel < p_.own;
-      run.x[i] = valid ? load_bits(p_.x, i, channel) : 0U;
-      run.y[i] = valid ? load_bits(p_.y, i, channel) : 0U;
-    }
+    load_pairs<T>(run.x, {p_.x, chunk_, at_, channel}, valid_);
+    load_pairs<T>(run.y, {p_.y, chunk_, at_, channel}, valid_);
+    load_log_decays<T>(logs, p_, chunk_, at_, channel, valid_);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
       run.decay[i] = {exp2_approx(logs[i].x * kLog2E), exp2_approx(logs[i].y * kLog2E)};
+      if (run.decay[i].x == 0.0F) run.resets |= 1U << i;
+      if (run.decay[i].y == 0.0F) run.resets |= 1U << (kRun + i);
     }
   }
-  __device__ __forceinline__ std::int64_t token(int i) const {
-    return chunk_.token + chunk_.row(at_.position(i));
-  }
-  __device__ __forceinline__ std::uint32_t load_bits(const ConstTokenView& from, int i,
-                                                     int channel) const {
-    const T* const row =
-        static_cast<const T*>(from.data) + row_offset(from, chunk_.batch, token(i), chunk_.head);
-    return *reinterpret_cast<const std::uint32_t*>(row + channel);
-  }
-  __device__ __forceinline__ std::uint32_t flow_bits(void* flow, int i, int channel) const {
-    return *reinterpret_cast<const std::uint32_t*>(workspace_tile<kD>(flow, chunk_.index) +
-                                                   tile_byte(chunk_.row(at_.position(i)), channel));
+
+  __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
+                                             int channel) const {
+    const unsigned char* const tile = workspace_tile<kD>(tiles, chunk_.index);
+    const bool reverse = chunk_.reverse;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const int row = reverse ? kChunkTokens - 1 - at_.position(i) : at_.position(i);
+      flows[i] = *reinterpret_cast<const std::uint32_t*>(tile + tile_byte(row, channel));
+    }
   }
 
   /// Whether this warp's tokens are of the later half at a level, and the warps of its half.
@@ -458,10 +462,10 @@ class Pairs {
 
   // The pairs within this warp's eight tokens: what is written, with A, and what is read.
 
-  __device__ __forceinline__ void take_near_writes(float2 (&dy)[kRun], const Run& run) {
+  __device__ __forceinline__ void take_near_writes(float2 (&dy)[kRun], Run& run) {
 #pragma unroll
     for (int j = 0; j < kRun; ++j) {
-      at_.forget();
+      forget(run);
       const float2 y = unpack<T>(run.y[j]);
       float2 weight{1.0F, 1.0F};
       float a[16] = {};
@@ -479,10 +483,10 @@ class Pairs {
       if ((at_.lane & 17) == 0) s_.a_near[at_.warp][j][folded_index()] += sum;
     }
   }
-  __device__ __forceinline__ void take_near_reads(float2 (&dx)[kRun], const Run& run) {
+  __device__ __forceinline__ void take_near_reads(float2 (&dx)[kRun], Run& run) {
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      at_.forget();
+      forget(run);
       float2 weight{1.0F, 1.0F};
       dx[i] = {0.0F, 0.0F};
 #pragma unroll
@@ -515,8 +519,8 @@ class Pairs {
   /// Completes and writes dy, and puts y dy in its place.
   __device__ __forceinline__ void finish_writes(float2 (&dy)[kRun], const Run& run, int channel) {
     std::uint32_t flow[kRun];
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) flow[i] = flow_bits(p_.y_flow, i, channel);
+    load_flows(flow, p_.y_flow, channel);
+    const RunRows<T> rows(p_.dy, chunk_, at_, channel);
     float2 crossing[kLevels] = {};
     float2 boundary[kLevels];
 #pragma unroll
@@ -533,7 +537,7 @@ class Pairs {
       add_crossings<false>(far, crossing, boundary, until, y, i);
       until = times(until, run.decay[i]);
       add(dy[i], far);
-      write_pair(p_.dy, i, channel, dy[i]);
+      if ((valid_ >> i & 1) != 0) write_pair(rows.row(i), dy[i]);
       dy[i] = times(y, dy[i]);
     }
     s_.writes[at_.warp][at_.lane] = writes;
@@ -545,8 +549,9 @@ class Pairs {
   __device__ __forceinline__ void finish_reads(float2 (&dx)[kRun], float2 (&earlier)[kRun],
                                                const Run& run, int channel) {
     std::uint32_t flow[kRun];
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) flow[i] = flow_bits(p_.x_flow, i, channel);
+    load_flows(flow, p_.x_flow, channel);
+    const RunRows<T> rows(p_.dx, chunk_, at_, channel);
+    const unsigned wanted = p_.dx.data != nullptr ? valid_ : 0U;
     float2 crossing[kLevels] = {};
     float2 boundary[kLevels];
 #pragma unroll
@@ -562,7 +567,7 @@ class Pairs {
       float2 far = times(before, times(since, unpack<T>(flow[i])));
       add(reads, times(x, far));
       add_crossings<true>(far, crossing, boundary, since, x, i);
-      write_pair(p_.dx, i, channel, {dx[i].x + far.x, dx[i].y + far.y});
+      if ((wanted >> i & 1) != 0) write_pair(rows.row(i), {dx[i].x + far.x, dx[i].y + far.y});
       earlier[i] = {earlier[i].x - x.x * dx[i].x, earlier[i].y - x.y * dx[i].y};
       dx[i] = times(x, far);
     }
@@ -590,11 +595,8 @@ class Pairs {
       add(crossing[level], times(row, got));
     }
   }
-  __device__ __forceinline__ void write_pair(const TokenView& to, int i, int channel,
-                                             float2 value) const {
-    if (to.data == nullptr || !chunk_.has(at_.position(i)) || channel >= p_.own) return;
-    T* const row = static_cast<T*>(to.data) + row_offset(to, chunk_.batch, token(i), chunk_.head);
-    *reinterpret_cast<std::uint32_t*>(row + channel) = pack<T>(value.x, value.y);
+  __device__ static __forceinline__ void write_pair(T* row, float2 value) {
+    *reinterpret_cast<std::uint32_t*>(row) = pack<T>(value.x, value.y);
   }
 
   /// What other warps and the states have to the gradients of all of this warp's tokens.
@@ -616,25 +618,28 @@ class Pairs {
   }
 
   __device__ __forceinline__ void put_gate_gradients(float2 (&later)[kRun],
-                                                     const float2 (&earlier)[kRun], const Run& run,
+                                                     const float2 (&earlier)[kRun], unsigned resets,
                                                      int channel) {
 #pragma unroll
     for (int i = kRun - 2; i >= 0; --i) add(later[i], later[i + 1]);
     float2 sum = common_gradient(channel);
     float shared[16];
+    const RunRows<float> rows(p_.dchannel_gate, chunk_, at_, channel);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
       at_.forget();
       float2 gradient{sum.x + later[i].x, sum.y + later[i].y};
       add(sum, earlier[i]);
-      if (run.decay[i].x == 0.0F) gradient.x = 0.0F;
-      if (run.decay[i].y == 0.0F) gradient.y = 0.0F;
-      shared[i] = channel < p_.own ? gradient.x + gradient.y : 0.0F;
-      if (!chunk_.has(at_.position(i)) || channel >= p_.own) continue;
-      float* const to = static_cast<float*>(p_.dchannel_gate.data) +
-                        row_offset(p_.dchannel_gate, chunk_.batch, token(i), chunk_.head) + channel;
-      to[0] = gradient.x;
-      to[1] = gradient.y;
+      if ((resets >> i & 1) != 0) gradient.x = 0.0F;
+      if ((resets >> (kRun + i) & 1) != 0) gradient.y = 0.0F;
+      shared[i] = (valid_ >> i & 1) != 0 ? gradient.x + gradient.y : 0.0F;
+      if ((valid_ >> i & 1) == 0) continue;
+      if (p_.gate_in_pairs) {
+        *reinterpret_cast<float2*>(rows.row(i)) = gradient;
+      } else {
+        rows.row(i)[0] = gradient.x;
+        rows.row(i)[1] = gradient.y;
+      }
     }
     if (p_.dg.data != nullptr || p_.dgamma_parts != nullptr) shared_sum_ += fold_eight(shared);
   }
@@ -659,6 +664,7 @@ class Pairs {
   Shared& s_;
   const ChunkPlace& chunk_;
   ThreadPlace at_;
+  unsigned valid_ = 0;  // valid_positions()
   float shared_sum_ = 0.0F;
 };
 

@@ -29,8 +29,9 @@ struct GlaBackwardParams {
   // Rows [B, T, heads, own or other channels]; those without data are not wanted.
   ConstTokenView x, y, u, z;
   TokenView dx, dy, du, dz;
-  CUtensorMap u_map, z_map;  // boxes of 64 tokens of one head by 64 channels
-  GateView channel_gate;     // [B, T, heads, own]
+  CUtensorMap u_map, z_map;    // boxes of 64 tokens of one head by 64 channels
+  GateView channel_gate;       // [B, T, heads, own]
+  bool gate_in_pairs = false;  // it, and its gradient, can be accessed by two channels at a time
   GateView g;
   ConstantDecayView gamma;
   TokenView dchannel_gate;  // f32 [B, T, heads, own]

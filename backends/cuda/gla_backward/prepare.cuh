@@ -14,23 +14,21 @@ template <class T, int kD>
 __global__ __launch_bounds__(kBlockThreads) void prepare(
     const __grid_constant__ GlaBackwardParams p) {
   __shared__ float2 decays[kBlockWarps][kWarpSize];
+  __shared__ ChunkPlace chunk;
   take_over_from_previous_launch();
-  const ChunkPlace chunk = chunk_place(p, blockIdx.x);
+  if (threadIdx.x == 0) chunk = chunk_place(p, blockIdx.x);
+  __syncthreads();  // the chunk's place is there
   if (chunk.rows == 0) return;
   const ThreadPlace at;
   const int channel = static_cast<int>(blockIdx.y) * kPanelChannels + at.channel();
+  const unsigned valid = valid_positions(chunk, at, channel < p.own);
 
   float2 logs[kRun];
-  load_log_decays<T>(logs, p, chunk, at, channel);
-  float2 x[kRun];
-  float2 y[kRun];
-#pragma unroll
-  for (int i = 0; i < kRun; ++i) {
-    const bool valid = chunk.has(at.position(i)) && channel < p.own;
-    const std::int64_t token = chunk.token + chunk.row(at.position(i));
-    x[i] = load_pair<T>(p.x.data, row_offset(p.x, chunk.batch, token, chunk.head) + channel, valid);
-    y[i] = load_pair<T>(p.y.data, row_offset(p.y, chunk.batch, token, chunk.head) + channel, valid);
-  }
+  std::uint32_t x[kRun];
+  std::uint32_t y[kRun];
+  load_pairs<T>(x, {p.x, chunk, at, channel}, valid);
+  load_pairs<T>(y, {p.y, chunk, at, channel}, valid);
+  load_log_decays<T>(logs, p, chunk, at, channel, valid);
   const RunDecays run(logs);
   decays[at.warp][at.lane] = run.over();
   __syncthreads();  // all warps' decays are there
@@ -45,8 +43,9 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     const float2 e = times(before, run.since[i]);
     const float2 l = times(run.until[i], after);
     *reinterpret_cast<std::uint32_t*>(entering + byte) =
-        pack<T>(p.scale * e.x * x[i].x, p.scale * e.y * x[i].y);
-    *reinterpret_cast<std::uint32_t*>(leaving + byte) = pack<T>(l.x * y[i].x, l.y * y[i].y);
+        pack<T>(p.scale * e.x * unpack<T>(x[i]).x, p.scale * e.y * unpack<T>(x[i]).y);
+    const float2 left = times(l, unpack<T>(y[i]));
+    *reinterpret_cast<std::uint32_t*>(leaving + byte) = pack<T>(left.x, left.y);
   }
   if (at.warp == 0) {
     *reinterpret_cast<float2*>(&p.through[chunk.index * kD + channel]) = times(run.over(), after);
