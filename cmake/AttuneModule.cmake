@@ -29,7 +29,8 @@ endfunction()
 # attune_isa_sources(<target> <stem>...)
 #
 # Compiles <stem>_baseline.cpp for every CPU and, on x86-64, <stem>_avx2.cpp and <stem>_avx512.cpp with
-# the flags of their instruction set. The sources choose at run time.
+# the flags of their instruction set; <stem>_avx512_bf16.cpp too where there is one. The sources choose
+# at run time.
 #
 # The linker keeps one copy of each inline function, and it may be the AVX-512 one. So nothing with
 # external linkage may leave these files but names in the ISA's own namespace; the test
@@ -38,13 +39,17 @@ function(attune_isa_sources target)
   set(flags_avx2 -mavx2 -mfma -mf16c)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
                    -mprefer-vector-width=512)
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
   set(isas "")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-    set(isas avx2 avx512)
+    set(isas avx2 avx512 avx512_bf16)
   endif()
   foreach(stem IN LISTS ARGN)
     target_sources(${target} PRIVATE ${stem}_baseline.cpp)
     foreach(isa IN LISTS isas)
+      if(isa STREQUAL "avx512_bf16" AND NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${isa}.cpp)
+        continue()
+      endif()
       target_sources(${target} PRIVATE ${stem}_${isa}.cpp)
       set_source_files_properties(${stem}_${isa}.cpp TARGET_DIRECTORY ${target}
                                   PROPERTIES COMPILE_OPTIONS "${flags_${isa}}")

@@ -99,6 +99,49 @@ TEST(SimdChunk, AgreesAcrossEveryEdgeOfAChunk) {
   }
 }
 
+// Products of bf16 pairs round the state, and keys with their decays, to bf16; sums stay fp32.
+TEST(SimdChunk, MultipliesPairsOfBf16WhereTheCpuCan) {
+  if (!cpu_device().info().has("avx512_bf16")) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  for (const std::int64_t tokens : {1, 16, 31, 32, 65, 200}) {
+    for (const std::int64_t channels : {1, 16, 33, 64, 100}) {
+      for (const std::int32_t gates :
+           {0, +ops::kGateG, +ops::kGateGk, ops::kGateG | ops::kGateGv}) {
+        for (const char* const chunk : {"8", "16", "32"}) {
+          SCOPED_TRACE(str("T=", tokens, " K=", channels, " gates=", gates, " chunk=", chunk));
+          RecurrentTensors tensors({.T = tokens,
+                                    .H = 2,
+                                    .Hkv = 1,
+                                    .K = channels,
+                                    .V = 80,
+                                    .dtype = DType::kBF16,
+                                    .gates = gates,
+                                    .h0 = true},
+                                   static_cast<std::uint64_t>(tokens));
+          expect_the_formula(tensors, {{"chunk", chunk}, {"isa", "avx512_bf16"}}, kTolerance16);
+        }
+      }
+    }
+  }
+}
+
+TEST(SimdChunk, TakesPairsOfNothingButBf16) {
+  const ConfigBlob config = kernel().parse({{"isa", "avx512_bf16"}});
+  DeviceInfo device = cpu_device().info();
+  device.features = {"avx2",     "fma",      "f16c",     "avx512f",
+                     "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"};
+  RecurrentAttentionProblem problem{.T = 64, .H = 2, .Hkv = 2, .K = 64, .V = 64};
+  const auto reason = [&] {
+    return kernel()
+        .erased_fits(ProblemRef::of<RecurrentAttention>(problem), device, config)
+        .reason();
+  };
+  EXPECT_EQ(reason(), "isa=avx512_bf16 takes bf16");
+  problem.dtype = DType::kBF16;
+  EXPECT_EQ(reason(), "");
+  device.features.pop_back();
+  EXPECT_THAT(reason(), testing::HasSubstr("needs avx512_bf16"));
+}
+
 TEST(SimdChunk, TokensDoNotDependOnThoseThatFollow) {
   constexpr std::int64_t kFirst = 21;
   for (const std::int32_t gates : {0, +ops::kGateG, +ops::kGateGk, ops::kGateG | ops::kGateGv}) {
@@ -271,16 +314,18 @@ DeviceInfo cpu_with(std::vector<std::string> features, int cores) {
   return info;
 }
 const std::vector<std::string> kAvx2{"avx2", "fma", "f16c"};
-const std::vector<std::string> kAvx512{"avx2",     "fma",      "f16c",    "avx512f",
-                                       "avx512bw", "avx512dq", "avx512vl"};
+const std::vector<std::string> kAvx512Bf16{"avx2",     "fma",      "f16c",     "avx512f",
+                                           "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"};
 
 constexpr RecurrentAttentionProblem kLarge{
     .B = 2, .T = 2048, .H = 16, .Hkv = 16, .K = 128, .V = 128};
 
 TEST(SimdChunk, TriesAFewDozenConfigsOnAnyCpu) {
-  const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
+  RecurrentAttentionProblem large = kLarge;
+  large.dtype = DType::kBF16;
+  const ProblemRef problem = ProblemRef::of<RecurrentAttention>(large);
   for (const int cores : {1, 2, 6, 64, 256}) {
-    for (const auto& features : {std::vector<std::string>{}, kAvx2, kAvx512}) {
+    for (const auto& features : {std::vector<std::string>{}, kAvx2, kAvx512Bf16}) {
       const std::size_t count =
           kernel().erased_candidates(problem, cpu_with(features, cores)).size();
       EXPECT_GE(count, 8U);

@@ -19,6 +19,7 @@ inline std::string_view missing_feature(const DeviceInfo& device, Isa isa) {
   for (const std::string_view feature : {"avx512f", "avx512bw", "avx512dq", "avx512vl"}) {
     if (!device.has(feature)) return feature;
   }
+  if (isa == Isa::kAvx512Bf16 && !device.has("avx512_bf16")) return "avx512_bf16";
   return "";
 }
 

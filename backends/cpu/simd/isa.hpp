@@ -10,9 +10,10 @@
 namespace attune::cpu {
 
 enum class Isa : std::uint8_t {
-  kBaseline,  // what the compiler targets by default: SSE2 on x86-64, NEON on aarch64
-  kAvx2,      // AVX2, FMA and F16C
-  kAvx512,    // AVX-512 F, BW, DQ and VL, with FMA and F16C
+  kBaseline,    // what the compiler targets by default: SSE2 on x86-64, NEON on aarch64
+  kAvx2,        // AVX2, FMA and F16C
+  kAvx512,      // AVX-512 F, BW, DQ and VL, with FMA and F16C
+  kAvx512Bf16,  // the same and AVX-512 BF16: products of bf16 pairs. Few kernels have it.
 };
 
 constexpr std::string_view to_string(Isa isa) {
@@ -23,6 +24,8 @@ constexpr std::string_view to_string(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }
@@ -30,10 +33,10 @@ constexpr std::string_view to_string(Isa isa) {
 /// Whether this binary carries code for `isa` and this CPU (and its operating system) can run it.
 bool isa_supported(Isa isa);
 
-/// The widest supported instruction set.
+/// The widest supported instruction set that every kernel has.
 Isa widest_isa();
 
 /// Vector length of `isa` in floats.
-constexpr int lanes(Isa isa) { return isa == Isa::kAvx512 ? 16 : isa == Isa::kAvx2 ? 8 : 4; }
+constexpr int lanes(Isa isa) { return isa >= Isa::kAvx512 ? 16 : isa == Isa::kAvx2 ? 8 : 4; }
 
 }  // namespace attune::cpu

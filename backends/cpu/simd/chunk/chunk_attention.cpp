@@ -42,18 +42,26 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
 
+/// Whether products of bf16 pairs may be used: q, k and v are bf16, and the CPU has the
+/// instruction.
+bool takes_pairs(const Problem& problem, const DeviceInfo& device) {
+  return problem.dtype == DType::kBF16 && has_isa(device, Isa::kAvx512Bf16);
+}
+
 /// Whether `config` may be the best one, and is not another way to write one that is tried besides.
 bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  const auto full_or_half = [&](int Config::*member, int full) {
-    return config.*member == full || config.*member == half_of(member, full);
-  };
-  const int tile_v = axis_value_for(&Config::tile_v, problem.V);
-  const int threads = threads_for(problem, config, device.cores);
+  const int full_tile = axis_value_for(&Config::tile_v, problem.V);
+  const int all_threads = threads_for(problem, config, device.cores);
   const bool moves_rows = config.prefetch || config.stream;
-  return config.isa == widest_isa(device) && full_or_half(&Config::tile_v, tile_v) &&
-         (config.threads == threads ||
-          (!moves_rows && config.threads == half_of(&Config::threads, threads))) &&
-         (!config.prefetch || tokens_per_sequence(problem) > config.chunk);
+  const bool half_tile = config.tile_v == half_of(&Config::tile_v, full_tile);
+  const bool half_threads = config.threads == half_of(&Config::threads, all_threads);
+  if (config.prefetch && tokens_per_sequence(problem) <= config.chunk) return false;
+  if (config.isa == Isa::kAvx512Bf16) {
+    return takes_pairs(problem, device) && config.tile_v == full_tile &&
+           config.threads == all_threads && config.prefetch == config.stream;
+  }
+  return config.isa == widest_isa(device) && (config.tile_v == full_tile || half_tile) &&
+         (config.threads == all_threads || (half_threads && !moves_rows));
 }
 
 class ChunkAttentionKernel final : public Kernel<Config> {
@@ -71,7 +79,11 @@ class ChunkAttentionKernel final : public Kernel<Config> {
 
   /// More threads than cores or tasks, tiles wider than V and chunks longer than T do no harm. So a
   /// config found for a neighbour in the same bucket fits.
-  Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
+  Support fits(const Problem& problem, const DeviceInfo& device,
+               const Config& config) const override {
+    if (config.isa == Isa::kAvx512Bf16 && problem.dtype != DType::kBF16) {
+      return Support::no("isa=avx512_bf16 takes bf16");
+    }
     const std::string_view missing = missing_feature(device, config.isa);
     if (missing.empty()) return Support::yes();
     return Support::no(

@@ -17,7 +17,8 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v) {
+ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v,
+                                   bool has_pairs) {
   const std::int64_t padded = round_up(key_dim, kPanelWidth);
   ChunkForwardScratch scratch;
   const auto reserve = [&scratch](std::int64_t floats) {
@@ -44,6 +45,12 @@ ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std
   scratch.o_rows = reserve(tile_v * chunk);
   scratch.value_decays = reserve(tile_v);
   scratch.value_carries = reserve(tile_v);
+  if (has_pairs) {
+    const std::int64_t paired = round_up(key_dim, 2 * kPanelWidth) / 2;
+    scratch.state_pairs = reserve((paired + chunk / 2) * tile_v);
+    scratch.read_pairs = reserve((paired + round_up(chunk, 2 * kPanelWidth) / 2) * chunk);
+    scratch.write_pairs = reserve(padded * chunk / 2);
+  }
   scratch.zeros = reserve(std::max(padded, tile_v));
   return scratch;
 }
@@ -57,7 +64,8 @@ ChunkForwardTiling tiling_of(const ChunkForwardConfig& config,
   tiling.tiles = round_up(params.value_dim, tiling.tile_v) / tiling.tile_v;
   tiling.prefetch = config.prefetch;
   tiling.stream = config.stream;
-  tiling.scratch = scratch_layout(tiling.chunk, params.key_dim, tiling.tile_v);
+  tiling.scratch =
+      scratch_layout(tiling.chunk, params.key_dim, tiling.tile_v, config.isa == Isa::kAvx512Bf16);
   return tiling;
 }
 
@@ -80,6 +88,8 @@ void chunk_forward(const ChunkForwardConfig& config, const RecurrentForwardParam
   auto* const memory = reinterpret_cast<float*>(scratch);  // aligned to 64 bytes by contract
   switch (config.isa) {
 #if defined(__x86_64__)
+    case Isa::kAvx512Bf16:
+      return chunk_forward_avx512_bf16(tiling, params, first_task, last_task, memory);
     case Isa::kAvx512:
       return chunk_forward_avx512(tiling, params, first_task, last_task, memory);
     case Isa::kAvx2:

@@ -9,6 +9,7 @@
 #include "chunk_values.inl.hpp"
 #include "cpu/simd/recurrent/recurrent_task.inl.hpp"
 #include "output_rows.inl.hpp"
+#include "paired_operands.inl.hpp"
 #include "product.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -22,6 +23,7 @@ struct ChunkTask {
   StateView<float*> final;
   FetchList* fetch_list = nullptr;  // null when nothing is fetched ahead
   float* state = nullptr;           // [keys.padded, values.padded]
+  ChunkPairs pairs;
 };
 
 // ---- making a task ----
@@ -112,6 +114,7 @@ inline ChunkTask chunk_task(const ChunkForwardTiling& tiling, const RecurrentFor
   task.initial = state_of(p.initial_state, range);
   task.final = state_of(p.final_state, range);
   task.state = scratch + tiling.scratch.state;
+  task.pairs = chunk_pairs(tiling, p, task.values.padded, scratch);
   return task;
 }
 
@@ -197,6 +200,11 @@ void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pres
                          .columns = values.padded,
                          .row_scale = keys.decays,
                          .column_scale = values.decays};
+  pair_operands(keys, task.pairs, read, update);
+  // With a decay of their own, values are paired once they have decayed.
+  if constexpr (!kColumnDecay) {
+    pair_values(values.rows, values.chunk, values.padded, task.pairs);
+  }
   if (fetches) {
     fetcher = task.fetch_list->fetcher(read.fetch_steps() + update.fetch_steps());
     read.fetcher = update.fetcher = &fetcher;
@@ -206,6 +214,7 @@ void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pres
     ChunkRows gv;
     chunk_rows(values.gv, token, present, keys.chunk, gv);
     decay_values(values, gv, keys.pairs(), o.data, o.step);
+    pair_values(values.rows, values.chunk, values.padded, task.pairs);
   }
   if (keys.has_decay) {
     multiply_channels<kColumnDecay ? Start::kScaleBoth : Start::kScaleRows>(update);
@@ -247,6 +256,7 @@ inline void run_chunk_tasks(const ChunkForwardTiling& tiling, const RecurrentFor
       task.fetch_list = &list;
     }
     read_state(task);
+    pair_state(task.state, task.keys.padded, task.values.padded, task.pairs);
     if (task.tokens > 0) reset_keys(task.keys);
     for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {
       store(task.values.carries + j, F32{});

@@ -27,7 +27,8 @@ struct ChunkForwardConfig {
                       launch_axis("prefetch", &Self::prefetch, {false, true}),
                       launch_axis("stream", &Self::stream, {false, true}),
                       launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
-                      launch_axis("isa", &Self::isa, {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})};
+                      launch_axis("isa", &Self::isa,
+                                  {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})};
   }
 };
 

@@ -29,7 +29,11 @@ struct ChunkForwardScratch {
   std::int64_t o_rows = 0;
   std::int64_t value_decays = 0;  // [tile], as the next
   std::int64_t value_carries = 0;
-  std::int64_t zeros = 0;  // a row of K or of a tile
+  // For products of bf16 pairs: operands once more, as pairs.
+  std::int64_t state_pairs = 0;  // [K in whole 32s / 2, tile], and behind it [chunk / 2, tile]: v
+  std::int64_t read_pairs = 0;   // panels [chunk, (K in whole 32s + chunk in whole 32s) / 2]
+  std::int64_t write_pairs = 0;  // panels [chunk / 2, padded]
+  std::int64_t zeros = 0;        // a row of K or of a tile
   std::int64_t size = 0;
 };
 
@@ -49,5 +53,8 @@ void chunk_forward_avx2(const ChunkForwardTiling& tiling, const RecurrentForward
                         std::int64_t first_task, std::int64_t last_task, float* scratch);
 void chunk_forward_avx512(const ChunkForwardTiling& tiling, const RecurrentForwardParams& params,
                           std::int64_t first_task, std::int64_t last_task, float* scratch);
+void chunk_forward_avx512_bf16(const ChunkForwardTiling& tiling,
+                               const RecurrentForwardParams& params, std::int64_t first_task,
+                               std::int64_t last_task, float* scratch);
 
 }  // namespace attune::cpu

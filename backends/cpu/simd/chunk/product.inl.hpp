@@ -40,6 +40,45 @@ inline constexpr int kTileRows = 4;  // of 16 registers, and products need one
 inline constexpr int kTileVectors = 2;
 #endif
 
+// How elements are multiplied. An element of P, broadcast, times a vector of M, added to C's.
+struct SingleArithmetic {
+  static constexpr std::int64_t kTerms = 1;  // of the depth in an element
+  [[gnu::always_inline]] static F32 broadcast_from(const float* element) {
+    return in_register(broadcast(*element));
+  }
+  [[gnu::always_inline]] static F32 multiply_add(F32 x, F32 row, F32 sum) {
+    return fma(x, row, sum);
+  }
+};
+
+#if defined(__AVX512BF16__)
+// Elements are pairs of bf16, in the bits of a float: two terms of the depth. Sums are fp32. The
+// instruction takes denormals as zero.
+struct PairArithmetic {
+  static constexpr std::int64_t kTerms = 2;
+  [[gnu::always_inline]] static F32 broadcast_from(const float* element) {
+    return in_register((F32)_mm512_set1_ps(*element));
+  }
+  [[gnu::always_inline]] static F32 multiply_add(F32 x, F32 row, F32 sum) {
+    return (F32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)row);
+  }
+};
+
+// Two rows as one of pairs: the first in the lower halves.
+[[gnu::always_inline]] inline F32 pair_rows(F32 first, F32 second) {
+  const auto halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+  typedef std::uint16_t Halves __attribute__((vector_size(64)));
+  const auto from = (Halves)halves;
+  return (F32)__builtin_shufflevector(from, from, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+                                      7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                      15, 31);
+}
+
+using Arithmetic = PairArithmetic;
+#else
+using Arithmetic = SingleArithmetic;
+#endif
+
 enum class ResultRows { kTokens, kChannels };
 enum class Start { kZero, kAdd, kScaleRows, kScaleColumns, kScaleBoth };
 
@@ -57,6 +96,7 @@ struct StripProduct {
   const float* row_scale = nullptr;     // at the strip's first row
   const float* column_scale = nullptr;  // at the first column
   LineFetcher* fetcher = nullptr;       // lines to fetch meanwhile
+  float* pairs_target = nullptr;        // C once more, as pairs of rows, for PairArithmetic
 };
 
 template <int kVectors>
@@ -98,9 +138,10 @@ template <ResultRows kRows, int kVectors>
     for (int j = 0; j < kVectors; ++j) row[j] = load(matrix + j * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kTileRows; ++m) {
-      const F32 x = in_register(broadcast(panels[m * kRowStep]));
+      const F32 x = Arithmetic::broadcast_from(panels + m * kRowStep);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) tile[m][j] = fma(x, row[j], tile[m][j]);
+      for (int j = 0; j < kVectors; ++j)
+        tile[m][j] = Arithmetic::multiply_add(x, row[j], tile[m][j]);
     }
     matrix += matrix_step;
   }
@@ -161,6 +202,18 @@ template <ResultRows kRows, Start kStart, int kVectors>
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) store(target + m * p.target_step + j * kLanes, tile[m][j]);
   }
+#if defined(__AVX512BF16__)
+  if constexpr (kRows == ResultRows::kChannels) {
+    float* const pairs = p.pairs_target + column;
+#pragma GCC unroll 8
+    for (int m = 0; m < kTileRows; m += 2) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        store(pairs + m / 2 * p.target_step + j * kLanes, pair_rows(tile[m][j], tile[m + 1][j]));
+      }
+    }
+  }
+#endif
 }
 
 // One strip of C.
@@ -206,7 +259,8 @@ struct TokensProduct {
   LineFetcher* fetcher = nullptr;
 
   std::int64_t fetch_steps() const {
-    const std::int64_t panels_deep = (depth + (causal ? chunk : 0) + kPanelWidth - 1) / kPanelWidth;
+    const std::int64_t panels_deep =
+        (depth + (causal ? chunk / Arithmetic::kTerms : 0) + kPanelWidth - 1) / kPanelWidth;
     return chunk / kTileRows * tiles_of(columns) * panels_deep;
   }
 };
@@ -223,7 +277,7 @@ void multiply_tokens(const TokensProduct& p) {
            .matrix = p.matrix + column,
            .matrix_step = p.matrix_step,
            .depth = p.depth,
-           .more_depth = p.causal ? t + kTileRows : 0,
+           .more_depth = p.causal ? (t + kTileRows) / Arithmetic::kTerms : 0,
            .row_factor = p.row_factor ? p.row_factor + t : nullptr,
            .target = p.target + t * p.target_step + column,
            .target_step = p.target_step,
@@ -247,6 +301,7 @@ struct ChannelsProduct {
   const float* row_scale = nullptr;
   const float* column_scale = nullptr;
   LineFetcher* fetcher = nullptr;
+  float* pairs_target = nullptr;  // [channels / 2, columns], as the strip's
 
   std::int64_t fetch_steps() const { return channels / kTileRows * tiles_of(columns); }
 };
@@ -264,7 +319,8 @@ void multiply_channels(const ChannelsProduct& p) {
          .columns = p.columns,
          .row_scale = p.row_scale ? p.row_scale + i : nullptr,
          .column_scale = p.column_scale,
-         .fetcher = p.fetcher});
+         .fetcher = p.fetcher,
+         .pairs_target = p.pairs_target ? p.pairs_target + i / 2 * p.target_step : nullptr});
   }
 }
 
