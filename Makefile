@@ -28,7 +28,7 @@ dev: build/dev/build.ninja
 	cmake --build --preset dev -j $(JOBS)
 
 install: build/release/build.ninja
-	cmake --build --preset release -j $(JOBS) --target attune_shared attune_static attune_cli
+	cmake --build --preset release -j $(JOBS) --target attune_shared attune_static attune_cli attune_databases
 	cmake --install build/release --prefix $(PREFIX)
 
 format:
