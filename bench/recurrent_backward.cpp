@@ -4,8 +4,8 @@
 //   H = 16, K = V = D, do given, no states, one thread. The forward pass is the one that a training
 //   step runs: the same inputs, o alone. GFLOP/s are nominal: 12 K V a token and head. Times are of
 //   the processor, not of the clock, which a neighbour on the machine stops at will; samples
-//   alternate, and each time is the shortest of the rounds. The reference runs on all cores, its
-//   time is their sum. Configs are the heuristic's but for the number of threads.
+//   alternate, and each time is the shortest of the rounds. Configs are the heuristic's but for the
+//   number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -28,15 +28,16 @@ std::int64_t task_count(const Problem& problem, const Config& config) {
 }
 
 ChunkBackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem,
-                                       const Config& config, std::int64_t width) {
+                                       const Config& config, std::int64_t width, bool has_gates) {
   ChunkBackwardScratch::Side side;
   for (std::int64_t* rows :
        {&side.reads, &side.writes, &side.decayed_reads, &side.decayed_writes, &side.decays,
-        &side.local_reads, &side.local_writes, &side.terms, &side.sums, &side.transposed}) {
+        &side.local_reads, &side.local_writes, &side.sums, &side.transposed}) {
     *rows = layout.reserve(config.chunk * width);
   }
   side.block_decays = layout.reserve(config.chunk / kBlockTokens * width);
   for (std::int64_t* row : {&side.totals, &side.carries, &side.gate}) *row = layout.reserve(width);
+  side.terms = layout.reserve(has_gates ? padded_tokens(problem, config) * width : 0);
   const std::int64_t parts = chunk_backward_parts(problem, config);
   const bool sums = parts == 1 && problem.H > problem.Hkv;
   side.group_sum = layout.reserve(sums ? padded_tokens(problem, config) * width : 0);
@@ -51,8 +52,10 @@ ChunkBackwardScratch scratch_layout(const Problem& problem, const Config& config
   const std::int64_t between = tokens_between_states(config.anchor_tokens, problem.T);
   ScratchLayout layout;
   ChunkBackwardScratch scratch;
-  scratch.keys = side_layout(layout, problem, config, key_width);
-  scratch.values = side_layout(layout, problem, config, value_width);
+  scratch.keys =
+      side_layout(layout, problem, config, key_width, (problem.gates & ops::kGateGk) != 0);
+  scratch.values =
+      side_layout(layout, problem, config, value_width, (problem.gates & ops::kGateGv) != 0);
   scratch.state = layout.reserve(state);
   scratch.dstate = layout.reserve(state);
   scratch.anchors = layout.reserve(problem.gates != 0 ? problem.T / between * state : 0);

@@ -20,7 +20,7 @@ struct ChunkBackwardScratch {
     std::int64_t decays = 0;
     std::int64_t local_reads = 0;  // since the start of a block, see channel_terms.inl.hpp
     std::int64_t local_writes = 0;
-    std::int64_t terms = 0;         // the gates' gradients
+    std::int64_t terms = 0;         // [T, channels] q dq or do o, when channels have gates
     std::int64_t sums = 0;          // dq or o, dk or dv
     std::int64_t transposed = 0;    // [channels, chunk]
     std::int64_t block_decays = 0;  // [blocks, channels]

@@ -18,14 +18,15 @@ struct ChunkSide {
   InputRows write_rows;  // k or v
   OutputRows dreads;     // dq; none for V, as o is not wanted
   OutputRows dwrites;    // dk or dv
-  OutputRows dgates;     // dgk or dgv; holds the terms q dq or do o until then
+  OutputRows dgates;     // dgk or dgv
   std::int64_t channels = 0;
   std::int64_t width = 0;  // the same in whole panels
   float scale = 1.0F;      // of what reads
   ChannelDecay decay;
-  Panels reads, writes, decayed_reads, decayed_writes, local_reads, local_writes, terms, sums;
+  Panels reads, writes, decayed_reads, decayed_writes, local_reads, local_writes, sums;
   Panels transposed;  // [width, chunk]
   float* gate = nullptr;
+  float* terms = nullptr;  // [T, width] q dq or do o, where channels have gates
   float* group_sum = nullptr;
 };
 
@@ -65,6 +66,9 @@ struct ChunkTask {
   TokenRange range(std::int64_t index) const {
     return {.first = index * chunk, .present = present(index), .chunk = chunk};
   }
+  Panels terms_of(const ChunkSide& side, std::int64_t index) const {
+    return panels_of(side.terms + index * chunk * side.width, chunk);
+  }
   Panels pairs_of(std::int64_t index) const {
     return panels_of(pairs + index * chunk * chunk, chunk);
   }
@@ -82,7 +86,7 @@ inline ChunkSide chunk_side(const ChunkBackwardScratch::Side& at, std::int64_t c
   side.decayed_writes = panels(at.decayed_writes);
   side.local_reads = panels(at.local_reads);
   side.local_writes = panels(at.local_writes);
-  side.terms = panels(at.terms);
+  side.terms = scratch + at.terms;
   side.sums = panels(at.sums);
   side.transposed = panels_of(scratch + at.transposed, side.width);
   side.decay.decay = panels(at.decays);

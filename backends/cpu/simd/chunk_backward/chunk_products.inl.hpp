@@ -1,0 +1,132 @@
+// What both sweeps of the chunked backward pass do with a chunk: its decays, the pairs of its
+// tokens, and the products with a state that is kept as [V, K].
+#pragma once
+
+#include "chunk_task.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+inline void side_decays(const ChunkTask& task, const ChunkSide& side, std::int64_t index,
+                        const float* offsets) {
+  pack_rows(side.decay.gates, task.range(index), side.channels, 1.0F, side.decay.decay);
+  channel_decays(side.decay, offsets, side.width);
+}
+
+inline void prepare_decays(ChunkTask& task, std::int64_t index) {
+  if (task.shared.given) {
+    shared_decays(task.shared, index * task.chunk, task.present(index), task.chunk);
+  }
+  alignas(64) float offsets[kMaxChunk] = {};
+  if (task.values.decay.given) side_decays(task, task.values, index, offsets);
+  if (!task.keys.decay.given) return;
+  shared_logs(task.shared, index * task.chunk, task.present(index), task.chunk, offsets);
+  side_decays(task, task.keys, index, offsets);
+}
+
+// Pairs of one side, by which the sums of the other are weighed.
+inline void side_pairs(const ChunkTask& task, const ChunkSide& side, const Panels& pairs) {
+  if (side.decay.given) {
+    channel_pairs(side.reads, side.writes, side.decay, side.width, side.local_reads,
+                  side.local_writes, pairs);
+  } else {
+    pair_chunk(side.reads, side.writes, task.chunk, side.width, pairs);
+  }
+  weigh_pairs(pairs, task.shared.ratios, task.chunk);
+}
+
+// What reads a state or writes to one, decayed by the side's own channels alone.
+inline const Panels& decayed_reads(const ChunkSide& side) {
+  if (!side.decay.given) return side.reads;
+  decay_from_start(side.decay, side.reads, side.width, side.decayed_reads);
+  return side.decayed_reads;
+}
+
+inline const Panels& decayed_writes(const ChunkSide& side) {
+  if (!side.decay.given) return side.writes;
+  decay_to_end(side.decay, side.writes, side.width, side.decayed_writes);
+  return side.decayed_writes;
+}
+
+// The same where side_pairs() has just left them behind.
+inline const Panels& writes_of_pairs(const ChunkSide& side) {
+  return side.decay.given ? side.local_writes : side.writes;
+}
+
+// The same on the side of K with the decays that its channels share.
+inline const Panels& weighed_by_token(const ChunkTask& task, const Panels& rows,
+                                      const float* factors, const Panels& target) {
+  if (!task.shared.given) return rows;
+  scale_rows(rows, factors, task.chunk, task.keys.width, target);
+  return target;
+}
+
+// matrix = total matrix + sum_t values[t]' keys[t]
+inline void update(ChunkTask& task, const Panels& matrix, const Panels& values,
+                   const Panels& keys) {
+  PanelProduct product{.left = values,
+                       .right = keys,
+                       .target = matrix,
+                       .rows = task.values.width,
+                       .columns = task.keys.width,
+                       .depth = task.chunk,
+                       .row_scale = task.values.decay.total,
+                       .column_scale = task.keys.decay.total};
+  const bool by_rows = task.shared.given || task.values.decay.given;
+  if (by_rows && task.keys.decay.given) {
+    multiply_panels<Left::kColumns, Start::kScaleBoth>(product, task.prefetcher,
+                                                       task.prefetch_rows);
+  } else if (by_rows) {
+    multiply_panels<Left::kColumns, Start::kScaleRows>(product, task.prefetcher,
+                                                       task.prefetch_rows);
+  } else if (task.keys.decay.given) {
+    multiply_panels<Left::kColumns, Start::kScaleColumns>(product, task.prefetcher,
+                                                          task.prefetch_rows);
+  } else {
+    multiply_panels<Left::kColumns, Start::kAdd>(product, task.prefetcher, task.prefetch_rows);
+  }
+}
+
+// The decays of whole rows of a state: of the channels of V, and what those of K share.
+inline void total_row_decays(const ChunkTask& task) {
+  if (!task.shared.given) return;
+  float* const totals = task.values.decay.total;
+  for (std::int64_t j = 0; j < task.values.width; j += kLanes) {
+    const F32 own = task.values.decay.given ? load(totals + j) : broadcast(1.0F);
+    store(totals + j, own * task.shared.total);
+  }
+}
+
+// sums[t, :] = sum_j values[t, j] matrix[j, :]
+inline void read_by_values(ChunkTask& task, const Panels& matrix, const Panels& values) {
+  multiply_panels<Left::kRows, Start::kZero>({.left = values,
+                                              .right = matrix,
+                                              .target = task.keys.sums,
+                                              .rows = task.chunk,
+                                              .columns = task.keys.width,
+                                              .depth = task.values.width},
+                                             task.prefetcher, task.prefetch_rows);
+}
+
+// target[j, t] = sum_i matrix[j, i] keys[t, i]; `target` [V, chunk] is the transposed of the
+// values.
+inline void read_by_keys(ChunkTask& task, const Panels& matrix, const Panels& keys) {
+  transpose_panels(keys, task.chunk, task.keys.width, task.keys.transposed);
+  multiply_panels<Left::kRows, Start::kZero>({.left = matrix,
+                                              .right = task.keys.transposed,
+                                              .target = task.values.transposed,
+                                              .rows = task.values.width,
+                                              .columns = task.chunk,
+                                              .depth = task.keys.width},
+                                             task.prefetcher, task.prefetch_rows);
+}
+
+template <Left kLeft>
+void add_pairs(const ChunkTask& task, const float* factors, PanelProduct product) {
+  product.depth = task.chunk;
+  product.triangular = true;
+  product.row_scale = factors;
+  if (task.shared.given) return multiply_panels<kLeft, Start::kScaleRows>(product);
+  multiply_panels<kLeft, Start::kAdd>(product);
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
