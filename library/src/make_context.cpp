@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <attune/attune.hpp>
 #include <attune/core/environment.hpp>
@@ -41,7 +42,9 @@ void load_plugins(const std::vector<std::string>& given, Registry& registry) {
 std::string lock_folder(const std::string& database) {
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') return runtime;
-  return database.empty() ? "" : std::filesystem::path(database).parent_path().string();
+  if (database.empty()) return "";
+  std::error_code error;
+  return std::filesystem::absolute(database, error).parent_path().string();
 }
 
 ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
