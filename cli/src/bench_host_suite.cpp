@@ -47,16 +47,6 @@ std::vector<int> thread_counts(const Options& options) {
   return counts;
 }
 
-/// Threads that a config keeps busy: what it says, and no more than there are.
-int threads_of(const Choice& choice, int threads) {
-  const Params params = choice.kernel->params(choice.config);
-  const std::string* const text = find_param(params, "threads");
-  std::int64_t value = threads;
-  if (text != nullptr && parse_integer(*text, value))
-    return static_cast<int>(std::min<std::int64_t>(value, threads));
-  return threads;
-}
-
 /// The chain's choice for a problem, bound to tensors.
 struct Selected {
   Selected(const Session& session, const OpInfo& op, const AnyProblem& problem,
@@ -64,7 +54,7 @@ struct Selected {
       : choice(session.context().select(problem, session.request(op, host))),
         cases(cases_to_rotate(op, problem, host, session.seed())),
         launch(cases, choice, host),
-        work{[this] { launch.time_us(1); }, threads_of(choice, host.info().cores)} {}
+        work([this] { launch.time_us(1); }) {}
   Selected(const Selected&) = delete;
   Selected& operator=(const Selected&) = delete;
 

@@ -36,7 +36,7 @@ Ceiling multiply_add_ceiling(const Loops& loops, int threads) {
     });
   };
   return {.name = "multiply-add " + std::string(loops.isa),
-          .work = {run, threads},
+          .work = run,
           .amount = static_cast<double>(loops.flops_per_step * kSteps * threads)};
 }
 
@@ -55,7 +55,7 @@ Ceiling CeilingMemory::update(std::int64_t bytes, int threads) {
     share(count, threads,
           [&](std::int64_t first, std::int64_t part) { widest().update(values + first, part); });
   };
-  return {"update", {run, threads}, kBytesMoved * static_cast<double>(count)};
+  return {"update", run, kBytesMoved * static_cast<double>(count)};
 }
 
 std::vector<Ceiling> CeilingMemory::copies(std::int64_t bytes, int threads) {
@@ -69,7 +69,7 @@ std::vector<Ceiling> CeilingMemory::copies(std::int64_t bytes, int threads) {
       share(count, threads,
             [&](std::int64_t first, std::int64_t part) { copy(from + first, to + first, part); });
     };
-    ceilings.push_back({name, {run, threads}, kBytesMoved * static_cast<double>(count)});
+    ceilings.push_back({name, run, kBytesMoved * static_cast<double>(count)});
   };
   add("copy", widest().copy);
   add("copy past caches", widest().copy_past_caches);

@@ -1,5 +1,7 @@
 #include "host_samples.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,13 +10,21 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kShareOfCores = 0.96;
+constexpr double kShareOfTime = 0.96;
 constexpr std::int64_t kFewestRounds = 3;
 
-double process_cpu_us() {
+double thread_cpu_us() {
   timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+}
+
+/// How often a thread of the process was made to give up its core. Unlike the time that other
+/// threads had, which the system adds up once a tick, this is exact at any moment.
+long times_preempted() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
 }
 
 struct Sample {
@@ -24,16 +34,18 @@ struct Sample {
 
 Sample take_sample(const HostWork& work, std::int64_t repeats) {
   using Clock = std::chrono::steady_clock;
-  const double cpu_before = process_cpu_us();
+  const long preempted_before = times_preempted();
+  const double cpu_before = thread_cpu_us();
   const Clock::time_point start = Clock::now();
-  for (std::int64_t i = 0; i < repeats; ++i) work.run();
+  for (std::int64_t i = 0; i < repeats; ++i) work();
   const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-  const double cpu_us = process_cpu_us() - cpu_before;
-  return {us, cpu_us >= kShareOfCores * us * work.threads};
+  const double cpu_us = thread_cpu_us() - cpu_before;
+  const bool preempted = times_preempted() != preempted_before;
+  return {us, cpu_us >= kShareOfTime * us && !preempted};
 }
 
 std::int64_t repeats_of(const HostWork& work, double min_sample_us) {
-  work.run();
+  work();
   const double once_us = std::max(take_sample(work, 1).us, 1e-3);
   return static_cast<std::int64_t>(std::max(1.0, std::ceil(min_sample_us / once_us)));
 }

@@ -10,20 +10,17 @@
 
 namespace attune::cli {
 
-/// Something to time, and how many threads are busy while it runs.
-struct HostWork {
-  std::function<void()> run;
-  int threads = 1;
-};
+/// Something to time.
+using HostWork = std::function<void()>;
 
 struct HostRounds {
   std::vector<std::vector<double>> us;  // of each work, in the rounds that count
   double kept = 0;                      // share of the rounds that count
 };
 
-/// Times every work once a round. A round counts when no other process took its cores: in each of
-/// its samples the process had at least 96 % of its threads' time. Where fewer than three of them
-/// count, all do, and `kept` is 0.
+/// Times every work once a round. A round counts when nobody else took its cores: in each of its
+/// samples the calling thread ran for at least 96 % of the time and no thread of the process was
+/// preempted. Where fewer than three of them count, all do, and `kept` is 0.
 HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& settings);
 
 /// The median over rounds of a / b.

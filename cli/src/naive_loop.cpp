@@ -97,7 +97,7 @@ HostWork NaiveLoop::work(int threads) const {
       }
     });
   };
-  return {run, threads};
+  return run;
 }
 
 }  // namespace attune::cli

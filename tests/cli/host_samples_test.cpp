@@ -24,7 +24,7 @@ MeasureSettings few() {
 }
 
 TEST(HostSamples, WorkThatDoesNotHaveItsCoresNeverCounts) {
-  const HostWork asleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, 1};
+  const HostWork asleep = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
   const HostRounds rounds = take_rounds(std::span(&asleep, 1), few());
   EXPECT_EQ(rounds.kept, 0);
   ASSERT_GE(rounds.us.front().size(), 3U);  // all of them, for want of better ones
@@ -32,8 +32,8 @@ TEST(HostSamples, WorkThatDoesNotHaveItsCoresNeverCounts) {
 }
 
 TEST(HostSamples, EveryWorkHasASampleInEveryRound) {
-  const HostWork works[] = {{[] { keep_busy(std::chrono::microseconds(50)); }, 1},
-                            {[] { keep_busy(std::chrono::microseconds(300)); }, 1}};
+  const HostWork works[] = {[] { keep_busy(std::chrono::microseconds(50)); },
+                            [] { keep_busy(std::chrono::microseconds(300)); }};
   const HostRounds rounds = take_rounds(works, few());
   ASSERT_EQ(rounds.us.size(), 2U);
   EXPECT_EQ(rounds.us[0].size(), rounds.us[1].size());
@@ -44,7 +44,7 @@ TEST(HostSamples, EveryWorkHasASampleInEveryRound) {
 TEST(HostSamples, StopWhenTold) {
   MeasureSettings settings = few();
   settings.stop = [] { return true; };
-  const HostWork nothing{[] {}, 1};
+  const HostWork nothing = [] {};
   EXPECT_TRUE(take_rounds(std::span(&nothing, 1), settings).us.front().empty());
 }
 

@@ -32,7 +32,7 @@ TEST(NaiveLoop, AgreesWithTheReference) {
   const AnyProblem problem = op.parse(parse_params(
       str("B=", B, " T=", T, " H=", H, " K=", K, " V=", V, " gate=gk h0=yes ht=yes"), ' '));
   const NaiveLoop loop(problem);
-  loop.work(2).run();
+  loop.work(2)();
 
   const yardsticks::NaiveRecurrentArgs args = loop.args_of(0);
   const auto on_host = [](const float* data, const Extents& shape) {
