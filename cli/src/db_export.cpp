@@ -1,9 +1,12 @@
 // `attune db export`: rows as a file for others; with --ship, only those worth shipping.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <tuple>
+
+#include <attune/cache/suspect_note.hpp>
 
 #include "db_verbs.hpp"
 #include "row_check.hpp"
@@ -43,7 +46,8 @@ std::string why_not_shipped(RowChecker& checker, const DatabaseContent& content,
 }
 
 /// What of `all` is shipped: decisions that hold today, without the trials and pins of those who
-/// made them, and the candidates that must not be tried. Adds a line for each row left behind.
+/// made them, and the candidates that must not be tried, suspicions left out. Adds a line for each
+/// row left behind.
 DatabaseContent shipped_part(const Session& session, const DatabaseContent& all, NoiseGrade worst,
                              Table& left_behind) {
   RowChecker checker(session.registry());
@@ -57,7 +61,8 @@ DatabaseContent shipped_part(const Session& session, const DatabaseContent& all,
     left_behind.add({key_id(decision.row.key), decision.row.key.op,
                      problem_text_of(session, decision.row.key), choice_text(decision.row), why});
   }
-  part.quarantine = all.quarantine;
+  std::copy_if(all.quarantine.begin(), all.quarantine.end(), std::back_inserter(part.quarantine),
+               [](const QuarantineRow& row) { return !row.reason.starts_with(kSuspect); });
   return part;
 }
 

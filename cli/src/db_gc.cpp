@@ -3,6 +3,8 @@
 #include <ctime>
 #include <filesystem>
 
+#include <attune/cache/suspect_note.hpp>
+
 #include "db_verbs.hpp"
 #include "row_check.hpp"
 #include "stored_rows.hpp"
@@ -83,6 +85,9 @@ class Collector {
   }
 
   std::string why_removed(const QuarantineRow& row) const {
+    if (row.reason.starts_with(kSuspect) && rules_.now - row.created > kSuspicionSeconds) {
+      return str("a suspicion that nothing confirmed for ", age_text(row.created));
+    }
     const RegisteredKernel* kernel = session_.registry().find_kernel(row.kernel);
     if (kernel == nullptr || row.kernel_version >= kernel->kernel->version()) return "";
     return str("of version ", row.kernel_version, " of the kernel, which is at ",

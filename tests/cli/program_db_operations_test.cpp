@@ -8,6 +8,7 @@
 
 #include <attune/cache/config_database.hpp>
 #include <attune/cache/database_text.hpp>
+#include <attune/cache/suspect_note.hpp>
 #include <attune/core/device.hpp>
 
 #include "attune_process.hpp"
@@ -206,7 +207,11 @@ TEST_F(DatabaseOperations, ShipsOnlyRowsThatAreQuietAndValid) {
   edit([](DatabaseContent& all) {
     all.decisions[0].row.noise = NoiseGrade::kC;
     all.decisions[1].row.noise = NoiseGrade::kA;
-    all.pins.push_back({all.decisions[0].row.key, kKernel, "", "mine", 1, 0});
+    const RowKey key = all.decisions[0].row.key;
+    all.pins.push_back({key, kKernel, "", "mine", 1, 0});
+    all.quarantine.push_back({key.op, key.device_class, kKernel, 1, "a=1", "", "it hung", 1});
+    all.quarantine.push_back(
+        {key.op, key.device_class, kKernel, 1, "a=2", "", std::string(kSuspect) + "?", 1});
   });
   const std::string shipped = here.file("shipped.db");
   const Outcome outcome = db({"export", "--ship", "--output", shipped, "-o", "json"});
@@ -218,6 +223,8 @@ TEST_F(DatabaseOperations, ShipsOnlyRowsThatAreQuietAndValid) {
   EXPECT_EQ(part.decisions[0].row, content().decisions[1].row);
   EXPECT_TRUE(part.decisions[0].trials.empty());
   EXPECT_TRUE(part.pins.empty());
+  ASSERT_EQ(part.quarantine.size(), 1U) << "a suspicion is not shipped";
+  EXPECT_EQ(part.quarantine[0].reason, "it hung");
   EXPECT_EQ(fs::status(shipped).permissions() & fs::perms::owner_write, fs::perms::none);
 
   edit([](DatabaseContent& all) { all.decisions[1].row.config = "tile_v=7"; });
@@ -249,15 +256,18 @@ TEST_F(DatabaseOperations, GcRemovesWhatCanNeverBeUsedAndSaysWhy) {
     all.pins.push_back({all.decisions[1].row.key, kKernel, "", "holds", 1, 0});
     all.quarantine.push_back({key.op, key.device_class, kKernel, 0, "", "", "of version 0", 1});
     all.quarantine.push_back({key.op, key.device_class, kKernel, 99, "", "", "newer", 1});
+    all.quarantine.push_back(
+        {key.op, key.device_class, kKernel, 99, "a=1", "", std::string(kSuspect) + "?", 1});
   });
   const DatabaseContent before = content();
   const nlohmann::json would = db({"gc", "--dry-run", "-o", "json"}).json();
   EXPECT_EQ(content(), before);
   EXPECT_EQ(db({"gc", "-o", "json"}).json(), would);
-  ASSERT_EQ(would.size(), 3U);
+  ASSERT_EQ(would.size(), 4U);
   EXPECT_THAT(would.at(0).at("why").get<std::string>(), HasSubstr("invalid"));
   EXPECT_THAT(would.at(1).at("why").get<std::string>(), HasSubstr("expired"));
   EXPECT_THAT(would.at(2).at("why").get<std::string>(), HasSubstr("of version 0"));
+  EXPECT_THAT(would.at(3).at("why").get<std::string>(), HasSubstr("a suspicion"));
   const DatabaseContent after = content();
   ASSERT_EQ(after.decisions.size(), 1U) << "the stale row is kept";
   EXPECT_EQ(after.decisions[0], before.decisions[1]);
