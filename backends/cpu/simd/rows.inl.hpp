@@ -17,6 +17,13 @@ struct Rows {
 using InputRows = Rows<const char>;
 using OutputRows = Rows<char>;
 
+// The rows of `tokens` tokens from the last one on.
+template <class Byte>
+Rows<Byte> from_the_end(const Rows<Byte>& rows, std::int64_t tokens) {
+  if (!rows.data) return {};
+  return {.data = rows.row(tokens - 1), .step = -rows.step, .type = rows.type};
+}
+
 constexpr std::int64_t round_up_to_lanes(std::int64_t count) {
   return (count + kLanes - 1) / kLanes * kLanes;
 }

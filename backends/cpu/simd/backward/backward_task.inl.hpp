@@ -148,12 +148,6 @@ inline Prefetcher forward_prefetcher(const BackwardTask& task, std::int64_t firs
   return prefetcher;
 }
 
-template <class Byte>
-Rows<Byte> from_the_end(const Rows<Byte>& rows, std::int64_t tokens) {
-  if (!rows.data) return {};
-  return {.data = rows.row(tokens - 1), .step = -rows.step, .type = rows.type};
-}
-
 inline Prefetcher backward_prefetcher(const BackwardTask& task, std::int64_t first) {
   Prefetcher prefetcher(first);
   if (task.tokens == 0) return prefetcher;
