@@ -194,6 +194,21 @@ TEST(SimdChunkBackward, TakesLongerChunks) {
   }
 }
 
+TEST(SimdChunkBackward, RunsOnEveryInstructionSetThatTheCpuHas) {
+  const ErasedKernel& kernel = simd_backward_kernel(kChunkBackward);
+  for (const std::int32_t gates : {0, int{ops::kGateG}, int{kAllGates}}) {
+    const RecurrentAttentionProblem problem{
+        .T = 70, .H = 2, .Hkv = 1, .K = 37, .V = 52, .gates = gates, .h0 = true, .ht = true};
+    for (const char* const isa : {"baseline", "avx2", "avx512"}) {
+      const Params overrides{{"isa", isa}, {"group_parts", "2"}};
+      if (kernel.erased_fits(ProblemRef::of<ops::RecurrentAttentionBackward>(problem),
+                             cpu_device().info(), kernel.parse(overrides))) {
+        expect_like_reference(kChunkBackward, problem, 13, overrides);
+      }
+    }
+  }
+}
+
 // Heads of a thread follow one another in the same scratch memory.
 TEST(SimdChunkBackward, ANanStaysInItsHead) {
   const RecurrentAttentionProblem problem{
