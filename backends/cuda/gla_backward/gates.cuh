@@ -153,11 +153,15 @@ struct RunDecays {
   __device__ __forceinline__ float2 over() const { return since[kRun - 1]; }
 };
 
-/// Products of the warps' decays over [first, last).
+/// Products of the warps' decays over [first, last), at most kMost of them.
+template <int kMost = kBlockWarps>
 __device__ __forceinline__ float2 over_warps(const float2 (&decays)[kBlockWarps][kWarpSize],
                                              int first, int last, int lane) {
   float2 product{1.0F, 1.0F};
-  for (int warp = first; warp < last; ++warp) product = times(product, decays[warp][lane]);
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    if (first + i < last) product = times(product, decays[first + i][lane]);
+  }
   return product;
 }
 

@@ -327,15 +327,22 @@ class Pairs {
   __device__ int half_begin(int level) const { return at_.warp >> level << level; }
   __device__ int half_end(int level) const { return half_begin(level) + (1 << level); }
   /// The decay from the boundary to this warp's tokens, or from them to it.
-  __device__ __forceinline__ float2 to_boundary(int level) const {
-    return is_later(level) ? over_warps(s_.decays, half_begin(level), at_.warp, at_.lane)
-                           : over_warps(s_.decays, at_.warp + 1, half_end(level), at_.lane);
+  template <int kLevel>
+  __device__ __forceinline__ float2 to_boundary() const {
+    constexpr int kMost = (1 << kLevel) - 1;
+    return is_later(kLevel)
+               ? over_warps<kMost>(s_.decays, half_begin(kLevel), at_.warp, at_.lane)
+               : over_warps<kMost>(s_.decays, at_.warp + 1, half_end(kLevel), at_.lane);
+  }
+  __device__ __forceinline__ void to_boundaries(float2 (&boundary)[kLevels]) const {
+    boundary[0] = to_boundary<0>();
+    boundary[1] = to_boundary<1>();
+    boundary[2] = to_boundary<2>();
   }
 
   __device__ __forceinline__ void put_halves(Run& run) {
     float2 boundary[kLevels];
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    to_boundaries(boundary);
     float2 since{1.0F, 1.0F};
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
@@ -523,8 +530,7 @@ class Pairs {
     const RunRows<T> rows(p_.dy, chunk_, at_, channel);
     float2 crossing[kLevels] = {};
     float2 boundary[kLevels];
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    to_boundaries(boundary);
     const float2 after = over_warps(s_.decays, at_.warp + 1, kBlockWarps, at_.lane);
     float2 writes{0.0F, 0.0F};
     float2 until{1.0F, 1.0F};
@@ -554,8 +560,7 @@ class Pairs {
     const unsigned wanted = p_.dx.data != nullptr ? valid_ : 0U;
     float2 crossing[kLevels] = {};
     float2 boundary[kLevels];
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) boundary[level] = to_boundary(level);
+    to_boundaries(boundary);
     const float2 before = times({p_.scale, p_.scale}, over_warps(s_.decays, 0, at_.warp, at_.lane));
     float2 reads{0.0F, 0.0F};
     float2 since{1.0F, 1.0F};
@@ -602,16 +607,18 @@ class Pairs {
   /// What other warps and the states have to the gradients of all of this warp's tokens.
   __device__ __forceinline__ float2 common_gradient(int channel) const {
     float2 common = *reinterpret_cast<const float2*>(&p_.anchors[chunk_.index * kD + channel]);
-    for (int warp = 0; warp < at_.warp; ++warp) add(common, s_.writes[warp][at_.lane]);
-    for (int warp = at_.warp + 1; warp < kBlockWarps; ++warp) {
-      add(common, s_.reads[warp][at_.lane]);
+#pragma unroll
+    for (int warp = 0; warp < kBlockWarps; ++warp) {
+      if (warp < at_.warp) add(common, s_.writes[warp][at_.lane]);
+      if (warp > at_.warp) add(common, s_.reads[warp][at_.lane]);
     }
 #pragma unroll
     for (int level = 1; level < kLevels; ++level) {
-      const bool later = is_later(level);
-      const int end = later ? half_end(level) : at_.warp;
-      for (int warp = later ? at_.warp + 1 : half_begin(level); warp < end; ++warp) {
-        add(common, s_.crossings[level][warp][at_.lane]);
+      const int first = is_later(level) ? at_.warp + 1 : half_begin(level);
+      const int end = is_later(level) ? half_end(level) : at_.warp;
+#pragma unroll
+      for (int i = 0; i + 1 < 1 << level; ++i) {
+        if (first + i < end) add(common, s_.crossings[level][first + i][at_.lane]);
       }
     }
     return common;

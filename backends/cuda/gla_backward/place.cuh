@@ -36,22 +36,32 @@ struct ChunkPlace {
   __device__ bool has(int position) const { return row(position) < rows; }
 };
 
-__device__ __forceinline__ ChunkPlace chunk_place(const GlaBackwardParams& p, std::int64_t index) {
-  ChunkPlace place;
-  place.index = index;
-  place.head = index / p.slots;
-  place.reverse = p.reverse;
-  const std::int64_t slot = index % p.slots;
-  std::int64_t low = 0;  // the last sequence that starts at or before the slot
-  std::int64_t high = p.sequence_count - 1;
+/// The sequence that has a slot, or the last one that starts before it.
+__device__ __forceinline__ unsigned sequence_of_slot(const GlaBackwardParams& p, unsigned slot) {
+  if (p.sequences.bounds == nullptr) {
+    return slot / static_cast<unsigned>((p.sequences.tokens + kChunkTokens - 1) / kChunkTokens);
+  }
+  unsigned low = 0;
+  auto high = static_cast<unsigned>(p.sequence_count) - 1;
   while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
+    const unsigned middle = (low + high + 1) / 2;
     const bool later = first_slot(p.sequences, middle, span_of(p.sequences, middle)) > slot;
     (later ? high : low) = later ? middle - 1 : middle;
   }
-  const SequenceSpan span = span_of(p.sequences, low);
-  const std::int64_t chunk = slot - first_slot(p.sequences, low, span);
-  place.sequence = low;
+  return low;
+}
+
+/// Chunk `index` of [heads, slots], of which there are fewer than 2^30.
+__device__ __forceinline__ ChunkPlace chunk_place(const GlaBackwardParams& p, unsigned index) {
+  const auto slots = static_cast<unsigned>(p.slots);
+  const unsigned slot = index % slots;
+  ChunkPlace place;
+  place.index = index;
+  place.head = index / slots;
+  place.reverse = p.reverse;
+  place.sequence = sequence_of_slot(p, slot);
+  const SequenceSpan span = span_of(p.sequences, place.sequence);
+  const std::int64_t chunk = slot - first_slot(p.sequences, place.sequence, span);
   place.batch = span.batch;
   place.token = span.begin + chunk * kChunkTokens;
   const std::int64_t left = span.length - chunk * kChunkTokens;
