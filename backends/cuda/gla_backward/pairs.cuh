@@ -17,69 +17,10 @@
 // by channel. Each sum is of terms that a rounding of 16 bits changes by little of themselves.
 #pragma once
 
-#include "cuda/chunk_backward/tiles.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/gla_backward/gates.cuh"
-#include "cuda/gla_backward/launch.hpp"
-#include "cuda/runtime/launch.hpp"
+#include "cuda/gla_backward/pairs_shared.cuh"
 
 namespace attune::cuda::gla_backward {
-
-using chunk_backward::block_address;
-using chunk_backward::fold_lanes;
-using chunk_backward::kPanelBytes;
-using chunk_backward::Tile;
-using chunk_backward::transposed_block_address;
-
-inline constexpr int kLevels = 3;  // halves of 8, 16 and 32 tokens
-inline constexpr int kBlock = 16;  // rows and columns of a block of matrix products
-
-template <int kD>
-struct PairsShared {
-  Tile<kD> u, z;
-  // Of 64 channels of the gated side: x decayed from the boundary, or y decayed to it; then what
-  // these tokens get from the other half. By position; so are the scores.
-  Tile<kPanelChannels> halves[kLevels];
-  Tile<kPanelChannels> p, a;              // [i][j], with the scale
-  float p_near[kBlockWarps][kRun][kRun];  // within 8 tokens, [j][i]
-  float a_near[kBlockWarps][kRun][kRun];
-  float2 decays[kBlockWarps][kWarpSize];
-  float2 reads[kBlockWarps][kWarpSize];               // warps' sums of what enters the chunk
-  float2 writes[kBlockWarps][kWarpSize];              // and of what leaves it
-  float2 crossings[kLevels][kBlockWarps][kWarpSize];  // and of what goes between halves
-  float parts[kBlockWarps];
-  float far[2][2][4][kBlockThreads];  // sums of A between halves, by thread
-  ChunkPlace chunk;                   // here, for few registers are left for it
-};
-
-/// Two fragments of 16 x 16 blocks: the left operand of a product, and the right one, of two
-/// columns of 8, of which fragment 2 n and 2 n + 1 are column n's.
-template <bool kTransposed>
-__device__ __forceinline__ void load_left(std::uint32_t (&a)[4], std::uint32_t panel, int lane,
-                                          int row, int column) {
-  if constexpr (kTransposed) {  // of the block [column][row]
-    load_matrices_transposed(a, transposed_block_address(panel, lane, column, row));
-  } else {
-    load_matrices(a, block_address(panel, lane, row, column));
-  }
-}
-/// Rows of memory are columns of the operand.
-__device__ __forceinline__ void load_right_rows(std::uint32_t (&b)[4], std::uint32_t panel,
-                                                int lane, int row, int column) {
-  load_matrices(b, transposed_block_address(panel, lane, row, column));
-}
-/// Rows of memory are summed over.
-__device__ __forceinline__ void load_right(std::uint32_t (&b)[4], std::uint32_t panel, int lane,
-                                           int row, int column) {
-  load_matrices_transposed(b, block_address(panel, lane, row, column));
-}
-/// d [16, 16] += a b.
-template <class T>
-__device__ __forceinline__ void multiply_block(float (&d)[2][4], const std::uint32_t (&a)[4],
-                                               const std::uint32_t (&b)[4]) {
-  mma_m16n8k16<T>(d[0], a, b[0], b[1]);
-  mma_m16n8k16<T>(d[1], a, b[2], b[3]);
-}
 
 template <class T, int kD>
 class Pairs {
@@ -259,33 +200,6 @@ class Pairs {
   }
 
  private:
-  /// Of two channels over this warp's eight positions.
-  struct Run {
-    std::uint32_t x[kRun];
-    std::uint32_t y[kRun];
-    float2 decay[kRun];
-    unsigned resets = 0;  // bit i: the decay at i is 0; bit 8 + i: that of the second channel
-
-    __device__ __forceinline__ float2 over() const {
-      float2 product = decay[0];
-#pragma unroll
-      for (int i = 1; i < kRun; ++i) product = times(product, decay[i]);
-      return product;
-    }
-    /// Makes the compiler compute again what it would keep: products, and elements unpacked.
-    __device__ __forceinline__ void forget() {
-      forget_x();
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) asm volatile("" : "+r"(y[i]));
-    }
-    __device__ __forceinline__ void forget_x() {
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        asm volatile("" : "+r"(x[i]), "+f"(decay[i].x), "+f"(decay[i].y));
-      }
-    }
-  };
-
   /// A 16 x 16 block of A whose pairs are of halves at a level.
   struct FarBlock {
     int level;
@@ -674,46 +588,5 @@ class Pairs {
   unsigned valid_ = 0;  // valid_positions()
   float shared_sum_ = 0.0F;
 };
-
-/// A block per chunk and head.
-template <class T, int kD>
-__global__ __launch_bounds__(kBlockThreads,
-                             2) void pairs(const __grid_constant__ GlaBackwardParams p) {
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<PairsShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
-  if (threadIdx.x == 0) shared.chunk = chunk_place(p, blockIdx.x);
-  __syncthreads();  // the chunk's place is there
-  if (shared.chunk.rows == 0) {
-    if (p.dgamma_parts != nullptr && threadIdx.x == 0) p.dgamma_parts[blockIdx.x] = 0.0F;
-    return;
-  }
-  Pairs<T, kD> block(p, shared);
-  block.start_load(shared.u, p.u);
-  block.start_load(shared.z, p.z);
-  copy_async_commit();
-  for (int i = static_cast<int>(threadIdx.x); i < kBlockWarps * kRun * kRun; i += kBlockThreads) {
-    (&shared.a_near[0][0][0])[i] = 0.0F;
-  }
-  copy_async_wait<0>();
-  __syncthreads();  // all rows of u and z are there
-  block.make_p();
-#pragma unroll 1
-  for (int panel = 0; panel * kPanelChannels < p.own; ++panel) block.take_channels(panel);
-  block.put_shared_gradients();
-  block.make_a();
-  __syncthreads();  // A is there, and the halves are free
-  block.template make_other<true>(p.dz, shared.u, p.z_flow);
-  if (p.du.data != nullptr) block.template make_other<false>(p.du, shared.z, p.u_flow);
-}
-
-template <class T, int kD>
-void launch_pairs(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<pairs<T, kD>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
-                        .block = dim3(kBlockThreads),
-                        .shared_bytes = sizeof(PairsShared<kD>),
-                        .overlaps_previous = true},
-                       stream, p);
-}
 
 }  // namespace attune::cuda::gla_backward

@@ -1,4 +1,4 @@
-#include "cuda/gla_backward/pairs.cuh"
+#include "cuda/gla_backward/pairs_launch.cuh"
 #include "cuda/gla_backward/prepare.cuh"
 
 namespace attune::cuda::gla_backward {
