@@ -39,7 +39,7 @@ __device__ __forceinline__ bool is_anchor(const ChunkBackwardParams& p, const Wa
                                           float decay) {
   const int order = walk.order_of(n);
   const bool due = order % kAnchorChunks == kAnchorChunks - 1 || order == walk.chunks - 1;
-  return lets_through(p, walk, n, decay) && (due || decay < kAnchoredDecay);
+  return lets_through(p, walk, n, decay) && (due || (decay < kAnchoredDecay && order % 2 == 0));
 }
 
 /// What the dk, dv walk's warpgroups hand to the warp that makes dg of it; by row of the tile.
