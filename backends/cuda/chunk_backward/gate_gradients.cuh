@@ -14,8 +14,8 @@
 // the same in both. `through` comes from a recursion over chunks, against time, of G = <state,
 // gradient> between chunks: through = G - sum outflow, and the next G = through + sum inflow. Its
 // error grows with the chunks, and is G's where `through` may be much smaller: so at anchors it is
-// computed from S, which the dq walk leaves there, and D in registers. Anchors are chunks over
-// which the state decays much, and every so many others.
+// computed from S, which the dq walk leaves there, and D in registers. Anchors are every second
+// chunk over which the state decays much, and every so many of the others.
 #pragma once
 
 #include "cuda/chunk_backward/gates.cuh"
