@@ -50,7 +50,7 @@ struct ConfigRow {
   std::string device_name;
   std::int64_t created = 0;  // seconds since 1970, UTC
 
-  friend auto operator<=>(const ConfigRow&, const ConfigRow&) = default;
+  auto operator<=>(const ConfigRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
 /// "user" rows were measured here; "site" and "shipped" rows came with ATTUNE_SYSTEM_DB_PATH and
@@ -65,8 +65,8 @@ struct PinRow {
   std::string config;
   std::string reason;
   std::int64_t created = 0;
-  std::int64_t expires = 0;  // 0: never
-  friend auto operator<=>(const PinRow&, const PinRow&) = default;
+  std::int64_t expires = 0;                         // 0: never
+  auto operator<=>(const PinRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
 /// A candidate that must not be tried again on a device class: it crashed, hung or was wrong.
@@ -79,7 +79,7 @@ struct QuarantineRow {
   std::string problem;  // "" for every problem
   std::string reason;
   std::int64_t created = 0;
-  friend auto operator<=>(const QuarantineRow&, const QuarantineRow&) = default;
+  auto operator<=>(const QuarantineRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
 /// One measured or refused candidate of one tuning, kept with its decision.
@@ -93,7 +93,7 @@ struct TrialRow {
   std::int64_t samples = 0;
   double error = 0;
   std::int64_t created = 0;
-  friend auto operator<=>(const TrialRow&, const TrialRow&) = default;
+  auto operator<=>(const TrialRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
 }  // namespace attune
