@@ -15,7 +15,7 @@ struct RowKey {
   std::string device_class;  // DeviceInfo::device_class
   std::string platform;      // the request's: "auto", or the one that was asked for
   std::string problem;       // the problem's text, exact
-  friend auto operator<=>(const RowKey&, const RowKey&) = default;
+  auto operator<=>(const RowKey&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
 /// How quiet the machine was while it measured.
