@@ -17,8 +17,6 @@
 #include "text.hpp"
 #include "verb.hpp"
 
-extern char** environ;
-
 namespace attune::cli {
 namespace {
 
@@ -128,18 +126,11 @@ void report_database(const ConfigStore::FileStatus& file, Report& report) {
 }
 
 void report_environment(Report& report) {
-  std::vector<std::string> known;
   for (const EnvironmentVariable& variable : environment_variables()) {
-    known.emplace_back(variable.name);
     if (const auto value = read_environment(variable.name)) report.info(variable.name, *value);
   }
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string_view name = text.substr(0, text.find('='));
-    const bool ours = name.starts_with("ATTUNE_");
-    if (ours && std::find(known.begin(), known.end(), name) == known.end()) {
-      report.warn(name, str("set, but not one of attune's variables", did_you_mean(name, known)));
-    }
+  for (const UnknownVariable& variable : unknown_environment_variables()) {
+    report.warn(variable.name, str("set, but not one of attune's variables", variable.suggestion));
   }
 }
 

@@ -7,8 +7,6 @@
 #include "text.hpp"
 #include "verb.hpp"
 
-extern char** environ;
-
 namespace attune::cli {
 namespace {
 
@@ -91,22 +89,13 @@ void add_surroundings(const Session& session, Table& table) {
 }
 
 /// Variables that look like attune's and are not.
-int add_unknown(Table& table) {
-  std::vector<std::string> known;
-  for (const EnvironmentVariable& variable : environment_variables())
-    known.emplace_back(variable.name);
-  int unknown = 0;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::size_t end = text.find('=');
-    const std::string_view name = text.substr(0, end);
-    if (!name.starts_with("ATTUNE_") || end == std::string_view::npos) continue;
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    ++unknown;
-    table.add({Cell(name, Tone::kBad), text.substr(end + 1), "environment",
-               str("not one of attune's variables", did_you_mean(name, known))});
+std::size_t add_unknown(Table& table) {
+  const std::vector<UnknownVariable> unknown = unknown_environment_variables();
+  for (const UnknownVariable& variable : unknown) {
+    table.add({Cell(variable.name, Tone::kBad), variable.value, "environment",
+               str("not one of attune's variables", variable.suggestion)});
   }
-  return unknown;
+  return unknown.size();
 }
 
 ExitCode run(const Invocation& call) {
@@ -120,7 +109,7 @@ ExitCode run(const Invocation& call) {
   }
   add_budgets(session, call, table);
   add_surroundings(session, table);
-  const int unknown = add_unknown(table);
+  const std::size_t unknown = add_unknown(table);
   call.print(std::move(table));
   return unknown == 0 ? ExitCode::kOk : ExitCode::kNo;
 }

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -33,19 +34,25 @@ std::optional<std::string> read_environment(std::string_view name) {
   return std::string(value);
 }
 
-void warn_about_unknown_environment() {
+std::vector<UnknownVariable> unknown_environment_variables() {
   std::vector<std::string> known;
   for (const EnvironmentVariable& variable : kVariables) known.emplace_back(variable.name);
+  std::vector<UnknownVariable> unknown;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    const std::string_view name = text.substr(0, text.find('='));
-    if (!name.starts_with("ATTUNE_")) continue;
-    bool is_known = false;
-    for (const std::string& other : known) is_known = is_known || other == name;
-    if (!is_known) {
-      log_once(LogLevel::kWarning, str("environment variable ", name, " is not one of attune's",
-                                       did_you_mean(name, known)));
-    }
+    const std::size_t end = text.find('=');
+    if (!text.starts_with("ATTUNE_") || end == std::string_view::npos) continue;
+    const std::string name(text.substr(0, end));
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    unknown.push_back({name, std::string(text.substr(end + 1)), did_you_mean(name, known)});
+  }
+  return unknown;
+}
+
+void warn_about_unknown_environment() {
+  for (const UnknownVariable& variable : unknown_environment_variables()) {
+    log_once(LogLevel::kWarning, str("environment variable ", variable.name,
+                                     " is not one of attune's", variable.suggestion));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attune {
 
@@ -20,8 +21,15 @@ std::span<const EnvironmentVariable> environment_variables();
 /// setuid.
 std::optional<std::string> read_environment(std::string_view name);
 
-/// Warns once about each ATTUNE_* variable that is set and that attune does not know (a typo, most
-/// likely).
+/// A variable that is set and called ATTUNE_..., but is not one of attune's: a typo, most likely.
+struct UnknownVariable {
+  std::string name;
+  std::string value;
+  std::string suggestion;  // "; did you mean 'ATTUNE_DB'?" or ""
+};
+std::vector<UnknownVariable> unknown_environment_variables();
+
+/// Warns once about each of those.
 void warn_about_unknown_environment();
 
 }  // namespace attune
