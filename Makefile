@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: build demo test asan tsan fuzz dev install format tidy setup clean
+.PHONY: build demo test asan tsan fuzz dev install format tidy performance-tables setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
 
@@ -36,6 +36,10 @@ format:
 
 tidy: build/dev/build.ninja
 	run-clang-tidy -quiet -p build/dev -j $(JOBS) '^$(CURDIR)/(core|cache|io|ops|tuner|backends|library|cli)/'
+
+# README's tables and the plots of docs/, from bench/results/.
+performance-tables:
+	scripts/performance_tables
 
 setup:
 	scripts/setup
