@@ -3,16 +3,12 @@
 
 #include <chrono>
 #include <fstream>
-#include <map>
 #include <string>
 #include <thread>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <attune/cache/config_database.hpp>
 
-#include "attune_process.hpp"
+#include "bad_kernels.hpp"
 
 namespace attune::test {
 namespace {
@@ -20,54 +16,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using ::testing::Matcher;
 
-struct Seen {
-  std::string outcome, reason;
-};
-
-/// Tunes the plugin's op with the bad kernels that are named, joined by commas; "all" are.
-class IsolationTest : public testing::Test {
+class IsolationTest : public BadKernelsTest {
  protected:
-  Call call(std::vector<std::string> arguments, const std::string& bad) const {
-    arguments.insert(arguments.end(), {"--plugin", BAD_KERNELS_PLUGIN, "-o", "json"});
-    Call made{arguments};
-    if (bad != "all") made.environment.push_back("BAD_KERNELS=" + bad);
-    return made;
-  }
-  Outcome tune(const std::string& bad, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments{"tune", "doubling", "n=4096", "--timeout",
-                                       "1s",   "--budget", "60s"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return here.run(call(arguments, bad));
-  }
-  /// What the database says of each kernel's candidates, by the kernel's name.
-  std::map<std::string, Seen> trials() const {
-    std::map<std::string, Seen> seen;
-    for (const auto& row : here.run(call({"db", "show", "doubling", "n=4096"}, "all")).json()) {
-      if (!row.contains("outcome")) continue;
-      const auto& reason = row.at("reason");
-      seen[row.at("kernel")] = {row.at("outcome"),
-                                reason.is_string() ? reason.get<std::string>() : ""};
-    }
-    return seen;
-  }
-
-  Sandbox here;
+  IsolationTest() : BadKernelsTest(BAD_KERNELS_PLUGIN, {}) {}
 };
 
 TEST_F(IsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
-  const Outcome first = tune("all");
-  ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_EQ(first.json().at(0).at("kernel"), "good.doubling");
-  EXPECT_EQ(first.json().at(0).at("config"), "times=1");
-  EXPECT_EQ(first.json().at(0).at("result"), "stored");
-
-  struct Expected {
-    std::string outcome;
-    Matcher<std::string> reason;
-  };
-  const std::map<std::string, Expected> expected{
+  expect_rejections({
       {"leaves_the_tail", {"wrong", HasSubstr("y: not finite at [15]")}},
       {"is_a_little_wrong", {"wrong", HasSubstr("y: relative error")}},
       {"gives_nan", {"wrong", HasSubstr("y: not finite at [0]")}},
@@ -98,26 +54,7 @@ TEST_F(IsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
       {"is_slow", {"slow", HasSubstr("times slower")}},
       {"is_wrong_later", {"wrong", HasSubstr("not finite")}},
       {"crashes_later", {"crashed", HasSubstr("killed by SIGSEGV")}},
-  };
-  const std::map<std::string, Seen> seen = trials();
-  EXPECT_EQ(seen.size(), expected.size() + 1);
-  for (const auto& [name, fault] : expected) {
-    ASSERT_TRUE(seen.contains("bad." + name)) << name;
-    const Seen& trial = seen.at("bad." + name);
-    EXPECT_EQ(trial.outcome, fault.outcome) << name << ": " << trial.reason;
-    EXPECT_THAT(trial.reason, fault.reason) << name;
-  }
-
-  // Another search does not try them again, and knows why.
-  const Outcome second = tune("all", {"--retune"});
-  ASSERT_EQ(second.exit_code, 0) << second.err;
-  const std::map<std::string, Seen> again = trials();
-  for (const auto& [name, fault] : expected) {
-    const Seen& trial = again.at("bad." + name);
-    if (fault.outcome == "slow") continue;  // is right
-    EXPECT_EQ(trial.outcome, "quarantined") << name << ": " << trial.reason;
-    EXPECT_THAT(trial.reason, AllOf(HasSubstr(fault.outcome), fault.reason)) << name;
-  }
+  });
 }
 
 /// The first child of a process, once it has one.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <tuple>
 
-#include <attune/core/op.hpp>
+#include <attune/core/kernel.hpp>
 #include <attune/core/registry.hpp>
 
 namespace doubling {
@@ -42,11 +42,14 @@ inline void run_well(const DoublingProblem& problem, const DoublingArgs& args) {
   for (std::int64_t i = 0; i < problem.n; ++i) args.y[i] = 2 * args.x[i];
 }
 
+using Run = void(const DoublingProblem&, const DoublingArgs&, const attune::LaunchSite&);
+
 /// A way to be bad.
 struct Fault {
   std::string_view name;
-  void (*run)(const DoublingProblem&, const DoublingArgs&, std::span<std::byte> workspace);
+  Run* run;
+  std::size_t workspace_bytes = 100;
 };
-std::span<const Fault> faults();
+std::span<const Fault> host_faults();
 
 }  // namespace doubling
