@@ -1,11 +1,12 @@
 // How good a choice is for a problem that nobody tuned: of its bucket, of the nearest tuned
 // neighbour, or the heuristic's, beside the choice of a tuning of its own.
 //
-//   held_out OP "SPEC WITHOUT B AND T" [PROBLEMS [MILLISECONDS]]
+//   held_out OP "SPEC WITHOUT B AND T" [PROBLEMS [MILLISECONDS [SEED]]]
 //
 // Tunes B = 1, 8 and T = 256, 1024, 4096, then draws PROBLEMS (50) with B in 1..16 and T in
-// 128..8192, log-uniformly, and asks first, tunes (each for MILLISECONDS, 500) and compares
-// afterwards, in alternation. Runs on gpu:0 where there is one, else on the CPU.
+// 128..8192, log-uniformly (others with another SEED than 17), and asks first, tunes (each for
+// MILLISECONDS, 500) and compares afterwards, in alternation. Runs on gpu:0 where there is one,
+// else on the CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -96,7 +97,8 @@ void summarize(const std::vector<Outcome>& outcomes, const char* source) {
               std::exp(log_untuned / count), std::exp(log_heuristic / count));
 }
 
-int run(const std::string& op, const std::string& rest, int problems, int milliseconds) {
+int run(const std::string& op, const std::string& rest, int problems, int milliseconds,
+        unsigned seed) {
   const std::string path = "/tmp/attune_held_out." + std::to_string(std::random_device()()) + ".db";
   const auto context = make_context({.policy = Policy::kDb, .database = path});
   const auto plain = make_context({.policy = Policy::kHeuristic, .database = ""});
@@ -108,7 +110,7 @@ int run(const std::string& op, const std::string& rest, int problems, int millis
                               subject.settings);
     }
   }
-  std::mt19937 random(17);
+  std::mt19937 random(seed);
   std::uniform_real_distribution<double> octave(0, 1);
   std::vector<Outcome> outcomes;
   for (int i = 0; i < problems; ++i) {
@@ -131,12 +133,13 @@ int run(const std::string& op, const std::string& rest, int problems, int millis
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: held_out OP \"SPEC\" [PROBLEMS [MILLISECONDS]]\n");
+    std::fprintf(stderr, "usage: held_out OP \"SPEC\" [PROBLEMS [MILLISECONDS [SEED]]]\n");
     return 2;
   }
   try {
     return run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 50,
-               argc > 4 ? std::atoi(argv[4]) : 500);
+               argc > 4 ? std::atoi(argv[4]) : 500,
+               argc > 5 ? static_cast<unsigned>(std::atoi(argv[5])) : 17);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "held_out: %s\n", error.what());
     return 5;

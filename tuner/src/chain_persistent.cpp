@@ -103,6 +103,13 @@ Answer ask_persistent(State& state, Call& call) {
   std::vector<std::string> refusals;
   for (std::size_t i = 0; i < hits.size(); ++i) {
     const ConfigStore::Hit& hit = hits[i];
+    if (hit.bucket) {
+      const std::string unlike = why_unlike(state, call, hit.row);
+      if (!unlike.empty()) {
+        refusals.push_back(str("tuned for ", hit.row.key.problem, ": ", unlike));
+        continue;
+      }
+    }
     const Resolved resolved = validate_row(state, call, hit.row);
     if (!resolved.candidate) {
       refusals.push_back(resolved.reason);

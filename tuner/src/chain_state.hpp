@@ -140,6 +140,10 @@ Resolved validate_row(State& state, Call& call, const ConfigRow& row);
 /// "a user row of FILE, noise grade A, 1.3 times as fast as the default".
 std::string describe_row(const ConfigStore::Hit& hit);
 
+/// Why the row of a near problem should not serve this one, or "": the heuristic, which knows at
+/// what sizes other configs become the best, chooses another one there.
+std::string why_unlike(const State& state, const Call& call, const ConfigRow& row);
+
 /// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an
 /// unknown platform.
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
