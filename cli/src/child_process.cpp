@@ -91,7 +91,7 @@ std::string describe_status(int status) {
   if (WIFEXITED(status)) return str("ended the process: exit(", WEXITSTATUS(status), ")");
   const int number = WTERMSIG(status);
   return str("killed by ", signal_name(number),
-             number == SIGKILL ? ", as the system does when memory runs out" : "");
+             number == SIGKILL ? ", as the system does when it is out of memory" : "");
 }
 
 }  // namespace
@@ -109,6 +109,12 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments)
 }
 
 ChildProcess::~ChildProcess() { finish(std::chrono::milliseconds(0)); }
+
+void ChildProcess::send(std::string_view line) {
+  if (write_line(to_child_.number(), line)) return;
+  sent_ = errno == EPIPE;  // then it has ended before, by itself
+  to_child_.close();
+}
 
 bool ChildProcess::has_ended(std::chrono::milliseconds patience) const {
   const auto deadline = LineReader::Clock::now() + patience;
@@ -137,10 +143,16 @@ bool ChildProcess::finish(std::chrono::milliseconds patience) {
 std::string ChildProcess::end() {
   constexpr std::chrono::milliseconds kPatience{1000};
   to_child_.close();
-  const bool by_itself = finish(kPatience);
-  const std::string how = by_itself && reaped_ ? describe_status(status_) : "closed its output";
+  by_itself_ = finish(kPatience);
+  if (!sent_) return "could not be told what to run";
+  const std::string how = by_itself_ && reaped_ ? describe_status(status_) : "closed its output";
   const std::string words = last_words();
   return words.empty() ? how : str(how, "; it said: ", words);
+}
+
+bool ChildProcess::ended_from_outside() const {
+  if (!sent_) return true;
+  return by_itself_ && reaped_ && WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL;
 }
 
 std::string ChildProcess::last_words() const {

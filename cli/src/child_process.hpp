@@ -25,8 +25,8 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// Sends a line. False when it reads no more.
-  bool send(std::string_view line) { return write_line(to_child_.number(), line); }
+  /// Sends a line. When that fails it gets no more, and ends: receive() tells.
+  void send(std::string_view line);
 
   /// The next line it sends.
   LineReader::Result receive(std::string& line, LineReader::Clock::time_point deadline,
@@ -37,6 +37,9 @@ class ChildProcess {
   /// Waits for its end, at most a second, then kills it. How it ended, with its last words on
   /// standard error: "killed by SIGSEGV", "ended itself: exit(1); it said: ...".
   std::string end();
+  /// Whether it ended for a reason outside of it, known after end(): by SIGKILL, which the system
+  /// sends when memory runs out, and people do; or since a line could not be sent.
+  bool ended_from_outside() const;
 
  private:
   bool has_ended(std::chrono::milliseconds patience) const;
@@ -47,6 +50,8 @@ class ChildProcess {
   pid_t pid_ = -1;
   int status_ = 0;
   bool reaped_ = false;
+  bool sent_ = true;
+  bool by_itself_ = false;  // it had ended before it was killed from here
   Descriptor to_child_;
   Descriptor from_child_;
   Descriptor errors_;  // a file in memory

@@ -59,12 +59,14 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   std::string device_failure() override { return ""; }  // a lost device ends its worker
 
  private:
+  void open();
   void start();
   std::optional<Verdict> check(const json& request);
   json ask(const json& request, int launches);
   json ask_twice(const json& request, int launches);
   json receive(Clock::duration limit);
   json receive_or_end(Clock::duration limit);
+  CandidateFailure ended();
   Clock::duration limit_for(const std::string& what, int launches) const;
 
   const tuning::Workload workload_;
@@ -91,7 +93,7 @@ bool is_failed(const json& reply) {
          reply["verdict"]["outcome"] == to_string(TrialOutcome::kFailed);
 }
 
-void IsolatedRunner::start() {
+void IsolatedRunner::open() {
   std::vector<std::string> arguments{"worker"};
   for (const std::string& plugin : settings_.plugins) {
     arguments.insert(arguments.end(), {"--plugin", plugin});
@@ -108,11 +110,20 @@ void IsolatedRunner::start() {
       {"standard", workload_.standard->name()},
       {"memory", on_host ? settings_.memory : 0},
   }));
-  try {
-    check_error(receive_or_end(kToOpen));
-  } catch (const CandidateFailure& failure) {
-    if (failure.outcome() == TrialOutcome::kNotReached) throw;
-    throw ExecutionError(str("the worker could not make the problem's tensors: ", failure.what()));
+  check_error(receive_or_end(kToOpen));
+}
+
+/// A worker that is ready. One that is killed before it is, is replaced once.
+void IsolatedRunner::start() {
+  for (const bool last : {false, true}) {
+    try {
+      return open();
+    } catch (const CandidateFailure& failure) {
+      if (failure.outcome() == TrialOutcome::kNotReached) throw;
+      if (failure.outcome() == TrialOutcome::kFailed && !last) continue;
+      throw ExecutionError(
+          str("the worker could not make the problem's tensors: ", failure.what()));
+    }
   }
 }
 
@@ -132,7 +143,7 @@ json IsolatedRunner::receive(Clock::duration limit) {
         if (json message = take_message(line); !message.is_null()) return message;
         continue;
       case LineReader::Result::kEnd:
-        throw CandidateFailure(TrialOutcome::kCrashed, worker_->end());
+        throw ended();
       case LineReader::Result::kLate:
         throw CandidateFailure(
             TrialOutcome::kCrashed,
@@ -141,6 +152,12 @@ json IsolatedRunner::receive(Clock::duration limit) {
         throw CandidateFailure(TrialOutcome::kNotReached, "stopped");
     }
   }
+}
+
+/// How the worker ended. From outside, that is no crash of the candidate's: it is tried again.
+CandidateFailure IsolatedRunner::ended() {
+  const std::string how = worker_->end();
+  return {worker_->ended_from_outside() ? TrialOutcome::kFailed : TrialOutcome::kCrashed, how};
 }
 
 json IsolatedRunner::receive_or_end(Clock::duration limit) {
@@ -191,9 +208,13 @@ json IsolatedRunner::ask(const json& request, int launches) {
 }
 
 json IsolatedRunner::ask_twice(const json& request, int launches) {
-  json first = ask(request, launches);
-  if (!is_failed(first)) return first;
-  worker_.reset();
+  try {
+    json first = ask(request, launches);
+    if (!is_failed(first)) return first;
+    worker_.reset();
+  } catch (const CandidateFailure& failure) {
+    if (failure.outcome() != TrialOutcome::kFailed) throw;
+  }
   return ask(request, launches);
 }
 

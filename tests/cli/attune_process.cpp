@@ -79,7 +79,8 @@ nlohmann::json Outcome::json() const {
 
 pid_t Sandbox::start(const Call& call) const {
   std::ofstream(file("stdin")) << call.input;
-  std::vector<std::string> arguments{ATTUNE_PROGRAM};
+  std::vector<std::string> arguments = call.under;
+  arguments.emplace_back(ATTUNE_PROGRAM);
   arguments.insert(arguments.end(), call.arguments.begin(), call.arguments.end());
   std::vector<std::string> environment =
       clean_environment(folder_.path().string(), call.environment);
@@ -94,11 +95,11 @@ pid_t Sandbox::start(const Call& call) const {
                                    O_WRONLY | O_CREAT | O_TRUNC, 0600);
   redirect_output(actions, call.output, file("stdout"), ends[1]);
   pid_t child = 0;
-  const int error = posix_spawn(&child, ATTUNE_PROGRAM, &actions, nullptr,
-                                pointers(arguments).data(), pointers(environment).data());
+  const int error = posix_spawnp(&child, arguments[0].c_str(), &actions, nullptr,
+                                 pointers(arguments).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
-  if (error != 0) throw std::runtime_error("cannot start " ATTUNE_PROGRAM);
+  if (error != 0) throw std::runtime_error("cannot start " + arguments[0]);
   return child;
 }
 

@@ -26,6 +26,7 @@ struct Call {
   std::string input = {};                     // standard input
   std::vector<std::string> environment = {};  // "NAME=value", besides a home of its own
   Stdout output = Stdout::kFile;
+  std::vector<std::string> under = {};  // a program and its arguments that is to start attune
 };
 
 struct Outcome {

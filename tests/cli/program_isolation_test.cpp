@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <attune/cache/config_database.hpp>
+#include <attune/cache/suspect_note.hpp>
 
 #include "bad_kernels.hpp"
 
@@ -55,6 +56,19 @@ TEST_F(IsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
       {"is_wrong_later", {"wrong", HasSubstr("not finite")}},
       {"crashes_later", {"crashed", HasSubstr("killed by SIGSEGV")}},
   });
+}
+
+TEST_F(IsolationTest, WhatRanOutOfMemoryIsTriedAgainAfterAWeek) {
+  ASSERT_EQ(tune("uses_all_memory").exit_code, 0);
+  EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "failed");
+  ASSERT_EQ(tune("uses_all_memory", {"--retune"}).exit_code, 0);
+  EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "quarantined");
+  ConfigDatabase(here.database(), ConfigDatabase::Mode::kReadWrite)
+      .edit([](DatabaseContent& all) {
+        for (QuarantineRow& row : all.quarantine) row.created -= kSuspicionSeconds + 1;
+      });
+  ASSERT_EQ(tune("uses_all_memory", {"--retune"}).exit_code, 0);
+  EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "failed");
 }
 
 /// The first child of a process, once it has one.

@@ -81,6 +81,13 @@ bool is_bad(TrialOutcome outcome, bool isolated) {
          (outcome == TrialOutcome::kFailed && isolated);
 }
 
+/// Why it must not. Memory may be there another time: that holds as long as a suspicion.
+std::string quarantine_reason(const Trial& trial) {
+  const bool lacked_memory = trial.outcome == TrialOutcome::kFailed &&
+                             trial.reason.find(tuning::kOutOfMemory) != std::string::npos;
+  return str(lacked_memory ? kSuspect : "", to_string(trial.outcome), ": ", trial.reason);
+}
+
 ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
   const Trial& winner = result.trials[static_cast<std::size_t>(result.winner)];
   const Trial& standard = result.trials[static_cast<std::size_t>(result.default_trial)];
@@ -152,8 +159,7 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   }
   request.on_trial = [&state, &call, isolated](const Trial& trial) {
     if (is_bad(trial.outcome, isolated) && call.policy.persist_autotune) {
-      quarantine(state, call.row_key(), trial.candidate,
-                 str(to_string(trial.outcome), ": ", trial.reason));
+      quarantine(state, call.row_key(), trial.candidate, quarantine_reason(trial));
     }
     if (state.events.active()) emit_trial(state, call, trial);
   };

@@ -85,7 +85,7 @@ std::string describe_current_exception() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return "out of memory";
+    return std::string(kOutOfMemory);
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <string>
 
 #include <attune/core/kernel.hpp>
@@ -20,6 +22,14 @@ struct NoConfig {
   static constexpr auto axes() { return std::tuple{}; }
 };
 
+/// Adds the name to the file of DOUBLING_LAUNCHES when this process runs the kernel first.
+inline void note_launch(const std::string& name) {
+  static std::set<std::string> noted;
+  const char* path = std::getenv("DOUBLING_LAUNCHES");
+  if (path == nullptr || !noted.insert(name).second) return;
+  std::ofstream(path, std::ios::app) << name + '\n' << std::flush;
+}
+
 /// Does what its fault does.
 class Bad final : public attune::Kernel<NoConfig> {
  public:
@@ -34,6 +44,7 @@ class Bad final : public attune::Kernel<NoConfig> {
   }
   void run(const Problem& problem, const Args& args, const NoConfig&,
            const LaunchSite& site) const override {
+    note_launch(name_);
     fault_.run(problem, args, site);
   }
 

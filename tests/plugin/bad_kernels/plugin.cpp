@@ -1,5 +1,6 @@
 // The kernels of the host. BAD_KERNELS in the environment names the bad ones to register, joined by
-// commas; without it all are. "twins" among them adds two devices.
+// commas; without it all are. "twins" among them adds two devices. With DOUBLING_LAUNCHES=FILE each
+// process adds the name of each bad kernel that it runs, once.
 #include <string>
 
 #include <attune/core/plugin.hpp>

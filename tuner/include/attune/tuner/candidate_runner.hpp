@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <attune/core/device.hpp>
 #include <attune/core/error.hpp>
@@ -18,6 +19,9 @@
 #include <attune/tuner/tuner.hpp>
 
 namespace attune::tuning {
+
+/// What the reason of a candidate says that failed for want of memory, which may be another's fault.
+inline constexpr std::string_view kOutOfMemory = "out of memory";
 
 /// What running a candidate to see whether it is right came to.
 struct Verdict {
