@@ -1,6 +1,8 @@
 # The front door. `make demo` and `make test` do everything on a fresh machine: packages, build, run.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# How long each fuzz target searches.
+FUZZ_SECONDS ?= 60
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
 .PHONY: build demo test asan tsan fuzz dev install format tidy performance-tables setup clean
@@ -17,12 +19,19 @@ demo: build/ci/build.ninja
 
 # The whole suite last, so that its summary is what remains on the screen.
 test: asan build/ci/build.ninja
+	@if command -v clang++ >/dev/null; then $(MAKE) fuzz FUZZ_SECONDS=15; \
+	 else echo "make test: no clang++ here: the fuzz targets run their corpus and search no further"; fi
 	cmake --build --preset ci -j $(JOBS)
 	ctest --preset ci -j $(JOBS)
 
-asan tsan fuzz: %: build/%/build.ninja
+asan tsan: %: build/%/build.ninja
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@ -j $(JOBS)
+
+fuzz: build/fuzz/build.ninja
+	cmake --preset fuzz -DATTUNE_FUZZ_SECONDS=$(FUZZ_SECONDS) >/dev/null
+	cmake --build --preset fuzz -j $(JOBS)
+	ctest --preset fuzz -j $(JOBS)
 
 dev: build/dev/build.ninja
 	cmake --build --preset dev -j $(JOBS)

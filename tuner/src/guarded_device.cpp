@@ -70,10 +70,10 @@ std::map<const void*, std::uint64_t> GuardedDevice::sums_of_unwritten(
   std::map<const void*, std::uint64_t> sums;
   std::vector<std::byte> copy;
   for (const auto& [block, bytes] : blocks_) {
-    const bool is_written = std::any_of(written.begin(), written.end(), [&](const void* pointer) {
-      return pointer >= block && pointer < block + bytes;
-    });
-    if (is_written) continue;
+    const auto is_within = [begin = block, end = block + bytes](const void* pointer) {
+      return pointer >= begin && pointer < end;
+    };
+    if (std::any_of(written.begin(), written.end(), is_within)) continue;
     copy.resize(bytes);
     device_.copy_to_host(copy.data(), block, bytes, nullptr);
     device_.synchronize(nullptr);
