@@ -1,7 +1,9 @@
 // `attune report`: what databases hold, as one HTML file that needs nothing else.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include <attune/core/version.hpp>
 
@@ -22,8 +24,21 @@ struct Entry {
   double bytes = 0;
 
   const ConfigRow& row() const { return stored.row; }
+  const std::string& op() const { return row().key.op; }
   double speedup() const { return row().default_us / row().median_us; }
-  std::string name() const { return row().key.op + ' ' + problem; }
+  std::string name() const { return op() + ' ' + problem; }
+  /// The problem with D= for a K= and a V= that are the same.
+  std::string label() const {
+    Params params = parse_params(problem, ' ');
+    const std::string* k = find_param(params, "K");
+    const std::string* v = find_param(params, "V");
+    if (k == nullptr || v == nullptr || *k != *v) return problem;
+    std::erase_if(params, [](const Param& param) { return param.name == "V"; });
+    for (Param& param : params) {
+      if (param.name == "K") param.name = "D";
+    }
+    return to_text(params, ' ');
+  }
   std::string hover() const {
     return str(name(), ": ", number_text(row().median_us), " us, default ",
                number_text(row().default_us), " us; ", row().kernel, ' ',
@@ -70,9 +85,11 @@ std::string speedup_section(const Group& group) {
                "; the table has all.</p>\n");
     fastest.resize(kMost);
   }
+  std::stable_sort(fastest.begin(), fastest.end(),
+                   [](const Entry* a, const Entry* b) { return a->op() < b->op(); });
   std::vector<Bar> bars;
   for (const Entry* entry : fastest)
-    bars.push_back({entry->name(), entry->speedup(), entry->hover()});
+    bars.push_back({entry->op(), entry->label(), entry->speedup(), entry->hover()});
   return "<h3>Speed-up over the default config</h3>\n" + bar_chart(bars) + note;
 }
 
@@ -83,7 +100,7 @@ std::string roofline_section(const Group& group, const Ceilings& given) {
   for (const Entry* entry : group) {
     if (entry->flops <= 0 || entry->bytes <= 0) continue;
     const double gflops = entry->flops / entry->row().median_us / kPerGiga;
-    points.push_back({entry->flops / entry->bytes, gflops, entry->hover()});
+    points.push_back({entry->flops / entry->bytes, gflops, entry->op(), entry->hover()});
     if (given.measured) continue;
     ceilings.gflops = std::max(ceilings.gflops, gflops);
     ceilings.gigabytes =
@@ -191,57 +208,79 @@ std::string heat_map_section(const Group& group) {
   return html.empty() ? "" : "<h3>The two parameters that matter most</h3>\n" + html;
 }
 
-std::string table_section(const Group& group) {
-  std::string html =
-      "<h3>Provenance</h3>\n<div class=\"wide\"><table>\n<tr><th>problem</th><th>kernel</th>"
-      "<th>config</th><th>median us</th><th>default us</th><th>speed-up</th><th>spread %</th>"
-      "<th>samples</th><th>noise</th><th>error</th><th>tried</th><th>refused</th><th>version</th>"
-      "<th>tuned</th><th>from</th></tr>\n";
-  for (const Entry* entry : group) {
-    const ConfigRow& row = entry->row();
-    html += "<tr>";
-    const auto text = [&](std::string_view value) { html += str("<td>", escaped(value), "</td>"); };
-    const auto number = [&](double value) {
-      html += str("<td class=\"number\">", number_text(value), "</td>");
-    };
-    text(entry->name());
-    text(str(row.kernel, " v", row.kernel_version));
-    text(config_or_default(row.config));
-    number(row.median_us);
-    number(row.default_us);
-    text(ratio_text(entry->speedup()));
-    number(row.spread * 100);
-    number(static_cast<double>(row.samples));
-    text(to_string(row.noise));
-    number(row.error);
-    number(static_cast<double>(row.candidates_tried));
-    number(static_cast<double>(row.candidates_refused));
-    text(str(row.library_version, row.toolkit.empty() ? "" : ", ", row.toolkit));
-    text(date_text(row.created));
-    text(str(to_string(entry->stored.layer), ": ", entry->stored.path));
-    html += "</tr>\n";
+/// Text that may be broken after commas.
+std::string breakable(std::string_view text) {
+  std::string html;
+  for (const char c : escaped(text)) {
+    html += c;
+    if (c == ',') html += "<wbr/>";
   }
+  return html;
+}
+
+/// A cell of two lines, the second less important.
+std::string two_lines(std::string_view kind, std::string_view first, std::string_view second) {
+  return str("<td class=\"", kind, "\">", escaped(first), "<br/><span class=\"note\">",
+             breakable(second), "</span></td>");
+}
+
+std::string table_row(const Entry& entry) {
+  const ConfigRow& row = entry.row();
+  const auto number = [](const std::string& value) {
+    return str("<td class=\"number\">", escaped(value), "</td>");
+  };
+  const std::string file = std::filesystem::path(entry.stored.path).filename().string();
+  return str(
+      "<tr>", two_lines("text", entry.label(), entry.op()),
+      two_lines("text", str(row.kernel, " v", row.kernel_version), config_or_default(row.config)),
+      number(number_text(row.median_us)), number(number_text(row.default_us)),
+      number(ratio_text(entry.speedup())),
+      two_lines("", str(to_string(row.noise), ", ", number_text(row.spread * 100), " %"),
+                str(row.samples, " samples")),
+      two_lines("", number_text(row.error),
+                str(row.candidates_tried, " tried, ", row.candidates_refused, " refused")),
+      two_lines("", date_text(row.created), str("attune ", row.library_version, ", ", file)),
+      "</tr>\n");
+}
+
+std::string table_section(const Group& group) {
+  std::set<std::string> toolkits;
+  for (const Entry* entry : group) toolkits.insert(entry->row().toolkit);
+  toolkits.erase("");
+  std::string html = "<h3>Provenance</h3>\n";
+  for (const std::string& toolkit : toolkits)
+    html += str("<p class=\"note\">", escaped(toolkit), "</p>\n");
+  html +=
+      "<div class=\"wide\"><table>\n<tr><th>problem</th><th>kernel, "
+      "config</th>"
+      "<th class=\"number\">median us</th><th class=\"number\">default us</th>"
+      "<th class=\"number\">speed-up</th><th>noise</th><th>error</th><th>tuned</th></tr>\n";
+  for (const Entry* entry : group) html += table_row(*entry);
   return html + "</table></div>\n";
 }
 
 constexpr std::string_view kStyle =
-    ":root{--page:#fbfbfa;--ink:#1d1f23;--muted:#5d636d;--grid:#e1e3e6;--accent:#2563b8}\n"
+    ":root{--page:#fbfbfa;--ink:#1d1f23;--muted:#5d636d;--grid:#e1e3e6;--accent:#2563b8;"
+    "--second:#c2571a;--third:#2c8a57;--fourth:#8b4fb3}\n"
     "@media(prefers-color-scheme:dark){:root{--page:#16181c;--ink:#e6e8eb;--muted:#9aa1ac;"
-    "--grid:#30343b;--accent:#6ea3ee}}\n"
+    "--grid:#30343b;--accent:#6ea3ee;--second:#ec9457;--third:#63c18f;--fourth:#c39be3}}\n"
     "body{background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif;"
-    "max-width:900px;margin:2.5rem auto;padding:0 1rem}\n"
+    "max-width:1080px;margin:2.5rem auto;padding:0 1rem}\n"
     "h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:3rem;border-top:1px solid var(--grid);"
     "padding-top:1rem}h3{font-size:1rem;margin-top:2rem}h4{font-size:.9rem;margin-bottom:0}\n"
     ".note{color:var(--muted);font-size:.85rem;margin:.2rem 0}\n"
     "svg{width:100%;height:auto;display:block}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}\n"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .group{font-weight:600}\n"
     "svg .tick,svg .name{fill:var(--muted)}svg .value{font-variant-numeric:tabular-nums}\n"
     ".mark,.cell{fill:var(--accent)}.grid{stroke:var(--grid)}.axis{stroke:var(--muted)}\n"
     ".ceiling{stroke:var(--muted);stroke-width:1.5;stroke-dasharray:6 4}\n"
-    ".dot{fill:var(--accent);stroke:var(--page);stroke-width:1.5}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.8rem}\n"
+    ".dot{stroke:var(--page);stroke-width:1.5}.colour0{fill:var(--accent)}"
+    ".colour1{fill:var(--second)}.colour2{fill:var(--third)}.colour3{fill:var(--fourth)}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.75rem;line-height:1.35}\n"
+    "td .note{font-size:inherit}\n"
     "td,th{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--grid);"
-    "white-space:nowrap}th{color:var(--muted);font-weight:500}\n"
+    "white-space:nowrap;vertical-align:top}td.text{white-space:normal}th{color:var(--muted);font-"
+    "weight:500}\n"
     ".number{text-align:right;font-variant-numeric:tabular-nums}\n";
 
 std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Ceilings& ceilings) {

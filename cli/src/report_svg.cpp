@@ -56,7 +56,42 @@ struct Decades {
   }
 };
 
-std::string power_of_ten(int exponent) { return number_text(std::pow(10.0, exponent)); }
+std::string power_of_ten(int exponent) {
+  if (exponent >= 0) return "1" + std::string(static_cast<std::size_t>(exponent), '0');
+  return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + "1";
+}
+
+/// 0.5e9 as "500 M", 2.8e14 as "280 T".
+std::string with_prefix(double value) {
+  constexpr std::array<const char*, 6> kPrefixes{"", " k", " M", " G", " T", " P"};
+  std::size_t prefix = 0;
+  for (; value >= 1000 && prefix + 1 < kPrefixes.size(); ++prefix) value /= 1000;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g%s", value, kPrefixes.at(prefix));
+  return text.data();
+}
+
+constexpr double kGiga = 1e9;
+
+/// A class of the page's CSS for each group, in the order in which they come.
+class Colours {
+ public:
+  std::string of(const std::string& group) {
+    auto found = std::find(groups_.begin(), groups_.end(), group);
+    if (found == groups_.end()) found = groups_.insert(groups_.end(), group);
+    constexpr std::ptrdiff_t kInThePage = 4;
+    return str("dot colour", (found - groups_.begin()) % kInThePage);
+  }
+  const std::vector<std::string>& groups() const { return groups_; }
+
+ private:
+  std::vector<std::string> groups_;
+};
+
+std::string circle(double x, double y, std::string_view kind, std::string_view hover) {
+  return str("<circle cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"5\" class=\"", kind, "\">",
+             title(hover), "</circle>\n");
+}
 
 }  // namespace
 
@@ -84,14 +119,25 @@ std::string bar_chart(const std::vector<Bar>& bars) {
   constexpr double kLabels = 430;
   constexpr double kValues = 60;
   double most = 1.1;
-  for (const Bar& bar : bars) most = std::max(most, bar.value);
+  double height = 8;
+  std::string_view group;
+  for (const Bar& bar : bars) {
+    most = std::max(most, bar.value);
+    height += bar.group == group ? kRow : 2 * kRow;
+    group = bar.group;
+  }
   const double unit = (kWidth - kLabels - kValues) / (most - 1);
-  const double height = kRow * static_cast<double>(bars.size()) + 8;
   std::string svg = open_svg(height, "speed-up over the default");
   double y = 4;
+  group = "";
   for (const Bar& bar : bars) {
+    if (bar.group != group) {
+      svg += label(kLabels - 8, y + kRow / 2 + 4, "end", "group", bar.group);
+      group = bar.group;
+      y += kRow;
+    }
     const double length = std::max(1.0, (bar.value - 1) * unit);
-    constexpr std::size_t kLongest = 66;
+    constexpr std::size_t kLongest = 62;
     svg += "<g>" + title(bar.hover) + '\n';
     svg += label(kLabels - 8, y + kRow / 2 + 4, "end", "name", shorten(bar.label, kLongest));
     svg += str("<rect x=\"", px(kLabels), "\" y=\"", px(y + (kRow - kBar) / 2), "\" width=\"",
@@ -132,7 +178,7 @@ std::string roofline_chart(const std::vector<RooflinePoint>& points, const Ceili
   for (int e = up.first; e <= up.last; ++e) {
     const double y = y_of(std::pow(10.0, e));
     svg += line(kLeft, y, kWidth - kRight, y, "grid");
-    svg += label(kLeft - 8, y + 4, "end", "tick", power_of_ten(e));
+    svg += label(kLeft - 8, y + 4, "end", "tick", with_prefix(std::pow(10.0, e) * kGiga));
   }
   // The slope meets the roof at the ridge; it begins where it enters the picture.
   const double ridge = ceilings.gflops / ceilings.gigabytes;
@@ -142,17 +188,25 @@ std::string roofline_chart(const std::vector<RooflinePoint>& points, const Ceili
               "ceiling");
   svg +=
       line(x_of(ridge), y_of(ceilings.gflops), kWidth - kRight, y_of(ceilings.gflops), "ceiling");
-  const std::string_view which = ceilings.measured ? "" : "most seen here: ";
+  const std::string_view which = ceilings.measured ? "" : "the most reached here: ";
   svg += label(kWidth - kRight, y_of(ceilings.gflops) - 8, "end", "tick",
-               str(which, number_text(ceilings.gflops), " GFLOP/s, ",
-                   number_text(ceilings.gigabytes), " GB/s"));
+               str(which, with_prefix(ceilings.gflops * kGiga), "FLOP/s, ",
+                   with_prefix(ceilings.gigabytes * kGiga), "B/s"));
+  Colours colours;
   for (const RooflinePoint& point : points) {
-    svg += str("<circle cx=\"", px(x_of(point.intensity)), "\" cy=\"", px(y_of(point.gflops)),
-               "\" r=\"5\" class=\"dot\">", title(point.hover), "</circle>\n");
+    svg += circle(x_of(point.intensity), y_of(point.gflops), colours.of(point.group), point.hover);
+  }
+  double legend = kLeft;
+  for (const std::string& group : colours.groups()) {
+    constexpr double kOfACharacter = 6.8;
+    svg += str("<rect x=\"", px(legend), "\" y=\"5\" width=\"10\" height=\"10\" rx=\"5\" class=\"",
+               colours.of(group), "\"/>\n");
+    svg += label(legend + 16, 14, "start", "name", group);
+    legend += 36 + kOfACharacter * static_cast<double>(group.size());
   }
   svg += label((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", "name",
                "arithmetic intensity, FLOPs a byte");
-  return svg + label(kLeft - 8, 14, "start", "name", "GFLOP/s") + "</svg>\n";
+  return svg + label(kLeft - 8, 14, "end", "name", "FLOP/s") + "</svg>\n";
 }
 
 std::string heat_map_chart(const HeatMap& map) {

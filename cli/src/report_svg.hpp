@@ -13,17 +13,19 @@ namespace attune::cli {
 std::string escaped(std::string_view text);
 
 struct Bar {
+  std::string group;  // bars of one stand together, under its name
   std::string label;
   double value = 1;  // a ratio; the bar begins at 1
   std::string hover;
 };
 
-/// Horizontal bars of ratios, in the order given.
+/// Horizontal bars of ratios, in the order given. Equal groups are neighbours.
 std::string bar_chart(const std::vector<Bar>& bars);
 
 struct RooflinePoint {
   double intensity = 0;  // FLOPs a byte
   double gflops = 0;     // reached, a second
+  std::string group;     // points of one share a colour, which the legend names
   std::string hover;
 };
 
