@@ -1,5 +1,6 @@
 // A program that serves: many calls of few problems. What it computes with was decided elsewhere;
-// ship.sh beside this file records its problems, tunes them, and ships the result.
+// docs/tuning.md shows how its problems are recorded, tuned and shipped; `session` beside this file
+// plays that.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -15,8 +16,7 @@ float serve(std::int64_t T) {
   const std::vector<float> x(static_cast<std::size_t>(T * H * D), 0.1F);
   const std::vector<float> decay(x.size(), -0.05F);
   const attune::ConstTensorView view(x.data(), shape);
-  const auto result =
-      attune::ops::gated_linear_attention(view, view, view, {decay.data(), shape});
+  const auto result = attune::ops::gated_linear_attention(view, view, view, {decay.data(), shape});
   return result.o.values<float>().back();
 }
 
