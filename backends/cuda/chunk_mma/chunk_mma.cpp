@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cuda/runtime/handles.hpp"
-#include "launch.hpp"
+#include "split_launch.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -13,6 +13,7 @@ using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
+constexpr std::int64_t kLeastSplitTokens = 8;                // fewer are faster one by one
 constexpr int kMostSegments = 16;                            // the axis's last
 
 std::int64_t value_tiles(const Problem& problem, const Config& config) {
@@ -32,12 +33,21 @@ std::size_t state_bytes(const Problem& problem, const Config& config) {
   return static_cast<std::size_t>(block_count(problem, config) * elements) * sizeof(float);
 }
 
+bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
+
+std::size_t shared_bytes(const Problem& problem, const Config& config) {
+  const int keys = padded_keys(problem.K);
+  return is_split(problem) ? split_shared_bytes(keys, config) : shared_bytes(keys, config);
+}
+
 /// Blocks that a device has room for at once, as far as registers and shared memory go.
 std::int64_t room_for_blocks(const Problem& problem, const DeviceInfo& device,
                              const Config& config) {
   const int keys = padded_keys(problem.K);
-  const auto by_memory = device.l1_bytes / static_cast<std::int64_t>(shared_bytes(keys, config));
-  return device.cores * std::clamp<std::int64_t>(by_memory, 1, resident_blocks(keys, config));
+  const int by_registers =
+      is_split(problem) ? split_resident_blocks(config) : resident_blocks(keys, config);
+  const auto by_memory = device.l1_bytes / static_cast<std::int64_t>(shared_bytes(problem, config));
+  return device.cores * std::clamp<std::int64_t>(by_memory, 1, by_registers);
 }
 
 /// As many segments as there is room for, of no fewer chunks than are worth a state's way there and
@@ -91,6 +101,12 @@ void launch_all(const ChunkMmaParams& params, const Config& config, void* stream
   launch_chunk_mma<T>(params, config, on);
 }
 
+void launch_all_split(const ChunkMmaParams& params, const Config& config, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  if (config.segments > 1) launch_split_segment_states(params, config, on);
+  launch_split_walk(params, config, on);
+}
+
 class ChunkMma final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.chunk_mma"; }
@@ -98,13 +114,17 @@ class ChunkMma final : public Kernel<Config> {
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
-    if (problem.dtype == DType::kF32) return Support::no("takes f16 and bf16");
     if ((problem.gates & ~(ops::kGateG | ops::kGateGamma)) != 0) {
       return Support::no("takes the gates g and gamma");
     }
-    if (problem.K > kMostKeys) return Support::no(str("takes K <= ", kMostKeys));
-    if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
-      return Support::no(str("takes K and V that are multiples of ", kChannelsPerCopy));
+    const int most_keys = is_split(problem) ? kMostSplitKeys : kMostKeys;
+    if (problem.K > most_keys) return Support::no(str("takes K <= ", most_keys));
+    const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;
+    if (problem.K % copied != 0 || problem.V % copied != 0) {
+      return Support::no(str("takes K and V that are multiples of ", copied));
+    }
+    if (is_split(problem) && problem.T < kLeastSplitTokens * std::max<std::int64_t>(problem.N, 1)) {
+      return Support::no(str("takes sequences of ", kLeastSplitTokens, " tokens or more in f32"));
     }
     if (problem.T > kMostTokens) return Support::no(str("takes T <= ", kMostTokens));
     if (!problem.aligned) return Support::no("takes rows that start at multiples of 16 bytes");
@@ -118,8 +138,11 @@ class ChunkMma final : public Kernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     const int keys = padded_keys(problem.K);
-    if (!is_compiled(keys, config)) return Support::no(str("K > 128 takes chunk=32"));
-    const auto bytes = static_cast<std::int64_t>(shared_bytes(keys, config));
+    if (is_split(problem) && !is_compiled_split(keys, config)) {
+      return Support::no("f32 takes chunk=32");
+    }
+    if (!is_compiled(keys, config)) return Support::no("K > 128 takes chunk=32");
+    const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
     if (bytes > device.l1_bytes) {
       return Support::no(str("needs ", bytes,
                              " bytes of shared memory a block, of which there are ",
@@ -182,7 +205,9 @@ class ChunkMma final : public Kernel<Config> {
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const ChunkMmaParams params = params_of(problem, args, config, site);
-    if (problem.dtype == DType::kF16) {
+    if (is_split(problem)) {
+      launch_all_split(params, config, site.stream);
+    } else if (problem.dtype == DType::kF16) {
       launch_all<__half>(params, config, site.stream);
     } else {
       launch_all<__nv_bfloat16>(params, config, site.stream);

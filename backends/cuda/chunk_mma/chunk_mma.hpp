@@ -7,7 +7,7 @@
 
 namespace attune::cuda {
 
-/// "cuda.chunk_mma": recurrent_attention in f16 and bf16, gates g and gamma.
+/// "cuda.chunk_mma": recurrent_attention with the gates g and gamma; f32 as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
 
 }  // namespace attune::cuda

@@ -39,11 +39,12 @@ OpShapes anything(std::string_view op) {
 OpShapes scalar_decay(std::string_view op) {
   OpShapes shapes{.op = op, .factors = common_factors(), .ranges = {}, .problems = {}};
   shapes.factors.push_back({"H=1", "H=2", "H=4", "H=4 Hkv=2"});
-  shapes.factors.push_back({"dtype=f16", "dtype=bf16"});
+  shapes.factors.push_back({"dtype=f32", "dtype=f16", "dtype=bf16"});
   shapes.factors.push_back(
       {"gate=none", "gate=g", "gate=gamma", "gate=g+gamma", "gate=g gate_dtype=io"});
   shapes.factors.push_back({"K=64 V=64", "K=128 V=128", "K=96 V=96", "K=64 V=128", "K=128 V=64",
-                            "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112"});
+                            "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112",
+                            "K=100 V=60"});
   shapes.ranges = {{"T", 1, 2000}};
   return shapes;
 }

@@ -1,0 +1,194 @@
+// The products of a chunk of f32, as those of products.cuh are of 16-bit types.
+#pragma once
+
+#include "products.cuh"
+#include "split_decays.cuh"
+#include "split_stage.cuh"
+
+namespace attune::cuda {
+
+/// P in a tile of 128-byte rows: high parts of a row first, then its low parts.
+template <class Shape>
+class SplitWeights {
+ public:
+  static constexpr int kBytes = kSplitChunk * kPanelRowBytes;
+  static_assert(2 * kSplitChunk * sizeof(SplitPart) == kPanelRowBytes);
+
+  __device__ explicit SplitWeights(std::uint32_t address) : tile_(address) {}
+  __device__ __forceinline__ void store(int row, int column, const SplitPair& pair) const {
+    store_shared_4(tile_.at(row, column * 2), pair.high);
+    store_shared_4(tile_.at(row, (column + kSplitChunk) * 2), pair.low);
+  }
+  __device__ __forceinline__ SplitBlock across(int row, int column) const {
+    SplitBlock block;
+    load_matrices(block.high, tile_.across(row, column));
+    load_matrices(block.low, tile_.across(row, column + kSplitChunk));
+    return block;
+  }
+
+ private:
+  Tile<Shape> tile_;
+};
+
+/// Where this lane's row of an 8 x 16 block of k lies when its high parts are loaded as the first
+/// two matrices of four, and its low parts as the others.
+template <class Shape>
+__device__ __forceinline__ std::uint32_t high_then_low(const SplitTile<Shape>& k, int row,
+                                                       int channel) {
+  const unsigned lane = threadIdx.x % kWarpSize;
+  const Tile<Shape>& part = lane < 16 ? k.high : k.low;
+  return part.at(row + lane % 8, channel * 2 + lane / 8 % 2 * 16);
+}
+
+/// 16 rows of 8 columns of P.
+template <class Shape>
+__device__ __forceinline__ void weigh_split_block(const SplitStage<Shape, true>& stage,
+                                                  const SplitWeights<Shape>& weights,
+                                                  const SplitDecays& decays, float scale,
+                                                  int first_row, int first_column) {
+  float main[4] = {}, left[4] = {}, right[4] = {};
+#pragma unroll 2
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    const SplitBlock q = stage.q.down(first_row, 16 * step);
+    std::uint32_t k[4];
+    load_matrices(k, high_then_low(stage.k, first_column, 16 * step));
+    mma_m16n8k16<SplitPart>(main, q.high, k[0], k[1]);
+    mma_m16n8k16<SplitPart>(left, q.low, k[0], k[1]);
+    mma_m16n8k16<SplitPart>(right, q.high, k[2], k[3]);
+  }
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + lane / 4 + half * 8;
+    const int column = first_column + lane % 4 * 2;
+    float pair[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int at = half * 2 + e;
+      const float product = (left[at] + right[at]) + main[at];
+      pair[e] = column + e <= row ? product * scale * decay_between(decays, row, column + e) : 0.0F;
+    }
+    weights.store(row, column, split(pair[0], pair[1]));
+  }
+}
+
+/// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
+template <class Shape>
+__device__ __forceinline__ void weigh_split(const SplitStage<Shape, true>& stage,
+                                            const SplitWeights<Shape>& weights,
+                                            const SplitDecays& decays, float scale) {
+  static_assert(kSplitChunk == 32);
+  constexpr int kBlocks = 2 + 4;  // of 8 columns, in the first 16 rows and in the others
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  // The first warp has the decays to do besides: it gets the fewest blocks.
+#pragma unroll 1
+  for (int block = Shape::kConfig.warps - 1 - warp; block < kBlocks;
+       block += Shape::kConfig.warps) {
+    const int row = block < 2 ? 0 : 16;
+    weigh_split_block(stage, weights, decays, scale, row, 8 * (block < 2 ? block : block - 2));
+  }
+}
+
+/// V^T of the chunk, 16 tokens a block.
+template <class Shape>
+using SplitValues = SplitBlock[Shape::kChunk / 16];
+
+/// O^T = S^T Q^T, each token's column times scale exp(b_i).
+template <class Shape>
+__device__ __forceinline__ void read_split_state(Outputs<Shape>& outputs, const State<Shape>& state,
+                                                 const SplitStage<Shape, true>& stage,
+                                                 const SplitDecays& decays, float scale) {
+  constexpr int kBlocks = Shape::kChunk / 16;
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+    for (float& output : outputs[n]) output = 0.0F;
+  }
+#pragma unroll
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    SplitBlock own;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto& part = state[2 * step + i / 2];
+      own.set(i, split(part[i % 2 * 2], part[i % 2 * 2 + 1]));
+    }
+    SplitBlock q[kBlocks];
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) q[n] = stage.q.across(16 * n, 16 * step);
+    mma_split(outputs, own, q);
+  }
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 8; ++n) {
+    const float2 decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) outputs[n][e] *= scale * (e % 2 == 0 ? decay.x : decay.y);
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_values(SplitValues<Shape>& values, const SplitTile<Shape>& v) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    values[step] = v.across_transposed(16 * step, own_channel());
+  }
+}
+
+/// O^T += V^T P^T
+template <class Shape>
+__device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs,
+                                                const SplitValues<Shape>& values,
+                                                const SplitWeights<Shape>& weights) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+#pragma unroll
+    for (int n = step; n < Shape::kChunk / 16; ++n) {  // before them, nothing is read
+      const SplitBlock p[1] = {weights.across(16 * n, 16 * step)};
+      mma_split(&outputs[2 * n], values[step], p);
+    }
+  }
+}
+
+/// Each token's column times exp(b_last - b_j).
+template <class Shape>
+__device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
+                                                   const SplitDecays& decays) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 value = joined({values[step].high[e], values[step].low[e]});
+      const float2 decay =
+          *reinterpret_cast<const float2*>(&decays.to_end[16 * step + first + e / 2 * 8]);
+      values[step].set(e, split(value.x * decay.x, value.y * decay.y));
+    }
+  }
+}
+
+/// S^T = whole S^T + V^T K; `values` is V^T, decayed to the chunk's end.
+template <class Shape>
+__device__ __forceinline__ void write_split_state(State<Shape>& state,
+                                                  const SplitValues<Shape>& values,
+                                                  const SplitTile<Shape>& k, float whole) {
+  constexpr int kSteps = Shape::kChunk / 16;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 16; ++n) {
+    float added[kSteps][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const SplitBlock keys[1] = {k.down_transposed(16 * step, 16 * n)};
+      mma_split(added[step], values[step], keys);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& element = state[2 * n + half][e];
+        element = fmaf(element, whole, added[0][half][e] + added[1][half][e]);
+      }
+    }
+  }
+}
+
+}  // namespace attune::cuda

@@ -1,0 +1,131 @@
+// Chunks of f32 tensors on their way to tiles in shared memory: split once there, not by each warp
+// that reads them. They wait in registers, so that loading them is under way for a whole chunk.
+#pragma once
+
+#include "split.cuh"
+#include "stages.cuh"
+
+namespace attune::cuda {
+
+/// The tiles of one chunk, two parts each; q's only where outputs are made.
+template <class Shape, bool kWithQueries>
+struct SplitStage {
+  static constexpr int kBytes =
+      2 * ((kWithQueries ? 2 : 1) * Shape::kKeyTileBytes + Shape::kValueTileBytes);
+
+  __device__ explicit SplitStage(std::uint32_t begin)
+      : k(begin, Shape::kKeyTileBytes),
+        v(begin + 2 * Shape::kKeyTileBytes, Shape::kValueTileBytes),
+        q(begin + 2 * Shape::kKeyTileBytes + 2 * Shape::kValueTileBytes, Shape::kKeyTileBytes) {}
+  SplitTile<Shape> k, v, q;
+};
+
+/// This thread's part of a chunk of kChannels channels of one tensor.
+template <class Shape, int kChannels>
+class HeldTile {
+ public:
+  /// Begins to load it. What stands in for tokens and channels that do not exist are others.
+  __device__ __forceinline__ void fetch(const Rows<const float>& from, const Walk& walk, int chunk,
+                                        int channels) {
+    const int last = walk.rows(chunk) - 1;
+    const float* const first = from.first + min(channel(), channels - kPerCopy);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = min(i * kRows + own_row(), last);
+      held_[i] = load_float4(first + walk.token(walk.position(chunk) + row) * from.step,
+                             policy_evict_normal());
+    }
+  }
+  /// Waits for it; zeros for tokens from `rows` on and for channels from `channels` on. `memory` is
+  /// where shared memory begins.
+  __device__ __forceinline__ void store(const SplitTile<Shape>& to, std::byte* memory, int rows,
+                                        int channels) const {
+    const std::uint32_t begin = shared_address(memory);
+    const int existing = channel() < channels ? rows : 0;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = i * kRows + own_row();
+      const float4 x = row < existing ? held_[i] : float4{};
+      const SplitPair left = split(x.x, x.y);
+      const SplitPair right = split(x.z, x.w);
+      const auto place = [&](const Tile<Shape>& tile) {
+        return reinterpret_cast<uint2*>(memory + (tile.at(row, channel() * 2) - begin));
+      };
+      *place(to.high) = {left.high, right.high};
+      *place(to.low) = {left.low, right.low};
+    }
+  }
+
+ private:
+  static constexpr int kPerCopy = 4;  // channels of a float4
+  static constexpr int kLanes = kChannels / kPerCopy;
+  static constexpr int kRows = Shape::kThreads / kLanes;  // at a time
+  static constexpr int kCopies = Shape::kChunk / kRows;
+  static_assert(kRows * kCopies == Shape::kChunk);
+
+  __device__ static int channel() { return static_cast<int>(threadIdx.x) % kLanes * kPerCopy; }
+  __device__ static int own_row() { return static_cast<int>(threadIdx.x) / kLanes; }
+
+  float4 held_[kCopies];
+};
+
+/// The tokens of one block in memory, and a chunk of them on its way. Strides and sizes stay with
+/// the parameters: registers are for what is on its way.
+template <class Shape, bool kWithQueries>
+class SplitTokens {
+ public:
+  __device__ SplitTokens(const ChunkMmaParams& p, const Walk& walk)
+      : p_(p),
+        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_kv, 0).first),
+        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value).first),
+        q_(rows_of<const float>(p.q, walk, walk.head, 0).first),
+        o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first) {}
+
+  __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
+    if (chunk >= walk.chunks) return;
+    held_k_.fetch({k_, p_.k.token}, walk, chunk, p_.key_channels);
+    held_v_.fetch({v_, p_.v.token}, walk, chunk, p_.value_channels - walk.first_value);
+    if constexpr (kWithQueries) held_q_.fetch({q_, p_.q.token}, walk, chunk, p_.key_channels);
+  }
+  /// Splits what was fetched, which is this chunk.
+  __device__ __forceinline__ void store(const SplitStage<Shape, kWithQueries>& to,
+                                        std::byte* memory, const Walk& walk, int chunk) const {
+    if (chunk >= walk.chunks) return;
+    const int rows = walk.rows(chunk);
+    held_k_.store(to.k, memory, rows, p_.key_channels);
+    held_v_.store(to.v, memory, rows, p_.value_channels - walk.first_value);
+    if constexpr (kWithQueries) held_q_.store(to.q, memory, rows, p_.key_channels);
+  }
+  /// Writes the warp's 16 channels of a chunk's outputs. Eight lanes write 32 bytes in a row.
+  __device__ __forceinline__ void store_outputs(const Outputs<Shape>& outputs, const Walk& walk,
+                                                int chunk) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int rows = walk.rows(chunk);
+    const int values = p_.value_channels - walk.first_value;
+    const Rows<float> o{o_, p_.o.token};
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = 8 * n + lane % 4 * 2 + e % 2;
+        const int channel = own_channel() + lane / 4 + e / 2 * 8;
+        if (row < rows && channel < values) {
+          o.at(walk.token(walk.position(chunk) + row))[channel] = outputs[n][e];
+        }
+      }
+    }
+  }
+
+ private:
+  struct Nothing {};
+  const ChunkMmaParams& p_;
+  const float* const k_;
+  const float* const v_;
+  const float* const q_;
+  float* const o_;
+  HeldTile<Shape, Shape::kKeys> held_k_;
+  HeldTile<Shape, Shape::kValues> held_v_;
+  std::conditional_t<kWithQueries, HeldTile<Shape, Shape::kKeys>, Nothing> held_q_;
+};
+
+}  // namespace attune::cuda
