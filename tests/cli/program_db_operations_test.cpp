@@ -104,6 +104,48 @@ TEST_F(DatabaseOperations, VerifyHoldsRowsOfOtherDevicesAgainstTheirClass) {
   EXPECT_THAT(outcome.json().at(0).at("detail").get<std::string>(), HasSubstr("avx"));
 }
 
+TEST_F(DatabaseOperations, RowsOfTwoDeviceClassesStandInOneFolderAndServeEachItsOwn) {
+  // The same machine with more cores: equal problems, other rows.
+  const DeviceInfo& info = cpu_device().info();
+  const std::string cores = str(':', info.cores, "c:");
+  std::string larger = info.device_class;
+  larger.replace(larger.find(cores), cores.size(), str(':', info.cores + 8, "c:"));
+  DatabaseContent there = content();
+  for (StoredDecision& decision : there.decisions) decision.row.key.device_class = larger;
+  fs::create_directory(here.file("db.d"));
+  write_database_file(here.file("db.d/here.db"), content());
+  write_database_file(here.file("db.d/there.db"), there);
+  fs::remove(here.database());
+  const auto call = [&](std::vector<std::string> arguments) {
+    Call made{std::move(arguments)};
+    made.environment.push_back("ATTUNE_SYSTEM_DB_PATH=" + here.file("db.d"));
+    return here.run(made);
+  };
+
+  const Outcome verified = call({"db", "verify", "--strict", "-o", "json"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.out;
+  ASSERT_EQ(verified.json().size(), 2U);
+  for (const auto& file : verified.json()) EXPECT_EQ(file.at("rows"), 2);
+
+  const Outcome diff =
+      db({"diff", here.file("db.d/here.db"), here.file("db.d/there.db"), "-o", "json"});
+  EXPECT_EQ(diff.exit_code, 1);
+  ASSERT_EQ(diff.json().size(), 4U);
+  for (const auto& row : diff.json()) {
+    const bool is_larger = row.at("device_class") == larger;
+    EXPECT_EQ(row.at("change"), is_larger ? "only in the second" : "only in the first");
+  }
+
+  const std::vector<std::string> problem{"recurrent_attention", "T=40", "H=2", "D=8"};
+  std::vector<std::string> arguments{"explain", "--policy", "db"};
+  arguments.insert(arguments.end(), problem.begin(), problem.end());
+  EXPECT_THAT(call(arguments).out, HasSubstr("a site row of " + here.file("db.d/here.db")));
+  fs::remove(here.file("db.d/here.db"));
+  const std::string without = call(arguments).out;
+  EXPECT_THAT(without, HasSubstr("5 persistent  miss"));
+  EXPECT_THAT(without, HasSubstr("for device class " + larger));
+}
+
 TEST_F(DatabaseOperations, VerifyRelaunchesRowsOnTheirDevice) {
   const nlohmann::json rows = db({"verify", "--relaunch", "-o", "json"}).json();
   ASSERT_EQ(rows.size(), 2U);
