@@ -26,10 +26,10 @@ struct Scope {
 };
 
 /// This thread's innermost scope, or null. The hot path reads this and nothing else, so it is a
-/// plain pointer: a thread_local with a destructor would be guarded at each use. Initial-exec: read
-/// at an offset known at load time, not through a call; a library that is loaded late has room for
-/// these 8 bytes.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local const Scope* active;
+/// plain pointer: a thread_local with a destructor would be guarded at each use. Not initial-exec,
+/// which would spare a call of a few nanoseconds: dlopen() refuses a library whose thread-local data
+/// does not fit what is left of the static block, and CUDA's run-time in this one has 8 KiB of it.
+extern constinit thread_local const Scope* active;
 
 /// The innermost policy from `scope` outwards, or null.
 inline const AutotunePolicy* policy_of(const Scope* scope) noexcept {
