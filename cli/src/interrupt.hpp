@@ -5,9 +5,9 @@
 
 namespace attune::cli {
 
-/// While one lives, SIGINT and SIGTERM set a flag instead of ending the program; the second signal
-/// ends it. That holds for a background job as well, whose shell had SIGINT ignored: `kill -INT` is
-/// how scripts stop a tuning.
+/// While one lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program; the second
+/// signal ends it. That holds for a background job as well, whose shell had SIGINT ignored: `kill
+/// -INT` is how scripts stop a tuning. An ignored SIGHUP stays ignored: nohup means it.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -18,6 +18,7 @@ class InterruptGuard {
  private:
   struct sigaction old_interrupt_ {};
   struct sigaction old_terminate_ {};
+  struct sigaction old_hang_up_ {};
 };
 
 /// Whether one has come.

@@ -157,6 +157,7 @@ json IsolatedRunner::receive(Clock::duration limit) {
 /// How the worker ended. From outside, that is no crash of the candidate's: it is tried again.
 CandidateFailure IsolatedRunner::ended() {
   const std::string how = worker_->end();
+  if (how.find(kCannotAnswer) != std::string::npos) throw ExecutionError(str("the worker: ", how));
   return {worker_->ended_from_outside() ? TrialOutcome::kFailed : TrialOutcome::kCrashed, how};
 }
 

@@ -1,4 +1,6 @@
 // `attune worker`: runs candidates for an `attune tune` that started it. Not for people.
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -154,7 +156,9 @@ ExitCode run(const Invocation& call) {
     } catch (const std::exception& error) {
       answer = {{"error", error.what()}};
     }
-    if (!reply(answer)) break;
+    if (reply(answer)) continue;
+    if (errno == EBADF) break;  // the candidate has closed it
+    throw ExecutionError(str(kCannotAnswer, ": ", std::strerror(errno)));
   }
   set_log_sink({});
   return ExitCode::kOk;

@@ -20,6 +20,9 @@
 
 namespace attune::cli {
 
+/// What a worker says last that could not send its answer, which is no fault of the candidate's.
+inline constexpr std::string_view kCannotAnswer = "cannot answer";
+
 /// One line. Bytes that are no UTF-8, as a kernel's message may hold, are replaced.
 std::string to_line(const nlohmann::json& message);
 

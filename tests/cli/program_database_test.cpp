@@ -137,7 +137,7 @@ TEST_P(Interrupted, TuningKeepsWhatIsFinishedAndSaysHowToGoOn) {
   EXPECT_EQ(here.run({"db", "verify"}).exit_code, 0);
   EXPECT_GE(here.run({"db", "ls", "-o", "json"}).json().size(), 1U);
 }
-INSTANTIATE_TEST_SUITE_P(BySignal, Interrupted, ::testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(BySignal, Interrupted, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace
 }  // namespace attune::test

@@ -119,6 +119,43 @@ TEST_F(ChainMeasuringTest, WhileAnotherProcessMeasuresTheHeuristicServes) {
   EXPECT_EQ(text(select()), kBest);
 }
 
+TEST_F(ChainMeasuringTest, ADeviceWithAUuidIsLockedByItWhateverItsNumber) {
+  class Renumbered final : public Device {
+   public:
+    Renumbered(const Device& device, int index) : device_(device), info_(device.info()) {
+      info_.id.index = index;
+      info_.features = {"fast", "uuid:FAKE-12"};
+    }
+    const DeviceInfo& info() const noexcept override { return info_; }
+    void* allocate(std::size_t n, void* s) const override { return device_.allocate(n, s); }
+    void deallocate(void* p, void* s) const noexcept override { device_.deallocate(p, s); }
+    void copy_to_device(void* to, const void* from, std::size_t n, void* s) const override {
+      device_.copy_to_device(to, from, n, s);
+    }
+    void copy_to_host(void* to, const void* from, std::size_t n, void* s) const override {
+      device_.copy_to_host(to, from, n, s);
+    }
+    void fill(void* to, std::byte v, std::size_t n, void* s) const override {
+      device_.fill(to, v, n, s);
+    }
+    void synchronize(void* s) const override { device_.synchronize(s); }
+    double time_us(FunctionRef<void(void*, int)> launch, int repeats) const override {
+      return device_.time_us(launch, repeats);
+    }
+
+   private:
+    const Device& device_;
+    DeviceInfo info_;
+  };
+  const Renumbered seven(device, 7);
+  const std::string path = settings.lock_folder + "/attune-fake-FAKE-12.lock";
+  const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(flock(file, LOCK_EX), 0);
+  EXPECT_EQ(select({.device = &seven}).tier, Tier::kHeuristic);
+  close(file);
+  EXPECT_EQ(text(select({.device = &seven})), kBest);
+}
+
 TEST_F(ChainMeasuringTest, WhoAsksForATuningWaitsAndSaysForWhom) {
   Measurer other(settings.lock_folder);
   std::thread ending([&] {

@@ -28,8 +28,16 @@ std::mutex& mutex_of(const Device& device) {
   return (*devices)[str(device.info().id)];
 }
 
+/// By what the device is called wherever it is seen from, where it says so: which number it has is
+/// each process' own affair (CUDA_VISIBLE_DEVICES).
 std::string file_name(const Device& device) {
-  std::string name = str("attune-", device.info().id, ".lock");
+  constexpr std::string_view kUuid = "uuid:";
+  std::string name = str(device.info().id);
+  for (const std::string& feature : device.info().features) {
+    if (feature.starts_with(kUuid))
+      name = str(device.info().id.backend, '-', feature.substr(kUuid.size()));
+  }
+  name = str("attune-", name, ".lock");
   std::replace_if(
       name.begin(), name.end(),
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.'; }, '_');

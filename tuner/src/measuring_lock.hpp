@@ -10,8 +10,9 @@
 namespace attune::chain {
 
 /// Held until destroyed: in this process by a mutex, and among processes by a lock on the file
-/// "<folder>/attune-<device>.lock", which the system gives back when its holder dies. An empty
-/// folder, or one that cannot be written, is no hindrance: then there is only the mutex.
+/// "<folder>/attune-<device>.lock" (of a GPU, its "uuid:" feature), which the system gives back
+/// when its holder dies. An empty folder, or one that cannot be written, is no hindrance: then
+/// there is only the mutex.
 class MeasuringLock {
  public:
   /// Nothing else that the folder serves is to measure on `device`. Without `wait` only when nobody

@@ -30,6 +30,18 @@ std::vector<std::string> features_of(const cudaDeviceProp& properties) {
   return features;
 }
 
+/// "uuid:GPU-8b1ff2...", as nvidia-smi shows it: the same whatever CUDA_VISIBLE_DEVICES says.
+std::string uuid_feature(const cudaUUID_t& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "uuid:GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
 std::int64_t signed_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
 
 }  // namespace
@@ -43,6 +55,7 @@ DeviceInfo read_gpu_info(int index) {
   info.name = properties.name;
   info.arch = str("sm_", properties.major, properties.minor);
   info.features = features_of(properties);
+  info.features.push_back(uuid_feature(properties.uuid));
   info.cores = properties.multiProcessorCount;
   info.l1_bytes = signed_bytes(properties.sharedMemPerBlockOptin);
   info.l2_bytes = properties.l2CacheSize;
