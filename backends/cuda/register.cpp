@@ -9,6 +9,7 @@
 #include "cuda/chunk_mma/chunk_mma.hpp"
 #include "cuda/decode/decode.hpp"
 #include "cuda/gla_backward/gla_backward.hpp"
+#include "cuda/gla_mma/gla_mma.hpp"
 #include "cuda/recurrent/recurrent.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
@@ -50,6 +51,7 @@ void register_kernels(Registry& registry) {
   };
   registry.add(make_chunk_wgmma(), at(30));
   registry.add(make_chunk_mma(), at(20));
+  registry.add(make_gla_mma(), at(20));
   registry.add(make_fused_recurrent(), at(10));
   registry.add(make_chunk_backward(), at(30));
   registry.add(make_gla_backward(), at(30));

@@ -6,13 +6,14 @@
 namespace attune::cuda {
 
 /// Begins to copy a chunk's tokens and `channels` of their channels to a tile of kChannels; zeros
-/// fill the rest of it. Eight threads a row of a panel.
+/// fill the rest of it. Eight threads a row of a panel; the threads are kThreads in a row, from a
+/// multiple of their number on.
 template <class Shape, int kChannels, class T>
 __device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<const T>& from,
                                           const Walk& walk, int chunk, int channels) {
   constexpr int kCopies = kPanelChannels / kChannelsPerCopy;
   constexpr int kRows = Shape::kThreads / kCopies;  // at a time
-  const int own_row = static_cast<int>(threadIdx.x) / kCopies;
+  const int own_row = static_cast<int>(threadIdx.x) % Shape::kThreads / kCopies;
   const int own_channel = static_cast<int>(threadIdx.x) % kCopies * kChannelsPerCopy;
   const int rows = walk.rows(chunk);
 #pragma unroll

@@ -82,6 +82,7 @@ std::vector<RandomProblem> random_problems() {
        {anything(ops::RecurrentAttention::kName), anything(ops::RecurrentAttentionBackward::kName),
         scalar_decay(ops::RecurrentAttention::kName),
         scalar_decay(ops::RecurrentAttentionBackward::kName),
+        channel_decay(ops::RecurrentAttention::kName),
         channel_decay(ops::RecurrentAttentionBackward::kName)}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});

@@ -1,0 +1,243 @@
+#include "gla_mma.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+#include "launch.hpp"
+
+namespace attune::cuda::gla_mma {
+namespace {
+
+using Config = GlaMmaConfig;
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionArgs;
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
+constexpr int kMostSegments = 16;                            // the axis's last
+constexpr int kMostStages = 5;
+constexpr int kLeastStages = 3;
+
+Gated gated_of(const Problem& problem) {
+  const bool keys = (problem.gates & ops::kGateGk) != 0;
+  const bool values = (problem.gates & ops::kGateGv) != 0;
+  return keys && values ? Gated::kBoth : keys ? Gated::kKeys : Gated::kValues;
+}
+
+/// Calls f.operator()<Shape>() for the shape that a problem and config have.
+template <class F>
+auto with_shape_of(const Problem& problem, const Config& config, F&& f) {
+  const int keys = padded_keys(problem.K);
+  switch (gated_of(problem)) {
+    case Gated::kKeys:
+      return with_shape<Gated::kKeys>(keys, config.values, f);
+    case Gated::kValues:
+      return with_shape<Gated::kValues>(keys, config.values, f);
+    default:
+      return with_shape<Gated::kBoth>(keys, config.values, f);
+  }
+}
+
+std::int64_t value_tiles(const Problem& problem, const Config& config) {
+  return (problem.V + config.values - 1) / config.values;
+}
+
+/// Blocks of the kernel that makes the outputs.
+std::int64_t block_count(const Problem& problem, const Config& config) {
+  return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
+}
+
+std::int64_t bytes_of_block(const Problem& problem, const Config& config) {
+  return with_shape_of(problem, config, [&]<class Shape>() {
+    return static_cast<std::int64_t>(shared_bytes<Shape>(config.stages));
+  });
+}
+
+/// Blocks that a device has room for at once, as far as registers and shared memory go.
+std::int64_t room_for_blocks(const Problem& problem, const DeviceInfo& device,
+                             const Config& config) {
+  const std::int64_t resident = with_shape_of(
+      problem, config, [&]<class Shape>() { return std::int64_t{Shape::kResidentBlocks}; });
+  const std::int64_t by_memory = device.l1_bytes / bytes_of_block(problem, config);
+  return device.cores * std::clamp<std::int64_t>(by_memory, 1, resident);
+}
+
+/// As many segments as there is room for, of no fewer chunks than are worth a state's way there and
+/// back. How long sequences are that lie packed is not known here: their mean counts.
+int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
+  constexpr std::int64_t kLeastTokens = 256;
+  const std::int64_t room = room_for_blocks(problem, device, config);
+  const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
+  config.segments = 1;
+  const std::int64_t blocks = std::max<std::int64_t>(block_count(problem, config), 1);
+  int segments = 1;
+  while (segments < kMostSegments && 2 * segments * blocks <= room &&
+         2 * segments * kLeastTokens <= length) {
+    segments *= 2;
+  }
+  return segments;
+}
+
+/// Whether all rows start at multiples of 16 bytes.
+bool has_aligned_rows(const std::optional<ConstTensorView>& gate) {
+  if (!gate) return true;
+  constexpr std::int64_t kBytes = 16;
+  const auto width = static_cast<std::int64_t>(size_of(gate->dtype));
+  bool aligned = reinterpret_cast<std::uintptr_t>(gate->data) % kBytes == 0;
+  for (int dim = 0; dim + 1 < 4; ++dim) {
+    aligned = aligned && (gate->size(dim) == 1 || gate->stride(dim) * width % kBytes == 0);
+  }
+  return aligned;
+}
+
+/// Places the segments' states and decays; returns the bytes they take.
+std::size_t place_workspace(Params& params, const Problem& problem, const Config& config,
+                            std::byte* workspace) {
+  if (config.segments == 1) return 0;
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t slots = problem.sequences() * problem.H * config.segments;
+  const std::int64_t keys = padded_keys(problem.K);
+  const std::int64_t values = value_tiles(problem, config) * config.values;
+  WorkspaceParts parts(workspace);
+  params.segment_states = parts.take<float4>(slots * keys * values * kFloat);
+  params.segment_decays = parts.take<float>(slots * keys * kFloat);
+  params.segment_value_decays = parts.take<float>(slots * values * kFloat);
+  return parts.used();
+}
+
+Params params_of(const Problem& problem, const Args& args, const Config& config) {
+  Params params;
+  params.q = token_view(args.q);
+  params.k = token_view(args.k);
+  params.v = token_view(args.v);
+  params.g = gate_view(args.g);
+  params.gamma = decay_view(args.gamma, problem.H);
+  params.gk = {gate_view(args.gk), has_aligned_rows(args.gk)};
+  params.gv = {gate_view(args.gv), has_aligned_rows(args.gv)};
+  params.initial_state = state_view(args.initial_state);
+  params.o = token_view(args.o);
+  params.final_state = state_view(args.final_state);
+  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.sequence_count = problem.sequences();
+  params.heads = static_cast<int>(problem.H);
+  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
+  params.key_channels = static_cast<int>(problem.K);
+  params.value_channels = static_cast<int>(problem.V);
+  params.value_tiles = static_cast<int>(value_tiles(problem, config));
+  params.scale = static_cast<float>(args.scale);
+  params.reverse = problem.reverse;
+  params.stages = config.stages;
+  params.segments = config.segments;
+  return params;
+}
+
+template <class T>
+void launch_gated(Gated gated, const Params& params, const Config& config, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  switch (gated) {
+    case Gated::kKeys:
+      return launch_gla_mma<T, Gated::kKeys>(params, config, on);
+    case Gated::kValues:
+      return launch_gla_mma<T, Gated::kValues>(params, config, on);
+    case Gated::kBoth:
+      return launch_gla_mma<T, Gated::kBoth>(params, config, on);
+  }
+}
+
+class GlaMma final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.gla_mma"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
+    if (problem.dtype == DType::kF32) return Support::no("takes f16 and bf16");
+    if ((problem.gates & (ops::kGateGk | ops::kGateGv)) == 0) {
+      return Support::no("takes a gate per channel, gk or gv");
+    }
+    if (problem.K > kMostKeys) return Support::no(str("takes K <= ", kMostKeys));
+    if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
+      return Support::no(str("takes K and V that are multiples of ", kChannelsPerCopy));
+    }
+    if (problem.T > kMostTokens) return Support::no(str("takes T <= ", kMostTokens));
+    if (!problem.aligned) return Support::no("takes rows that start at multiples of 16 bytes");
+    if (problem.H > std::numeric_limits<int>::max() ||
+        block_count(problem, {.values = 64}) > std::numeric_limits<int>::max()) {
+      return Support::no("has more heads than a launch has blocks");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem& problem, const DeviceInfo& device,
+               const Config& config) const override {
+    if (!is_compiled(padded_keys(problem.K), config.values, gated_of(problem))) {
+      return Support::no("values=128 is for K <= 128 without gv");
+    }
+    const std::int64_t bytes = bytes_of_block(problem, config);
+    if (bytes > device.l1_bytes) {
+      return Support::no(str("needs ", bytes,
+                             " bytes of shared memory a block, of which there are ",
+                             device.l1_bytes));
+    }
+    if (block_count(problem, config) > std::numeric_limits<int>::max()) {
+      return Support::no("needs more blocks than a launch may have");
+    }
+    return Support::yes();
+  }
+
+  /// Wide blocks make the operands of a head once; as many slots as there is memory for.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    Config config{.values = 64, .stages = kMostStages};
+    if (problem.V > 64 && is_compiled(padded_keys(problem.K), 128, gated_of(problem))) {
+      config.values = 128;
+    }
+    while (config.stages > kLeastStages && !fits(problem, device, config)) --config.stages;
+    config.segments = segments_for(problem, device, config);
+    return config;
+  }
+
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs;
+    for (const int values : {64, 128}) {
+      if (values > 64 && problem.V <= 64) continue;
+      for (const int stages : {3, 4, 5}) {
+        Config config{.values = values, .stages = stages};
+        if (!fits(problem, device, config)) continue;
+        const int segments = segments_for(problem, device, config);
+        for (const int count : {segments / 2, segments, segments * 2}) {
+          config.segments = count;
+          if (count >= 1 && count <= kMostSegments && fits(problem, device, config)) {
+            configs.push_back(config);
+          }
+        }
+      }
+    }
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    Params unplaced;
+    return place_workspace(unplaced, problem, config, nullptr);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    Params params = params_of(problem, args, config);
+    place_workspace(params, problem, config, site.workspace.data());
+    if (problem.dtype == DType::kF16) {
+      launch_gated<__half>(gated_of(problem), params, config, site.stream);
+    } else {
+      launch_gated<__nv_bfloat16>(gated_of(problem), params, config, site.stream);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::gla_mma
+
+namespace attune::cuda {
+std::unique_ptr<const ErasedKernel> make_gla_mma() { return std::make_unique<gla_mma::GlaMma>(); }
+}  // namespace attune::cuda

@@ -1,0 +1,149 @@
+// Linear attention with a decay for every channel, on the tensor cores that every GPU from sm_80 on
+// has.
+//
+// A block has one segment of one head and some of its value channels, and walks the segment in
+// chunks of 32 tokens. Half of its warps are a chunk ahead of the others: they copy q, k, v and
+// gates, sum the gates, and make q', k' and P of operands.cuh. The others keep the state in
+// registers and make outputs, as keeper.cuh says. Between chunks, decays are powers of two, so a
+// state is never rounded by them.
+//
+// Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
+// chunks); integer references and the transposed state are our own.
+#pragma once
+
+#include "cuda/runtime/launch.hpp"
+#include "segments.cuh"
+
+namespace attune::cuda::gla_mma {
+
+// Barriers between the roles, for even chunks and for odd ones.
+inline constexpr int kMade = 2;  // and 3: operands are there
+inline constexpr int kRead = 4;  // and 5: they have been used
+
+template <int kFirst>
+__device__ __forceinline__ void sync_with_other_role(int chunk) {
+  if (chunk % 2 == 0) {
+    named_barrier_sync<kFirst>(kBlockThreads);
+  } else {
+    named_barrier_sync<kFirst + 1>(kBlockThreads);
+  }
+}
+template <int kFirst>
+__device__ __forceinline__ void tell_other_role(int chunk) {
+  if (chunk % 2 == 0) {
+    named_barrier_arrive<kFirst>(kBlockThreads);
+  } else {
+    named_barrier_arrive<kFirst + 1>(kBlockThreads);
+  }
+}
+
+/// All but the newest `stages - 2` chunks.
+__device__ __forceinline__ void wait_for_chunk(int stages) {
+  if (stages == 3) {
+    copy_async_wait<1>();
+  } else if (stages == 4) {
+    copy_async_wait<2>();
+  } else {
+    copy_async_wait<3>();
+  }
+}
+
+/// What makes operands. Copies are begun stages - 2 chunks ahead: into the slot of the chunk before
+/// the one that the state may be at.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void make_operands(std::byte* slots, Shared<Shape>& shared,
+                                              const Params& p, const Walk& walk) {
+  OperandMaker<T, Shape, kWithOutputs> maker(p, walk);
+  const auto slot_at = [&](int number) { return Slot<Shape>(slots + number * Shape::kSlotBytes); };
+  for (int chunk = 0; chunk < p.stages - 2; ++chunk) maker.load(slot_at(chunk), walk, chunk);
+  int slot = 0;
+  int loading = p.stages - 2;
+#pragma unroll 1
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    if (chunk >= 2) sync_with_other_role<kRead>(chunk);
+    maker.load(slot_at(loading), walk, chunk + p.stages - 2);
+    wait_for_chunk(p.stages);
+    maker.make(slot_at(slot), shared.handovers[chunk % 2], shared, walk, chunk);
+    tell_other_role<kMade>(chunk);
+    if (++slot == p.stages) slot = 0;
+    if (++loading == p.stages) loading = 0;
+  }
+  maker.finish(shared, p, walk);
+}
+
+/// What keeps the state.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slots,
+                                           Shared<Shape>& shared, const Params& p,
+                                           const Walk& walk) {
+  const Rows<T> outputs_to = rows_of<T>(p.o, walk, walk.head, walk.first_value);
+  const int values = p.value_channels - walk.first_value;
+  int number = 0;
+#pragma unroll 1
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    const Slot<Shape> slot(slots + number * Shape::kSlotBytes);
+    TileOutputs<Shape> outputs;
+    sync_with_other_role<kMade>(chunk);
+    advance<T, Shape, kWithOutputs>(states, outputs, slot, shared.handovers[chunk % 2]);
+    if constexpr (kWithOutputs) {
+      store_chunk<T, Shape>(outputs, p.scale, slot, outputs_to, walk, chunk, values);
+    }
+    if (chunk + 2 < walk.chunks) tell_other_role<kRead>(chunk);
+    if (++number == p.stages) number = 0;
+  }
+}
+
+/// grid: value tiles x segments x heads x sequences; without outputs, x (segments - 1).
+template <class T, class Shape, bool kWithOutputs>
+__global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
+    const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
+  const Walk walk = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
+  if (threadIdx.x >= kRoleThreads) {
+    make_operands<T, Shape, kWithOutputs>(memory, shared, p, walk);
+    __syncthreads();  // what finish() wrote
+    return;
+  }
+  States<Shape> states;
+  if constexpr (kWithOutputs) {
+    load_start<Shape>(states, p, walk);
+  } else if (walk.segment == 0) {
+    load_initial_states<Shape>(states, p, walk);
+    store_slot<Shape>(states, p, walk, segment_slot(p, walk, p.segments - 1));
+  } else {
+#pragma unroll
+    for (auto& state : states) clear<Shape>(state);
+  }
+  keep_state<T, Shape, kWithOutputs>(states, memory, shared, p, walk);
+  __syncthreads();  // what finish() wrote
+  undo_reference<Shape>(states, shared);
+  const Walk again = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
+  if constexpr (!kWithOutputs) {
+    store_slot<Shape>(states, p, again, segment_slot(p, again, again.segment));
+  } else if (again.segment == p.segments - 1) {
+    store_final_states<Shape>(states, p, again);
+  }
+}
+
+inline unsigned block_count(const Params& params, int segments) {
+  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
+                               segments);
+}
+
+template <class T, Gated kGated>
+void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream) {
+  with_shape<kGated>(padded_keys(params.key_channels), config.values, [&]<class Shape>() {
+    const auto launch_walk = [&]<bool kWithOutputs>(int segments) {
+      launch<walk_chunks<T, Shape, kWithOutputs>>(
+          {.grid = block_count(params, segments),
+           .block = kBlockThreads,
+           .shared_bytes = shared_bytes<Shape>(params.stages)},
+          stream, params);
+    };
+    if (params.segments > 1) launch_walk.template operator()<false>(params.segments - 1);
+    launch_walk.template operator()<true>(params.segments);
+  });
+}
+
+}  // namespace attune::cuda::gla_mma

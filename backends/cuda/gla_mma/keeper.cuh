@@ -1,0 +1,292 @@
+// The half of a block that keeps the state, 16 value channels a warp and tile.
+//
+//   O^T = S^T Q'^T + V^T P^T          S in fp32, 2^(R - G) times the state
+//   S^T = S^T diag(2^r) + V^T K'      R the reference of sums.cuh
+//
+// Where value channels decay, V'^T with v'_j = v_j 2^(r - y_j) takes the place of V^T, rows of S^T
+// times 2^r that of columns, and o_i = 2^(y_i) (S^T q_i + sum_j P[i][j] 2^-r v'_j).
+#pragma once
+
+#include "operands.cuh"
+
+namespace attune::cuda::gla_mma {
+
+/// A warp's tiles of S^T and of O^T; tile m has channels 64 m + 16 warp and on of the block's.
+template <class Shape>
+using States = float[Shape::kTiles][Shape::kKeys / 8][4];
+template <class Shape>
+using TileOutputs = float[Shape::kTiles][Shape::kChunk / 8][4];
+
+/// The first value channel of a warp's tile, of the block's.
+__device__ __forceinline__ int tile_channel(int m) {
+  return kRoleWarps * kValuesPerWarp * m + own_channel();
+}
+
+/// This lane's value channel in row `row`, 0 or 1, of a tile.
+__device__ __forceinline__ int lane_channel(int m, int row) {
+  return tile_channel(m) + static_cast<int>(threadIdx.x) % kWarpSize / 4 + 8 * row;
+}
+
+/// V^T of the chunk's tokens as `a` operands, of one tile; [step] has tokens 16 step and on.
+template <class Shape>
+using ValueOperands = std::uint32_t[Shape::kChunk / 16][4];
+
+template <class T, class Shape>
+__device__ __forceinline__ void load_values(ValueOperands<Shape>& values, const Slot<Shape>& slot,
+                                            int m) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    load_matrices_transposed(values[step], slot.v.across(16 * step, tile_channel(m)));
+    if constexpr (!std::is_same_v<T, Operand>) {
+#pragma unroll
+      for (std::uint32_t& pair : values[step]) {
+        const float2 value = unpack<T>(pair);
+        pair = pack<Operand>(value.x, value.y);
+      }
+    }
+  }
+}
+
+/// y of the elements of O^T that a lane has, and of V^T, which are the same; r of its two rows.
+template <class Shape>
+struct ValueDecays {
+  float y[Shape::kChunk / 8][4];
+  float step[2];
+
+  __device__ __forceinline__ ValueDecays(const Slot<Shape>& slot, const Handover<Shape>& from,
+                                         int m) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        y[n][e] = slot.value_sums(8 * n + lane % 4 * 2 + e % 2)[lane_channel(m, e / 2)];
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) step[row] = from.value_steps[lane_channel(m, row)];
+  }
+  /// v' of a tile.
+  __device__ __forceinline__ void decay(ValueOperands<Shape>& values) const {
+#pragma unroll
+    for (int at = 0; at < Shape::kChunk / 4; ++at) {  // registers, of two tokens of a row
+      std::uint32_t& pair = values[at / 4][at % 4];
+      const int row = at % 2;
+      const float* const sums = &y[at / 2][2 * row];
+      const float2 value = unpack<Operand>(pair);
+      pair = pack<Operand>(value.x * exp2_approx(step[row] - sums[0]),
+                           value.y * exp2_approx(step[row] - sums[1]));
+    }
+  }
+  /// 2^-r v'.
+  __device__ __forceinline__ void grow(std::uint32_t (&values)[4]) const {
+#pragma unroll
+    for (int at = 0; at < 4; ++at) {
+      const float growth = exp2_approx(-step[at % 2]);
+      values[at] = multiply_bf16_pairs(values[at], pack<Operand>(growth, growth));
+    }
+  }
+};
+
+/// O^T = S^T Q'^T.
+template <class Shape>
+__device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
+                                            const States<Shape>& states, const Slot<Shape>& slot) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (float& output : outputs[m][n]) output = 0.0F;
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    std::uint32_t a[Shape::kTiles][4];
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+      const auto& low = states[m][2 * step];
+      const auto& high = states[m][2 * step + 1];
+      a[m][0] = pack<Operand>(low[0], low[1]);
+      a[m][1] = pack<Operand>(low[2], low[3]);
+      a[m][2] = pack<Operand>(high[0], high[1]);
+      a[m][3] = pack<Operand>(high[2], high[3]);
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 16; ++n) {
+      std::uint32_t b[4];
+      load_matrices(b, slot.q.across(16 * n, 16 * step));
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma_m16n8k16<Operand>(outputs[m][2 * n], a[m], b[0], b[1]);
+        mma_m16n8k16<Operand>(outputs[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// O^T += V^T P^T of one tile, for the 16 tokens j of `step`.
+template <class Shape>
+__device__ __forceinline__ void add_chunk(Outputs<Shape>& outputs, const std::uint32_t (&values)[4],
+                                          const Tile<Shape>& weights, int step) {
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 16; ++n) {
+    if (n < step) continue;  // tokens before those
+    std::uint32_t b[4];
+    load_matrices(b, weights.across(16 * n, 16 * step));
+    mma_m16n8k16<Operand>(outputs[2 * n], values, b[0], b[1]);
+    mma_m16n8k16<Operand>(outputs[2 * n + 1], values, b[2], b[3]);
+  }
+}
+
+/// O^T += sum_j P[i][j] 2^(y_i - y_j) v_j of one tile, in fp32.
+template <class T, class Shape>
+__device__ __forceinline__ void add_chunk_exactly(Outputs<Shape>& outputs,
+                                                  const ValueDecays<Shape>& decays,
+                                                  const Slot<Shape>& slot,
+                                                  const Tile<Shape>& weights, int m) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const auto half_of = [](auto pair, int which) { return which == 0 ? pair.x : pair.y; };
+#pragma unroll 1
+  for (int j = 0; j < Shape::kChunk; ++j) {
+    float y[2];
+    float value[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int channel = lane_channel(m, row);
+      y[row] = slot.value_sums(j)[channel];
+      const std::uint32_t pair = load_shared_4(slot.v.at(j, channel / 2 * 4));
+      value[row] = half_of(unpack<T>(pair), channel % 2);
+    }
+#pragma unroll
+    for (int at = 0; at < Shape::kChunk / 2; ++at) {
+      const int n = at / 4;
+      const int e = at % 4;
+      const int i = 8 * n + lane % 4 * 2 + e % 2;
+      if (j > i) continue;
+      const float2 pair = unpack<Operand>(load_shared_4(weights.at(i, j / 2 * 4)));
+      outputs[n][e] += half_of(pair, j % 2) * exp2_approx(decays.y[n][e] - y[e / 2]) * value[e / 2];
+    }
+  }
+}
+
+/// S^T = S^T diag(2^r) + V^T K'.
+template <class Shape>
+__device__ __forceinline__ void write_states(States<Shape>& states,
+                                             const ValueOperands<Shape> (&values)[Shape::kTiles],
+                                             const Slot<Shape>& slot, const Handover<Shape>& from) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 16; ++n) {
+    if constexpr (Shape::kKeysDecay) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto decay =
+            *reinterpret_cast<const float2*>(&from.key_decays[16 * n + 8 * half + first]);
+#pragma unroll
+        for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            states[m][2 * n + half][e] *= e % 2 == 0 ? decay.x : decay.y;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < Shape::kChunk / 16; ++step) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, slot.k.down(16 * step, 16 * n));
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma_m16n8k16<Operand>(states[m][2 * n], values[m][step], b[0], b[1]);
+        mma_m16n8k16<Operand>(states[m][2 * n + 1], values[m][step], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Rows of a tile of S^T times two factors.
+template <class Shape>
+__device__ __forceinline__ void scale_rows(State<Shape>& state, float low, float high) {
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) state[j][e] *= e / 2 == 0 ? low : high;
+  }
+}
+
+/// A chunk of a tile whose value channels decay: its outputs from what S^T gave them, v', rows of
+/// S^T decayed.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void decay_values(Outputs<Shape>& outputs, State<Shape>& state,
+                                             ValueOperands<Shape>& values, const Slot<Shape>& slot,
+                                             const Handover<Shape>& from,
+                                             const Tile<Shape>& weights, int m) {
+  const ValueDecays<Shape> decays(slot, from, m);
+  decays.decay(values);
+  if constexpr (kWithOutputs) {
+    const bool strong = from.strong != 0;
+    if (!strong) {
+#pragma unroll
+      for (int step = 0; step < Shape::kChunk / 16; ++step) {
+        std::uint32_t grown[4] = {values[step][0], values[step][1], values[step][2],
+                                  values[step][3]};
+        decays.grow(grown);
+        add_chunk<Shape>(outputs, grown, weights, step);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) outputs[n][e] *= exp2_approx(decays.y[n][e]);
+    }
+    if (strong) add_chunk_exactly<T, Shape>(outputs, decays, slot, weights, m);
+  }
+  scale_rows<Shape>(state, exp2_approx(decays.step[0]), exp2_approx(decays.step[1]));
+}
+
+/// The outputs of a chunk, and the state after it.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void advance(States<Shape>& states, TileOutputs<Shape>& outputs,
+                                        const Slot<Shape>& slot, const Handover<Shape>& from) {
+  const Tile<Shape> weights(shared_address(from.weights));
+  if constexpr (kWithOutputs) read_states<Shape>(outputs, states, slot);
+  ValueOperands<Shape> values[Shape::kTiles];
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    load_values<T, Shape>(values[m], slot, m);
+    if constexpr (Shape::kValuesDecay) {
+      decay_values<T, Shape, kWithOutputs>(outputs[m], states[m], values[m], slot, from, weights,
+                                           m);
+    } else if constexpr (kWithOutputs) {
+#pragma unroll
+      for (int step = 0; step < Shape::kChunk / 16; ++step) {
+        add_chunk<Shape>(outputs[m], values[m][step], weights, step);
+      }
+    }
+  }
+  write_states<Shape>(states, values, slot, from);
+}
+
+/// Writes a chunk's outputs, by way of the warp's own columns of its values.
+template <class T, class Shape>
+__device__ __forceinline__ void store_chunk(TileOutputs<Shape>& outputs, float scale,
+                                            const Slot<Shape>& slot, const Rows<T>& to,
+                                            const Walk& walk, int chunk, int channels) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (float& output : outputs[m][n]) output *= scale;
+    }
+    store_outputs<T>(slot.v, tile_channel(m), outputs[m]);
+  }
+  __syncwarp();  // lanes read what other lanes of the warp wrote
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    copy_outputs(slot.v, tile_channel(m), to, walk, chunk, channels);
+  }
+}
+
+}  // namespace attune::cuda::gla_mma

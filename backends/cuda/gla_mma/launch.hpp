@@ -1,0 +1,123 @@
+// The kernels of gla_mma.cuh as host code sees them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "config.hpp"
+#include "cuda/chunk_mma/launch.hpp"
+
+namespace attune::cuda::gla_mma {
+
+/// Which channels have decays of their own; part of a kernel's type.
+enum class Gated { kKeys, kValues, kBoth };
+constexpr bool keys_decay(Gated gated) { return gated != Gated::kValues; }
+constexpr bool values_decay(Gated gated) { return gated != Gated::kKeys; }
+
+/// Half of a block's warps keep the state, the other half make operands for them.
+inline constexpr int kRoleWarps = 4;
+inline constexpr int kRoleThreads = 32 * kRoleWarps;
+inline constexpr int kBlockThreads = 2 * kRoleThreads;
+
+/// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
+inline constexpr int kSumsPadding = 4;
+
+/// One instance of the kernels. Sizes are those of shared memory.
+template <int kKeyChannels, int kValueChannels, Gated kGatedSides>
+struct Shape {
+  static constexpr int kKeys = kKeyChannels;
+  static constexpr int kValues = kValueChannels;
+  static constexpr bool kKeysDecay = keys_decay(kGatedSides);
+  static constexpr bool kValuesDecay = values_decay(kGatedSides);
+  static constexpr int kTiles = kValues / (kValuesPerWarp * kRoleWarps);  // a warp's of 16 values
+  static constexpr int kChunk = kKeysDecay && kValuesDecay && kKeys > 192 ? 16 : 32;  // tokens
+  static constexpr int kThreads = kRoleThreads;  // that load a tile
+  static constexpr int kResidentBlocks = kTiles == 1 && kKeys <= (kValuesDecay ? 64 : 128) ? 2 : 1;
+
+  static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
+  static constexpr int kKeyTileBytes = kKeys / kPanelChannels * kPanelBytes;
+  static constexpr int kValueTileBytes = kValues / kPanelChannels * kPanelBytes;
+  static constexpr int kKeyGateRowBytes = kKeys * static_cast<int>(sizeof(float));
+  static constexpr int kValueGateRowBytes =
+      (kValues + kSumsPadding) * static_cast<int>(sizeof(float));
+  static constexpr int kSlotBytes = 2 * kKeyTileBytes + kValueTileBytes +
+                                    (kKeysDecay ? kChunk * kKeyGateRowBytes : 0) +
+                                    (kValuesDecay ? kChunk * kValueGateRowBytes : 0);
+};
+
+/// Threads that share the sums of a channel, each of a part of the chunk's tokens.
+constexpr int parts_of(int channels) { return std::max(1, 2 * kRoleThreads / channels); }
+
+/// What the makers of operands hand to the keepers of the state beside a chunk's tiles.
+template <class Shape>
+struct alignas(128) Handover {
+  std::byte weights[Shape::kPanelBytes];        // P
+  float key_decays[Shape::kKeys];               // 2^r, r the step of the channel's reference
+  std::uint32_t key_growths[Shape::kKeys / 2];  // 2^-r, pairs of bf16
+  float value_steps[Shape::kValues];            // r
+  int strong;                                   // some |r| is too large for products
+};
+
+/// A block's shared memory after its slots.
+template <class Shape>
+struct Shared {
+  Handover<Shape> handovers[2];
+  float key_totals[parts_of(Shape::kKeys)][Shape::kKeys];
+  float value_totals[parts_of(Shape::kValues)][Shape::kValues];
+  float key_rests[Shape::kKeys];  // log2 of the state over what the last reference made of it
+  float value_rests[Shape::kValues];
+  float common_gates[Shape::kChunk];  // g + gamma
+};
+
+template <class Shape>
+constexpr std::size_t shared_bytes(int stages) {
+  return static_cast<std::size_t>(stages) * Shape::kSlotBytes + sizeof(Shared<Shape>);
+}
+
+/// A gate per channel, and whether its rows start at multiples of 16 bytes.
+struct ChannelGate {
+  GateView view;
+  bool aligned = true;
+};
+
+/// `chunk_mma`'s, with segment_decays of [sequence, head, segment, padded K].
+struct Params : ChunkMmaParams {
+  ChannelGate gk, gv;
+  float* segment_value_decays = nullptr;  // [sequence, head, segment, value tile, values]
+};
+
+/// Calls f.operator()<Shape>() for the shape of padded key channels, a config and gates.
+template <Gated kGated, class F>
+auto with_shape(int keys, int values, F&& f) {
+  const auto narrow_or_wide = [&]<int kKeys>() {
+    if constexpr (kGated == Gated::kKeys && kKeys <= 128) {
+      if (values == 128) return f.template operator()<Shape<kKeys, 128, kGated>>();
+    }
+    return f.template operator()<Shape<kKeys, 64, kGated>>();
+  };
+  switch (keys) {
+    case 64:
+      return narrow_or_wide.template operator()<64>();
+    case 128:
+      return narrow_or_wide.template operator()<128>();
+    case 192:
+      return narrow_or_wide.template operator()<192>();
+    default:
+      return narrow_or_wide.template operator()<256>();
+  }
+}
+/// Whether there is such a shape.
+constexpr bool is_compiled(int keys, int values, Gated gated) {
+  return values == 64 || (gated == Gated::kKeys && keys <= 128);
+}
+
+/// Queues everything: with more than one segment, what finds their states first.
+template <class T, Gated kGated>
+void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream);
+
+}  // namespace attune::cuda::gla_mma

@@ -1,0 +1,189 @@
+// What conformance does not reach of forward kernels with a decay for every channel: long sequences
+// in segments, every strength of decay, resets, all combinations of gates.
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/case.hpp>
+#include <attune/ops/recurrent_attention.hpp>
+
+#include "backends/cuda/gpu.hpp"
+#include "support/random_tensor.hpp"
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttentionOptions;
+using ops::RecurrentAttentionResult;
+
+constexpr double kTolerance = 5e-3;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Sizes {
+  std::int64_t tokens;
+  std::int64_t keys;
+  std::int64_t values;
+  DType dtype = DType::kBF16;
+  std::int64_t heads = 2;
+};
+
+struct Gated {
+  explicit Gated(const Sizes &s)
+      : q(random({1, s.tokens, s.heads, s.keys}, s.dtype)),
+        k(random({1, s.tokens, s.heads, s.keys}, s.dtype)),
+        v(random({1, s.tokens, s.heads, s.values}, s.dtype)),
+        g(random.log_decays({1, s.tokens, s.heads})),
+        gk(random.log_decays({1, s.tokens, s.heads, s.keys})),
+        gv(random.log_decays({1, s.tokens, s.heads, s.values})),
+        g_gamma(random.log_decays({s.heads})),
+        initial_state(random({1, s.heads, s.keys, s.values})) {}
+
+  /// Calls change(gate) for all elements of gk and gv.
+  template <class Change>
+  void change_gates(Change &&change) {
+    for (float &gate : gk.values<float>()) gate = change(gate);
+    for (float &gate : gv.values<float>()) gate = change(gate);
+  }
+
+  RandomTensors random{1};
+  Tensor q, k, v, g, gk, gv, g_gamma, initial_state;
+  bool reverse = false;
+};
+
+/// Which gates a call gets: letters g, m (gamma), k and v.
+class GatedForward : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
+    if (!gpu_->info().has("sm_80")) GTEST_SKIP() << "needs sm_80";
+  }
+
+  static bool has(char gate) { return GetParam().find(gate) != std::string::npos; }
+
+  /// Holds the kernel against the oracle; the final state is written in place of the initial one.
+  void expect_near_oracle(const Gated &inputs, const std::string &config) const {
+    SCOPED_TRACE(config);
+    RecurrentAttentionOptions options{
+        .initial_state = inputs.initial_state, .reverse = inputs.reverse, .want_final_state = true};
+    options.call = {.platform = "reference", .context = &heuristic_context()};
+    if (has('g')) options.g = inputs.g;
+    if (has('m')) options.g_gamma = inputs.g_gamma;
+    if (has('k')) options.gk = inputs.gk;
+    if (has('v')) options.gv = inputs.gv;
+    const RecurrentAttentionResult expected =
+        ops::recurrent_attention(inputs.q, inputs.k, inputs.v, options);
+
+    const std::string on_gpu = "kernel=cuda.gla_mma" + config;
+    options.call = {.platform = "cuda", .config = on_gpu, .context = &heuristic_context()};
+    const Tensor q = upload(inputs.q, *gpu_);
+    const Tensor k = upload(inputs.k, *gpu_);
+    const Tensor v = upload(inputs.v, *gpu_);
+    const Tensor g = upload(inputs.g, *gpu_);
+    const Tensor g_gamma = upload(inputs.g_gamma, *gpu_);
+    const Tensor gk = upload(inputs.gk, *gpu_);
+    const Tensor gv = upload(inputs.gv, *gpu_);
+    Tensor state = upload(inputs.initial_state, *gpu_);
+    Tensor o(inputs.v.dtype(), inputs.v.shape(), *gpu_);
+    if (has('g')) options.g = g;
+    if (has('m')) options.g_gamma = g_gamma;
+    if (has('k')) options.gk = gk;
+    if (has('v')) options.gv = gv;
+    options.initial_state = state;
+    options.want_final_state = false;
+    ops::recurrent_attention_into({.o = o, .final_state = state}, q, k, v, options);
+    EXPECT_LE(error_of(o, expected.o), kTolerance);
+    EXPECT_LE(error_of(state, *expected.final_state), kTolerance);
+  }
+
+  double error_of(const Tensor &actual, const Tensor &expected) const {
+    return relative_rms_error(to_doubles(to_host(actual, *gpu_)), to_doubles(expected));
+  }
+
+  const Device *gpu_ = find_gpu();
+};
+INSTANTIATE_TEST_SUITE_P(Gates, GatedForward, testing::Values("k", "v", "kv", "gk", "gmv", "gmkv"),
+                         [](const auto &test) { return test.param; });
+
+TEST_P(GatedForward, WalksLongSequencesInSegmentsAndInPlace) {
+  for (const bool reverse : {false, true}) {
+    SCOPED_TRACE(reverse ? "reverse" : "forward");
+    Gated inputs({.tokens = 2000, .keys = 96, .values = 72});
+    inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
+    for (float &gate : inputs.g.values<float>()) gate /= 16;
+    inputs.reverse = reverse;
+    for (const char *const segments : {"1", "4", "16"}) {
+      expect_near_oracle(inputs, str(",segments=", segments));
+    }
+  }
+}
+
+TEST_P(GatedForward, TakesStatesOfAllSizes) {
+  for (const Sizes sizes : {Sizes{300, 64, 64, DType::kF16}, Sizes{300, 64, 192, DType::kBF16},
+                            Sizes{300, 192, 96, DType::kF16}, Sizes{300, 256, 256, DType::kBF16},
+                            Sizes{300, 8, 264, DType::kF16}}) {
+    SCOPED_TRACE(str("K=", sizes.keys, " V=", sizes.values));
+    Gated inputs(sizes);
+    inputs.reverse = sizes.dtype == DType::kF16;
+    expect_near_oracle(inputs, ",segments=1");
+    expect_near_oracle(inputs, ",segments=2");
+  }
+}
+
+TEST_P(GatedForward, IsExactForEveryStrengthOfDecay) {
+  for (const float decay :
+       {-0.001F, -0.5F, -3.0F, -5.0F, -8.0F, -20.0F, -100.0F, -1e30F, -kInfinity}) {
+    for (const bool reverse : {false, true}) {
+      SCOPED_TRACE(str(decay, reverse ? " reverse" : ""));
+      Gated inputs({.tokens = 300, .keys = 128, .values = 128});
+      inputs.reverse = reverse;
+      inputs.change_gates([&](float) { return decay; });
+      expect_near_oracle(inputs, ",segments=1");
+    }
+  }
+}
+
+/// Channels that forget beside those that keep all, tokens too.
+TEST_P(GatedForward, IsExactWhereStrengthsMix) {
+  constexpr float kStrengths[] = {0.0F,  -0.001F, -0.01F, -0.2F,     -1.0F,
+                                  -4.5F, -12.0F,  -90.0F, -kInfinity};
+  std::mt19937_64 random(7);
+  for (const std::int64_t channels : {64, 128, 256}) {
+    for (const bool reverse : {false, true}) {
+      SCOPED_TRACE(str("D=", channels, reverse ? " reverse" : ""));
+      Gated inputs({.tokens = 700, .keys = channels, .values = channels, .dtype = DType::kF16});
+      inputs.reverse = reverse;
+      inputs.change_gates([&](float) {
+        return kStrengths[random() % 4 + (random() % 64 == 0 ? random() % 6 : 0)];
+      });
+      expect_near_oracle(inputs, ",segments=1");
+      expect_near_oracle(inputs, ",segments=4");
+    }
+  }
+}
+
+TEST_P(GatedForward, WhatFollowsAResetKeepsItsPrecision) {
+  Gated inputs({.tokens = 1000, .keys = 64, .values = 64});
+  std::size_t at = 0;
+  inputs.change_gates([&](float gate) {
+    ++at;
+    return at % 97 == 5 || at / 4096 % 5 == 1 ? -kInfinity : gate;
+  });
+  expect_near_oracle(inputs, ",segments=1");
+  expect_near_oracle(inputs, ",segments=8");
+}
+
+TEST_P(GatedForward, ManyTokensLoseNothing) {
+  Gated inputs({.tokens = 65536, .keys = 64, .values = 64, .dtype = DType::kBF16, .heads = 1});
+  inputs.change_gates([](float gate) { return gate / 256; });
+  for (float &gate : inputs.g.values<float>()) gate /= 256;
+  for (float &gate : inputs.g_gamma.values<float>()) gate /= 256;
+  expect_near_oracle(inputs, "");
+}
+
+}  // namespace
+}  // namespace attune::test
