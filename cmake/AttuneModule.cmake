@@ -28,9 +28,9 @@ endfunction()
 
 # attune_isa_sources(<target> <stem>...)
 #
-# Compiles <stem>_baseline.cpp for every CPU and, on x86-64, <stem>_avx2.cpp and <stem>_avx512.cpp with
-# the flags of their instruction set; <stem>_avx512_bf16.cpp too where there is one. The sources choose
-# at run time.
+# Compiles <stem>_baseline.cpp for every CPU and, on x86-64, <stem>_avx2.cpp, <stem>_avx512.cpp,
+# <stem>_avx512_bf16.cpp and <stem>_amx_bf16.cpp with the flags of their instruction set; those of them
+# that there are. The sources choose at run time.
 #
 # The linker keeps one copy of each inline function, and it may be the AVX-512 one. So nothing with
 # external linkage may leave these files but names in the ISA's own namespace; the test
@@ -40,14 +40,14 @@ function(attune_isa_sources target)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
                    -mprefer-vector-width=512)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
-  set(isas "")
+  set(flags_amx_bf16 ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
+  set(isas baseline)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-    set(isas avx2 avx512 avx512_bf16)
+    list(APPEND isas avx2 avx512 avx512_bf16 amx_bf16)
   endif()
   foreach(stem IN LISTS ARGN)
-    target_sources(${target} PRIVATE ${stem}_baseline.cpp)
     foreach(isa IN LISTS isas)
-      if(isa STREQUAL "avx512_bf16" AND NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${isa}.cpp)
+      if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${isa}.cpp)
         continue()
       endif()
       target_sources(${target} PRIVATE ${stem}_${isa}.cpp)

@@ -50,7 +50,8 @@ std::vector<std::string> cpu_features(std::string_view level) {
   features.insert(features.end(), {"avx", "avx2", "fma", "f16c"});
   if (level == "avx2") return features;
   features.insert(features.end(), {"avx512f", "avx512bw", "avx512dq", "avx512vl"});
-  if (level == "avx512_bf16") features.emplace_back(level);
+  if (level == "avx512_bf16" || level == "amx_bf16") features.emplace_back("avx512_bf16");
+  if (level == "amx_bf16") features.emplace_back(level);
   return features;
 }
 

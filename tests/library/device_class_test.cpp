@@ -18,6 +18,18 @@ TEST(DeviceClass, DescribesThisMachineAsItIs) {
   EXPECT_EQ(described->l3_bytes, here.l3_bytes);
 }
 
+TEST(DeviceClass, DescribesACpuOfALevelWithThoseBelowIt) {
+  const auto described = describe_device_class("cpu:x86-64:amx_bf16:16c:l1=48K:l2=2M:l3=300M");
+  ASSERT_TRUE(described.has_value());
+  for (const char* feature : {"avx2", "avx512vl", "avx512_bf16", "amx_bf16"}) {
+    EXPECT_TRUE(described->has(feature)) << feature;
+  }
+  const auto before = describe_device_class("cpu:x86-64:avx512_bf16:16c:l1=48K:l2=2M:l3=300M");
+  ASSERT_TRUE(before.has_value());
+  EXPECT_TRUE(before->has("avx512_bf16"));
+  EXPECT_FALSE(before->has("amx_bf16"));
+}
+
 TEST(DeviceClass, DescribesAGpu) {
   const auto h200 = describe_device_class("gpu:sm_90:132sm:l2=50M:mem=140G");
   ASSERT_TRUE(h200.has_value());

@@ -23,6 +23,12 @@ inline std::string_view missing_feature(const DeviceInfo& device, Isa isa) {
   return "";
 }
 
+/// The same for tile registers and products of bf16 in them, with AVX-512 BF16 for all else.
+inline std::string_view missing_for_tiles(const DeviceInfo& device) {
+  const std::string_view missing = missing_feature(device, Isa::kAvx512Bf16);
+  return missing.empty() && !device.has("amx_bf16") ? "amx_bf16" : missing;
+}
+
 inline bool has_isa(const DeviceInfo& device, Isa isa) {
   return missing_feature(device, isa).empty();
 }

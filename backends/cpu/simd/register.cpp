@@ -6,6 +6,7 @@ namespace attune::cpu {
 
 void register_simd_kernels(Registry& registry) {
   const Placement at{.platform = "simd", .backend = "cpu", .priority = 50};
+  registry.add(simd::make_chunk_tiles(), at);
   registry.add(simd::make_recurrent_attention(), at);
   registry.add(simd::make_chunk_attention(), at);
   registry.add(simd::make_chunk_backward(), at);

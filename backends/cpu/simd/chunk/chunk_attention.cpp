@@ -5,6 +5,7 @@
 
 #include "chunk_forward_config.hpp"
 #include "chunk_launch.hpp"
+#include "chunk_work.hpp"
 #include "cpu/simd/axis_values.hpp"
 #include "cpu/simd/device_isa.hpp"
 #include "cpu/simd/simd.hpp"
@@ -18,25 +19,6 @@ using Problem = ops::RecurrentAttentionProblem;
 /// Fewer tokens a sequence than this and the recurrent kernel is faster: most of a chunk would be
 /// padding, or the state is read and written for one chunk alone.
 constexpr std::int64_t kLeastTokens = 16;
-
-/// Work that keeps a thread busy ten times longer than it takes to wake it.
-constexpr double kFlopsPerThread = 2e6;
-
-/// Inputs and outputs above this come from memory, or from pages that no TLB remembers. Rows are
-/// fetched ahead then, and outputs written past the caches.
-constexpr double kFarBytes = 32.0 * 1024 * 1024;
-
-std::int64_t tokens_per_sequence(const Problem& problem) {
-  return problem.N > 0 ? problem.T / problem.N : problem.T;
-}
-
-bool is_far(const Problem& problem) { return ops::RecurrentAttention::bytes(problem) > kFarBytes; }
-
-/// Threads that have something to do: no more than cores, nor than the work is worth.
-std::int64_t useful_threads(const Problem& problem, const DeviceInfo& device) {
-  const double worth = 1 + ops::RecurrentAttention::flops(problem) / kFlopsPerThread;
-  return std::min<std::int64_t>(device.cores, static_cast<std::int64_t>(std::min(worth, 1e6)));
-}
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
@@ -93,7 +75,7 @@ class ChunkAttentionKernel final : public Kernel<Config> {
   /// The whole width of V in one task, as the key side is then prepared once; narrower tiles only
   /// where there are too few heads for the cores.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const std::int64_t useful = useful_threads(problem, device);
+    const std::int64_t useful = useful_threads(problem, device, kFlopsPerThread);
     Config config;
     config.isa = widest_isa(device);
     config.chunk = config.isa == Isa::kAvx512 ? 16 : 8;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "pairs.inl.hpp"
+#include "token_decays.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -42,29 +43,6 @@ struct ChunkKeys {
   bool has_shared_decay() const { return has_decay && !gk.rows.data; }
   Panels pairs() const { return {reads.at(0, padded), reads.size}; }
 };
-
-// Log decays per token: those of g and gamma. 0 behind the last token there is.
-struct TokenLogs {
-  alignas(64) float log[kMaxChunk];
-};
-
-inline void token_logs(const ChunkKeys& keys, std::int64_t token, std::int64_t present,
-                       TokenLogs& logs) {
-  for (std::int64_t t = 0; t < present; ++t) {
-    logs.log[t] = keys.gamma + (keys.g.data ? widened_scalar(keys.g, token + t) : 0.0F);
-  }
-  const std::int64_t padded = round_up_to_lanes(keys.chunk);
-  for (std::int64_t t = present; t < padded; ++t) logs.log[t] = 0.0F;
-}
-
-// x := exp(x + carry), and the carry what rounding took; `width` of them.
-inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
-  for (std::int64_t i = 0; i < width; i += kLanes) {
-    F32 value[1] = {load(x + i) + load(carry + i)};
-    store(carry + i, exp_each(value));
-    store(x + i, value[0]);
-  }
-}
 
 // ---- the same decay for all channels ----
 
@@ -94,26 +72,11 @@ template <bool kDecay>
   }
 }
 
-// Decays of tokens: `of_token`, those over a part of the chunk, and over all of it.
 [[gnu::noinline]] inline void token_decays(const ChunkKeys& keys, const TokenLogs& logs,
                                            float* of_token) {
-  F32 log_sum[1] = {};
-  for (std::int64_t t = 0; t < keys.chunk; t += kLanes) {
-    F32 decay[1] = {load(logs.log + t)};
-    log_sum[0] += decay[0];
-    exp_each(decay);
-    store(of_token + t, decay[0]);
-  }
-  float product = 1.0F;
-  for (std::int64_t t = 0; t < keys.chunk; ++t) keys.through[t] = product *= of_token[t];
-  product = 1.0F;
-  for (std::int64_t t = keys.chunk; t-- > 0; product *= of_token[t]) keys.behind[t] = product;
-
-  alignas(64) float total[kLanes];
-  sum_lanes<1>(log_sum, total);
-  for (float& lane : total) lane = total[0];
-  exp_with_carry(total, keys.carries, kLanes);
-  for (std::int64_t i = 0; i < keys.padded; i += kLanes) store(keys.decays + i, load(total));
+  const F32 total =
+      decays_of_tokens(logs, keys.chunk, of_token, keys.through, keys.behind, keys.carries);
+  for (std::int64_t i = 0; i < keys.padded; i += kLanes) store(keys.decays + i, total);
 }
 
 inline void prepare_shared_decay(const ChunkKeys& keys, const ChunkRows& q, const ChunkRows& k,
@@ -234,7 +197,7 @@ inline void prepare_chunk_keys(const ChunkKeys& keys, std::int64_t token, std::i
   chunk_rows(keys.q, token, present, keys.chunk, q);
   chunk_rows(keys.k, token, present, keys.chunk, k);
   TokenLogs logs;
-  token_logs(keys, token, present, logs);
+  token_logs(keys.g, keys.gamma, token, present, keys.chunk, logs);
   if (keys.gk.rows.data) {
     ChunkRows gk;
     chunk_rows(keys.gk, token, present, keys.chunk, gk);

@@ -18,7 +18,7 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
   _mm512_stream_ps(reinterpret_cast<float*>(target), (__m512)x);
 #elif defined(__AVX__) && ATTUNE_SIMD_LANES == 8
   _mm256_stream_ps(reinterpret_cast<float*>(target), (__m256)x);
-#elif defined(__x86_64__)
+#elif defined(__x86_64__) && ATTUNE_SIMD_LANES == 4
   _mm_stream_ps(reinterpret_cast<float*>(target), (__m128)x);
 #else
   __builtin_memcpy(target, &x, sizeof(x));

@@ -1,0 +1,55 @@
+// Decays that all channels share (g, gamma), token by token, and exp of sums of logs.
+#pragma once
+
+#include "panels.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// Log decays per token: those of g and gamma. 0 behind the last token there is.
+struct TokenLogs {
+  alignas(64) float log[kMaxChunk];
+};
+
+inline void token_logs(const InputRows& g, float gamma, std::int64_t token, std::int64_t present,
+                       std::int64_t chunk, TokenLogs& logs) {
+  for (std::int64_t t = 0; t < present; ++t) {
+    logs.log[t] = gamma + (g.data ? widened_scalar(g, token + t) : 0.0F);
+  }
+  const std::int64_t padded = round_up_to_lanes(chunk);
+  for (std::int64_t t = present; t < padded; ++t) logs.log[t] = 0.0F;
+}
+
+// x := exp(x + carry), and the carry what rounding took; `width` of them.
+inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    F32 value[1] = {load(x + i) + load(carry + i)};
+    store(carry + i, exp_each(value));
+    store(x + i, value[0]);
+  }
+}
+
+// Decays of tokens: `of_token`, those up to each, itself included, `through`, and those after it,
+// `behind`. Returns that over the whole chunk in all lanes; `carries` is one vector.
+[[gnu::always_inline]] inline F32 decays_of_tokens(const TokenLogs& logs, std::int64_t chunk,
+                                                   float* of_token, float* through, float* behind,
+                                                   float* carries) {
+  F32 log_sum[1] = {};
+  for (std::int64_t t = 0; t < chunk; t += kLanes) {
+    F32 decay[1] = {load(logs.log + t)};
+    log_sum[0] += decay[0];
+    exp_each(decay);
+    store(of_token + t, decay[0]);
+  }
+  float product = 1.0F;
+  for (std::int64_t t = 0; t < chunk; ++t) through[t] = product *= of_token[t];
+  product = 1.0F;
+  for (std::int64_t t = chunk; t-- > 0; product *= of_token[t]) behind[t] = product;
+
+  alignas(64) float total[kLanes];
+  sum_lanes<1>(log_sum, total);
+  for (float& lane : total) lane = total[0];
+  exp_with_carry(total, carries, kLanes);
+  return load(total);
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include <attune/core/kernel.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "chunk_tiles.hpp"
+#include "cpu/simd/axis_values.hpp"
+#include "cpu/simd/chunk/chunk_work.hpp"
+#include "cpu/simd/device_isa.hpp"
+#include "cpu/simd/forward_launch.hpp"
+#include "cpu/simd/simd.hpp"
+
+namespace attune::cpu::simd {
+namespace {
+
+using Config = ChunkTilesConfig;
+using Problem = ops::RecurrentAttentionProblem;
+
+/// Shorter sequences are left to the recurrent kernel: it is 1.5 to 2 times as fast at 16 tokens,
+/// and slower from about 50 on.
+constexpr std::int64_t kLeastTokens = 48;
+
+/// Narrower problems round as often and average less: q, k, pairs and the state are rounded to
+/// bf16.
+constexpr std::int64_t kLeastWidth = 16;
+
+/// Nominal work that keeps a thread busy ten times longer than it takes to wake it.
+constexpr double kFlopsPerTiledThread = 8e6;
+
+ChunkTilesTiling tiling_of(const Problem& problem, const Config& config) {
+  return chunk_tiles_tiling(config, forward_sizes(problem), (problem.gates & ops::kGateGk) != 0,
+                            (problem.gates & ops::kGateGv) != 0);
+}
+
+std::int64_t tiled_task_count(const Problem& problem, const Config& config) {
+  return chunk_tiles_task_count(tiling_of(problem, config), forward_sizes(problem));
+}
+
+ForwardWorkspace workspace_of(const Problem& problem, const Config& config) {
+  return forward_workspace(
+      problem, std::min<std::int64_t>(config.threads, tiled_task_count(problem, config)),
+      chunk_tiles_scratch_bytes(tiling_of(problem, config)));
+}
+
+int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
+  return axis_value_for(&Config::threads, std::min(useful, tiled_task_count(problem, config)));
+}
+
+/// Whether `config` may be the best one, and is not another way to write one that is tried besides.
+bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  const int full_tile = axis_value_for(&Config::tile_v, problem.V);
+  const bool half_tile = config.tile_v == half_of(&Config::tile_v, full_tile);
+  const int all_threads = threads_for(problem, config, device.cores);
+  const bool half_threads = config.threads == half_of(&Config::threads, all_threads);
+  if (config.prefetch && tokens_per_sequence(problem) <= config.chunk) return false;
+  return (config.tile_v == full_tile || half_tile) &&
+         (config.threads == all_threads || half_threads);
+}
+
+class ChunkTilesKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "simd.chunk_tiles"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "cpu") return Support::no("needs host memory");
+    const std::string_view missing = missing_for_tiles(device);
+    if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
+    if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
+    if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
+      return Support::no(str("takes K and V of at least ", kLeastWidth));
+    }
+    if (tokens_per_sequence(problem) < kLeastTokens) {
+      return Support::no(str("fewer than ", kLeastTokens, " tokens a sequence"));
+    }
+    return Support::yes();
+  }
+
+  /// The whole width of V in one task, as the key side is then prepared once; narrower tiles only
+  /// where there are too few heads for the cores.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    const std::int64_t useful = useful_threads(problem, device, kFlopsPerTiledThread);
+    Config config;
+    config.prefetch = config.stream = is_far(problem);
+    config.tile_v = axis_value_for(&Config::tile_v, problem.V);
+    while (tiled_task_count(problem, config) < useful) {
+      const int narrower = half_of(&Config::tile_v, config.tile_v);
+      if (narrower == config.tile_v) break;
+      config.tile_v = narrower;
+    }
+    config.threads = threads_for(problem, config, useful);
+    return config;
+  }
+
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) { return !is_candidate(problem, device, c); });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return workspace_of(problem, config).size;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const ChunkTilesTiling tiling = tiling_of(problem, config);
+    launch_forward(problem, args, workspace_of(problem, config), tiled_task_count(problem, config),
+                   site.workspace,
+                   [&](const RecurrentForwardParams& params, std::int64_t first, std::int64_t last,
+                       std::byte* scratch) { chunk_tiles(tiling, params, first, last, scratch); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make_chunk_tiles() {
+  return std::make_unique<ChunkTilesKernel>();
+}
+
+}  // namespace attune::cpu::simd

@@ -1,0 +1,58 @@
+// Where in a thread's scratch memory what lies, and what of a config reaches the kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+
+namespace attune::cpu {
+
+/// Offsets in floats, multiples of a cache line. C is the chunk; K, and V of a task, are in whole
+/// 32s. A float of an operand is a pair of bf16.
+struct ChunkTilesScratch {
+  std::int64_t state = 0;        // [V / 16][K / 16] tiles of fp32
+  std::int64_t state_pairs = 0;  // [V / 16][K / 32] tiles
+  std::int64_t queries = 0;      // [C / 16][K / 32] tiles
+  std::int64_t keys = 0;         // [C / 16][K / 32] tiles: keys as columns
+  std::int64_t writes = 0;       // [K / 16][C / 32] tiles: keys as channels, decayed
+  std::int64_t values = 0;       // [V / 16][C / 32] tiles
+  std::int64_t sums = 0;         // [C / 16][C / 16] tiles of fp32: pairs of tokens
+  std::int64_t pairs = 0;        // [C / 16][C / 32] tiles: the same as an operand
+  std::int64_t outputs = 0;      // four tiles of fp32
+  std::int64_t q_copies = 0;     // [C, K] bf16, as the next
+  std::int64_t k_copies = 0;
+  std::int64_t v_copies = 0;    // [C, V] bf16
+  std::int64_t key_decays = 0;  // [K], as the next
+  std::int64_t key_carries = 0;
+  // With a gk:
+  std::int64_t near_keys = 0;         // [K / 32] tiles: keys of a block, back to its beginning
+  std::int64_t key_gates = 0;         // [16, K], as the next two
+  std::int64_t key_token_decays = 0;  // of each token
+  std::int64_t key_relative = 0;      // q from the beginning of a block on
+  std::int64_t key_ends = 0;          // [C, K]: k until the end of its block
+  std::int64_t key_inverses = 0;      // [K]
+  std::int64_t key_block_decays = 0;  // [C / 16, K]
+  // With a gv:
+  std::int64_t value_gates = 0;         // [16, V]
+  std::int64_t value_token_decays = 0;  // [C, V], as the next two
+  std::int64_t value_reads = 0;         // from the beginning of a token's block on
+  std::int64_t value_ends = 0;          // v until the end of its block, and then of later ones
+  std::int64_t value_blocks = 0;        // [C / 16] times what `values` is: as each block reads them
+  std::int64_t value_starts = 0;        // [C / 16 + 1, V]
+  std::int64_t value_inverses = 0;      // [V], as the next two
+  std::int64_t value_decays = 0;
+  std::int64_t value_carries = 0;
+  std::int64_t zeros = 0;  // a row of K or of V
+  std::int64_t size = 0;
+};
+
+struct ChunkTilesTiling {
+  std::int64_t chunk = 32;   // a multiple of 32
+  std::int64_t tile_v = 32;  // columns of a task, a multiple of 32
+  std::int64_t tiles = 1;    // over V
+  bool prefetch = false;
+  bool stream = false;
+  ChunkTilesScratch scratch;
+};
+
+}  // namespace attune::cpu

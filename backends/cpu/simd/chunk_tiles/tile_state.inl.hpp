@@ -1,0 +1,154 @@
+// The state of a task in tiles: fp32, [columns / 16][rows / 16], and rounded, as the pairs of bf16
+// that products take, [columns / 16][rows / 32].
+#pragma once
+
+#include "cpu/simd/recurrent/state_blocks.inl.hpp"
+#include "tile_operands.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct TileState {
+  TileMatrix floats;
+  TileMatrix pairs;
+  std::int64_t rows = 0;     // K
+  std::int64_t columns = 0;  // of the task
+  std::int64_t row_tiles = 0;
+  std::int64_t column_tiles = 0;
+};
+
+// ---- between the caller's layout and tiles ----
+
+// What a tile covers of a caller's state.
+struct StatePart {
+  std::int64_t row, column;
+  std::int64_t rows, columns;  // that exist, at most 16
+
+  bool is_whole() const { return rows == kTileRows && columns == kLanes; }
+};
+
+inline StatePart part_of(const TileState& state, std::int64_t column_tile, std::int64_t row_tile) {
+  const auto limited = [](std::int64_t left) { return left < 0 ? 0 : left < 16 ? left : 16; };
+  const std::int64_t row = row_tile * kTileRows;
+  const std::int64_t column = column_tile * kLanes;
+  return {.row = row,
+          .column = column,
+          .rows = limited(state.rows - row),
+          .columns = limited(state.columns - column)};
+}
+
+[[gnu::noinline]] inline void read_state_tile(const StateView<const float*>& from,
+                                              const StatePart& part, float* tile) {
+  const float* const source =
+      from.data + part.row * from.key_stride + part.column * from.value_stride;
+  F32 x[16];
+  if (part.is_whole() && from.value_stride == 1) {
+    for (int i = 0; i < 16; ++i) x[i] = load(source + i * from.key_stride);
+  } else if (part.is_whole() && from.key_stride == 1) {
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) x[j] = load(source + j * from.value_stride);
+    transpose(x);
+  } else {
+    for (int i = 0; i < 16; ++i) {
+      x[i] = F32{};
+      if (i >= part.rows) continue;
+      for (std::int64_t j = 0; j < part.columns; ++j) {
+        x[i][j] = source[i * from.key_stride + j * from.value_stride];
+      }
+    }
+  }
+  store_rows(tile, x);
+}
+
+[[gnu::noinline]] inline void write_state_tile(const StateView<float*>& to, const StatePart& part,
+                                               const float* tile) {
+  float* const target = to.data + part.row * to.key_stride + part.column * to.value_stride;
+  if (part.is_whole() && to.value_stride == 1) {
+    for (int i = 0; i < 16; ++i) store(target + i * to.key_stride, load(tile + i * kLanes));
+  } else if (part.is_whole() && to.key_stride == 1) {
+    F32 x[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) x[i] = load(tile + i * kLanes);
+    transpose(x);
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) store(target + j * to.value_stride, x[j]);
+  } else {
+    for (std::int64_t i = 0; i < part.rows; ++i) {
+      for (std::int64_t j = 0; j < part.columns; ++j) {
+        target[i * to.key_stride + j * to.value_stride] = tile[i * kLanes + j];
+      }
+    }
+  }
+}
+
+// ---- what a chunk does ----
+
+// Two tiles of 16 columns from `column` on, rounded.
+[[gnu::noinline]] inline void pair_state(const TileState& state, std::int64_t column) {
+  for (std::int64_t tile = column / kLanes; tile < column / kLanes + 2; ++tile) {
+    const float* source = state.floats.at(tile, 0);
+    float* target = state.pairs.at(tile, 0);
+    for (std::int64_t row = 0; row < state.row_tiles * kTileRows; row += 2) {
+      store(target, pair_bf16(load(source), load(source + kLanes)));
+      source += 2 * kLanes;
+      target += kLanes;
+    }
+  }
+}
+
+// Factors of rows and columns; null for 1.
+struct StateDecay {
+  const float* rows = nullptr;
+  const float* columns = nullptr;
+};
+
+[[gnu::noinline]] inline void decay_state(const TileState& state, const StateDecay& decay,
+                                          std::int64_t column) {
+  if (!decay.rows && !decay.columns) return;
+  for (std::int64_t tile = column / kLanes; tile < column / kLanes + 2; ++tile) {
+    const F32 of_column = decay.columns ? load(decay.columns + tile * kLanes) : broadcast(1.0F);
+    float* x = state.floats.at(tile, 0);
+    for (std::int64_t row = 0; row < state.row_tiles * kTileRows; ++row) {
+      const F32 factor = decay.rows ? of_column * decay.rows[row] : of_column;
+      store(x, load(x) * factor);
+      x += kLanes;
+    }
+  }
+}
+
+// S += k~^T v over `depth` tiles of tokens.
+[[gnu::noinline]] inline void update_state(const TileState& state, const TileMatrix& writes,
+                                           const TileMatrix& values, std::int64_t column,
+                                           std::int64_t depth) {
+  const std::int64_t tile = column / kLanes;
+  for (std::int64_t row = 0; row < state.row_tiles; row += 2) {
+    const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
+                         state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
+    load_block(at);
+    add_block<2>(writes, row, values, tile, depth);
+    store_block<2>(at);
+  }
+}
+
+inline void read_state(const TileState& state, const StateView<const float*>& from) {
+  for (std::int64_t column = 0; column < state.column_tiles; ++column) {
+    for (std::int64_t row = 0; row < state.row_tiles; ++row) {
+      StatePart part = part_of(state, column, row);
+      if (!from.data) part.rows = 0;
+      read_state_tile(from, part, state.floats.at(column, row));
+    }
+  }
+  for (std::int64_t column = 0; column < state.column_tiles; column += 2) {
+    pair_state(state, column * kLanes);
+  }
+}
+
+inline void write_state(const TileState& state, const StateView<float*>& to) {
+  if (!to.data) return;
+  for (std::int64_t column = 0; column < state.column_tiles; ++column) {
+    for (std::int64_t row = 0; row < state.row_tiles; ++row) {
+      write_state_tile(to, part_of(state, column, row), state.floats.at(column, row));
+    }
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
