@@ -1,5 +1,6 @@
 // Merging databases, and changing one as a whole.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <tuple>
 
@@ -216,6 +217,18 @@ TEST_F(Edit, KeepsBadRowsUnlessToldToRemoveThem) {
   EXPECT_EQ(db.content().bad_rows, 0);
   EXPECT_EQ(db.content().decisions.size(), 4U);
   EXPECT_TRUE(db.verify().ok());
+}
+
+TEST_F(Edit, ThatRemovesMuchGivesBackTheRoom) {
+  for (int i = 100; i < 400; ++i) db.put(sample_row(i));
+  const auto full = std::filesystem::file_size(path);
+  const auto keep_two = [](DatabaseContent& all) { all.decisions.resize(2); };
+  db.edit(keep_two, ConfigDatabase::BadRows::kRemove);
+  EXPECT_LT(std::filesystem::file_size(path), full / 2);
+  EXPECT_EQ(db.content().decisions.size(), 2U);
+  EXPECT_TRUE(db.verify().ok());
+  db.put(sample_row(500));
+  EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).content().decisions.size(), 3U);
 }
 
 TEST_F(Edit, AmongWritingProcessesLosesNothing) {

@@ -102,6 +102,50 @@ TEST_F(ChainExplainTest, ListsRowsThatWerePassedOver) {
   EXPECT_THAT(neighbour.reason, HasSubstr("passed over: no kernel 'plugin.scaling' is loaded"));
 }
 
+TEST_F(ChainExplainTest, SaysOfEachRowWhyItIsNotUsed) {
+  settings.store.shipped_paths = {folder.file("shipped.db")};
+  add({.version = 2, .misfits = [](const ScalingProblem&, const TiledConfig& c) {
+         return c.tile == 16 ? "tile=16 is ragged" : "";
+       }});
+  const auto reason = [&] {
+    restart();
+    return note(explain(), Tier::kPersistent).reason;
+  };
+  ConfigRow mine = row("tile=16,threads=1");
+  mine.kernel_version = 2;
+  write(mine);
+  EXPECT_THAT(reason(), HasSubstr("tile=16 is ragged"));
+  mine.config = "tile=77,threads=1";
+  write(mine);
+  EXPECT_THAT(reason(), HasSubstr("tile"));
+  mine.config = "tile=8,threads=1";
+  QuarantineRow bad{
+      mine.key.op, mine.key.device_class, mine.kernel, 2, mine.config, "", "it hung", 1};
+  write(mine);
+  ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadWrite).quarantine(bad);
+  write(mine);
+  EXPECT_THAT(reason(), HasSubstr("is quarantined: it hung"));
+  mine.config = "tile=4,threads=1";
+  mine.noise = NoiseGrade::kC;
+  write(mine);
+  ConfigRow shipped = mine;
+  shipped.config = "tile=2,threads=1";
+  shipped.noise = NoiseGrade::kA;
+  write(shipped, "shipped.db");
+  EXPECT_THAT(reason(), HasSubstr("tile=4,threads=1, measured in noise or for an older kernel"));
+  mine.noise = NoiseGrade::kA;
+  write(mine);
+  EXPECT_THAT(reason(), HasSubstr("tile=2,threads=1, comes later"));
+  mine.kernel_version = 1;
+  write(mine);
+  std::filesystem::remove(folder.file("shipped.db"));
+  EXPECT_THAT(reason(), HasSubstr("stale: tuned for version 1 of the kernel, which is at 2"));
+  std::filesystem::remove(settings.store.user_path);
+  mine.key.device_class = "fake:2";
+  write(mine);
+  EXPECT_THAT(reason(), HasSubstr("for device class fake:2 and platform auto"));
+}
+
 TEST_F(ChainExplainTest, OfMemorySaysWhereItCameFrom) {
   add_tiled();
   select();
