@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/attention/group_sums.hpp"
 #include "cuda/chunk/tensor_map.hpp"
 #include "cuda/chunk_backward/chunk_backward_config.hpp"
 #include "cuda/chunk_backward/launch.hpp"
@@ -33,11 +34,7 @@ void set_tensors(ChunkBackwardParams& params, const Args& args) {
   params.v = map_of(args.v);
   params.d_o = map_of(*args.d_o);
   params.dq = map_of(args.dq);
-  params.dk = map_of(args.dk);
-  params.dv = map_of(args.dv);
   params.dq_rows = token_view(args.dq);
-  params.dk_rows = token_view(args.dk);
-  params.dv_rows = token_view(args.dv);
   params.g = gate_view(args.g);
   params.initial_state = state_view(args.initial_state);
   params.dfinal_state = state_view(args.dfinal_state);
@@ -49,6 +46,24 @@ void set_tensors(ChunkBackwardParams& params, const Args& args) {
   }
 }
 
+/// Where the walk over keys and values writes: to the caller's tensors, or each query head's share
+/// of them to the workspace.
+void set_key_outputs(ChunkBackwardParams& params, const Problem& problem, const Args& args) {
+  TensorView dk = args.dk;
+  TensorView dv = args.dv;
+  if (params.heads_per_kv > 1) {
+    const std::int64_t tokens = args.dk.size(1);
+    dk = TensorView(params.dk_shares, dk.dtype, {dk.size(0), tokens, problem.H, problem.K},
+                    dk.device);
+    dv = TensorView(params.dv_shares, dv.dtype, {dv.size(0), tokens, problem.H, problem.V},
+                    dv.device);
+  }
+  params.dk = map_of(dk);
+  params.dv = map_of(dv);
+  params.dk_rows = token_view(dk);
+  params.dv_rows = token_view(dv);
+}
+
 ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
                               const LaunchSite& site) {
   ChunkBackwardParams params;
@@ -57,13 +72,28 @@ ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Co
   if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
   params.heads = problem.H;
+  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
   params.key_dim = static_cast<int>(problem.K);
   params.value_dim = static_cast<int>(problem.V);
   params.segments = config.segments;
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, config, site.workspace.data());
+  set_key_outputs(params, problem, args);
   return params;
+}
+
+template <class T>
+void sum_shares(const void* shares, const Problem& problem, std::int64_t columns,
+                const TensorView& out, cudaStream_t stream) {
+  launch_group_sums<T>({.shares = shares,
+                        .rows = problem.B * problem.T,
+                        .tokens = problem.T,
+                        .heads = problem.Hkv,
+                        .group = problem.H / problem.Hkv,
+                        .columns = columns,
+                        .out = token_view(out)},
+                       stream);
 }
 
 template <class T>
@@ -76,6 +106,10 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
+  if (params.heads_per_kv > 1) {
+    sum_shares<T>(params.dk_shares, problem, problem.K, args.dk, stream);
+    sum_shares<T>(params.dv_shares, problem, problem.V, args.dv, stream);
+  }
   if (args.dgamma) launch_sum_dgamma(params, problem.sequences(), stream);
 }
 
@@ -90,7 +124,6 @@ class ChunkBackwardKernel final : public Kernel<Config> {
     }
     if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
     if ((p.gates & (ops::kGateGk | ops::kGateGv)) != 0) return Support::no("takes no gk, no gv");
-    if (p.H != p.Hkv) return Support::no("needs a key and value head per query head");
     if (!p.d_o) return Support::no("needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
       return Support::no("needs rows aligned to 16 bytes");

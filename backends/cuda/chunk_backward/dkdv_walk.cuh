@@ -80,8 +80,11 @@ class DkdvWalk {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
       Tile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
-      const CUtensorMap* const maps[] = {&p_.k, &p_.q, &p_.v, &p_.d_o};
-      loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
+      const HeadSource sources[] = {{&p_.k, walk_.kv_head},
+                                    {&p_.q, walk_.head},
+                                    {&p_.v, walk_.kv_head},
+                                    {&p_.d_o, walk_.head}};
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
     }
   }
 

@@ -81,18 +81,19 @@ class DqWalk {
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
     const StageLoader<kD> query_loader(&s_.private_query_full);
-    const CUtensorMap* const maps[] = {&p_.v, &p_.d_o, &p_.k};
-    const CUtensorMap* const query_map[] = {&p_.q};
+    const HeadSource sources[] = {
+        {&p_.v, walk_.kv_head}, {&p_.d_o, walk_.head}, {&p_.k, walk_.kv_head}};
+    const HeadSource query[] = {{&p_.q, walk_.head}};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
       Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
-      loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
       if constexpr (kGateGradients) {
-        const int query = s_.query_ring.slot(n);
+        const int slot = s_.query_ring.slot(n);
         s_.query_ring.wait_empty(n);
-        Tile<kD>* const tile[] = {&s_.q[query]};
-        query_loader.load(tile, query_map, &s_.query_ring.full[query], walk_, n);
+        Tile<kD>* const tile[] = {&s_.q[slot]};
+        query_loader.load(tile, query, &s_.query_ring.full[slot], walk_, n);
       }
     }
   }

@@ -18,7 +18,8 @@ struct ChunkBackwardParams {
   // Boxes of 64 tokens of one head by 64 channels; coordinates are (channel, head, token, batch).
   CUtensorMap q, k, v, d_o;
   CUtensorMap dq, dk, dv;
-  // The same outputs, for chunks at whose end another sequence begins.
+  // The same outputs, for chunks at whose end another sequence begins. Where query heads share keys
+  // and values, dk and dv are a query head's share of them, in the workspace.
   TokenView dq_rows, dk_rows, dv_rows;
   GateView g;
   ConstantDecayView gamma;
@@ -29,6 +30,7 @@ struct ChunkBackwardParams {
   StateView dgamma;       // [N, H], strides `sequence` and `head`; of gamma.values
   float dgamma_sign = 1;  // -1 for slopes
   std::int64_t heads = 0;
+  int heads_per_kv = 1;
   int key_dim = 0;
   int value_dim = 0;
   int segments = 1;  // walks that share a sequence
@@ -36,6 +38,8 @@ struct ChunkBackwardParams {
   bool reverse = false;
 
   // Workspace, null where it is not needed.
+  void* dk_shares = nullptr;      // [B, T, heads, K] and
+  void* dv_shares = nullptr;      // [B, T, heads, V] in q's type
   float* inflow = nullptr;        // [H, B * T], see gate_gradients.cuh
   void* anchors = nullptr;        // [H, anchor slots, D * D] in q's type
   std::int64_t rows = 0;          // B * T

@@ -52,12 +52,14 @@ class SegmentWalk {
 
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
-    const CUtensorMap* const maps[] = {with_time() ? &p_.k : &p_.d_o, with_time() ? &p_.v : &p_.q};
+    const int head = with_time() ? walk_.kv_head : walk_.head;
+    const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head},
+                                  {with_time() ? &p_.v : &p_.q, head}};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
       Tile<kD>* const tiles[] = {&s_.left[i], &s_.right[i]};
-      loader.load(tiles, maps, &s_.stage_ring.full[i], walk_, n);
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
     }
   }
 

@@ -5,14 +5,20 @@
 
 namespace attune::cuda::chunk_backward {
 
+/// A tensor, and the walk's head among its heads.
+struct HeadSource {
+  const CUtensorMap* map;
+  int head;
+};
+
 /// One thread: starts the copy of a tile, which completes on `full`.
 template <int kD>
-__device__ __forceinline__ void load_tile(Tile<kD>& tile, const CUtensorMap& map,
+__device__ __forceinline__ void load_tile(Tile<kD>& tile, const HeadSource& from,
                                           SharedBarrier* full, const Walk& walk, int n) {
 #pragma unroll
   for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
-    tensor_load(shared_address(tile.bytes[panel]), &map, full, panel * kPanelChannels, walk.head,
-                walk.token(n), walk.batch);
+    tensor_load(shared_address(tile.bytes[panel]), from.map, full, panel * kPanelChannels,
+                from.head, walk.token(n), walk.batch);
   }
 }
 
@@ -39,8 +45,18 @@ class StageLoader {
  public:
   __device__ StageLoader(SharedBarrier* private_full) : private_full_(private_full) {}
 
+  /// Of tensors that have a head for each walk.
   template <int kTiles>
   __device__ void load(Tile<kD>* const (&tiles)[kTiles], const CUtensorMap* const (&maps)[kTiles],
+                       SharedBarrier* full, const Walk& walk, int n) const {
+    HeadSource sources[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) sources[i] = {maps[i], walk.head};
+    load(tiles, sources, full, walk, n);
+  }
+
+  template <int kTiles>
+  __device__ void load(Tile<kD>* const (&tiles)[kTiles], const HeadSource (&sources)[kTiles],
                        SharedBarrier* full, const Walk& walk, int n) const {
     const bool shared = walk.shares_tile(n);
     SharedBarrier* const barrier = shared ? private_full_ : full;
@@ -48,7 +64,7 @@ class StageLoader {
     if (first_lane) {
       barrier_arrive_expecting(barrier, kTiles * sizeof(Tile<kD>));
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) load_tile(*tiles[i], *maps[i], barrier, walk, n);
+      for (int i = 0; i < kTiles; ++i) load_tile(*tiles[i], sources[i], barrier, walk, n);
     }
     if (!shared) return;
     barrier_wait(barrier, 0);

@@ -20,6 +20,7 @@ struct Walk {
   int length = 0;  // of the sequence
   int sequence = 0;
   int head = 0;
+  int kv_head = 0;  // that of k and v
   int segment = 0;
   int chunks = 0;  // of the whole sequence
   int count = 0;   // chunks to visit
@@ -56,6 +57,7 @@ __device__ __forceinline__ Walk walk_of(const ChunkBackwardParams& p, Direction 
   walk.length = static_cast<int>(span.length);
   walk.sequence = static_cast<int>(owner / p.heads);
   walk.head = static_cast<int>(owner % p.heads);
+  walk.kv_head = walk.head / p.heads_per_kv;
   walk.segment = static_cast<int>(index % p.segments);
   walk.packed = p.sequences.bounds != nullptr;
   walk.reverse = p.reverse;

@@ -24,6 +24,10 @@ std::size_t place(ChunkBackwardParams& params, const Problem& problem,
   params.rows = problem.B * problem.T;
   params.slots = anchor_slots(problem);
   params.walks = problem.sequences() * problem.H * config.segments;
+  if (problem.H != problem.Hkv) {
+    params.dk_shares = parts.take(problem.H * params.rows * problem.K * kElement);
+    params.dv_shares = parts.take(problem.H * params.rows * problem.V * kElement);
+  }
   if (problem.gates != 0) {
     params.inflow = parts.take<float>(problem.H * params.rows * kFloat);
     params.anchors = parts.take(problem.H * params.slots * state * kElement);
