@@ -43,6 +43,7 @@ TEST_F(GpuIsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
       {"traps", lost_to("unspecified launch failure")},
       {"asserts", lost_to("device-side assert triggered")},
       {"loops_for_ever", {"crashed", HasSubstr("no answer in 1")}},
+      {"ignores_its_stream", {"wrong", HasSubstr("nothing on the stream that it is given")}},
       {"takes_too_much_shared_memory", {"failed", HasSubstr("invalid argument")}},
       {"takes_too_many_threads", {"wrong", HasSubstr("y: not finite at [0]")}},
       {"uses_all_memory", {"failed", HasSubstr("out of memory")}},

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include <attune/tuner/candidate_runner.hpp>
 
@@ -30,11 +32,16 @@ class LocalRunner final : public CandidateRunner {
   }
 
   double time_us(const Candidate& candidate, int repeats) override {
+    double us = 0;
     try {
-      return bench_.time_us(candidate, repeats);
+      us = bench_.time_us(candidate, repeats);
     } catch (...) {
       throw CandidateFailure(TrialOutcome::kFailed, describe_current_exception());
     }
+    if (us <= 0 && has_outputs()) {
+      throw CandidateFailure(TrialOutcome::kWrong, "puts nothing on the stream that it is given");
+    }
+    return us;
   }
 
   std::string device_failure() override {
@@ -47,6 +54,12 @@ class LocalRunner final : public CandidateRunner {
   }
 
  private:
+  bool has_outputs() const {
+    const std::vector<NamedTensor> outputs = bench_.first().outputs();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [](const NamedTensor& output) { return !output.view.empty(); });
+  }
+
   /// A fault that was there before is nobody's of these candidates.
   static const Device& idle(const Device& device) {
     device.synchronize(nullptr);

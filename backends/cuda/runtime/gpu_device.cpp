@@ -114,6 +114,9 @@ double GpuDevice::time_us(FunctionRef<void(void* stream, int repeat)> launch, in
   const Event end = make_event();
   GraphExec replay;
   if (const Graph graph = record(launch, repeats, stream.get())) {
+    std::size_t nodes = 0;
+    check(cudaGraphGetNodes(graph.get(), nullptr, &nodes));
+    if (nodes == 0) return 0;  // there was nothing to do, or it went to another stream
     replay = instantiate(graph.get());
     check(cudaGraphUpload(replay.get(), stream.get()));
   }

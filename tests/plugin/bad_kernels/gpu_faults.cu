@@ -146,6 +146,11 @@ void loops_for_ever(const Problem& p, const Args& a, Site site) {
   });
 }
 
+/// Right where it is checked, on the default stream, and as good as free where it is timed.
+void ignores_its_stream(const Problem& p, const Args& a, Site) {
+  double_elements<<<blocks_for(p.n), kThreads>>>(a.x, a.y, p.n);
+}
+
 void takes_too_much_shared_memory(const Problem& p, const Args& a, Site site) {
   double_elements<<<blocks_for(p.n), kThreads, 1 << 20, stream_of(site)>>>(a.x, a.y, p.n);
   check(cudaGetLastError());
@@ -209,6 +214,7 @@ constexpr Fault kFaults[] = {
     {"traps", traps},
     {"asserts", asserts},
     {"loops_for_ever", loops_for_ever},
+    {"ignores_its_stream", ignores_its_stream},
     {"takes_too_much_shared_memory", takes_too_much_shared_memory},
     {"takes_too_many_threads", takes_too_many_threads},
     {"uses_all_memory", uses_all_memory},
