@@ -92,6 +92,68 @@ TEST_P(Numerics, StrongDecaysMakeNoNan) {
   }
 }
 
+TEST_P(Numerics, GatesOfBothSidesCancelWhereTheirExponentialsOverflow) {
+  constexpr std::int64_t kTokens = 37;
+  const auto [q, k, v] = random_inputs(11, kTokens, 2, 18, 20);
+  RandomTensors random(12);
+  const Tensor state = random({1, 2, 18, 20}), d_o = random({1, kTokens, 2, 20});
+  const auto with_mean = [](const Tensor& gates, float mean) {
+    Tensor moved = copy_of(gates);
+    for (float& value : moved.values<float>()) value = std::round(value * 64) / 64 + mean;
+    return moved;
+  };
+  const Tensor gk = random.log_decays({1, kTokens, 2, 18});
+  const Tensor gv = random.log_decays({1, kTokens, 2, 20});
+  const auto expect_same = [](const char* name, const Tensor& far, const Tensor& near) {
+    SCOPED_TRACE(name);
+    expect_near(far, near, 1e-4);
+  };
+  const auto check = [&](float strong) {
+    SCOPED_TRACE(strong);
+    const Tensor far_gk = with_mean(gk, strong), far_gv = with_mean(gv, -strong);
+    const Tensor near_gk = with_mean(gk, 0), near_gv = with_mean(gv, 0);
+    RecurrentAttentionOptions with = options();
+    with.initial_state = state;
+    with.gk = far_gk;
+    with.gv = far_gv;
+    const RecurrentAttentionResult far = recurrent_attention(q, k, v, with);
+    const auto far_d = ops::recurrent_attention_backward(q, k, v, {.d_o = d_o}, with);
+    with.gk = near_gk;
+    with.gv = near_gv;
+    const RecurrentAttentionResult near = recurrent_attention(q, k, v, with);
+    const auto near_d = ops::recurrent_attention_backward(q, k, v, {.d_o = d_o}, with);
+    expect_same("o", far.o, near.o);
+    expect_same("final_state", *far.final_state, *near.final_state);
+    expect_same("dq", far_d.dq, near_d.dq);
+    expect_same("dk", far_d.dk, near_d.dk);
+    expect_same("dv", far_d.dv, near_d.dv);
+    expect_same("dgk", *far_d.dgk, *near_d.dgk);
+    expect_same("dgv", *far_d.dgv, *near_d.dgv);
+  };
+  check(100.0F);
+  check(-100.0F);
+}
+
+TEST_P(Numerics, GatesOfBothSidesCancelInADecodeStep) {
+  RandomTensors random(14);
+  const Tensor q = random({3, 2, 18}), k = random({3, 2, 18}), v = random({3, 2, 20});
+  const Tensor before = random({3, 2, 18, 20});
+  const auto step = [&](float gk, float gv) {
+    Tensor state = copy_of(before);
+    const Tensor keys = Tensor::of(std::vector<float>(3 * 2 * 18, gk), {3, 2, 18});
+    const Tensor values = Tensor::of(std::vector<float>(3 * 2 * 20, gv), {3, 2, 20});
+    return std::pair(
+        ops::recurrent_decode(q, k, v, state, {.gk = keys, .gv = values, .call = call()}),
+        std::move(state));
+  };
+  const auto [near, near_state] = step(-0.25F, -0.25F);
+  for (const float strong : {100.0F, -100.0F}) {
+    const auto [far, far_state] = step(strong, -strong - 0.5F);
+    expect_near(far, near);
+    expect_near(far_state, near_state);
+  }
+}
+
 TEST_P(Numerics, ANanStaysInItsHead) {
   constexpr std::int64_t kHeads = 3;
   const auto [q, k, v] = random_inputs(10, 30, kHeads, 20, 24);

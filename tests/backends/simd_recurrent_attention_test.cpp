@@ -188,6 +188,52 @@ TEST(SimdRecurrentAttention, SharesItsTasksAmongThreads) {
   }
 }
 
+TEST(SimdRecurrentAttention, GivesTheSameBitsHoweverItMovesItsData) {
+  for (const std::int64_t tokens : {1, 3, 29}) {
+    const RecurrentAttentionProblem problem{.T = tokens,
+                                            .H = 2,
+                                            .Hkv = 2,
+                                            .K = 24,
+                                            .V = 80,
+                                            .gates = ops::kGateGk | ops::kGateGv,
+                                            .h0 = true,
+                                            .ht = true};
+    const RecurrentTensors tensors(problem, 6);
+    const auto outputs = [&](const Params& config) {
+      run_simd(problem, tensors.forward, config);
+      std::vector<double> values = to_doubles(tensors.forward.o);
+      for (const double x : to_doubles(*tensors.forward.final_state)) values.push_back(x);
+      return values;
+    };
+    const std::vector<double> plain =
+        outputs({{"passes", "1"}, {"prefetch_tokens", "0"}, {"stream", "no"}});
+    EXPECT_EQ(outputs({{"passes", "2"}, {"prefetch_tokens", "4"}}), plain);
+    EXPECT_EQ(outputs({{"passes", "4"}, {"prefetch_tokens", "16"}, {"stream", "yes"}}), plain);
+    EXPECT_EQ(outputs({{"prefetch_state", "512"}, {"stream", "yes"}}), plain);
+    EXPECT_EQ(outputs({{"tile_v", "32"}, {"stream", "yes"}, {"threads", "2"}}), plain);
+  }
+}
+
+TEST(SimdRecurrentAttention, StreamsStatesThatNoCacheOfItsThreadsHolds) {
+  DeviceInfo host = cpu_with(kAvx512, 16);
+  host.l2_bytes = 2 << 20;
+  const auto streams = [&](RecurrentAttentionProblem problem) {
+    const ConfigBlob config =
+        kernel().erased_heuristic(ProblemRef::of<RecurrentAttention>(problem), host);
+    return *find_param(kernel().params(config), "stream");
+  };
+  RecurrentAttentionProblem step = kLarge;
+  step.T = 1;
+  step.h0 = step.ht = true;
+  step.B = 128;
+  EXPECT_EQ(streams(step), "yes");  // 16 MiB read and written by each thread
+  step.B = 8;
+  EXPECT_EQ(streams(step), "no");  // 1 MiB
+  step.B = 128;
+  step.ht = false;
+  EXPECT_EQ(streams(step), "no");  // nothing is written
+}
+
 TEST(SimdRecurrentAttention, KeepsSequencesWithinTheTokensWhateverTheirBoundsSay) {
   const RecurrentAttentionProblem problem{
       .T = 6, .H = 2, .Hkv = 1, .K = 5, .V = 7, .N = 4, .h0 = true};

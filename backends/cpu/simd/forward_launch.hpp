@@ -1,7 +1,7 @@
 // From the op's arguments to a forward kernel's, and to tasks on threads.
 //
-// Each of the threads that a config allows takes tasks from one counter and has scratch memory of
-// its own. Which of them runs a task is not fixed and does not matter to the result.
+// Each of the threads that a config allows has tasks and scratch memory of its own. Which of them
+// runs a task is not fixed and does not matter to the result.
 #pragma once
 
 #include <cstddef>
@@ -43,12 +43,19 @@ void launch_forward(const ops::RecurrentAttentionProblem& problem,
                     std::int64_t tasks, std::span<std::byte> workspace, const Run& run) {
   if (tasks == 0) return;
   const RecurrentForwardParams params = forward_params(problem, args, layout, workspace.data());
-  run_task_queue(tasks, layout.threads,
-                 [&](std::int64_t thread, std::int64_t first, std::int64_t last) {
-                   std::byte* const scratch =
-                       workspace.data() + static_cast<std::size_t>(thread) * layout.scratch_bytes;
-                   run(params, first, last, scratch);
-                 });
+  const auto body = [&](std::int64_t thread, std::int64_t first, std::int64_t last) {
+    std::byte* const scratch =
+        workspace.data() + static_cast<std::size_t>(thread) * layout.scratch_bytes;
+    run(params, first, last, scratch);
+  };
+  // A few tokens of equally long sequences take no longer than their states take to come from
+  // another core.
+  constexpr std::int64_t kFewTokens = 4;
+  if (problem.N == 0 && problem.T <= kFewTokens) {
+    run_task_shares(tasks, layout.threads, body);
+  } else {
+    run_task_queue(tasks, layout.threads, body);
+  }
 }
 
 }  // namespace attune::cpu::simd

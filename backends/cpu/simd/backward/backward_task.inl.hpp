@@ -82,7 +82,8 @@ inline BackwardSide backward_keys(const RecurrentBackwardParams& p, const TaskRa
         f.g_gamma[range.sequence * f.g_gamma_sequence_stride + range.head * f.g_gamma_head_stride];
   }
   side.in.scale = f.scale;
-  side.in.has_decay = f.g.data || f.gk.data || f.g_gamma;
+  side.in.has_decay = has_key_decay(f);
+  side.in.balance = balance_of(f, range, 1.0F);
   side.wants_gate = side.in.has_decay;
   side.dreads = rows_of<char>(p.dq, range, range.head, 0);
   side.dwrites = rows_of<char>(p.dk, range, range.kv_head, 0);
@@ -103,6 +104,7 @@ inline BackwardSide backward_values(const RecurrentBackwardParams& p, const Task
   side.in.k = rows_of<const char>(f.v, range, range.kv_head, 0);
   side.in.gk = rows_of<const char>(f.gv, range, range.head, 0);
   side.in.has_decay = f.gv.data != nullptr;
+  side.in.balance = balance_of(f, range, -1.0F);
   side.wants_gate = side.in.has_decay;
   side.dwrites = rows_of<char>(p.dv, range, range.kv_head, 0);
   side.dgates = rows_of<char>(p.dgv, range, range.head, 0);

@@ -1,12 +1,10 @@
 #include <algorithm>
 
-#include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "chunk_backward_launch.hpp"
-#include "cpu/simd/axis_values.hpp"
-#include "cpu/simd/device_isa.hpp"
 #include "cpu/simd/simd.hpp"
+#include "cpu/simd/simd_kernel.hpp"
 
 namespace attune::cpu::simd {
 namespace {
@@ -14,7 +12,6 @@ namespace {
 using Config = ChunkBackwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
-/// Work that keeps a thread busy ten times longer than it takes to wake it.
 constexpr double kFlopsPerThread = 1e6;
 /// Shorter sequences, on average, are left to the recurrent kernel: a last chunk that is half empty
 /// costs as much as a full one, and at 17 to 31 tokens that is a fifth to a third of the time.
@@ -23,11 +20,6 @@ constexpr int kChannelChunk = 16;
 
 bool has_channel_gates(const Problem& problem) {
   return (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
-}
-
-std::int64_t useful_threads(const Problem& problem, const DeviceInfo& device) {
-  const double worth = 1 + ops::RecurrentAttentionBackward::flops(problem) / kFlopsPerThread;
-  return static_cast<std::int64_t>(std::min<double>(device.cores, worth));
 }
 
 /// As few parts of groups as leave no thread without a task.
@@ -43,64 +35,32 @@ int threads_for(const Problem& problem, std::int64_t useful, int parts) {
   return axis_value_for(&Config::threads, std::min(useful, tasks));
 }
 
-/// Whether `config` may be the best one, and is not another way to write one that is tried besides.
-bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  const int parts = parts_for(problem, device.cores);
-  const int threads = threads_for(problem, device.cores, parts);
-  if (config.group_parts != parts && config.group_parts != 1) return false;
-  // What is seldom best is tried without all combinations of the rest.
-  const Config usual{
-      .group_parts = config.group_parts, .threads = threads, .isa = widest_isa(device)};
-  Config other = config;
-  if (config.threads == half_of(&Config::threads, threads)) other.threads = threads;
-  if (config.isa == Isa::kAvx2) other.isa = usual.isa;
-  if (problem.gates != 0) other.anchor_tokens = usual.anchor_tokens;
-  const int changes = (config.threads != other.threads) + (config.isa != other.isa) +
-                      (config.anchor_tokens != other.anchor_tokens) + (config.chunk != usual.chunk);
-  other.chunk = usual.chunk;
-  return other == usual && changes <= 1;
-}
-
-class ChunkBackwardKernel final : public Kernel<Config> {
+class ChunkBackwardKernel final : public SimdKernel<Config> {
  public:
-  std::string_view name() const noexcept override { return "simd.chunk.backward"; }
-  int version() const noexcept override { return 1; }
+  ChunkBackwardKernel() : SimdKernel("simd.chunk.backward", 1) {}
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "cpu") return Support::no("needs host memory");
     if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
       return Support::no(str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
     }
-    return Support::yes();
+    return SimdKernel::supports(problem, device);
   }
 
-  /// More threads than cores or tasks, and more parts than heads, are cut to what there is.
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (config.chunk != kChannelChunk && has_channel_gates(problem)) {
       return Support::no(str("gk and gv take chunk=", kChannelChunk));
     }
-    const std::string_view missing = missing_feature(device, config.isa);
-    if (missing.empty()) return Support::yes();
-    return Support::no(
-        str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
+    return SimdKernel::fits(problem, device, config);
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const std::int64_t useful = useful_threads(problem, device);
+    const std::int64_t useful =
+        useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
     const int parts = parts_for(problem, useful);
     return {.group_parts = parts,
             .threads = threads_for(problem, useful, parts),
             .isa = widest_isa(device)};
-  }
-
-  std::vector<Config> candidate_configs(const Problem& problem,
-                                        const DeviceInfo& device) const override {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& config) {
-      return !is_candidate(problem, device, config) || !fits(problem, device, config);
-    });
-    return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
@@ -110,6 +70,26 @@ class ChunkBackwardKernel final : public Kernel<Config> {
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     launch_chunk_backward(problem, args, config, site.workspace);
+  }
+
+ private:
+  bool is_candidate(const Problem& problem, const DeviceInfo& device,
+                    const Config& config) const override {
+    const int parts = parts_for(problem, device.cores);
+    const int threads = threads_for(problem, device.cores, parts);
+    if (config.group_parts != parts && config.group_parts != 1) return false;
+    // What is seldom best is tried without all combinations of the rest.
+    const Config usual{
+        .group_parts = config.group_parts, .threads = threads, .isa = widest_isa(device)};
+    Config other = config;
+    if (config.threads == half_of(&Config::threads, threads)) other.threads = threads;
+    if (config.isa == Isa::kAvx2) other.isa = usual.isa;
+    if (problem.gates != 0) other.anchor_tokens = usual.anchor_tokens;
+    const int changes = (config.threads != other.threads) + (config.isa != other.isa) +
+                        (config.anchor_tokens != other.anchor_tokens) +
+                        (config.chunk != usual.chunk);
+    other.chunk = usual.chunk;
+    return other == usual && changes <= 1;
   }
 };
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cpu/simd/chunk/pairs.inl.hpp"
+#include "cpu/simd/recurrent/recurrent_decay.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -22,6 +23,7 @@ struct SharedDecay {
   bool given = false;
   InputRows g;
   float gamma = 0.0F;
+  Balance balance;
   float total = 1.0F;
   float carry = 0.0F;
   Panels ratios;  // [chunk, chunk]; 0 above the diagonal, 1 below it when there is no decay
@@ -41,6 +43,7 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
                         std::int64_t chunk, float* logs) {
   for (std::int64_t t = 0; t < present; ++t) {
     logs[t] = shared.gamma + (shared.g.data ? widened_scalar(shared.g, token + t) : 0.0F);
+    logs[t] += shared.balance.of(token + t);
   }
   for (std::int64_t t = present; t < chunk; ++t) logs[t] = 0.0F;
 }
@@ -112,6 +115,7 @@ inline constexpr int kPairBlocks = kChannelChunk / kPairTokens;
 struct ChannelDecay {
   bool given = false;
   InputRows gates;
+  Balance balance;
   Panels decay;                // [kChannelChunk, channels]
   float* total = nullptr;      // [channels]
   float* carry = nullptr;      // [channels], see recurrent_decay.inl.hpp

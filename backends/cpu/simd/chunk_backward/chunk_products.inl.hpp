@@ -8,7 +8,15 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 inline void side_decays(const ChunkTask& task, const ChunkSide& side, std::int64_t index,
                         const float* offsets) {
-  pack_rows(side.decay.gates, task.range(index), side.channels, 1.0F, side.decay.decay);
+  const Panels& decay = side.decay.decay;
+  pack_rows(side.decay.gates, task.range(index), side.channels, 1.0F, decay);
+  if (task.shared.balance.gv.data) {
+    // Channels that do not exist must not grow: inf there would make NaN of their zeros.
+    for (std::int64_t t = 0; t < task.chunk; ++t) {
+      const float no_growth = offsets[t] > 0.0F ? -offsets[t] : 0.0F;
+      for (std::int64_t i = side.channels; i < side.width; ++i) *decay.at(t, i) = no_growth;
+    }
+  }
   channel_decays(side.decay, offsets, side.width);
 }
 
@@ -17,7 +25,12 @@ inline void prepare_decays(ChunkTask& task, std::int64_t index) {
     shared_decays(task.shared, index * task.chunk, task.present(index), task.chunk);
   }
   alignas(64) float offsets[kMaxChunk] = {};
-  if (task.values.decay.given) side_decays(task, task.values, index, offsets);
+  if (task.values.decay.given) {
+    for (std::int64_t t = 0; t < task.present(index); ++t) {
+      offsets[t] = task.values.decay.balance.of(index * task.chunk + t);
+    }
+    side_decays(task, task.values, index, offsets);
+  }
   if (!task.keys.decay.given) return;
   shared_logs(task.shared, index * task.chunk, task.present(index), task.chunk, offsets);
   side_decays(task, task.keys, index, offsets);

@@ -120,6 +120,7 @@ inline ChunkSide value_chunks(const ChunkBackwardParams& p, const TaskRange& ran
   side.write_rows = rows_of<const char>(f.v, range, range.kv_head, 0);
   side.decay.gates = rows_of<const char>(f.gv, range, range.head, 0);
   side.decay.given = f.gv.data != nullptr;
+  side.decay.balance = balance_of(f, range, -1.0F);
   side.dwrites = rows_of<char>(p.dv, range, range.kv_head, 0);
   side.dgates = rows_of<char>(p.dgv, range, range.head, 0);
   return side;
@@ -134,6 +135,7 @@ inline SharedDecay shared_decay(const ChunkBackwardParams& p, const TaskRange& r
     shared.gamma =
         f.g_gamma[range.sequence * f.g_gamma_sequence_stride + range.head * f.g_gamma_head_stride];
   }
+  shared.balance = balance_of(f, range, 1.0F);
   // With gk it is part of the channels' decays.
   shared.given = !f.gk.data && (f.g.data || f.g_gamma);
   shared.ratios = panels_of(scratch + p.scratch.ratios, p.chunk);

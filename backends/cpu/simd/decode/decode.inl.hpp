@@ -82,6 +82,14 @@ float weigh_step(const DecodeKeys& keys, float* coefficients) {
   return sums[0];
 }
 
+inline bool has_key_decay(const DecodeParams& p) { return p.g.data || p.gk.data || p.g_gamma; }
+
+inline Balance balance_of(const DecodeParams& p, const DecodeTask& task, float sign) {
+  if (!has_key_decay(p)) return {};
+  return {
+      .gv = row_of<const char>(p.gv, task.row, task.head), .channels = p.value_dim, .sign = sign};
+}
+
 inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* scratch) {
   DecodeKeys keys;
   keys.q = widened(row_of<const char>(p.q, task.row, task.head), 0, p.key_dim,
@@ -94,11 +102,12 @@ inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* 
   }
   if (p.g.data) keys.log_decay = widened_scalar(row_of<const char>(p.g, task.row, task.head), 0);
   if (p.g_gamma) keys.log_decay += p.g_gamma[task.head];
+  keys.log_decay += balance_of(p, task, 1.0F).of(0);
   keys.rows = p.key_dim;
   keys.scale = p.scale;
   float* const coefficients = scratch + p.scratch.coefficients;
-  const bool decay = p.g.data || p.gk.data || p.g_gamma;
-  return decay ? weigh_step<true>(keys, coefficients) : weigh_step<false>(keys, coefficients);
+  return has_key_decay(p) ? weigh_step<true>(keys, coefficients)
+                          : weigh_step<false>(keys, coefficients);
 }
 
 // ---- the value side ----
@@ -115,8 +124,9 @@ inline PassRows<1> prepare_values(const DecodeParams& p, const DecodeTask& task,
     float* const decay = scratch + p.scratch.gv_row;
     const float* const gate =
         widened(row_of<const char>(p.gv, task.row, task.head, task.column), 0, task.columns, decay);
+    const float offset = balance_of(p, task, -1.0F).of(0);
     for (std::int64_t j = 0; j < task.columns; j += kLanes) {
-      store(decay + j, exponential(load(gate + j)));
+      store(decay + j, exponential(load(gate + j) + offset));
     }
     rows.decay[0] = decay;
     rows.total_decay = decay;
@@ -130,7 +140,7 @@ void run_decode_block(const DecodeParams& p, const PassRows<1>& rows, const Bloc
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(p, rows, block, state);
   }
-  const bool row_decay = p.g.data || p.gk.data || p.g_gamma;
+  const bool row_decay = has_key_decay(p);
   const bool column_decay = p.gv.data != nullptr;
   const auto run = row_decay ? (column_decay ? &pass_over_block<1, kVectors, true, true>
                                              : &pass_over_block<1, kVectors, true, false>)

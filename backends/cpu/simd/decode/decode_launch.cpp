@@ -6,6 +6,7 @@
 
 #include "cpu/simd/arguments.hpp"
 #include "cpu/simd/flush_denormals.hpp"
+#include "cpu/simd/scratch_layout.hpp"
 #include "cpu/simd/task_queue.hpp"
 #include "decode_params.hpp"
 
@@ -15,28 +16,19 @@ namespace {
 using Problem = ops::RecurrentDecodeProblem;
 using Args = ops::RecurrentDecodeArgs;
 
-constexpr std::int64_t kCacheLineFloats = kCacheLineBytes / sizeof(float);
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 DecodeScratch scratch_layout(std::int64_t key_dim, std::int64_t tile_v, std::int64_t lanes) {
   const std::int64_t padded_keys = round_up(key_dim, lanes);
+  ScratchLayout layout;
   DecodeScratch scratch;
-  const auto reserve = [&scratch](std::int64_t floats) {
-    const std::int64_t offset = scratch.size;
-    scratch.size += round_up(floats, kCacheLineFloats);
-    return offset;
-  };
-  scratch.coefficients = reserve(kDecodeCoefficients * padded_keys);
+  scratch.coefficients = layout.reserve(kDecodeCoefficients * padded_keys);
   for (std::int64_t* row : {&scratch.q_row, &scratch.k_row, &scratch.gk_row}) {
-    *row = reserve(padded_keys);
+    *row = layout.reserve(padded_keys);
   }
   for (std::int64_t* row : {&scratch.v_row, &scratch.o_row, &scratch.gv_row}) {
-    *row = reserve(tile_v);
+    *row = layout.reserve(tile_v);
   }
-  scratch.state = reserve(key_dim * std::min(tile_v, kDecodeBlockVectors * lanes));
+  scratch.state = layout.reserve(key_dim * std::min(tile_v, kDecodeBlockVectors * lanes));
+  scratch.size = layout.size();
   return scratch;
 }
 

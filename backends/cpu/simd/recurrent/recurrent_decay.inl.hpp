@@ -16,6 +16,38 @@ struct Decays {
   std::int64_t width = 0;  // whole vectors
 };
 
+// Where both sides decay, exp of one side's gates may overflow although that of the sum does not.
+// So the largest gate of a token's value channels is moved over to the key side: values then decay
+// by at most 1, and keys by as much as the state does.
+struct Balance {
+  InputRows gv;               // all value channels; null where but one side decays
+  std::int64_t channels = 0;  // V
+  float sign = 0.0F;          // 1 on the key side, -1 on the value side
+
+  // What is added to a token's log decays on this side.
+  float of(std::int64_t token) const { return gv.data ? sign * largest(token) : 0.0F; }
+
+ private:
+  float largest(std::int64_t token) const {
+    constexpr float kLeast = -1000.0F;  // for -inf, which must be moved neither way
+    const char* const row = gv.row(token);
+    const std::int64_t size = size_of(gv.type);
+    const std::int64_t whole = channels / kLanes * kLanes;
+    F32 lanes = broadcast(kLeast);
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+      const F32 gates = widen(gv.type, row + i * size);
+      lanes = gates > lanes ? gates : lanes;
+    }
+    float result = kLeast;
+    for (int i = 0; i < kLanes; ++i) result = lanes[i] > result ? lanes[i] : result;
+    for (std::int64_t i = whole; i < channels; ++i) {
+      const float gate = widened_scalar({.data = row + i * size, .type = gv.type}, 0);
+      result = gate > result ? gate : result;
+    }
+    return result;
+  }
+};
+
 // `gates[t]` is a row of `width` log decays, to which `offset[t]` is added.
 template <int kTokens>
 [[gnu::always_inline]] inline void exponentiate(const float* const* gates, const float* offset,

@@ -4,38 +4,32 @@
 
 #include "cpu/simd/flush_denormals.hpp"
 #include "cpu/simd/isa.hpp"
+#include "cpu/simd/scratch_layout.hpp"
 #include "recurrent_forward_isa.hpp"
 
 namespace attune::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLineFloats = 16;
+using simd::round_up;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-RecurrentForwardScratch scratch_layout(std::int64_t tokens, std::int64_t rows, std::int64_t lanes,
-                                       std::int64_t tile_v) {
+RecurrentForwardScratch scratch_layout(std::int64_t tokens, std::int64_t passes, std::int64_t rows,
+                                       std::int64_t lanes, std::int64_t tile_v) {
   const std::int64_t padded_rows = round_up(rows, lanes);
+  simd::ScratchLayout layout;
   RecurrentForwardScratch scratch;
-  const auto reserve = [&scratch](std::int64_t floats) {
-    const std::int64_t offset = scratch.size;
-    scratch.size += round_up(floats, kCacheLineFloats);
-    return offset;
-  };
-  scratch.state = reserve(rows * tile_v);
-  scratch.coefficients = reserve((2 * tokens + 1) * padded_rows);
-  scratch.q_rows = reserve(tokens * padded_rows);
-  scratch.k_rows = reserve(tokens * padded_rows);
-  scratch.key_decays = reserve(tokens * padded_rows);
-  scratch.key_totals = reserve(padded_rows);
-  scratch.key_carries = reserve(padded_rows);
-  scratch.v_rows = reserve(tokens * tile_v);
-  scratch.o_rows = reserve(tokens * tile_v);
-  scratch.value_decays = reserve(tokens * tile_v);
-  scratch.value_totals = reserve(tile_v);
-  scratch.value_carries = reserve(tile_v);
+  scratch.state = layout.reserve(rows * tile_v);
+  scratch.coefficients = layout.reserve(passes * (2 * tokens + 1) * padded_rows);
+  scratch.q_rows = layout.reserve(tokens * padded_rows);
+  scratch.k_rows = layout.reserve(tokens * padded_rows);
+  scratch.key_decays = layout.reserve(tokens * padded_rows);
+  scratch.key_totals = layout.reserve(padded_rows);
+  scratch.key_carries = layout.reserve(padded_rows);
+  scratch.v_rows = layout.reserve(passes * tokens * tile_v);
+  scratch.o_rows = layout.reserve(passes * tokens * tile_v);
+  scratch.value_decays = layout.reserve(passes * tokens * tile_v);
+  scratch.value_totals = layout.reserve(passes * tile_v);
+  scratch.value_carries = layout.reserve(tile_v);
+  scratch.size = layout.size();
   return scratch;
 }
 
@@ -47,9 +41,13 @@ RecurrentForwardTiling tiling_of(const RecurrentForwardConfig& config,
   tiling.block_vectors = kSumsPerPass / config.tokens_per_pass;
   tiling.tile_v = round_up(wanted, lanes(config.isa));
   tiling.tiles = round_up(params.value_dim, tiling.tile_v) / tiling.tile_v;
+  tiling.passes = config.passes;
   tiling.prefetch_tokens = config.prefetch_tokens;
-  tiling.scratch =
-      scratch_layout(config.tokens_per_pass, params.key_dim, lanes(config.isa), tiling.tile_v);
+  tiling.prefetch_state = config.prefetch_state;
+  // What is updated in place was just read: it is in the cache.
+  tiling.stream = config.stream && params.final_state.data != params.initial_state.data;
+  tiling.scratch = scratch_layout(config.tokens_per_pass, config.passes, params.key_dim,
+                                  lanes(config.isa), tiling.tile_v);
   return tiling;
 }
 

@@ -4,8 +4,8 @@
 //   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
 //
 // The state is fp32 whatever the storage type. Tasks write disjoint outputs and a sum over K is
-// never split, so results do not depend on the number of threads, nor on tile_v and
-// prefetch_tokens. Denormals count as zero.
+// never split, so results do not depend on the number of threads, nor on tile_v, passes,
+// stream and what is fetched ahead. Denormals count as zero.
 #pragma once
 
 #include <cstddef>

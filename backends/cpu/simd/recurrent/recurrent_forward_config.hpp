@@ -13,8 +13,11 @@ namespace attune::cpu {
 struct RecurrentForwardConfig {
   using Op = ops::RecurrentAttention;
   int tokens_per_pass = 4;   // tokens handled by one pass over the state
+  int passes = 4;            // over a few columns of the state, before the next few
   int tile_v = 256;          // columns of the state in one task; clipped to V
-  int prefetch_tokens = 4;   // how far ahead inputs are fetched, 0 for not at all
+  int prefetch_tokens = 16;  // how far ahead inputs are fetched, 0 for not at all
+  int prefetch_state = 0;    // how far ahead a state is fetched, in floats, by passes of one token
+  bool stream = false;       // write the final state past the caches; never done in place
   int threads = 64;          // at most; a launch never uses more than it has tasks
   Isa isa = Isa::kBaseline;  // which of the compiled instruction sets runs
   friend constexpr bool operator==(const RecurrentForwardConfig&,
@@ -23,8 +26,11 @@ struct RecurrentForwardConfig {
   static constexpr auto axes() {
     using Self = RecurrentForwardConfig;
     return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, {1, 2, 4}),
+                      launch_axis("passes", &Self::passes, {1, 2, 4}),
                       launch_axis("tile_v", &Self::tile_v, {32, 64, 128, 256}),
                       launch_axis("prefetch_tokens", &Self::prefetch_tokens, {0, 4, 16}),
+                      launch_axis("prefetch_state", &Self::prefetch_state, {0, 512, 1024}),
+                      launch_axis("stream", &Self::stream, {false, true}),
                       launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
                       launch_axis("isa", &Self::isa, {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})};
   }

@@ -1,6 +1,7 @@
 // The value side of a pass: a few tokens applied to a block of the state's columns.
 #pragma once
 
+#include "cpu/simd/chunk/output_rows.inl.hpp"
 #include "prefetch.inl.hpp"
 #include "recurrent_prepare.inl.hpp"
 
@@ -17,6 +18,7 @@ struct StateRows {
   // How far in front of the rows a pass of one token fetches the source, in elements. Such a pass
   // waits for memory more than it computes.
   std::int64_t ahead = 0;
+  bool stream = false;  // write the target past the caches; its rows begin at whole vectors then
 };
 
 // The address may lie outside of the state, where fetching does no harm but a pointer may not
@@ -91,7 +93,7 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
                                                       std::int64_t target_step,
                                                       const Block<kTokens, kVectors>& v,
                                                       const F32* column_decay, std::int64_t ahead,
-                                                      Block<kTokens, kVectors>& o) {
+                                                      bool stream, Block<kTokens, kVectors>& o) {
   F32 before[kRows][kVectors];
   F32 after[kRows][kVectors];
 #pragma GCC unroll 8
@@ -127,7 +129,14 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) store(target + r * target_step + j * kLanes, after[r][j]);
+    for (int j = 0; j < kVectors; ++j) {
+      float* const to = target + r * target_step + j * kLanes;
+      if (stream) {
+        stream_vector(after[r][j], reinterpret_cast<char*>(to));
+      } else {
+        store(to, after[r][j]);
+      }
+    }
   }
 }
 
@@ -150,13 +159,15 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
     const float* const end = c + (left < kLanes ? left : kLanes);
     for (; end - c >= kRows; c += kRows) {
       pass_over_few_rows<kTokens, kVectors, kRows, kRowDecay, kColumnDecay>(
-          c, source, source_step, target, target_step, v, column_decay, state.ahead, o);
+          c, source, source_step, target, target_step, v, column_decay, state.ahead, state.stream,
+          o);
       source += kRows * source_step;
       target += kRows * target_step;
     }
     for (; c != end; ++c) {
       pass_over_few_rows<kTokens, kVectors, 1, kRowDecay, kColumnDecay>(
-          c, source, source_step, target, target_step, v, column_decay, state.ahead, o);
+          c, source, source_step, target, target_step, v, column_decay, state.ahead, state.stream,
+          o);
       source += source_step;
       target += target_step;
     }

@@ -21,6 +21,7 @@ struct KeySide {
   float gamma = 0.0F;
   float scale = 1.0F;
   bool has_decay = false;
+  Balance balance;
   std::int64_t rows = 0;    // K
   float* q_rows = nullptr;  // [kTokens, K padded], for rows that cannot be read where they lie
   float* k_rows = nullptr;  // as q_rows
@@ -40,9 +41,15 @@ template <int kTokens>
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     offset[t] = side.gamma + (side.g.data ? widened_scalar(side.g, token + t) : 0.0F);
+    offset[t] += side.balance.of(token + t);
     float* const buffer = side.decays.of_token + t * side.decays.width;
     if (side.gk.data) {
       gates[t] = widened(side.gk, token + t, side.rows, buffer);
+      if (side.balance.gv.data) {
+        // Channels that do not exist must not grow: inf there would make NaN of their zeros.
+        const float no_growth = offset[t] > 0.0F ? -offset[t] : 0.0F;
+        for (std::int64_t i = side.rows; i < side.decays.width; ++i) buffer[i] = no_growth;
+      }
     } else {
       store(buffer, F32{});
       gates[t] = buffer;

@@ -9,6 +9,7 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 struct ValueSide {
   InputRows v, gv;
+  Balance balance;
   OutputRows o;
   float* v_rows = nullptr;  // [kTokens, tile], for rows that cannot be accessed where they lie
   float* o_rows = nullptr;  // as v_rows
@@ -20,7 +21,10 @@ struct Task {
   std::int64_t columns = 0;  // of the tile, before padding
   std::int64_t tile_v = 0;   // after it
   int block_vectors = 1;
+  int passes = 1;  // of a visit
   std::int64_t prefetch_tokens = 0;
+  std::int64_t prefetch_state = 0;  // in floats
+  bool stream = false;              // write the final state past the caches
   KeySide keys;
   ValueSide values;
   StateView<const float*> initial;
@@ -84,6 +88,16 @@ StateView<Pointer> state_of(const StateTensor<Pointer>& state, const TaskRange& 
           .value_stride = state.value_stride};
 }
 
+inline bool has_key_decay(const RecurrentForwardParams& p) {
+  return p.g.data || p.gk.data || p.g_gamma;
+}
+
+inline Balance balance_of(const RecurrentForwardParams& p, const TaskRange& range, float sign) {
+  if (!has_key_decay(p)) return {};
+  return {
+      .gv = rows_of<const char>(p.gv, range, range.head, 0), .channels = p.value_dim, .sign = sign};
+}
+
 inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
                         const TaskRange& range, float* scratch) {
   KeySide side;
@@ -97,7 +111,8 @@ inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentFor
   }
   side.scale = p.scale;
   side.rows = p.key_dim;
-  side.has_decay = p.g.data || p.gk.data || p.g_gamma;
+  side.has_decay = has_key_decay(p);
+  side.balance = balance_of(p, range, 1.0F);
   side.q_rows = scratch + tiling.scratch.q_rows;
   side.k_rows = scratch + tiling.scratch.k_rows;
   side.decays = {.of_token = scratch + tiling.scratch.key_decays,
@@ -114,6 +129,7 @@ inline ValueSide value_side(const RecurrentForwardTiling& tiling, const Recurren
   side.v = rows_of<const char>(p.v, range, range.kv_head, range.column);
   side.gv = rows_of<const char>(p.gv, range, range.head, range.column);
   side.o = rows_of<char>(p.o, range, range.head, range.column);
+  side.balance = balance_of(p, range, -1.0F);
   side.v_rows = scratch + tiling.scratch.v_rows;
   side.o_rows = scratch + tiling.scratch.o_rows;
   const std::int64_t left = p.value_dim - range.column;
@@ -135,7 +151,10 @@ inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwa
   task.columns = left < tiling.tile_v ? left : tiling.tile_v;
   task.tile_v = tiling.tile_v;
   task.block_vectors = tiling.block_vectors;
+  task.passes = tiling.passes;
   task.prefetch_tokens = tiling.prefetch_tokens;
+  task.prefetch_state = tiling.prefetch_state;
+  task.stream = tiling.stream;
   task.keys = key_side(tiling, p, range, scratch);
   task.values = value_side(tiling, p, range, scratch);
   task.initial = state_of(p.initial_state, range);
