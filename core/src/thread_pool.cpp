@@ -16,6 +16,9 @@ namespace {
 /// How long a helper looks for more work before it sleeps, and a caller for the last of its
 /// helpers.
 constexpr std::chrono::microseconds kSpin{50};
+/// How long a helper goes on looking, giving its core to whoever wants it between two looks, when
+/// its last work came as soon as that: a host calls at a steady pace then.
+constexpr std::chrono::microseconds kPatience{500};
 /// How long a caller leaves a task to the helper that owns it and is awake. Taking it over costs
 /// more than that where its data are in the other core's cache, in this loop and in the next.
 constexpr std::chrono::microseconds kGrace{3};
@@ -42,6 +45,16 @@ bool spin_until(const Done& done, Clock::time_point end) {
     }
   } while (Clock::now() < end);
   return false;
+}
+
+/// The same, for whoever has nothing better to do with the core but leaves it to others.
+template <class Done>
+bool yield_until(const Done& done, Clock::time_point end) {
+  do {
+    if (done()) return true;
+    std::this_thread::yield();
+  } while (Clock::now() < end);
+  return done();
 }
 
 /// While it lives, threads are made with all signals blocked: signals are the host program's.
@@ -182,13 +195,16 @@ ThreadPool::ThreadPool(int helpers)
 
 void ThreadPool::await_region(Helper& helper, std::uint32_t seen) {
   const auto opened = [&] { return opened_.load() != seen; };
-  if (spin_until(opened, Clock::now() + kSpin)) return;
+  const Clock::time_point start = Clock::now();
+  if (spin_until(opened, start + kSpin)) return;
+  if (helper.is_patient && yield_until(opened, start + kPatience)) return;
   asleep_.fetch_add(1);
   helper.asleep.store(1);
   // Whoever opens a region from now on sees that this one is asleep.
   if (!opened() && !stopped_.load()) helper.asleep.wait(1);
   helper.asleep.store(0);
   asleep_.fetch_sub(1);
+  helper.is_patient = Clock::now() - start < kPatience;
   // Whoever is woken wakes others, so that a caller does not spend its time on it.
   for (const Region& region : regions_) {
     if (const Asked asked = region.asked(); asked.count > 0) wake(asked);

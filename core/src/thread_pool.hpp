@@ -10,7 +10,8 @@
 // comes first. So a loop that is run again finds its data in the caches of the same cores.
 //
 // A helper that runs out of work looks for more for a while before it sleeps, since the next loop
-// of a model follows in microseconds and waking up takes tens of them.
+// of a model follows in microseconds and waking up takes tens of them. Where loops keep coming soon
+// after helpers fell asleep it looks for longer, but leaves its core to any thread that wants it.
 #pragma once
 
 #include <array>
@@ -92,6 +93,7 @@ class ThreadPool {
   struct alignas(kCacheLine) Helper {
     std::thread thread;
     std::atomic<std::uint32_t> asleep{0};
+    bool is_patient = false;  // its own: whether work came soon after it last fell asleep
     std::array<std::uint64_t, kMostRegions> joined{};  // of each region, its last loop
   };
 

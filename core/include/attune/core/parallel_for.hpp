@@ -18,7 +18,8 @@ namespace attune {
 /// May be called from within a task and from several threads at once: each call takes the threads
 /// that are idle, and none waits for any but its own tasks. Threads are created on first use and
 /// kept, one fewer than usable_cores(); they take no signals, poll for work for 50 us after their
-/// last and then sleep. A child of fork() makes its own. Only a fork() within a task is not
+/// last and then sleep; where loops come less than 500 us apart, those that slept too early go on
+/// looking for as long, yielding to any other thread. A child of fork() makes its own. Only a fork() within a task is not
 /// allowed.
 void parallel_for(std::int64_t tasks, int max_threads, FunctionRef<void(std::int64_t task)> body);
 
