@@ -188,6 +188,7 @@ struct OutputBlock {
   const std::int64_t tile = column / kLanes;
   float* const out = task.values.outputs;
   for (std::int64_t block = 0; block < span.blocks(); block += 2) {
+    fetch_state(task.state, column, block / 2, span.blocks() / 2);
     zero_block<2>();
     add_block<2>(keys.queries, block, task.state.pairs, tile, keys.depth());
     add_block<2>(keys.pairs, block, task.values.values, tile, block / 2 + 1);
