@@ -76,6 +76,16 @@ AnyProblem forward_of(const OpInfo& forward, const OpInfo& backward, ProblemRef 
   return forward.parse(std::move(params));
 }
 
+/// Of all sequences; a decode step has one of each.
+double tokens_of(const OpInfo& op, ProblemRef problem) {
+  const Params params = parse_params(op.text(problem, false), ' ');
+  const auto number = [&](std::string_view name) {
+    const std::string* const value = find_param(params, name);
+    return value ? std::stod(*value) : 1.0;
+  };
+  return number("B") * number("T");
+}
+
 /// What the best of several ceilings at once reaches there: the one to be held against.
 Ceiling best_of(std::vector<Ceiling> ceilings, const MeasureSettings& settings) {
   MeasureSettings few = settings;
@@ -116,6 +126,7 @@ class Ceilings {
 
 struct RowResult {
   Timing timing;
+  double tokens = 0;  // of all sequences
   double kept = 0;
   double flops = 0, bytes = 0;
   std::string ceiling;
@@ -129,6 +140,7 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
   const OpInfo& op = *target.op;
   Selected selected(session, op, target.problem, host);
   RowResult result;
+  result.tokens = tokens_of(op, target.problem);
   result.flops = op.flops(target.problem);
   result.bytes = op.bytes(target.problem);
   const bool in_place = op.name == ops::RecurrentDecode::kName;
@@ -205,6 +217,7 @@ void add_row(const SuiteRow& row, int threads, const RowResult& result, Table& t
              row.spec,
              threads,
              us,
+             1e3 * us / result.tokens,
              100 * result.timing.spread,
              result.timing.samples,
              100 * result.kept,
@@ -272,6 +285,7 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
                "problem",
                "threads",
                "median_us",
+               "ns_per_token",
                "spread_percent",
                "samples",
                "kept_percent",

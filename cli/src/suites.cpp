@@ -106,6 +106,12 @@ Suite cpu() {
         "B=8 T=1 H=16 D=128 gate=gk h0=yes ht=yes", "B=128 T=1 H=32 D=128 gate=gk h0=yes ht=yes"}) {
     suite.rows.push_back({.ops = forward, .spec = spec});
   }
+  // The time of a token at any length.
+  for (const std::string_view spec :
+       {"T=64 H=4 D=64 gate=gk", "T=256 H=4 D=64 gate=gk", "T=1024 H=4 D=64 gate=gk",
+        "T=4096 H=4 D=64 gate=gk", "T=16384 H=4 D=64 gate=gk", "T=65536 H=4 D=64 gate=gk"}) {
+    naive(spec);
+  }
   return suite;
 }
 
