@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -13,6 +15,7 @@
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
 
+#include "child_process.hpp"
 #include "session.hpp"
 #include "text.hpp"
 #include "verb.hpp"
@@ -32,8 +35,15 @@ class Report {
     add("warn", Tone::kBad, item, detail);
   }
 
+  /// Something that was asked for does not work at all.
+  void fail(std::string_view item, std::string_view detail) {
+    ++failures_;
+    add("fail", Tone::kBad, item, detail);
+  }
+
   Table take_table() { return std::move(table_); }
   std::size_t warnings() const { return warnings_; }
+  std::size_t failures() const { return failures_; }
 
  private:
   void add(std::string_view status, Tone tone, std::string_view item, std::string_view detail) {
@@ -42,6 +52,7 @@ class Report {
 
   Table table_{{"status", "item", "detail"}};
   std::size_t warnings_ = 0;
+  std::size_t failures_ = 0;
 };
 
 std::string size_text(std::int64_t bytes) {
@@ -86,7 +97,7 @@ void report_device(const Session& session, const Device& device, Report& report)
   std::vector<std::string> counts;
   for (const auto& [platform, count] : kernels) counts.push_back(str(platform, ' ', count));
   if (counts.empty()) {
-    report.warn(str(info.id), "no kernels run on it");
+    report.warn(str(info.id), "no kernels run on it; give them by --plugin, or see 'attune ops'");
   } else {
     report.ok(str(info.id), "kernels: " + join(counts, ", "));
   }
@@ -111,17 +122,58 @@ void report_database(const ConfigStore::FileStatus& file, Report& report) {
   const std::string detail = file.path + (file.reason.empty() ? "" : ": " + file.reason);
   if (file.used && file.bad_rows > 0) {
     report.warn(item, str(detail, "; ", file.rows, " rows, ", file.bad_rows,
-                          " damaged ('attune db verify')"));
+                          " damaged: 'attune db verify' lists them, 'attune db gc' removes them"));
   } else if (file.used) {
     report.ok(item, str(detail, "; ", file.rows, file.rows == 1 ? " row" : " rows"));
   } else if (!std::filesystem::exists(file.path)) {
     report.info(item, file.path + ": not there yet, the first tuning makes it");
   } else {
-    report.warn(item, detail);
+    report.fail(item, detail);
+  }
+  if (file.used && file.layer == Layer::kUser && !file.writable) {
+    report.warn(item,
+                "cannot be written: what is tuned is kept until the process ends; name "
+                "another by --db or ATTUNE_DB");
   }
   if (file.layer == Layer::kUser && on_network(file.path)) {
     report.warn(item,
                 "is on a network file system: good to read, but tune with --db on a local disk");
+  }
+}
+
+/// What a full disk would do to a tuning is better known before it.
+void report_room(const std::string& database, Report& report) {
+  constexpr std::uintmax_t kLittle = std::uintmax_t{64} << 20;
+  std::filesystem::path folder = std::filesystem::path(database).parent_path();
+  std::error_code error;
+  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || space.available >= kLittle) return;
+  report.warn("disk",
+              str(folder.string(), " has ", size_text(static_cast<std::int64_t>(space.available)),
+                  " left; make room before tuning"));
+}
+
+/// Whether `attune tune` can run candidates in a process of their own.
+void report_worker(const Invocation& call, Report& report) {
+  std::vector<std::string> arguments{"worker"};
+  for (const std::string& plugin : call.options.texts("plugin")) {
+    arguments.insert(arguments.end(), {"--plugin", plugin});
+  }
+  try {
+    ChildProcess worker(arguments);
+    worker.send("{}");  // any answer will do
+    std::string answer;
+    const auto deadline = LineReader::Clock::now() + std::chrono::seconds(60);
+    if (worker.receive(answer, deadline, [] { return false; }) == LineReader::Result::kLine) {
+      report.ok("worker", "answers: 'attune tune' runs candidates in a process of their own");
+      return;
+    }
+    throw ExecutionError(worker.end());
+  } catch (const Error& error) {
+    report.fail("worker", str(error.what(), "; 'attune tune --isolate off' does without"));
   }
 }
 
@@ -141,7 +193,7 @@ bool report_wanted_device(const Session& session, const Invocation& call, Report
     session.check_device();
     return true;
   } catch (const Unavailable& error) {
-    report.warn("backend", error.what());
+    report.fail("backend", error.what());
     return false;
   }
 }
@@ -156,13 +208,21 @@ ExitCode run(const Invocation& call) {
   const bool there = report_wanted_device(session, call, report);
   for (const ConfigStore::FileStatus& file : session.chain().store().status())
     report_database(file, report);
+  report_room(session.chain().store().settings().user_path, report);
+  report_worker(call, report);
   report.info("policy", session.policy_name());
   report_environment(report);
   call.print(report.take_table());
-  if (report.warnings() > 0)
-    call.note(str(report.warnings(), report.warnings() == 1 ? " warning" : " warnings"));
+  const auto count = [](std::size_t n, std::string_view what) {
+    return str(n, ' ', what, n == 1 ? "" : "s");
+  };
+  const bool well = report.warnings() + report.failures() == 0;
+  if (!well) {
+    call.note(str(count(report.failures(), "failure"), ", ", count(report.warnings(), "warning"),
+                  "; paste 'attune doctor -o json' into bug reports"));
+  }
   if (!there) return ExitCode::kUnavailable;
-  return report.warnings() > 0 ? ExitCode::kNo : ExitCode::kOk;
+  return well ? ExitCode::kOk : ExitCode::kNo;
 }
 
 }  // namespace
@@ -173,7 +233,9 @@ Verb doctor_verb() {
           .usage = {"doctor"},
           .examples = {"doctor", "doctor --backend gpu", "doctor -o json"},
           .details =
-              "Exit status 1 when there are warnings, 3 when the --backend that was asked for is "
+              "ok, info, warn (works, but) and fail (does not work), each with what to do. "
+              "Exit status 1 when there are warnings or failures, 3 when the --backend that was "
+              "asked for is "
               "not there. "
               "Paste 'attune doctor -o md' into bug reports.",
           .options = {},

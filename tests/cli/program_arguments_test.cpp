@@ -1,4 +1,7 @@
 // Command lines, right and wrong: exit codes, messages, help.
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -199,6 +202,26 @@ TEST(Doctor, WarnsAboutVariablesThatAreNotAttunes) {
       here.run(Call{.arguments = {"doctor", "-q"}, .environment = {"ATTUNE_POLCY=db"}});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("did you mean 'ATTUNE_POLICY'?"));
+}
+
+TEST(Doctor, SaysWhatDoesNotWorkAndWhatToDo) {
+  const Sandbox here;
+  const Outcome good = here.run({"doctor", "-o", "json"});
+  EXPECT_EQ(good.exit_code, 0) << good.out;
+  std::filesystem::create_directories(here.file("data/attune"));
+  std::ofstream(here.database()) << "no database";
+  const Outcome bad = here.run({"doctor", "-o", "json"});
+  EXPECT_EQ(bad.exit_code, 1);
+  const auto status_of = [](const Outcome& outcome, const std::string& item) {
+    for (const auto& row : outcome.json()) {
+      if (row.at("item") == item) return row.at("status").get<std::string>();
+    }
+    return std::string("not there");
+  };
+  EXPECT_EQ(status_of(bad, "database (user)"), "fail") << bad.out;
+  EXPECT_THAT(bad.out, HasSubstr("Move it away to start a new one"));
+  EXPECT_EQ(status_of(good, "database (user)"), "info");
+  EXPECT_EQ(status_of(good, "worker"), "ok") << good.out;
 }
 
 TEST(Doctor, SaysThatABackendIsMissing) {

@@ -110,6 +110,37 @@ TEST(Database, VerifyTellsSoundDamagedAndUnreadableApart) {
   EXPECT_EQ(here.run(call("tune", {"--db", here.file("text.db")})).exit_code, 4);
 }
 
+TEST(Database, ThatCannotBeWrittenEndsATuningByItsExitCode) {
+  const Sandbox here;
+  const std::vector<std::string> tune{
+      "tune", "recurrent_attention", "T=8", "H=1", "D=4", "--budget", "200ms"};
+  const auto with = [&](std::vector<std::string> arguments, const std::string& database) {
+    arguments.insert(arguments.end(), {"--db", database});
+    return here.run(arguments);
+  };
+  const Outcome full = with(tune, "/proc/attune.db");
+  EXPECT_EQ(full.exit_code, 4);
+  EXPECT_THAT(full.err, HasSubstr("/proc/attune.db"));
+  EXPECT_EQ(with({"db", "gc"}, "/proc/version").exit_code, 4);
+  EXPECT_EQ(
+      with({"run", "recurrent_attention", "T=8", "H=1", "D=4", "--policy", "db"}, "/proc/attune.db")
+          .exit_code,
+      0);
+}
+
+TEST(Database, WithoutAHomeThereIsNoneAndEverythingElseWorks) {
+  const Sandbox here;
+  const auto homeless = [&](std::vector<std::string> arguments) {
+    return here.run(Call{.arguments = std::move(arguments),
+                         .environment = {},
+                         .under = {"env", "-u", "HOME", "-u", "XDG_DATA_HOME"}});
+  };
+  EXPECT_EQ(homeless({"run", "recurrent_attention", "T=8", "H=1", "D=4"}).exit_code, 0);
+  const Outcome path = homeless({"db", "gc"});
+  EXPECT_EQ(path.exit_code, 4) << path.err;
+  EXPECT_THAT(path.err, HasSubstr("HOME"));
+}
+
 /// Waits for text on standard error; false when it does not come within ten seconds.
 bool wait_for(const Sandbox& here, const std::string& text) {
   for (int i = 0; i < 1000; ++i) {

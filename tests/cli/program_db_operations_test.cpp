@@ -330,6 +330,16 @@ TEST_F(DatabaseOperations, GcRemovesDamagedRowsAndKeepsTheRest) {
   EXPECT_EQ(db({"verify"}).exit_code, 0);
 }
 
+TEST_F(DatabaseOperations, ExportSavesWhatIsSoundOfADamagedDatabase) {
+  raw_sql(here.database(),
+          "UPDATE decision SET samples = samples + 1 WHERE problem LIKE '%T=16 %'");
+  EXPECT_EQ(db({"verify"}).exit_code, 1);
+  const std::string saved = here.file("saved.db");
+  ASSERT_EQ(db({"export", "--output", saved}).exit_code, 0);
+  EXPECT_EQ(read_database_file(saved).decisions.size(), 1U);
+  EXPECT_EQ(db({"verify", saved}).exit_code, 0);
+}
+
 TEST_F(DatabaseOperations, APinHoldsUntilItIsTakenAway) {
   const std::vector<std::string> problem{"recurrent_attention", "T=16", "H=2", "D=8"};
   const auto with = [&](std::vector<std::string> first, std::vector<std::string> more) {
