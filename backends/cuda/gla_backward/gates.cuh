@@ -36,12 +36,46 @@ struct RunRows {
   template <class View>
   __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk,
                                      const ThreadPlace& at, int channel)
+      : RunRows(view, chunk, chunk.head, at, channel) {}
+  template <class View>
+  __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk, std::int64_t head,
+                                     const ThreadPlace& at, int channel)
       : first(static_cast<Element*>(view.data) +
-              row_offset(view, chunk.batch, chunk.token + chunk.row(at.position(0)), chunk.head) +
+              row_offset(view, chunk.batch, chunk.token + chunk.row(at.position(0)), head) +
               channel),
-        step(chunk.reverse ? -view.token : view.token) {}
+        step(chunk.reverse ? -view.token : view.token) {
+    // Not to be computed again for each row.
+    asm volatile("" : "+l"(first), "+l"(step));
+  }
   __device__ __forceinline__ Element* row(int i) const { return first + i * step; }
 };
+
+/// The bytes of a panel of a tile at this warp's positions and this lane's two channels.
+template <class Address>
+struct RunTile {
+  Address base;       // of the first position's row, which is a multiple of eight
+  std::uint32_t at;   // in that row
+  std::int32_t step;  // rows are as far apart
+  __device__ __forceinline__ Address row(int i) const {
+    return base + i * step + (at ^ static_cast<std::uint32_t>(i) * 16U);
+  }
+};
+/// By position, as shared memory has it.
+__device__ __forceinline__ RunTile<unsigned char*> positions_of(unsigned char* panel,
+                                                                const ThreadPlace& at) {
+  constexpr int kRow = kPanelChannels * 2;
+  return {panel + at.warp * (kRun * kRow), static_cast<std::uint32_t>(at.lane) * 4U, kRow};
+}
+/// By row, as the workspace has it.
+__device__ __forceinline__ RunTile<unsigned char*> rows_of(unsigned char* tile, int channel,
+                                                           const ChunkPlace& chunk,
+                                                           const ThreadPlace& at) {
+  constexpr int kRow = kPanelChannels * 2;
+  unsigned char* const panel = tile + channel / kPanelChannels * chunk_backward::kPanelBytes;
+  const std::uint32_t lane = static_cast<std::uint32_t>(at.lane) * 4U;
+  if (!chunk.reverse) return {panel + at.warp * (kRun * kRow), lane, kRow};
+  return {panel + (kChunkTokens - 1 - at.warp * kRun) * kRow, lane ^ (kRun - 1) * 16U, -kRow};
+}
 
 /// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.
 __device__ __forceinline__ unsigned valid_positions(const ChunkPlace& chunk, const ThreadPlace& at,
@@ -68,26 +102,27 @@ template <class Element>
 __device__ __forceinline__ void load_gate_pairs(float2 (&pairs)[kRun],
                                                 const RunRows<const Element>& rows, unsigned valid,
                                                 bool aligned) {
-  Element low[kRun];
-  Element high[kRun];
+  struct alignas(2 * sizeof(Element)) Pair {
+    Element low, high;
+  };
+  Pair loaded[kRun];
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    struct alignas(2 * sizeof(Element)) Pair {
-      Element low, high;
-    };
-    low[i] = high[i] = from_float<Element>(0.0F);
-    if ((valid >> i & 1) == 0) continue;
-    if (aligned) {
-      const Pair pair = *reinterpret_cast<const Pair*>(rows.row(i));
-      low[i] = pair.low;
-      high[i] = pair.high;
-    } else {
-      low[i] = rows.row(i)[0];
-      high[i] = rows.row(i)[1];
+    loaded[i] = {from_float<Element>(0.0F), from_float<Element>(0.0F)};
+  }
+  if (aligned) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      if ((valid >> i & 1) != 0) loaded[i] = *reinterpret_cast<const Pair*>(rows.row(i));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      if ((valid >> i & 1) != 0) loaded[i] = {rows.row(i)[0], rows.row(i)[1]};
     }
   }
 #pragma unroll
-  for (int i = 0; i < kRun; ++i) pairs[i] = {to_float(low[i]), to_float(high[i])};
+  for (int i = 0; i < kRun; ++i) pairs[i] = {to_float(loaded[i].low), to_float(loaded[i].high)};
 }
 
 /// A decay that channels share, at each position.
@@ -104,7 +139,7 @@ __device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
   for (int i = 0; i < kRun; ++i) logs[i] = {logs[i].x + shared[i], logs[i].y + shared[i]};
 }
 
-/// The log decays of this thread's tokens (natural); 0 where there is no token or no channel.
+/// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
 /// All loads are under way before the first is used.
 template <class T>
 __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
@@ -125,8 +160,22 @@ __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaB
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     const float shared = (valid >> i & 1) != 0 ? constant : 0.0F;
-    logs[i] = {logs[i].x + shared, logs[i].y + shared};
+    logs[i] = {(logs[i].x + shared) * kLog2E, (logs[i].y + shared) * kLog2E};
   }
+}
+
+__device__ __forceinline__ float2 exp2_of(float2 logs) {
+  return {exp2_approx(logs.x), exp2_approx(logs.y)};
+}
+__device__ __forceinline__ void add(float2& to, float2 x) {
+  to.x += x.x;
+  to.y += x.y;
+}
+__device__ __forceinline__ float2 sum_of(const float2 (&logs)[kRun]) {
+  float2 sum = logs[0];
+#pragma unroll
+  for (int i = 1; i < kRun; ++i) add(sum, logs[i]);
+  return sum;
 }
 
 /// The decays over this warp's eight positions, and over the other warps'.
@@ -139,7 +188,7 @@ struct RunDecays {
     float2 decay[kRun];
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      decay[i] = {exp2_approx(logs[i].x * kLog2E), exp2_approx(logs[i].y * kLog2E)};
+      decay[i] = exp2_of(logs[i]);
       product = times(product, decay[i]);
       since[i] = product;
     }

@@ -25,7 +25,7 @@ constexpr std::int64_t kSmallTile = 64;
 constexpr std::int64_t kLargeTile = 128;
 constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
 
 /// Nothing to tune yet: chunks are of 64 tokens, a block has a sequence and head.
 struct Config {
@@ -96,6 +96,11 @@ void set_value_side(GlaBackwardParams& params, const Args& args) {
   params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
 }
 
+/// Rows of the workspace for each token and head.
+TokenView rows_for_heads(const Problem& problem, void* rows, std::int64_t channels) {
+  return {rows, problem.T * problem.H * channels, problem.H * channels, channels};
+}
+
 std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,
                             std::byte* workspace) {
   constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
@@ -113,9 +118,19 @@ std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,
   if (values_have_gates(problem)) params.u_flow = parts.take(tiles);
   params.states = parts.take(chunks * channels * channels * kElement);
   params.through = parts.take<float>(chunks * channels * kFloat);
+  params.strong = parts.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
   params.anchors = parts.take<float>(chunks * channels * kFloat);
   if ((problem.gates & ops::kGateGamma) != 0) {
     params.dgamma_parts = parts.take<float>(chunks * kFloat);
+  }
+  if (problem.H != problem.Hkv) {
+    params.dy_of_groups = params.dy;
+    params.dz_of_groups = params.dz;
+    const std::int64_t rows = std::max<std::int64_t>(problem.B, 1) * problem.T * problem.H;
+    const std::int64_t own = values_have_gates(problem) ? problem.V : problem.K;
+    const std::int64_t other = values_have_gates(problem) ? problem.K : problem.V;
+    params.dy = rows_for_heads(problem, parts.take(rows * own * kElement), own);
+    params.dz = rows_for_heads(problem, parts.take(rows * other * kElement), other);
   }
   return parts.used();
 }
@@ -141,6 +156,7 @@ GlaBackwardParams params_of(const Problem& problem, const Args& args, const Laun
   params.dfinal_state = own_first(state_view(args.dfinal_state), on_values);
   params.dinitial_state = own_first(state_view(args.dinitial_state), on_values);
   params.heads = problem.H;
+  params.group = static_cast<int>(problem.Hkv > 0 ? problem.H / problem.Hkv : 1);
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, site.workspace.data());
@@ -153,13 +169,14 @@ void run_as(const GlaBackwardParams& params, cudaStream_t stream) {
   launch_prepare<T, kD>(params, stream);
   launch_state_walks<T, kD>(params, stream);
   launch_pairs<T, kD>(params, stream);
+  if (params.group > 1) launch_sum_groups<T>(params, stream);
   if (params.dgamma.data != nullptr) launch_sum_dgamma(params, stream);
 }
 
 class GlaBackwardKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
-  int version() const noexcept override { return 1; }
+  int version() const noexcept override { return 2; }
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
@@ -168,14 +185,13 @@ class GlaBackwardKernel final : public Kernel<Config> {
     if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
     const bool keys = (p.gates & ops::kGateGk) != 0;
     if (keys == values_have_gates(p)) return Support::no("takes one of gk and gv");
-    if (p.H != p.Hkv) return Support::no("needs a key and value head per query head");
     if (!p.d_o) return Support::no("needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
       return Support::no("needs rows aligned to 16 bytes");
     }
     if (p.K > kLargeTile || p.V > kLargeTile) return Support::no("takes K, V up to 128");
     if (p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
-      return Support::no("takes up to 2^30 tokens, and as many chunks x heads");
+      return Support::no("takes up to 2^30 tokens and 2^29 chunks x heads");
     }
     return Support::yes();
   }

@@ -1,592 +1,374 @@
 // What stays within a chunk: the pairs (read at i, write at j <= i) of its 64 tokens; and from that
 // and the walks' flows all outputs, and the gradients of the gates.
 //
-// Pairs are taken by the largest power of two that separates them. Tokens are halved: 32 and 32, 16
-// and 16, 8 and 8. Of a half and the one after it, with the decay counted from the boundary between
-// them, both x decayed from there and y decayed to there are products of factors up to 1, and their
-// pairs a product of matrices. Pairs within 8 tokens are left to fp32, channel by channel.
+// In blocks of 16 tokens, by channel, with G the sums of log decays (base 2) in the chunk and R_I
+// the integer nearest to G before block I:
 //
-// That also gives the gradient of a log decay without cancellation. It is the sum over the pairs on
-// whose two sides the token is:
+//   x'_i = 2^(G_i - R_I) x_i   y'_j = 2^(R_{J+1} - G_j) y_j   M_IJ = 2^(R_I - R_{J+1})
+//   dx_i = 2^(G_i - R_I) sum_J M_IJ P_IJ y'_J
+//   dy_j = 2^(R_{J+1} - G_j) sum_I M_IJ P_IJ^T x'_I
+//   A_IJ = (x'_I M_IJ) y'_J^T
+//
+// are products of matrices. x' and y' are bf16, whose exponents are those of fp32, and M is exact.
+// In the sums over blocks only m_I = 2^(R_{I+1} - R_I) is needed: what was summed is scaled by it
+// between two products, and by 1 / m of its own block, where M_II is that, at the end. Blocks whose
+// decay is stronger than kStrongDecay, of which 1 / m would be infinite, are for exact_pairs.cuh.
+//
+// Gradients of log decays are sums over the pairs on whose two sides the token is. They come
+// without cancellation from the difference of two sums over tokens from t on, as both have the same
+// product P x' M y', of the same rounded factors, for each pair:
 //
 //   dgate_t = E <S, D> + sum_{i >= t} x_i . (scale E_i S u_i) + sum_{j < t} y_j . (L_j D z_j)
-//             + over halvings: where t is in the later half, what its tokens i >= t read from the
-//               earlier one; else what the tokens j < t of the earlier half give to the later one
-//             + within 8 tokens, where all is fp32: sum_{s < t} (y_s . dy_s - x_s . dx_s)
-//
-// by channel. Each sum is of terms that a rounding of 16 bits changes by little of themselves.
+//             + sum_{s >= t} (x'_s . sum_J M P y'_J - y'_s . sum_I M P^T x'_I)
 #pragma once
 
-#include "cuda/device/reduce.cuh"
-#include "cuda/gla_backward/pairs_shared.cuh"
+#include "cuda/gla_backward/pairs_base.cuh"
 
 namespace attune::cuda::gla_backward {
 
+/// Decays from and to what is around a warp's eight tokens.
+struct Around {
+  float2 before;     // from before the chunk, with the scale
+  float2 after;      // to after it
+  float2 reference;  // from 2^R before the block
+  float2 target;     // to 2^R after it
+};
+
+template <int kD>
+struct PairsShared : PairsTiles<kD> {
+  static constexpr int kBlocks = kChunkTokens / kBlock;
+  static constexpr int kPitch = kPanelChannels + 8;  // rows of a fragment in banks of their own
+
+  Tile<kPanelChannels> scaled[2];                  // x', y' of 64 channels
+  alignas(16) float got[2][kChunkTokens][kPitch];  // dx / e, dy / l
+  float2 logs[kBlockWarps][kWarpSize];             // over each warp's tokens
+  Around around[kBlockWarps][kWarpSize];           // of this thread: not in registers meanwhile
+  float over[kBlocks][kPanelChannels];             // m
+  float inverse[kBlocks][kPanelChannels];
+  float own_scores[kBlockWarps][kRun];         // of each token's read of its own write, in fp32
+  float third[kBlockWarps / 2][4][kWarpSize];  // sums of those warps' third part of A
+
+  __device__ unsigned char* staged() { return scaled[0].bytes[0]; }
+};
+
 template <class T, int kD>
-class Pairs {
- public:
+class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
   using Shared = PairsShared<kD>;
+  using Base = PairsBase<T, kD, Shared>;
+  using Base::at_, Base::chunk_, Base::p_, Base::s_, Base::valid_;
+  using Base::forget, Base::load_run, Base::load_flows, Base::write_pair;
 
-  __device__ Pairs(const GlaBackwardParams& p, Shared& shared)
-      : p_(p), s_(shared), chunk_(shared.chunk) {}
+ public:
+  using Base::Base;
 
-  // ---- scores of the side without gates
-
-  __device__ void start_load(Tile<kD>& tile, const ConstTokenView& from) const {
-    constexpr int kWords = kD / 8;  // of a row
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      const bool valid = chunk_.has(position) && channel < p_.other;
-      const T* const row =
-          static_cast<const T*>(from.data) +
-          row_offset(from, chunk_.batch, chunk_.token + (valid ? chunk_.row(position) : 0),
-                     chunk_.head);
-      copy_async_16(shared_address(&tile) + tile_byte(position, channel),
-                    row + (valid ? channel : 0), valid);
-    }
-  }
-
-  /// P, rounded where it goes into products, in fp32 within 8 tokens.
   __device__ void make_p() {
-    const int row_block = at_.warp / 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column_block = at_.warp % 2 * 2 + i;
-      if (column_block > row_block) continue;
-      float scores[2][4] = {};
-#pragma unroll
-      for (int k = 0; k < kD; k += kBlock) {
-        const std::uint32_t panel = static_cast<std::uint32_t>(k / kPanelChannels * kPanelBytes);
-        std::uint32_t left[4];
-        std::uint32_t right[4];
-        load_left<false>(left, shared_address(&s_.u) + panel, at_.lane, row_block * kBlock,
-                         k % kPanelChannels);
-        load_right_rows(right, shared_address(&s_.z) + panel, at_.lane, column_block * kBlock,
-                        k % kPanelChannels);
-        multiply_block<T>(scores, left, right);
-      }
-      store_scores(s_.p, scores, row_block, column_block, [&](int row, int column, float& score) {
-        score = column <= row ? score * p_.scale : 0.0F;
-        if (row / kRun == column / kRun) s_.p_near[row / kRun][column % kRun][row % kRun] = score;
-      });
-    }
+    this->template make_scores<Scaled>([](int, int, float) {});
   }
 
-  // ---- 64 channels of the gated side
-
+  /// 64 channels of the gated side.
   __device__ void take_channels(int panel) {
     at_.forget();
     const int channel = panel * kPanelChannels + at_.channel();
     valid_ = valid_positions(chunk_, at_, channel < p_.own);
     Run run;
     load_run(run, channel);
-    s_.decays[at_.warp][at_.lane] = run.over();
+    s_.logs[at_.warp][at_.lane] = run.log_over;
     __syncthreads();  // all warps' decays, and P, are there
-    put_halves(run);
-    __syncthreads();  // all halves are there
+    Around around;
+    find_around(around);
+    put_scaled(run, around);
+    put_own_scores(run, channel);
+    s_.around[at_.warp][at_.lane] = around;
+    __syncthreads();  // x', y' and m are there
+    add_scores(panel == 0);
+    exchange<kReads>();
+    exchange<kWrites>();
+    __syncthreads();  // what the tokens get is there
     forget(run);
-    add_far_scores(panel == 0);
-    exchange_halves();
-    forget(run);
-    float2 earlier[kRun];
-    take_near_writes(earlier, run);
-    forget(run);
-    __syncthreads();  // what halves give each other is there
-    finish_writes(earlier, run, channel);
-    forget(run);
+    around = s_.around[at_.warp][at_.lane];
     float2 later[kRun];
-    take_near_reads(later, run);
-    at_.forget();
-    run.forget_x();
-    finish_reads(later, earlier, run, channel);
+    float2 earlier[kRun];
+    finish_reads(later, run, around, channel);
+    forget(run);
+    finish_writes(later, earlier, run, around, channel);
     __syncthreads();  // all warps' sums are there
     at_.forget();
-    put_gate_gradients(later, earlier, run.resets, channel);
+    constexpr unsigned kNoResets = 0;  // a decay of 0 is strong
+    this->put_gate_gradients(later, earlier, this->gradient_of_others(channel), kNoResets, channel);
   }
 
-  // ---- outputs of the side without gates
-
-  /// A in whole, rounded; after all channels.
+  /// A in the place of P, after all channels.
   __device__ void make_a() {
-    const int blocks = far_blocks();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= blocks) continue;
-      const FarBlock block = far_block(i);
-      float far[2][4];
-      load_far(far, i);
-      store_scores(s_.a, far, block.row, block.column, [&](int row, int column, float& score) {
-        if (block.level > 0) {
-          score *= p_.scale;
-        } else if (row / kRun == column / kRun) {
-          score = column > row ? 0.0F : p_.scale * s_.a_near[row / kRun][column % kRun][row % kRun];
-        } else {
-          score = row > column ? score * p_.scale : 0.0F;
-        }
-      });
-    }
-  }
-
-  /// dz = A^T u, or du = A z, and the walk's flow.
-  template <bool kTransposed>
-  __device__ void make_other(const TokenView& to, Tile<kD>& tile, void* flow) {
-    constexpr int kColumns = kD / 2;  // of a warp
-    const int block = at_.warp / 2;
-    const int column = at_.warp % 2 * kColumns;
-    const std::uint32_t panel =
-        shared_address(&tile) + static_cast<std::uint32_t>(column / kPanelChannels * kPanelBytes);
-    float sums[kColumns / kBlock][2][4] = {};
-    const int first = kTransposed ? block : 0;
-    const int last = kTransposed ? kChunkTokens / kBlock - 1 : block;
-    for (int k = first; k <= last; ++k) {
-      std::uint32_t left[4];
-      load_left<kTransposed>(left, shared_address(&s_.a), at_.lane, block * kBlock, k * kBlock);
-#pragma unroll
-      for (int n = 0; n < kColumns / kBlock; ++n) {
-        std::uint32_t right[4];
-        load_right(right, panel, at_.lane, k * kBlock, column % kPanelChannels + n * kBlock);
-        multiply_block<T>(sums[n], left, right);
-      }
-    }
-    const unsigned char* const flows = workspace_tile<kD>(flow, chunk_.index);
-    unsigned char* const staged = s_.halves[0].bytes[0];
-#pragma unroll
-    for (int n = 0; n < kColumns / kBlock; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {  // pairs of neighbours
-        const int position = block * kBlock + at_.lane / 4 + e % 2 * 8;
-        const int at = column + n * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
-        const float* const sum = &sums[n][e / 2][e % 2 * 2];
-        const float2 through = unpack<T>(
-            *reinterpret_cast<const std::uint32_t*>(flows + tile_byte(chunk_.row(position), at)));
-        *reinterpret_cast<std::uint32_t*>(staged + tile_byte(position, at)) =
-            pack<T>(sum[0] + through.x, sum[1] + through.y);
-      }
-    }
-    __syncthreads();  // all rows are there
-    constexpr int kWords = kD / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      if (!chunk_.has(position) || channel >= p_.other) continue;
-      const std::int64_t offset =
-          row_offset(to, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head) + channel;
-      *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + offset) =
-          *reinterpret_cast<const uint4*>(staged + tile_byte(position, channel));
-    }
-    __syncthreads();  // the staged rows are free
-  }
-
-  // ---- gradients of what all channels share
-
-  __device__ void put_shared_gradients() {
-    // Lanes 0, 2, ... 14 have those of the warp's eight tokens, see put_gate_gradients().
-    const int position = at_.position(folded_index());
-    const bool owns = (at_.lane & 17) == 0 && chunk_.has(position);
-    if (owns && p_.dg.data != nullptr) {
-      static_cast<float*>(p_.dg.data)[row_offset(
-          p_.dg, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head)] = shared_sum_;
-    }
-    if (p_.dgamma_parts == nullptr) return;
-    const float sum = warp_sum(owns ? shared_sum_ : 0.0F);
-    if (at_.lane == 0) s_.parts[at_.warp] = sum;
-    __syncthreads();  // all warps' sums are there
-    if (threadIdx.x != 0) return;
-    float total = 0.0F;
-#pragma unroll
-    for (int warp = 0; warp < kBlockWarps; ++warp) total += s_.parts[warp];
-    p_.dgamma_parts[chunk_.index] = total;
+    put_part(part_of(0), a_[0]);
+    put_part(part_of(1), a_[1]);
+    if (!has_third()) return;
+    float third[4];
+    load_third(third);
+    put_part(part_of(2), third);
   }
 
  private:
-  /// A 16 x 16 block of A whose pairs are of halves at a level.
-  struct FarBlock {
-    int level;
+  using Scaled = __nv_bfloat16;
+  enum Side : int { kReads, kWrites };
+  static constexpr int kBlocks = Shared::kBlocks;
+
+  /// Half the columns of a 16 x 16 block of A: 20 of them for eight warps.
+  struct Part {
     int row;
     int column;
+    int half;
   };
-
-  __device__ __forceinline__ void forget(Run& run) {
-    at_.forget();
-    run.forget();
+  __device__ __forceinline__ Part part_of(int i) const {
+    const int part = at_.warp + i * kBlockWarps;
+    const int block = part / 2;
+    const int row = (block >= 1) + (block >= 3) + (block >= 6);
+    return {row, block - row * (row + 1) / 2, part % 2};
+  }
+  __device__ bool has_third() const { return at_.warp < kBlockWarps / 2; }
+  __device__ __forceinline__ void load_third(float (&sums)[4]) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sums[e] = s_.third[at_.warp][e][at_.lane];
   }
 
-  __device__ __forceinline__ void load_run(Run& run, int channel) const {
-    float2 logs[kRun];
-    load_pairs<T>(run.x, {p_.x, chunk_, at_, channel}, valid_);
-    load_pairs<T>(run.y, {p_.y, chunk_, at_, channel}, valid_);
-    load_log_decays<T>(logs, p_, chunk_, at_, channel, valid_);
+  __device__ __forceinline__ void find_around(Around& around) {
+    const int first = at_.warp & ~1;  // of the block's two warps
+    float2 before_block{0.0F, 0.0F};
+    float2 after_block{0.0F, 0.0F};
+#pragma unroll
+    for (int warp = 0; warp < kBlockWarps; ++warp) {
+      const float2 over = s_.logs[warp][at_.lane];
+      if (warp < first) add(before_block, over);
+      if (warp > first + 1) add(after_block, over);
+    }
+    const float2 other = s_.logs[at_.warp ^ 1][at_.lane];
+    float2 through = s_.logs[at_.warp][at_.lane];
+    add(through, other);
+    add(through, before_block);
+    const float2 from{rintf(before_block.x), rintf(before_block.y)};
+    const float2 to{rintf(through.x), rintf(through.y)};
+    const bool is_last = at_.warp != first;
+    const float2 earlier = is_last ? other : float2{0.0F, 0.0F};
+    const float2 later = is_last ? float2{0.0F, 0.0F} : other;
+    around.reference = {before_block.x - from.x, before_block.y - from.y};
+    around.target = {to.x - through.x, to.y - through.y};
+    add(around.reference, earlier);
+    add(around.target, later);
+    add(before_block, earlier);
+    add(after_block, later);
+    around.reference = exp2_of(around.reference);
+    around.target = exp2_of(around.target);
+    around.before = times({p_.scale, p_.scale}, exp2_of(before_block));
+    around.after = exp2_of(after_block);
+    if (!is_last) return;
+    const int at = at_.channel();
+    *reinterpret_cast<float2*>(&s_.over[first / 2][at]) = exp2_of({to.x - from.x, to.y - from.y});
+    *reinterpret_cast<float2*>(&s_.inverse[first / 2][at]) =
+        exp2_of({from.x - to.x, from.y - to.y});
+  }
+
+  __device__ __forceinline__ std::uint32_t& scaled_pair(Side side, int i) const {
+    return *reinterpret_cast<std::uint32_t*>(positions_of(s_.scaled[side].bytes[0], at_).row(i));
+  }
+
+  __device__ __forceinline__ void put_scaled(const Run& run, const Around& around) {
+    float2 decay = around.reference;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      run.decay[i] = {exp2_approx(logs[i].x * kLog2E), exp2_approx(logs[i].y * kLog2E)};
-      if (run.decay[i].x == 0.0F) run.resets |= 1U << i;
-      if (run.decay[i].y == 0.0F) run.resets |= 1U << (kRun + i);
+      decay = times(decay, run.decay[i]);
+      const float2 x = times(decay, unpack<T>(run.x[i]));
+      scaled_pair(kReads, i) = pack<Scaled>(x.x, x.y);
     }
-  }
-
-  __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
-                                             int channel) const {
-    const unsigned char* const tile = workspace_tile<kD>(tiles, chunk_.index);
-    const bool reverse = chunk_.reverse;
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      const int row = reverse ? kChunkTokens - 1 - at_.position(i) : at_.position(i);
-      flows[i] = *reinterpret_cast<const std::uint32_t*>(tile + tile_byte(row, channel));
-    }
-  }
-
-  /// Whether this warp's tokens are of the later half at a level, and the warps of its half.
-  __device__ bool is_later(int level) const { return (at_.warp >> level & 1) != 0; }
-  __device__ int half_begin(int level) const { return at_.warp >> level << level; }
-  __device__ int half_end(int level) const { return half_begin(level) + (1 << level); }
-  /// The decay from the boundary to this warp's tokens, or from them to it.
-  template <int kLevel>
-  __device__ __forceinline__ float2 to_boundary() const {
-    constexpr int kMost = (1 << kLevel) - 1;
-    return is_later(kLevel)
-               ? over_warps<kMost>(s_.decays, half_begin(kLevel), at_.warp, at_.lane)
-               : over_warps<kMost>(s_.decays, at_.warp + 1, half_end(kLevel), at_.lane);
-  }
-  __device__ __forceinline__ void to_boundaries(float2 (&boundary)[kLevels]) const {
-    boundary[0] = to_boundary<0>();
-    boundary[1] = to_boundary<1>();
-    boundary[2] = to_boundary<2>();
-  }
-
-  __device__ __forceinline__ void put_halves(Run& run) {
-    float2 boundary[kLevels];
-    to_boundaries(boundary);
-    float2 since{1.0F, 1.0F};
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      since = times(since, run.decay[i]);
-      put_later_or_earlier<true>(boundary, times(since, unpack<T>(run.x[i])), i);
-    }
-    forget(run);
-    float2 until{1.0F, 1.0F};
+    decay = around.target;
 #pragma unroll
     for (int i = kRun - 1; i >= 0; --i) {
-      put_later_or_earlier<false>(boundary, times(until, unpack<T>(run.y[i])), i);
-      until = times(until, run.decay[i]);
+      const float2 y = times(decay, unpack<T>(run.y[i]));
+      scaled_pair(kWrites, i) = pack<Scaled>(y.x, y.y);
+      decay = times(decay, run.decay[i]);
     }
   }
-  template <bool kLater>
-  __device__ __forceinline__ void put_later_or_earlier(const float2 (&boundary)[kLevels],
-                                                       float2 value, int i) {
+
+  /// Where tokens are few these are all of A, and a sum that cancels is not to be of rounded terms.
+  __device__ __forceinline__ void put_own_scores(const Run& run, int channel) {
+    float scores[16];
 #pragma unroll
-    for (int level = 0; level < kLevels; ++level) {
-      if (is_later(level) != kLater) continue;
-      const float2 decayed = times(boundary[level], value);
-      *reinterpret_cast<std::uint32_t*>(s_.halves[level].bytes[0] +
-                                        tile_byte(at_.position(i), at_.channel())) =
-          pack<T>(decayed.x, decayed.y);
+    for (int i = 0; i < kRun; ++i) {
+      const float2 xy = times(unpack<T>(run.x[i]), unpack<T>(run.y[i]));
+      scores[i] = xy.x + xy.y;
+    }
+    this->add_over_channels(s_.own_scores, scores, channel);
+  }
+
+  // ---- matrix products
+
+  /// Adds to A, or begins it.
+  __device__ __forceinline__ void add_scores(bool first) {
+    add_to(part_of(0), a_[0]);
+    add_to(part_of(1), a_[1]);
+    if (!has_third()) return;
+    float third[4] = {};
+    if (!first) load_third(third);
+    add_to(part_of(2), third);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s_.third[at_.warp][e][at_.lane] = third[e];
+  }
+  __device__ __forceinline__ void add_to(const Part& part, float (&sums)[4]) const {
+    const std::uint32_t x = shared_address(&s_.scaled[kReads]);
+    const std::uint32_t y = shared_address(&s_.scaled[kWrites]);
+    const auto row =
+        static_cast<std::uint32_t>(part.column * kBlock + part.half * 8 + at_.lane % 8);
+#pragma unroll
+    for (int k = 0; k < kPanelChannels; k += 2 * kBlock) {
+      std::uint32_t right[4];
+      load_matrices(right, y + swizzled(row, static_cast<std::uint32_t>(k + at_.lane / 8 * 8) * 2));
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        std::uint32_t left[4];
+        load_left<false>(left, x, at_.lane, part.row * kBlock, k + step * kBlock);
+        scale_between(left, part, k + step * kBlock);
+        mma_m16n8k16<Scaled>(sums, left, right[2 * step], right[2 * step + 1]);
+      }
     }
   }
-
-  // Ten blocks have pairs of halves: four at level 2, two at level 1, and the diagonal at level 0.
-  __device__ int far_blocks() const { return at_.warp < 6 ? 1 : 2; }
-  __device__ FarBlock far_block(int i) const {
-    if (at_.warp < 4) return {2, 2 + at_.warp / 2, at_.warp % 2};
-    if (at_.warp < 6) return {1, 2 * at_.warp - 7, 2 * at_.warp - 8};
-    const int diagonal = 2 * (at_.warp - 6) + i;
-    return {0, diagonal, diagonal};
+  __device__ __forceinline__ void put_part(const Part& part, const float (&sums)[4]) const {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = part.row * kBlock + at_.lane / 4 + e * 8;
+      const int column = part.column * kBlock + part.half * 8 + at_.lane % 4 * 2;
+      const float own = s_.own_scores[row / kRun][row % kRun];
+      const float low = column < row ? sums[2 * e] : column == row ? own : 0.0F;
+      const float high = column + 1 < row ? sums[2 * e + 1] : column + 1 == row ? own : 0.0F;
+      *reinterpret_cast<std::uint32_t*>(s_.p.bytes[0] + tile_byte(row, column)) =
+          pack<T>(low * p_.scale, high * p_.scale);
+    }
   }
-
-  /// Adds to them, or begins them.
-  __device__ __forceinline__ void add_far_scores(bool first) {
-    const int blocks = far_blocks();
+  /// By M, where it is not 1.
+  __device__ __forceinline__ void scale_between(std::uint32_t (&left)[4], const Part& part,
+                                                int first) const {
+    const int between = part.row - part.column;
+    if (between == 1) return;
+    const float* const factors = between == 0 ? s_.inverse[part.row] : s_.over[part.column + 1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (i >= blocks) continue;
-      const FarBlock block = far_block(i);
-      const std::uint32_t panel = shared_address(&s_.halves[block.level]);
-      float far[2][4] = {};
-      if (!first) load_far(far, i);
+      const int channel = first + i * 8 + at_.lane % 4 * 2;
+      float2 m = *reinterpret_cast<const float2*>(&factors[channel]);
+      if (between == 3) m = times(m, *reinterpret_cast<const float2*>(&s_.over[2][channel]));
 #pragma unroll
-      for (int k = 0; k < kPanelChannels; k += kBlock) {
-        std::uint32_t left[4];
-        std::uint32_t right[4];
-        load_left<false>(left, panel, at_.lane, block.row * kBlock, k);
-        load_right_rows(right, panel, at_.lane, block.column * kBlock, k);
-        multiply_block<T>(far, left, right);
+      for (int e = 0; e < 2; ++e) {
+        const float2 scaled = times(m, unpack<Scaled>(left[2 * i + e]));
+        left[2 * i + e] = pack<Scaled>(scaled.x, scaled.y);
       }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) s_.far[i][e / 4][e % 4][threadIdx.x] = far[e / 4][e % 4];
     }
   }
-  __device__ __forceinline__ void load_far(float (&far)[2][4], int i) const {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) far[e / 4][e % 4] = s_.far[i][e / 4][e % 4][threadIdx.x];
-  }
 
-  /// Puts what each token gets from the other half in the place of what it gives.
-  __device__ __forceinline__ void exchange_halves() {
-    exchange_halves<2>();
-    exchange_halves<1>();
-    exchange_halves<0>();
-  }
-  template <int kLevel>
-  __device__ __forceinline__ void exchange_halves() {
-    constexpr int kColumns = kPanelChannels / 2;  // of a warp
-    const int block = at_.warp / 2;
+  /// Puts what this warp's block of tokens gets in 32 channels: those of reads from writes of its
+  /// own and earlier blocks, those of writes from reads of its own and later ones.
+  template <Side kSide>
+  __device__ __forceinline__ void exchange() {
+    constexpr int kColumns = kPanelChannels / 2;
+    const int own = at_.warp / 2;
     const int column = at_.warp % 2 * kColumns;
     const std::uint32_t p = shared_address(&s_.p);
-    float got[kColumns / kBlock][2][4] = {};
-    std::uint32_t left[4];
-    if constexpr (kLevel == 0) {  // the lower left 8 x 8 of the diagonal block, and its transpose
-      load_left<false>(left, p, at_.lane, block * kBlock, block * kBlock);
-      left[0] = left[3] = 0U;
-      left[2] = transpose_matrix(left[1]);
-      add_half<kLevel>(got, left, block, column);
-    } else {
-      const int first = (block >> (kLevel - 1) ^ 1) << (kLevel - 1);
+    const std::uint32_t from = shared_address(&s_.scaled[kSide == kReads ? kWrites : kReads]);
+    float sums[kColumns / kBlock][2][4] = {};
+    const int count = kSide == kReads ? own + 1 : kBlocks - own;
+    for (int n = 0; n < count; ++n) {
+      const int other = kSide == kReads ? n : kBlocks - 1 - n;
+      if (n > 0) scale_columns(sums, s_.over[other], column);
+      std::uint32_t left[4];
+      load_left<kSide == kWrites>(left, p, at_.lane, own * kBlock, other * kBlock);
 #pragma unroll
-      for (int partner = first; partner < first + kLevel; ++partner) {
-        load_between(left, p, block, partner);
-        add_half<kLevel>(got, left, partner, column);
+      for (int i = 0; i < kColumns / kBlock; ++i) {
+        std::uint32_t right[4];
+        load_right(right, from, at_.lane, other * kBlock, column + i * kBlock);
+        multiply_block<Scaled>(sums[i], left, right);
       }
     }
-    __syncthreads();  // all have read this level's halves
+    scale_columns(sums, s_.inverse[own], column);
 #pragma unroll
-    for (int n = 0; n < kColumns / kBlock; ++n) {
+    for (int i = 0; i < kColumns / kBlock; ++i) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int position = block * kBlock + at_.lane / 4 + e % 2 * 8;
-        const int channel = column + n * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
-        const float* const pair = &got[n][e / 2][e % 2 * 2];
-        *reinterpret_cast<std::uint32_t*>(s_.halves[kLevel].bytes[0] +
-                                          tile_byte(position, channel)) = pack<T>(pair[0], pair[1]);
+        const int position = own * kBlock + at_.lane / 4 + e % 2 * 8;
+        const int channel = column + i * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
+        const float* const pair = &sums[i][e / 2][e % 2 * 2];
+        *reinterpret_cast<float2*>(&s_.got[kSide][position][channel]) = {pair[0], pair[1]};
       }
     }
   }
-  /// Scores between the tokens of a block and those of one earlier or later.
-  __device__ __forceinline__ void load_between(std::uint32_t (&left)[4], std::uint32_t p, int block,
-                                               int partner) const {
-    if (partner < block) {
-      load_left<false>(left, p, at_.lane, block * kBlock, partner * kBlock);
-    } else {
-      load_left<true>(left, p, at_.lane, block * kBlock, partner * kBlock);
-    }
-  }
-  template <int kLevel>
-  __device__ __forceinline__ void add_half(float (&got)[2][2][4], const std::uint32_t (&left)[4],
-                                           int partner, int column) const {
+  template <int kCount>
+  __device__ __forceinline__ void scale_columns(float (&sums)[kCount][2][4], const float* factors,
+                                                int column) const {
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      std::uint32_t right[4];
-      load_right(right, shared_address(&s_.halves[kLevel]), at_.lane, partner * kBlock,
-                 column + n * kBlock);
-      multiply_block<T>(got[n], left, right);
-    }
-  }
-
-  // The pairs within this warp's eight tokens: what is written, with A, and what is read.
-
-  __device__ __forceinline__ void take_near_writes(float2 (&dy)[kRun], Run& run) {
+    for (int i = 0; i < kCount; ++i) {
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      forget(run);
-      const float2 y = unpack<T>(run.y[j]);
-      float2 weight{1.0F, 1.0F};
-      float a[16] = {};
-      dy[j] = {0.0F, 0.0F};
-#pragma unroll
-      for (int i = j; i < kRun; ++i) {
-        if (i > j) weight = times(weight, run.decay[i]);
-        const float p = s_.p_near[at_.warp][j][i];
-        const float2 x = times(weight, unpack<T>(run.x[i]));
-        dy[j].x = fmaf(p, x.x, dy[j].x);
-        dy[j].y = fmaf(p, x.y, dy[j].y);
-        a[i] = x.x * y.x + x.y * y.y;
-      }
-      const float sum = fold_eight(a);
-      if ((at_.lane & 17) == 0) s_.a_near[at_.warp][j][folded_index()] += sum;
-    }
-  }
-  __device__ __forceinline__ void take_near_reads(float2 (&dx)[kRun], Run& run) {
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      forget(run);
-      float2 weight{1.0F, 1.0F};
-      dx[i] = {0.0F, 0.0F};
-#pragma unroll
-      for (int j = i; j >= 0; --j) {
-        const float p = s_.p_near[at_.warp][j][i];
-        const float2 y = times(weight, unpack<T>(run.y[j]));
-        dx[i].x = fmaf(p, y.x, dx[i].x);
-        dx[i].y = fmaf(p, y.y, dx[i].y);
-        weight = times(weight, run.decay[j]);
+      for (int n = 0; n < 2; ++n) {
+        const float2 f = *reinterpret_cast<const float2*>(
+            &factors[column + i * kBlock + n * 8 + at_.lane % 4 * 2]);
+        sums[i][n][0] *= f.x;
+        sums[i][n][1] *= f.y;
+        sums[i][n][2] *= f.x;
+        sums[i][n][3] *= f.y;
       }
     }
   }
-  /// Sums each of eight values over the lanes: this lane gets that of folded_index().
-  __device__ __forceinline__ float fold_eight(float (&x)[16]) const {
-    fold_lanes<4>(x, at_.lane);
-    fold_lanes<2>(x, at_.lane);
-    fold_lanes<1>(x, at_.lane);
-    x[0] += __shfl_xor_sync(kFullWarp, x[0], 1);
-    return x[0] + __shfl_xor_sync(kFullWarp, x[0], 16);
-  }
-  __device__ int folded_index() const {
-    return (at_.lane >> 3 & 1) * 4 + (at_.lane >> 2 & 1) * 2 + (at_.lane >> 1 & 1);
+
+  // ---- outputs of the side with gates
+
+  __device__ __forceinline__ float2 got(Side side, int i) const {
+    return *reinterpret_cast<const float2*>(&s_.got[side][at_.position(i)][at_.channel()]);
   }
 
-  static __device__ __forceinline__ void add(float2& to, float2 x) {
-    to.x += x.x;
-    to.y += x.y;
-  }
-
-  /// Completes and writes dy, and puts y dy in its place.
-  __device__ __forceinline__ void finish_writes(float2 (&dy)[kRun], const Run& run, int channel) {
-    std::uint32_t flow[kRun];
-    load_flows(flow, p_.y_flow, channel);
-    const RunRows<T> rows(p_.dy, chunk_, at_, channel);
-    float2 crossing[kLevels] = {};
-    float2 boundary[kLevels];
-    to_boundaries(boundary);
-    const float2 after = over_warps(s_.decays, at_.warp + 1, kBlockWarps, at_.lane);
-    float2 writes{0.0F, 0.0F};
-    float2 until{1.0F, 1.0F};
-#pragma unroll
-    for (int i = kRun - 1; i >= 0; --i) {
-      at_.forget();
-      const float2 y = unpack<T>(run.y[i]);
-      float2 far = times(after, times(until, unpack<T>(flow[i])));
-      add(writes, times(y, far));
-      add_crossings<false>(far, crossing, boundary, until, y, i);
-      until = times(until, run.decay[i]);
-      add(dy[i], far);
-      if ((valid_ >> i & 1) != 0) write_pair(rows.row(i), dy[i]);
-      dy[i] = times(y, dy[i]);
-    }
-    s_.writes[at_.warp][at_.lane] = writes;
-    put_crossings<false>(crossing);
-  }
-
-  /// Completes and writes dx, puts x dx of what is from before the eight tokens in its place, and
-  /// takes the rest from `earlier`.
-  __device__ __forceinline__ void finish_reads(float2 (&dx)[kRun], float2 (&earlier)[kRun],
-                                               const Run& run, int channel) {
+  /// Writes dx, and leaves the terms of the gates' gradients that it has.
+  __device__ __forceinline__ void finish_reads(float2 (&later)[kRun], const Run& run,
+                                               const Around& around, int channel) {
     std::uint32_t flow[kRun];
     load_flows(flow, p_.x_flow, channel);
     const RunRows<T> rows(p_.dx, chunk_, at_, channel);
     const unsigned wanted = p_.dx.data != nullptr ? valid_ : 0U;
-    float2 crossing[kLevels] = {};
-    float2 boundary[kLevels];
-    to_boundaries(boundary);
-    const float2 before = times({p_.scale, p_.scale}, over_warps(s_.decays, 0, at_.warp, at_.lane));
-    float2 reads{0.0F, 0.0F};
     float2 since{1.0F, 1.0F};
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      at_.forget();
-      const float2 x = unpack<T>(run.x[i]);
+      if (i % 4 == 0) at_.forget();
       since = times(since, run.decay[i]);
-      float2 far = times(before, times(since, unpack<T>(flow[i])));
-      add(reads, times(x, far));
-      add_crossings<true>(far, crossing, boundary, since, x, i);
-      if ((wanted >> i & 1) != 0) write_pair(rows.row(i), {dx[i].x + far.x, dx[i].y + far.y});
-      earlier[i] = {earlier[i].x - x.x * dx[i].x, earlier[i].y - x.y * dx[i].y};
-      dx[i] = times(x, far);
+      const float2 far = times(times(around.before, since), unpack<T>(flow[i]));
+      const float2 near = got(kReads, i);
+      later[i] = times(unpack<Scaled>(scaled_pair(kReads, i)), near);
+      add(later[i], times(unpack<T>(run.x[i]), far));
+      float2 dx = times(times(around.reference, since), near);
+      add(dx, far);
+      if ((wanted >> i & 1) != 0) write_pair(rows.row(i), dx);
+    }
+  }
+
+  /// Writes dy, and adds the terms that it has; and this warp's sums of them.
+  __device__ __forceinline__ void finish_writes(float2 (&later)[kRun], float2 (&earlier)[kRun],
+                                                const Run& run, const Around& around, int channel) {
+    std::uint32_t flow[kRun];
+    load_flows(flow, p_.y_flow, channel);
+    const RunRows<T> rows(p_.dy, chunk_, at_, channel);
+    float2 reads{0.0F, 0.0F};
+    float2 writes{0.0F, 0.0F};
+    float2 until{1.0F, 1.0F};
+#pragma unroll
+    for (int i = kRun - 1; i >= 0; --i) {
+      if (i % 4 == 3) at_.forget();
+      const float2 far = times(times(around.after, until), unpack<T>(flow[i]));
+      const float2 near = got(kWrites, i);
+      const float2 given = times(unpack<Scaled>(scaled_pair(kWrites, i)), near);
+      later[i] = {later[i].x - given.x, later[i].y - given.y};
+      earlier[i] = times(unpack<T>(run.y[i]), far);
+      float2 dy = times(times(around.target, until), near);
+      add(dy, far);
+      if ((valid_ >> i & 1) != 0) write_pair(rows.row(i), dy);
+      until = times(until, run.decay[i]);
+      add(reads, later[i]);
+      add(writes, earlier[i]);
     }
     s_.reads[at_.warp][at_.lane] = reads;
-    put_crossings<true>(crossing);
-  }
-  template <bool kLater>
-  __device__ __forceinline__ void put_crossings(const float2 (&crossing)[kLevels]) {
-#pragma unroll
-    for (int level = 1; level < kLevels; ++level) {
-      if (is_later(level) == kLater) s_.crossings[level][at_.warp][at_.lane] = crossing[level];
-    }
-  }
-  template <bool kLater>
-  __device__ __forceinline__ void add_crossings(float2& far, float2 (&crossing)[kLevels],
-                                                const float2 (&boundary)[kLevels], float2 decay,
-                                                float2 row, int i) const {
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) {
-      if (is_later(level) != kLater) continue;
-      const std::uint32_t bits = *reinterpret_cast<const std::uint32_t*>(
-          s_.halves[level].bytes[0] + tile_byte(at_.position(i), at_.channel()));
-      const float2 got = times(times(boundary[level], decay), unpack<T>(bits));
-      add(far, got);
-      add(crossing[level], times(row, got));
-    }
-  }
-  __device__ static __forceinline__ void write_pair(T* row, float2 value) {
-    *reinterpret_cast<std::uint32_t*>(row) = pack<T>(value.x, value.y);
+    s_.writes[at_.warp][at_.lane] = writes;
   }
 
-  /// What other warps and the states have to the gradients of all of this warp's tokens.
-  __device__ __forceinline__ float2 common_gradient(int channel) const {
-    float2 common = *reinterpret_cast<const float2*>(&p_.anchors[chunk_.index * kD + channel]);
-#pragma unroll
-    for (int warp = 0; warp < kBlockWarps; ++warp) {
-      if (warp < at_.warp) add(common, s_.writes[warp][at_.lane]);
-      if (warp > at_.warp) add(common, s_.reads[warp][at_.lane]);
-    }
-#pragma unroll
-    for (int level = 1; level < kLevels; ++level) {
-      const int first = is_later(level) ? at_.warp + 1 : half_begin(level);
-      const int end = is_later(level) ? half_end(level) : at_.warp;
-#pragma unroll
-      for (int i = 0; i + 1 < 1 << level; ++i) {
-        if (first + i < end) add(common, s_.crossings[level][first + i][at_.lane]);
-      }
-    }
-    return common;
-  }
-
-  __device__ __forceinline__ void put_gate_gradients(float2 (&later)[kRun],
-                                                     const float2 (&earlier)[kRun], unsigned resets,
-                                                     int channel) {
-#pragma unroll
-    for (int i = kRun - 2; i >= 0; --i) add(later[i], later[i + 1]);
-    float2 sum = common_gradient(channel);
-    float shared[16];
-    const RunRows<float> rows(p_.dchannel_gate, chunk_, at_, channel);
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      at_.forget();
-      float2 gradient{sum.x + later[i].x, sum.y + later[i].y};
-      add(sum, earlier[i]);
-      if ((resets >> i & 1) != 0) gradient.x = 0.0F;
-      if ((resets >> (kRun + i) & 1) != 0) gradient.y = 0.0F;
-      shared[i] = (valid_ >> i & 1) != 0 ? gradient.x + gradient.y : 0.0F;
-      if ((valid_ >> i & 1) == 0) continue;
-      if (p_.gate_in_pairs) {
-        *reinterpret_cast<float2*>(rows.row(i)) = gradient;
-      } else {
-        rows.row(i)[0] = gradient.x;
-        rows.row(i)[1] = gradient.y;
-      }
-    }
-    if (p_.dg.data != nullptr || p_.dgamma_parts != nullptr) shared_sum_ += fold_eight(shared);
-  }
-
-  /// Writes a block of scores after `f` has been applied to each: f(row, column, score).
-  template <class F>
-  __device__ __forceinline__ void store_scores(Tile<kPanelChannels>& panel, float (&scores)[2][4],
-                                               int row_block, int column_block, F&& f) const {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int row = row_block * kBlock + at_.lane / 4 + e % 2 * 8;
-      const int column = column_block * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
-      float* const pair = &scores[e / 2][e % 2 * 2];
-      f(row, column, pair[0]);
-      f(row, column + 1, pair[1]);
-      *reinterpret_cast<std::uint32_t*>(panel.bytes[0] + tile_byte(row, column)) =
-          pack<T>(pair[0], pair[1]);
-    }
-  }
-
-  const GlaBackwardParams& p_;
-  Shared& s_;
-  const ChunkPlace& chunk_;
-  ThreadPlace at_;
-  unsigned valid_ = 0;  // valid_positions()
-  float shared_sum_ = 0.0F;
+  float a_[2][4] = {};
 };
 
 }  // namespace attune::cuda::gla_backward

@@ -1,4 +1,4 @@
-// The kernel of pairs: its shared memory, what its threads hold, and its blocks of matrix products.
+// The kernels of pairs: their shared memory, what threads hold, and blocks of matrix products.
 #pragma once
 
 #include "cuda/chunk_backward/tiles.cuh"
@@ -12,25 +12,18 @@ using chunk_backward::kPanelBytes;
 using chunk_backward::Tile;
 using chunk_backward::transposed_block_address;
 
-inline constexpr int kLevels = 3;  // halves of 8, 16 and 32 tokens
 inline constexpr int kBlock = 16;  // rows and columns of a block of matrix products
 
+/// What both kernels of pairs have in shared memory; by position.
 template <int kD>
-struct PairsShared {
+struct PairsTiles {
   Tile<kD> u, z;
-  // Of 64 channels of the gated side: x decayed from the boundary, or y decayed to it; then what
-  // these tokens get from the other half. By position; so are the scores.
-  Tile<kPanelChannels> halves[kLevels];
-  Tile<kPanelChannels> p, a;              // [i][j], with the scale
-  float p_near[kBlockWarps][kRun][kRun];  // within 8 tokens, [j][i]
-  float a_near[kBlockWarps][kRun][kRun];
-  float2 decays[kBlockWarps][kWarpSize];
-  float2 reads[kBlockWarps][kWarpSize];               // warps' sums of what enters the chunk
-  float2 writes[kBlockWarps][kWarpSize];              // and of what leaves it
-  float2 crossings[kLevels][kBlockWarps][kWarpSize];  // and of what goes between halves
+  Tile<kPanelChannels> p;                 // [i][j], with the scale; then A
+  float2 reads[kBlockWarps][kWarpSize];   // warps' sums of what is read, for the gates' gradients
+  float2 writes[kBlockWarps][kWarpSize];  // and of what is written
+  float shared_sums[kBlockWarps][kRun];   // gradients of what all channels share, by token
   float parts[kBlockWarps];
-  float far[2][2][4][kBlockThreads];  // sums of A between halves, by thread
-  ChunkPlace chunk;                   // here, for few registers are left for it
+  ChunkPlace chunk;  // here, for few registers are left for it
 };
 
 /// Two fragments of 16 x 16 blocks: the left operand of a product, and the right one, of two
@@ -67,6 +60,7 @@ struct Run {
   std::uint32_t x[kRun];
   std::uint32_t y[kRun];
   float2 decay[kRun];
+  float2 log_over;      // of their product, base 2
   unsigned resets = 0;  // bit i: the decay at i is 0; bit 8 + i: that of the second channel
 
   __device__ __forceinline__ float2 over() const {

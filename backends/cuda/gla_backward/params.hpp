@@ -14,7 +14,7 @@
 //
 // No factor exceeds 1, so nothing overflows, and a gate of -inf is an exact 0. prepare.cuh makes
 // the scaled operands, state_walk.cuh the terms of S and D, pairs.cuh what stays within a chunk,
-// all outputs and the gradients of the gates.
+// all outputs and the gradients of the gates; exact_pairs.cuh does so where decays are strong.
 #pragma once
 
 #include <cuda.h>
@@ -43,8 +43,9 @@ struct GlaBackwardParams {
   // [N, heads, own, other], with `k` the stride of own channels and `v` that of others.
   ConstStateView initial_state, dfinal_state;
   StateView dinitial_state;
-  std::int64_t heads = 0;
-  int own = 0;  // channels
+  std::int64_t heads = 0;  // of x, u and the gates
+  int group = 1;           // heads that read one of y's and z's
+  int own = 0;             // channels
   int other = 0;
   float scale = 1;
   bool reverse = false;
@@ -52,16 +53,21 @@ struct GlaBackwardParams {
   // Workspace by [heads, slots], a slot a chunk. Tiles are 64 tokens by 64 or 128 channels as
   // shared memory has them, see tiles.cuh.
   std::int64_t slots = 0;
-  void* entering_x = nullptr;     // scale E x
-  void* leaving_y = nullptr;      // L y
-  float* through = nullptr;       // [tile channels]: the decay over the chunk
-  void* x_flow = nullptr;         // S u
-  void* y_flow = nullptr;         // D z
-  void* z_flow = nullptr;         // D^T (L y)
-  void* u_flow = nullptr;         // scale S^T (E x)
-  void* states = nullptr;         // S, rounded, where it gets through the chunk
-  float* anchors = nullptr;       // [tile channels]: through times the row of S times that of D
+  void* entering_x = nullptr;  // scale E x
+  void* leaving_y = nullptr;   // L y
+  float* through = nullptr;    // [tile channels]: the decay over the chunk
+  unsigned* strong = nullptr;  // [tile channels / 64]: not 0 where some 16 tokens' decay is strong
+  void* x_flow = nullptr;      // S u
+  void* y_flow = nullptr;      // D z
+  void* z_flow = nullptr;      // D^T (L y)
+  void* u_flow = nullptr;      // scale S^T (E x)
+  void* states = nullptr;      // S, rounded, where it gets through the chunk
+  float* anchors = nullptr;    // [tile channels]: through times the row of S times that of D
   float* dgamma_parts = nullptr;  // []: dg summed over the chunk
+
+  // Where heads are grouped, dy and dz are rows of the workspace, as of a head for each of x's, and
+  // these are what they are summed to.
+  TokenView dy_of_groups, dz_of_groups;
 };
 
 }  // namespace attune::cuda::gla_backward

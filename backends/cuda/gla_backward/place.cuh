@@ -23,6 +23,7 @@ struct ChunkPlace {
   std::int64_t index = 0;  // of [heads, slots]
   std::int64_t sequence = 0;
   std::int64_t head = 0;
+  std::int64_t group = 0;  // the head of y and z
   std::int64_t batch = 0;
   std::int64_t token = 0;  // the first in memory
   int rows = 0;            // tokens, 0 for a slot that no sequence uses
@@ -58,6 +59,7 @@ __device__ __forceinline__ ChunkPlace chunk_place(const GlaBackwardParams& p, un
   ChunkPlace place;
   place.index = index;
   place.head = index / slots;
+  place.group = place.head / p.group;
   place.reverse = p.reverse;
   place.sequence = sequence_of_slot(p, slot);
   const SequenceSpan span = span_of(p.sequences, place.sequence);
@@ -67,6 +69,13 @@ __device__ __forceinline__ ChunkPlace chunk_place(const GlaBackwardParams& p, un
   const std::int64_t left = span.length - chunk * kChunkTokens;
   place.rows = static_cast<int>(min(max(left, std::int64_t{0}), std::int64_t{kChunkTokens}));
   return place;
+}
+
+/// The chunk that a block takes, of [heads, slots]: neighbours in time take neighbours in memory,
+/// which are the heads of the same tokens.
+__device__ __forceinline__ unsigned chunk_of_block(const GlaBackwardParams& p, unsigned block) {
+  const auto heads = static_cast<unsigned>(p.heads);
+  return block % heads * static_cast<unsigned>(p.slots) + block / heads;
 }
 
 /// Byte of a channel (an even one, of which two are accessed) of a row in a tile.

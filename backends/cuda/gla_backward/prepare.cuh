@@ -1,4 +1,5 @@
-// The operands with which a chunk's tokens enter the state and its gradient, and the chunk's decay.
+// The operands with which a chunk's tokens enter the state and its gradient, the chunk's decay, and
+// whether that of any 16 tokens is strong.
 //
 // Tiles hold zeros where there is no token and no channel.
 #pragma once
@@ -9,44 +10,60 @@
 
 namespace attune::cuda::gla_backward {
 
+/// Of 16 tokens, base 2: the inverse of a weaker one, and products with that, are finite.
+inline constexpr float kStrongDecay = -90;
+
 /// A block per chunk, head and 64 channels.
 template <class T, int kD>
 __global__ __launch_bounds__(kBlockThreads) void prepare(
     const __grid_constant__ GlaBackwardParams p) {
-  __shared__ float2 decays[kBlockWarps][kWarpSize];
+  __shared__ float2 logs_over[kBlockWarps][kWarpSize];
   __shared__ ChunkPlace chunk;
+  constexpr int kPanels = kD / kPanelChannels;
+  const int panel = static_cast<int>(blockIdx.x) % kPanels;
   take_over_from_previous_launch();
-  if (threadIdx.x == 0) chunk = chunk_place(p, blockIdx.x);
+  if (threadIdx.x == 0) chunk = chunk_place(p, chunk_of_block(p, blockIdx.x / kPanels));
   __syncthreads();  // the chunk's place is there
   if (chunk.rows == 0) return;
   const ThreadPlace at;
-  const int channel = static_cast<int>(blockIdx.y) * kPanelChannels + at.channel();
+  const int channel = panel * kPanelChannels + at.channel();
   const unsigned valid = valid_positions(chunk, at, channel < p.own);
 
   float2 logs[kRun];
   std::uint32_t x[kRun];
   std::uint32_t y[kRun];
   load_pairs<T>(x, {p.x, chunk, at, channel}, valid);
-  load_pairs<T>(y, {p.y, chunk, at, channel}, valid);
+  load_pairs<T>(y, {p.y, chunk, chunk.group, at, channel}, valid);
   load_log_decays<T>(logs, p, chunk, at, channel, valid);
+  logs_over[at.warp][at.lane] = sum_of(logs);
   const RunDecays run(logs);
-  decays[at.warp][at.lane] = run.over();
   __syncthreads();  // all warps' decays are there
-  const float2 before = over_warps(decays, 0, at.warp, at.lane);
-  const float2 after = over_warps(decays, at.warp + 1, kBlockWarps, at.lane);
+  float2 before{0.0F, 0.0F};
+  float2 after{0.0F, 0.0F};
+  float2 block = logs_over[at.warp ^ 1][at.lane];
+  add(block, logs_over[at.warp][at.lane]);
+#pragma unroll
+  for (int warp = 0; warp < kBlockWarps; ++warp) {
+    const float2 over = logs_over[warp][at.lane];
+    if (warp < at.warp) add(before, over);
+    if (warp > at.warp) add(after, over);
+  }
+  before = exp2_of(before);
+  after = exp2_of(after);
 
-  unsigned char* const entering = workspace_tile<kD>(p.entering_x, chunk.index);
-  unsigned char* const leaving = workspace_tile<kD>(p.leaving_y, chunk.index);
+  const float2 from_before = times({p.scale, p.scale}, before);
+  const auto entering = rows_of(workspace_tile<kD>(p.entering_x, chunk.index), channel, chunk, at);
+  const auto leaving = rows_of(workspace_tile<kD>(p.leaving_y, chunk.index), channel, chunk, at);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    const std::uint32_t byte = tile_byte(chunk.row(at.position(i)), channel);
-    const float2 e = times(before, run.since[i]);
-    const float2 l = times(run.until[i], after);
-    *reinterpret_cast<std::uint32_t*>(entering + byte) =
-        pack<T>(p.scale * e.x * unpack<T>(x[i]).x, p.scale * e.y * unpack<T>(x[i]).y);
-    const float2 left = times(l, unpack<T>(y[i]));
-    *reinterpret_cast<std::uint32_t*>(leaving + byte) = pack<T>(left.x, left.y);
+    const float2 entered = times(times(from_before, run.since[i]), unpack<T>(x[i]));
+    const float2 left = times(times(run.until[i], after), unpack<T>(y[i]));
+    *reinterpret_cast<std::uint32_t*>(entering.row(i)) = pack<T>(entered.x, entered.y);
+    *reinterpret_cast<std::uint32_t*>(leaving.row(i)) = pack<T>(left.x, left.y);
   }
+  const bool weak = block.x >= kStrongDecay && block.y >= kStrongDecay;  // not of a NaN
+  const int strong = __syncthreads_or(weak ? 0 : 1);
+  if (threadIdx.x == 0) p.strong[chunk.index * kPanels + panel] = strong;
   if (at.warp == 0) {
     *reinterpret_cast<float2*>(&p.through[chunk.index * kD + channel]) = times(run.over(), after);
   }
@@ -54,10 +71,11 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
 
 template <class T, int kD>
 void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<prepare<T, kD>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads), kD / 64),
-                          .block = dim3(kBlockThreads),
-                          .overlaps_previous = true},
-                         stream, p);
+  launch<prepare<T, kD>>(
+      {.grid = dim3(static_cast<unsigned>(p.slots * p.heads * (kD / kPanelChannels))),
+       .block = dim3(kBlockThreads),
+       .overlaps_previous = true},
+      stream, p);
 }
 
 }  // namespace attune::cuda::gla_backward

@@ -197,16 +197,56 @@ TEST_P(ChunkBackward, ChannelsThatForgetEverythingHaveNoGradient) {
   constexpr std::int64_t kTokens = 700;
   constexpr std::size_t kEvery = 37;
   LongSequence inputs(kTokens);
-  Decays decays;
-  decays.gk = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, -0.02, 0.01);
-  const auto gates = decays.gk->values<float>();
-  for (std::size_t i = 0; i < gates.size(); i += kEvery) gates[i] = -kInfinity;
-  expect_near_oracle(inputs, decays);
+  for (const bool of_keys : {true, false}) {
+    SCOPED_TRACE(of_keys ? "gk" : "gv");
+    Decays decays;
+    auto& gate = of_keys ? decays.gk : decays.gv;
+    gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, -0.02, 0.01);
+    const auto gates = gate->values<float>();
+    for (std::size_t i = 0; i < gates.size(); i += kEvery) gates[i] = -kInfinity;
+    expect_near_oracle(inputs, decays);
 
-  const auto actual = gradients_of(inputs.on(*gpu_), decays.on(*gpu_), GetParam(), call("cuda"));
-  const Tensor dgk = to_host(*actual.dgk, *gpu_);
-  for (std::size_t i = 0; i < gates.size(); i += kEvery) {
-    ASSERT_EQ(dgk.values<float>()[i], 0.0F) << i;
+    const auto actual = gradients_of(inputs.on(*gpu_), decays.on(*gpu_), GetParam(), call("cuda"));
+    const Tensor gradient = to_host(of_keys ? *actual.dgk : *actual.dgv, *gpu_);
+    for (std::size_t i = 0; i < gates.size(); i += kEvery) {
+      ASSERT_EQ(gradient.values<float>()[i], 0.0F) << i;
+    }
+  }
+}
+
+// Some chunks are as the decays of most models, and some for the exact kernel.
+TEST_P(ChunkBackward, ChunksOfStrongDecaysMayBeAmongOthers) {
+  constexpr std::int64_t kTokens = 1000;
+  constexpr std::int64_t kStrongFrom = 200;
+  constexpr std::int64_t kStrongTo = 420;
+  LongSequence inputs(kTokens);
+  Decays decays;
+  decays.gk = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, 0.1);
+  const auto gates = decays.gk->values<float>();
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    const auto token = static_cast<std::int64_t>(i) / (kHeads * kChannels);
+    const bool strong = token >= kStrongFrom && token < kStrongTo && i % 5 == 0;
+    gates[i] = -std::abs(gates[i]) * (strong ? 1000.0F : 1.0F);
+  }
+  decays.gamma = Tensor::of(std::vector<float>{-1e-3F, -1e-2F, 0.0F}, {kHeads});
+  expect_near_oracle(inputs, decays);
+}
+
+// Channels from one that forgets nothing in all these tokens to one that forgets each.
+TEST_P(ChunkBackward, GradientsOfEachChannelsDecayHoldOver65536Tokens) {
+  constexpr std::int64_t kTokens = 65536;
+  LongSequence inputs(kTokens);
+  for (const bool of_keys : {true, false}) {
+    SCOPED_TRACE(of_keys ? "gk" : "gv");
+    Decays decays;
+    auto& gate = of_keys ? decays.gk : decays.gv;
+    gate = inputs.random({1, kTokens, kHeads, kChannels});
+    const auto gates = gate->values<float>();
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      const auto channel = static_cast<float>(i % kChannels);
+      gates[i] = -std::abs(gates[i]) * std::pow(10.0F, -6.0F * channel / kChannels);
+    }
+    expect_near_oracle(inputs, decays);
   }
 }
 
