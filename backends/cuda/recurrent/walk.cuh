@@ -6,17 +6,15 @@
 // fused multiply-adds. There is one barrier a stage of some tokens.
 #pragma once
 
+#include "cuda/device/block_barrier.cuh"
 #include "cuda/recurrent/walk_stage.cuh"
 #include "cuda/recurrent/walk_state.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda {
 
-/// Of the whole block, whose two roles come to it in code of their own; __syncthreads() would have
-/// to be the same one for all.
-__device__ __forceinline__ void stage_barrier() {
-  named_barrier_sync<1>(static_cast<int>(blockDim.x));
-}
+/// Of the whole block, whose two roles come to it in code of their own.
+__device__ __forceinline__ void stage_barrier() { block_barrier_sync<1>(); }
 
 /// The tile through all stages; before and after each of them, perhaps, a snapshot.
 template <class T, int kRows, int kGates>
