@@ -11,6 +11,7 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
+#include "cuda/device/block_barrier.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "segments.cuh"
 
@@ -19,6 +20,7 @@ namespace attune::cuda::gla_mma {
 // Barriers between the roles, for even chunks and for odd ones.
 inline constexpr int kMade = 2;  // and 3: operands are there
 inline constexpr int kRead = 4;  // and 5: they have been used
+inline constexpr int kDone = 6;  // once: what finish() wrote is there
 
 template <int kFirst>
 __device__ __forceinline__ void sync_with_other_role(int chunk) {
@@ -102,7 +104,7 @@ __global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_ch
   const Walk walk = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
   if (threadIdx.x >= kRoleThreads) {
     make_operands<T, Shape, kWithOutputs>(memory, shared, p, walk);
-    __syncthreads();  // what finish() wrote
+    block_barrier_sync<kDone>();
     return;
   }
   States<Shape> states;
@@ -116,7 +118,7 @@ __global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_ch
     for (auto& state : states) clear<Shape>(state);
   }
   keep_state<T, Shape, kWithOutputs>(states, memory, shared, p, walk);
-  __syncthreads();  // what finish() wrote
+  block_barrier_sync<kDone>();
   undo_reference<Shape>(states, shared);
   const Walk again = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
   if constexpr (!kWithOutputs) {
