@@ -9,6 +9,7 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
+#include "cuda/attention/group_sums.hpp"
 #include "cuda/chunk/tensor_map.hpp"
 #include "cuda/gla_backward/launch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -96,11 +97,6 @@ void set_value_side(GlaBackwardParams& params, const Args& args) {
   params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
 }
 
-/// Rows of the workspace for each token and head.
-TokenView rows_for_heads(const Problem& problem, void* rows, std::int64_t channels) {
-  return {rows, problem.T * problem.H * channels, problem.H * channels, channels};
-}
-
 std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,
                             std::byte* workspace) {
   constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
@@ -124,15 +120,17 @@ std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,
     params.dgamma_parts = parts.take<float>(chunks * kFloat);
   }
   if (problem.H != problem.Hkv) {
-    params.dy_of_groups = params.dy;
-    params.dz_of_groups = params.dz;
     const std::int64_t rows = std::max<std::int64_t>(problem.B, 1) * problem.T * problem.H;
-    const std::int64_t own = values_have_gates(problem) ? problem.V : problem.K;
-    const std::int64_t other = values_have_gates(problem) ? problem.K : problem.V;
-    params.dy = rows_for_heads(problem, parts.take(rows * own * kElement), own);
-    params.dz = rows_for_heads(problem, parts.take(rows * other * kElement), other);
+    const bool on_values = values_have_gates(problem);
+    params.dy_shares = parts.take(rows * (on_values ? problem.V : problem.K) * kElement);
+    params.dz_shares = parts.take(rows * (on_values ? problem.K : problem.V) * kElement);
   }
   return parts.used();
+}
+
+/// Rows of the workspace for each token and head.
+TokenView rows_of_shares(const Problem& problem, void* shares, std::int64_t channels) {
+  return {shares, problem.T * problem.H * channels, problem.H * channels, channels};
 }
 
 GlaBackwardParams params_of(const Problem& problem, const Args& args, const LaunchSite& site) {
@@ -161,15 +159,37 @@ GlaBackwardParams params_of(const Problem& problem, const Args& args, const Laun
   params.reverse = problem.reverse;
   place_workspace(params, problem, site.workspace.data());
   if (!args.dgamma) params.dgamma_parts = nullptr;
+  if (params.group > 1) {
+    params.dy = rows_of_shares(problem, params.dy_shares, params.own);
+    params.dz = rows_of_shares(problem, params.dz_shares, params.other);
+  }
   return params;
 }
 
+template <class T>
+void sum_shares(const void* shares, const Problem& problem, const TensorView& out,
+                cudaStream_t stream) {
+  launch_group_sums<T>({.shares = shares,
+                        .rows = problem.B * problem.T,
+                        .tokens = problem.T,
+                        .heads = problem.Hkv,
+                        .group = problem.H / problem.Hkv,
+                        .columns = out.size(3),
+                        .out = token_view(out)},
+                       stream);
+}
+
 template <class T, int kD>
-void run_as(const GlaBackwardParams& params, cudaStream_t stream) {
+void run_as(const GlaBackwardParams& params, const Problem& problem, const Args& args,
+            cudaStream_t stream) {
   launch_prepare<T, kD>(params, stream);
   launch_state_walks<T, kD>(params, stream);
   launch_pairs<T, kD>(params, stream);
-  if (params.group > 1) launch_sum_groups<T>(params, stream);
+  if (params.group > 1) {
+    const bool on_values = values_have_gates(problem);
+    sum_shares<T>(params.dy_shares, problem, on_values ? args.dv : args.dk, stream);
+    sum_shares<T>(params.dz_shares, problem, on_values ? args.dk : args.dv, stream);
+  }
   if (params.dgamma.data != nullptr) launch_sum_dgamma(params, stream);
 }
 
@@ -210,11 +230,11 @@ class GlaBackwardKernel final : public Kernel<Config> {
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const bool small = tile_channels(problem) == kSmallTile;
     if (problem.dtype == DType::kBF16) {
-      small ? run_as<__nv_bfloat16, kSmallTile>(params, stream)
-            : run_as<__nv_bfloat16, kLargeTile>(params, stream);
+      small ? run_as<__nv_bfloat16, kSmallTile>(params, problem, args, stream)
+            : run_as<__nv_bfloat16, kLargeTile>(params, problem, args, stream);
     } else {
-      small ? run_as<__half, kSmallTile>(params, stream)
-            : run_as<__half, kLargeTile>(params, stream);
+      small ? run_as<__half, kSmallTile>(params, problem, args, stream)
+            : run_as<__half, kLargeTile>(params, problem, args, stream);
     }
   }
 };

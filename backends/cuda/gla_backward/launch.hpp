@@ -21,10 +21,6 @@ void launch_state_walks(const GlaBackwardParams& params, cudaStream_t stream);
 template <class T, int kD>
 void launch_pairs(const GlaBackwardParams& params, cudaStream_t stream);
 
-/// dy and dz of grouped heads; after launch_pairs().
-template <class T>
-void launch_sum_groups(const GlaBackwardParams& params, cudaStream_t stream);
-
 /// dgamma from its parts.
 void launch_sum_dgamma(const GlaBackwardParams& params, cudaStream_t stream);
 

@@ -65,9 +65,10 @@ struct GlaBackwardParams {
   float* anchors = nullptr;    // [tile channels]: through times the row of S times that of D
   float* dgamma_parts = nullptr;  // []: dg summed over the chunk
 
-  // Where heads are grouped, dy and dz are rows of the workspace, as of a head for each of x's, and
-  // these are what they are summed to.
-  TokenView dy_of_groups, dz_of_groups;
+  // Of dy and dz, each head's share [B, T, heads, own or other], where heads share y and z; then dy
+  // and dz are these.
+  void* dy_shares = nullptr;
+  void* dz_shares = nullptr;
 };
 
 }  // namespace attune::cuda::gla_backward

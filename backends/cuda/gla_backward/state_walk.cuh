@@ -29,9 +29,8 @@ struct StateShared {
   Tile<kD> flow;
   alignas(16) float decay[kStages][kD];
   Ring<kStages> stage_ring;
-  SharedBarrier private_full[2];
+  SharedBarrier private_full;
   Walk walk;
-  Walk group_walk;  // the same, of the head of y and z
 };
 
 template <int kD>
@@ -50,6 +49,7 @@ __device__ __forceinline__ Walk walk_of(const GlaBackwardParams& p, Direction di
   walk.length = static_cast<int>(span.length);
   walk.sequence = static_cast<int>(index / p.heads);
   walk.head = static_cast<int>(index % p.heads);
+  walk.kv_head = walk.head / p.group;
   walk.packed = p.sequences.bounds != nullptr;
   walk.reverse = p.reverse;
   walk.chunks = (walk.length + kChunkTokens - 1) / kChunkTokens;
@@ -74,11 +74,8 @@ class StateWalk {
 
   __device__ void init() {
     s_.walk = walk_of(p_, kDirection, blockIdx.x);
-    s_.group_walk = s_.walk;
-    s_.group_walk.head = s_.walk.head / p_.group;
-    // The workspace's tiles, and each of the tensors'.
-    s_.stage_ring.init(kGatedRows ? 3 : 2, Role::kStateWarps);
-    for (SharedBarrier& full : s_.private_full) barrier_init(&full, 1);
+    s_.stage_ring.init(2, Role::kStateWarps);  // the workspace's tiles, and the tensors'
+    barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
 
@@ -144,21 +141,18 @@ class StateWalk {
         load_own(s_.read[stage], kWithTime ? entering : leaving, full);
       }
     }
-    // Either is what is read by tokens, or added to the state.
+    const StageLoader<kD> loader(&s_.private_full);
+    const HeadSource u{&p_.u_map, walk_.head};
+    const HeadSource z{&p_.z_map, walk_.kv_head};
     if constexpr (kGatedRows) {
-      load_rows(kWithTime ? s_.right[stage] : s_.read[stage], p_.z_map, s_.group_walk, 0, full, n);
-      load_rows(kWithTime ? s_.read[stage] : s_.right[stage], p_.u_map, walk_, 1, full, n);
-    } else if constexpr (kWithTime) {
-      load_rows(s_.left[stage], p_.z_map, s_.group_walk, 0, full, n);
+      Tile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
+      const HeadSource sources[] = {kWithTime ? z : u, kWithTime ? u : z};
+      loader.load(tiles, sources, full, walk_, n);
     } else {
-      load_rows(s_.left[stage], p_.u_map, walk_, 0, full, n);
+      Tile<kD>* const tiles[] = {&s_.left[stage]};
+      const HeadSource sources[] = {kWithTime ? z : u};
+      loader.load(tiles, sources, full, walk_, n);
     }
-  }
-  __device__ void load_rows(Tile<kD>& tile, const CUtensorMap& map, const Walk& walk, int way,
-                            SharedBarrier* full, int n) const {
-    Tile<kD>* const tiles[] = {&tile};
-    const CUtensorMap* const maps[] = {&map};
-    StageLoader<kD>(&s_.private_full[way]).load(tiles, maps, full, walk, n);
   }
   __device__ static void load_own(Tile<kD>& tile, const void* from, SharedBarrier* full) {
     bulk_load(shared_address(&tile), from, sizeof(tile), full);
