@@ -30,7 +30,7 @@ Value setting(const Invocation& call, std::string_view option, std::string_view 
 
 /// XDG_DATA_HOME or HOME, whichever the default place of the database is made of.
 std::string home_variable() {
-  const char* data = std::getenv("XDG_DATA_HOME");
+  const char* data = secure_getenv("XDG_DATA_HOME");
   return data != nullptr && *data == '/' ? "XDG_DATA_HOME" : "HOME";
 }
 
@@ -82,7 +82,7 @@ void add_surroundings(const Session& session, Table& table) {
   for (const auto& [name, meaning] :
        {std::pair("CUDA_VISIBLE_DEVICES", "the GPUs that there are, by CUDA"),
         std::pair("NO_COLOR", "no colours on a terminal, as --color never")}) {
-    const char* value = std::getenv(name);
+    const char* value = secure_getenv(name);
     table.add({name, value != nullptr ? Cell(std::string(value)) : Cell(),
                value != nullptr ? "environment" : "not set", meaning});
   }

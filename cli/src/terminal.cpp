@@ -15,8 +15,8 @@ namespace attune::cli {
 namespace {
 
 bool environment_allows_color() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
+  const char* no_color = secure_getenv("NO_COLOR");
+  const char* term = secure_getenv("TERM");
   if (no_color != nullptr && *no_color != '\0') return false;
   return term == nullptr || std::strcmp(term, "dumb") != 0;
 }

@@ -245,6 +245,28 @@ TEST_F(DatabaseOperations, AnImportThatCannotBeReadImportsNothing) {
   EXPECT_EQ(content(), before);
 }
 
+TEST_F(DatabaseOperations, AnImportWithoutEndIsRefusedInBoundedMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take more address space than the limit";
+#endif
+  const DatabaseContent before = content();
+  const std::string endless = here.file("endless.jsonl");
+  std::ofstream(endless) << "{\"table\":";
+  fs::resize_file(endless, std::uintmax_t{1} << 30);  // a hole: it takes no room
+  std::string nested;
+  for (int i = 0; i < 1 << 20; ++i) nested += "{\"a\":";
+  const std::string deep = here.file("deep.jsonl");
+  std::ofstream(deep) << '\n' << nested;
+  const std::vector<std::string> in_256_mb = {"sh", "-c", "ulimit -v 262144; exec \"$@\"", "sh"};
+  for (const auto& [file, where] :
+       {std::pair(endless, ":1: longer than"), std::pair(deep, ":2: ")}) {
+    const Outcome outcome = here.run(Call{.arguments = {"db", "import", file}, .under = in_256_mb});
+    EXPECT_EQ(outcome.exit_code, 4) << file;
+    EXPECT_THAT(outcome.err, HasSubstr(file + where));
+  }
+  EXPECT_EQ(content(), before);
+}
+
 TEST_F(DatabaseOperations, ShipsOnlyRowsThatAreQuietAndValid) {
   edit([](DatabaseContent& all) {
     all.decisions[0].row.noise = NoiseGrade::kC;
