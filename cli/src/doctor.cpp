@@ -20,6 +20,10 @@
 #include "text.hpp"
 #include "verb.hpp"
 
+#ifndef ATTUNE_GPU_CODE  // the architectures that the build has code for
+#define ATTUNE_GPU_CODE "no GPU code"
+#endif
+
 namespace attune::cli {
 namespace {
 
@@ -68,7 +72,8 @@ void report_build(Report& report) {
 #else
   constexpr std::string_view kBuild = "debug";
 #endif
-  report.ok("attune", str(kVersion, ", ", kBuild, " build, compiler ", __VERSION__));
+  report.ok("attune",
+            str(kVersion, ", ", kBuild, " build, compiler ", __VERSION__, ", " ATTUNE_GPU_CODE));
 #ifndef NDEBUG
   report.info("build", "a debug build: times mean little");
 #endif

@@ -224,6 +224,26 @@ TEST(Doctor, SaysWhatDoesNotWorkAndWhatToDo) {
   EXPECT_EQ(status_of(good, "worker"), "ok") << good.out;
 }
 
+TEST(Doctor, SaysThatTheDriverIsTooOldAndTheCpuWorks) {
+#ifndef OLD_DRIVER_FOLDER
+  GTEST_SKIP() << "built without CUDA";
+#else
+  const Sandbox here;
+  const auto with_old_driver = [&](std::vector<std::string> arguments) {
+    return here.run(Call{.arguments = std::move(arguments),
+                         .environment = {"LD_LIBRARY_PATH=" OLD_DRIVER_FOLDER}});
+  };
+  EXPECT_THAT(with_old_driver({"doctor"}).out, HasSubstr("driver version is insufficient"));
+  const std::vector<std::string> on_gpu{"run", "recurrent_decode", "H=2",
+                                        "D=8", "--backend",        "gpu"};
+  const Outcome outcome = with_old_driver(on_gpu);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("driver version is insufficient"));
+  EXPECT_EQ(with_old_driver({"run", "recurrent_decode", "H=2", "D=8", "--policy", "db"}).exit_code,
+            0);
+#endif
+}
+
 TEST(Doctor, SaysThatABackendIsMissing) {
   const Outcome outcome = Sandbox().run({"doctor", "--device", "99", "--backend", "cpu"});
   EXPECT_EQ(outcome.exit_code, 3);
