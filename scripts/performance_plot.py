@@ -12,9 +12,9 @@ ROW = 22
 BAR = 12
 TOP = 72
 BOTTOM = 28
-LABELS = 376   # the panels begin here
-PANEL = 240    # from an axis's beginning to its end
-SECOND = 696   # the second panel begins here
+LABELS = 404   # the panels begin here
+PANEL = 228    # from an axis's beginning to its end
+SECOND = 712   # the second panel begins here
 STYLE = """
   .page { fill: #ffffff; stroke: #d0d7de }
   text { font: 12px system-ui, sans-serif; fill: #1f2328 }
