@@ -122,6 +122,12 @@ bool on_network(std::filesystem::path path) {
          kNetworks.end();
 }
 
+/// Whether a tuning could write it: the file, and its folder, which its journal is made in. Doctor
+/// itself opens it for reading.
+bool may_be_written(const std::filesystem::path& file) {
+  return ::access(file.c_str(), W_OK) == 0 && ::access(file.parent_path().c_str(), W_OK) == 0;
+}
+
 void report_database(const ConfigStore::FileStatus& file, Report& report) {
   const std::string item = str("database (", to_string(file.layer), ")");
   const std::string detail = file.path + (file.reason.empty() ? "" : ": " + file.reason);
@@ -135,7 +141,7 @@ void report_database(const ConfigStore::FileStatus& file, Report& report) {
   } else {
     report.fail(item, detail);
   }
-  if (file.used && file.layer == Layer::kUser && !file.writable) {
+  if (file.used && file.layer == Layer::kUser && !may_be_written(file.path)) {
     report.warn(item,
                 "cannot be written: what is tuned is kept until the process ends; name "
                 "another by --db or ATTUNE_DB");
