@@ -13,9 +13,9 @@
 
 namespace attune::cpu::simd {
 
-/// A kernel in host memory whose config has an `isa` and `threads`. More threads than cores or
-/// tasks, and tiles wider than V, do no harm: they are cut to what there is. So a config found for
-/// a neighbour in the same bucket fits.
+/// A kernel in host memory whose config has `threads` and, where it is compiled for several
+/// instruction sets, an `isa`. More threads than cores or tasks, and tiles wider than V, do no
+/// harm: they are cut to what there is. So a config found for a neighbour in the same bucket fits.
 template <class Config>
 class SimdKernel : public Kernel<Config> {
  public:
@@ -30,11 +30,16 @@ class SimdKernel : public Kernel<Config> {
     return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
   }
 
-  Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
-    const std::string_view missing = missing_feature(device, config.isa);
-    if (missing.empty()) return Support::yes();
-    return Support::no(
-        str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
+  Support fits([[maybe_unused]] const Problem& problem, [[maybe_unused]] const DeviceInfo& device,
+               [[maybe_unused]] const Config& config) const override {
+    if constexpr (requires { config.isa; }) {
+      const std::string_view missing = missing_feature(device, config.isa);
+      if (!missing.empty()) {
+        return Support::no(
+            str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
+      }
+    }
+    return Support::yes();
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,

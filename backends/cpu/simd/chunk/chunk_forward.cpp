@@ -5,53 +5,48 @@
 #include "chunk_forward_isa.hpp"
 #include "cpu/simd/flush_denormals.hpp"
 #include "cpu/simd/isa.hpp"
+#include "cpu/simd/scratch_layout.hpp"
 
 namespace attune::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLineFloats = 16;
 constexpr std::int64_t kPanelWidth = 16;
 constexpr std::int64_t kPairTokens = 4;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+using simd::round_up;
 
 ChunkForwardScratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v,
                                    bool has_pairs) {
   const std::int64_t padded = round_up(key_dim, kPanelWidth);
+  simd::ScratchLayout layout;
   ChunkForwardScratch scratch;
-  const auto reserve = [&scratch](std::int64_t floats) {
-    const std::int64_t offset = scratch.size;
-    scratch.size += round_up(floats, kCacheLineFloats);
-    return offset;
-  };
-  scratch.state = reserve((padded + chunk) * tile_v);
-  scratch.reads = reserve((padded + round_up(chunk, kPanelWidth)) * chunk);
-  scratch.writes = reserve(padded * chunk);
-  scratch.relative = reserve(padded * chunk);
-  scratch.through = reserve(chunk);
-  scratch.behind = reserve(chunk);
-  scratch.key_decays = reserve(padded);
-  scratch.key_carries = reserve(padded);
-  scratch.key_log_sums = reserve(padded);
-  scratch.key_prefix = reserve(padded);
-  scratch.block_decays = reserve(padded * (chunk / kPairTokens));
-  scratch.q_rows = reserve(padded * chunk);
-  scratch.k_rows = reserve(padded * chunk);
-  scratch.gk_rows = reserve(padded * chunk);
-  scratch.v_rows = reserve(tile_v * chunk);
-  scratch.gv_rows = reserve(tile_v * chunk);
-  scratch.o_rows = reserve(tile_v * chunk);
-  scratch.value_decays = reserve(tile_v);
-  scratch.value_carries = reserve(tile_v);
+  scratch.state = layout.reserve((padded + chunk) * tile_v);
+  scratch.reads = layout.reserve((padded + round_up(chunk, kPanelWidth)) * chunk);
+  scratch.writes = layout.reserve(padded * chunk);
+  scratch.relative = layout.reserve(padded * chunk);
+  scratch.through = layout.reserve(chunk);
+  scratch.behind = layout.reserve(chunk);
+  scratch.key_decays = layout.reserve(padded);
+  scratch.key_carries = layout.reserve(padded);
+  scratch.key_log_sums = layout.reserve(padded);
+  scratch.key_prefix = layout.reserve(padded);
+  scratch.block_decays = layout.reserve(padded * (chunk / kPairTokens));
+  scratch.q_rows = layout.reserve(padded * chunk);
+  scratch.k_rows = layout.reserve(padded * chunk);
+  scratch.gk_rows = layout.reserve(padded * chunk);
+  scratch.v_rows = layout.reserve(tile_v * chunk);
+  scratch.gv_rows = layout.reserve(tile_v * chunk);
+  scratch.o_rows = layout.reserve(tile_v * chunk);
+  scratch.value_decays = layout.reserve(tile_v);
+  scratch.value_carries = layout.reserve(tile_v);
   if (has_pairs) {
     const std::int64_t paired = round_up(key_dim, 2 * kPanelWidth) / 2;
-    scratch.state_pairs = reserve((paired + chunk / 2) * tile_v);
-    scratch.read_pairs = reserve((paired + round_up(chunk, 2 * kPanelWidth) / 2) * chunk);
-    scratch.write_pairs = reserve(padded * chunk / 2);
+    scratch.state_pairs = layout.reserve((paired + chunk / 2) * tile_v);
+    scratch.read_pairs = layout.reserve((paired + round_up(chunk, 2 * kPanelWidth) / 2) * chunk);
+    scratch.write_pairs = layout.reserve(padded * chunk / 2);
   }
-  scratch.zeros = reserve(std::max(padded, tile_v));
+  scratch.zeros = layout.reserve(std::max(padded, tile_v));
+  scratch.size = layout.size();
   return scratch;
 }
 

@@ -44,12 +44,9 @@ inline ChunkKeys chunk_keys(const ChunkForwardTiling& tiling, const RecurrentFor
   keys.k = source(p.k, range.kv_head, at.k_rows);
   keys.gk = source(p.gk, range.head, at.gk_rows);
   keys.g = rows_of<const char>(p.g, range, range.head, 0);
-  if (p.g_gamma) {
-    keys.gamma =
-        p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
-  }
+  keys.gamma = gamma_of(p, range);
   keys.scale = p.scale;
-  keys.has_decay = p.g.data || p.gk.data || p.g_gamma;
+  keys.has_decay = has_key_decay(p);
   keys.chunk = tiling.chunk;
   keys.channels = p.key_dim;
   keys.padded = round_up_to_panels(p.key_dim);
@@ -90,22 +87,9 @@ inline ChunkValues chunk_values(const ChunkForwardTiling& tiling, const Recurren
   return values;
 }
 
-inline FetchList fetch_list(const ChunkTask& task, const char** lines) {
-  FetchList list(lines, task.keys.chunk, task.keys.chunk);
-  list.add(task.keys.q.rows, task.keys.channels);
-  list.add(task.keys.k.rows, task.keys.channels);
-  list.add(task.keys.gk.rows, task.keys.channels);
-  list.add(task.values.v.rows, task.values.columns);
-  list.add(task.values.gv.rows, task.values.columns);
-  if (!task.stream) list.add(task.values.o, task.values.columns);
-  return list;
-}
-
 inline ChunkTask chunk_task(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
                             std::int64_t index, float* scratch) {
-  const std::int64_t head = index / tiling.tiles;
-  TaskRange range = head_range(p, head / p.heads, head % p.heads);
-  range.column = index % tiling.tiles * tiling.tile_v;
+  const TaskRange range = task_range(tiling, p, index);
   ChunkTask task;
   task.tokens = range.tokens;
   task.stream = tiling.stream;
@@ -252,7 +236,7 @@ inline void run_chunk_tasks(const ChunkForwardTiling& tiling, const RecurrentFor
     ChunkTask task = chunk_task(tiling, params, index, scratch);
     FetchList list(lines, 0, 0);
     if (tiling.prefetch && task.tokens > tiling.chunk) {
-      list = fetch_list(task, lines);
+      list = fetch_list(task.keys, task.values, task.stream, tiling.chunk, lines);
       task.fetch_list = &list;
     }
     read_state(task);

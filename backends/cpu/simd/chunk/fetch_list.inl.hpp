@@ -70,4 +70,18 @@ class FetchList {
   Stream stream_[kMaxStreams];
 };
 
+// The rows of a chunk of a forward kernel. A streamed o is not fetched.
+template <class Keys, class Values>
+FetchList fetch_list(const Keys& keys, const Values& values, bool stream, std::int64_t chunk,
+                     const char** lines) {
+  FetchList list(lines, chunk, chunk);
+  list.add(keys.q.rows, keys.channels);
+  list.add(keys.k.rows, keys.channels);
+  list.add(keys.gk.rows, keys.channels);
+  list.add(values.v.rows, values.columns);
+  list.add(values.gv.rows, values.columns);
+  if (!stream) list.add(values.o, values.columns);
+  return list;
+}
+
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -4,31 +4,17 @@
 
 #include "chunk_tiles_isa.hpp"
 #include "cpu/simd/flush_denormals.hpp"
+#include "cpu/simd/scratch_layout.hpp"
 
 namespace attune::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLineFloats = 16;
 constexpr std::int64_t kTileFloats = 256;
 constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kTileDepth = 32;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-class ScratchLayout {
- public:
-  std::int64_t reserve(std::int64_t floats) {
-    const std::int64_t offset = size_;
-    size_ += round_up(floats, kCacheLineFloats);
-    return offset;
-  }
-  std::int64_t size() const { return size_; }
-
- private:
-  std::int64_t size_ = 0;
-};
+using simd::round_up;
+using simd::ScratchLayout;
 
 void reserve_key_decays(ScratchLayout& layout, std::int64_t chunk, std::int64_t width,
                         ChunkTilesScratch& scratch) {

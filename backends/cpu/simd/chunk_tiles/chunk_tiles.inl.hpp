@@ -49,11 +49,8 @@ inline TileKeys tile_keys(const ChunkTilesTiling& tiling, const RecurrentForward
              .buffer = scratch + at.key_gates,
              .zeros = scratch + at.zeros};
   keys.g = rows_of<const char>(p.g, range, range.head, 0);
-  if (p.g_gamma) {
-    keys.gamma =
-        p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
-  }
-  keys.has_decay = p.g.data || p.gk.data || p.g_gamma;
+  keys.gamma = gamma_of(p, range);
+  keys.has_decay = has_key_decay(p);
   keys.keeps_sums = p.gv.data != nullptr;
   keys.channels = p.key_dim;
   keys.width = (p.key_dim + kTileDepth - 1) / kTileDepth * kTileDepth;
@@ -111,9 +108,7 @@ inline TileValues tile_values(const ChunkTilesTiling& tiling, const RecurrentFor
 
 inline TileTask tile_task(const ChunkTilesTiling& tiling, const RecurrentForwardParams& p,
                           std::int64_t index, float* scratch) {
-  const std::int64_t head = index / tiling.tiles;
-  TaskRange range = head_range(p, head / p.heads, head % p.heads);
-  range.column = index % tiling.tiles * tiling.tile_v;
+  const TaskRange range = task_range(tiling, p, index);
   TileTask task;
   task.tokens = range.tokens;
   task.chunk = tiling.chunk;
@@ -130,17 +125,6 @@ inline TileTask tile_task(const ChunkTilesTiling& tiling, const RecurrentForward
   task.initial = state_of(p.initial_state, range);
   task.final = state_of(p.final_state, range);
   return task;
-}
-
-inline FetchList fetch_list(const TileTask& task, const char** lines) {
-  FetchList list(lines, task.chunk, task.chunk);
-  list.add(task.keys.q.rows, task.keys.channels);
-  list.add(task.keys.k.rows, task.keys.channels);
-  list.add(task.keys.gk.rows, task.keys.channels);
-  list.add(task.values.v.rows, task.values.columns);
-  list.add(task.values.gv.rows, task.values.columns);
-  if (!task.stream) list.add(task.values.o, task.values.columns);
-  return list;
 }
 
 // ---- outputs ----
@@ -274,7 +258,7 @@ inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span) {
 inline void run_tile_task(TileTask& task, const char** lines) {
   FetchList list(lines, 0, 0);
   if (task.fetch_list == nullptr && lines != nullptr && task.tokens > task.chunk) {
-    list = fetch_list(task, lines);
+    list = fetch_list(task.keys, task.values, task.stream, task.chunk, lines);
     task.fetch_list = &list;
   }
   read_state(task.state, task.initial);

@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "chunk_tiles.hpp"
-#include "cpu/simd/axis_values.hpp"
 #include "cpu/simd/chunk/chunk_work.hpp"
-#include "cpu/simd/device_isa.hpp"
 #include "cpu/simd/forward_launch.hpp"
 #include "cpu/simd/simd.hpp"
+#include "cpu/simd/simd_kernel.hpp"
 
 namespace attune::cpu::simd {
 namespace {
@@ -47,24 +45,13 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, tiled_task_count(problem, config)));
 }
 
-/// Whether `config` may be the best one, and is not another way to write one that is tried besides.
-bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  const int full_tile = axis_value_for(&Config::tile_v, problem.V);
-  const bool half_tile = config.tile_v == half_of(&Config::tile_v, full_tile);
-  const int all_threads = threads_for(problem, config, device.cores);
-  const bool half_threads = config.threads == half_of(&Config::threads, all_threads);
-  if (config.prefetch && tokens_per_sequence(problem) <= config.chunk) return false;
-  return (config.tile_v == full_tile || half_tile) &&
-         (config.threads == all_threads || half_threads);
-}
-
-class ChunkTilesKernel final : public Kernel<Config> {
+class ChunkTilesKernel final : public SimdKernel<Config> {
  public:
-  std::string_view name() const noexcept override { return "simd.chunk_tiles"; }
-  int version() const noexcept override { return 1; }
+  ChunkTilesKernel() : SimdKernel("simd.chunk_tiles", 1) {}
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "cpu") return Support::no("needs host memory");
+    const Support in_host_memory = SimdKernel::supports(problem, device);
+    if (!in_host_memory) return in_host_memory;
     const std::string_view missing = missing_for_tiles(device);
     if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
     if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
@@ -77,27 +64,15 @@ class ChunkTilesKernel final : public Kernel<Config> {
     return Support::yes();
   }
 
-  /// The whole width of V in one task, as the key side is then prepared once; narrower tiles only
-  /// where there are too few heads for the cores.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const std::int64_t useful = useful_threads(problem, device, kFlopsPerTiledThread);
+    const std::int64_t useful =
+        useful_threads(ops::RecurrentAttention::flops(problem), kFlopsPerTiledThread, device);
     Config config;
     config.prefetch = config.stream = is_far(problem);
-    config.tile_v = axis_value_for(&Config::tile_v, problem.V);
-    while (tiled_task_count(problem, config) < useful) {
-      const int narrower = half_of(&Config::tile_v, config.tile_v);
-      if (narrower == config.tile_v) break;
-      config.tile_v = narrower;
-    }
+    choose_tile_v(config, problem.V, useful,
+                  [&](const Config& tiled) { return tiled_task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);
     return config;
-  }
-
-  std::vector<Config> candidate_configs(const Problem& problem,
-                                        const DeviceInfo& device) const override {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& c) { return !is_candidate(problem, device, c); });
-    return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
@@ -111,6 +86,14 @@ class ChunkTilesKernel final : public Kernel<Config> {
                    site.workspace,
                    [&](const RecurrentForwardParams& params, std::int64_t first, std::int64_t last,
                        std::byte* scratch) { chunk_tiles(tiling, params, first, last, scratch); });
+  }
+
+ private:
+  bool is_candidate(const Problem& problem, const DeviceInfo& device,
+                    const Config& config) const override {
+    if (config.prefetch && tokens_per_sequence(problem) <= config.chunk) return false;
+    return full_or_half(config, &Config::tile_v, axis_value_for(&Config::tile_v, problem.V)) &&
+           full_or_half(config, &Config::threads, threads_for(problem, config, device.cores));
   }
 };
 

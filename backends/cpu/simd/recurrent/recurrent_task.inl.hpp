@@ -57,8 +57,9 @@ inline TaskRange head_range(const RecurrentForwardParams& p, std::int64_t sequen
   return range;
 }
 
-inline TaskRange task_range(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                            std::int64_t index) {
+// Of the task with this index; the tiles of a head follow one another.
+template <class Tiling>
+TaskRange task_range(const Tiling& tiling, const RecurrentForwardParams& p, std::int64_t index) {
   const std::int64_t head = index / tiling.tiles;
   TaskRange range = head_range(p, head / p.heads, head % p.heads);
   range.column = index % tiling.tiles * tiling.tile_v;
@@ -88,6 +89,12 @@ StateView<Pointer> state_of(const StateTensor<Pointer>& state, const TaskRange& 
           .value_stride = state.value_stride};
 }
 
+// The constant log decay of a head, 0 where there is none.
+inline float gamma_of(const RecurrentForwardParams& p, const TaskRange& range) {
+  if (!p.g_gamma) return 0.0F;
+  return p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
+}
+
 inline bool has_key_decay(const RecurrentForwardParams& p) {
   return p.g.data || p.gk.data || p.g_gamma;
 }
@@ -105,10 +112,7 @@ inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentFor
   side.k = rows_of<const char>(p.k, range, range.kv_head, 0);
   side.g = rows_of<const char>(p.g, range, range.head, 0);
   side.gk = rows_of<const char>(p.gk, range, range.head, 0);
-  if (p.g_gamma) {
-    side.gamma =
-        p.g_gamma[range.sequence * p.g_gamma_sequence_stride + range.head * p.g_gamma_head_stride];
-  }
+  side.gamma = gamma_of(p, range);
   side.scale = p.scale;
   side.rows = p.key_dim;
   side.has_decay = has_key_decay(p);
