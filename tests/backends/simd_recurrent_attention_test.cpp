@@ -147,6 +147,26 @@ TEST(SimdRecurrentAttention, TilesTheStateWhereThereAreFewerHeadsThanCores) {
   EXPECT_EQ(heuristic(2, 8, "threads"), "8");
 }
 
+TEST(SimdRecurrentAttention, TakesHeadsTogetherWhereEachThreadHasSeveral) {
+  const auto heads = [](std::int64_t tokens, int cores, ops::Layout layout) {
+    RecurrentAttentionProblem problem = kLarge;
+    problem.B = 1;
+    problem.T = tokens;
+    problem.layout = layout;
+    DeviceInfo host = cpu_with(kAvx512, cores);
+    host.l2_bytes = 2 << 20;
+    const ConfigBlob config =
+        kernel().erased_heuristic(ProblemRef::of<RecurrentAttention>(problem), host);
+    return *find_param(kernel().params(config), "heads");
+  };
+  EXPECT_EQ(heads(2048, 1, ops::Layout::kBthd), "8");
+  EXPECT_EQ(heads(2048, 2, ops::Layout::kBthd), "8");
+  EXPECT_EQ(heads(2048, 4, ops::Layout::kBthd), "4");
+  EXPECT_EQ(heads(2048, 16, ops::Layout::kBthd), "1");
+  EXPECT_EQ(heads(16, 1, ops::Layout::kBthd), "1");
+  EXPECT_EQ(heads(2048, 1, ops::Layout::kBhtd), "1");  // rows of a head lie side by side
+}
+
 TEST(SimdRecurrentAttention, StaysOnOneThreadForAFewTokens) {
   RecurrentAttentionProblem small = kLarge;
   small.B = small.T = 1;
@@ -163,12 +183,15 @@ TEST_P(SimdRandomTensors, IsTheFormula) {
   const RecurrentAttentionProblem problem = random_problem(GetParam());
   SCOPED_TRACE(problem_text<RecurrentAttention>(problem));
   const RecurrentTensors tensors(problem, GetParam());
-  run_simd(problem, tensors.forward);
   const DoubleOutputs expected = run(tensors.as_doubles());
   const double tolerance = problem.dtype == DType::kF32 ? 2e-5 : 5e-3;
-  EXPECT_LE(relative_rms_error(to_doubles(tensors.forward.o), expected.o), tolerance);
-  EXPECT_LE(relative_rms_error(to_doubles(*tensors.forward.final_state), expected.final_state),
-            2e-5);
+  for (const char* const heads : {"1", "2", "8"}) {
+    run_simd(problem, tensors.forward, {{"heads", heads}, {"prefetch", "yes"}});
+    EXPECT_LE(relative_rms_error(to_doubles(tensors.forward.o), expected.o), tolerance) << heads;
+    EXPECT_LE(relative_rms_error(to_doubles(*tensors.forward.final_state), expected.final_state),
+              2e-5)
+        << heads;
+  }
 }
 INSTANTIATE_TEST_SUITE_P(RandomProblems, SimdRandomTensors, testing::Range<std::uint64_t>(0, 100));
 
@@ -191,7 +214,7 @@ TEST(SimdRecurrentAttention, SharesItsTasksAmongThreads) {
 TEST(SimdRecurrentAttention, GivesTheSameBitsHoweverItMovesItsData) {
   for (const std::int64_t tokens : {1, 3, 29}) {
     const RecurrentAttentionProblem problem{.T = tokens,
-                                            .H = 2,
+                                            .H = 6,
                                             .Hkv = 2,
                                             .K = 24,
                                             .V = 80,
@@ -206,9 +229,12 @@ TEST(SimdRecurrentAttention, GivesTheSameBitsHoweverItMovesItsData) {
       return values;
     };
     const std::vector<double> plain =
-        outputs({{"passes", "1"}, {"prefetch_tokens", "0"}, {"stream", "no"}});
-    EXPECT_EQ(outputs({{"passes", "2"}, {"prefetch_tokens", "4"}}), plain);
-    EXPECT_EQ(outputs({{"passes", "4"}, {"prefetch_tokens", "16"}, {"stream", "yes"}}), plain);
+        outputs({{"passes", "1"}, {"heads", "1"}, {"prefetch", "no"}, {"stream", "no"}});
+    EXPECT_EQ(outputs({{"passes", "2"}, {"heads", "1"}, {"prefetch", "yes"}}), plain);
+    EXPECT_EQ(outputs({{"passes", "4"}, {"prefetch", "yes"}, {"stream", "yes"}}), plain);
+    for (const char* const heads : {"2", "4", "8"}) {
+      EXPECT_EQ(outputs({{"heads", heads}, {"prefetch", "yes"}}), plain) << heads;
+    }
     EXPECT_EQ(outputs({{"prefetch_state", "512"}, {"stream", "yes"}}), plain);
     EXPECT_EQ(outputs({{"tile_v", "32"}, {"stream", "yes"}, {"threads", "2"}}), plain);
   }

@@ -112,14 +112,13 @@ inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* 
 
 // ---- the value side ----
 
-inline PassRows<1> prepare_values(const DecodeParams& p, const DecodeTask& task,
-                                  const OutputRows& o, float* scratch) {
-  PassRows<1> rows;
-  rows.v[0] = widened(row_of<const char>(p.v, task.row, task.kv_head, task.column), 0, task.columns,
-                      scratch + p.scratch.v_row);
-  // An fp32 tensor holds floats, aligned as such.
-  rows.o[0] = is_direct(o.type, task.columns) ? reinterpret_cast<float*>(o.row(0))
-                                              : scratch + p.scratch.o_row;
+inline PassRows prepare_values(const DecodeParams& p, const DecodeTask& task, const OutputRows& o,
+                               float* scratch) {
+  PassRows rows;
+  rows.v = widened_rows<1>(row_of<const char>(p.v, task.row, task.kv_head, task.column), 0,
+                           task.columns, {scratch + p.scratch.v_row});
+  rows.o = is_direct(o.type, task.columns) ? direct_rows<float>(o, 0)
+                                           : F32Rows<float>{scratch + p.scratch.o_row};
   if (p.gv.data) {
     float* const decay = scratch + p.scratch.gv_row;
     const float* const gate =
@@ -128,14 +127,14 @@ inline PassRows<1> prepare_values(const DecodeParams& p, const DecodeTask& task,
     for (std::int64_t j = 0; j < task.columns; j += kLanes) {
       store(decay + j, exponential(load(gate + j) + offset));
     }
-    rows.decay[0] = decay;
+    rows.decay = {decay};
     rows.total_decay = decay;
   }
   return rows;
 }
 
 template <int kVectors>
-void run_decode_block(const DecodeParams& p, const PassRows<1>& rows, const BlockRange& block,
+void run_decode_block(const DecodeParams& p, const PassRows& rows, const BlockRange& block,
                       const StateRows& state) {
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(p, rows, block, state);
@@ -150,7 +149,7 @@ void run_decode_block(const DecodeParams& p, const PassRows<1>& rows, const Bloc
   run(rows, block.first, state, no_rows, 0);
 }
 
-inline void run_decode_blocks(const DecodeParams& p, const PassRows<1>& rows, std::int64_t columns,
+inline void run_decode_blocks(const DecodeParams& p, const PassRows& rows, std::int64_t columns,
                               const StateView<float*>& view, float* packed) {
   for (std::int64_t column = 0; column < columns;) {
     const BlockRange block = block_at(columns, kDecodeBlockVectors, column);
@@ -183,7 +182,7 @@ inline void run_decode_tasks(const DecodeParams& p, std::int64_t first_task, std
       continue;
     }
     const float mix = prepare_keys(p, task, scratch);
-    PassRows<1> rows = prepare_values(p, task, o, scratch);
+    PassRows rows = prepare_values(p, task, o, scratch);
     rows.coefficients = scratch + p.scratch.coefficients;
     rows.mix = &mix;
     const StateView<float*> view{p.state.data + slot * p.state.sequence_stride +
@@ -191,7 +190,7 @@ inline void run_decode_tasks(const DecodeParams& p, std::int64_t first_task, std
                                      task.column * p.state.value_stride,
                                  p.state.key_stride, p.state.value_stride};
     run_decode_blocks(p, rows, task.columns, view, scratch + p.scratch.state);
-    if (!is_direct(o.type, task.columns)) narrow_row(o.type, rows.o[0], task.columns, o.row(0));
+    if (!is_direct(o.type, task.columns)) narrow_row(o.type, rows.o.data, task.columns, o.row(0));
   }
 }
 

@@ -1,7 +1,7 @@
 // Gates to decays: exp of what the gates of a few tokens add up to.
 #pragma once
 
-#include "cpu/simd/rows.inl.hpp"
+#include "f32_rows.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -48,17 +48,17 @@ struct Balance {
   }
 };
 
-// `gates[t]` is a row of `width` log decays, to which `offset[t]` is added.
+// `gates` are rows of `width` log decays, to which `offset[t]` is added.
 template <int kTokens>
-[[gnu::always_inline]] inline void exponentiate(const float* const* gates, const float* offset,
-                                                const Decays& decays) {
+[[gnu::always_inline]] inline void exponentiate(const F32Rows<const float>& gates,
+                                                const float* offset, const Decays& decays) {
   for (std::int64_t i = 0; i < decays.width; i += kLanes) {
     F32 decay[kTokens + 1];  // of the tokens, then of all of them
     F32& total = decay[kTokens];
     total = load(decays.carry + i);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      decay[t] = load(gates[t] + i) + offset[t];
+      decay[t] = load(gates.row(t) + i) + offset[t];
       total += decay[t];
     }
     store(decays.carry + i, exp_each(decay));

@@ -13,22 +13,23 @@ namespace {
 using simd::round_up;
 
 RecurrentForwardScratch scratch_layout(std::int64_t tokens, std::int64_t passes, std::int64_t rows,
-                                       std::int64_t lanes, std::int64_t tile_v) {
+                                       std::int64_t lanes, std::int64_t tile_v,
+                                       std::int64_t heads) {
   const std::int64_t padded_rows = round_up(rows, lanes);
   simd::ScratchLayout layout;
   RecurrentForwardScratch scratch;
-  scratch.state = layout.reserve(rows * tile_v);
+  scratch.state = layout.reserve(heads * rows * tile_v);
   scratch.coefficients = layout.reserve(passes * (2 * tokens + 1) * padded_rows);
   scratch.q_rows = layout.reserve(tokens * padded_rows);
   scratch.k_rows = layout.reserve(tokens * padded_rows);
   scratch.key_decays = layout.reserve(tokens * padded_rows);
   scratch.key_totals = layout.reserve(padded_rows);
-  scratch.key_carries = layout.reserve(padded_rows);
+  scratch.key_carries = layout.reserve(heads * padded_rows);
   scratch.v_rows = layout.reserve(passes * tokens * tile_v);
   scratch.o_rows = layout.reserve(passes * tokens * tile_v);
   scratch.value_decays = layout.reserve(passes * tokens * tile_v);
   scratch.value_totals = layout.reserve(passes * tile_v);
-  scratch.value_carries = layout.reserve(tile_v);
+  scratch.value_carries = layout.reserve(heads * tile_v);
   scratch.size = layout.size();
   return scratch;
 }
@@ -38,16 +39,17 @@ RecurrentForwardTiling tiling_of(const RecurrentForwardConfig& config,
   const std::int64_t wanted = std::min<std::int64_t>(config.tile_v, params.value_dim);
   RecurrentForwardTiling tiling;
   tiling.tokens_per_pass = config.tokens_per_pass;
+  tiling.heads = std::min<std::int64_t>(config.heads, params.heads);
   tiling.block_vectors = kSumsPerPass / config.tokens_per_pass;
   tiling.tile_v = round_up(wanted, lanes(config.isa));
   tiling.tiles = round_up(params.value_dim, tiling.tile_v) / tiling.tile_v;
   tiling.passes = config.passes;
-  tiling.prefetch_tokens = config.prefetch_tokens;
+  tiling.prefetch = config.prefetch;
   tiling.prefetch_state = config.prefetch_state;
   // What is updated in place was just read: it is in the cache.
   tiling.stream = config.stream && params.final_state.data != params.initial_state.data;
   tiling.scratch = scratch_layout(config.tokens_per_pass, config.passes, params.key_dim,
-                                  lanes(config.isa), tiling.tile_v);
+                                  lanes(config.isa), tiling.tile_v, tiling.heads);
   return tiling;
 }
 
@@ -55,7 +57,9 @@ RecurrentForwardTiling tiling_of(const RecurrentForwardConfig& config,
 
 std::int64_t recurrent_forward_task_count(const RecurrentForwardConfig& config,
                                           const RecurrentForwardParams& params) {
-  return params.sequences * params.heads * tiling_of(config, params).tiles;
+  const RecurrentForwardTiling tiling = tiling_of(config, params);
+  const std::int64_t groups = round_up(params.heads, tiling.heads) / tiling.heads;
+  return params.sequences * groups * tiling.tiles;
 }
 
 std::size_t recurrent_forward_scratch_bytes(const RecurrentForwardConfig& config,

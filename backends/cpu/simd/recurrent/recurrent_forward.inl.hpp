@@ -10,11 +10,11 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-inline BlockRange block_at(const Task& task, std::int64_t column) {
+inline BlockRange block_at(const HeadTask& task, std::int64_t column) {
   return block_at(task.columns, task.block_vectors, column);
 }
 
-inline void pass_state_through(const Task& task) {
+inline void pass_state_through(const HeadTask& task) {
   if (!task.final.data) return;
   for (std::int64_t column = 0; column < task.columns;) {
     const BlockRange block = block_at(task, column);
@@ -32,41 +32,35 @@ inline void pass_state_through(const Task& task) {
 template <int kTokens>
 struct Visit {
   int passes = 0;
-  PassRows<kTokens> rows[kMostPasses];
+  PassRows rows[kMostPasses];
   alignas(64) float mix[kMostPasses][round_up_to_lanes(pair_count(kTokens))];
 };
 
 // The value side of pass `pass` as rows of fp32; its tokens are from `token` on.
 template <int kTokens>
-PassRows<kTokens> prepare_values(const Task& task, std::int64_t token, int pass) {
+PassRows prepare_values(const HeadTask& task, std::int64_t token, int pass) {
   const ValueSide& side = task.values;
-  PassRows<kTokens> rows;
-  const float* gates[kTokens];
-  float offset[kTokens];
+  const std::int64_t buffer = pass * kTokens * task.tile_v;
+  PassRows rows;
+  rows.v = widened_rows<kTokens>(side.v, token, task.columns, {side.v_rows + buffer, task.tile_v});
+  rows.o = is_direct(side.o.type, task.columns) ? direct_rows<float>(side.o, token)
+                                                : F32Rows<float>{side.o_rows + buffer, task.tile_v};
+  if (!side.gv.data) return rows;
   Decays decays = side.decays;
   decays.of_token += pass * kTokens * decays.width;
   decays.total += pass * decays.width;
-  for (int t = 0; t < kTokens; ++t) {
-    const std::int64_t buffer = (pass * kTokens + t) * task.tile_v;
-    rows.v[t] = widened(side.v, token + t, task.columns, side.v_rows + buffer);
-    rows.o[t] =
-        is_direct(side.o.type, task.columns)
-            ? reinterpret_cast<float*>(side.o.row(token + t))  // an fp32 tensor holds floats
-            : side.o_rows + buffer;
-    if (side.gv.data) {
-      float* const decay = decays.of_token + t * decays.width;
-      gates[t] = widened(side.gv, token + t, task.columns, decay);
-      offset[t] = side.balance.of(token + t);
-      rows.decay[t] = decay;
-    }
-  }
-  if (side.gv.data) exponentiate<kTokens>(gates, offset, decays);
+  rows.decay = {decays.of_token, decays.width};
   rows.total_decay = decays.total;
+  const F32Rows<const float> gates =
+      widened_rows<kTokens>(side.gv, token, task.columns, {decays.of_token, decays.width});
+  float offset[kTokens];
+  for (int t = 0; t < kTokens; ++t) offset[t] = side.balance.of(token + t);
+  exponentiate<kTokens>(gates, offset, decays);
   return rows;
 }
 
 template <int kTokens>
-void prepare_pass(const Task& task, std::int64_t token, int pass, Visit<kTokens>& visit) {
+void prepare_pass(const HeadTask& task, std::int64_t token, int pass, Visit<kTokens>& visit) {
   float* const coefficients =
       task.coefficients + pass * coefficient_vectors(kTokens) * round_up_to_lanes(task.keys.rows);
   prepare_keys<kTokens>(task.keys, token, coefficients, visit.mix[pass]);
@@ -76,11 +70,11 @@ void prepare_pass(const Task& task, std::int64_t token, int pass, Visit<kTokens>
 }
 
 template <int kTokens, int kVectors>
-void run_block(Task& task, const PassRows<kTokens>& rows, const BlockRange& block,
-               const StateRows& state, std::int64_t prefetch_rows) {
+void run_block(HeadTask& task, const PassRows& rows, const BlockRange& block,
+               const StateRows& state, Prefetcher& prefetcher, std::int64_t prefetch_rows) {
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) {
-      return run_block<kTokens, kVectors / 2>(task, rows, block, state, prefetch_rows);
+      return run_block<kTokens, kVectors / 2>(task, rows, block, state, prefetcher, prefetch_rows);
     }
   }
   const bool column_decay = task.values.gv.data != nullptr;
@@ -89,12 +83,12 @@ void run_block(Task& task, const PassRows<kTokens>& rows, const BlockRange& bloc
                                        : &pass_over_block<kTokens, kVectors, true, false>)
                        : (column_decay ? &pass_over_block<kTokens, kVectors, false, true>
                                        : &pass_over_block<kTokens, kVectors, false, false>);
-  run(rows, block.first, state, task.prefetcher, prefetch_rows);
+  run(rows, block.first, state, prefetcher, prefetch_rows);
 }
 
 // How many rows to fetch per vector of rows, to be done with a pass's share by its end.
 template <int kTokens>
-std::int64_t prefetch_rows(const Task& task) {
+std::int64_t prefetch_rows(const HeadTask& task) {
   const std::int64_t block_width = block_at(task, 0).width();
   const std::int64_t steps =
       (task.columns + block_width - 1) / block_width * ((task.keys.rows + kLanes - 1) / kLanes);
@@ -110,8 +104,8 @@ inline bool is_aligned(const StateView<float*>& state, std::int64_t column) {
 
 // All passes of a visit over one block of columns.
 template <int kTokens>
-void visit_block(Task& task, std::int64_t token, const Visit<kTokens>& visit,
-                 const BlockRange& block, std::int64_t prefetch_rows) {
+void visit_block(HeadTask& task, std::int64_t token, const Visit<kTokens>& visit,
+                 const BlockRange& block, Prefetcher& prefetcher, std::int64_t prefetch_rows) {
   float* const packed = task.state + task.keys.rows * block.first;
   const StateRows in_scratch{task.keys.rows, packed, block.width(), packed, block.width()};
   const bool is_first = token == 0;
@@ -131,7 +125,8 @@ void visit_block(Task& task, std::int64_t token, const Visit<kTokens>& visit,
       state.target_step = task.final.key_stride;
       state.stream = task.stream && is_aligned(task.final, block.first);
     }
-    run_block<kTokens, kSumsPerPass / kTokens>(task, visit.rows[pass], block, state, prefetch_rows);
+    run_block<kTokens, kSumsPerPass / kTokens>(task, visit.rows[pass], block, state, prefetcher,
+                                               prefetch_rows);
   }
   if (is_last && task.final.data && !writes_directly) {
     write_block(task.final, task.keys.rows, block, packed);
@@ -139,34 +134,43 @@ void visit_block(Task& task, std::int64_t token, const Visit<kTokens>& visit,
 }
 
 template <int kTokens>
-void run_visit(Task& task, std::int64_t token, int passes, std::int64_t prefetch_rows) {
+void run_visit(HeadTask& task, std::int64_t token, int passes, Prefetcher& prefetcher,
+               std::int64_t prefetch_rows) {
   Visit<kTokens> visit;
   visit.passes = passes;
   for (int pass = 0; pass < passes; ++pass) {
     prepare_pass<kTokens>(task, token + pass * kTokens, pass, visit);
   }
-  const std::int64_t ahead = token + passes * kTokens + task.prefetch_tokens;
-  task.prefetcher.allow_until(ahead < task.tokens ? ahead : task.tokens);
   for (std::int64_t column = 0; column < task.columns;) {
     const BlockRange block = block_at(task, column);
-    visit_block<kTokens>(task, token, visit, block, prefetch_rows);
+    visit_block<kTokens>(task, token, visit, block, prefetcher, prefetch_rows);
     column += block.width();
   }
   const OutputRows& o = task.values.o;
   if (is_direct(o.type, task.columns)) return;
   for (int i = 0; i < passes * kTokens; ++i) {
-    narrow_row(o.type, visit.rows[i / kTokens].o[i % kTokens], task.columns, o.row(token + i));
+    narrow_row(o.type, visit.rows[i / kTokens].o.row(i % kTokens), task.columns, o.row(token + i));
   }
 }
 
+// ---- a task: visits to each of its heads in turn ----
+
 template <int kTokens>
 void run_passes(Task& task, std::int64_t token) {
-  const std::int64_t prefetched = prefetch_rows<kTokens>(task);
-  while (task.tokens - token >= kTokens) {
-    const std::int64_t left = (task.tokens - token) / kTokens;
-    const int passes = left < task.passes ? static_cast<int>(left) : task.passes;
-    run_visit<kTokens>(task, token, passes, prefetched);
-    token += passes * kTokens;
+  const HeadTask& any = task.heads[0];
+  const std::int64_t prefetched = prefetch_rows<kTokens>(any);
+  while (any.tokens - token >= kTokens) {
+    const std::int64_t left = (any.tokens - token) / kTokens;
+    const int passes = left < any.passes ? static_cast<int>(left) : any.passes;
+    const std::int64_t end = token + passes * kTokens;
+    const std::int64_t next_end = end + passes * kTokens;
+    for (int i = 0; i < task.count; ++i) {
+      const bool is_last = i + 1 == task.count;
+      Prefetcher& next = task.heads[is_last ? 0 : i + 1].prefetcher;
+      next.allow_until(!is_last ? end : next_end < any.tokens ? next_end : any.tokens);
+      run_visit<kTokens>(task.heads[i], token, passes, next, prefetched);
+    }
+    token = end;
   }
   if constexpr (kTokens > 1) run_passes<kTokens / 2>(task, token);
 }
@@ -175,8 +179,8 @@ inline void run_tasks(const RecurrentForwardTiling& tiling, const RecurrentForwa
                       std::int64_t first_task, std::int64_t last_task, float* scratch) {
   for (std::int64_t index = first_task; index < last_task; ++index) {
     Task task = make_task(tiling, params, index, scratch);
-    if (task.tokens == 0) {
-      pass_state_through(task);
+    if (task.heads[0].tokens == 0) {
+      for (int i = 0; i < task.count; ++i) pass_state_through(task.heads[i]);
       continue;
     }
     switch (tiling.tokens_per_pass) {

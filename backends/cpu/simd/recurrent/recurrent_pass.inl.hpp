@@ -29,12 +29,11 @@ struct StateRows {
   __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
 }
 
-// What one pass works with, from the first column of the block on.
-template <int kTokens>
+// What the value side of a pass works with, a row for each token.
 struct PassRows {
-  const float* v[kTokens] = {};
-  float* o[kTokens] = {};
-  const float* decay[kTokens] = {};  // per column, when there is a gv
+  F32Rows<const float> v;
+  F32Rows<float> o;
+  F32Rows<const float> decay;  // per column, when there is a gv
   const float* total_decay = nullptr;
   const float* coefficients = nullptr;
   const float* mix = nullptr;
@@ -59,14 +58,14 @@ template <int kTokens, int kVectors>
 // for the decay of the state itself. Leaves in `v` what each token has become by the end of the
 // pass, in `mixed` what the tokens of this pass give to each output.
 template <int kTokens, int kVectors>
-[[gnu::always_inline]] inline void decay_values(const PassRows<kTokens>& pass,
+[[gnu::always_inline]] inline void decay_values(const PassRows& pass, std::int64_t column,
                                                 Block<kTokens, kVectors>& v,
                                                 Block<kTokens, kVectors>& mixed) {
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      const F32 decay = load(pass.decay[t] + j * kLanes);
+      const F32 decay = load(pass.decay.row(t) + column + j * kLanes);
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) v[s][j] *= decay;
       mixed[t][j] = F32{};
@@ -154,7 +153,7 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
   const std::int64_t source_step = state.source_step;
   const std::int64_t target_step = state.target_step;
   for (std::int64_t left = state.rows; left > 0; left -= kLanes) {
-    prefetcher.fetch_rows(prefetch_rows);
+    prefetcher.fetch_rows<2>(prefetch_rows);
     const float* c = coefficients;
     const float* const end = c + (left < kLanes ? left : kLanes);
     for (; end - c >= kRows; c += kRows) {
@@ -177,25 +176,25 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
 
 // Applies the tokens of a pass to kVectors vectors of columns, from `column` of the tile on.
 template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
-[[gnu::noinline]] void pass_over_block(const PassRows<kTokens>& rows, std::int64_t column,
+[[gnu::noinline]] void pass_over_block(const PassRows& pass, std::int64_t column,
                                        const StateRows& state, Prefetcher& prefetcher,
                                        std::int64_t prefetch_rows) {
-  PassRows<kTokens> pass = rows;
   Block<kTokens, kVectors> v;
   Block<kTokens, kVectors> o;
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
-    pass.decay[t] += kColumnDecay ? column : 0;
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      v[t][j] = load(pass.v[t] + column + j * kLanes);
+      v[t][j] = load(pass.v.row(t) + column + j * kLanes);
       o[t][j] = F32{};
     }
+    // Here rather than behind the rows, where everything would wait for it.
+    if constexpr (!kColumnDecay) add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
   }
   Block<kTokens, kVectors> mixed;
   F32 total_decay[kVectors];
   if constexpr (kColumnDecay) {
-    decay_values<kTokens, kVectors>(pass, v, mixed);
+    decay_values<kTokens, kVectors>(pass, column, v, mixed);
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j)
       total_decay[j] = load(pass.total_decay + column + j * kLanes);
@@ -209,15 +208,13 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
     if constexpr (kColumnDecay) {
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        const F32 decay = load(pass.decay[t] + j * kLanes);
+        const F32 decay = load(pass.decay.row(t) + column + j * kLanes);
         prefix[j] = t == kTokens - 1 ? total_decay[j] : t == 0 ? decay : prefix[j] * decay;
         o[t][j] = fma(o[t][j], prefix[j], mixed[t][j]);
       }
-    } else {
-      add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) store(pass.o[t] + column + j * kLanes, o[t][j]);
+    for (int j = 0; j < kVectors; ++j) store(pass.o.row(t) + column + j * kLanes, o[t][j]);
   }
 }
 

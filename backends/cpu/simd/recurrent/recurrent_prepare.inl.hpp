@@ -36,32 +36,30 @@ constexpr int coefficient_vectors(int tokens) { return 2 * tokens + 1; }
 
 template <int kTokens>
 [[gnu::always_inline]] inline void key_decays(const KeySide& side, std::int64_t token) {
-  const float* gates[kTokens];
+  const F32Rows<float> buffer{side.decays.of_token, side.decays.width};
+  F32Rows<const float> gates{buffer.data, buffer.step};
+  if (side.gk.data) gates = widened_rows<kTokens>(side.gk, token, side.rows, buffer);
   float offset[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     offset[t] = side.gamma + (side.g.data ? widened_scalar(side.g, token + t) : 0.0F);
     offset[t] += side.balance.of(token + t);
-    float* const buffer = side.decays.of_token + t * side.decays.width;
-    if (side.gk.data) {
-      gates[t] = widened(side.gk, token + t, side.rows, buffer);
-      if (side.balance.gv.data) {
-        // Channels that do not exist must not grow: inf there would make NaN of their zeros.
-        const float no_growth = offset[t] > 0.0F ? -offset[t] : 0.0F;
-        for (std::int64_t i = side.rows; i < side.decays.width; ++i) buffer[i] = no_growth;
-      }
-    } else {
-      store(buffer, F32{});
-      gates[t] = buffer;
+    if (!side.gk.data) {
+      store(buffer.row(t), F32{});
+    } else if (side.balance.gv.data) {
+      // Channels that do not exist must not grow: inf there would make NaN of their zeros.
+      const float no_growth = offset[t] > 0.0F ? -offset[t] : 0.0F;
+      for (std::int64_t i = side.rows; i < buffer.step; ++i) buffer.row(t)[i] = no_growth;
     }
   }
   exponentiate<kTokens>(gates, offset, side.decays);
 }
 
 template <int kTokens, bool kDecay>
-[[gnu::always_inline]] inline void weigh_keys(const KeySide& side, const float* const* q_rows,
-                                              const float* const* k_rows, float* coefficients,
-                                              float* mix) {
+[[gnu::always_inline]] inline void weigh_keys(const KeySide& side,
+                                              const F32Rows<const float>& q_rows,
+                                              const F32Rows<const float>& k_rows,
+                                              float* coefficients, float* mix) {
   const F32 scale = broadcast(side.scale);
   const float* decay_row = side.decays.of_token;
   const float* total_row = side.decays.total;
@@ -76,14 +74,14 @@ template <int kTokens, bool kDecay>
     F32 prefix{};
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      const F32 q = load(q_rows[t] + row) * scale;
+      const F32 q = load(q_rows.row(t) + row) * scale;
       const F32 decay = kDecay ? load(decay_row + t * width) : F32{};
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) {
         if constexpr (kDecay) written[s] *= decay;
         products[pair_index(t, s)] = fma(q, written[s], products[pair_index(t, s)]);
       }
-      written[t] = load(k_rows[t] + row);
+      written[t] = load(k_rows.row(t) + row);
       products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
       if constexpr (kDecay) prefix = t == kTokens - 1 ? total : t == 0 ? decay : prefix * decay;
       store(coefficients + t * kLanes, kDecay ? q * prefix : q);
@@ -102,13 +100,10 @@ template <int kTokens>
 [[gnu::noinline]] void prepare_keys(const KeySide& side, std::int64_t token, float* coefficients,
                                     float* mix) {
   const std::int64_t padded_rows = round_up_to_lanes(side.rows);
-  const float* q[kTokens];
-  const float* k[kTokens];
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) {
-    q[t] = widened(side.q, token + t, side.rows, side.q_rows + t * padded_rows);
-    k[t] = widened(side.k, token + t, side.rows, side.k_rows + t * padded_rows);
-  }
+  const F32Rows<const float> q =
+      widened_rows<kTokens>(side.q, token, side.rows, {side.q_rows, padded_rows});
+  const F32Rows<const float> k =
+      widened_rows<kTokens>(side.k, token, side.rows, {side.k_rows, padded_rows});
   if (side.has_decay) {
     key_decays<kTokens>(side, token);
     weigh_keys<kTokens, true>(side, q, k, coefficients, mix);

@@ -1,4 +1,5 @@
-// One task of the recurrent kernel: one sequence, one head and one tile of V.
+// One task of the recurrent kernel: one sequence, a few heads that advance together and one tile
+// of V.
 #pragma once
 
 #include "recurrent_forward_isa.hpp"
@@ -16,13 +17,13 @@ struct ValueSide {
   Decays decays;
 };
 
-struct Task {
+// One head of a task.
+struct HeadTask {
   std::int64_t tokens = 0;
   std::int64_t columns = 0;  // of the tile, before padding
   std::int64_t tile_v = 0;   // after it
   int block_vectors = 1;
-  int passes = 1;  // of a visit
-  std::int64_t prefetch_tokens = 0;
+  int passes = 1;                   // of a visit
   std::int64_t prefetch_state = 0;  // in floats
   bool stream = false;              // write the final state past the caches
   KeySide keys;
@@ -105,8 +106,10 @@ inline Balance balance_of(const RecurrentForwardParams& p, const TaskRange& rang
       .gv = rows_of<const char>(p.gv, range, range.head, 0), .channels = p.value_dim, .sign = sign};
 }
 
+// `place` is the head's among those of its task.
 inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                        const TaskRange& range, float* scratch) {
+                        const TaskRange& range, std::int64_t place, float* scratch) {
+  const std::int64_t padded_rows = round_up_to_lanes(p.key_dim);
   KeySide side;
   side.q = rows_of<const char>(p.q, range, range.head, 0);
   side.k = rows_of<const char>(p.k, range, range.kv_head, 0);
@@ -121,14 +124,14 @@ inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentFor
   side.k_rows = scratch + tiling.scratch.k_rows;
   side.decays = {.of_token = scratch + tiling.scratch.key_decays,
                  .total = scratch + tiling.scratch.key_totals,
-                 .carry = scratch + tiling.scratch.key_carries,
-                 .width = p.gk.data ? round_up_to_lanes(p.key_dim) : kLanes};
+                 .carry = scratch + tiling.scratch.key_carries + place * padded_rows,
+                 .width = p.gk.data ? padded_rows : kLanes};
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
   return side;
 }
 
 inline ValueSide value_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                            const TaskRange& range, float* scratch) {
+                            const TaskRange& range, std::int64_t place, float* scratch) {
   ValueSide side;
   side.v = rows_of<const char>(p.v, range, range.kv_head, range.column);
   side.gv = rows_of<const char>(p.gv, range, range.head, range.column);
@@ -139,40 +142,70 @@ inline ValueSide value_side(const RecurrentForwardTiling& tiling, const Recurren
   const std::int64_t left = p.value_dim - range.column;
   side.decays = {.of_token = scratch + tiling.scratch.value_decays,
                  .total = scratch + tiling.scratch.value_totals,
-                 .carry = scratch + tiling.scratch.value_carries,
+                 .carry = scratch + tiling.scratch.value_carries + place * tiling.tile_v,
                  .width = round_up_to_lanes(left < tiling.tile_v ? left : tiling.tile_v)};
   if (!side.gv.data) return side;
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
   return side;
 }
 
-inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                      std::int64_t index, float* scratch) {
-  const TaskRange range = task_range(tiling, p, index);
+inline HeadTask head_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                          const TaskRange& range, std::int64_t place, float* scratch) {
   const std::int64_t left = p.value_dim - range.column;
-  Task task;
+  HeadTask task;
   task.tokens = range.tokens;
   task.columns = left < tiling.tile_v ? left : tiling.tile_v;
   task.tile_v = tiling.tile_v;
   task.block_vectors = tiling.block_vectors;
   task.passes = tiling.passes;
-  task.prefetch_tokens = tiling.prefetch_tokens;
   task.prefetch_state = tiling.prefetch_state;
   task.stream = tiling.stream;
-  task.keys = key_side(tiling, p, range, scratch);
-  task.values = value_side(tiling, p, range, scratch);
+  task.keys = key_side(tiling, p, range, place, scratch);
+  task.values = value_side(tiling, p, range, place, scratch);
   task.initial = state_of(p.initial_state, range);
   task.final = state_of(p.final_state, range);
-  task.state = scratch + tiling.scratch.state;
+  task.state = scratch + tiling.scratch.state + place * p.key_dim * tiling.tile_v;
   task.coefficients = scratch + tiling.scratch.coefficients;
-  if (tiling.prefetch_tokens > 0 && tiling.prefetch_tokens < task.tokens) {
-    task.prefetcher = Prefetcher(tiling.prefetch_tokens);
-    task.prefetcher.add(task.keys.q, p.key_dim);
-    task.prefetcher.add(task.keys.k, p.key_dim);
-    task.prefetcher.add(task.keys.gk, p.key_dim);
-    task.prefetcher.add(task.values.v, task.columns);
-    task.prefetcher.add(task.values.gv, task.columns);
-    task.prefetcher.add(task.values.o, task.columns);
+  return task;
+}
+
+// Fetches what a head's visits read and write, from token `first` on.
+inline Prefetcher prefetcher_of(const HeadTask& task, std::int64_t first) {
+  Prefetcher prefetcher(first);
+  prefetcher.add(task.keys.q, task.keys.rows);
+  prefetcher.add(task.keys.k, task.keys.rows);
+  prefetcher.add(task.keys.gk, task.keys.rows);
+  prefetcher.add(task.values.v, task.columns);
+  prefetcher.add(task.values.gv, task.columns);
+  prefetcher.add(task.values.o, task.columns);
+  return prefetcher;
+}
+
+// Heads advance together: a token's rows of neighbouring heads share pages, which are looked up
+// once for all of them, and lie side by side.
+struct Task {
+  HeadTask heads[kMostHeads];
+  int count = 0;  // of heads
+};
+
+inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                      std::int64_t index, float* scratch) {
+  const std::int64_t groups = (p.heads + tiling.heads - 1) / tiling.heads;
+  const std::int64_t group = index / tiling.tiles;
+  const std::int64_t first = group % groups * tiling.heads;
+  const std::int64_t end = first + tiling.heads < p.heads ? first + tiling.heads : p.heads;
+  Task task;
+  for (std::int64_t head = first; head < end; ++head) {
+    TaskRange range = head_range(p, group / groups, head);
+    range.column = index % tiling.tiles * tiling.tile_v;
+    HeadTask& part = task.heads[task.count];
+    part = head_task(tiling, p, range, task.count, scratch);
+    if (tiling.prefetch) {
+      // Nothing is there to fetch the first visit of all.
+      const std::int64_t first_visit = tiling.passes * tiling.tokens_per_pass;
+      part.prefetcher = prefetcher_of(part, task.count == 0 ? first_visit : 0);
+    }
+    ++task.count;
   }
   return task;
 }
