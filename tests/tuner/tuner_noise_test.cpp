@@ -1,5 +1,6 @@
 // The tuner on a noisy, drifting device with many near ties, and with little time.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -90,6 +91,43 @@ TEST_F(TunerNoiseTest, ATruncatedSearchIsNeverWorseThanTheDefault) {
       const Candidate& winner = result.trials[static_cast<std::size_t>(result.winner)].candidate;
       EXPECT_LE(crowded_cost_us(Kernel<TiledConfig>::unpack(winner.config)), default_us * 1.0001)
           << budget_ms;
+    }
+  }
+}
+
+TEST_F(TunerNoiseTest, OneGoodSpellIsNoReasonToLeaveTheDefault) {
+  // What runs on more cores than it needs is faster while a neighbour has one of them.
+  const auto disturbed = [this] { return std::fmod(world.now_us, 40e3) < 10e3; };
+  const auto cost_us = [&](const TiledConfig& config) {
+    return config.tile == 2 ? (disturbed() ? 124.0 : 100.0) : 104.0;
+  };
+  registry = Registry();
+  registry.add_op<Scaling>();
+  add({.heuristic = {.tile = 2}, .candidates = {{.tile = 4}}, .cost_us = cost_us});
+  world.noise = 0.01;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    world.random.seed(seed);
+    world.now_us = static_cast<double>(seed) * 7e3;
+    settings.seed = seed;
+    EXPECT_EQ(winner_of(tune()), "test.scaling.tiled tile=2,threads=1") << seed;
+  }
+}
+
+TEST_F(TunerNoiseTest, ALuckyOneOfManySlowOnesIsNotTaken) {
+  // Time for few samples of each, a third of which are disturbed.
+  registry = Registry();
+  registry.add_op<Scaling>();
+  add({.heuristic = {.tile = 2}, .cost_us = [](const TiledConfig& config) {
+         return config.tile == 2 && config.threads == 1 ? 2500.0 : 3500.0;
+       }});
+  world.outliers = 0.3;
+  for (const int budget_ms : {100, 200, 400, 800}) {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      world.random.seed(seed);
+      settings.seed = seed;
+      settings.budget = std::chrono::milliseconds(budget_ms);
+      EXPECT_EQ(winner_of(tune()), "test.scaling.tiled tile=2,threads=1")
+          << budget_ms << " ms, seed " << seed;
     }
   }
 }

@@ -68,15 +68,32 @@ Race::Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budge
       random_(settings.seed) {}
 
 bool Race::run(double share) {
+  thin_out(share);
   warm_up(share);
   if (racing_besides_anchor().empty()) return measure_alone(share);
   while (rounds_ < settings_.iters) {
     if (budget_.spent(share) || !run_round(share)) return false;
     ++rounds_;
     if (rounds_ >= kRoundsBeforeDropping) drop_losers();
-    if (decided()) return true;
+    if (decided()) return all_race_;
   }
-  return true;
+  return all_race_;
+}
+
+/// Leaves as many as there is time to judge: few samples of many find who was lucky.
+void Race::thin_out(double share) {
+  constexpr std::size_t kFewest = 2;
+  std::vector<Racer*> racers = racing_besides_anchor();
+  std::stable_sort(racers.begin(), racers.end(),
+                   [](const Racer* a, const Racer* b) { return a->estimate_us < b->estimate_us; });
+  const double round_us = (1 - kWarmUpShare) * budget_.remaining_us(share) / kRoundsBeforeJudging;
+  double needed_us = anchor_.estimate_us * anchor_.repeats;
+  for (std::size_t i = 0; i < racers.size(); ++i) {
+    needed_us += racers[i]->estimate_us * racers[i]->repeats;
+    if (i < kFewest || needed_us <= round_us) continue;
+    drop(*racers[i]);
+    all_race_ = false;
+  }
 }
 
 bool Race::measure_alone(double share) {

@@ -66,6 +66,7 @@ class Race {
   bool run(double share);
 
  private:
+  void thin_out(double share);
   void warm_up(double share);
   bool measure_alone(double share);  // nobody to race against: only how fast, and how quiet
   bool run_round(double share);
@@ -85,6 +86,7 @@ class Race {
   Dropped dropped_;
   std::mt19937_64 random_;
   int rounds_ = 0;
+  bool all_race_ = true;  // nobody was left out for want of time
 };
 
 }  // namespace attune::tuning

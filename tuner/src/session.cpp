@@ -13,7 +13,9 @@
 namespace attune::tuning {
 namespace {
 
-constexpr double kRaceShare = 0.85;  // of the budget, for all before the confirmation
+// Of the budget, for all before the confirmation: what that leaves, at least and at most.
+constexpr double kLeastRaceShare = 0.6;
+constexpr double kMostRaceShare = 0.85;
 
 std::string describe(const Candidate& candidate) {
   return str(candidate.kernel->name(), " ", config_text(*candidate.kernel, candidate.config));
@@ -44,9 +46,15 @@ TuneResult Session::run() {
 
   Race race(*runner_, settings_, budget_, racers_, 0,
             [&](const Racer& racer) { settle_racer(racer); });
-  const bool raced_to_the_end = race.run(kRaceShare);
+  const bool raced_to_the_end = race.run(race_share());
   const Racer* winner = choose_winner();
   return finish(raced_to_the_end, device_failure_.empty() ? winner : nullptr);
+}
+
+double Session::race_share() const {
+  const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
+  const double confirming_us = full_check_us_ + duel_us(racers_.front());
+  return std::clamp(1 - confirming_us / std::max(budget_us, 1.0), kLeastRaceShare, kMostRaceShare);
 }
 
 Racer* Session::choose_winner() {

@@ -32,6 +32,7 @@ class Session {
   bool can_check_all_at_full_size() const;
 
   // session.cpp: from racers to a winner
+  double race_share() const;
   Racer* choose_winner();
   Racer* hold_against_what_is_known(Racer& best);
   Racer* best_right_racer();

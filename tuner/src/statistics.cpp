@@ -40,6 +40,16 @@ double median_uncertainty(const std::vector<double>& values) {
          std::sqrt(static_cast<double>(values.size()));
 }
 
+Interval median_interval(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  const double half_width = kZ99 * std::sqrt(n) / 2;  // of the median's rank, which is binomial
+  const auto at = [&](double rank) {
+    return values[static_cast<std::size_t>(std::clamp(rank, 0.0, n - 1))];
+  };
+  return {at(n / 2 - half_width), at(n / 2 + half_width)};
+}
+
 NoiseGrade noise_grade(const std::vector<double>& samples) {
   const double center = median(samples);
   if (samples.size() < kFewestForGrade || center <= 0) return NoiseGrade::kC;

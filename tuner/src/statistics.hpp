@@ -18,6 +18,14 @@ double median_deviation(const std::vector<double>& values);
 /// values' median deviation. Infinite for fewer than four values.
 double median_uncertainty(const std::vector<double>& values);
 
+struct Interval {
+  double low = 0, high = 0;
+};
+
+/// A 99 % confidence interval of the median, whatever the distribution: two of the values, by their
+/// ranks. Of fewer than eight, their range, which is less sure. At least one value.
+Interval median_interval(std::vector<double> values);
+
 /// How quiet a session was, by the samples of a candidate that was measured all through it.
 NoiseGrade noise_grade(const std::vector<double>& samples);
 
