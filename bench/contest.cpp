@@ -10,6 +10,16 @@ constexpr double kSampleUs = 2000;
 constexpr double kCachesToRotateOver = 4;  // as the tuner does
 constexpr double kMostCopies = 64;
 
+/// Enough for any of them.
+Tensor workspace_for(const Copies& copies, std::span<const Contender> contenders) {
+  std::size_t bytes = 0;
+  for (const Contender& each : contenders) {
+    bytes = std::max(
+        bytes, each.choice.kernel->erased_workspace_bytes(copies.problem(), each.choice.config));
+  }
+  return {DType::kI64, {static_cast<std::int64_t>(bytes / 8 + 1)}, copies.device()};
+}
+
 }  // namespace
 
 Copies::Copies(const OpInfo& op, ProblemRef problem, const Device& device) : device_(&device) {
@@ -31,13 +41,6 @@ double Copies::time_us(const Choice& choice, Tensor& workspace, int repeats) con
   return device_->time_us(launch, repeats) / repeats;
 }
 
-Contender::Contender(const Choice& made, ProblemRef problem, const Device& device)
-    : choice(made),
-      workspace(DType::kI64,
-                {static_cast<std::int64_t>(
-                    made.kernel->erased_workspace_bytes(problem, made.config) / 8 + 1)},
-                device) {}
-
 double Contender::median_us() const {
   std::vector<double> sorted = samples_us;
   std::sort(sorted.begin(), sorted.end());
@@ -45,9 +48,10 @@ double Contender::median_us() const {
 }
 
 void contest(const Copies& copies, std::span<Contender> contenders, int rounds) {
+  Tensor workspace = workspace_for(copies, contenders);
   double fastest = 0;
   for (Contender& each : contenders) {
-    const double us = copies.time_us(each.choice, each.workspace, 3);
+    const double us = copies.time_us(each.choice, workspace, 3);
     fastest = fastest == 0 ? us : std::min(fastest, us);
   }
   const int repeats = static_cast<int>(std::ceil(kSampleUs / fastest));
@@ -55,7 +59,7 @@ void contest(const Copies& copies, std::span<Contender> contenders, int rounds) 
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t turn = 0; turn < count; ++turn) {
       Contender& each = contenders[(turn + static_cast<std::size_t>(round)) % count];
-      each.samples_us.push_back(copies.time_us(each.choice, each.workspace, repeats));
+      each.samples_us.push_back(copies.time_us(each.choice, workspace, repeats));
     }
   }
 }

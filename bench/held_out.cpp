@@ -66,7 +66,7 @@ Outcome compare(Context& context, const Context& plain, const Subject& subject,
   const bench::Copies copies(*subject.op, problem, *subject.device);
   std::vector<Contender> contenders;
   for (const Choice& choice : {tuned, untuned, heuristic}) {
-    contenders.emplace_back(choice, problem, *subject.device);
+    contenders.push_back({choice});
   }
   bench::contest(copies, contenders, kRounds);
   // A tuning that lost to a guess found nothing better than the guess.

@@ -1,15 +1,18 @@
 // Whether tuning was worth it, and never harmful: the stored choice of each problem beside the
 // heuristic's, in a process that did not tune it.
 //
-//   ATTUNE_DB=tuned.db tuned_vs_heuristic OP "SPEC" "SPEC" ...
+//   ATTUNE_DB=tuned.db tuned_vs_heuristic [--json] PROBLEM...
 //
-// Runs on gpu:0 where there is one, else on the CPU. Samples alternate; a round's ratio is tuned /
-// heuristic. Printed are the median ratio and its 99 % confidence interval (order statistics of the
-// rounds). Exits 1 when an interval lies above 1.01.
+// A PROBLEM is "OP SPEC", one value a field, or @FILE with one a line (bench/contest.specs). Runs
+// on gpu:0 where there is one, else on the CPU. Samples alternate, over tensors that are made anew
+// a few times, as where they lie is worth some per cent; a round's ratio is tuned / heuristic.
+// Printed are the median ratio and its 99 % confidence interval (order statistics of the rounds).
+// Where the stored choice is the heuristic's there is nothing to time. Exits 1 when an interval
+// lies above 1.01.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <span>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,10 +24,23 @@ namespace {
 
 using namespace attune;
 
-constexpr int kRounds = 60;
+constexpr int kPlacements = 4;
+constexpr int kRounds = 15;  // in each
 constexpr double kHarm = 1.01;
+
 struct Interval {
-  double low = 0, median = 0, high = 0;
+  double low = 1, median = 1, high = 1;
+};
+
+struct Line {
+  std::string op, problem;
+  std::string kernel = {}, config = {};  // as stored; "" when it is not
+  double tuned_us = 0, heuristic_us = 0;
+  Interval ratio = {};
+
+  bool is_stored() const { return !kernel.empty(); }
+  bool was_timed() const { return tuned_us > 0; }
+  bool is_slower() const { return ratio.low > kHarm; }
 };
 
 Interval interval_99(std::vector<double> ratios) {
@@ -37,54 +53,112 @@ Interval interval_99(std::vector<double> ratios) {
   return {at(n / 2 - half_width), at(n / 2), at(n / 2 + half_width)};
 }
 
-/// Of the first's time over the second's.
-Interval compare(const bench::Copies& copies, std::span<bench::Contender, 2> pair) {
-  bench::contest(copies, pair, kRounds);
+/// Of two contexts, each of which has kernels of its own.
+bool same_choice(const Choice& a, const Choice& b) {
+  return a.kernel->name() == b.kernel->name() &&
+         a.kernel->params(a.config) == b.kernel->params(b.config);
+}
+
+void compare(const OpInfo& op, ProblemRef problem, const Device& device, const Choice& stored,
+             const Choice& guess, Line& line) {
+  bench::Contender pair[] = {{stored}, {guess}};
+  std::vector<bench::Copies> placements;  // kept, or the next one would lie where the last one did
+  for (int i = 0; i < kPlacements; ++i) {
+    bench::contest(placements.emplace_back(op, problem, device), pair, kRounds);
+  }
   std::vector<double> ratios;
   for (std::size_t i = 0; i < pair[0].samples_us.size(); ++i) {
     ratios.push_back(pair[0].samples_us[i] / pair[1].samples_us[i]);
   }
-  return interval_99(ratios);
+  line.tuned_us = pair[0].median_us();
+  line.heuristic_us = pair[1].median_us();
+  line.ratio = interval_99(std::move(ratios));
 }
 
-/// Whether the stored choice is no slower than the heuristic's.
-bool is_harmless(const Context& tuned, const Context& untuned, const OpInfo& op,
-                 const std::string& text) {
-  const std::vector<const Device*>& devices = tuned.registry().devices();
-  const Device& device = *devices.back();  // the host is the first
-  const AnyProblem problem = op.parse(parse_params(text, ' '));
-  const Request request{.device = &device};
-  const Choice stored = tuned.select(problem, request);
+/// `text` is "OP SPEC".
+Line run(const Context& tuned, const Context& untuned, const std::string& text) {
+  const std::size_t space = std::min(text.find(' '), text.size());
+  Line line{.op = text.substr(0, space), .problem = text.substr(std::min(space + 1, text.size()))};
+  const Device& device = *tuned.registry().devices().back();  // the host is the first
+  const OpInfo& op = tuned.registry().op(line.op);
+  const AnyProblem problem = op.parse(parse_params(line.problem, ' '));
+  const Choice stored = tuned.select(problem, {.device = &device});
   const Choice guess =
       untuned.select(problem, {.device = untuned.registry().find_device(device.info().id)});
-  if (stored.tier != Tier::kPersistent) {
-    std::printf("%-72s not in the database\n", text.c_str());
-    return true;
+  if (stored.tier != Tier::kPersistent) return line;
+  line.kernel = stored.kernel->name();
+  line.config = config_text(*stored.kernel, stored.config);
+  if (!same_choice(stored, guess)) compare(op, problem, device, stored, guess, line);
+  return line;
+}
+
+void print_text(const Line& line) {
+  std::printf("%-28s %-48s ", line.op.c_str(), line.problem.c_str());
+  if (!line.is_stored()) {
+    std::printf("not in the database\n");
+  } else if (!line.was_timed()) {
+    std::printf("the heuristic's choice\n");
+  } else {
+    std::printf("%9.1f us, heuristic %9.1f us, ratio %.3f [%.3f, %.3f]%s  %s %s\n", line.tuned_us,
+                line.heuristic_us, line.ratio.median, line.ratio.low, line.ratio.high,
+                line.is_slower() ? "  SLOWER" : "", line.kernel.c_str(), line.config.c_str());
   }
-  const bench::Copies copies(op, problem, device);
-  bench::Contender pair[] = {{stored, problem, device}, {guess, problem, device}};
-  const Interval ratio = compare(copies, pair);
-  const bool harm = ratio.low > kHarm;
-  std::printf("%-72s %9.1f us, heuristic %9.1f us, ratio %.3f [%.3f, %.3f]%s\n", text.c_str(),
-              pair[0].median_us(), pair[1].median_us(), ratio.median, ratio.low, ratio.high,
-              harm ? "  SLOWER" : "");
-  return !harm;
+  std::fflush(stdout);
+}
+
+void print_json(const std::vector<Line>& lines) {
+  const char* before = "[";
+  for (const Line& line : lines) {
+    if (!line.is_stored()) continue;
+    std::printf(
+        "%s\n  {\"op\": \"%s\", \"problem\": \"%s\", \"tuned_us\": %.2f, \"heuristic_us\": %.2f, "
+        "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f, \"kernel\": \"%s\", "
+        "\"config\": \"%s\"}",
+        before, line.op.c_str(), line.problem.c_str(), line.tuned_us, line.heuristic_us,
+        line.ratio.median, line.ratio.low, line.ratio.high, line.kernel.c_str(),
+        line.config.c_str());
+    before = ",";
+  }
+  std::printf("\n]\n");
+}
+
+/// The problems that `word` stands for.
+std::vector<std::string> problems_of(const std::string& word) {
+  if (!word.starts_with('@')) return {word};
+  std::ifstream file(word.substr(1));
+  if (!file) throw InvalidArgument("cannot read " + word.substr(1));
+  std::vector<std::string> problems;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && !line.starts_with('#')) problems.push_back(line);
+  }
+  return problems;
+}
+
+int run(const std::vector<std::string>& words, bool json) {
+  const auto tuned = make_context({.policy = Policy::kDb});
+  const auto untuned = make_context({.policy = Policy::kHeuristic, .database = ""});
+  std::vector<Line> lines;
+  for (const std::string& word : words) {
+    for (const std::string& problem : problems_of(word)) {
+      lines.push_back(run(*tuned, *untuned, problem));
+      if (!json) print_text(lines.back());
+    }
+  }
+  if (json) print_json(lines);
+  return std::ranges::none_of(lines, &Line::is_slower) ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: tuned_vs_heuristic OP \"SPEC\" ...\n");
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const bool json = std::erase(words, "--json") > 0;
+  if (words.empty()) {
+    std::fprintf(stderr, "usage: tuned_vs_heuristic [--json] \"OP SPEC\"... | @FILE\n");
     return 2;
   }
   try {
-    const auto tuned = make_context({.policy = Policy::kDb});
-    const auto untuned = make_context({.policy = Policy::kHeuristic, .database = ""});
-    const OpInfo& op = tuned->registry().op(argv[1]);
-    bool harmless = true;
-    for (int i = 2; i < argc; ++i) harmless &= is_harmless(*tuned, *untuned, op, argv[i]);
-    return harmless ? 0 : 1;
+    return run(words, json);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tuned_vs_heuristic: %s\n", error.what());
     return 5;
