@@ -22,4 +22,12 @@ std::span<const Loops> loops_of_this_cpu() {
   return loops;
 }
 
+std::optional<TileProducts> tile_products() {
+#if defined(__x86_64__)
+  return tile_products_amx_bf16();
+#else
+  return std::nullopt;
+#endif
+}
+
 }  // namespace attune::yardsticks

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -50,5 +51,18 @@ struct Loops {
 
 /// For every instruction set that this program carries and this CPU has, the widest first.
 std::span<const Loops> loops_of_this_cpu();
+
+/// Products of bf16 tiles in registers of their own, summed in fp32.
+struct TileProducts {
+  std::string_view isa;  // "amx_bf16"
+
+  /// Independent sums of products of the same two tiles, enough to hide their latency. The process
+  /// has asked the system for the registers, as what describes a host does (feature amx_bf16).
+  float (*multiply_add)(std::int64_t steps);
+  std::int64_t flops_per_step;
+};
+
+/// Nothing where the program does not carry them. Whether the CPU has them is the caller's to ask.
+std::optional<TileProducts> tile_products();
 
 }  // namespace attune::yardsticks

@@ -8,5 +8,6 @@ namespace attune::yardsticks {
 Loops loops_baseline();
 Loops loops_avx2();
 Loops loops_avx512();
+TileProducts tile_products_amx_bf16();
 
 }  // namespace attune::yardsticks

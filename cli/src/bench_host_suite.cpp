@@ -15,6 +15,7 @@
 #include "naive_loop.hpp"
 #include "progress.hpp"
 #include "session.hpp"
+#include "suite_bounds.hpp"
 #include "text.hpp"
 
 namespace attune::cli {
@@ -107,9 +108,11 @@ class Ceilings {
       : memory_(&memory), threads_(threads), settings_(settings) {}
 
   /// Which one binds `flops` and `bytes`. Half of the bytes are read, the other half written.
-  Ceiling binding(double flops, double bytes, bool in_place) const {
+  Ceiling binding(double flops, double bytes, bool in_place, bool on_tiles) const {
     if (is_compute_bound(flops, bytes)) {
-      return multiply_add_ceiling(yardsticks::loops_of_this_cpu().front(), threads_);
+      const auto tiles = on_tiles ? tile_ceiling(cpu_device().info(), threads_) : std::nullopt;
+      return tiles ? *tiles
+                   : multiply_add_ceiling(yardsticks::loops_of_this_cpu().front(), threads_);
     }
     const auto footprint = std::min(static_cast<std::int64_t>(bytes / 2), memory_->bytes());
     if (in_place) return memory_->update(footprint, threads_);
@@ -132,11 +135,21 @@ struct RowResult {
   std::string ceiling;
   double share = 0;
   std::optional<double> naive_us, speedup, forward_us, times_forward;
+  std::optional<double> scaling;  // time on one thread over that on all
   std::string kernel, config;
 };
 
+/// Whether the kernel would not take the problem on the same host without AMX.
+bool runs_on_tiles(const ErasedKernel& kernel, ProblemRef problem, const DeviceInfo& host) {
+  DeviceInfo without = host;
+  std::erase(without.features, "amx_bf16");
+  return !kernel.erased_supports(problem, without);
+}
+
+/// `one_core` is null where `host` has no more.
 RowResult time_row(const Session& session, const Target& target, const HostWithCores& host,
-                   const Ceilings& ceilings, const MeasureSettings& settings) {
+                   const HostWithCores* one_core, const Ceilings& ceilings,
+                   const MeasureSettings& settings) {
   const OpInfo& op = *target.op;
   Selected selected(session, op, target.problem, host);
   RowResult result;
@@ -144,7 +157,8 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
   result.flops = op.flops(target.problem);
   result.bytes = op.bytes(target.problem);
   const bool in_place = op.name == ops::RecurrentDecode::kName;
-  const Ceiling ceiling = ceilings.binding(result.flops, result.bytes, in_place);
+  const bool on_tiles = runs_on_tiles(*selected.choice.kernel, target.problem, host.info());
+  const Ceiling ceiling = ceilings.binding(result.flops, result.bytes, in_place, on_tiles);
   std::vector<HostWork> works{selected.work, ceiling.work};
 
   const bool backward = op.name == ops::RecurrentAttentionBackward::kName;
@@ -157,6 +171,11 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
   } else {
     naive.emplace(target.problem);
     works.push_back(naive->work(host.info().cores));
+  }
+  std::optional<Selected> alone;
+  if (one_core != nullptr) {
+    alone.emplace(session, op, target.problem, *one_core);
+    works.push_back(alone->work);
   }
   const HostRounds rounds = take_rounds(works, settings);
   if (rounds.us.front().empty()) return result;  // interrupted
@@ -174,70 +193,82 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
     result.naive_us = beside_us;
     result.speedup = median_ratio(rounds.us[2], rounds.us[0]);
   }
+  if (alone) result.scaling = median_ratio(rounds.us[3], rounds.us[0]);
   result.kernel = selected.choice.kernel->name();
   result.config = config_text(*selected.choice.kernel, selected.choice.config);
   return result;
 }
 
-/// The worst of what a row's bounds say.
-class Verdict {
- public:
-  void at_least(const Bound& bound, double value) {
-    judge(bound, value >= bound.must, value >= bound.goal);
-  }
-  void at_most(const Bound& bound, double value) {
-    judge(bound, value <= bound.must, value <= bound.goal);
-  }
-
-  Cell cell() const {
-    if (!any_) return {};
-    if (!must_) return Cell("missed", Tone::kBad);
-    return Cell(goal_ ? "goal" : "must", Tone::kGood);
-  }
-
- private:
-  void judge(const Bound& bound, bool must, bool goal) {
-    if (bound.must == 0) return;
-    any_ = true;
-    must_ &= must;
-    goal_ &= goal;
-  }
-  bool any_ = false, must_ = true, goal_ = true;
-};
-
 Cell if_any(const std::optional<double>& value) { return value ? Cell(*value) : Cell(); }
 
-void add_row(const SuiteRow& row, int threads, const RowResult& result, Table& table) {
-  Verdict verdict;
-  verdict.at_least(row.share, result.share);
-  verdict.at_least(row.speedup, result.speedup.value_or(0));
-  verdict.at_most(row.times_forward, result.times_forward.value_or(0));
+std::vector<Reading> readings_of(const SuiteRow& row, int threads, const RowResult& result) {
+  using enum Reading::Sense;
+  const Bound scaling = threads == 2 ? row.scaling : Bound{};
+  return {{"share", row.share, kAtLeast, result.share},
+          {"speedup", row.speedup, kAtLeast, result.speedup.value_or(0)},
+          {"times_forward", row.times_forward, kAtMost, result.times_forward.value_or(0)},
+          {"scaling", scaling, kAtLeast, result.scaling.value_or(0)}};
+}
+
+void add_row(const SuiteRow& row, int threads, const RowResult& result,
+             std::span<const Reading> readings, Table& table) {
   const double us = result.timing.median_us;
-  table.add({ops_text(row),
-             row.spec,
-             threads,
-             us,
-             1e3 * us / result.tokens,
-             100 * result.timing.spread,
-             result.timing.samples,
-             100 * result.kept,
-             result.flops / us / kPerGiga,
-             result.bytes / us / kPerGiga,
-             result.ceiling,
-             result.share,
-             Cell::unless_zero(row.share.must),
-             Cell::unless_zero(row.share.goal),
-             if_any(result.naive_us),
-             if_any(result.speedup),
-             Cell::unless_zero(row.speedup.must),
-             Cell::unless_zero(row.speedup.goal),
-             if_any(result.forward_us),
-             if_any(result.times_forward),
-             Cell::unless_zero(row.times_forward.must),
-             Cell::unless_zero(row.times_forward.goal),
-             verdict.cell(),
-             result.kernel,
-             result.config});
+  std::vector<Cell> cells{row.about,
+                          ops_text(row),
+                          row.spec,
+                          threads,
+                          us,
+                          1e3 * us / result.tokens,
+                          100 * result.timing.spread,
+                          result.timing.samples,
+                          100 * result.kept,
+                          result.flops / us / kPerGiga,
+                          result.bytes / us / kPerGiga,
+                          result.ceiling,
+                          result.share,
+                          if_any(result.naive_us),
+                          if_any(result.speedup),
+                          if_any(result.forward_us),
+                          if_any(result.times_forward),
+                          if_any(result.scaling)};
+  for (const Reading& reading : readings) {
+    cells.push_back(Cell::unless_zero(reading.bound.must));
+    cells.push_back(Cell::unless_zero(reading.bound.goal));
+  }
+  cells.insert(cells.end(), {verdict(readings), result.kernel, result.config});
+  table.add(std::move(cells));
+}
+
+Table rows_table() {
+  return Table({"about",
+                "op",
+                "problem",
+                "threads",
+                "median_us",
+                "ns_per_token",
+                "spread_percent",
+                "samples",
+                "kept_percent",
+                "gflop_per_s",
+                "gb_per_s",
+                "ceiling",
+                "share",
+                "naive_us",
+                "speedup",
+                "forward_us",
+                "times_forward",
+                "scaling",
+                "must_share",
+                "goal_share",
+                "must_speedup",
+                "goal_speedup",
+                "must_times_forward",
+                "goal_times_forward",
+                "must_scaling",
+                "goal_scaling",
+                "reached",
+                "kernel",
+                "config"});
 }
 
 // ---- the ceilings' own table ----
@@ -262,6 +293,7 @@ void add_ceilings(CeilingMemory& memory, const DeviceInfo& host, int threads,
   for (const yardsticks::Loops& loops : yardsticks::loops_of_this_cpu()) {
     add(multiply_add_ceiling(loops, threads), true, 0);
   }
+  if (const auto tiles = tile_ceiling(cpu_device().info(), threads)) add(*tiles, true, 0);
   for (const std::int64_t bytes : footprints(host)) {
     add(memory.update(bytes, threads), false, bytes);
     for (const Ceiling& copy : memory.copies(bytes, threads)) add(copy, false, bytes);
@@ -281,35 +313,13 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
   brief.budget_us /= 10;
   Table ceilings(
       {"ceiling", "threads", "footprint_kib", "gflop_per_s", "gb_per_s", "kept_percent"});
-  Table table({"op",
-               "problem",
-               "threads",
-               "median_us",
-               "ns_per_token",
-               "spread_percent",
-               "samples",
-               "kept_percent",
-               "gflop_per_s",
-               "gb_per_s",
-               "ceiling",
-               "share",
-               "must_share",
-               "goal_share",
-               "naive_us",
-               "speedup",
-               "must_speedup",
-               "goal_speedup",
-               "forward_us",
-               "times_forward",
-               "must_times_forward",
-               "goal_times_forward",
-               "reached",
-               "kernel",
-               "config"});
+  Table table = rows_table();
+  BoundsReached bounds;
   const InterruptGuard guard;
   {
     Progress progress(call.quiet);
     CeilingMemory memory(footprints(cpu_device().info()).back());
+    const HostWithCores one_core(1);
     std::list<HostWithCores> hosts;  // each stays where it is: the chain knows devices by address
     for (const int threads : counts) {
       const HostWithCores& host = hosts.emplace_back(threads);
@@ -320,14 +330,21 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
                             rows[i].spec, " threads ", threads));
         for (const Target& target : session.targets(words_of(rows[i], rows[i].ops.front()))) {
           const RowResult result =
-              time_row(session, target, host, Ceilings(memory, threads, brief), settings);
-          if (result.timing.samples > 0) add_row(rows[i], threads, result, table);
+              time_row(session, target, host, threads > 1 ? &one_core : nullptr,
+                       Ceilings(memory, threads, brief), settings);
+          if (result.timing.samples == 0) continue;  // interrupted
+          const std::vector<Reading> readings = readings_of(rows[i], threads, result);
+          for (const Reading& reading : readings) {
+            bounds.add(rows[i].about, threads, rows[i].spec, reading);
+          }
+          add_row(rows[i], threads, result, readings, table);
         }
       }
     }
   }
   call.print(Document{{.name = "ceilings", .table = std::move(ceilings)},
-                      {.name = "rows", .table = std::move(table)}});
+                      {.name = "rows", .table = std::move(table)},
+                      {.name = "bounds", .table = bounds.table()}});
   return interrupted() ? ExitCode::kInterrupted : ExitCode::kOk;
 }
 

@@ -23,21 +23,32 @@ void share(std::int64_t count, int threads, const Body& body) {
   });
 }
 
+/// `loop` is Loops or TileProducts.
+template <class Loop>
+Ceiling arithmetic_ceiling(const Loop& loop, std::int64_t steps, int threads) {
+  const auto run = [loop, steps, threads] {
+    parallel_for(threads, threads, [&](std::int64_t) {
+      const volatile float result = loop.multiply_add(steps);
+      static_cast<void>(result);
+    });
+  };
+  return {.name = "multiply-add " + std::string(loop.isa),
+          .work = run,
+          .amount = static_cast<double>(loop.flops_per_step * steps * threads)};
+}
+
 constexpr double kBytesMoved = 2 * sizeof(float);  // an element is read and written
 
 }  // namespace
 
 Ceiling multiply_add_ceiling(const Loops& loops, int threads) {
-  constexpr std::int64_t kSteps = 100'000;
-  const auto run = [loops, threads] {
-    parallel_for(threads, threads, [&](std::int64_t) {
-      const volatile float result = loops.multiply_add(kSteps);
-      static_cast<void>(result);
-    });
-  };
-  return {.name = "multiply-add " + std::string(loops.isa),
-          .work = run,
-          .amount = static_cast<double>(loops.flops_per_step * kSteps * threads)};
+  return arithmetic_ceiling(loops, 100'000, threads);
+}
+
+std::optional<Ceiling> tile_ceiling(const DeviceInfo& host, int threads) {
+  const auto products = yardsticks::tile_products();
+  if (!products || !host.has(products->isa)) return std::nullopt;
+  return arithmetic_ceiling(*products, 20'000, threads);
 }
 
 CeilingMemory::CeilingMemory(std::int64_t bytes)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,16 @@ namespace attune::cli {
 
 /// Work with a known number of operations or bytes.
 struct Ceiling {
-  std::string name;  // "multiply-add avx512", "update", "copy", "copy past caches"
+  std::string
+      name;  // "multiply-add avx512", "multiply-add amx_bf16", "update", "copy", "copy past caches"
   HostWork work;
   double amount = 0;  // flops or bytes of one run
 };
 
 Ceiling multiply_add_ceiling(const yardsticks::Loops& loops, int threads);
+
+/// Of bf16 products in tile registers; nothing where `host` has none.
+std::optional<Ceiling> tile_ceiling(const DeviceInfo& host, int threads);
 
 /// Memory that ceilings read and write.
 class CeilingMemory {

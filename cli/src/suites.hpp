@@ -11,16 +11,19 @@ namespace attune::cli {
 struct Bound {
   double must = 0;
   double goal = 0;
+  friend bool operator==(const Bound&, const Bound&) = default;
 };
 
 /// One line of the result: a problem that every one of `ops` has. Their times add up.
 struct SuiteRow {
   std::vector<std::string_view> ops;
   std::string_view spec;
-  Bound us = {};             // at most
-  Bound speedup = {};        // over the naive loop, at least
-  Bound share = {};          // of the ceiling that binds, at least
-  Bound times_forward = {};  // time of a backward pass, in forward passes, at most
+  Bound us = {};                // at most
+  std::string_view about = {};  // what the row is there to show, where a suite shows several things
+  Bound speedup = {};           // over the naive loop, at least
+  Bound share = {};             // of the ceiling that binds, at least
+  Bound times_forward = {};     // time of a backward pass, in forward passes, at most
+  Bound scaling = {};           // time on one thread over that on two, at least
 };
 
 struct Suite {

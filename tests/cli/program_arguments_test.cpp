@@ -177,8 +177,9 @@ TEST(Suite, OfTheHostMeasuresItsCeilingsAndHoldsRowsAgainstThem) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("ceiling":"multiply-add baseline")"),
                                  HasSubstr(R"("ceiling":"copy")")));
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("problem":"T=64 H=16 D=64 gate=g","threads":1)"),
-                                 HasSubstr(R"("must_speedup":3.0)")));
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr(R"("problem":"T=64 H=16 D=64 gate=g","threads":1)"),
+                    HasSubstr(R"("must_speedup":3.0)"), HasSubstr(R"("quantity":"speedup")")));
 }
 
 TEST(Version, IsOneLine) {
