@@ -185,6 +185,32 @@ TEST(SimdChunkBackward, TakesSequencesThatEndAnywhereInAChunk) {
   }
 }
 
+// What is kept, and how gradients are written, changes no bit of them but those of decays per
+// channel, whose rounding carries on in the direction in which they are made.
+TEST(SimdChunkBackward, KeepsAnyNumberOfChunksAndWritesPastTheCaches) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const std::int32_t gates : {0, int{ops::kGateG}, int{kAllGates}}) {
+      const RecurrentAttentionProblem problem{.T = 530,
+                                              .H = 2,
+                                              .Hkv = 1,
+                                              .K = 64,
+                                              .V = 40,
+                                              .dtype = dtype,
+                                              .gates = gates,
+                                              .h0 = true,
+                                              .ht = true};
+      const auto expected = gradients_of(problem, {{"kept_tokens", "512"}, {"stream", "no"}});
+      for (const char* const kept : {"0", "512", "2048"}) {
+        const Params streamed{{"kept_tokens", kept}, {"stream", "yes"}};
+        expect_like_reference(kChunkBackward, problem, 5, streamed);
+        if (gates != kAllGates || kept == std::string_view("512")) {
+          EXPECT_EQ(gradients_of(problem, streamed), expected) << kept;
+        }
+      }
+    }
+  }
+}
+
 // Chunks of 32 run where no channel has a decay of its own.
 TEST(SimdChunkBackward, TakesLongerChunks) {
   for (const std::int32_t gates : {0, int{ops::kGateG}}) {

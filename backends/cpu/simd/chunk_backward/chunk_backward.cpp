@@ -3,6 +3,7 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "chunk_backward_launch.hpp"
+#include "cpu/simd/backward/streams_gradients.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 
@@ -35,9 +36,19 @@ int threads_for(const Problem& problem, std::int64_t useful, int parts) {
   return axis_value_for(&Config::threads, std::min(useful, tasks));
 }
 
+/// For at most `useful` threads.
+Config usual_config(const Problem& problem, const DeviceInfo& device, std::int64_t useful,
+                    int parts) {
+  const int threads = threads_for(problem, useful, parts);
+  return {.stream = streams_gradients(problem, device, threads),
+          .group_parts = parts,
+          .threads = threads,
+          .isa = widest_isa(device)};
+}
+
 class ChunkBackwardKernel final : public SimdKernel<Config> {
  public:
-  ChunkBackwardKernel() : SimdKernel("simd.chunk.backward", 1) {}
+  ChunkBackwardKernel() : SimdKernel("simd.chunk.backward", 2) {}
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
@@ -57,10 +68,7 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
-    const int parts = parts_for(problem, useful);
-    return {.group_parts = parts,
-            .threads = threads_for(problem, useful, parts),
-            .isa = widest_isa(device)};
+    return usual_config(problem, device, useful, parts_for(problem, useful));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
@@ -76,18 +84,19 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
   bool is_candidate(const Problem& problem, const DeviceInfo& device,
                     const Config& config) const override {
     const int parts = parts_for(problem, device.cores);
-    const int threads = threads_for(problem, device.cores, parts);
     if (config.group_parts != parts && config.group_parts != 1) return false;
     // What is seldom best is tried without all combinations of the rest.
-    const Config usual{
-        .group_parts = config.group_parts, .threads = threads, .isa = widest_isa(device)};
+    const Config usual = usual_config(problem, device, device.cores, config.group_parts);
     Config other = config;
-    if (config.threads == half_of(&Config::threads, threads)) other.threads = threads;
+    if (config.threads == half_of(&Config::threads, usual.threads)) other.threads = usual.threads;
+    other.kept_tokens = usual.kept_tokens;
+    other.stream = usual.stream;
     if (config.isa == Isa::kAvx2) other.isa = usual.isa;
     if (problem.gates != 0) other.anchor_tokens = usual.anchor_tokens;
     const int changes = (config.threads != other.threads) + (config.isa != other.isa) +
                         (config.anchor_tokens != other.anchor_tokens) +
-                        (config.chunk != usual.chunk);
+                        (config.kept_tokens != other.kept_tokens) +
+                        (config.stream != other.stream) + (config.chunk != usual.chunk);
     other.chunk = usual.chunk;
     return other == usual && changes <= 1;
   }

@@ -34,18 +34,21 @@ inline std::int64_t fetches_of_chunk(const ChunkTask& task, int transposed) {
   return tiles * (2 + transposed);
 }
 
-// What each sweep reads and writes, from its second chunk on.
-inline void plan_prefetch(ChunkTask& task, bool backward) {
+// What a sweep reads and writes, from the chunk after `index` on; the second one reads what was
+// not kept.
+inline void plan_prefetch(ChunkTask& task, std::int64_t index, bool backward) {
   const auto in_order = [&](const auto& rows) {
     return backward ? from_the_end(rows, task.tokens) : rows;
   };
-  task.prefetcher = Prefetcher(backward ? task.present(task.chunks() - 1) : task.chunk);
+  task.prefetcher =
+      Prefetcher(backward ? task.tokens - index * task.chunk : (index + 1) * task.chunk);
   for (const ChunkSide* side : {&task.keys, &task.values}) {
-    if (side == &task.values || backward || task.has_gates) {
+    if (!backward || index <= task.first_kept()) {
       task.prefetcher.add(in_order(side->read_rows), side->channels);
+      task.prefetcher.add(in_order(side->write_rows), side->channels);
+      task.prefetcher.add(in_order(side->decay.gates), side->channels);
     }
-    task.prefetcher.add(in_order(side->write_rows), side->channels);
-    task.prefetcher.add(in_order(side->decay.gates), side->channels);
+    if (task.stream) continue;
     if (backward) task.prefetcher.add(in_order(side->dgates), side->channels);
     task.prefetcher.add(in_order(backward ? side->dwrites : side->dreads), side->channels);
   }
@@ -87,7 +90,7 @@ inline void sum_gates_anew(const ChunkTask& task, const float* state_after) {
 inline void sweep_forward(ChunkTask& task) {
   read_state(task.initial, task, task.state);
   begin_sweep(task);
-  if (task.tokens > task.chunk) plan_prefetch(task, false);
+  if (task.tokens > task.chunk) plan_prefetch(task, 0, false);
   for (std::int64_t index = 0; index < task.chunks(); ++index) {
     allow_prefetch(task, index + 1, false);
     const std::int64_t token = index * task.chunk;
@@ -106,8 +109,10 @@ inline void sweep_backward(ChunkTask& task) {
   read_state(task.dfinal, task, task.dstate);
   begin_sweep(task);
   if (task.has_gates) sum_gates_anew(task, task.state.data);
-  if (task.tokens > task.chunk) plan_prefetch(task, true);
   for (std::int64_t index = task.chunks() - 1; index >= 0; --index) {
+    if (index > 0 && (index == task.chunks() - 1 || index == task.first_kept())) {
+      plan_prefetch(task, index, true);
+    }
     if (index > 0) allow_prefetch(task, index - 1, true);
     backward_chunk(task, index);
     const std::int64_t token = index * task.chunk;
@@ -143,6 +148,7 @@ inline void run_chunk_backward(const ChunkBackwardParams& p, std::int64_t first,
       sweep_backward(task);
     }
   }
+  if (p.stream) streamed_writes_done();
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

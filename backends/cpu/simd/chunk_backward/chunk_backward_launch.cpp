@@ -30,18 +30,43 @@ std::int64_t task_count(const Problem& problem, const Config& config) {
 ChunkBackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem,
                                        const Config& config, std::int64_t width, bool has_gates) {
   ChunkBackwardScratch::Side side;
-  for (std::int64_t* rows :
-       {&side.reads, &side.writes, &side.decayed_reads, &side.decayed_writes, &side.decays,
-        &side.local_reads, &side.local_writes, &side.sums, &side.transposed}) {
+  for (std::int64_t* rows : {&side.decayed_reads, &side.decayed_writes, &side.local_reads,
+                             &side.local_writes, &side.sums, &side.transposed}) {
     *rows = layout.reserve(config.chunk * width);
   }
-  side.block_decays = layout.reserve(config.chunk / kBlockTokens * width);
-  for (std::int64_t* row : {&side.totals, &side.carries, &side.gate}) *row = layout.reserve(width);
+  for (std::int64_t* row : {&side.carries, &side.gate}) *row = layout.reserve(width);
   side.terms = layout.reserve(has_gates ? padded_tokens(problem, config) * width : 0);
   const std::int64_t parts = chunk_backward_parts(problem, config);
   const bool sums = parts == 1 && problem.H > problem.Hkv;
   side.group_sum = layout.reserve(sums ? padded_tokens(problem, config) * width : 0);
   return side;
+}
+
+std::int64_t kept_chunks(const Problem& problem, const Config& config) {
+  return std::min<std::int64_t>(config.kept_tokens, padded_tokens(problem, config)) / config.chunk;
+}
+
+ChunkBackwardScratch::PackedSide packed_side_layout(ScratchLayout& layout, const Config& config,
+                                                    std::int64_t width, bool has_gates) {
+  ChunkBackwardScratch::PackedSide side;
+  side.reads = layout.reserve(config.chunk * width);
+  side.writes = layout.reserve(config.chunk * width);
+  if (!has_gates) return side;
+  side.decays = layout.reserve(config.chunk * width);
+  side.block_decays = layout.reserve(config.chunk / kBlockTokens * width);
+  side.totals = layout.reserve(width);
+  return side;
+}
+
+ChunkBackwardScratch::Packed packed_layout(const Problem& problem, const Config& config,
+                                           std::int64_t key_width, std::int64_t value_width) {
+  ScratchLayout layout;
+  ChunkBackwardScratch::Packed packed;
+  packed.keys = packed_side_layout(layout, config, key_width, (problem.gates & ops::kGateGk) != 0);
+  packed.values =
+      packed_side_layout(layout, config, value_width, (problem.gates & ops::kGateGv) != 0);
+  packed.size = layout.size();
+  return packed;
 }
 
 ChunkBackwardScratch scratch_layout(const Problem& problem, const Config& config) {
@@ -56,6 +81,9 @@ ChunkBackwardScratch scratch_layout(const Problem& problem, const Config& config
       side_layout(layout, problem, config, key_width, (problem.gates & ops::kGateGk) != 0);
   scratch.values =
       side_layout(layout, problem, config, value_width, (problem.gates & ops::kGateGv) != 0);
+  scratch.packed_chunk = packed_layout(problem, config, key_width, value_width);
+  scratch.packed = layout.reserve((kept_chunks(problem, config) + 1) * scratch.packed_chunk.size);
+  scratch.row_totals = layout.reserve(value_width);
   scratch.state = layout.reserve(state);
   scratch.dstate = layout.reserve(state);
   scratch.anchors = layout.reserve(problem.gates != 0 ? problem.T / between * state : 0);
@@ -104,6 +132,8 @@ ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Co
   static_cast<BackwardTensors&>(params) = backward_tensors(problem, args, layout.arguments, memory);
   params.chunk = config.chunk;
   params.segment_tokens = tokens_between_states(config.anchor_tokens, problem.T);
+  params.stream = config.stream;
+  params.kept_chunks = kept_chunks(problem, config);
   params.group_parts = chunk_backward_parts(problem, config);
   // Aligned by reserve_aligned().
   params.partial_sums = reinterpret_cast<float*>(memory + layout.partial_sums);

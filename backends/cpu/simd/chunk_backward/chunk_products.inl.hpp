@@ -20,10 +20,8 @@ inline void side_decays(const ChunkTask& task, const ChunkSide& side, std::int64
   channel_decays(side.decay, offsets, side.width);
 }
 
-inline void prepare_decays(ChunkTask& task, std::int64_t index) {
-  if (task.shared.given) {
-    shared_decays(task.shared, index * task.chunk, task.present(index), task.chunk);
-  }
+// The decays of channels, which lie beside the packed rows.
+inline void pack_decays(const ChunkTask& task, std::int64_t index) {
   alignas(64) float offsets[kMaxChunk] = {};
   if (task.values.decay.given) {
     for (std::int64_t t = 0; t < task.present(index); ++t) {
@@ -34,6 +32,21 @@ inline void prepare_decays(ChunkTask& task, std::int64_t index) {
   if (!task.keys.decay.given) return;
   shared_logs(task.shared, index * task.chunk, task.present(index), task.chunk, offsets);
   side_decays(task, task.keys, index, offsets);
+}
+
+// The rows of chunk `index`, and what its tokens decay by; what is packed is there already when the
+// chunk was kept.
+inline void prepare_chunk(ChunkTask& task, std::int64_t index, bool is_packed) {
+  place_packed(task, index);
+  if (task.shared.given) {
+    shared_decays(task.shared, index * task.chunk, task.present(index), task.chunk);
+  }
+  if (is_packed) return;
+  for (const ChunkSide* side : {&task.keys, &task.values}) {
+    pack_rows(side->read_rows, task.range(index), side->channels, side->scale, side->reads);
+    pack_rows(side->write_rows, task.range(index), side->channels, 1.0F, side->writes);
+  }
+  pack_decays(task, index);
 }
 
 // Pairs of one side, by which the sums of the other are weighed.
@@ -82,7 +95,7 @@ inline void update(ChunkTask& task, const Panels& matrix, const Panels& values,
                        .rows = task.values.width,
                        .columns = task.keys.width,
                        .depth = task.chunk,
-                       .row_scale = task.values.decay.total,
+                       .row_scale = task.shared.given ? task.row_totals : task.values.decay.total,
                        .column_scale = task.keys.decay.total};
   const bool by_rows = task.shared.given || task.values.decay.given;
   if (by_rows && task.keys.decay.given) {
@@ -102,10 +115,9 @@ inline void update(ChunkTask& task, const Panels& matrix, const Panels& values,
 // The decays of whole rows of a state: of the channels of V, and what those of K share.
 inline void total_row_decays(const ChunkTask& task) {
   if (!task.shared.given) return;
-  float* const totals = task.values.decay.total;
   for (std::int64_t j = 0; j < task.values.width; j += kLanes) {
-    const F32 own = task.values.decay.given ? load(totals + j) : broadcast(1.0F);
-    store(totals + j, own * task.shared.total);
+    const F32 own = task.values.decay.given ? load(task.values.decay.total + j) : broadcast(1.0F);
+    store(task.row_totals + j, own * task.shared.total);
   }
 }
 

@@ -52,13 +52,7 @@ inline void keep_dots(const ChunkTask& task, const Panels& a, const Panels& b, f
 inline void forward_chunk(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
-  pack_rows(values.read_rows, task.range(index), values.channels, 1.0F, values.reads);
-  pack_rows(values.write_rows, task.range(index), values.channels, 1.0F, values.writes);
-  pack_rows(keys.write_rows, task.range(index), keys.channels, 1.0F, keys.writes);
-  if (task.has_gates) {
-    pack_rows(keys.read_rows, task.range(index), keys.channels, keys.scale, keys.reads);
-  }
-  prepare_decays(task, index);
+  prepare_chunk(task, index, false);
   const Panels pairs = task.pairs_of(index);
   side_pairs(task, values, pairs);
   if (values.decay.given) {
@@ -192,11 +186,7 @@ inline void write_shared(const ChunkTask& task, const ChunkSide& side, std::int6
 inline void backward_chunk(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
-  pack_rows(values.read_rows, task.range(index), values.channels, 1.0F, values.reads);
-  pack_rows(values.write_rows, task.range(index), values.channels, 1.0F, values.writes);
-  pack_rows(keys.write_rows, task.range(index), keys.channels, 1.0F, keys.writes);
-  pack_rows(keys.read_rows, task.range(index), keys.channels, keys.scale, keys.reads);
-  prepare_decays(task, index);
+  prepare_chunk(task, index, index >= task.first_kept());
   make_dk(task, task.pairs_of(index));
   make_dv(task);
   if (task.has_gates) gate_gradients(task, index);

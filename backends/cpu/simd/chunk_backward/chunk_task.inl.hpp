@@ -25,6 +25,7 @@ struct ChunkSide {
   ChannelDecay decay;
   Panels reads, writes, decayed_reads, decayed_writes, local_reads, local_writes, sums;
   Panels transposed;  // [width, chunk]
+  ChunkBackwardScratch::PackedSide packed;
   float* gate = nullptr;
   float* terms = nullptr;  // [T, width] q dq or do o, where channels have gates
   float* group_sum = nullptr;
@@ -41,6 +42,8 @@ struct ChunkTask {
   std::int64_t tokens = 0;
   std::int64_t chunk = 0;
   std::int64_t segment_tokens = 0;
+  std::int64_t kept_chunks = 0;
+  bool stream = false;
   SumPlace place;
   ChunkSide keys, values;
   SharedDecay shared;
@@ -51,6 +54,9 @@ struct ChunkTask {
   StateView<float*> dinitial;
   Panels state, dstate;  // [V, K]
   std::int64_t state_size = 0;
+  float* packed = nullptr;
+  std::int64_t packed_size = 0;
+  float* row_totals = nullptr;
   float* anchors = nullptr;
   float* pairs = nullptr;
   Panels key_pairs;
@@ -64,7 +70,7 @@ struct ChunkTask {
     return left < chunk ? left : chunk;
   }
   TokenRange range(std::int64_t index) const {
-    return {.first = index * chunk, .present = present(index), .chunk = chunk};
+    return {.first = index * chunk, .present = present(index), .chunk = chunk, .stream = stream};
   }
   Panels terms_of(const ChunkSide& side, std::int64_t index) const {
     return panels_of(side.terms + index * chunk * side.width, chunk);
@@ -72,7 +78,22 @@ struct ChunkTask {
   Panels pairs_of(std::int64_t index) const {
     return panels_of(pairs + index * chunk * chunk, chunk);
   }
+  // Chunks from this one on stay packed from the first sweep to the second.
+  std::int64_t first_kept() const { return chunks() > kept_chunks ? chunks() - kept_chunks : 0; }
 };
+
+// Where the rows of chunk `index` are packed, or are to be.
+inline void place_packed(ChunkTask& task, std::int64_t index) {
+  const std::int64_t place = index < task.first_kept() ? 0 : index - task.first_kept() + 1;
+  float* const chunk = task.packed + place * task.packed_size;
+  for (ChunkSide* side : {&task.keys, &task.values}) {
+    side->reads = panels_of(chunk + side->packed.reads, task.chunk);
+    side->writes = panels_of(chunk + side->packed.writes, task.chunk);
+    side->decay.decay = panels_of(chunk + side->packed.decays, task.chunk);
+    side->decay.of_blocks = chunk + side->packed.block_decays;
+    side->decay.total = chunk + side->packed.totals;
+  }
+}
 
 inline ChunkSide chunk_side(const ChunkBackwardScratch::Side& at, std::int64_t channels,
                             std::int64_t chunk, float* scratch) {
@@ -80,8 +101,6 @@ inline ChunkSide chunk_side(const ChunkBackwardScratch::Side& at, std::int64_t c
   ChunkSide side;
   side.channels = channels;
   side.width = round_up_to_panels(channels);
-  side.reads = panels(at.reads);
-  side.writes = panels(at.writes);
   side.decayed_reads = panels(at.decayed_reads);
   side.decayed_writes = panels(at.decayed_writes);
   side.local_reads = panels(at.local_reads);
@@ -89,10 +108,7 @@ inline ChunkSide chunk_side(const ChunkBackwardScratch::Side& at, std::int64_t c
   side.terms = scratch + at.terms;
   side.sums = panels(at.sums);
   side.transposed = panels_of(scratch + at.transposed, side.width);
-  side.decay.decay = panels(at.decays);
-  side.decay.total = scratch + at.totals;
   side.decay.carry = scratch + at.carries;
-  side.decay.of_blocks = scratch + at.block_decays;
   side.gate = scratch + at.gate;
   side.group_sum = scratch + at.group_sum;
   return side;
@@ -150,8 +166,15 @@ inline ChunkTask chunk_task(const ChunkBackwardParams& p, std::int64_t sequence,
   task.tokens = range.tokens;
   task.chunk = p.chunk;
   task.segment_tokens = p.segment_tokens;
+  task.kept_chunks = p.kept_chunks;
+  task.stream = p.stream;
   task.keys = key_chunks(p, range, scratch);
+  task.keys.packed = p.scratch.packed_chunk.keys;
   task.values = value_chunks(p, range, scratch);
+  task.values.packed = p.scratch.packed_chunk.values;
+  task.packed = scratch + p.scratch.packed;
+  task.packed_size = p.scratch.packed_chunk.size;
+  task.row_totals = scratch + p.scratch.row_totals;
   task.shared = shared_decay(p, range, scratch);
   task.has_gates = task.keys.decay.given || task.values.decay.given || task.shared.given;
   task.dg = rows_of<char>(p.dg, range, head, 0);

@@ -1,6 +1,7 @@
 // What else is done to panels: transposing them, writing their rows to tensors, sums over rows.
 #pragma once
 
+#include "cpu/simd/chunk/output_rows.inl.hpp"
 #include "cpu/simd/chunk/panels.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -55,6 +56,7 @@ struct TokenRange {
   std::int64_t first = 0;    // of the tensor's tokens
   std::int64_t present = 0;  // how many there are
   std::int64_t chunk = 0;    // how many rows the panels have
+  bool stream = false;       // rows are written past the caches where they begin at a cache line
 };
 
 // kPanelWidth channels of a token, of which `count` exist; the others are zero.
@@ -113,6 +115,32 @@ void pack_tokens(const InputRows& rows, const TokenRange& tokens, std::int64_t c
   }
 }
 
+// Whole cache lines of a row, of `channels` at most, past the caches. Returns how many channels.
+template <StorageType kType>
+[[gnu::always_inline]] inline std::int64_t stream_panels(const Panels& panels, std::int64_t token,
+                                                         std::int64_t channels, F32 factor,
+                                                         char* target) {
+  constexpr std::int64_t kLine = 64 / size_of(kType);
+  std::int64_t done = 0;
+  for (; channels - done >= kLine; done += kLine) {
+    if constexpr (kType == StorageType::kF32) {
+#pragma GCC unroll 4
+      for (std::int64_t i = done; i < done + kLine; i += kLanes) {
+        stream_vector(load(panels.at(token, i)) * factor, target + i * 4);
+      }
+    } else {
+#pragma GCC unroll 4
+      for (std::int64_t i = done; i < done + kLine; i += 2 * kLanes) {
+        alignas(64) float pair[2 * kLanes];
+        store(pair, load(panels.at(token, i)) * factor);
+        store(pair + kLanes, load(panels.at(token, i + kLanes)) * factor);
+        stream_vector(narrow_pair(kType, pair), target + i * 2);
+      }
+    }
+  }
+  return done;
+}
+
 template <StorageType kType>
 void unpack_tokens(const Panels& panels, const OutputRows& rows, const TokenRange& tokens,
                    std::int64_t channels, float scale) {
@@ -121,6 +149,12 @@ void unpack_tokens(const Panels& panels, const OutputRows& rows, const TokenRang
     char* target = rows.row(tokens.first + t);
     const float* source = panels.at(t, 0);
     std::int64_t left = channels;
+    if (tokens.stream && reinterpret_cast<std::uintptr_t>(target) % 64 == 0) {
+      const std::int64_t done = stream_panels<kType>(panels, t, channels, factor, target);
+      left -= done;
+      target += done * size_of(kType);
+      source += done / kPanelWidth * panels.size;
+    }
     for (; left >= kPanelWidth; left -= kPanelWidth) {
 #pragma GCC unroll 4
       for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
