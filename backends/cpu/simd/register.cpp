@@ -9,6 +9,7 @@ void register_simd_kernels(Registry& registry) {
   registry.add(simd::make_chunk_tiles(), at);
   registry.add(simd::make_recurrent_attention(), at);
   registry.add(simd::make_chunk_attention(), at);
+  registry.add(simd::make_chunk_tiles_backward(), at);
   registry.add(simd::make_chunk_backward(), at);
   registry.add(simd::make_recurrent_attention_backward(), at);
   registry.add(simd::make_recurrent_decode(), at);

@@ -1,0 +1,102 @@
+#include <algorithm>
+
+#include <attune/core/kernel.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cpu/simd/axis_values.hpp"
+#include "cpu/simd/backward/streams_gradients.hpp"
+#include "cpu/simd/device_isa.hpp"
+#include "cpu/simd/simd.hpp"
+#include "cpu/simd/simd_kernel.hpp"
+#include "tiles_backward_launch.hpp"
+
+namespace attune::cpu::simd {
+namespace {
+
+using Config = TilesBackwardConfig;
+using Problem = ops::RecurrentAttentionProblem;
+
+/// Shorter sequences are left to other kernels: a last chunk that is half empty costs as much as a
+/// full one.
+constexpr std::int64_t kFewestTokens = 64;
+
+/// Narrower problems round as often and average less: operands, pairs and states are rounded to
+/// bf16.
+constexpr std::int64_t kLeastWidth = 16;
+
+/// Nominal work that is worth a thread.
+constexpr double kFlopsPerThread = 2e6;
+
+class ChunkTilesBackwardKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "simd.chunk_tiles.backward"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "cpu") return Support::no("needs host memory");
+    const std::string_view missing = missing_for_tiles(device);
+    if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
+    if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
+    if ((problem.gates & ~ops::kGateG) != 0) {
+      return Support::no("takes no gate but g");
+    }
+    if (problem.H != problem.Hkv) return Support::no("takes as many kv heads as query heads");
+    if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
+      return Support::no(str("takes K and V of at least ", kLeastWidth));
+    }
+    if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
+      return Support::no(str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
+    }
+    return Support::yes();
+  }
+
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    const double work = ops::RecurrentAttentionBackward::flops(problem);
+    return usual_config(problem, device, useful_threads(work, kFlopsPerThread, device));
+  }
+
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs,
+                  [&](const Config& config) { return !is_candidate(problem, device, config); });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return tiles_backward_workspace_bytes(problem, config);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    launch_tiles_backward(problem, args, config, site.workspace);
+  }
+
+ private:
+  /// For at most `useful` threads.
+  static Config usual_config(const Problem& problem, const DeviceInfo& device,
+                             std::int64_t useful) {
+    const int threads =
+        axis_value_for(&Config::threads, std::min(useful, problem.sequences() * problem.H));
+    return {.stream = streams_gradients(problem, device, threads), .threads = threads};
+  }
+
+  /// What is seldom best is tried without all combinations of the rest.
+  static bool is_candidate(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    const Config usual = usual_config(problem, device, device.cores);
+    if (config.anchor_tokens != usual.anchor_tokens && problem.gates == 0) return false;
+    if (!full_or_half(config, &Config::threads, usual.threads)) return false;
+    const int changes = (config.threads != usual.threads) +
+                        (config.anchor_tokens != usual.anchor_tokens) +
+                        (config.kept_tokens != usual.kept_tokens) + (config.stream != usual.stream);
+    return changes <= 1;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make_chunk_tiles_backward() {
+  return std::make_unique<ChunkTilesBackwardKernel>();
+}
+
+}  // namespace attune::cpu::simd

@@ -1,0 +1,127 @@
+#include "tiles_backward_launch.hpp"
+
+#include <algorithm>
+
+#include "cpu/simd/arguments.hpp"
+#include "cpu/simd/backward/backward_arguments.hpp"
+#include "cpu/simd/flush_denormals.hpp"
+#include "cpu/simd/scratch_layout.hpp"
+#include "cpu/simd/task_queue.hpp"
+#include "tiles_backward_params.hpp"
+
+namespace attune::cpu::simd {
+namespace {
+
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionBackwardArgs;
+using Config = TilesBackwardConfig;
+
+constexpr std::int64_t kTileFloats = 256;
+constexpr std::int64_t kTileDepth = 32;
+constexpr std::int64_t kVector = 16;
+
+std::int64_t padded_tokens(const Problem& problem, const Config& config) {
+  return round_up(problem.T, config.chunk);
+}
+
+std::int64_t kept_chunks(const Problem& problem, const Config& config) {
+  return std::min<std::int64_t>(config.kept_tokens, padded_tokens(problem, config)) / config.chunk;
+}
+
+TilesBackwardScratch::Copies copies_layout(std::int64_t chunk, std::int64_t key_width,
+                                           std::int64_t value_width) {
+  ScratchLayout layout;
+  TilesBackwardScratch::Copies copies;
+  copies.q = layout.reserve(chunk * key_width / 2);
+  copies.k = layout.reserve(chunk * key_width / 2);
+  copies.v = layout.reserve(chunk * value_width / 2);
+  copies.d_o = layout.reserve(chunk * value_width / 2);
+  copies.size = layout.size();
+  return copies;
+}
+
+TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config) {
+  const std::int64_t key_width = round_up(problem.K, kTileDepth);
+  const std::int64_t value_width = round_up(problem.V, kTileDepth);
+  const std::int64_t width = std::max(key_width, value_width);
+  const std::int64_t state_size = key_width * value_width;
+  const std::int64_t chunk = config.chunk;
+  ScratchLayout layout;
+  TilesBackwardScratch scratch;
+  for (TilesBackwardScratch::State& state : scratch.states) {
+    state.floats = layout.reserve(state_size);
+    state.pairs = layout.reserve(state_size / 2);
+    state.carries = layout.reserve(kVector);
+  }
+  for (std::int64_t* operand :
+       {&scratch.queries, &scratch.keys, &scratch.writes, &scratch.values}) {
+    *operand = layout.reserve(chunk * width / 2);
+  }
+  scratch.sums = layout.reserve(chunk * chunk);
+  scratch.pairs = layout.reserve(chunk * chunk / 2);
+  scratch.outputs = layout.reserve(4 * kTileFloats);
+  scratch.decays = layout.reserve(width);
+  scratch.partial = layout.reserve(chunk * kVector);
+  scratch.zeros = layout.reserve(width);
+  const bool has_gates = problem.gates != 0;
+  const std::int64_t between = tokens_between_states(config.anchor_tokens, problem.T);
+  scratch.dots = layout.reserve(has_gates ? padded_tokens(problem, config) : 0);
+  scratch.anchors = layout.reserve(has_gates ? problem.T / between * state_size : 0);
+  scratch.copies_of_chunk = copies_layout(chunk, key_width, value_width);
+  scratch.copies =
+      layout.reserve((kept_chunks(problem, config) + 1) * scratch.copies_of_chunk.size);
+  scratch.size = layout.size();
+  return scratch;
+}
+
+/// What lies where in the workspace: from its start on each thread's scratch memory.
+struct Workspace {
+  std::int64_t threads = 0;
+  TilesBackwardScratch scratch;
+  BackwardArgumentSpace arguments;
+  std::size_t size = 0;
+};
+
+Workspace workspace_of(const Problem& problem, const Config& config) {
+  Workspace layout;
+  layout.threads = std::min<std::int64_t>(config.threads, problem.sequences() * problem.H);
+  layout.scratch = scratch_layout(problem, config);
+  reserve_aligned(layout.size,
+                  static_cast<std::size_t>(layout.threads * layout.scratch.size) * sizeof(float));
+  layout.arguments = reserve_backward_arguments(problem, layout.size);
+  return layout;
+}
+
+}  // namespace
+
+std::size_t tiles_backward_workspace_bytes(const Problem& problem, const Config& config) {
+  return workspace_of(problem, config).size;
+}
+
+void launch_tiles_backward(const Problem& problem, const Args& args, const Config& config,
+                           std::span<std::byte> workspace) {
+  const Workspace layout = workspace_of(problem, config);
+  TilesBackwardParams params;
+  static_cast<BackwardTensors&>(params) =
+      backward_tensors(problem, args, layout.arguments, workspace.data());
+  params.chunk = config.chunk;
+  params.segment_tokens = tokens_between_states(config.anchor_tokens, problem.T);
+  params.kept_chunks = kept_chunks(problem, config);
+  params.stream = config.stream;
+  params.scratch = layout.scratch;
+  [[maybe_unused]] auto* const memory =
+      reinterpret_cast<float*>(workspace.data());  // aligned by contract
+  if (layout.threads > 0) {
+    run_task_queue(problem.sequences() * problem.H, layout.threads,
+                   [&]([[maybe_unused]] std::int64_t thread, [[maybe_unused]] std::int64_t first,
+                       [[maybe_unused]] std::int64_t last) {
+#if defined(__x86_64__)  // no other device has amx_bf16
+                     const FlushDenormals flush_denormals;
+                     tiles_backward_amx_bf16(params, first, last,
+                                             memory + thread * params.scratch.size);
+#endif
+                   });
+  }
+}
+
+}  // namespace attune::cpu::simd

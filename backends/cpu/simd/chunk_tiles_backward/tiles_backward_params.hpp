@@ -1,0 +1,57 @@
+// One launch of the chunked backward kernel on tile registers: tensors, sizes and how they are cut,
+// no behaviour.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd/backward/backward_tensors.hpp"
+
+namespace attune::cpu {
+
+/// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line. C is
+/// the chunk, W the larger of K and V; all three are in whole 32s. A float of an operand is a pair
+/// of bf16.
+struct TilesBackwardScratch {
+  /// A state as cpu/simd/chunk_tiles/tile_state.inl.hpp has it.
+  struct State {
+    std::int64_t floats = 0;   // K V of them, in tiles of fp32
+    std::int64_t pairs = 0;    // the same rounded
+    std::int64_t carries = 0;  // a vector, see cpu/simd/chunk/token_decays.inl.hpp
+  };
+  /// Copies of a chunk's rows, [C, K] or [C, V] bf16; offsets from where that chunk's begin.
+  struct Copies {
+    std::int64_t q = 0, k = 0, v = 0, d_o = 0;
+    std::int64_t size = 0;
+  };
+  State states[3];           // of dq, of dk, of dv
+  std::int64_t queries = 0;  // [C / 16][W / 32] tiles
+  std::int64_t keys = 0;     // [C / 16][W / 32] tiles: tokens as columns
+  std::int64_t writes = 0;   // [W / 16][C / 32] tiles: channels as rows
+  std::int64_t values = 0;   // [W / 16][C / 32] tiles
+  std::int64_t sums = 0;     // [C / 16][C / 16] tiles of fp32: pairs of tokens
+  std::int64_t pairs = 0;    // [C / 16][C / 32] tiles: the same as an operand
+  std::int64_t outputs = 0;  // four tiles of fp32
+  std::int64_t decays = 0;   // [W]
+  std::int64_t partial = 0;  // [C, 16]: of dot products of tokens
+  std::int64_t zeros = 0;    // a row
+  std::int64_t dots = 0;     // [T] q dq, when there is a gate
+  std::int64_t anchors = 0;  // [segments - 1] states of dq, when there is a gate
+  Copies copies_of_chunk;
+  std::int64_t copies = 0;  // [kept chunks + 1] of copies_of_chunk
+  std::int64_t size = 0;
+};
+
+struct TilesBackwardParams : BackwardTensors {
+  std::int64_t chunk = 64;          // a multiple of 32
+  std::int64_t segment_tokens = 1;  // tokens between two anchors, a multiple of chunk
+  std::int64_t kept_chunks = 0;     // of the end of a sequence, copied once for both sweeps
+  bool stream = false;              // gradients are written past the caches
+  TilesBackwardScratch scratch;
+};
+
+/// Tasks [first, last) of (sequence, head), head fastest. `scratch` is aligned to 64 bytes and used
+/// by no other thread.
+void tiles_backward_amx_bf16(const TilesBackwardParams& params, std::int64_t first,
+                             std::int64_t last, float* scratch);
+
+}  // namespace attune::cpu

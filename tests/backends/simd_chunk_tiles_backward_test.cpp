@@ -1,0 +1,226 @@
+// simd.chunk_tiles.backward with its tile registers emulated (emulated_tiles.cpp), so that all but
+// the product itself is tested on every machine. Where the CPU has AMX, conformance_test.cpp runs
+// the kernel itself.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/backward_runs.hpp"
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttentionBackward;
+using ops::RecurrentAttentionProblem;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr std::string_view kTilesBackward = "simd.chunk_tiles.backward";
+constexpr double kReset = -std::numeric_limits<double>::infinity();
+constexpr std::int32_t kGates[] = {0, ops::kGateG};
+
+TensorView writable(const ConstTensorView& view) {
+  return TensorView(const_cast<void*>(view.data), view.dtype, view.shape, view.strides);
+}
+
+template <class ValueOf>
+void fill(const ConstTensorView& view, const ValueOf& value_of) {
+  std::vector<double> values = to_doubles(view);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(i, values[i]);
+  assign(writable(view), values);
+}
+
+RecurrentAttentionProblem sized(std::int64_t tokens, std::int64_t heads, std::int64_t channels,
+                                std::int64_t columns, std::int32_t gates) {
+  return {.T = tokens,
+          .H = heads,
+          .Hkv = heads,
+          .K = channels,
+          .V = columns,
+          .dtype = DType::kBF16,
+          .gates = gates,
+          .h0 = true,
+          .ht = true};
+}
+
+/// The kernel and the reference on the same inputs, changed by `change`.
+template <class Change>
+void expect_like_reference_after(const RecurrentAttentionProblem& problem, const Params& overrides,
+                                 const Change& change) {
+  SCOPED_TRACE(
+      str(problem_text<RecurrentAttentionBackward>(problem), " ", to_text(overrides, ' ')));
+  const RecurrentTensors tiles(problem, 11), reference(problem, 11);
+  change(tiles);
+  change(reference);
+  run_simd_backward(kTilesBackward, tiles, overrides);
+  run_reference_backward(reference);
+  expect_like_reference(tiles, reference);
+}
+
+std::vector<double> gradients(const RecurrentAttentionProblem& problem, const Params& overrides) {
+  const RecurrentTensors tensors(problem, 5);
+  run_simd_backward(kTilesBackward, tensors, overrides);
+  const auto& b = tensors.backward;
+  std::vector<double> all;
+  for (const std::optional<TensorView>& view :
+       {std::optional(b.dq), std::optional(b.dk), std::optional(b.dv), b.dg, b.dinitial_state}) {
+    if (!view) continue;
+    for (const double x : to_doubles(*view)) all.push_back(x);
+  }
+  return all;
+}
+
+TEST(SimdChunkTilesBackward, AgreesAcrossEveryEdgeOfAChunk) {
+  for (const std::int64_t tokens : {1, 15, 16, 17, 32, 33, 64, 65, 128, 150}) {
+    for (const std::int32_t gates : kGates) {
+      for (const char* const chunk : {"32", "64"}) {
+        expect_like_reference(kTilesBackward, sized(tokens, 2, 33, 40, gates),
+                              static_cast<std::uint64_t>(tokens),
+                              {{"chunk", chunk}, {"anchor_tokens", "64"}});
+      }
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, TakesAnySizes) {
+  for (const std::int64_t channels : {16, 31, 64, 100}) {
+    for (const std::int64_t columns : {16, 47, 64, 96}) {
+      expect_like_reference(kTilesBackward, sized(70, 1, channels, columns, ops::kGateG),
+                            static_cast<std::uint64_t>(channels));
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, TakesSequencesOfAnyLengthInBothDirections) {
+  const std::vector<double> bounds{0, 0, 1, 64, 97, 97, 161, 225, 300};
+  for (const bool reverse : {false, true}) {
+    for (const std::int32_t gates : kGates) {
+      RecurrentAttentionProblem problem = sized(300, 2, 20, 24, gates);
+      problem.N = 8;
+      problem.reverse = reverse;
+      expect_like_reference_after(problem, {{"anchor_tokens", "64"}},
+                                  [&](const RecurrentTensors& tensors) {
+                                    assign(writable(*tensors.backward.cu_seqlens), bounds);
+                                  });
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, TakesStridesAndStatesThatAreNotGiven) {
+  for (const auto layout : {ops::Layout::kBthd, ops::Layout::kBhtd}) {
+    for (const bool states : {false, true}) {
+      RecurrentAttentionProblem problem = sized(130, 3, 32, 32, ops::kGateG);
+      problem.B = 2;
+      problem.layout = layout;
+      problem.h0 = problem.ht = states;
+      expect_like_reference(kTilesBackward, problem, 8);
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, GivesTheSameBitsHoweverWorkIsDivided) {
+  for (const std::int64_t heads : {3, 7}) {
+    const RecurrentAttentionProblem problem = sized(330, heads, 33, 20, ops::kGateG);
+    const std::vector<double> expected = gradients(problem, {{"threads", "1"}});
+    for (const char* const threads : {"2", "4", "8"}) {
+      EXPECT_EQ(gradients(problem, {{"threads", threads}}), expected) << threads;
+    }
+    for (const char* const kept : {"0", "256"}) {
+      EXPECT_EQ(gradients(problem, {{"kept_tokens", kept}}), expected) << kept;
+      EXPECT_EQ(gradients(problem, {{"kept_tokens", kept}, {"stream", "yes"}}), expected) << kept;
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, TakesDecaysOfAnySize) {
+  for (const double decay : {-0.5, -4.0, -40.0, -1e4, kReset}) {
+    expect_like_reference_after(sized(150, 2, 20, 24, ops::kGateG), {{"anchor_tokens", "64"}},
+                                [&](const RecurrentTensors& tensors) {
+                                  fill(*tensors.backward.g, [&](std::size_t i, double value) {
+                                    return i % 11 == 3 ? decay : i % 2 == 0 ? -1e-5 : value;
+                                  });
+                                });
+  }
+}
+
+// Resets at the first and last tokens of chunks and of stretches between anchors.
+TEST(SimdChunkTilesBackward, AResetEndsAllGradientsWhereverItFalls) {
+  for (const std::int64_t token : {0, 1, 63, 64, 100, 128, 149}) {
+    const RecurrentAttentionProblem problem = sized(150, 1, 16, 16, ops::kGateG);
+    const auto reset = [&](const RecurrentTensors& tensors) {
+      fill(*tensors.backward.g, [&](std::size_t i, double value) {
+        return static_cast<std::int64_t>(i) == token ? kReset : value;
+      });
+    };
+    expect_like_reference_after(problem, {{"anchor_tokens", "64"}}, reset);
+    const RecurrentTensors tensors(problem, 11);
+    reset(tensors);
+    run_simd_backward(kTilesBackward, tensors, {{"anchor_tokens", "64"}});
+    EXPECT_EQ(to_doubles(*tensors.backward.dg)[static_cast<std::size_t>(token)], 0.0);
+    if (token == 0) {
+      EXPECT_THAT(to_doubles(*tensors.backward.dinitial_state), Each(0.0));
+    }
+  }
+}
+
+// The gradient at a token is a small difference of sums over thousands of tokens.
+TEST(SimdChunkTilesBackward, GateGradientsStayExactOverLongSequences) {
+  expect_like_reference_after(
+      sized(4096, 1, 16, 16, ops::kGateG), {}, [](const RecurrentTensors& tensors) {
+        fill(*tensors.backward.g, [](std::size_t, double value) { return 1e-4 * (value - 1.0); });
+      });
+}
+
+TEST(SimdChunkTilesBackward, ANanStaysInItsHead) {
+  const RecurrentAttentionProblem problem = sized(70, 2, 18, 20, ops::kGateG);
+  const RecurrentTensors clean(problem, 2), spoilt(problem, 2);
+  fill(spoilt.backward.v,
+       [](std::size_t i, double value) { return i / 20 % 2 == 0 ? std::nan("") : value; });
+  for (const RecurrentTensors* const tensors : {&clean, &spoilt}) {
+    run_simd_backward(kTilesBackward, *tensors, {{"threads", "1"}});
+  }
+  for (const auto of :
+       {&ops::RecurrentAttentionBackwardArgs::dq, &ops::RecurrentAttentionBackwardArgs::dk}) {
+    const std::vector<double> expected = to_doubles(clean.backward.*of);
+    const std::vector<double> got = to_doubles(spoilt.backward.*of);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (i / 18 % 2 == 1) {
+        EXPECT_EQ(got[i], expected[i]);
+      }
+    }
+  }
+}
+
+TEST(SimdChunkTilesBackward, SaysWhatItDoesNotTake) {
+  DeviceInfo device = cpu_device().info();
+  device.features = {"avx2",     "fma",      "f16c",        "avx512f", "avx512bw",
+                     "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16"};
+  const auto reason = [&](const RecurrentAttentionProblem& problem) {
+    return simd_backward_kernel(kTilesBackward)
+        .erased_supports(ProblemRef::of<RecurrentAttentionBackward>(problem), device)
+        .reason();
+  };
+  RecurrentAttentionProblem problem = sized(64, 2, 64, 64, ops::kGateG);
+  EXPECT_EQ(reason(problem), "");
+  for (const std::int32_t gate : {ops::kGateGamma, ops::kGateGk, ops::kGateGv}) {
+    problem.gates = gate;
+    EXPECT_THAT(reason(problem), HasSubstr("no gate but g"));
+  }
+  problem.gates = 0;
+  problem.Hkv = 1;
+  EXPECT_THAT(reason(problem), HasSubstr("kv heads"));
+  problem = sized(63, 2, 64, 64, 0);
+  EXPECT_THAT(reason(problem), HasSubstr("64 tokens"));
+  problem = sized(64, 2, 64, 64, 0);
+  problem.dtype = DType::kF16;
+  EXPECT_EQ(reason(problem), "takes bf16");
+  problem.dtype = DType::kBF16;
+  device.features.pop_back();
+  EXPECT_THAT(reason(problem), HasSubstr("needs amx_bf16"));
+}
+
+}  // namespace
+}  // namespace attune::test
