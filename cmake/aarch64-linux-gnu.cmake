@@ -1,6 +1,6 @@
 # Cross-compiling for aarch64 with Debian's g++-aarch64-linux-gnu, and running what comes out under
 # qemu-user. ATTUNE_AARCH64_ROOT is where the arm64 packages of scripts/setup are: / with multiarch, or
-# a folder that they were unpacked to (docs/cpu.md).
+# a folder that they were unpacked to (scripts/test_aarch64 makes one).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
