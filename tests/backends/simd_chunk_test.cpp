@@ -334,5 +334,28 @@ TEST(SimdChunk, TriesAFewDozenConfigsOnAnyCpu) {
   }
 }
 
+// Within a chunk exp of either side's logs overflows where that of their sum does not.
+TEST(SimdChunk, TakesGatesOfBothSidesThatCancel) {
+  for (const std::int32_t key_gate : {+ops::kGateGk, +ops::kGateG}) {
+    for (const double log_decay : {8.0, -8.0, 90.0, -90.0}) {
+      for (const bool alternating : {false, true}) {
+        SCOPED_TRACE(str("gate=", key_gate, " log=", log_decay, " alternating=", alternating));
+        RecurrentTensors tensors = gates_that_cancel({.T = 40,
+                                                      .H = 2,
+                                                      .Hkv = 1,
+                                                      .K = 20,
+                                                      .V = 40,
+                                                      .gates = key_gate | ops::kGateGv,
+                                                      .h0 = true,
+                                                      .ht = true},
+                                                     log_decay, alternating);
+        for (const char* const chunk : {"8", "16", "32"}) {
+          expect_the_formula(tensors, {{"chunk", chunk}, {"tile_v", "32"}});
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attune::test

@@ -210,4 +210,24 @@ DoubleRecurrence RecurrentTensors::as_doubles() const {
   return in;
 }
 
+RecurrentTensors gates_that_cancel(const ops::RecurrentAttentionProblem& problem, double log_decay,
+                                   bool alternating) {
+  RecurrentTensors tensors(problem, 11);
+  const auto set = [&](const ConstTensorView& gates, double sign) {
+    std::vector<double> logs(static_cast<std::size_t>(element_count(gates.shape)));
+    const std::size_t of_token = logs.size() / static_cast<std::size_t>(problem.B * problem.T);
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      const bool turned = alternating && i / of_token % 2 == 1;
+      logs[i] = (turned ? -sign : sign) * log_decay - static_cast<double>(i % 3) / 64;
+    }
+    // The tensors own what their views show as const.
+    assign(TensorView(const_cast<void*>(gates.data), gates.dtype, gates.shape, gates.strides),
+           logs);
+  };
+  if (tensors.forward.g) set(*tensors.forward.g, 1);
+  if (tensors.forward.gk) set(*tensors.forward.gk, 1);
+  set(*tensors.forward.gv, -1);
+  return tensors;
+}
+
 }  // namespace attune::test

@@ -48,6 +48,12 @@ class RecurrentTensors {
   std::vector<Tensor> memory_;
 };
 
+/// Gates of both sides that would each leave the range of a float within a few tokens, while what
+/// a state decays by stays close to 1: `log_decay` in g or gk, its opposite in gv, the other way
+/// round at every second token where `alternating`.
+RecurrentTensors gates_that_cancel(const ops::RecurrentAttentionProblem& problem, double log_decay,
+                                   bool alternating);
+
 /// Element i of a view in row-major order := values[i], rounded to its type.
 void assign(const TensorView& to, const std::vector<double>& values);
 

@@ -45,6 +45,7 @@ inline ChunkKeys chunk_keys(const ChunkForwardTiling& tiling, const RecurrentFor
   keys.gk = source(p.gk, range.head, at.gk_rows);
   keys.g = rows_of<const char>(p.g, range, range.head, 0);
   keys.gamma = gamma_of(p, range);
+  keys.balance = balance_of(p, range, 1.0F);
   keys.scale = p.scale;
   keys.has_decay = has_key_decay(p);
   keys.chunk = tiling.chunk;
@@ -79,6 +80,7 @@ inline ChunkValues chunk_values(const ChunkForwardTiling& tiling, const Recurren
                .elements = values.columns,
                .buffer = scratch + at.gv_rows,
                .zeros = scratch + at.zeros};
+  values.balance = balance_of(p, range, -1.0F);
   values.o = rows_of<char>(p.o, range, range.head, range.column);
   values.rows = scratch + at.state + round_up_to_panels(p.key_dim) * values.padded;
   values.o_rows = scratch + at.o_rows;
@@ -197,7 +199,11 @@ void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pres
   if constexpr (kColumnDecay) {
     ChunkRows gv;
     chunk_rows(values.gv, token, present, keys.chunk, gv);
-    decay_values(values, gv, keys.pairs(), o.data, o.step);
+    TokenLogs logs;
+    token_logs({}, 0.0F, token, present, keys.chunk, logs);
+    balance_logs(values.balance, token, present, logs);
+    if (values.balance.gv.data) keep_padding(values.gv, logs.log, present);
+    decay_values(values, gv, logs, keys.pairs(), o.data, o.step);
     pair_values(values.rows, values.chunk, values.padded, task.pairs);
   }
   if (keys.has_decay) {

@@ -23,6 +23,7 @@ struct ChunkKeys {
   RowSource q, k, gk;
   InputRows g;
   float gamma = 0.0F;
+  Balance balance;
   float scale = 1.0F;
   bool has_decay = false;     // any of g, gamma and gk
   std::int64_t chunk = 0;     // tokens
@@ -198,9 +199,11 @@ inline void prepare_chunk_keys(const ChunkKeys& keys, std::int64_t token, std::i
   chunk_rows(keys.k, token, present, keys.chunk, k);
   TokenLogs logs;
   token_logs(keys.g, keys.gamma, token, present, keys.chunk, logs);
+  balance_logs(keys.balance, token, present, logs);
   if (keys.gk.rows.data) {
     ChunkRows gk;
     chunk_rows(keys.gk, token, present, keys.chunk, gk);
+    if (keys.balance.gv.data) keep_padding(keys.gk, logs.log, present);
     return decay_channels(keys, q, k, gk, logs);
   }
   if (keys.has_decay) return prepare_shared_decay(keys, q, k, logs);

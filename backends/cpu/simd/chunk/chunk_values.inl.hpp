@@ -12,11 +12,13 @@
 #pragma once
 
 #include "pairs.inl.hpp"
+#include "token_decays.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 struct ChunkValues {
   RowSource v, gv;
+  Balance balance;
   OutputRows o;
   std::int64_t chunk = 0;
   std::int64_t columns = 0;  // of the tile
@@ -32,9 +34,9 @@ inline constexpr int kValueVectors = 2;  // columns together; the sums of two bl
 // In: R in `o`. Out: o, and `rows` decayed through the end of the chunk.
 template <int kVectors>
 [[gnu::always_inline]] inline void decay_value_columns(const ChunkValues& values,
-                                                       const ChunkRows& gv, const Panels& pairs,
-                                                       float* o, std::int64_t o_step,
-                                                       std::int64_t column) {
+                                                       const ChunkRows& gv, const TokenLogs& logs,
+                                                       const Panels& pairs, float* o,
+                                                       std::int64_t o_step, std::int64_t column) {
   F32 prefix[kVectors];
   F32 log_sum[kVectors];
 #pragma GCC unroll 4
@@ -51,7 +53,7 @@ template <int kVectors>
     for (int j = 0; j < kVectors; ++j) {
 #pragma GCC unroll 4
       for (int t = 0; t < kPairTokens; ++t) {
-        decay[j][t] = load(gv.row[token + t] + column + j * kLanes);
+        decay[j][t] = load(gv.row[token + t] + column + j * kLanes) + logs.log[token + t];
         log_sum[j] += decay[j][t];
         sums[t][j] = F32{};
       }
@@ -112,12 +114,13 @@ template <int kVectors>
 }
 
 [[gnu::noinline]] inline void decay_values(const ChunkValues& values, const ChunkRows& gv,
-                                           const Panels& pairs, float* o, std::int64_t o_step) {
+                                           const TokenLogs& logs, const Panels& pairs, float* o,
+                                           std::int64_t o_step) {
   std::int64_t column = 0;
   for (; values.padded - column >= kValueVectors * kLanes; column += kValueVectors * kLanes) {
-    decay_value_columns<kValueVectors>(values, gv, pairs, o, o_step, column);
+    decay_value_columns<kValueVectors>(values, gv, logs, pairs, o, o_step, column);
   }
-  if (column < values.padded) decay_value_columns<1>(values, gv, pairs, o, o_step, column);
+  if (column < values.padded) decay_value_columns<1>(values, gv, logs, pairs, o, o_step, column);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,11 +1,13 @@
-// Decays that all channels share (g, gamma), token by token, and exp of sums of logs.
+// Decays that all channels share (g, gamma and what the other side moves over), token by token, and
+// exp of sums of logs.
 #pragma once
 
+#include "cpu/simd/recurrent/recurrent_decay.inl.hpp"
 #include "panels.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// Log decays per token: those of g and gamma. 0 behind the last token there is.
+// Log decays per token: those of g, gamma and a balance. 0 behind the last token there is.
 struct TokenLogs {
   alignas(64) float log[kMaxChunk];
 };
@@ -17,6 +19,25 @@ inline void token_logs(const InputRows& g, float gamma, std::int64_t token, std:
   }
   const std::int64_t padded = round_up_to_lanes(chunk);
   for (std::int64_t t = present; t < padded; ++t) logs.log[t] = 0.0F;
+}
+
+// Adds what this side takes over from the other.
+inline void balance_logs(const Balance& balance, std::int64_t token, std::int64_t present,
+                         TokenLogs& logs) {
+  if (!balance.gv.data) return;
+  for (std::int64_t t = 0; t < present; ++t) logs.log[t] += balance.of(token + t);
+}
+
+// Channels that do not exist must not grow by what is added to the logs of all: inf there would
+// make NaN of their zeros. `gates` were just made chunk_rows(); `logs` begin with their first
+// token.
+inline void keep_padding(const RowSource& gates, const float* logs, std::int64_t present) {
+  const std::int64_t padded = round_up_to_lanes(gates.elements);
+  for (std::int64_t i = gates.elements; i < padded; ++i) {
+    for (std::int64_t t = 0; t < present; ++t) {
+      gates.buffer[t * padded + i] = logs[t] > 0.0F ? -logs[t] : 0.0F;
+    }
+  }
 }
 
 // x := exp(x + carry), and the carry what rounding took; `width` of them.

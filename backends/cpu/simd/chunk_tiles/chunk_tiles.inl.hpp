@@ -50,6 +50,7 @@ inline TileKeys tile_keys(const ChunkTilesTiling& tiling, const RecurrentForward
              .zeros = scratch + at.zeros};
   keys.g = rows_of<const char>(p.g, range, range.head, 0);
   keys.gamma = gamma_of(p, range);
+  keys.balance = balance_of(p, range, 1.0F);
   keys.has_decay = has_key_decay(p);
   keys.keeps_sums = p.gv.data != nullptr;
   keys.channels = p.key_dim;
@@ -87,6 +88,7 @@ inline TileValues tile_values(const ChunkTilesTiling& tiling, const RecurrentFor
                .elements = values.columns,
                .buffer = scratch + at.value_gates,
                .zeros = scratch + at.zeros};
+  values.balance = balance_of(p, range, -1.0F);
   values.o = rows_of<char>(p.o, range, range.head, range.column);
   const std::int64_t tokens_deep = tiling.chunk / kTileDepth;
   values.values = {scratch + at.values, tokens_deep};

@@ -35,6 +35,10 @@ struct ChunkSpan {
   std::int64_t padded = 0;   // in whole 32s
 
   std::int64_t blocks() const { return padded / kTileRows; }
+  std::int64_t present_in_block(std::int64_t block) const {
+    const std::int64_t left = present - block * kTileRows;
+    return left < 0 ? 0 : left < kTileRows ? left : kTileRows;
+  }
 };
 
 struct TileKeys {
@@ -42,6 +46,7 @@ struct TileKeys {
   RowSource gk;
   InputRows g;
   float gamma = 0.0F;
+  Balance balance;
   bool has_decay = false;         // any of g, gamma and gk
   bool keeps_sums = false;        // whether `sums` are needed with their decays, too
   std::int64_t channels = 0;      // K
@@ -180,8 +185,7 @@ struct BlockDecays {
     F32 decay[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      decay[i] = load(gates[t + i] + channel);
-      if (logs != nullptr) decay[i] += logs[t + i];
+      decay[i] = load(gates[t + i] + channel) + logs[t + i];
       decays.log_sum += decay[i];
       const F32 magnitude = as_f32(as_bits(decays.log_sum) & 0x7fffffffU);
       // The other way round a NaN would pass.
@@ -314,13 +318,10 @@ inline void prepare_channel_decays(const TileKeys& keys, const ChunkSpan& span, 
   for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, F32{});
   for (std::int64_t index = 0; index < span.blocks(); ++index) {
     const std::int64_t token = index * kTileRows;
-    const std::int64_t left = span.present - token;
+    const std::int64_t present = span.present_in_block(index);
     ChunkRows gk;
-    chunk_rows(keys.gk, span.token + token,
-               left < 0           ? 0
-               : left < kTileRows ? left
-                                  : kTileRows,
-               kTileRows, gk);
+    chunk_rows(keys.gk, span.token + token, present, kTileRows, gk);
+    if (keys.balance.gv.data) keep_padding(keys.gk, logs.log + token, present);
     const TileKeyBlock block{.q = q, .k = k, .gk = gk, .log = logs.log, .index = index};
     const bool divides = decay_key_block(keys, block);
     pack_tokens(FloatRows{keys.relative, keys.width}, 0, keys.width, keys.queries.at(index, 0));
@@ -359,6 +360,7 @@ inline void prepare_keys(const TileKeys& keys, const ChunkSpan& span) {
   half_rows(keys.k, span.token, span.present, span.padded, k);
   TokenLogs logs;
   token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
+  balance_logs(keys.balance, span.token, span.present, logs);
   if (keys.gk.rows.data) return prepare_channel_decays(keys, span, q, k, logs);
   prepare_shared_decay(keys, span, q, k, logs);
 }

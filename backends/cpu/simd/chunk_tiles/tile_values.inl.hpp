@@ -17,6 +17,7 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 struct TileValues {
   HalfSource v;
   RowSource gv;
+  Balance balance;
   OutputRows o;
   std::int64_t columns = 0;  // of the task
   std::int64_t width = 0;    // in whole 32s
@@ -50,12 +51,12 @@ inline void reset_values(const TileValues& values) {
 
 // Returns whether values may be divided by decays of the block. `start` is the block's of `starts`.
 [[gnu::noinline]] inline bool decay_value_block(const TileValues& values, const HalfRows& v,
-                                                const ChunkRows& gv, std::int64_t token,
-                                                float* start) {
+                                                const ChunkRows& gv, const float* logs,
+                                                std::int64_t token, float* start) {
   F32 largest{};
   for (std::int64_t j = 0; j < values.columns; j += kLanes) {
     BlockDecays decays;
-    decays_of_block(gv.row, nullptr, j, decays, largest);
+    decays_of_block(gv.row, logs, j, decays, largest);
     F32 product = broadcast(1.0F);
     for (int t = 0; t < kTileRows; ++t) {
       product *= decays.of_token[t];
@@ -98,22 +99,23 @@ using ExactBlocks = bool[kMaxChunk / kTileRows];
     store(values.starts + j, broadcast(1.0F));
     store(values.decays + j, F32{});
   }
+  TokenLogs logs;
+  token_logs({}, 0.0F, span.token, span.present, span.padded, logs);
+  balance_logs(values.balance, span.token, span.present, logs);
   const FloatRows ends{values.ends, values.width};
   const FloatRows zeros{values.zeros, 0};
   for (std::int64_t block = 0; block < span.blocks(); ++block) {
     const std::int64_t token = block * kTileRows;
-    const std::int64_t left = span.present - token;
+    const std::int64_t present = span.present_in_block(block);
     // Earlier values as they are before the block's own decays.
     for (std::int64_t before = 0; before < token; before += kTileRows) {
       pack_columns(ends, before, kTileRows, values.width, values.blocks[block]);
     }
     ChunkRows gv;
-    chunk_rows(values.gv, span.token + token,
-               left < 0           ? 0
-               : left < kTileRows ? left
-                                  : kTileRows,
-               kTileRows, gv);
-    exact[block] = !decay_value_block(values, v, gv, token, values.starts + block * values.width);
+    chunk_rows(values.gv, span.token + token, present, kTileRows, gv);
+    if (values.balance.gv.data) keep_padding(values.gv, logs.log + token, present);
+    exact[block] = !decay_value_block(values, v, gv, logs.log + token, token,
+                                      values.starts + block * values.width);
     if (exact[block]) {
       pack_columns(zeros, token, kTileRows, values.width, values.blocks[block]);
     } else {
