@@ -124,7 +124,8 @@ TEST(SimdDecode, StaysOnOneThreadForAFewHeads) {
     const ProblemRef ref = ProblemRef::of<RecurrentDecode>(problem);
     return *find_param(kernel.params(kernel.erased_heuristic(ref, info)), "threads");
   };
-  EXPECT_EQ(threads(1, 64), "1");
+  EXPECT_EQ(threads(1, 32), "1");
+  EXPECT_EQ(threads(1, 64), "2");
   EXPECT_EQ(threads(64, 128), "8");
   EXPECT_EQ(threads(0, 128), "1");
 }

@@ -12,7 +12,11 @@ namespace {
 using Config = DecodeConfig;
 using Problem = ops::RecurrentDecodeProblem;
 
-constexpr double kBytesPerThread = 1 << 20;  // of the states
+/// Of the states, read and written, that are worth a thread. Measured on 16 cores of a Sapphire
+/// Rapids, calls back to back, D = 64, B = 1: 2, 4 and 8 threads are 0.80, 0.74 and 0.83 times as
+/// fast as one with 4 heads, 1.32, 1.33 and 1.20 with 8, 1.13, 1.39 and 1.31 with 16, 1.23, 1.60
+/// and 1.75 with 32.
+constexpr double kBytesPerThread = 1 << 18;
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, decode_task_count(problem, config)));

@@ -38,9 +38,9 @@ bool states_are_far(const Problem& problem, const DeviceInfo& device, const Conf
   return both / config.threads > std::max<std::int64_t>(device.l2_bytes, 1 << 20);
 }
 
-/// Whether the tokens come from beyond a thread's own caches.
-bool tokens_are_far(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  return ops::RecurrentAttention::bytes(problem) / config.threads >
+/// How many times a thread's own caches hold its share of the tokens.
+double caches_of_tokens(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  return ops::RecurrentAttention::bytes(problem) / config.threads /
          static_cast<double>(device.l2_bytes);
 }
 
@@ -62,12 +62,12 @@ int most_heads(const Problem& problem, const DeviceInfo& device, Config config) 
 
 /// Together, where tokens lie on more pages than a TLB remembers: their rows of a token share one.
 ///
-/// Measured on one core of a Sapphire Rapids, gate gk, D = 64 and 128, T = 2048: 8 heads together
-/// take 0.72 and 0.83 times as long.
+/// Measured on Sapphire Rapids, gate gk, D = 64 and 128: at T = 2048 on one core 8 heads take 0.72
+/// and 0.83 times as long together as one by one; on 4 cores at T = 512, D = 64, 1.1 times as long.
 int heads_for(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const bool apart = problem.layout == ops::Layout::kBhtd || problem.T <= config.tokens_per_pass;
-  return apart || !tokens_are_far(problem, device, config) ? 1
-                                                           : most_heads(problem, device, config);
+  if (apart || caches_of_tokens(problem, device, config) < 2) return 1;
+  return most_heads(problem, device, config);
 }
 
 /// Over a few columns at a time. Fewer where heads take turns: more would push the other heads'
@@ -93,7 +93,7 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
     config.threads = threads_for(problem, config, useful);
     config.heads = heads_for(problem, device, config);
     config.passes = passes_for(problem, config);
-    config.prefetch = config.passes > 1 && tokens_are_far(problem, device, config);
+    config.prefetch = config.passes > 1 && caches_of_tokens(problem, device, config) > 1;
     config.stream = problem.h0 && problem.ht && states_are_far(problem, device, config);
     if (config.tokens_per_pass == 1 && problem.h0) {
       config.prefetch_state = config.stream ? 1024 : 512;
