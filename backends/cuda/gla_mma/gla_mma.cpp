@@ -153,7 +153,7 @@ void launch_gated(Gated gated, const Params& params, const Config& config, void*
 class GlaMma final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.gla_mma"; }
-  int version() const noexcept override { return 1; }
+  int version() const noexcept override { return 2; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
@@ -194,11 +194,15 @@ class GlaMma final : public Kernel<Config> {
     return Support::yes();
   }
 
-  /// Wide blocks make the operands of a head once; as many slots as there is memory for.
+  /// Wide blocks make the operands of a head once. Three slots suffice where a chunk takes long; of
+  /// short ones, as many as there is memory for.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     Config config{.values = 64, .stages = kMostStages};
     if (problem.V > 64 && is_compiled(padded_keys(problem.K), 128, gated_of(problem))) {
       config.values = 128;
+    }
+    if (gated_of(problem) == Gated::kKeys && config.values == 128 && problem.K > 64) {
+      config.stages = kLeastStages;
     }
     while (config.stages > kLeastStages && !fits(problem, device, config)) --config.stages;
     config.segments = segments_for(problem, device, config);

@@ -2,10 +2,10 @@
 // has.
 //
 // A block has one segment of one head and some of its value channels, and walks the segment in
-// chunks of 32 tokens. Half of its warps are a chunk ahead of the others: they copy q, k, v and
-// gates, sum the gates, and make q', k' and P of operands.cuh. The others keep the state in
-// registers and make outputs, as keeper.cuh says. Between chunks, decays are powers of two, so a
-// state is never rounded by them.
+// chunks of 32 tokens. Half of its warps are a chunk ahead of the others: they sum the gates, and
+// make q', k' and P of operands.cuh. The others keep the state in registers, make outputs as
+// keeper.cuh says, and copy what comes next, as they have less to do. Between chunks, decays are
+// powers of two, so a state is never rounded by them.
 //
 // Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
 // chunks); integer references and the transposed state are our own.
@@ -19,7 +19,8 @@ namespace attune::cuda::gla_mma {
 
 // Barriers between the roles, for even chunks and for odd ones.
 inline constexpr int kMade = 2;  // and 3: operands are there
-inline constexpr int kRead = 4;  // and 5: they have been used
+inline constexpr int kRead =
+    4;  // and 5: those of two chunks before were read, and copies are there
 inline constexpr int kDone = 6;  // once: what finish() wrote is there
 
 template <int kFirst>
@@ -39,58 +40,67 @@ __device__ __forceinline__ void tell_other_role(int chunk) {
   }
 }
 
-/// All but the newest `stages - 2` chunks.
-__device__ __forceinline__ void wait_for_chunk(int stages) {
-  if (stages == 3) {
-    copy_async_wait<1>();
-  } else if (stages == 4) {
-    copy_async_wait<2>();
-  } else {
-    copy_async_wait<3>();
-  }
-}
-
-/// What makes operands. Copies are begun stages - 2 chunks ahead: into the slot of the chunk before
-/// the one that the state may be at.
+/// What makes operands.
 template <class T, class Shape, bool kWithOutputs>
 __device__ __forceinline__ void make_operands(std::byte* slots, Shared<Shape>& shared,
                                               const Params& p, const Walk& walk) {
-  OperandMaker<T, Shape, kWithOutputs> maker(p, walk);
-  const auto slot_at = [&](int number) { return Slot<Shape>(slots + number * Shape::kSlotBytes); };
-  for (int chunk = 0; chunk < p.stages - 2; ++chunk) maker.load(slot_at(chunk), walk, chunk);
-  int slot = 0;
-  int loading = p.stages - 2;
-#pragma unroll 1
-  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    if (chunk >= 2) sync_with_other_role<kRead>(chunk);
-    maker.load(slot_at(loading), walk, chunk + p.stages - 2);
-    wait_for_chunk(p.stages);
-    maker.make(slot_at(slot), shared.handovers[chunk % 2], shared, walk, chunk);
-    tell_other_role<kMade>(chunk);
-    if (++slot == p.stages) slot = 0;
-    if (++loading == p.stages) loading = 0;
-  }
-  maker.finish(shared, p, walk);
-}
-
-/// What keeps the state.
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slots,
-                                           Shared<Shape>& shared, const Params& p,
-                                           const Walk& walk) {
-  const Rows<T> outputs_to = rows_of<T>(p.o, walk, walk.head, walk.first_value);
-  const int values = p.value_channels - walk.first_value;
+  OperandMaker<T, Shape, kWithOutputs> maker(p);
   int number = 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const Slot<Shape> slot(slots + number * Shape::kSlotBytes);
+    sync_with_other_role<kRead>(chunk);
+    maker.make(slot, shared.handovers[chunk % 2], shared, shared.common_gates[chunk % 2]);
+    tell_other_role<kMade>(chunk);
+    if (++number == p.stages) number = 0;
+  }
+  maker.finish(shared, p, walk);
+}
+
+/// Chunks on their way: all but the newest stages - 3 have arrived.
+__device__ __forceinline__ void wait_for_copies(int stages) {
+  if (stages == 3) {
+    copy_async_wait<0>();
+  } else if (stages == 4) {
+    copy_async_wait<1>();
+  } else {
+    copy_async_wait<2>();
+  }
+}
+
+/// What keeps the state. Copies are begun stages - 1 chunks ahead, two of which the makers may be
+/// at: into the slot of the chunk before, which all have left when operands of this one are there.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slots,
+                                           Shared<Shape>& shared, const Params& p,
+                                           const Walk& walk) {
+  OutputRows<T, Shape> rows(p, walk);
+  const auto slot_at = [&](int number) { return Slot<Shape>(slots + number * Shape::kSlotBytes); };
+  Loader<T, Shape, kWithOutputs> loader(p, walk);
+  CommonGate<T, Shape::kChunk> common(p, walk);
+  common.fetch(walk, 0);
+  const auto release = [&](int chunk) {  // to the makers
+    if (chunk >= walk.chunks) return;
+    common.put(shared.common_gates[chunk % 2]);
+    common.fetch(walk, chunk + 1);
+    wait_for_copies(p.stages);
+    tell_other_role<kRead>(chunk);
+  };
+  for (int chunk = 0; chunk < p.stages - 1; ++chunk) loader.load(slot_at(chunk), walk, chunk);
+  release(0);
+  release(1);
+  int number = 0;
+  int loading = p.stages - 1;
+#pragma unroll 1
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    const Slot<Shape> slot = slot_at(number);
     TileOutputs<Shape> outputs;
     sync_with_other_role<kMade>(chunk);
+    loader.load(slot_at(loading), walk, chunk + p.stages - 1);
     advance<T, Shape, kWithOutputs>(states, outputs, slot, shared.handovers[chunk % 2]);
-    if constexpr (kWithOutputs) {
-      store_chunk<T, Shape>(outputs, p.scale, slot, outputs_to, walk, chunk, values);
-    }
-    if (chunk + 2 < walk.chunks) tell_other_role<kRead>(chunk);
+    if constexpr (kWithOutputs) rows.store(outputs, slot, walk, chunk);
+    release(chunk + 2);
+    loading = number;
     if (++number == p.stages) number = 0;
   }
 }

@@ -268,25 +268,59 @@ __device__ __forceinline__ void advance(States<Shape>& states, TileOutputs<Shape
   write_states<Shape>(states, values, slot, from);
 }
 
-/// Writes a chunk's outputs, by way of the warp's own columns of its values.
+/// A warp's outputs on their way to memory, by way of its own columns of the chunk's values.
 template <class T, class Shape>
-__device__ __forceinline__ void store_chunk(TileOutputs<Shape>& outputs, float scale,
-                                            const Slot<Shape>& slot, const Rows<T>& to,
-                                            const Walk& walk, int chunk, int channels) {
+class OutputRows {
+ public:
+  __device__ OutputRows(const Params& p, const Walk& walk)
+      : p_(p),
+        to_(rows_of<T>(p.o, walk, walk.head, walk.first_value).first + copied_row() * step() +
+            channel(0)) {}
+
+  /// Writes those of a chunk, which is one after that of the last call.
+  __device__ __forceinline__ void store(TileOutputs<Shape>& outputs, const Slot<Shape>& slot,
+                                        const Walk& walk, int chunk) {
 #pragma unroll
-  for (int m = 0; m < Shape::kTiles; ++m) {
+    for (int m = 0; m < Shape::kTiles; ++m) {
+      if constexpr (!Shape::kKeysDecay) {  // elsewhere it is in q'
 #pragma unroll
-    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+        for (int n = 0; n < Shape::kChunk / 8; ++n) {
 #pragma unroll
-      for (float& output : outputs[m][n]) output *= scale;
+          for (float& output : outputs[m][n]) output *= p_.scale;
+        }
+      }
+      store_outputs<T>(slot.v, tile_channel(m), outputs[m]);
     }
-    store_outputs<T>(slot.v, tile_channel(m), outputs[m]);
-  }
-  __syncwarp();  // lanes read what other lanes of the warp wrote
+    __syncwarp();  // lanes read what other lanes of the warp wrote
+    const int channels = p_.value_channels - walk.first_value;
+    const int rows = walk.rows(chunk);
 #pragma unroll
-  for (int m = 0; m < Shape::kTiles; ++m) {
-    copy_outputs(slot.v, tile_channel(m), to, walk, chunk, channels);
+    for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+      for (int first = 0; first < Shape::kChunk; first += 16) {
+        if (first + copied_row() < rows && channel(m) < channels) {
+          *reinterpret_cast<uint4*>(to_ + first * step() + (channel(m) - channel(0))) =
+              load_shared_16(slot.v.at(first + copied_row(), channel(m) * 2));
+        }
+      }
+    }
+    to_ += Shape::kChunk * step();
   }
-}
+
+ private:
+  __device__ std::int64_t step() const { return p_.reverse ? -p_.o.token : p_.o.token; }
+  // What this lane writes of a tile: two lanes a row, and the rows of eight lanes are all even or
+  // all odd, or they would share banks.
+  __device__ static int copied_row() {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    return lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
+  }
+  __device__ static int channel(int m) {
+    return tile_channel(m) + static_cast<int>(threadIdx.x) % 2 * kChannelsPerCopy;
+  }
+
+  const Params& p_;
+  T* to_;
+};
 
 }  // namespace attune::cuda::gla_mma

@@ -5,7 +5,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,7 +18,7 @@ enum class Gated { kKeys, kValues, kBoth };
 constexpr bool keys_decay(Gated gated) { return gated != Gated::kValues; }
 constexpr bool values_decay(Gated gated) { return gated != Gated::kKeys; }
 
-/// Half of a block's warps keep the state, the other half make operands for them.
+/// Half of a block's warps keep the state and copy what chunks need, the other half make operands.
 inline constexpr int kRoleWarps = 4;
 inline constexpr int kRoleThreads = 32 * kRoleWarps;
 inline constexpr int kBlockThreads = 2 * kRoleThreads;
@@ -50,8 +49,12 @@ struct Shape {
                                     (kValuesDecay ? kChunk * kValueGateRowBytes : 0);
 };
 
+/// Neighbouring channels whose sums a thread has.
+constexpr int channels_per_thread(int channels) { return channels < 128 ? 2 : 4; }
 /// Threads that share the sums of a channel, each of a part of the chunk's tokens.
-constexpr int parts_of(int channels) { return std::max(1, 2 * kRoleThreads / channels); }
+constexpr int parts_of(int channels) {
+  return channels_per_thread(channels) * kRoleThreads / channels;
+}
 
 /// What the makers of operands hand to the keepers of the state beside a chunk's tiles.
 template <class Shape>
@@ -71,7 +74,7 @@ struct Shared {
   float value_totals[parts_of(Shape::kValues)][Shape::kValues];
   float key_rests[Shape::kKeys];  // log2 of the state over what the last reference made of it
   float value_rests[Shape::kValues];
-  float common_gates[Shape::kChunk];  // g + gamma
+  float common_gates[2][Shape::kChunk];  // log2 of the decays that all channels share
 };
 
 template <class Shape>

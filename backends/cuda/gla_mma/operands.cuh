@@ -1,9 +1,10 @@
 // The half of a block that makes operands.
 //
-//   q'_i = q_i 2^(y_i)    k'_j = k_j 2^(r - y_j)    P[i][j] = q'_i . 2^-r k'_j, j <= i
+//   q'_i = s q_i 2^(y_i)    k'_j = k_j 2^(r - y_j)    P[i][j] = q'_i . 2^-r k'_j, j <= i
 //
-// q' and k' replace q and k. As 2^-r is a power of two, nothing but q', k' and P is rounded. Where
-// a step r is so large that 2^-r or q' left the range, P is summed in fp32 from q, k and y.
+// q' and k' replace q and k; s is the outputs' scale. As 2^-r is a power of two, nothing but q', k'
+// and P is rounded. Where a step r is so large that 2^-r or q' left the range, P is summed in fp32
+// from q, k and y.
 #pragma once
 
 #include "cuda/device/reduce.cuh"
@@ -18,41 +19,73 @@ __device__ __forceinline__ void operand_sync() {
   named_barrier_sync<kOperandBarrier>(kRoleThreads);
 }
 
-/// Pairs of neighbouring channels in rows of a tile become pairs of operands: change(i, pair). All
-/// are loaded before the first is stored, as nothing else says that they are different places.
-template <class T, int kCount, class Shape, class Row, class Change>
-__device__ __forceinline__ void change_pairs(const Tile<Shape>& tile, int channel, Row&& row,
-                                             Change&& change) {
-  std::uint32_t pairs[kCount];
+/// Neighbouring channels in rows of a tile become operands: change(i, values) changes them. All are
+/// loaded before the first is stored, as nothing else says that they are different places.
+template <class T, int kCount, int kWidth, class Shape, class Row, class Change>
+__device__ __forceinline__ void change_channels(const Tile<Shape>& tile, int channel, Row&& row,
+                                                Change&& change) {
+  std::uint32_t pairs[kCount][kWidth / 2];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) pairs[i] = load_shared_4(tile.at(row(i), channel * 2));
+  for (int i = 0; i < kCount; ++i) load_shared_words(pairs[i], tile.at(row(i), channel * 2));
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float2 changed = change(i, unpack<T>(pairs[i]));
-    store_shared_4(tile.at(row(i), channel * 2), pack<Operand>(changed.x, changed.y));
+    float values[kWidth];
+#pragma unroll
+    for (int pair = 0; pair < kWidth / 2; ++pair) {
+      const float2 both = unpack<T>(pairs[i][pair]);
+      values[2 * pair] = both.x;
+      values[2 * pair + 1] = both.y;
+    }
+    change(i, values);
+#pragma unroll
+    for (int pair = 0; pair < kWidth / 2; ++pair) {
+      pairs[i][pair] = pack<Operand>(values[2 * pair], values[2 * pair + 1]);
+    }
+    store_shared_words(tile.at(row(i), channel * 2), pairs[i]);
   }
 }
 
-/// q' and k' of a thread's channels and tokens.
+template <int kCount>
+__device__ __forceinline__ void multiply(Channels<kCount>& product, const Channels<kCount>& by) {
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) product.of[c] *= by.of[c];
+}
+
+/// q' and k' of a thread's channels and tokens: k' from the last on. The outputs' scale goes into
+/// q'.
 template <class T, class Shape, bool kWithQueries>
 __device__ __forceinline__ void decay_keys(const Slot<Shape>& slot,
-                                           const GateSums<Shape::kKeys, Shape::kChunk>& sums) {
+                                           const GateSums<Shape::kKeys, Shape::kChunk>& sums,
+                                           float scale) {
   using Sums = GateSums<Shape::kKeys, Shape::kChunk>;
+  constexpr int kWidth = Sums::kWidth;
   constexpr int kAtOnce = 8;
   static_assert(Sums::kRun % kAtOnce == 0);
-  const float2 step = sums.step();
+  const auto decays = sums.decays();
+  typename Sums::Few decay = decays.to_end;
 #pragma unroll
-  for (int first = 0; first < Sums::kRun; first += kAtOnce) {
-    const auto row = [&](int i) { return Sums::row(first + i); };
-    change_pairs<T, kAtOnce>(slot.k, Sums::channel(), row, [&](int i, float2 key) {
-      const float2 y = sums.at(first + i);
-      return float2{key.x * exp2_approx(step.x - y.x), key.y * exp2_approx(step.y - y.y)};
-    });
-    if constexpr (kWithQueries) {
-      change_pairs<T, kAtOnce>(slot.q, Sums::channel(), row, [&](int i, float2 query) {
-        const float2 y = sums.at(first + i);
-        return float2{query.x * exp2_approx(y.x), query.y * exp2_approx(y.y)};
-      });
+  for (int last = Sums::kRun - 1; last > 0; last -= kAtOnce) {
+    change_channels<T, kAtOnce, kWidth>(
+        slot.k, Sums::channel(), [&](int i) { return Sums::row(last - i); },
+        [&](int i, float(&keys)[kWidth]) {
+#pragma unroll
+          for (int c = 0; c < kWidth; ++c) keys[c] *= decay.of[c];
+          multiply(decay, decays.of[last - i]);
+        });
+  }
+  if constexpr (kWithQueries) {
+    decay = decays.from_reference;
+#pragma unroll
+    for (float& factor : decay.of) factor *= scale;
+#pragma unroll
+    for (int first = 0; first < Sums::kRun; first += kAtOnce) {
+      change_channels<T, kAtOnce, kWidth>(
+          slot.q, Sums::channel(), [&](int i) { return Sums::row(first + i); },
+          [&](int i, float(&queries)[kWidth]) {
+            multiply(decay, decays.of[first + i]);
+#pragma unroll
+            for (int c = 0; c < kWidth; ++c) queries[c] *= decay.of[c];
+          });
     }
   }
 }
@@ -66,9 +99,9 @@ __device__ __forceinline__ void convert_tile(const Tile<Shape>& tile) {
   static_assert(Shape::kChunk == kRows || 2 * Shape::kChunk == kRows);
   constexpr int kColumns = kRows / Shape::kChunk * 32;
 #pragma unroll 1
-  for (int column = operand_thread() % kColumns; column < kPairs; column += kColumns) {
-    const auto row = [&](int i) { return operand_thread() / kColumns * kAtOnce + i; };
-    change_pairs<T, kAtOnce>(tile, 2 * column, row, [](int, float2 pair) { return pair; });
+  for (int column = role_thread() % kColumns; column < kPairs; column += kColumns) {
+    const auto row = [&](int i) { return role_thread() / kColumns * kAtOnce + i; };
+    change_channels<T, kAtOnce, 2>(tile, 2 * column, row, [](int, float(&)[2]) {});
   }
 }
 
@@ -115,17 +148,15 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
 template <class Shape>
 __device__ __forceinline__ void weigh(const Slot<Shape>& slot, const Tile<Shape>& weights,
                                       const std::uint32_t* growths) {
-  const int warp = operand_thread() / kWarpSize;
-  if (warp == 0) weigh_block<Shape>(slot, weights, growths, 0, 0);
-  if constexpr (Shape::kChunk == 32) {
-    if (warp == 1) weigh_block<Shape>(slot, weights, growths, 1, 0);
-    if (warp == 2) weigh_block<Shape>(slot, weights, growths, 1, 1);
-  }
+  const int warp = role_thread() / kWarpSize;
+  constexpr int kBlocks = Shape::kChunk == 32 ? 3 : 1;
+  if (warp < kBlocks) weigh_block<Shape>(slot, weights, growths, warp > 0, warp > 1);
 }
 
 /// P from q, k and y as they are: a row a warp, lanes have channels.
 template <class T, class Shape>
-__device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Tile<Shape>& weights) {
+__device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Tile<Shape>& weights,
+                                              float scale) {
   constexpr int kPerLane = Shape::kKeys / (2 * kWarpSize);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const auto sums = [&](int row, int m) {
@@ -135,7 +166,7 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
     return unpack<T>(load_shared_4(tile.at(row, 4 * lane + 4 * kWarpSize * m)));
   };
 #pragma unroll 1
-  for (int row = operand_thread() / kWarpSize; row < Shape::kChunk; row += kRoleWarps) {
+  for (int row = role_thread() / kWarpSize; row < Shape::kChunk; row += kRoleWarps) {
     float2 query[kPerLane];
     float2 y[kPerLane];
 #pragma unroll
@@ -154,7 +185,7 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
         product += query[m].x * key.x * exp2_approx(y[m].x - before.x) +
                    query[m].y * key.y * exp2_approx(y[m].y - before.y);
       }
-      product = warp_sum(product);
+      product = scale * warp_sum(product);
       if (lane == column) own = product;
     }
     const float next = __shfl_down_sync(kFullWarp, own, 1);
@@ -168,46 +199,19 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
 template <class T, class Shape, bool kWithOutputs>
 class OperandMaker {
  public:
-  __device__ OperandMaker(const Params& p, const Walk& walk)
-      : q_(rows_of<const T>(p.q, walk, walk.head, 0)),
-        k_(rows_of<const T>(p.k, walk, walk.head / p.heads_per_kv, 0)),
-        v_(rows_of<const T>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value)),
-        keys_(p.key_channels),
-        values_(p.value_channels - walk.first_value),
-        key_gates_(p.gk, walk, 0, keys_),
-        value_gates_(p.gv, walk, walk.first_value, values_),
-        common_(p, walk) {
-    common_.fetch(walk, 0);
-  }
+  __device__ explicit OperandMaker(const Params& p)
+      : key_gates_are_f32_(p.gk.view.is_f32),
+        value_gates_are_f32_(p.gv.view.is_f32),
+        scale_(p.scale) {}
 
-  /// Begins to copy a chunk.
-  __device__ __forceinline__ void load(const Slot<Shape>& to, const Walk& walk, int chunk) const {
-    if (chunk < walk.chunks) {
-      load_tile<Shape, Shape::kKeys>(to.k, k_, walk, chunk, keys_);
-      load_tile<Shape, Shape::kValues>(to.v, v_, walk, chunk, values_);
-      if constexpr (kWithOutputs) load_tile<Shape, Shape::kKeys>(to.q, q_, walk, chunk, keys_);
-      if constexpr (Shape::kKeysDecay) {
-        key_gates_.template load<T, Shape::kKeys, Shape::kChunk>(
-            to.key_gates, Shape::kKeyGateRowBytes, walk, chunk);
-      }
-      if constexpr (Shape::kValuesDecay) {
-        value_gates_.template load<T, Shape::kValues, Shape::kChunk>(
-            to.value_gates, Shape::kValueGateRowBytes, walk, chunk);
-      }
-    }
-    copy_async_commit();
-  }
-
-  /// Makes a chunk's operands. This thread's copies have arrived.
+  /// Makes a chunk's operands; `common_gates` are its own.
   __device__ __forceinline__ void make(const Slot<Shape>& slot, Handover<Shape>& to,
-                                       Shared<Shape>& shared, const Walk& walk, int chunk) {
-    common_.put(shared.common_gates);
-    common_.fetch(walk, chunk + 1);
-    operand_sync();  // the others' copies and gates
-    const bool strong = named_barrier_any<kOperandBarrier>(kRoleThreads, sum(slot, shared));
+                                       Shared<Shape>& shared, const float* common_gates) {
+    const bool strong =
+        named_barrier_any<kOperandBarrier>(kRoleThreads, sum(slot, shared, common_gates));
     anchor(slot, to, shared);
     const Tile<Shape> weights(shared_address(to.weights));
-    if (operand_thread() == 0) to.strong = strong;
+    if (role_thread() == 0) to.strong = strong;
     if constexpr (kWithOutputs && Shape::kKeysDecay) {
       if (strong) weigh_strong(slot, weights);
     }
@@ -223,12 +227,14 @@ class OperandMaker {
                                          const Walk& walk) const {
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine() && key_sums_.part() == 0) {
-        *reinterpret_cast<float2*>(&shared.key_rests[KeySums::channel()]) = key_sums_.rest();
+        *reinterpret_cast<typename KeySums::Few*>(&shared.key_rests[KeySums::channel()]) =
+            key_sums_.rest();
       }
     }
     if constexpr (Shape::kValuesDecay) {
       if (ValueSums::is_mine() && value_sums_.part() == 0) {
-        *reinterpret_cast<float2*>(&shared.value_rests[ValueSums::channel()]) = value_sums_.rest();
+        *reinterpret_cast<typename ValueSums::Few*>(&shared.value_rests[ValueSums::channel()]) =
+            value_sums_.rest();
       }
     }
     if constexpr (!kWithOutputs) store_decays(p, walk);
@@ -239,28 +245,26 @@ class OperandMaker {
   using ValueSums = GateSums<Shape::kValues, Shape::kChunk>;
 
   /// Whether a step may be too large.
-  __device__ __forceinline__ bool sum(const Slot<Shape>& slot, Shared<Shape>& shared) {
+  __device__ __forceinline__ bool sum(const Slot<Shape>& slot, Shared<Shape>& shared,
+                                      const float* common) {
     bool strong = false;
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine()) {
-        if (key_gates_.is_f32()) {
-          key_sums_.template read<float>(slot.key_gates, Shape::kKeyGateRowBytes,
-                                         shared.common_gates);
+        if (key_gates_are_f32_) {
+          key_sums_.template read<float>(slot.key_gates, Shape::kKeyGateRowBytes, common);
         } else {
-          key_sums_.template read<T>(slot.key_gates, Shape::kKeyGateRowBytes, shared.common_gates);
+          key_sums_.template read<T>(slot.key_gates, Shape::kKeyGateRowBytes, common);
         }
         strong |= key_sums_.publish(shared.key_totals);
       }
     }
     if constexpr (Shape::kValuesDecay) {
-      // With gk too, the common decay is with the keys.
+      if constexpr (Shape::kKeysDecay) common = nullptr;  // it is with the keys
       if (ValueSums::is_mine()) {
-        if (value_gates_.is_f32()) {
-          value_sums_.template read<float>(slot.value_gates, Shape::kValueGateRowBytes,
-                                           Shape::kKeysDecay ? nullptr : shared.common_gates);
+        if (value_gates_are_f32_) {
+          value_sums_.template read<float>(slot.value_gates, Shape::kValueGateRowBytes, common);
         } else {
-          value_sums_.template read<T>(slot.value_gates, Shape::kValueGateRowBytes,
-                                       Shape::kKeysDecay ? nullptr : shared.common_gates);
+          value_sums_.template read<T>(slot.value_gates, Shape::kValueGateRowBytes, common);
         }
         strong |= value_sums_.publish(shared.value_totals);
       }
@@ -273,47 +277,55 @@ class OperandMaker {
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine()) {
         key_sums_.anchor(shared.key_totals);
-        if (key_sums_.part() == 0) {
-          const float2 r = key_sums_.step();
-          *reinterpret_cast<float2*>(&to.key_decays[KeySums::channel()]) = {exp2_approx(r.x),
-                                                                            exp2_approx(r.y)};
-          to.key_growths[KeySums::channel() / 2] =
-              pack<Operand>(exp2_approx(-r.x), exp2_approx(-r.y));
-        }
+        if (key_sums_.part() == 0) store_key_step(to);
       }
     }
     if constexpr (Shape::kValuesDecay) {
       if (ValueSums::is_mine()) {
         value_sums_.anchor(shared.value_totals);
-#pragma unroll
-        for (int i = 0; i < ValueSums::kRun; ++i) {
-          *reinterpret_cast<float2*>(&slot.value_sums(ValueSums::row(i))[ValueSums::channel()]) =
-              value_sums_.at(i);
-        }
+        value_sums_.for_each_sum([&](int i, const typename ValueSums::Few& y) {
+          float* const sums = slot.value_sums(ValueSums::row(i));
+          *reinterpret_cast<typename ValueSums::Few*>(&sums[ValueSums::channel()]) = y;
+        });
         if (value_sums_.part() == 0) {
-          *reinterpret_cast<float2*>(&to.value_steps[ValueSums::channel()]) = value_sums_.step();
+          *reinterpret_cast<typename ValueSums::Few*>(&to.value_steps[ValueSums::channel()]) =
+              value_sums_.step();
         }
       }
     }
+  }
+
+  __device__ __forceinline__ void store_key_step(Handover<Shape>& to) const {
+    constexpr int kWidth = KeySums::kWidth;
+    typename KeySums::Few decays;
+    std::uint32_t growths[kWidth / 2];
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) decays.of[c] = exp2_approx(key_sums_.step().of[c]);
+#pragma unroll
+    for (int pair = 0; pair < kWidth / 2; ++pair) {
+      growths[pair] = pack<Operand>(exp2_approx(-key_sums_.step().of[2 * pair]),
+                                    exp2_approx(-key_sums_.step().of[2 * pair + 1]));
+    }
+    *reinterpret_cast<typename KeySums::Few*>(&to.key_decays[KeySums::channel()]) = decays;
+    store_shared_words(shared_address(&to.key_growths[KeySums::channel() / 2]), growths);
   }
 
   __device__ __forceinline__ void weigh_strong(const Slot<Shape>& slot,
                                                const Tile<Shape>& weights) const {
     if (KeySums::is_mine()) {
-#pragma unroll
-      for (int i = 0; i < KeySums::kRun; ++i) {
-        *reinterpret_cast<float2*>(&slot.key_sums(KeySums::row(i))[KeySums::channel()]) =
-            key_sums_.at(i);
-      }
+      key_sums_.for_each_sum([&](int i, const typename KeySums::Few& y) {
+        float* const sums = slot.key_sums(KeySums::row(i));
+        *reinterpret_cast<typename KeySums::Few*>(&sums[KeySums::channel()]) = y;
+      });
     }
     operand_sync();  // the sums are there
-    weigh_exactly<T, Shape>(slot, weights);
+    weigh_exactly<T, Shape>(slot, weights, scale_);
     operand_sync();  // q and k were read
   }
 
   __device__ __forceinline__ void make_tiles(const Slot<Shape>& slot) const {
     if constexpr (Shape::kKeysDecay) {
-      if (KeySums::is_mine()) decay_keys<T, Shape, kWithOutputs>(slot, key_sums_);
+      if (KeySums::is_mine()) decay_keys<T, Shape, kWithOutputs>(slot, key_sums_, scale_);
     } else if constexpr (!std::is_same_v<T, Operand>) {
       convert_tile<T, Shape>(slot.k);
       if constexpr (kWithOutputs) convert_tile<T, Shape>(slot.q);
@@ -326,23 +338,21 @@ class OperandMaker {
     if constexpr (Shape::kKeysDecay) {
       if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.part() == 0) {
         float* const to = p.segment_decays + slot * Shape::kKeys;
-        *reinterpret_cast<float2*>(to + KeySums::channel()) = key_sums_.decay();
+        *reinterpret_cast<typename KeySums::Few*>(to + KeySums::channel()) = key_sums_.decay();
       }
     }
     if constexpr (Shape::kValuesDecay) {
       if (ValueSums::is_mine() && value_sums_.part() == 0) {
         float* const to =
             p.segment_value_decays + (slot * p.value_tiles + walk.value_tile) * Shape::kValues;
-        *reinterpret_cast<float2*>(to + ValueSums::channel()) = value_sums_.decay();
+        *reinterpret_cast<typename ValueSums::Few*>(to + ValueSums::channel()) =
+            value_sums_.decay();
       }
     }
   }
 
-  const Rows<const T> q_, k_, v_;
-  const int keys_;
-  const int values_;  // of the block's range and beyond it
-  const GateRows key_gates_, value_gates_;
-  CommonGate<T, Shape::kChunk> common_;
+  const bool key_gates_are_f32_, value_gates_are_f32_;
+  const float scale_;
   KeySums key_sums_;
   ValueSums value_sums_;
 };

@@ -30,71 +30,117 @@ struct Slot {
   }
 };
 
-/// The rows of a gate with a value for every channel.
-class GateRows {
+/// This thread's part of a tensor's rows. Eight threads copy a row, 16 bytes each; the threads of a
+/// role 16 rows at a time. Steps from a token to the next are in bytes and come with each call, as
+/// they are in every thread the same: here they would be registers.
+class RowSource {
  public:
-  __device__ GateRows(const ChannelGate& gate, const Walk& walk, int channel, int channels)
-      : first_(
-            static_cast<const std::byte*>(gate.view.rows.data) +
-            (row_offset(gate.view.rows, walk.span.batch, walk.first_token(), walk.head) + channel) *
-                element_bytes(gate.view.is_f32)),
-        step_(gate.view.rows.token * element_bytes(gate.view.is_f32)),
-        channels_(channels),
-        is_f32_(gate.view.is_f32),
-        aligned_(gate.aligned) {}
+  static constexpr int kCopyBytes = 16;
+  static constexpr int kRowThreads = 8;
+  static constexpr int kRows = kRoleThreads / kRowThreads;  // at a time
 
-  /// Begins to copy a chunk's rows of kChannels; zeros fill what does not exist.
-  template <class T, int kChannels, int kChunk>
-  __device__ __forceinline__ void load(std::byte* to, int row_bytes, const Walk& walk,
-                                       int chunk) const {
-    if (is_f32_) {
-      load_as<float, kChannels, kChunk>(to, row_bytes, walk, chunk);
-    } else {
-      load_as<T, kChannels, kChunk>(to, row_bytes, walk, chunk);
-    }
+  /// `first` is the segment's first token.
+  __device__ RowSource(const void* first, std::int64_t step)
+      : from_(static_cast<const std::byte*>(first) + own_row() * step + own_byte()) {}
+
+  /// Begins to copy kChunk rows of kChannels elements of kWidth bytes: byte b of row i goes to the
+  /// address place(i, b). Those beyond `rows` and `channels` become zeros.
+  template <int kWidth, int kChannels, int kChunk, class Place>
+  __device__ __forceinline__ void copy(std::int64_t step, int rows, int channels,
+                                       Place&& place) const {
+    for_each_copy<kWidth, kChannels, kChunk>(
+        step, rows, channels, [&](int row, int byte, const std::byte* from, bool valid) {
+          copy_async_16(place(row, byte), from, valid);
+        });
   }
-  __device__ bool is_f32() const { return is_f32_; }
+  /// The same of rows that start anywhere, one element after the other; T is their type.
+  template <class T, int kChannels, int kChunk, class Place>
+  __device__ __forceinline__ void copy_unaligned(std::int64_t step, int rows, int channels,
+                                                 Place&& place) const {
+    for_each_copy<sizeof(T), kChannels, kChunk>(
+        step, rows, channels, [&](int row, int byte, const std::byte* from, bool valid) {
+          T* const to = reinterpret_cast<T*>(place(row, byte));
+#pragma unroll 1
+          for (int e = 0; e < kCopyBytes / static_cast<int>(sizeof(T)); ++e) {
+            to[e] = valid ? reinterpret_cast<const T*>(from)[e] : from_float<T>(0.0F);
+          }
+        });
+  }
+  /// To the next chunk.
+  template <int kChunk>
+  __device__ __forceinline__ void advance(std::int64_t step) {
+    from_ += kChunk * step;
+  }
 
  private:
-  __device__ static int element_bytes(bool is_f32) { return is_f32 ? 4 : 2; }
+  __device__ static int own_row() { return role_thread() / kRowThreads; }
+  __device__ static int own_byte() { return role_thread() % kRowThreads * kCopyBytes; }
 
-  template <class T, int kChannels, int kChunk>
-  __device__ __forceinline__ void load_as(std::byte* to, int row_bytes, const Walk& walk,
-                                          int chunk) const {
-    constexpr int kBytes = 16;
-    constexpr int kElements = kBytes / static_cast<int>(sizeof(T));
-    constexpr int kCopies = kChannels / kElements;  // of a row
-    const int rows = walk.rows(chunk);
+  template <int kWidth, int kChannels, int kChunk, class Visit>
+  __device__ __forceinline__ void for_each_copy(std::int64_t step, int rows, int channels,
+                                                Visit&& visit) const {
 #pragma unroll
-    for (int first = 0; first < kChunk * kCopies; first += kRoleThreads) {
-      const int copy = first + operand_thread();
-      if (kChunk * kCopies % kRoleThreads != 0 && copy >= kChunk * kCopies) break;
-      const int row = copy / kCopies;
-      const int channel = copy % kCopies * kElements;
-      const bool valid = row < rows && channel < channels_;
-      const std::byte* const from = first_ + walk.token(walk.position(chunk) + row) * step_;
-      std::byte* const place = to + row * row_bytes + copy % kCopies * kBytes;
-      if (aligned_) {
-        copy_async_16(shared_address(place), from + copy % kCopies * kBytes, valid);
-        continue;
-      }
-#pragma unroll 1
-      for (int e = 0; e < kElements; ++e) {
-        reinterpret_cast<T*>(place)[e] =
-            valid ? reinterpret_cast<const T*>(from)[channel + e] : from_float<T>(0.0F);
+    for (int first = 0; first < kChunk; first += kRows) {
+      const int row = first + own_row();
+#pragma unroll
+      for (int at = 0; at < kChannels * kWidth; at += kRowThreads * kCopyBytes) {
+        const bool valid = row < rows && at + own_byte() < channels * kWidth;
+        visit(row, at + own_byte(), from_ + first * step + at, valid);
       }
     }
   }
 
-  const std::byte* first_;
-  std::int64_t step_;  // bytes
-  int channels_;       // of the block's range and beyond it
-  bool is_f32_;
-  bool aligned_;
+  const std::byte* from_;
 };
 
-/// The decay that all channels of a token share. Fetched a chunk before it is put, so that nobody
-/// waits for it.
+/// A gate with a value for every channel.
+class GateSource {
+ public:
+  __device__ GateSource(const Params& p, const ChannelGate& gate, const Walk& walk, int channel)
+      : rows_(static_cast<const std::byte*>(gate.view.rows.data) +
+                  (row_offset(gate.view.rows, walk.span.batch, walk.first_token(), walk.head) +
+                   channel) *
+                      element_bytes(gate),
+              step(p, gate)) {}
+
+  /// Begins to copy the next chunk; zeros fill what does not exist.
+  template <class T, int kChannels, int kChunk>
+  __device__ __forceinline__ void load(const Params& p, const ChannelGate& gate, std::byte* to,
+                                       int row_bytes, int rows, int channels) {
+    if (gate.view.is_f32) {
+      load_as<float, kChannels, kChunk>(p, gate, to, row_bytes, rows, channels);
+    } else {
+      load_as<T, kChannels, kChunk>(p, gate, to, row_bytes, rows, channels);
+    }
+    rows_.advance<kChunk>(step(p, gate));
+  }
+
+ private:
+  __device__ static int element_bytes(const ChannelGate& gate) { return gate.view.is_f32 ? 4 : 2; }
+  __device__ static std::int64_t step(const Params& p, const ChannelGate& gate) {
+    return (p.reverse ? -gate.view.rows.token : gate.view.rows.token) * element_bytes(gate);
+  }
+
+  template <class T, int kChannels, int kChunk>
+  __device__ __forceinline__ void load_as(const Params& p, const ChannelGate& gate, std::byte* to,
+                                          int row_bytes, int rows, int channels) const {
+    if (gate.aligned) {
+      const std::uint32_t address = shared_address(to);
+      rows_.copy<sizeof(T), kChannels, kChunk>(
+          step(p, gate), rows, channels,
+          [&](int row, int byte) { return address + row * row_bytes + byte; });
+    } else {
+      rows_.copy_unaligned<T, kChannels, kChunk>(
+          step(p, gate), rows, channels,
+          [&](int row, int byte) { return to + row * row_bytes + byte; });
+    }
+  }
+
+  RowSource rows_;
+};
+
+/// The decay that all channels of a token share, in base 2. Fetched a chunk before it is put, so
+/// that nobody waits for it.
 template <class T, int kChunk>
 class CommonGate {
  public:
@@ -104,17 +150,17 @@ class CommonGate {
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 
   __device__ void fetch(const Walk& walk, int chunk) {
-    exists_ = operand_thread() < kChunk && operand_thread() < walk.rows(chunk);
+    exists_ = role_thread() < kChunk && role_thread() < walk.rows(chunk);
     if (!exists_ || !gate_.given()) return;
     const std::int64_t at =
-        first_ + walk.token(walk.position(chunk) + operand_thread()) * gate_.rows.token;
+        first_ + walk.token(walk.position(chunk) + role_thread()) * gate_.rows.token;
     bits_ = gate_.is_f32 ? static_cast<const std::uint32_t*>(gate_.rows.data)[at]
                          : static_cast<const std::uint16_t*>(gate_.rows.data)[at];
   }
   __device__ void put(float (&to)[kChunk]) const {
-    if (operand_thread() >= kChunk) return;
+    if (role_thread() >= kChunk) return;
     const float loaded = gate_.is_f32 ? __uint_as_float(bits_) : unpack<T>(bits_).x;
-    to[operand_thread()] = exists_ ? loaded + constant_ : 0.0F;
+    to[role_thread()] = exists_ ? (loaded + constant_) * kLog2E : 0.0F;
   }
 
  private:
@@ -123,6 +169,61 @@ class CommonGate {
   const float constant_;
   bool exists_ = false;
   std::uint32_t bits_ = 0;  // as they came: reading them would be waiting for them
+};
+
+/// Copies a block's chunks to its slots, one after the other.
+template <class T, class Shape, bool kWithQueries>
+class Loader {
+ public:
+  __device__ Loader(const Params& p, const Walk& walk)
+      : p_(p),
+        q_(source_of(p.q, walk, walk.head, 0)),
+        k_(source_of(p.k, walk, walk.head / p.heads_per_kv, 0)),
+        v_(source_of(p.v, walk, walk.head / p.heads_per_kv, walk.first_value)),
+        key_gates_(p, p.gk, walk, 0),
+        value_gates_(p, p.gv, walk, walk.first_value) {}
+
+  /// Begins to copy chunk number `chunk`, which is one after that of the last call. What there is
+  /// of it beyond the last is nothing.
+  __device__ __forceinline__ void load(const Slot<Shape>& to, const Walk& walk, int chunk) {
+    if (chunk < walk.chunks) {
+      const int rows = walk.rows(chunk);
+      const int keys = p_.key_channels;
+      const int values = p_.value_channels - walk.first_value;  // of the block's and beyond
+      load_tile<Shape::kKeys>(k_, p_.k, to.k, rows, keys);
+      load_tile<Shape::kValues>(v_, p_.v, to.v, rows, values);
+      if constexpr (kWithQueries) load_tile<Shape::kKeys>(q_, p_.q, to.q, rows, keys);
+      if constexpr (Shape::kKeysDecay) {
+        key_gates_.template load<T, Shape::kKeys, Shape::kChunk>(
+            p_, p_.gk, to.key_gates, Shape::kKeyGateRowBytes, rows, keys);
+      }
+      if constexpr (Shape::kValuesDecay) {
+        value_gates_.template load<T, Shape::kValues, Shape::kChunk>(
+            p_, p_.gv, to.value_gates, Shape::kValueGateRowBytes, rows, values);
+      }
+    }
+    copy_async_commit();
+  }
+
+ private:
+  __device__ std::int64_t step(const ConstTokenView& view) const {
+    return (p_.reverse ? -view.token : view.token) * static_cast<int>(sizeof(T));
+  }
+  __device__ RowSource source_of(const ConstTokenView& view, const Walk& walk, int head,
+                                 int channel) const {
+    return RowSource(rows_of<const T>(view, walk, head, channel).first, step(view));
+  }
+  template <int kChannels>
+  __device__ __forceinline__ void load_tile(RowSource& from, const ConstTokenView& view,
+                                            const Tile<Shape>& to, int rows, int channels) {
+    from.copy<sizeof(T), kChannels, Shape::kChunk>(
+        step(view), rows, channels, [&](int row, int byte) { return to.at(row, byte); });
+    from.advance<Shape::kChunk>(step(view));
+  }
+
+  const Params& p_;
+  RowSource q_, k_, v_;
+  GateSource key_gates_, value_gates_;
 };
 
 }  // namespace attune::cuda::gla_mma

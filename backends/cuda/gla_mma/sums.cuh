@@ -14,85 +14,151 @@ inline constexpr float kReset = -192.0F;  // 2^kReset is 0 in fp32: what -inf is
 /// Steps over a chunk up to which 2^-r and what it is multiplied with stay in range.
 inline constexpr float kMostStep = 100.0F;
 
-__device__ __forceinline__ int operand_thread() {
+/// A thread's number within its role.
+__device__ __forceinline__ int role_thread() {
   return static_cast<int>(threadIdx.x) % kRoleThreads;
 }
 
-__device__ __forceinline__ float log2_decay(float gate) {
-  const float log2 = gate * kLog2E;
+/// log2 of the product of two decays, of which one is in base e.
+__device__ __forceinline__ float log2_decay(float gate, float log2_common) {
+  const float log2 = fmaf(gate, kLog2E, log2_common);
   return log2 < kReset ? kReset : log2;  // keeps a NaN
 }
 
-/// Two neighbouring channels over a part of the chunk's tokens.
+/// Neighbouring channels as they lie in memory.
+template <int kCount>
+struct alignas(kCount * sizeof(float)) Channels {
+  float of[kCount];
+};
+
+/// The same of another type.
+template <class T, int kCount>
+__device__ __forceinline__ Channels<kCount> load_channels(const std::byte* from) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return *reinterpret_cast<const Channels<kCount>*>(from);
+  } else {
+    struct alignas(kCount * sizeof(T)) Pairs {
+      std::uint32_t of[kCount / 2];
+    };
+    const Pairs pairs = *reinterpret_cast<const Pairs*>(from);
+    Channels<kCount> loaded;
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float2 pair = unpack<T>(pairs.of[i]);
+      loaded.of[2 * i] = pair.x;
+      loaded.of[2 * i + 1] = pair.y;
+    }
+    return loaded;
+  }
+}
+
+/// A few neighbouring channels over a part of the chunk's tokens.
 template <int kChannels, int kChunk>
 class GateSums {
  public:
-  static constexpr int kPairs = kChannels / 2;
+  static constexpr int kWidth = channels_per_thread(kChannels);
+  static constexpr int kColumns = kChannels / kWidth;
   static constexpr int kParts = parts_of(kChannels);
   static constexpr int kRun = kChunk / kParts;
+  using Few = Channels<kWidth>;
 
-  __device__ static bool is_mine() { return operand_thread() < kPairs * kParts; }
-  __device__ static int channel() { return operand_thread() % kPairs * 2; }
-  __device__ static int row(int i) { return operand_thread() / kPairs * kRun + i; }
+  __device__ static bool is_mine() { return role_thread() < kColumns * kParts; }
+  __device__ static int channel() { return role_thread() % kColumns * kWidth; }
+  __device__ static int row(int i) { return role_thread() / kColumns * kRun + i; }
 
-  /// Sums this thread's gates; T is their type. `common` is of all channels, null for none.
+  /// Takes this thread's gates; T is their type. `common` is of all channels, null for none.
   template <class T>
   __device__ __forceinline__ void read(const std::byte* gates, int row_bytes, const float* common) {
-    float2 sum{0.0F, 0.0F};
+    total_ = {};
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      const std::byte* const at =
-          gates + row(i) * row_bytes + channel() * static_cast<int>(sizeof(T));
-      float2 gate;
-      if constexpr (sizeof(T) == sizeof(float)) {
-        gate = *reinterpret_cast<const float2*>(at);
-      } else {
-        gate = unpack<T>(*reinterpret_cast<const std::uint32_t*>(at));
-      }
+      const Few gate = load_channels<T, kWidth>(gates + row(i) * row_bytes +
+                                                channel() * static_cast<int>(sizeof(T)));
       const float shared = common == nullptr ? 0.0F : common[row(i)];
-      sum.x += log2_decay(gate.x + shared);
-      sum.y += log2_decay(gate.y + shared);
-      log2_[i] = sum;
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        log2_[i].of[c] = log2_decay(gate.of[c], shared);
+        total_.of[c] += log2_[i].of[c];
+      }
     }
   }
   /// Lets the other parts' threads know; returns whether the step may be too large.
   __device__ __forceinline__ bool publish(float (&totals)[kParts][kChannels]) const {
-    const float2 total = log2_[kRun - 1];
-    *reinterpret_cast<float2*>(&totals[part()][channel()]) = total;
+    *reinterpret_cast<Few*>(&totals[part()][channel()]) = total_;
     constexpr float kMostOfPart = kMostStep / kParts;
-    return fabsf(total.x) > kMostOfPart || fabsf(total.y) > kMostOfPart;
+    bool large = false;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) large |= fabsf(total_.of[c]) > kMostOfPart;
+    return large;
   }
   /// From this part's start to the reference, when all parts have published.
   __device__ __forceinline__ void anchor(const float (&totals)[kParts][kChannels]) {
-    float2 before = rest_;
-    float2 all = rest_;
+    Few all = rest_;
+    before_ = rest_;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const float2 total = *reinterpret_cast<const float2*>(&totals[i][channel()]);
-      if (i < part()) before = {before.x + total.x, before.y + total.y};
-      all = {all.x + total.x, all.y + total.y};
+      const Few total = *reinterpret_cast<const Few*>(&totals[i][channel()]);
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        if (i < part()) before_.of[c] += total.of[c];
+        all.of[c] += total.of[c];
+      }
     }
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) log2_[i] = {log2_[i].x + before.x, log2_[i].y + before.y};
-    step_ = {rintf(all.x), rintf(all.y)};
-    rest_ = {all.x - step_.x, all.y - step_.y};
-    walked_ = {walked_.x + step_.x, walked_.y + step_.y};
+    for (int c = 0; c < kWidth; ++c) {
+      step_.of[c] = rintf(all.of[c]);
+      rest_.of[c] = all.of[c] - step_.of[c];
+      walked_.of[c] += step_.of[c];
+    }
   }
 
-  __device__ int part() const { return operand_thread() / kPairs; }
-  __device__ float2 at(int i) const { return log2_[i]; }  // y of row(i)
-  __device__ float2 step() const { return step_; }        // r
-  __device__ float2 rest() const { return rest_; }        // G - R after the chunk
+  __device__ int part() const { return role_thread() / kColumns; }
+  /// Calls visit(i, y) for the tokens row(i), in their order.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_sum(Visit&& visit) const {
+    Few y = before_;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) y.of[c] += log2_[i].of[c];
+      visit(i, y);
+    }
+  }
+  /// The tokens' decays. Products of them cost less than exponentials of sums; none is of more than
+  /// a part of a chunk, none overflows, and what underflows is 0 either way.
+  struct Decays {
+    Few of[kRun];
+    Few from_reference;  // 2^y of the token before the first
+    Few to_end;          // 2^(r - y) of the last
+  };
+  __device__ __forceinline__ Decays decays() const {
+    Decays decays;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) decays.of[i].of[c] = exp2_approx(log2_[i].of[c]);
+      decays.from_reference.of[c] = exp2_approx(before_.of[c]);
+      decays.to_end.of[c] = exp2_approx(step_.of[c] - before_.of[c] - total_.of[c]);
+    }
+    return decays;
+  }
+  __device__ const Few& step() const { return step_; }  // r
+  __device__ const Few& rest() const { return rest_; }  // G - R after the chunk
   /// Of all chunks so far.
-  __device__ float2 decay() const {
-    return {exp2_approx(walked_.x + rest_.x), exp2_approx(walked_.y + rest_.y)};
+  __device__ Few decay() const {
+    Few decay;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) decay.of[c] = exp2_approx(walked_.of[c] + rest_.of[c]);
+    return decay;
   }
 
  private:
-  float2 log2_[kRun];
-  float2 step_{0.0F, 0.0F};
-  float2 rest_{0.0F, 0.0F};
-  float2 walked_{0.0F, 0.0F};
+  Few log2_[kRun];  // of each token's decay
+  Few total_;       // of them
+  Few before_{};    // from the reference to the part's start
+  Few step_{};
+  Few rest_{};
+  Few walked_{};
 };
 
 }  // namespace attune::cuda::gla_mma
