@@ -67,7 +67,7 @@ class TileLoader {
     landed_phase_ ^= 1U;
     clear_rows<kBoxes>(tile, rows);
     async_proxy_fence();
-    ring_.publish(at_.slot);
+    ring_.publish_copied(at_.slot);
   }
 
   const WalkOperand& operand_;

@@ -1,7 +1,7 @@
 // A ring of slots in shared memory between those who fill them and those who use them.
 #pragma once
 
-#include "cuda/device/tma.cuh"
+#include "cuda/device/warp_arrive.cuh"
 
 namespace attune::cuda {
 
@@ -18,23 +18,16 @@ struct RingPosition {
   }
 };
 
-/// One arrival for a warp, after all of its lanes got here.
-__device__ __forceinline__ void warp_arrive(SharedBarrier* barrier) {
-  __syncwarp();
-  if (threadIdx.x % kWarpSize == 0) barrier_arrive(barrier);
-}
-
 template <int kSlots>
 struct Ring {
   SharedBarrier full[kSlots];
   SharedBarrier empty[kSlots];
 
-  /// By one thread, before all others. `fills` and `releases`: arrivals a slot takes.
-  __device__ __forceinline__ void init(int fills, int releases) {
-    for (int i = 0; i < kSlots; ++i) {
-      barrier_init(&full[i], fills);
-      barrier_init(&empty[i], releases);
-    }
+  /// By one thread, before all others: slots that a copy fills, or so many warps, and so many warps
+  /// release.
+  __device__ __forceinline__ void init_copied(int releases) { init(1, releases); }
+  __device__ __forceinline__ void init_published(int fills, int releases) {
+    init(fills * kWarpArrivals, releases);
   }
   /// At first all slots are empty: the phase before the first counts as ended.
   __device__ __forceinline__ void wait_empty(const RingPosition<kSlots>& at) {
@@ -45,8 +38,18 @@ struct Ring {
   }
   /// What the warp has written with ordinary stores may be used.
   __device__ __forceinline__ void publish(int slot) { warp_arrive(&full[slot]); }
+  /// The same of a slot that a copy has filled.
+  __device__ __forceinline__ void publish_copied(int slot) { warp_arrive_once(&full[slot]); }
   /// The warp uses the slot no more.
   __device__ __forceinline__ void release(int slot) { warp_arrive(&empty[slot]); }
+
+ private:
+  __device__ __forceinline__ void init(int arrivals, int releases) {
+    for (int i = 0; i < kSlots; ++i) {
+      barrier_init(&full[i], arrivals);
+      barrier_init(&empty[i], releases * kWarpArrivals);
+    }
+  }
 };
 
 }  // namespace attune::cuda

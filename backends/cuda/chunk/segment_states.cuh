@@ -84,9 +84,9 @@ template <class Shape>
 __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
   constexpr int kStateWarps = kWarpgroupSize / kWarpSize * Shape::kStateWarpgroups;
   if (threadIdx.x == 0) {
-    shared.k_ring.init(1, kStateWarps);
-    shared.v_ring.init(1, kStateWarps);
-    shared.decay_ring.init(1, kStateWarps);
+    shared.k_ring.init_copied(kStateWarps);
+    shared.v_ring.init_copied(kStateWarps);
+    shared.decay_ring.init_published(1, kStateWarps);
     barrier_init(&shared.k_landed, 1);
     barrier_init(&shared.v_landed, 1);
     barrier_init_fence();

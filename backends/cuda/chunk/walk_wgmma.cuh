@@ -157,18 +157,19 @@ class StateWalk {
   RingPosition<Shape::kWeightSlots> weight_at_;
 };
 
-/// Arrivals: a copy's or a warp's for what is filled, a warp's or a warpgroup's for what is used.
 template <class Shape>
 __device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
   constexpr int kWarps = kWarpgroupSize / kWarpSize;
   constexpr int kStateWarps = kWarps * Shape::kStateWarpgroups;
   if (threadIdx.x == 0) {
-    shared.q_ring.init(1, kStateWarps + kWarps);
-    shared.k_ring.init(1, kStateWarps + kWarps);
-    shared.v_ring.init(1, 1);
-    for (SharedBarrier& full : shared.output_full) barrier_init(&full, kStateWarps);
-    shared.decay_ring.init(1, kStateWarps + kWarps);
-    shared.weight_ring.init(kWarps, kStateWarps);
+    shared.q_ring.init_copied(kStateWarps + kWarps);
+    shared.k_ring.init_copied(kStateWarps + kWarps);
+    shared.v_ring.init_copied(1);
+    for (SharedBarrier& full : shared.output_full) {
+      barrier_init(&full, kStateWarps * kWarpArrivals);
+    }
+    shared.decay_ring.init_published(1, kStateWarps + kWarps);
+    shared.weight_ring.init_published(kWarps, kStateWarps);
     barrier_init(&shared.k_landed, 1);
     barrier_init(&shared.v_landed, 1);
     barrier_init_fence();

@@ -64,10 +64,10 @@ class DkdvWalk {
   __device__ void init_barriers() {
     constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
     s_.stage_ring.init(1, kConsumers);
-    s_.gate_ring.init(1, kConsumers + (kGateGradients ? 1 : 0));
-    s_.score_ring.init(Role::kScoreWarps, Role::kStateWarps);
-    s_.flow_ring.init(kConsumers, 1);
-    s_.state_ring.init(Role::kStateWarps, Role::kScoreWarps);
+    s_.gate_ring.init_filled_by_warps(1, kConsumers + (kGateGradients ? 1 : 0));
+    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
+    s_.flow_ring.init_filled_by_warps(kConsumers, 1);
+    s_.state_ring.init_filled_by_warps(Role::kStateWarps, Role::kScoreWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }

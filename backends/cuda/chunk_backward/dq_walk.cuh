@@ -68,9 +68,9 @@ class DqWalk {
     constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
     s_.stage_ring.init(1, kConsumers);
     s_.query_ring.init(1, Role::kStateWarps);
-    s_.gate_ring.init(1, kConsumers);
-    s_.score_ring.init(Role::kScoreWarps, Role::kStateWarps);
-    s_.inflow_ring.init(Role::kStateWarps, 1);
+    s_.gate_ring.init_filled_by_warps(1, kConsumers);
+    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
+    s_.inflow_ring.init_filled_by_warps(Role::kStateWarps, 1);
     barrier_init(&s_.private_full, 1);
     barrier_init(&s_.private_query_full, 1);
     barrier_init_fence();

@@ -4,6 +4,7 @@
 
 #include "cuda/chunk_backward/gates.cuh"
 #include "cuda/chunk_backward/transfer.cuh"
+#include "cuda/device/warp_arrive.cuh"
 
 namespace attune::cuda::chunk_backward {
 
@@ -28,29 +29,23 @@ struct Ring {
   SharedBarrier full[kDepthOfRing];
   SharedBarrier empty[kDepthOfRing];
 
-  __device__ void init(int fillers, int emptiers) {
+  /// Buffers that so many copies fill, or so many warps, and so many warps empty.
+  __device__ void init(int copies, int emptiers) {
     for (int i = 0; i < kDepthOfRing; ++i) {
-      barrier_init(&full[i], fillers);
-      barrier_init(&empty[i], emptiers);
+      barrier_init(&full[i], copies);
+      barrier_init(&empty[i], emptiers * kWarpArrivals);
     }
+  }
+  __device__ void init_filled_by_warps(int fillers, int emptiers) {
+    init(fillers * kWarpArrivals, emptiers);
   }
   __device__ static int slot(int n) { return n % kDepthOfRing; }
   __device__ void wait_full(int n) { barrier_wait(&full[slot(n)], n / kDepthOfRing & 1); }
   __device__ void wait_empty(int n) {
     if (n >= kDepthOfRing) barrier_wait(&empty[slot(n)], (n / kDepthOfRing - 1) & 1);
   }
-  __device__ void arrive_full(int n) { barrier_arrive(&full[slot(n)]); }
-  __device__ void arrive_empty(int n) { barrier_arrive(&empty[slot(n)]); }
-
-  /// The same once per warp, after all of its lanes.
-  __device__ void warp_arrive_full(int n) {
-    __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) arrive_full(n);
-  }
-  __device__ void warp_arrive_empty(int n) {
-    __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) arrive_empty(n);
-  }
+  __device__ void warp_arrive_full(int n) { warp_arrive(&full[slot(n)]); }
+  __device__ void warp_arrive_empty(int n) { warp_arrive(&empty[slot(n)]); }
 };
 
 inline constexpr int kGateSlots = 4;

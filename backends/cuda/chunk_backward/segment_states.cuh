@@ -45,7 +45,7 @@ class SegmentWalk {
   __device__ void init() {
     s_.walk = walk_of(p_, direction_, index_);
     s_.stage_ring.init(1, SegmentRoles<kD>::kStateWarps);
-    s_.gate_ring.init(1, SegmentRoles<kD>::kStateWarps);
+    s_.gate_ring.init_filled_by_warps(1, SegmentRoles<kD>::kStateWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
