@@ -10,6 +10,7 @@
 #include "cuda/chunk_backward/chunk_backward_config.hpp"
 #include "cuda/chunk_backward/launch.hpp"
 #include "cuda/chunk_backward/workspace.hpp"
+#include "cuda/recurrent/plane_sums.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda::chunk_backward {
@@ -19,10 +20,15 @@ using Config = ChunkBackwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
-constexpr std::int64_t kLargestHead = 128;
+constexpr std::int64_t kLargestHead = 256;
 constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+
+/// Of one segment.
+std::int64_t walks_of(const Problem& problem) {
+  return problem.sequences() * problem.H * parts_of(problem.K) * parts_of(problem.V);
+}
 
 CUtensorMap map_of(const ConstTensorView& tensor) {
   return tensor.empty() ? CUtensorMap{} : head_map(tensor, kChunkTokens);
@@ -33,35 +39,39 @@ void set_tensors(ChunkBackwardParams& params, const Args& args) {
   params.k = map_of(args.k);
   params.v = map_of(args.v);
   params.d_o = map_of(*args.d_o);
-  params.dq = map_of(args.dq);
-  params.dq_rows = token_view(args.dq);
   params.g = gate_view(args.g);
   params.initial_state = state_view(args.initial_state);
   params.dfinal_state = state_view(args.dfinal_state);
   params.dinitial_state = state_view(args.dinitial_state);
-  params.dg = token_view(args.dg);
   if (args.dgamma) {
     params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
                      args.dgamma->stride(1)};
   }
 }
 
-/// Where the walk over keys and values writes: to the caller's tensors, or each query head's share
-/// of them to the workspace.
-void set_key_outputs(ChunkBackwardParams& params, const Problem& problem, const Args& args) {
-  TensorView dk = args.dk;
-  TensorView dv = args.dv;
-  if (params.heads_per_kv > 1) {
-    const std::int64_t tokens = args.dk.size(1);
-    dk = TensorView(params.dk_shares, dk.dtype, {dk.size(0), tokens, problem.H, problem.K},
-                    dk.device);
-    dv = TensorView(params.dv_shares, dv.dtype, {dv.size(0), tokens, problem.H, problem.V},
-                    dv.device);
-  }
+/// Where the walks write an output: to the caller's tensor, or the shares of several walks to the
+/// workspace, each as a head of its own.
+TensorView target_of(const TensorView& out, void* shares, std::int64_t heads) {
+  if (shares == nullptr) return out;
+  return TensorView(shares, out.dtype, {out.size(0), out.size(1), heads, out.size(3)}, out.device);
+}
+
+void set_outputs(ChunkBackwardParams& params, const Args& args) {
+  const std::int64_t key_shares = params.heads * params.value_parts;
+  const TensorView dq = target_of(args.dq, params.dq_shares, key_shares);
+  const TensorView dk = target_of(args.dk, params.dk_shares, key_shares);
+  const TensorView dv = target_of(args.dv, params.dv_shares, params.heads * params.key_parts);
+  params.dq = map_of(dq);
   params.dk = map_of(dk);
   params.dv = map_of(dv);
+  params.dq_rows = token_view(dq);
   params.dk_rows = token_view(dk);
   params.dv_rows = token_view(dv);
+  params.dg = token_view(args.dg);
+  if (params.dg_shares != nullptr && args.dg) {
+    const std::int64_t owners = params.heads * params.parts();
+    params.dg = {params.dg_shares, args.dg->size(1) * owners, owners, 1};
+  }
 }
 
 ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
@@ -79,21 +89,34 @@ ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Co
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, config, site.workspace.data());
-  set_key_outputs(params, problem, args);
+  set_outputs(params, args);
   return params;
 }
 
+/// `count`: all of a token.
 template <class T>
-void sum_shares(const void* shares, const Problem& problem, std::int64_t columns,
-                const TensorView& out, cudaStream_t stream) {
+void sum_shares(const void* shares, std::int64_t count, const TensorView& out,
+                cudaStream_t stream) {
+  if (shares == nullptr) return;
   launch_group_sums<T>({.shares = shares,
-                        .rows = problem.B * problem.T,
-                        .tokens = problem.T,
-                        .heads = problem.Hkv,
-                        .group = problem.H / problem.Hkv,
-                        .columns = columns,
+                        .rows = out.size(0) * out.size(1),
+                        .tokens = out.size(1),
+                        .heads = out.size(2),
+                        .group = count / out.size(2),
+                        .columns = out.size(3),
                         .out = token_view(out)},
                        stream);
+}
+
+void sum_gate_shares(const ChunkBackwardParams& params, const TensorView& dg, cudaStream_t stream) {
+  launch_plane_sums<float>({.planes = params.dg_shares,
+                            .batches = dg.size(0),
+                            .tokens = dg.size(1),
+                            .heads = params.heads * params.parts(),
+                            .columns = 1,
+                            .group = params.parts(),
+                            .out = token_view(dg)},
+                           stream);
 }
 
 template <class T>
@@ -106,10 +129,11 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
-  if (params.heads_per_kv > 1) {
-    sum_shares<T>(params.dk_shares, problem, problem.K, args.dk, stream);
-    sum_shares<T>(params.dv_shares, problem, problem.V, args.dv, stream);
-  }
+  const std::int64_t key_shares = problem.H * params.value_parts;
+  sum_shares<T>(params.dq_shares, key_shares, args.dq, stream);
+  sum_shares<T>(params.dk_shares, key_shares, args.dk, stream);
+  sum_shares<T>(params.dv_shares, problem.H * params.key_parts, args.dv, stream);
+  if (params.dg_shares != nullptr && args.dg) sum_gate_shares(params, *args.dg, stream);
   if (args.dgamma) launch_sum_dgamma(params, problem.sequences(), stream);
 }
 
@@ -128,15 +152,15 @@ class ChunkBackwardKernel final : public Kernel<Config> {
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
       return Support::no("needs rows aligned to 16 bytes");
     }
-    if (p.K > kLargestHead || p.V > kLargestHead) return Support::no("takes K, V up to 128");
-    if (p.T > kMostTokens || p.sequences() * p.H > kMostBlocks) {
+    if (p.K > kLargestHead || p.V > kLargestHead) return Support::no("takes K, V up to 256");
+    if (p.T > kMostTokens || walks_of(p) > kMostBlocks) {
       return Support::no("takes up to 2^30 tokens, and as many sequences x heads");
     }
     return Support::yes();
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    if (problem.sequences() * problem.H * config.segments > kMostBlocks) {
+    if (walks_of(problem) * config.segments > kMostBlocks) {
       return Support::no("takes up to 2^30 sequences x heads x segments");
     }
     return Support::yes();
@@ -149,7 +173,7 @@ class ChunkBackwardKernel final : public Kernel<Config> {
     const std::int64_t tokens = problem.B * problem.T / sequences;
     Config config;
     while (config.segments < kMostSegments &&
-           sequences * problem.H * config.segments * 2 <= device.cores &&
+           walks_of(problem) * config.segments * 2 <= device.cores &&
            tokens >= config.segments * 2 * kShortestSegment) {
       config.segments *= 2;
     }

@@ -80,10 +80,10 @@ class DkdvWalk {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
       Tile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
-      const HeadSource sources[] = {{&p_.k, walk_.kv_head},
-                                    {&p_.q, walk_.head},
-                                    {&p_.v, walk_.kv_head},
-                                    {&p_.d_o, walk_.head}};
+      const HeadSource sources[] = {{&p_.k, walk_.kv_head, walk_.key_channel},
+                                    {&p_.q, walk_.head, walk_.key_channel},
+                                    {&p_.v, walk_.kv_head, walk_.value_channel},
+                                    {&p_.d_o, walk_.head, walk_.value_channel}};
       loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
     }
   }
@@ -278,7 +278,9 @@ class DkdvWalk {
     warpgroup_sync(Role::kScores);  // all of this one is there
 #pragma unroll
     for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
-      write_panel<T>(p_.dk, p_.dk_rows, p_.key_dim, panel, s_.dk.bytes[panel], walk_, n);
+      const int channel = walk_.key_channel + panel * kPanelChannels;
+      write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_share, channel}, s_.dk.bytes[panel],
+                     walk_, n);
     }
   }
 
@@ -379,7 +381,8 @@ class DkdvWalk {
     store_transposed<T>(shared_address(panel), dv, at_);
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
-    write_panel<T>(p_.dv, p_.dv_rows, p_.value_dim, group, panel, walk_, n);
+    const int channel = walk_.value_channel + group * kPanelChannels;
+    write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_share, channel}, panel, walk_, n);
   }
 
   const ChunkBackwardParams& p_;
@@ -390,7 +393,7 @@ class DkdvWalk {
 
 #endif
 
-/// A block per sequence, head and segment.
+/// A block per sequence, head, part and segment.
 template <class T, int kD, bool kGateGradients>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
     const __grid_constant__ ChunkBackwardParams p) {

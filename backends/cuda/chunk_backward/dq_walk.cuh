@@ -81,9 +81,10 @@ class DqWalk {
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
     const StageLoader<kD> query_loader(&s_.private_query_full);
-    const HeadSource sources[] = {
-        {&p_.v, walk_.kv_head}, {&p_.d_o, walk_.head}, {&p_.k, walk_.kv_head}};
-    const HeadSource query[] = {{&p_.q, walk_.head}};
+    const HeadSource sources[] = {{&p_.v, walk_.kv_head, walk_.value_channel},
+                                  {&p_.d_o, walk_.head, walk_.value_channel},
+                                  {&p_.k, walk_.kv_head, walk_.key_channel}};
+    const HeadSource query[] = {{&p_.q, walk_.head, walk_.key_channel}};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
@@ -105,7 +106,7 @@ class DqWalk {
       s_.inflow_ring.wait_full(n);
       const auto& parts = s_.inflow[s_.inflow_ring.slot(n)];
       float* const to =
-          p_.inflow + walk_.head * p_.rows + walk_.batch * p_.sequences.tokens + walk_.token(n);
+          p_.inflow + walk_.owner * p_.rows + walk_.batch * p_.sequences.tokens + walk_.token(n);
 #pragma unroll
       for (int row = lane; row < kChunkTokens; row += kWarpSize) {
         float sum = 0.0F;
@@ -256,7 +257,8 @@ class DqWalk {
     store_transposed<T>(shared_address(panel), dq, at_);
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
-    write_panel<T>(p_.dq, p_.dq_rows, p_.key_dim, group, panel, walk_, n);
+    const int channel = walk_.key_channel + group * kPanelChannels;
+    write_panel<T>({p_.dq, p_.dq_rows, p_.key_dim, walk_.key_share, channel}, panel, walk_, n);
   }
 
   const ChunkBackwardParams& p_;
@@ -267,7 +269,7 @@ class DqWalk {
 
 #endif
 
-/// A block per sequence, head and segment.
+/// A block per sequence, head, part and segment.
 template <class T, int kD, bool kGateGradients>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void dq_walk(
     const __grid_constant__ ChunkBackwardParams p) {

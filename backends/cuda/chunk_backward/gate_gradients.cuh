@@ -38,8 +38,9 @@ __device__ __forceinline__ bool lets_through(const ChunkBackwardParams& p, const
 __device__ __forceinline__ bool is_anchor(const ChunkBackwardParams& p, const Walk& walk, int n,
                                           float decay) {
   const int order = walk.order_of(n);
-  const bool due = order % kAnchorChunks == kAnchorChunks - 1 || order == walk.chunks - 1;
-  return lets_through(p, walk, n, decay) && (due || (decay < kAnchoredDecay && order % 2 == 0));
+  const int last = decay < kAnchoredDecay ? 1 : kAnchorChunks - 1;  // of as many, a power of two
+  const bool due = (order & last) == last || order == walk.chunks - 1;
+  return due && lets_through(p, walk, n, decay);
 }
 
 /// What the dk, dv walk's warpgroups hand to the warp that makes dg of it; by row of the tile.
@@ -77,7 +78,7 @@ class GateGradientWarp {
   /// The inflows of the chunk visited n-th, which the dq walk has left.
   __device__ float2 load_inflow(int n) const {
     const int rows = walk_.rows(n);
-    const float* const from = p_.inflow + walk_.head * p_.rows + batch_row(n);
+    const float* const from = p_.inflow + walk_.owner * p_.rows + batch_row(n);
     const int row0 = row_of(0);
     const int row1 = row_of(1);
     return {row0 < rows ? from[row0] : 0.0F, row1 < rows ? from[row1] : 0.0F};
@@ -142,7 +143,7 @@ class GateGradientWarp {
     total_ += value;
     if (p_.dg.data == nullptr) return;
     static_cast<float*>(
-        p_.dg.data)[row_offset(p_.dg, walk_.batch, walk_.token(n) + row, walk_.head)] = value;
+        p_.dg.data)[row_offset(p_.dg, walk_.batch, walk_.token(n) + row, walk_.owner)] = value;
   }
 
   const ChunkBackwardParams& p_;

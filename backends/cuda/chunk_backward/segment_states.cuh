@@ -53,8 +53,10 @@ class SegmentWalk {
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
     const int head = with_time() ? walk_.kv_head : walk_.head;
-    const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head},
-                                  {with_time() ? &p_.v : &p_.q, head}};
+    const int left = with_time() ? walk_.key_channel : walk_.value_channel;
+    const int right = with_time() ? walk_.value_channel : walk_.key_channel;
+    const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head, left},
+                                  {with_time() ? &p_.v : &p_.q, head, right}};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
@@ -115,8 +117,8 @@ class SegmentWalk {
 
 #endif
 
-/// Blocks (segment but one, sequence and head, direction): what the last segment adds with time,
-/// and the first one against it, nobody starts from.
+/// Blocks (segment but one, sequence, head and part, direction): what the last segment adds with
+/// time, and the first one against it, nobody starts from.
 template <class T, int kD>
 __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
                              1) void segment_states(const __grid_constant__ ChunkBackwardParams p) {

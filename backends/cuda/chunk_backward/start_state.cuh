@@ -47,14 +47,16 @@ __device__ __forceinline__ void store_matrix(const float (&d)[kD / 2],
                        [&](int i, std::int64_t offset) { matrix.data[offset] = d[i]; });
 }
 
-/// The matrix of a sequence and head with key channels along rows, as the dq walk has it.
+/// The walk's part of the matrix of a sequence and head, with key channels along rows, as the dq
+/// walk has it.
 template <class Element, class View>
 __device__ __forceinline__ StateMatrix<Element> keys_by_values(const View& view,
                                                                const ChunkBackwardParams& p,
                                                                const Walk& walk) {
   if (view.data == nullptr) return {};
-  return {view.data + walk.sequence * view.sequence + walk.head * view.head, view.k, view.v,
-          p.key_dim, p.value_dim};
+  Element* const first = view.data + walk.sequence * view.sequence + walk.head * view.head +
+                         walk.key_channel * view.k + walk.value_channel * view.v;
+  return {first, view.k, view.v, p.key_dim - walk.key_channel, p.value_dim - walk.value_channel};
 }
 /// With value channels along rows, as the dk, dv walk has it.
 template <class Element, class View>
@@ -121,7 +123,7 @@ __device__ __forceinline__ void load_gradient_after(float (&d)[kD / 2],
 template <class T, int kD>
 __device__ __forceinline__ uint4* anchor_words(const ChunkBackwardParams& p, const Walk& walk,
                                                int n) {
-  const std::int64_t anchor = walk.head * p.slots + walk.anchor_slot(n);
+  const std::int64_t anchor = walk.owner * p.slots + walk.anchor_slot(n);
   return reinterpret_cast<uint4*>(static_cast<T*>(p.anchors) + anchor * kD * kD);
 }
 

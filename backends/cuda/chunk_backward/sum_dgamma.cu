@@ -20,8 +20,9 @@ __global__ __launch_bounds__(kThreads) void sum_dgamma(const ChunkBackwardParams
   const std::int64_t end = shared ? sequences : first + 1;
   float sum = 0.0F;
   for (std::int64_t n = first; n < end; ++n) {
-    const float* const parts = p.dgamma_parts + (n * p.heads + head) * p.segments;
-    for (int segment = 0; segment < p.segments; ++segment) sum += parts[segment];
+    const int count = p.parts() * p.segments;
+    const float* const parts = p.dgamma_parts + (n * p.heads + head) * count;
+    for (int i = 0; i < count; ++i) sum += parts[i];
   }
   p.dgamma.data[first * p.dgamma.sequence + head * p.dgamma.head] = p.dgamma_sign * sum;
 }

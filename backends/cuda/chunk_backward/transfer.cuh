@@ -5,10 +5,20 @@
 
 namespace attune::cuda::chunk_backward {
 
-/// A tensor, and the walk's head among its heads.
+/// A tensor, the walk's head among its heads, and the first of the channels that the walk takes.
 struct HeadSource {
   const CUtensorMap* map;
   int head;
+  int channel = 0;
+};
+
+/// Where the walk's outputs of 64 channels go: a tensor, also as rows, and the same of it.
+struct PanelTarget {
+  const CUtensorMap& map;
+  const TokenView& rows;
+  int channels;  // of the tensor
+  int head;
+  int channel;
 };
 
 /// One thread: starts the copy of a tile, which completes on `full`.
@@ -17,8 +27,8 @@ __device__ __forceinline__ void load_tile(Tile<kD>& tile, const HeadSource& from
                                           SharedBarrier* full, const Walk& walk, int n) {
 #pragma unroll
   for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
-    tensor_load(shared_address(tile.bytes[panel]), from.map, full, panel * kPanelChannels,
-                from.head, walk.token(n), walk.batch);
+    tensor_load(shared_address(tile.bytes[panel]), from.map, full,
+                from.channel + panel * kPanelChannels, from.head, walk.token(n), walk.batch);
   }
 }
 
@@ -81,9 +91,8 @@ class StageLoader {
 
 /// A warpgroup: writes those rows of a panel that are the sequence's, with ordinary stores.
 template <class T>
-__device__ __forceinline__ void write_panel_rows(const TokenView& to, int channels, int panel_index,
-                                                 const unsigned char* panel, const Walk& walk,
-                                                 int n) {
+__device__ __forceinline__ void write_panel_rows(const PanelTarget& to, const unsigned char* panel,
+                                                 const Walk& walk, int n) {
   constexpr int kWordsPerRow = kPanelChannels * 2 / static_cast<int>(sizeof(uint4));
   constexpr int kPerWord = static_cast<int>(sizeof(uint4) / sizeof(T));
   const int rows = walk.rows(n);
@@ -91,27 +100,25 @@ __device__ __forceinline__ void write_panel_rows(const TokenView& to, int channe
        i += kWarpgroupSize) {
     const int row = i / kWordsPerRow;
     const int word = i % kWordsPerRow;
-    const int channel = panel_index * kPanelChannels + word * kPerWord;
-    if (channel >= channels) continue;
+    const int channel = to.channel + word * kPerWord;
+    if (channel >= to.channels) continue;
     const std::int64_t offset =
-        row_offset(to, walk.batch, walk.token(n) + row, walk.head) + channel;
+        row_offset(to.rows, walk.batch, walk.token(n) + row, to.head) + channel;
     const std::uint32_t from =
         swizzled(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(word) * 16);
-    *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + offset) =
+    *reinterpret_cast<uint4*>(static_cast<T*>(to.rows.data) + offset) =
         *reinterpret_cast<const uint4*>(panel + from);
   }
 }
 
 /// A warpgroup: writes a panel that its threads have filled and fenced, and synchronised on.
 template <class T>
-__device__ __forceinline__ void write_panel(const CUtensorMap& map, const TokenView& to,
-                                            int channels, int panel_index,
-                                            const unsigned char* panel, const Walk& walk, int n) {
+__device__ __forceinline__ void write_panel(const PanelTarget& to, const unsigned char* panel,
+                                            const Walk& walk, int n) {
   if (walk.shares_tile(n)) {
-    write_panel_rows<T>(to, channels, panel_index, panel, walk, n);
+    write_panel_rows<T>(to, panel, walk, n);
   } else if (threadIdx.x % kWarpgroupSize == 0) {
-    tensor_store(&map, shared_address(panel), panel_index * kPanelChannels, walk.head,
-                 walk.token(n), walk.batch);
+    tensor_store(&to.map, shared_address(panel), to.channel, to.head, walk.token(n), walk.batch);
     bulk_commit();
   }
 }

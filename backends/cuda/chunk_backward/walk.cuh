@@ -1,8 +1,9 @@
 // Which chunks a thread block walks over.
 //
 // Chunk m of a sequence is its tokens 64 m to 64 m + 63 in memory, whatever the direction of time:
-// only the sequence's last chunk has fewer. A walk is the part of one segment of a sequence and
-// head, against or with the order in which the op processes tokens.
+// only the sequence's last chunk has fewer. A walk is one segment of a sequence and head, with one
+// part of its key and of its value channels, against or with the order in which the op processes
+// tokens.
 #pragma once
 
 #include "cuda/attention/views.cuh"
@@ -21,6 +22,12 @@ struct Walk {
   int sequence = 0;
   int head = 0;
   int kv_head = 0;  // that of k and v
+  int owner = 0;    // the head and its part, of all heads'
+  // The first of the part's channels, and the head where its shares go: of dq and dk, and of dv.
+  int key_channel = 0;
+  int value_channel = 0;
+  int key_share = 0;
+  int value_share = 0;
   int segment = 0;
   int chunks = 0;  // of the whole sequence
   int count = 0;   // chunks to visit
@@ -46,18 +53,26 @@ struct Walk {
   }
 };
 
-/// Walk number `index` of all sequences, heads and segments.
+/// Walk number `index` of all sequences, heads, parts and segments.
 __device__ __forceinline__ Walk walk_of(const ChunkBackwardParams& p, Direction direction,
                                         std::int64_t index) {
   const std::int64_t owner = index / p.segments;
-  const SequenceSpan span = span_of(p.sequences, owner / p.heads);
+  const std::int64_t owners = p.heads * p.parts();
+  const SequenceSpan span = span_of(p.sequences, owner / owners);
   Walk walk;
   walk.batch = static_cast<int>(span.batch);
   walk.begin = static_cast<int>(span.begin);
   walk.length = static_cast<int>(span.length);
-  walk.sequence = static_cast<int>(owner / p.heads);
-  walk.head = static_cast<int>(owner % p.heads);
+  walk.sequence = static_cast<int>(owner / owners);
+  walk.owner = static_cast<int>(owner % owners);
+  walk.head = walk.owner / p.parts();
   walk.kv_head = walk.head / p.heads_per_kv;
+  const int key_part = walk.owner % p.parts() / p.value_parts;
+  const int value_part = walk.owner % p.value_parts;
+  walk.key_channel = key_part * kPartChannels;
+  walk.value_channel = value_part * kPartChannels;
+  walk.key_share = walk.head * p.value_parts + value_part;
+  walk.value_share = walk.head * p.key_parts + key_part;
   walk.segment = static_cast<int>(index % p.segments);
   walk.packed = p.sequences.bounds != nullptr;
   walk.reverse = p.reverse;

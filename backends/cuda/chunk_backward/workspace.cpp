@@ -23,14 +23,27 @@ std::size_t place(ChunkBackwardParams& params, const Problem& problem,
   WorkspaceParts parts(workspace);
   params.rows = problem.B * problem.T;
   params.slots = anchor_slots(problem);
-  params.walks = problem.sequences() * problem.H * config.segments;
-  if (problem.H != problem.Hkv) {
-    params.dk_shares = parts.take(problem.H * params.rows * problem.K * kElement);
-    params.dv_shares = parts.take(problem.H * params.rows * problem.V * kElement);
+  params.key_parts = parts_of(problem.K);
+  params.value_parts = parts_of(problem.V);
+  const std::int64_t owners = problem.H * params.parts();
+  params.walks = problem.sequences() * owners * config.segments;
+  const std::int64_t key_shares = problem.H * params.value_parts;
+  const std::int64_t value_shares = problem.H * params.key_parts;
+  if (key_shares != problem.H) {
+    params.dq_shares = parts.take(key_shares * params.rows * problem.K * kElement);
+  }
+  if (key_shares != problem.Hkv) {
+    params.dk_shares = parts.take(key_shares * params.rows * problem.K * kElement);
+  }
+  if (value_shares != problem.Hkv) {
+    params.dv_shares = parts.take(value_shares * params.rows * problem.V * kElement);
+  }
+  if ((problem.gates & ops::kGateG) != 0 && params.parts() > 1) {
+    params.dg_shares = parts.take<float>(owners * params.rows * kFloat);
   }
   if (problem.gates != 0) {
-    params.inflow = parts.take<float>(problem.H * params.rows * kFloat);
-    params.anchors = parts.take(problem.H * params.slots * state * kElement);
+    params.inflow = parts.take<float>(owners * params.rows * kFloat);
+    params.anchors = parts.take(owners * params.slots * state * kElement);
     params.dgamma_parts = parts.take<float>(params.walks * kFloat);
   }
   if (config.segments > 1) {
@@ -44,8 +57,11 @@ std::size_t place(ChunkBackwardParams& params, const Problem& problem,
 
 int tile_channels(const Problem& problem) {
   constexpr int kSmall = 64;
-  constexpr int kLarge = 128;
-  return std::max(problem.K, problem.V) <= kSmall ? kSmall : kLarge;
+  return std::max(problem.K, problem.V) <= kSmall ? kSmall : kPartChannels;
+}
+
+int parts_of(std::int64_t channels) {
+  return static_cast<int>((channels + kPartChannels - 1) / kPartChannels);
 }
 
 std::size_t chunk_backward_workspace_bytes(const Problem& problem,

@@ -13,6 +13,8 @@ namespace attune::cuda::chunk_backward {
 
 /// Channels of a tile: 64, or 128.
 int tile_channels(const ops::RecurrentAttentionProblem& problem);
+/// Parts that K or V is taken in.
+int parts_of(std::int64_t channels);
 
 std::size_t chunk_backward_workspace_bytes(const ops::RecurrentAttentionProblem& problem,
                                            const ChunkBackwardConfig& config);
