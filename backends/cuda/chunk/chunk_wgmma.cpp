@@ -41,11 +41,7 @@ int most_stages(const Config& tiles) {
   return config.stages;
 }
 
-/// Chunks of a sequence, were all of a length.
-std::int64_t chunks_of(const Problem& problem) {
-  const std::int64_t packed = std::max<std::int64_t>(problem.N, 1);
-  return (problem.T / packed + kChunk - 1) / kChunk;
-}
+std::int64_t chunks_of(const Problem& problem) { return walk_extents(problem).chunks; }
 
 /// How long a chunk takes blocks that come in rounds of one a multiprocessor: what it takes a block
 /// alone, `alone`, or what memory takes for the round, of which a block asks for `traffic`.
@@ -75,10 +71,12 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
   const double walk = chunks * rounds_of(items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
-  const std::int64_t firsts = items / config.segments * (config.segments - 1);
+  const int parts = segment_parts(walk_extents(problem), config);
+  const std::int64_t firsts = items / config.segments * (config.segments - 1) * parts;
   const double first_walk =
-      chunks * rounds_of(firsts, device, kFirstWalk * alone, kFirstTraffic * kTraffic * width);
-  return walk + first_walk + kLaunch + kStateTraffic * width * static_cast<double>(items);
+      std::ceil(chunks / parts) *
+      rounds_of(firsts, device, kFirstWalk * alone, kFirstTraffic * kTraffic * width);
+  return walk + first_walk + kLaunch + kStateTraffic * width * static_cast<double>(items * parts);
 }
 
 class ChunkWgmmaKernel final : public Kernel<Config> {

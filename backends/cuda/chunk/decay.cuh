@@ -78,14 +78,15 @@ __device__ __forceinline__ float write_decays(ChunkDecays& to, float2 own, float
   return all;
 }
 
-/// The work of the warp that makes the decays of all chunks of the block's items.
+/// The work of the warp that makes the decays of all chunks of the block's items. In the first of
+/// two launches it leaves their products, too.
 template <class T, int kTileV, int kSlots>
-__device__ __forceinline__ void make_decays(const WalkParams& p, int segments, Ring<kSlots>& ring,
-                                            ChunkDecays* slots) {
+__device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range,
+                                            Ring<kSlots>& ring, ChunkDecays* slots) {
   constexpr int kAhead = 4;  // chunks whose gates are loaded at once, to wait for memory once
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   RingPosition<kSlots> at;
-  for_each_item<kTileV>(p, segments, [&](const WalkItem& item) {
+  for_each_item<kTileV>(p, range, [&](const WalkItem& item) {
     const float constant = constant_decay(p.gamma, item.n, item.head);
     float product = 1.0F;
     for (int step = 0; step < item.count; step += kAhead) {
@@ -109,9 +110,8 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, int segments, R
         at.advance();
       }
     }
-    const bool is_last = item.segment == p.segments - 1;
-    if (p.scratch.decays != nullptr && lane == 0 && item.tile == 0 && !is_last) {
-      p.scratch.decays[state_index(p, item) * p.segments + item.segment] = product;
+    if (range.segments < p.segments && lane == 0 && item.tile == 0) {
+      p.scratch.decays[state_index(p, item) * p.segments * p.parts + item.slot] = product;
     }
   });
 }

@@ -80,8 +80,8 @@ class TileLoader {
 
 /// Calls load(item, row) for all chunks of the block's items.
 template <int kTileV, class Load>
-__device__ __forceinline__ void for_each_chunk(const WalkParams& p, int segments, Load&& load) {
-  for_each_item<kTileV>(p, segments, [&](const WalkItem& item) {
+__device__ __forceinline__ void for_each_chunk(const WalkParams& p, WalkRange range, Load&& load) {
+  for_each_item<kTileV>(p, range, [&](const WalkItem& item) {
     for (int step = 0; step < item.count; ++step) load(item, item.row_of(step, p.reverse));
   });
 }

@@ -73,7 +73,7 @@ template <class T, class Shape>
 __device__ __forceinline__ void store_tiles(const WalkParams& p, WalkShared<Shape>& shared) {
   RingPosition<Shape::kValueSlots> at;
   int held = -1;
-  for_each_item<Shape::kTileV>(p, p.segments, [&](const WalkItem& item) {
+  for_each_item<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item) {
     for (int step = 0; step < item.count; ++step) {
       barrier_wait(&shared.output_full[at.slot], at.phase);
       store_tile<T, Shape>(p, item, item.row_of(step, p.reverse), shared.v[at.slot]);

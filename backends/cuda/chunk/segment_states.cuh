@@ -1,6 +1,6 @@
 // What the segments of sequences add to the state: the chunked walk without outputs. One block
-// walks one value tile of one head of a segment; the last segments are nobody's begin and are left
-// out.
+// walks one value tile of one head of a segment, or of a part of it; the last segments are nobody's
+// begin and are left out.
 #pragma once
 
 #include <attune/core/config_axes.hpp>
@@ -15,6 +15,7 @@ template <class Shape>
 struct SegmentShared {
   static constexpr int kSlots = 4;
   static constexpr int kThreads = kWarpgroupSize * (1 + Shape::kStateWarpgroups);
+  static constexpr int kBlocks = first_walk_blocks(Shape::kConfig);
   std::byte k[kSlots][Shape::kBoxesK * kBoxBytes];
   std::byte v[kSlots][Shape::kBoxesV * kBoxBytes];
   ChunkDecays decays[kSlots];
@@ -54,7 +55,7 @@ __device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
   }
 }
 
-/// The work of one state warpgroup. Segment 0 starts from the initial state.
+/// The work of one state warpgroup. The first part starts from the initial state.
 template <class T, class Shape>
 __device__ __forceinline__ void make_segment_states(const WalkParams& p,
                                                     SegmentShared<Shape>& shared, int warpgroup) {
@@ -63,20 +64,21 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
   const Lane me;
   StateTile<kTileK> state;
   RingPosition<SegmentShared<Shape>::kSlots> at;
-  for_each_item<kTileV>(p, p.segments - 1, [&](const WalkItem& item) {
-    const auto scratch = [&](int segment) {
-      return scratch_state<kTileK, kTileV>(p, item, segment,
-                                           warpgroup * kWarpgroupSize + me.thread);
+  for_each_item<kTileV>(p, first_walk(p), [&](const WalkItem& item) {
+    const auto scratch = [&](int slot) {
+      return scratch_state<kTileK, kTileV>(p, item, slot, warpgroup * kWarpgroupSize + me.thread);
     };
-    if (item.segment == 0) {
+    if (item.slot == 0) {
       load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
-      if (p.scratch.keeps_initial) store_scratch<kTileK, kTileV>(state, scratch(p.segments - 1));
+      if (p.scratch.keeps_initial) {
+        store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.parts - 1));
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < StateTile<kTileK>::kCount; ++i) state[i] = 0.0F;
     }
     walk_segment<T>(state, shared, item.count, at, me, warpgroup);
-    store_scratch<kTileK, kTileV>(state, scratch(item.segment));
+    store_scratch<kTileK, kTileV>(state, scratch(item.slot));
   });
 }
 
@@ -100,14 +102,13 @@ __device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOper
                                              int tile_step, Ring<kSlots>& ring, std::byte* slots,
                                              SharedBarrier* landed) {
   TileLoader<kBoxes, kSlots> loader(p, operand, ring, slots, landed);
-  for_each_chunk<kTileV>(p, p.segments - 1, [&](const WalkItem& item, int row) {
+  for_each_chunk<kTileV>(p, first_walk(p), [&](const WalkItem& item, int row) {
     loader.load(item, row, item.tile * tile_step);
   });
 }
 
 template <class T, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
-  const int segments = p.segments - 1;
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
       return load_operand<Shape::kBoxesK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
@@ -116,15 +117,17 @@ __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape
       return load_operand<Shape::kBoxesV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
                                                          shared.v[0], &shared.v_landed);
     case 2:
-      return make_decays<T, Shape::kTileV>(p, segments, shared.decay_ring, shared.decays);
+      return make_decays<T, Shape::kTileV>(p, first_walk(p), shared.decay_ring, shared.decays);
   }
 }
 
 #endif
 
 template <class T, class Config>
-__global__ __launch_bounds__(SegmentShared<WalkShape<Config>>::kThreads,
-                             1) void segment_states(const __grid_constant__ WalkParams p) {
+__global__ __launch_bounds__(
+    SegmentShared<WalkShape<Config>>::kThreads,
+    SegmentShared<WalkShape<Config>>::kBlocks) void segment_states(const __grid_constant__
+                                                                       WalkParams p) {
 #if ATTUNE_SM90A_CODE
   using Shape = WalkShape<Config>;
   auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(walk_memory);
@@ -150,7 +153,7 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
     if constexpr (Config::kValue.stages == 3) {
       using Shared = SegmentShared<WalkShape<Config>>;
       launch<segment_states<T, Config>>(
-          {.grid = walk_grid(params, Config::kValue.tile_v, params.segments - 1),
+          {.grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
            .block = Shared::kThreads,
            .shared_bytes = sizeof(Shared),
            .overlaps_previous = true},

@@ -89,13 +89,13 @@ __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const Walk
   }
 }
 
-/// The place of a segment's state in the scratch memory, for the four registers that a thread moves
+/// The place of a part's state in the scratch memory, for the four registers that a thread moves
 /// at once; those of step i are at [i * kThreads].
 template <int kTileK, int kTileV>
 __device__ __forceinline__ float4* scratch_state(const WalkParams& p, const WalkItem& item,
-                                                 int segment, int state_thread) {
+                                                 int slot, int state_thread) {
   const std::int64_t index =
-      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments + segment;
+      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments * p.parts + slot;
   return reinterpret_cast<float4*>(p.scratch.states + index * kTileK * kTileV) + state_thread;
 }
 

@@ -8,9 +8,10 @@
 // have roles, not names: with (q, k, v) = (do, v, k) and states transposed through their strides,
 // the same walk gives dq of the backward pass.
 //
-// To keep more blocks busy, a sequence may be walked in `segments` parts at once: a first launch
-// leaves what each part adds to the state in scratch memory, the second starts every part from the
-// sum of those before it.
+// To keep more blocks busy, a sequence may be walked in `segments` at once: a first launch leaves
+// what each segment but the last adds to the state in scratch memory, the second starts every
+// segment from the sum of those before it. Few segments leave few blocks to the first launch: there
+// each is taken in several `parts`.
 #pragma once
 
 #include <cuda.h>
@@ -36,16 +37,17 @@ struct WalkOperand {
 
 /// What segments leave for one another. Strides follow from WalkExtents and the tiles.
 struct SegmentScratch {
-  /// [N, H, value tiles, segments] states of tile_k x tile_v, in the order of the registers of
-  /// those who write and read them. The last segment's is the initial state where `keeps_initial`.
+  /// [N, H, value tiles, segments, parts] states of tile_k x tile_v, in the order of the registers
+  /// of those who write and read them. The very last is the initial state where `keeps_initial`.
   float* states = nullptr;
-  float* decays = nullptr;  // [N, H, segments]: the product of a segment's decays
+  float* decays = nullptr;  // [N, H, segments, parts]: the product of a part's decays
   /// The final state overwrites the initial one: segment 0 must not read it while others finish.
   bool keeps_initial = false;
 };
 
 struct WalkExtents {
   std::int64_t sequences = 0;  // N
+  std::int64_t chunks = 0;     // of a sequence, were all of a length
   std::int64_t heads = 0;      // H, of q
   int K = 0;                   // <= tile_k
   std::int64_t V = 0;
@@ -63,6 +65,7 @@ struct WalkParams {
   StateView final;         // may be absent
   SegmentScratch scratch;
   int segments = 1;
+  int parts = 1;  // of a segment, in the first launch
   bool reverse = false;
   /// Token t takes the decay of token t + 1, and none past the end: what the backward pass, walking
   /// in reverse, passes between two tokens.
@@ -70,7 +73,25 @@ struct WalkParams {
   float scale = 1;
 };
 
+/// What a launch goes through: the first segments of a sequence, each in parts.
+struct WalkRange {
+  int segments;
+  int parts;
+};
+
+/// That of the launch that writes o, and that of the one before it.
+constexpr WalkRange whole_walk(const WalkParams& p) { return {p.segments, 1}; }
+constexpr WalkRange first_walk(const WalkParams& p) { return {p.segments - 1, p.parts}; }
+
 WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem);
+
+/// Blocks of the first launch that a multiprocessor has room for.
+constexpr int first_walk_blocks(const ChunkWgmmaConfig& config) {
+  return config.tile_k == 64 && config.tile_v == 64 ? 2 : 1;
+}
+
+/// Parts of a segment in the first launch: as many as fill the device, of four chunks and more.
+int segment_parts(const WalkExtents& extents, const ChunkWgmmaConfig& config);
 
 /// Scratch memory of a walk in segments; 0 for one.
 std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config);
@@ -83,9 +104,9 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                         const ops::RecurrentAttentionArgs& args, const ChunkWgmmaConfig& config,
                         std::span<std::byte> workspace);
 
-/// Blocks for all items of `segments` segments: enough to fill the device, where items are alike;
-/// one each where packed sequences are of unknown lengths, so that the device evens them out.
-dim3 walk_grid(const WalkParams& params, int tile_v, int segments);
+/// Blocks for all items of `range`: enough to fill the device, where items are alike; one each
+/// where packed sequences are of unknown lengths, so that the device evens them out.
+dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm);
 
 /// Queues the walk that writes o and the final state. With several segments it starts from the
 /// scratch that launch_segment_states() fills, and may be queued right behind it.

@@ -26,8 +26,8 @@ template <class Shape>
 __device__ __forceinline__ void begin_state(StateTile<Shape::kTileK>& state, const WalkParams& p,
                                             const WalkItem& item, const Lane& me, int warpgroup) {
   const int first_v = item.tile * Shape::kTileV + warpgroup * kStateRows;
-  const auto scratch = [&](int segment) {
-    return scratch_state<Shape::kTileK, Shape::kTileV>(p, item, segment,
+  const auto scratch = [&](int slot) {
+    return scratch_state<Shape::kTileK, Shape::kTileV>(p, item, slot,
                                                        warpgroup * kWarpgroupSize + me.thread);
   };
   if (item.segment == 0 && !p.scratch.keeps_initial) {
@@ -38,12 +38,12 @@ __device__ __forceinline__ void begin_state(StateTile<Shape::kTileK>& state, con
 #pragma unroll
   for (int i = 0; i < StateTile<Shape::kTileK>::kCount; ++i) state[i] = 0.0F;
   if (item.segment == 0) {
-    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F, scratch(p.segments - 1));
+    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F, scratch(p.segments * p.parts - 1));
     return;
   }
-  const float* const decays = p.scratch.decays + state_index(p, item) * p.segments;
-  for (int segment = 0; segment < item.segment; ++segment) {
-    add_scratch<Shape::kTileK, Shape::kTileV>(state, __ldcg(decays + segment), scratch(segment));
+  const float* const decays = p.scratch.decays + state_index(p, item) * p.segments * p.parts;
+  for (int slot = 0; slot < item.slot; ++slot) {
+    add_scratch<Shape::kTileK, Shape::kTileV>(state, __ldcg(decays + slot), scratch(slot));
   }
 }
 
@@ -57,7 +57,7 @@ class StateWalk {
       : p_(p), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
-    for_each_item<Shape::kTileV>(p_, p_.segments, [&](const WalkItem& item) {
+    for_each_item<Shape::kTileV>(p_, whole_walk(p_), [&](const WalkItem& item) {
       begin_state<Shape>(state_, p_, item, me_, warpgroup_);
       if (Shape::kFetchesAhead && item.count > 0) fetch_values();
       for (int step = 0; step < item.count; ++step) walk_chunk(step + 1 < item.count);
@@ -183,7 +183,7 @@ __device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
   TileLoader<Shape::kBoxesK, Shape::kStages> q(p, p.q, shared.q_ring, shared.q[0], nullptr);
   TileLoader<Shape::kBoxesK, Shape::kStages> k(p, p.k, shared.k_ring, shared.k[0],
                                                &shared.k_landed);
-  for_each_chunk<Shape::kTileV>(p, p.segments, [&](const WalkItem& item, int row) {
+  for_each_chunk<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item, int row) {
     q.load(item, row, 0);
     k.load(item, row, 0);
   });
@@ -193,7 +193,7 @@ template <class Shape>
 __device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shape>& shared) {
   TileLoader<Shape::kBoxesV, Shape::kValueSlots> v(p, p.v, shared.v_ring, shared.v[0],
                                                    &shared.v_landed);
-  for_each_chunk<Shape::kTileV>(p, p.segments, [&](const WalkItem& item, int row) {
+  for_each_chunk<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item, int row) {
     v.load(item, row, item.tile * Shape::kTileV);
   });
 }
@@ -208,7 +208,7 @@ __device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& 
     case 2:
       return store_tiles<T>(p, shared);
     case 3:
-      return make_decays<T, Shape::kTileV>(p, p.segments, shared.decay_ring, shared.decays);
+      return make_decays<T, Shape::kTileV>(p, whole_walk(p), shared.decay_ring, shared.decays);
   }
 }
 
@@ -244,7 +244,7 @@ template <class T>
 void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
   dispatch(config, [&]<class Config>() {
     using Shape = WalkShape<Config>;
-    launch<walk_wgmma<T, Config>>({.grid = walk_grid(params, Shape::kTileV, params.segments),
+    launch<walk_wgmma<T, Config>>({.grid = walk_grid(params, Shape::kTileV, whole_walk(params), 1),
                                    .block = Shape::kThreads,
                                    .shared_bytes = sizeof(WalkShared<Shape>),
                                    .overlaps_previous = true},

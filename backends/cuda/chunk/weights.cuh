@@ -76,7 +76,7 @@ __device__ __forceinline__ void make_weights(const WalkParams& p, WalkShared<Sha
   RingPosition<Shape::kStages> chunk;
   RingPosition<Shape::kDecaySlots> decay;
   RingPosition<Shape::kWeightSlots> weight;
-  for_each_item<Shape::kTileV>(p, p.segments, [&](const WalkItem& item) {
+  for_each_item<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item) {
     bool was_whole = false;
     for (int step = 0; step < item.count; ++step) {
       float scores[kChunkProduct];

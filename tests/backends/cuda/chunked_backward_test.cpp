@@ -28,13 +28,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Three heads of one sequence in bf16.
 struct LongSequence {
-  explicit LongSequence(std::int64_t tokens)
-      : q(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
-        k(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
-        v(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
-        d_o(random({1, tokens, kHeads, kChannels}, DType::kBF16)),
-        initial_state(random({1, kHeads, kChannels, kChannels})),
-        dfinal_state(random({1, kHeads, kChannels, kChannels})) {}
+  explicit LongSequence(std::int64_t tokens, std::int64_t keys = kChannels,
+                        std::int64_t values = kChannels)
+      : q(random({1, tokens, kHeads, keys}, DType::kBF16)),
+        k(random({1, tokens, kHeads, keys}, DType::kBF16)),
+        v(random({1, tokens, kHeads, values}, DType::kBF16)),
+        d_o(random({1, tokens, kHeads, values}, DType::kBF16)),
+        initial_state(random({1, kHeads, keys, values})),
+        dfinal_state(random({1, kHeads, keys, values})) {}
 
   LongSequence on(const Device& gpu) const {
     LongSequence copy(1);
@@ -147,6 +148,37 @@ TEST_P(ChunkBackward, GradientsOfEachTokensDecayHoldOverLongSequences) {
     for (float& g : decays.g->values<float>()) g = -std::abs(g);
     expect_near_oracle(inputs, decays);
   }
+}
+
+// Heads of which a block takes a part of the channels.
+TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOverLongSequences) {
+  constexpr std::int64_t kTokens = 1000;
+  struct Width {
+    std::int64_t keys, values;
+  };
+  for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}}) {
+    SCOPED_TRACE(str("K=", width.keys, " V=", width.values));
+    LongSequence inputs(kTokens, width.keys, width.values);
+    Decays decays;
+    decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, 0, 0.03);
+    for (float& g : decays.g->values<float>()) g = -std::abs(g);
+    decays.gamma = Tensor::of(std::vector<float>{-1e-3F, -1e-2F, 0.0F}, {kHeads});
+    expect_near_oracle(inputs, decays);
+  }
+}
+
+// Heads from one that forgets nothing in all these tokens to one that forgets each.
+TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOver65536Tokens) {
+  constexpr std::int64_t kTokens = 65536;
+  LongSequence inputs(kTokens, 136, 16);
+  Decays decays;
+  decays.g = inputs.random({1, kTokens, kHeads});
+  const auto gates = decays.g->values<float>();
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    const auto head = static_cast<float>(i % kHeads);
+    gates[i] = -std::abs(gates[i]) * std::pow(10.0F, -3.0F * head);
+  }
+  expect_near_oracle(inputs, decays);
 }
 
 TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
