@@ -96,7 +96,7 @@ TEST_F(DatabaseOperations, VerifyHoldsRowsOfOtherDevicesAgainstTheirClass) {
   edit([](DatabaseContent& all) {
     for (StoredDecision& decision : all.decisions) {
       decision.row.key.device_class = "cpu:x86-64:sse4.2:4c:l1=32K:l2=1M:l3=8M";
-      decision.row.config = "tokens_per_pass=1,tile_v=32,prefetch_tokens=0,threads=1,isa=avx512";
+      decision.row.config = "tokens_per_pass=1,tile_v=32,threads=1,isa=avx512";
     }
   });
   const Outcome outcome = db({"verify", "-o", "json"});
