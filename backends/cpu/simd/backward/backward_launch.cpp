@@ -85,7 +85,7 @@ RecurrentBackwardParams params_of(const Problem& problem, const Args& args,
   return params;
 }
 
-auto* backward_for(Isa isa) {
+auto* backward_for([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx512) return &recurrent_backward_avx512;
   if (isa == Isa::kAvx2) return &recurrent_backward_avx2;

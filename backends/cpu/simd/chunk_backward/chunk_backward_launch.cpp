@@ -147,7 +147,7 @@ struct Functions {
   ChunkBackwardSum* sum;
 };
 
-Functions functions_for(Isa isa) {
+Functions functions_for([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx512) return {chunk_backward_avx512, sum_chunk_backward_avx512};
   if (isa == Isa::kAvx2) return {chunk_backward_avx2, sum_chunk_backward_avx2};

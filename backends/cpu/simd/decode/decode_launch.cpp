@@ -107,7 +107,7 @@ DecodeParams params_of(const Problem& problem, const Args& args, const DecodeCon
   return params;
 }
 
-auto* decode_for(Isa isa) {
+auto* decode_for([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx512) return &decode_avx512;
   if (isa == Isa::kAvx2) return &decode_avx2;
