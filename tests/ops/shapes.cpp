@@ -59,6 +59,14 @@ OpShapes recurrent_attention_backward() {
   shapes.op = ops::RecurrentAttentionBackward::kName;
   shapes.factors[7] = {"h0=no ht=no", "h0=yes ht=no", "h0=no ht=yes", "h0=yes ht=yes",
                        "h0=yes ht=yes do=no"};
+  // Channels that kernels take in parts.
+  for (const char* const problem :
+       {"B=1 T=70 H=1 K=96 V=96 gate=g+gk", "B=1 T=70 H=2 K=256 V=64 gate=gv h0=yes",
+        "N=3 T=150 H=2 Hkv=1 K=192 V=192 gate=gk+gamma", "B=1 T=90 H=1 K=64 V=256 gate=gk ht=yes",
+        "N=2 T=90 H=1 K=72 V=200 gate=g+gk+gv reverse=yes h0=yes ht=yes",
+        "B=1 T=100 H=1 K=256 V=256 gate=gamma+gk+gv h0=yes ht=yes"}) {
+    shapes.problems.push_back(str(problem, " dtype=bf16"));
+  }
   return shapes;
 }
 

@@ -22,8 +22,7 @@ namespace attune::cuda::gla_backward {
 
 inline constexpr int kLevels = 3;  // halves of 8, 16 and 32 tokens
 
-template <int kD>
-struct ExactPairsShared : PairsTiles<kD> {
+struct ExactPairsShared : PairsTiles {
   // Of 64 channels of the gated side: x decayed from the boundary, or y decayed to it; then what
   // these tokens get from the other half. By position; so are the scores.
   Tile<kPanelChannels> halves[kLevels];
@@ -36,25 +35,43 @@ struct ExactPairsShared : PairsTiles<kD> {
   __device__ unsigned char* staged() { return halves[0].bytes[0]; }
 };
 
-template <class T, int kD>
-class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
-  using Shared = ExactPairsShared<kD>;
-  using Base = PairsBase<T, kD, Shared>;
+template <class T, bool kParted>
+class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
+  using Base = PairsBase<T, kParted, ExactPairsShared>;
   using Base::at_, Base::chunk_, Base::p_, Base::s_, Base::valid_;
   using Base::forget, Base::load_run, Base::load_flows, Base::fold_eight, Base::folded_index;
   using Base::write_pair, Base::put_gate_gradients;
 
  public:
-  using Base::Base;
+  using Shared = ExactPairsShared;
+  using Score = T;  // as P is kept, where it goes into products
 
-  // ---- scores of the side without gates
+  __device__ ExactPairs(const GlaBackwardParams& p, Shared& shared) : Base(p, shared) {
+    for (int i = static_cast<int>(threadIdx.x); i < kNear; i += kBlockThreads) {
+      (&s_.a_near[0][0][0])[i] = 0.0F;
+    }
+  }
+
+  // ---- scores of the other side
 
   /// P, rounded where it goes into products, in fp32 within 8 tokens.
-  __device__ void make_p() {
+  template <class Other>
+  __device__ void make_p(const Other& other) {
     at_.forget();
-    this->template make_scores<T>([&](int row, int column, float score) {
+    other.template make_scores<Score>(at_, [&](int row, int column, float score) {
       if (row / kRun == column / kRun) s_.p_near[row / kRun][column % kRun][row % kRun] = score;
     });
+  }
+
+  __device__ void load_near_scores() {
+    for (int i = static_cast<int>(threadIdx.x); i < kNear; i += kBlockThreads) {
+      (&s_.p_near[0][0][0])[i] = p_.near_scores[chunk_.index * kNear + i];
+    }
+  }
+  __device__ void store_near_scores() const {
+    for (int i = static_cast<int>(threadIdx.x); i < kNear; i += kBlockThreads) {
+      p_.near_scores[chunk_.index * kNear + i] = p_.score_scale * (&s_.a_near[0][0][0])[i];
+    }
   }
 
   // ---- 64 channels of the gated side
@@ -62,19 +79,13 @@ class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
   __device__ void take_channels(int panel) {
     at_.forget();
     const int channel = panel * kPanelChannels + at_.channel();
-    valid_ = valid_positions(chunk_, at_, channel < p_.own);
     Run run;
-    load_run(run, channel);
-    s_.decays[at_.warp][at_.lane] = run.over();
-    __syncthreads();  // all warps' decays, and P, are there
-    put_halves(run);
-    __syncthreads();  // all halves are there
-    forget(run);
+    halve_channels(run, channel);
     add_far_scores(panel == 0);
     exchange_halves();
     forget(run);
     float2 earlier[kRun];
-    take_near_writes(earlier, run);
+    take_near_writes<true>(earlier, run);
     forget(run);
     __syncthreads();  // what halves give each other is there
     finish_writes(earlier, run, channel);
@@ -89,9 +100,20 @@ class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
     put_gate_gradients(later, earlier, common_gradient(channel), run.resets, channel);
   }
 
-  // ---- outputs of the side without gates
+  /// Only the scores that 64 channels add to A.
+  __device__ void take_scores(int panel) {
+    at_.forget();
+    Run run;
+    halve_channels(run, panel * kPanelChannels + at_.channel());
+    add_far_scores(panel == 0);
+    forget(run);
+    float2 unused[kRun];
+    take_near_writes<false>(unused, run);
+    __syncthreads();  // the halves are free
+  }
 
   /// A in the place of P, rounded; after all channels.
+  template <class Element>
   __device__ void make_a() {
     const int blocks = far_blocks();
 #pragma unroll
@@ -100,21 +122,29 @@ class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
       const FarBlock block = far_block(i);
       float far[2][4];
       load_far(far, i);
-      this->template store_scores<T>(
-          s_.p, far, block.row, block.column, [&](int row, int column, float& score) {
-            if (block.level > 0) {
-              score *= p_.scale;
-            } else if (row / kRun == column / kRun) {
-              score =
-                  column > row ? 0.0F : p_.scale * s_.a_near[row / kRun][column % kRun][row % kRun];
-            } else {
-              score = row > column ? score * p_.scale : 0.0F;
-            }
-          });
+      store_scores<Element>(s_.p, far, at_.lane, block.row, block.column,
+                            [&](int row, int column, float& score) {
+                              if (block.level == 0 && row / kRun == column / kRun) {
+                                score = s_.a_near[row / kRun][column % kRun][row % kRun];
+                              }
+                              score = row >= column ? score * p_.score_scale : 0.0F;
+                            });
     }
   }
 
  private:
+  static constexpr int kNear = kBlockWarps * kRun * kRun;  // scores within 8 tokens
+
+  __device__ __forceinline__ void halve_channels(Run& run, int channel) {
+    valid_ = valid_positions(chunk_, at_, channel < p_.own);
+    load_run(run, channel);
+    s_.decays[at_.warp][at_.lane] = run.over();
+    __syncthreads();  // all warps' decays, and P, are there
+    put_halves(run);
+    __syncthreads();  // all halves are there
+    forget(run);
+  }
+
   /// A 16 x 16 block of A whose pairs are of halves at a level.
   struct FarBlock {
     int level;
@@ -269,6 +299,8 @@ class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
 
   // The pairs within this warp's eight tokens: what is written, with A, and what is read.
 
+  /// Or only A.
+  template <bool kOutputs>
   __device__ __forceinline__ void take_near_writes(float2 (&dy)[kRun], Run& run) {
 #pragma unroll
     for (int j = 0; j < kRun; ++j) {
@@ -280,10 +312,12 @@ class ExactPairs : public PairsBase<T, kD, ExactPairsShared<kD>> {
 #pragma unroll
       for (int i = j; i < kRun; ++i) {
         if (i > j) weight = times(weight, run.decay[i]);
-        const float p = s_.p_near[at_.warp][j][i];
         const float2 x = times(weight, unpack<T>(run.x[i]));
-        dy[j].x = fmaf(p, x.x, dy[j].x);
-        dy[j].y = fmaf(p, x.y, dy[j].y);
+        if constexpr (kOutputs) {
+          const float p = s_.p_near[at_.warp][j][i];
+          dy[j].x = fmaf(p, x.x, dy[j].x);
+          dy[j].y = fmaf(p, x.y, dy[j].y);
+        }
         a[i] = x.x * y.x + x.y * y.y;
       }
       const float sum = fold_eight(a);

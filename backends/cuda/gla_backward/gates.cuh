@@ -13,8 +13,6 @@ inline constexpr int kBlockWarps = kBlockThreads / kWarpSize;
 inline constexpr int kRun = kChunkTokens / kBlockWarps;  // positions of a warp
 static_assert(kBlockWarps * kRun == kChunkTokens && kWarpSize * 2 == kPanelChannels);
 
-__device__ __forceinline__ float2 times(float2 a, float2 b) { return {a.x * b.x, a.y * b.y}; }
-
 /// Where this thread's elements are.
 struct ThreadPlace {
   int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -128,15 +126,17 @@ __device__ __forceinline__ void load_gate_pairs(float2 (&pairs)[kRun],
 /// A decay that channels share, at each position.
 template <class Element>
 __device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
-                                                const RunRows<const Element>& rows,
-                                                unsigned valid) {
+                                                const RunRows<const Element>& rows, unsigned valid,
+                                                float sign = 1.0F) {
   float shared[kRun];
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     shared[i] = (valid >> i & 1) != 0 ? to_float(*rows.row(i)) : 0.0F;
   }
 #pragma unroll
-  for (int i = 0; i < kRun; ++i) logs[i] = {logs[i].x + shared[i], logs[i].y + shared[i]};
+  for (int i = 0; i < kRun; ++i) {
+    logs[i] = {fmaf(sign, shared[i], logs[i].x), fmaf(sign, shared[i], logs[i].y)};
+  }
 }
 
 /// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
@@ -155,6 +155,10 @@ __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaB
     add_shared_gate<float>(logs, {p.g.rows, chunk, at, 0}, valid);
   } else if (p.g.given()) {
     add_shared_gate<T>(logs, {p.g.rows, chunk, at, 0}, valid);
+  }
+  if (p.moved != nullptr) {
+    const ConstTokenView moved{p.moved, p.sequences.tokens * p.heads, p.heads, 1};
+    add_shared_gate<float>(logs, {moved, chunk, at, 0}, valid, p.moved_sign);
   }
   const float constant = constant_decay(p.gamma, chunk.sequence, chunk.head);
 #pragma unroll

@@ -11,6 +11,7 @@
 
 #include "cuda/attention/group_sums.hpp"
 #include "cuda/chunk/tensor_map.hpp"
+#include "cuda/gla_backward/gla_backward_config.hpp"
 #include "cuda/gla_backward/launch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
@@ -22,23 +23,21 @@ using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
 constexpr std::int64_t kChunk = 64;  // tokens
-constexpr std::int64_t kSmallTile = 64;
-constexpr std::int64_t kLargeTile = 128;
+constexpr std::int64_t kSmallPart = 64;
+constexpr std::int64_t kLargePart = 128;
+constexpr std::int64_t kMostChannels = kLargePart * kMostParts;
 constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
+constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
+constexpr std::int64_t kFloat = sizeof(float);
 
-/// Nothing to tune yet: chunks are of 64 tokens, a block has a sequence and head.
-struct Config {
-  using Op = ops::RecurrentAttentionBackward;
-  friend constexpr bool operator==(const Config&, const Config&) = default;
-  static constexpr auto axes() { return std::tuple{}; }
-};
+using Config = GlaBackwardConfig;
 
+bool keys_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
 bool values_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }
-
-std::int64_t tile_channels(const Problem& problem) {
-  return std::max(problem.K, problem.V) <= kSmallTile ? kSmallTile : kLargeTile;
+bool both_have_gates(const Problem& problem) {
+  return keys_have_gates(problem) && values_have_gates(problem);
 }
 
 /// Of one head: one a chunk, however the tokens of packed sequences are divided.
@@ -47,8 +46,148 @@ std::int64_t chunk_slots(const Problem& problem) {
   return problem.B * ((problem.T + kChunk - 1) / kChunk);
 }
 
-CUtensorMap map_of(const ConstTensorView& tensor) {
-  return tensor.empty() ? CUtensorMap{} : head_map(tensor, kChunk);
+/// A problem as one of its sides sees it, without tensors and workspace.
+GlaBackwardParams side_of(const Problem& problem, const Config& config, bool of_values) {
+  GlaBackwardParams params;
+  params.own = static_cast<int>(of_values ? problem.V : problem.K);
+  params.other = static_cast<int>(of_values ? problem.K : problem.V);
+  const bool small = std::max(problem.K, problem.V) <= kSmallPart;
+  params.part_channels = static_cast<int>(small ? kSmallPart : kLargePart);
+  const auto parts = [&](int channels) {
+    return (channels + params.part_channels - 1) / params.part_channels;
+  };
+  params.own_parts = parts(params.own);
+  params.other_parts = parts(params.other);
+  params.segments = config.segments;
+  params.slots = chunk_slots(problem);
+  params.heads = problem.H;
+  params.group = static_cast<int>(problem.Hkv > 0 ? problem.H / problem.Hkv : 1);
+  params.sequence_count = problem.sequences();
+  params.reverse = problem.reverse;
+  return params;
+}
+
+/// Divides a workspace, or only counts its bytes.
+class Places {
+ public:
+  Places(const Problem& problem, std::byte* workspace) : problem_(problem), parts_(workspace) {}
+
+  /// What each side with gates has: that of its rows.
+  void place_side(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    const std::int64_t channels = std::int64_t{p.part_channels} * p.own_parts;
+    p.entering_x = take_tiles(p, p.own_parts);
+    p.leaving_y = take_tiles(p, p.own_parts);
+    p.x_flow = take_tiles(p, p.own_parts * p.other_parts);
+    p.y_flow = take_tiles(p, p.own_parts * p.other_parts);
+    p.through = parts_.take<float>(chunks * channels * kFloat);
+    p.strong = parts_.take<unsigned>(chunks * (channels / kSmallPart) * kFloat);
+    p.anchors = parts_.take<float>(chunks * channels * p.other_parts * kFloat);
+    if (p.segments > 1) {
+      p.segment_decays = parts_.take<float>(2 * p.walks() * channels * kFloat);
+    }
+  }
+  /// What sides have in common, or the only one has.
+  void place_rest(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    const std::int64_t state =
+        std::int64_t{p.part_channels} * p.part_channels * p.own_parts * p.other_parts;  // elements
+    p.states = parts_.take(chunks * state * kElement);
+    if (p.segments > 1) {
+      p.segment_sums = {parts_.take<float>(2 * p.walks() * state * kFloat), state, 0,
+                        std::int64_t{p.part_channels} * p.other_parts, 1};
+    }
+    if ((problem_.gates & ops::kGateGamma) != 0) {
+      p.dgamma_parts = parts_.take<float>(chunks * kFloat);
+    }
+    if (p.group > 1) {
+      const std::int64_t rows = std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads;
+      p.dy_shares = parts_.take(rows * p.own * kElement);
+      p.dz_shares = parts_.take(rows * p.other * kElement);
+    }
+  }
+  /// What goes through the states of a side without gates.
+  void place_flows_of_other(GlaBackwardParams& p) {
+    p.z_flow = take_tiles(p, p.own_parts * p.other_parts);
+    if (values_have_gates(problem_)) p.u_flow = take_tiles(p, p.own_parts * p.other_parts);
+  }
+  /// What passes between sides with gates.
+  void place_exchange(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    p.scores = parts_.take(chunks * kChunk * kChunk * kElement);
+    p.near_scores = parts_.take<float>(chunks * kChunk * kNearTokens * kFloat);
+    p.moved =
+        parts_.take<float>(std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads * kFloat);
+  }
+  std::size_t used() const { return parts_.used(); }
+
+ private:
+  static constexpr std::int64_t kNearTokens = 8;
+
+  void* take_tiles(const GlaBackwardParams& p, int parts) {
+    return parts_.take(p.slots * p.heads * kChunk * p.part_channels * parts * kElement);
+  }
+
+  const Problem& problem_;
+  WorkspaceParts parts_;
+};
+
+/// The sides with gates: one, or the keys' and the values'.
+struct Sides {
+  GlaBackwardParams first;   // of the keys if both have gates
+  GlaBackwardParams second;  // of the values if both have
+  bool first_of_values = false;
+  bool both = false;
+  std::size_t workspace_bytes = 0;
+
+  Sides(const Problem& problem, const Config& config, std::byte* workspace)
+      : first_of_values(!keys_have_gates(problem)), both(both_have_gates(problem)) {
+    Places places(problem, workspace);
+    first = side_of(problem, config, first_of_values);
+    places.place_side(first);
+    places.place_rest(first);
+    if (both) {
+      second = side_of(problem, config, true);
+      places.place_side(second);
+      places.place_exchange(first);
+      exchange();
+    } else {
+      places.place_flows_of_other(first);
+    }
+    workspace_bytes = places.used();
+  }
+
+ private:
+  /// What one side has and the other one needs.
+  void exchange() {
+    const auto give = [](const GlaBackwardParams& from, GlaBackwardParams& to) {
+      to.entering_u = from.entering_x;
+      to.leaving_z = from.leaving_y;
+      to.other_through = from.through;
+      to.other_strong = from.strong;
+      to.other_segment_decays = from.segment_decays;
+    };
+    give(first, second);
+    give(second, first);
+    second.states = first.states;
+    second.segment_sums = first.segment_sums;
+    std::swap(second.segment_sums.k, second.segment_sums.v);
+    second.scores = first.scores;
+    second.near_scores = first.near_scores;
+    second.moved = first.moved;
+    second.moved_sign = -1.0F;
+    second.makes_scores = false;
+    second.dy_shares = first.dz_shares;
+  }
+};
+
+/// A tensor's channels by parts.
+void set_maps(CUtensorMap (&maps)[kMostParts], const ConstTensorView& tensor) {
+  if (tensor.empty()) return;
+  for (std::int64_t part = 0; part * kLargePart < tensor.size(3); ++part) {
+    const std::int64_t end = std::min((part + 1) * kLargePart, tensor.size(3));
+    maps[part] = head_map(tensor.slice(3, part * kLargePart, end), kChunk);
+  }
 }
 
 /// Strides of a state with the gated side's channels first.
@@ -75,8 +214,6 @@ void set_key_side(GlaBackwardParams& params, const Args& args) {
   params.dx = token_view(args.dq);
   params.dy = token_view(args.dk);
   params.dz = token_view(args.dv);
-  params.u_map = map_of(*args.d_o);
-  params.z_map = map_of(args.v);
   params.channel_gate = gate_view(args.gk);
   params.dchannel_gate = token_view(args.dgk);
   params.gate_in_pairs = in_pairs(*args.gk) && in_pairs(*args.dgk);
@@ -90,42 +227,35 @@ void set_value_side(GlaBackwardParams& params, const Args& args) {
   params.dy = token_view(args.dv);
   params.dz = token_view(args.dk);
   params.du = token_view(args.dq);
-  params.u_map = map_of(args.q);
-  params.z_map = map_of(args.k);
   params.channel_gate = gate_view(args.gv);
   params.dchannel_gate = token_view(args.dgv);
   params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
 }
 
-std::size_t place_workspace(GlaBackwardParams& params, const Problem& problem,
-                            std::byte* workspace) {
-  constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
-  constexpr std::int64_t kFloat = sizeof(float);
-  const std::int64_t channels = tile_channels(problem);
-  params.slots = chunk_slots(problem);
-  const std::int64_t chunks = params.slots * problem.H;
-  const std::int64_t tiles = chunks * kChunk * channels * kElement;
-  WorkspaceParts parts(workspace);
-  params.entering_x = parts.take(tiles);
-  params.leaving_y = parts.take(tiles);
-  params.x_flow = parts.take(tiles);
-  params.y_flow = parts.take(tiles);
-  params.z_flow = parts.take(tiles);
-  if (values_have_gates(problem)) params.u_flow = parts.take(tiles);
-  params.states = parts.take(chunks * channels * channels * kElement);
-  params.through = parts.take<float>(chunks * channels * kFloat);
-  params.strong = parts.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
-  params.anchors = parts.take<float>(chunks * channels * kFloat);
-  if ((problem.gates & ops::kGateGamma) != 0) {
-    params.dgamma_parts = parts.take<float>(chunks * kFloat);
+/// What is not of one side's channels.
+void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
+  using Source = ops::ConstantDecay::Source;
+  params.g = gate_view(args.g);
+  params.gamma = decay_view(args.gamma, params.heads);
+  params.dg = token_view(args.dg);
+  if (args.dgamma) {
+    params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
+                     args.dgamma->stride(1)};
+  } else {
+    params.dgamma_parts = nullptr;
   }
-  if (problem.H != problem.Hkv) {
-    const std::int64_t rows = std::max<std::int64_t>(problem.B, 1) * problem.T * problem.H;
-    const bool on_values = values_have_gates(problem);
-    params.dy_shares = parts.take(rows * (on_values ? problem.V : problem.K) * kElement);
-    params.dz_shares = parts.take(rows * (on_values ? problem.K : problem.V) * kElement);
-  }
-  return parts.used();
+  if (args.gamma.source == Source::kSlopes) params.dgamma_sign = -1.0F;
+  params.dinitial_state = own_first(state_view(args.dinitial_state), of_values);
+  params.scale = static_cast<float>(args.scale);
+}
+
+/// What each side sees.
+void set_common(GlaBackwardParams& params, const Problem& problem, const Args& args,
+                bool of_values) {
+  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.initial_state = own_first(state_view(args.initial_state), of_values);
+  params.dfinal_state = own_first(state_view(args.dfinal_state), of_values);
+  params.score_scale = static_cast<float>(args.scale);
 }
 
 /// Rows of the workspace for each token and head.
@@ -133,37 +263,31 @@ TokenView rows_of_shares(const Problem& problem, void* shares, std::int64_t chan
   return {shares, problem.T * problem.H * channels, problem.H * channels, channels};
 }
 
-GlaBackwardParams params_of(const Problem& problem, const Args& args, const LaunchSite& site) {
-  using Source = ops::ConstantDecay::Source;
-  GlaBackwardParams params;
-  const bool on_values = values_have_gates(problem);
-  on_values ? set_value_side(params, args) : set_key_side(params, args);
-  params.own = static_cast<int>(on_values ? problem.V : problem.K);
-  params.other = static_cast<int>(on_values ? problem.K : problem.V);
-  params.g = gate_view(args.g);
-  params.gamma = decay_view(args.gamma, problem.H);
-  params.dg = token_view(args.dg);
-  if (args.dgamma) {
-    params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
-                     args.dgamma->stride(1)};
+void set_shares(Sides& sides, const Problem& problem) {
+  GlaBackwardParams& first = sides.first;
+  if (first.group == 1) return;
+  first.dy = rows_of_shares(problem, first.dy_shares, first.own);
+  first.dz = rows_of_shares(problem, first.dz_shares, first.other);
+  sides.second.dy = first.dz;
+}
+
+/// The parameters of the kernels. Where both sides have gates, g and gamma are the keys'.
+Sides sides_of(const Problem& problem, const Args& args, const Config& config,
+               const LaunchSite& site) {
+  Sides sides(problem, config, site.workspace.data());
+  GlaBackwardParams& first = sides.first;
+  sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
+  set_common(first, problem, args, sides.first_of_values);
+  set_shared(first, args, sides.first_of_values);
+  if (sides.both) {
+    set_value_side(sides.second, args);
+    set_common(sides.second, problem, args, true);
+  } else {
+    set_maps(first.u_maps, sides.first_of_values ? args.q : *args.d_o);
+    set_maps(first.z_maps, sides.first_of_values ? args.k : args.v);
   }
-  if (args.gamma.source == Source::kSlopes) params.dgamma_sign = -1.0F;
-  params.sequences = sequences_view(args.cu_seqlens, problem.T);
-  params.sequence_count = problem.sequences();
-  params.initial_state = own_first(state_view(args.initial_state), on_values);
-  params.dfinal_state = own_first(state_view(args.dfinal_state), on_values);
-  params.dinitial_state = own_first(state_view(args.dinitial_state), on_values);
-  params.heads = problem.H;
-  params.group = static_cast<int>(problem.Hkv > 0 ? problem.H / problem.Hkv : 1);
-  params.scale = static_cast<float>(args.scale);
-  params.reverse = problem.reverse;
-  place_workspace(params, problem, site.workspace.data());
-  if (!args.dgamma) params.dgamma_parts = nullptr;
-  if (params.group > 1) {
-    params.dy = rows_of_shares(problem, params.dy_shares, params.own);
-    params.dz = rows_of_shares(problem, params.dz_shares, params.other);
-  }
-  return params;
+  set_shares(sides, problem);
+  return sides;
 }
 
 template <class T>
@@ -179,62 +303,122 @@ void sum_shares(const void* shares, const Problem& problem, const TensorView& ou
                        stream);
 }
 
-template <class T, int kD>
-void run_as(const GlaBackwardParams& params, const Problem& problem, const Args& args,
-            cudaStream_t stream) {
-  launch_prepare<T, kD>(params, stream);
-  launch_state_walks<T, kD>(params, stream);
-  launch_pairs<T, kD>(params, stream);
-  if (params.group > 1) {
-    const bool on_values = values_have_gates(problem);
-    sum_shares<T>(params.dy_shares, problem, on_values ? args.dv : args.dk, stream);
-    sum_shares<T>(params.dz_shares, problem, on_values ? args.dk : args.dv, stream);
+template <class T>
+void launch_walks(const Sides& sides, cudaStream_t stream) {
+  const bool small = sides.first.part_channels == kSmallPart;
+  if (sides.both) {
+    small ? launch_state_walks_of_both<T, kSmallPart>(sides.first, sides.second, stream)
+          : launch_state_walks_of_both<T, kLargePart>(sides.first, sides.second, stream);
+  } else {
+    small ? launch_state_walks<T, kSmallPart>(sides.first, stream)
+          : launch_state_walks<T, kLargePart>(sides.first, stream);
   }
-  if (params.dgamma.data != nullptr) launch_sum_dgamma(params, stream);
+}
+
+template <class T>
+void launch_all_pairs(const Sides& sides, cudaStream_t stream) {
+  const GlaBackwardParams& first = sides.first;
+  if (sides.both) return launch_pairs_of_both<T>(first, sides.second, stream);
+  switch (first.part_channels * first.other_parts) {
+    case kSmallPart:
+      return launch_pairs<T, kSmallPart>(first, stream);
+    case kLargePart:
+      return launch_pairs<T, kLargePart>(first, stream);
+    default:
+      return launch_pairs<T, kMostChannels>(first, stream);
+  }
+}
+
+template <class T>
+void run_as(const Problem& problem, const Args& args, const Config& config,
+            const LaunchSite& site) {
+  const Sides sides = sides_of(problem, args, config, site);
+  auto* const stream = static_cast<cudaStream_t>(site.stream);
+  const GlaBackwardParams& first = sides.first;
+  if (sides.both) {
+    launch_move_gates<T>(sides.second, problem.B * problem.T * problem.H,
+                         const_cast<float*>(first.moved), stream);
+    launch_prepare<T>(sides.second, stream);
+  }
+  launch_prepare<T>(first, stream);
+  launch_walks<T>(sides, stream);
+  launch_all_pairs<T>(sides, stream);
+  if (first.group > 1) {
+    sum_shares<T>(first.dy_shares, problem, sides.first_of_values ? args.dv : args.dk, stream);
+    sum_shares<T>(first.dz_shares, problem, sides.first_of_values ? args.dk : args.dv, stream);
+  }
+  if (first.dgamma.data != nullptr) launch_sum_dgamma(first, stream);
 }
 
 class GlaBackwardKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
-  int version() const noexcept override { return 2; }
+  int version() const noexcept override { return 3; }
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
       return Support::no("needs a GPU with sm_90a code");
     }
     if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
-    const bool keys = (p.gates & ops::kGateGk) != 0;
-    if (keys == values_have_gates(p)) return Support::no("takes one of gk and gv");
+    if (!keys_have_gates(p) && !values_have_gates(p)) return Support::no("takes gk, gv or both");
     if (!p.d_o) return Support::no("needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
       return Support::no("needs rows aligned to 16 bytes");
     }
-    if (p.K > kLargeTile || p.V > kLargeTile) return Support::no("takes K, V up to 128");
+    if (p.K > kMostChannels || p.V > kMostChannels) return Support::no("takes K, V up to 256");
     if (p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
       return Support::no("takes up to 2^30 tokens and 2^29 chunks x heads");
     }
     return Support::yes();
   }
 
-  Config heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
-
-  std::size_t workspace_bytes(const Problem& problem, const Config&) const override {
-    GlaBackwardParams unused;
-    return place_workspace(unused, problem, nullptr);
+  Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
+    if (problem.sequences() * problem.H * config.segments > kMostBlocks) {
+      return Support::no("takes up to 2^29 sequences x heads x segments");
+    }
+    return Support::yes();
   }
 
-  void run(const Problem& problem, const Args& args, const Config&,
+  /// As many segments as leave no thread block waiting for another, of some length.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kShortestSegment = 512;
+    constexpr int kUsualSegments = 16;  // each start passes all segments between
+    const GlaBackwardParams side = side_of(problem, {}, false);
+    // Walks of 64 channels are short beside what a start costs.
+    const int blocks_wanted = side.part_channels == kSmallPart ? 4 : 2;
+    const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
+    const std::int64_t blocks = sequences * problem.H * side.own_parts * side.other_parts;
+    const std::int64_t tokens = problem.B * problem.T / sequences;
+    Config config;
+    while (config.segments < kUsualSegments &&
+           blocks * config.segments * blocks_wanted <= device.cores &&
+           tokens >= config.segments * 2 * kShortestSegment) {
+      config.segments *= 2;
+    }
+    return config;
+  }
+
+  /// More segments than there is work for leave blocks without any: harmless, and no candidates.
+  std::vector<Config> candidate_configs(const Problem& problem, const DeviceInfo&) const override {
+    constexpr std::int64_t kShortestSegment = 256;
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) {
+      return c.segments > 1 && problem.T < c.segments * kShortestSegment;
+    });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return Sides(problem, config, nullptr).workspace_bytes;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    const GlaBackwardParams params = params_of(problem, args, site);
-    auto* const stream = static_cast<cudaStream_t>(site.stream);
-    const bool small = tile_channels(problem) == kSmallTile;
     if (problem.dtype == DType::kBF16) {
-      small ? run_as<__nv_bfloat16, kSmallTile>(params, problem, args, stream)
-            : run_as<__nv_bfloat16, kLargeTile>(params, problem, args, stream);
+      run_as<__nv_bfloat16>(problem, args, config, site);
     } else {
-      small ? run_as<__half, kSmallTile>(params, problem, args, stream)
-            : run_as<__half, kLargeTile>(params, problem, args, stream);
+      run_as<__half>(problem, args, config, site);
     }
   }
 };

@@ -1,5 +1,7 @@
 // Launches of the chunked backward pass with a decay for every channel. T is __nv_bfloat16 or
-// __half.
+// __half; kD, the channels of a part, is 64 or 128.
+//
+// Where both sides have gates, `keys` and `values` are the same problem seen from either side.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,18 +10,29 @@
 
 namespace attune::cuda::gla_backward {
 
-/// The operands that enter the state and its gradient. kD, the channels of a tile, is 64 or 128.
-template <class T, int kD>
+/// What moves from the values' gates to the keys': moved [rows] of B, T and heads.
+template <class T>
+void launch_move_gates(const GlaBackwardParams& values, std::int64_t rows, float* moved,
+                       cudaStream_t stream);
+
+/// The operands that enter the state and its gradient.
+template <class T>
 void launch_prepare(const GlaBackwardParams& params, cudaStream_t stream);
 
-/// What goes through the states; after launch_prepare().
+/// What goes through the states; after launch_prepare(), of both sides if both have gates.
 template <class T, int kD>
 void launch_state_walks(const GlaBackwardParams& params, cudaStream_t stream);
-
-/// What stays within chunks, and every output but dinitial_state and dgamma; after
-/// launch_state_walks().
 template <class T, int kD>
+void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                                cudaStream_t stream);
+
+/// What stays within chunks, and every output but dinitial_state and dgamma; after the walks.
+/// kOther, 64, 128 or 256, is the channels of all parts of the other side.
+template <class T, int kOther>
 void launch_pairs(const GlaBackwardParams& params, cudaStream_t stream);
+template <class T>
+void launch_pairs_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                          cudaStream_t stream);
 
 /// dgamma from its parts.
 void launch_sum_dgamma(const GlaBackwardParams& params, cudaStream_t stream);

@@ -34,8 +34,7 @@ struct Around {
   float2 target;     // to 2^R after it
 };
 
-template <int kD>
-struct PairsShared : PairsTiles<kD> {
+struct PairsShared : PairsTiles {
   static constexpr int kBlocks = kChunkTokens / kBlock;
   static constexpr int kPitch = kPanelChannels + 8;  // rows of a fragment in banks of their own
 
@@ -51,40 +50,37 @@ struct PairsShared : PairsTiles<kD> {
   __device__ unsigned char* staged() { return scaled[0].bytes[0]; }
 };
 
-template <class T, int kD>
-class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
-  using Shared = PairsShared<kD>;
-  using Base = PairsBase<T, kD, Shared>;
+template <class T, bool kParted>
+class Pairs : public PairsBase<T, kParted, PairsShared> {
+  using Base = PairsBase<T, kParted, PairsShared>;
   using Base::at_, Base::chunk_, Base::p_, Base::s_, Base::valid_;
   using Base::forget, Base::load_run, Base::load_flows, Base::write_pair;
 
  public:
   using Base::Base;
+  using Shared = PairsShared;
+  using Score = __nv_bfloat16;  // as P is kept
 
-  __device__ void make_p() {
-    this->template make_scores<Scaled>([](int, int, float) {});
+  template <class Other>
+  __device__ void make_p(const Other& other) {
+    other.template make_scores<Score>(at_, [](int, int, float) {});
   }
 
   /// 64 channels of the gated side.
   __device__ void take_channels(int panel) {
     at_.forget();
-    const int channel = panel * kPanelChannels + at_.channel();
-    valid_ = valid_positions(chunk_, at_, channel < p_.own);
     Run run;
-    load_run(run, channel);
-    s_.logs[at_.warp][at_.lane] = run.log_over;
-    __syncthreads();  // all warps' decays, and P, are there
     Around around;
-    find_around(around);
-    put_scaled(run, around);
-    put_own_scores(run, channel);
+    scale_channels(run, around, panel * kPanelChannels + at_.channel());
     s_.around[at_.warp][at_.lane] = around;
     __syncthreads();  // x', y' and m are there
-    add_scores(panel == 0);
+    if (p_.makes_scores) add_scores(panel == 0);
     exchange<kReads>();
     exchange<kWrites>();
     __syncthreads();  // what the tokens get is there
     forget(run);
+    const int channel = panel * kPanelChannels + at_.channel();
+    valid_ = valid_positions(chunk_, at_, channel < p_.own);
     around = s_.around[at_.warp][at_.lane];
     float2 later[kRun];
     float2 earlier[kRun];
@@ -97,18 +93,34 @@ class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
     this->put_gate_gradients(later, earlier, this->gradient_of_others(channel), kNoResets, channel);
   }
 
+  /// Only the scores that 64 channels add to A.
+  __device__ void take_scores(int panel) {
+    at_.forget();
+    Run run;
+    Around around;
+    scale_channels(run, around, panel * kPanelChannels + at_.channel());
+    __syncthreads();  // x', y' and m are there
+    add_scores(panel == 0);
+    __syncthreads();  // x' and y' are free
+  }
+
   /// A in the place of P, after all channels.
+  template <class Element>
   __device__ void make_a() {
-    put_part(part_of(0), a_[0]);
-    put_part(part_of(1), a_[1]);
+    put_part<Element>(part_of(0), a_[0]);
+    put_part<Element>(part_of(1), a_[1]);
     if (!has_third()) return;
     float third[4];
     load_third(third);
-    put_part(part_of(2), third);
+    put_part<Element>(part_of(2), third);
   }
 
+  // All scores are in A and P.
+  __device__ void load_near_scores() {}
+  __device__ void store_near_scores() const {}
+
  private:
-  using Scaled = __nv_bfloat16;
+  using Scaled = Score;
   enum Side : int { kReads, kWrites };
   static constexpr int kBlocks = Shared::kBlocks;
 
@@ -128,6 +140,16 @@ class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
   __device__ __forceinline__ void load_third(float (&sums)[4]) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e) sums[e] = s_.third[at_.warp][e][at_.lane];
+  }
+
+  __device__ __forceinline__ void scale_channels(Run& run, Around& around, int channel) {
+    valid_ = valid_positions(chunk_, at_, channel < p_.own);
+    load_run(run, channel);
+    s_.logs[at_.warp][at_.lane] = run.log_over;
+    __syncthreads();  // all warps' decays, and P, are there
+    find_around(around);
+    put_scaled(run, around);
+    put_own_scores(run, channel);
   }
 
   __device__ __forceinline__ void find_around(Around& around) {
@@ -229,6 +251,7 @@ class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
       }
     }
   }
+  template <class Element>
   __device__ __forceinline__ void put_part(const Part& part, const float (&sums)[4]) const {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -238,7 +261,7 @@ class Pairs : public PairsBase<T, kD, PairsShared<kD>> {
       const float low = column < row ? sums[2 * e] : column == row ? own : 0.0F;
       const float high = column + 1 < row ? sums[2 * e + 1] : column + 1 == row ? own : 0.0F;
       *reinterpret_cast<std::uint32_t*>(s_.p.bytes[0] + tile_byte(row, column)) =
-          pack<T>(low * p_.scale, high * p_.scale);
+          pack<Element>(low * p_.score_scale, high * p_.score_scale);
     }
   }
   /// By M, where it is not 1.

@@ -1,5 +1,5 @@
-// What both kernels of pairs do alike: scores of the side without gates and its outputs, what a
-// thread loads of the side with gates, and the gradients of the gates from their terms.
+// What the kernels of pairs do alike of the side with gates: what a thread loads of it, sums over
+// its channels, and the gradients of the gates from their terms.
 #pragma once
 
 #include "cuda/device/reduce.cuh"
@@ -7,77 +7,15 @@
 
 namespace attune::cuda::gla_backward {
 
-/// A block of 256 threads, of a chunk and head. Shared has what PairsTiles has, and staged(): room
-/// for a tile when all channels are done.
-template <class T, int kD, class Shared>
+/// A block of 256 threads, of a chunk and head. Shared has what PairsTiles has. kParted: flows may
+/// be sums over parts.
+template <class T, bool kParted, class Shared>
 class PairsBase {
  public:
   __device__ PairsBase(const GlaBackwardParams& p, Shared& shared)
       : p_(p), s_(shared), chunk_(shared.chunk) {}
 
-  __device__ void start_load(Tile<kD>& tile, const ConstTokenView& from, std::int64_t head) const {
-    constexpr int kWords = kD / 8;  // of a row
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      const bool valid = chunk_.has(position) && channel < p_.other;
-      const T* const row =
-          static_cast<const T*>(from.data) +
-          row_offset(from, chunk_.batch, chunk_.token + (valid ? chunk_.row(position) : 0), head);
-      copy_async_16(shared_address(&tile) + tile_byte(position, channel),
-                    row + (valid ? channel : 0), valid);
-    }
-  }
-
-  /// dz = A^T u, or du = A z, and the walk's flow.
-  template <bool kTransposed>
-  __device__ void make_other(const TokenView& to, Tile<kD>& tile, void* flow) {
-    constexpr int kColumns = kD / 2;  // of a warp
-    const int block = at_.warp / 2;
-    const int column = at_.warp % 2 * kColumns;
-    const std::uint32_t panel =
-        shared_address(&tile) + static_cast<std::uint32_t>(column / kPanelChannels * kPanelBytes);
-    float sums[kColumns / kBlock][2][4] = {};
-    const int first = kTransposed ? block : 0;
-    const int last = kTransposed ? kChunkTokens / kBlock - 1 : block;
-    for (int k = first; k <= last; ++k) {
-      std::uint32_t left[4];
-      load_left<kTransposed>(left, shared_address(&s_.p), at_.lane, block * kBlock, k * kBlock);
-#pragma unroll
-      for (int n = 0; n < kColumns / kBlock; ++n) {
-        std::uint32_t right[4];
-        load_right(right, panel, at_.lane, k * kBlock, column % kPanelChannels + n * kBlock);
-        multiply_block<T>(sums[n], left, right);
-      }
-    }
-    const unsigned char* const flows = workspace_tile<kD>(flow, chunk_.index);
-    unsigned char* const staged = s_.staged();
-#pragma unroll
-    for (int n = 0; n < kColumns / kBlock; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {  // pairs of neighbours
-        const int position = block * kBlock + at_.lane / 4 + e % 2 * 8;
-        const int at = column + n * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
-        const float* const sum = &sums[n][e / 2][e % 2 * 2];
-        const float2 through = unpack<T>(
-            *reinterpret_cast<const std::uint32_t*>(flows + tile_byte(chunk_.row(position), at)));
-        *reinterpret_cast<std::uint32_t*>(staged + tile_byte(position, at)) =
-            pack<T>(sum[0] + through.x, sum[1] + through.y);
-      }
-    }
-    __syncthreads();  // all rows are there
-    constexpr int kWords = kD / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      if (!chunk_.has(position) || channel >= p_.other) continue;
-      const std::int64_t offset =
-          row_offset(to, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head) + channel;
-      *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + offset) =
-          *reinterpret_cast<const uint4*>(staged + tile_byte(position, channel));
-    }
-    __syncthreads();  // the staged rows are free
-  }
+  __device__ const ThreadPlace& place() const { return at_; }
 
   __device__ void put_shared_gradients() {
     if (p_.dg.data == nullptr && p_.dgamma_parts == nullptr) return;
@@ -100,34 +38,6 @@ class PairsBase {
   }
 
  protected:
-  /// P as `Element`, after `f` has been applied to each score.
-  template <class Element, class F>
-  __device__ __forceinline__ void make_scores(F&& f) {
-    const int row_block = at_.warp / 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column_block = at_.warp % 2 * 2 + i;
-      if (column_block > row_block) continue;
-      float scores[2][4] = {};
-#pragma unroll
-      for (int k = 0; k < kD; k += kBlock) {
-        const std::uint32_t panel = static_cast<std::uint32_t>(k / kPanelChannels * kPanelBytes);
-        std::uint32_t left[4];
-        std::uint32_t right[4];
-        load_left<false>(left, shared_address(&s_.u) + panel, at_.lane, row_block * kBlock,
-                         k % kPanelChannels);
-        load_right_rows(right, shared_address(&s_.z) + panel, at_.lane, column_block * kBlock,
-                        k % kPanelChannels);
-        multiply_block<T>(scores, left, right);
-      }
-      store_scores<Element>(s_.p, scores, row_block, column_block,
-                            [&](int row, int column, float& score) {
-                              score = column <= row ? score * p_.scale : 0.0F;
-                              f(row, column, score);
-                            });
-    }
-  }
-
   __device__ __forceinline__ void forget(Run& run) {
     at_.forget();
     run.forget();
@@ -149,11 +59,22 @@ class PairsBase {
 
   __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
                                              int channel) const {
-    const RunTile<unsigned char*> tile =
-        rows_of(workspace_tile<kD>(tiles, chunk_.index), channel, chunk_, at_);
+    unsigned char* const first = workspace_tile(p_, tiles, chunk_.index, p_.own_parts);
+    const RunTile<unsigned char*> tile = rows_of(first, channel, chunk_, at_);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
       flows[i] = *reinterpret_cast<const std::uint32_t*>(tile.row(i));
+    }
+    if constexpr (kParted) {
+      if (p_.other_parts == 1) return;
+      const RunTile<unsigned char*> second =
+          rows_of(first + tiles_bytes(p_, p_.own_parts), channel, chunk_, at_);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        float2 sum = unpack<T>(*reinterpret_cast<const std::uint32_t*>(second.row(i)));
+        add(sum, unpack<T>(flows[i]));
+        flows[i] = pack<T>(sum.x, sum.y);
+      }
     }
   }
 
@@ -220,26 +141,15 @@ class PairsBase {
     add_over_channels(s_.shared_sums, shared, channel);
   }
 
-  /// Writes a block of scores after `f` has been applied to each: f(row, column, score).
-  template <class Element, class F>
-  __device__ __forceinline__ void store_scores(Tile<kPanelChannels>& panel, float (&scores)[2][4],
-                                               int row_block, int column_block, F&& f) const {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int row = row_block * kBlock + at_.lane / 4 + e % 2 * 8;
-      const int column = column_block * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
-      float* const pair = &scores[e / 2][e % 2 * 2];
-      f(row, column, pair[0]);
-      f(row, column + 1, pair[1]);
-      *reinterpret_cast<std::uint32_t*>(panel.bytes[0] + tile_byte(row, column)) =
-          pack<Element>(pair[0], pair[1]);
-    }
-  }
-
   /// What the states and other warps' tokens, by all their sums, have to the gradients of all of
   /// this warp's tokens.
   __device__ __forceinline__ float2 gradient_of_others(int channel) const {
-    float2 common = *reinterpret_cast<const float2*>(&p_.anchors[chunk_.index * kD + channel]);
+    const float* const anchors = p_.anchors + chunk_.index * own_channels(p_) + channel;
+    float2 common = *reinterpret_cast<const float2*>(anchors);
+    if (kParted && p_.other_parts > 1) {
+      add(common,
+          *reinterpret_cast<const float2*>(anchors + p_.slots * p_.heads * own_channels(p_)));
+    }
 #pragma unroll
     for (int warp = 0; warp < kBlockWarps; ++warp) {
       if (warp < at_.warp) add(common, s_.writes[warp][at_.lane]);

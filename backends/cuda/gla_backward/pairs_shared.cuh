@@ -14,10 +14,8 @@ using chunk_backward::transposed_block_address;
 
 inline constexpr int kBlock = 16;  // rows and columns of a block of matrix products
 
-/// What both kernels of pairs have in shared memory; by position.
-template <int kD>
+/// What all kernels of pairs have in shared memory; by position.
 struct PairsTiles {
-  Tile<kD> u, z;
   Tile<kPanelChannels> p;                 // [i][j], with the scale; then A
   float2 reads[kBlockWarps][kWarpSize];   // warps' sums of what is read, for the gates' gradients
   float2 writes[kBlockWarps][kWarpSize];  // and of what is written
@@ -46,6 +44,21 @@ __device__ __forceinline__ void load_right_rows(std::uint32_t (&b)[4], std::uint
 __device__ __forceinline__ void load_right(std::uint32_t (&b)[4], std::uint32_t panel, int lane,
                                            int row, int column) {
   load_matrices_transposed(b, block_address(panel, lane, row, column));
+}
+/// Writes a block of scores after `f` has been applied to each: f(row, column, score).
+template <class Element, class F>
+__device__ __forceinline__ void store_scores(Tile<kPanelChannels>& panel, float (&scores)[2][4],
+                                             int lane, int row_block, int column_block, F&& f) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int row = row_block * kBlock + lane / 4 + e % 2 * 8;
+    const int column = column_block * kBlock + e / 2 * 8 + lane % 4 * 2;
+    float* const pair = &scores[e / 2][e % 2 * 2];
+    f(row, column, pair[0]);
+    f(row, column + 1, pair[1]);
+    *reinterpret_cast<std::uint32_t*>(panel.bytes[0] + tile_byte(row, column)) =
+        pack<Element>(pair[0], pair[1]);
+  }
 }
 /// d [16, 16] += a b.
 template <class T>

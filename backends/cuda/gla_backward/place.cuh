@@ -10,6 +10,8 @@ namespace attune::cuda::gla_backward {
 using chunk_backward::kChunkTokens;
 using chunk_backward::kPanelChannels;
 
+__device__ __forceinline__ float2 times(float2 a, float2 b) { return {a.x * b.x, a.y * b.y}; }
+
 /// The slot of a sequence's first chunk; each chunk has one, in the order of memory.
 __device__ __forceinline__ std::int64_t first_slot(const SequencesView& sequences,
                                                    std::int64_t sequence,
@@ -85,10 +87,30 @@ __device__ __forceinline__ std::uint32_t tile_byte(int row, int channel) {
                   static_cast<std::uint32_t>(channel % kPanelChannels) * 2);
 }
 
-/// Tile `index` of the workspace.
-template <int kD>
-__device__ __forceinline__ unsigned char* workspace_tile(void* tiles, std::int64_t index) {
-  return static_cast<unsigned char*>(tiles) + index * (kChunkTokens * kD * 2);
+/// Channels that a row of the own side's tiles has, and their panels.
+__host__ __device__ inline int own_channels(const GlaBackwardParams& p) {
+  return p.part_channels * p.own_parts;
+}
+__host__ __device__ inline int own_panels(const GlaBackwardParams& p) {
+  return own_channels(p) / kPanelChannels;
+}
+__host__ __device__ inline int other_channels(const GlaBackwardParams& p) {
+  return p.part_channels * p.other_parts;
+}
+
+/// Bytes of a tile of so many parts.
+__device__ __forceinline__ std::int64_t tile_bytes(const GlaBackwardParams& p, int parts) {
+  return std::int64_t{kChunkTokens * 2} * p.part_channels * parts;
+}
+/// Part `part` of `parts` of tile `index` of the workspace.
+__device__ __forceinline__ unsigned char* workspace_tile(const GlaBackwardParams& p, void* tiles,
+                                                         std::int64_t index, int parts,
+                                                         int part = 0) {
+  return static_cast<unsigned char*>(tiles) + (index * parts + part) * tile_bytes(p, 1);
+}
+/// Bytes of a tensor of tiles.
+__device__ __forceinline__ std::int64_t tiles_bytes(const GlaBackwardParams& p, int parts) {
+  return p.slots * p.heads * tile_bytes(p, parts);
 }
 
 }  // namespace attune::cuda::gla_backward

@@ -14,15 +14,15 @@ namespace attune::cuda::gla_backward {
 inline constexpr float kStrongDecay = -90;
 
 /// A block per chunk, head and 64 channels.
-template <class T, int kD>
+template <class T>
 __global__ __launch_bounds__(kBlockThreads) void prepare(
     const __grid_constant__ GlaBackwardParams p) {
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
   __shared__ ChunkPlace chunk;
-  constexpr int kPanels = kD / kPanelChannels;
-  const int panel = static_cast<int>(blockIdx.x) % kPanels;
+  const auto panels = static_cast<unsigned>(own_panels(p));
+  const int panel = static_cast<int>(blockIdx.x % panels);
   take_over_from_previous_launch();
-  if (threadIdx.x == 0) chunk = chunk_place(p, chunk_of_block(p, blockIdx.x / kPanels));
+  if (threadIdx.x == 0) chunk = chunk_place(p, chunk_of_block(p, blockIdx.x / panels));
   __syncthreads();  // the chunk's place is there
   if (chunk.rows == 0) return;
   const ThreadPlace at;
@@ -52,8 +52,10 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   after = exp2_of(after);
 
   const float2 from_before = times({p.scale, p.scale}, before);
-  const auto entering = rows_of(workspace_tile<kD>(p.entering_x, chunk.index), channel, chunk, at);
-  const auto leaving = rows_of(workspace_tile<kD>(p.leaving_y, chunk.index), channel, chunk, at);
+  const auto entering =
+      rows_of(workspace_tile(p, p.entering_x, chunk.index, p.own_parts), channel, chunk, at);
+  const auto leaving =
+      rows_of(workspace_tile(p, p.leaving_y, chunk.index, p.own_parts), channel, chunk, at);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     const float2 entered = times(times(from_before, run.since[i]), unpack<T>(x[i]));
@@ -63,19 +65,19 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   }
   const bool weak = block.x >= kStrongDecay && block.y >= kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
-  if (threadIdx.x == 0) p.strong[chunk.index * kPanels + panel] = strong;
+  if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
   if (at.warp == 0) {
-    *reinterpret_cast<float2*>(&p.through[chunk.index * kD + channel]) = times(run.over(), after);
+    *reinterpret_cast<float2*>(&p.through[chunk.index * own_channels(p) + channel]) =
+        times(run.over(), after);
   }
 }
 
-template <class T, int kD>
+template <class T>
 void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<prepare<T, kD>>(
-      {.grid = dim3(static_cast<unsigned>(p.slots * p.heads * (kD / kPanelChannels))),
-       .block = dim3(kBlockThreads),
-       .overlaps_previous = true},
-      stream, p);
+  launch<prepare<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads * own_panels(p))),
+                      .block = dim3(kBlockThreads),
+                      .overlaps_previous = true},
+                     stream, p);
 }
 
 }  // namespace attune::cuda::gla_backward

@@ -70,6 +70,21 @@ struct Decays {
   }
 };
 
+/// Whose channels have decays.
+enum class Sides { kKeys, kValues, kBoth };
+constexpr Sides kAllSides[] = {Sides::kKeys, Sides::kValues, Sides::kBoth};
+
+const char* name_of(Sides sides) {
+  return sides == Sides::kKeys ? "gk" : sides == Sides::kValues ? "gv" : "gk and gv";
+}
+
+/// Gates that make() makes, of each of those sides.
+template <class Make>
+void set_gates(Decays& decays, Sides sides, Make&& make) {
+  if (sides != Sides::kValues) decays.gk = make();
+  if (sides != Sides::kKeys) decays.gv = make();
+}
+
 std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
   return tensor ? std::optional<ConstTensorView>(*tensor) : std::nullopt;
 }
@@ -109,9 +124,10 @@ class ChunkBackward : public testing::TestWithParam<bool> {
     const auto expected = gradients_of(inputs, decays, GetParam(), call("reference"));
     const LongSequence device_inputs = inputs.on(*gpu_);
     const Decays device_decays = decays.on(*gpu_);
-    const std::vector<const char*> configs = decays.of_channels()
-                                                 ? std::vector{"kernel=cuda.gla.backward"}
-                                                 : std::vector{"segments=1", "segments=4"};
+    const std::vector<const char*> configs =
+        decays.of_channels() ? std::vector{"kernel=cuda.gla.backward,segments=1",
+                                           "kernel=cuda.gla.backward,segments=4"}
+                             : std::vector{"segments=1", "segments=4"};
     for (const char* const config : configs) {
       SCOPED_TRACE(config);
       const auto actual =
@@ -210,13 +226,15 @@ TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
 TEST_P(ChunkBackward, GradientsOfEachChannelsDecayHoldOverLongSequences) {
   constexpr std::int64_t kTokens = 2085;
   LongSequence inputs(kTokens);
-  for (const bool of_keys : {true, false}) {
+  for (const Sides sides : kAllSides) {
     for (const double deviation : {1e-3, 0.03, 0.3, 1.0, 3.0, 100.0}) {
-      SCOPED_TRACE(str(of_keys ? "gk " : "gv ", deviation));
+      SCOPED_TRACE(str(name_of(sides), " ", deviation));
       Decays decays;
-      auto& gate = of_keys ? decays.gk : decays.gv;
-      gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, deviation);
-      for (float& g : gate->values<float>()) g = -std::abs(g);
+      set_gates(decays, sides, [&] {
+        Tensor gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, deviation);
+        for (float& g : gate.values<float>()) g = -std::abs(g);
+        return gate;
+      });
       decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, 0, deviation / 8);
       for (float& g : decays.g->values<float>()) g = -std::abs(g);
       decays.gamma = Tensor::of(std::vector<float>{-1e-3F, -1e-2F, 0.0F}, {kHeads});
@@ -229,19 +247,23 @@ TEST_P(ChunkBackward, ChannelsThatForgetEverythingHaveNoGradient) {
   constexpr std::int64_t kTokens = 700;
   constexpr std::size_t kEvery = 37;
   LongSequence inputs(kTokens);
-  for (const bool of_keys : {true, false}) {
-    SCOPED_TRACE(of_keys ? "gk" : "gv");
+  for (const Sides sides : kAllSides) {
+    SCOPED_TRACE(name_of(sides));
     Decays decays;
-    auto& gate = of_keys ? decays.gk : decays.gv;
-    gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, -0.02, 0.01);
-    const auto gates = gate->values<float>();
-    for (std::size_t i = 0; i < gates.size(); i += kEvery) gates[i] = -kInfinity;
+    set_gates(decays, sides, [&] {
+      Tensor gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, -0.02, 0.01);
+      const auto gates = gate.values<float>();
+      for (std::size_t i = 0; i < gates.size(); i += kEvery) gates[i] = -kInfinity;
+      return gate;
+    });
     expect_near_oracle(inputs, decays);
 
     const auto actual = gradients_of(inputs.on(*gpu_), decays.on(*gpu_), GetParam(), call("cuda"));
-    const Tensor gradient = to_host(of_keys ? *actual.dgk : *actual.dgv, *gpu_);
-    for (std::size_t i = 0; i < gates.size(); i += kEvery) {
-      ASSERT_EQ(gradient.values<float>()[i], 0.0F) << i;
+    for (const auto* gradient : {&actual.dgk, &actual.dgv}) {
+      if (!*gradient) continue;
+      const Tensor on_host = to_host(**gradient, *gpu_);
+      const auto values = on_host.values<float>();
+      for (std::size_t i = 0; i < values.size(); i += kEvery) ASSERT_EQ(values[i], 0.0F) << i;
     }
   }
 }
@@ -264,20 +286,37 @@ TEST_P(ChunkBackward, ChunksOfStrongDecaysMayBeAmongOthers) {
   expect_near_oracle(inputs, decays);
 }
 
+// Only the sum of a key's and a value's gate counts: one may grow what the other one takes back.
+TEST_P(ChunkBackward, GatesOfBothSidesMayCancel) {
+  constexpr std::int64_t kTokens = 300;
+  for (const float mean : {2.0F, -2.0F, 100.0F, -100.0F}) {
+    SCOPED_TRACE(mean);
+    LongSequence inputs(kTokens);
+    const auto moved_by = [&](float by) {
+      Tensor gate = inputs.random.log_decays({1, kTokens, kHeads, kChannels});
+      for (float& g : gate.values<float>()) g += by;
+      return gate;
+    };
+    expect_near_oracle(inputs, {.gk = moved_by(mean), .gv = moved_by(-mean)});
+  }
+}
+
 // Channels from one that forgets nothing in all these tokens to one that forgets each.
 TEST_P(ChunkBackward, GradientsOfEachChannelsDecayHoldOver65536Tokens) {
   constexpr std::int64_t kTokens = 65536;
   LongSequence inputs(kTokens);
-  for (const bool of_keys : {true, false}) {
-    SCOPED_TRACE(of_keys ? "gk" : "gv");
+  for (const Sides sides : kAllSides) {
+    SCOPED_TRACE(name_of(sides));
     Decays decays;
-    auto& gate = of_keys ? decays.gk : decays.gv;
-    gate = inputs.random({1, kTokens, kHeads, kChannels});
-    const auto gates = gate->values<float>();
-    for (std::size_t i = 0; i < gates.size(); ++i) {
-      const auto channel = static_cast<float>(i % kChannels);
-      gates[i] = -std::abs(gates[i]) * std::pow(10.0F, -6.0F * channel / kChannels);
-    }
+    set_gates(decays, sides, [&] {
+      Tensor gate = inputs.random({1, kTokens, kHeads, kChannels});
+      const auto gates = gate.values<float>();
+      for (std::size_t i = 0; i < gates.size(); ++i) {
+        const auto channel = static_cast<float>(i % kChannels);
+        gates[i] = -std::abs(gates[i]) * std::pow(10.0F, -6.0F * channel / kChannels);
+      }
+      return gate;
+    });
     expect_near_oracle(inputs, decays);
   }
 }
