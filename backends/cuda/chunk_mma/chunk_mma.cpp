@@ -5,6 +5,7 @@
 
 #include "cuda/runtime/handles.hpp"
 #include "split_launch.hpp"
+#include "walk_plan.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -12,18 +13,12 @@ namespace {
 using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
-constexpr std::int64_t kLeastSplitTokens = 8;                // fewer are faster one by one
-constexpr int kMostSegments = 16;                            // the axis's last
-
-std::int64_t value_tiles(const Problem& problem, const Config& config) {
-  const std::int64_t values = values_per_block(config);
-  return (problem.V + values - 1) / values;
-}
+constexpr std::int64_t kLeastSplitTokens = 8;  // fewer are faster one by one
 
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
-  return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
+  return problem.sequences() * problem.H * value_tiles(problem, values_per_block(config)) *
+         config.segments;
 }
 
 /// The part of the workspace that has the segments' states: the registers of their blocks.
@@ -40,54 +35,22 @@ std::size_t shared_bytes(const Problem& problem, const Config& config) {
   return is_split(problem) ? split_shared_bytes(keys, config) : shared_bytes(keys, config);
 }
 
-/// Blocks that a device has room for at once, as far as registers and shared memory go.
-std::int64_t room_for_blocks(const Problem& problem, const DeviceInfo& device,
-                             const Config& config) {
-  const int keys = padded_keys(problem.K);
-  const int by_registers =
-      is_split(problem) ? split_resident_blocks(config) : resident_blocks(keys, config);
-  const auto by_memory = device.l1_bytes / static_cast<std::int64_t>(shared_bytes(problem, config));
-  return device.cores * std::clamp<std::int64_t>(by_memory, 1, by_registers);
-}
-
-/// As many segments as there is room for, of no fewer chunks than are worth a state's way there and
-/// back. How long sequences are that lie packed is not known here: their mean counts.
+/// As many as there is room for, of no fewer than four chunks.
 int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
-  constexpr std::int64_t kLeastChunks = 4;
-  const std::int64_t room = room_for_blocks(problem, device, config);
-  const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
+  constexpr int kLeastChunks = 4;
   config.segments = 1;
-  const std::int64_t blocks = std::max<std::int64_t>(block_count(problem, config), 1);
-  int segments = 1;
-  while (segments < kMostSegments && 2 * segments * blocks <= room &&
-         2 * segments * kLeastChunks * config.chunk <= length) {
-    segments *= 2;
-  }
-  return segments;
+  const int by_registers = is_split(problem) ? split_resident_blocks(config)
+                                             : resident_blocks(padded_keys(problem.K), config);
+  const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
+  return cuda::segments_for(problem, block_count(problem, config),
+                            room_for_blocks(device, bytes, by_registers),
+                            kLeastChunks * config.chunk);
 }
 
 ChunkMmaParams params_of(const Problem& problem, const ops::RecurrentAttentionArgs& args,
                          const Config& config, const LaunchSite& site) {
-  ChunkMmaParams params;
-  params.q = token_view(args.q);
-  params.k = token_view(args.k);
-  params.v = token_view(args.v);
-  params.g = gate_view(args.g);
-  params.gamma = decay_view(args.gamma, problem.H);
-  params.initial_state = state_view(args.initial_state);
-  params.o = token_view(args.o);
-  params.final_state = state_view(args.final_state);
-  params.sequences = sequences_view(args.cu_seqlens, problem.T);
-  params.sequence_count = problem.sequences();
-  params.heads = static_cast<int>(problem.H);
-  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
-  params.key_channels = static_cast<int>(problem.K);
-  params.value_channels = static_cast<int>(problem.V);
-  params.value_tiles = static_cast<int>(value_tiles(problem, config));
-  params.scale = static_cast<float>(args.scale);
-  params.reverse = problem.reverse;
-  params.stages = config.stages;
-  params.segments = config.segments;
+  ChunkMmaParams params =
+      walk_params(problem, args, values_per_block(config), config.stages, config.segments);
   params.segment_states = reinterpret_cast<float4*>(site.workspace.data());
   params.segment_decays =
       reinterpret_cast<float*>(site.workspace.data() + state_bytes(problem, config));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/chunk_mma/walk_plan.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "launch.hpp"
@@ -14,13 +15,10 @@ using Config = GlaMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
-
 /// A token's product with itself is rounded as all others are. A few tokens have too few of them
 /// for the roundings to even out: at T = 1 a problem in a hundred missed the tolerance. They are
 /// faster one by one besides.
 constexpr std::int64_t kFewestTokens = 16;
-constexpr int kMostSegments = 16;  // the axis's last
 constexpr int kMostStages = 5;
 constexpr int kLeastStages = 3;
 
@@ -44,13 +42,9 @@ auto with_shape_of(const Problem& problem, const Config& config, F&& f) {
   }
 }
 
-std::int64_t value_tiles(const Problem& problem, const Config& config) {
-  return (problem.V + config.values - 1) / config.values;
-}
-
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
-  return problem.sequences() * problem.H * value_tiles(problem, config) * config.segments;
+  return problem.sequences() * problem.H * value_tiles(problem, config.values) * config.segments;
 }
 
 std::int64_t bytes_of_block(const Problem& problem, const Config& config) {
@@ -59,29 +53,14 @@ std::int64_t bytes_of_block(const Problem& problem, const Config& config) {
   });
 }
 
-/// Blocks that a device has room for at once, as far as registers and shared memory go.
-std::int64_t room_for_blocks(const Problem& problem, const DeviceInfo& device,
-                             const Config& config) {
-  const std::int64_t resident = with_shape_of(
-      problem, config, [&]<class Shape>() { return std::int64_t{Shape::kResidentBlocks}; });
-  const std::int64_t by_memory = device.l1_bytes / bytes_of_block(problem, config);
-  return device.cores * std::clamp<std::int64_t>(by_memory, 1, resident);
-}
-
-/// As many segments as there is room for, of no fewer chunks than are worth a state's way there and
-/// back. How long sequences are that lie packed is not known here: their mean counts.
+/// As many as there is room for, of no fewer tokens than take longer than a launch.
 int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
   constexpr std::int64_t kLeastTokens = 256;
-  const std::int64_t room = room_for_blocks(problem, device, config);
-  const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
   config.segments = 1;
-  const std::int64_t blocks = std::max<std::int64_t>(block_count(problem, config), 1);
-  int segments = 1;
-  while (segments < kMostSegments && 2 * segments * blocks <= room &&
-         2 * segments * kLeastTokens <= length) {
-    segments *= 2;
-  }
-  return segments;
+  const int by_registers =
+      with_shape_of(problem, config, []<class Shape>() { return Shape::kResidentBlocks; });
+  const std::int64_t room = room_for_blocks(device, bytes_of_block(problem, config), by_registers);
+  return cuda::segments_for(problem, block_count(problem, config), room, kLeastTokens);
 }
 
 /// Whether all rows start at multiples of 16 bytes.
@@ -103,7 +82,7 @@ std::size_t place_workspace(Params& params, const Problem& problem, const Config
   constexpr std::int64_t kFloat = sizeof(float);
   const std::int64_t slots = problem.sequences() * problem.H * config.segments;
   const std::int64_t keys = padded_keys(problem.K);
-  const std::int64_t values = value_tiles(problem, config) * config.values;
+  const std::int64_t values = value_tiles(problem, config.values) * config.values;
   WorkspaceParts parts(workspace);
   params.segment_states = parts.take<float4>(slots * keys * values * kFloat);
   params.segment_decays = parts.take<float>(slots * keys * kFloat);
@@ -112,29 +91,9 @@ std::size_t place_workspace(Params& params, const Problem& problem, const Config
 }
 
 Params params_of(const Problem& problem, const Args& args, const Config& config) {
-  Params params;
-  params.q = token_view(args.q);
-  params.k = token_view(args.k);
-  params.v = token_view(args.v);
-  params.g = gate_view(args.g);
-  params.gamma = decay_view(args.gamma, problem.H);
-  params.gk = {gate_view(args.gk), has_aligned_rows(args.gk)};
-  params.gv = {gate_view(args.gv), has_aligned_rows(args.gv)};
-  params.initial_state = state_view(args.initial_state);
-  params.o = token_view(args.o);
-  params.final_state = state_view(args.final_state);
-  params.sequences = sequences_view(args.cu_seqlens, problem.T);
-  params.sequence_count = problem.sequences();
-  params.heads = static_cast<int>(problem.H);
-  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
-  params.key_channels = static_cast<int>(problem.K);
-  params.value_channels = static_cast<int>(problem.V);
-  params.value_tiles = static_cast<int>(value_tiles(problem, config));
-  params.scale = static_cast<float>(args.scale);
-  params.reverse = problem.reverse;
-  params.stages = config.stages;
-  params.segments = config.segments;
-  return params;
+  return {walk_params(problem, args, config.values, config.stages, config.segments),
+          {gate_view(args.gk), has_aligned_rows(args.gk)},
+          {gate_view(args.gv), has_aligned_rows(args.gv)}};
 }
 
 template <class T>
