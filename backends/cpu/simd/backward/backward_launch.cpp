@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "backward_arguments.hpp"
 #include "backward_params.hpp"
-#include "cpu/simd/arguments.hpp"
+#include "backward_workspace.hpp"
 #include "cpu/simd/flush_denormals.hpp"
 #include "cpu/simd/scratch_layout.hpp"
 #include "cpu/simd/task_queue.hpp"
@@ -55,23 +54,11 @@ BackwardScratch scratch_layout(const Problem& problem, const RecurrentBackwardCo
   return scratch;
 }
 
-/// What lies where in the workspace, in bytes.
-struct Workspace {
-  // From the start on, each thread's scratch memory.
-  std::int64_t threads = 0;
-  BackwardScratch scratch;
-  BackwardArgumentSpace arguments;
-  std::size_t size = 0;
-};
+using Workspace = BackwardWorkspace<BackwardScratch>;
 
 Workspace workspace_of(const Problem& problem, const RecurrentBackwardConfig& config) {
-  Workspace layout;
-  layout.threads = std::min<std::int64_t>(config.threads, backward_task_count(problem));
-  layout.scratch = scratch_layout(problem, config);
-  const std::int64_t floats = layout.threads * layout.scratch.size;
-  reserve_aligned(layout.size, static_cast<std::size_t>(floats) * sizeof(float));
-  layout.arguments = reserve_backward_arguments(problem, layout.size);
-  return layout;
+  const std::int64_t threads = std::min<std::int64_t>(config.threads, backward_task_count(problem));
+  return backward_workspace(problem, threads, scratch_layout(problem, config));
 }
 
 RecurrentBackwardParams params_of(const Problem& problem, const Args& args,

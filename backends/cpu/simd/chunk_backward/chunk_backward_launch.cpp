@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "chunk_backward_params.hpp"
-#include "cpu/simd/arguments.hpp"
-#include "cpu/simd/backward/backward_arguments.hpp"
+#include "cpu/simd/backward/backward_workspace.hpp"
 #include "cpu/simd/flush_denormals.hpp"
 #include "cpu/simd/scratch_layout.hpp"
 #include "cpu/simd/task_queue.hpp"
@@ -95,34 +94,23 @@ ChunkBackwardScratch scratch_layout(const Problem& problem, const Config& config
   return scratch;
 }
 
-/// What lies where in the workspace, in bytes.
-struct Workspace {
-  // From the start on, each thread's scratch memory.
-  std::int64_t threads = 0;
-  ChunkBackwardScratch scratch;
-  BackwardArgumentSpace arguments;
+struct Workspace : BackwardWorkspace<ChunkBackwardScratch> {
   std::int64_t partial_chunks = 0;
-  std::size_t partial_sums = 0;  // float, of parts of groups
-  std::size_t size = 0;
+  std::size_t partial_sums = 0;  // float, of parts of groups; in bytes from the start
 };
 
 Workspace workspace_of(const Problem& problem, const Config& config) {
-  Workspace layout;
-  layout.threads = std::min<std::int64_t>(config.threads, task_count(problem, config));
-  layout.scratch = scratch_layout(problem, config);
-  const auto bytes = [](std::int64_t floats) {
-    return static_cast<std::size_t>(floats) * sizeof(float);
-  };
-  reserve_aligned(layout.size, bytes(layout.threads * layout.scratch.size));
-  layout.arguments = reserve_backward_arguments(problem, layout.size);
+  const std::int64_t threads = std::min<std::int64_t>(config.threads, task_count(problem, config));
+  Workspace layout{backward_workspace(problem, threads, scratch_layout(problem, config))};
   const std::int64_t parts = chunk_backward_parts(problem, config);
   if (parts == 1) return layout;
   const std::int64_t chunks = padded_tokens(problem, config) / config.chunk;
   layout.partial_chunks = problem.N > 0 ? chunks + problem.N : problem.B * chunks;
   const std::int64_t width =
       round_up(problem.K, kPanelChannels) + round_up(problem.V, kPanelChannels);
-  layout.partial_sums = reserve_aligned(
-      layout.size, bytes(problem.Hkv * parts * layout.partial_chunks * config.chunk * width));
+  const std::int64_t floats = problem.Hkv * parts * layout.partial_chunks * config.chunk * width;
+  layout.partial_sums =
+      reserve_aligned(layout.size, static_cast<std::size_t>(floats) * sizeof(float));
   return layout;
 }
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "cpu/simd/arguments.hpp"
-#include "cpu/simd/backward/backward_arguments.hpp"
+#include "cpu/simd/backward/backward_workspace.hpp"
 #include "cpu/simd/flush_denormals.hpp"
 #include "cpu/simd/scratch_layout.hpp"
 #include "cpu/simd/task_queue.hpp"
@@ -74,22 +73,12 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
   return scratch;
 }
 
-/// What lies where in the workspace: from its start on each thread's scratch memory.
-struct Workspace {
-  std::int64_t threads = 0;
-  TilesBackwardScratch scratch;
-  BackwardArgumentSpace arguments;
-  std::size_t size = 0;
-};
+using Workspace = BackwardWorkspace<TilesBackwardScratch>;
 
 Workspace workspace_of(const Problem& problem, const Config& config) {
-  Workspace layout;
-  layout.threads = std::min<std::int64_t>(config.threads, problem.sequences() * problem.H);
-  layout.scratch = scratch_layout(problem, config);
-  reserve_aligned(layout.size,
-                  static_cast<std::size_t>(layout.threads * layout.scratch.size) * sizeof(float));
-  layout.arguments = reserve_backward_arguments(problem, layout.size);
-  return layout;
+  const std::int64_t tasks = problem.sequences() * problem.H;
+  return backward_workspace(problem, std::min<std::int64_t>(config.threads, tasks),
+                            scratch_layout(problem, config));
 }
 
 }  // namespace
