@@ -28,8 +28,8 @@ class DatabaseOperations : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     tuned_ = std::make_unique<Sandbox>();
-    const Outcome outcome =
-        tuned_->run({"tune", "recurrent_attention", "T=16,40", "H=2", "D=8", "--budget", "600ms"});
+    const Outcome outcome = tuned_->run({"tune", "recurrent_attention", "T=16,40", "H=2", "D=8",
+                                         "--warmup", "1", "--iters", "4", "--budget", "30s"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   }
   static void TearDownTestSuite() { tuned_.reset(); }
