@@ -25,7 +25,7 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
-/// As of cuda.gla_mma: a few tokens have too few products for their roundings to even out. With T =
+/// As in cuda.gla_mma: a few tokens have too few products for their roundings to even out. With T =
 /// 2 a problem in 400 missed the tolerance.
 constexpr std::int64_t kFewestTokens = 16;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;

@@ -137,20 +137,34 @@ template <class Source>
   }
 }
 
+// Either of q and k may be a scale times a row: before its one rounding.
 inline void prepare_shared_decay(const TileKeys& keys, const ChunkSpan& span, const HalfRows& q,
-                                 const HalfRows& k, const TokenLogs& logs) {
-  pack_queries(keys, span, q);
-  pack_keys(keys, span, k);
+                                 const HalfRows& k, const TokenLogs& logs, float q_scale = 1.0F,
+                                 float k_scale = 1.0F) {
+  alignas(64) float q_scales[kMaxChunk];
+  alignas(64) float k_scales[kMaxChunk];
+  for (std::int64_t t = 0; t < span.padded; ++t) {
+    q_scales[t] = q_scale;
+    k_scales[t] = k_scale;
+  }
+  const ScaledRows scaled_q{q, q_scales};
+  const ScaledRows scaled_k{k, k_scales};
+  q_scale == 1.0F ? pack_queries(keys, span, q) : pack_queries(keys, span, scaled_q);
+  k_scale == 1.0F ? pack_keys(keys, span, k) : pack_keys(keys, span, scaled_k);
   sum_pairs(keys, span);
   if (!keys.has_decay) {
     join_pairs<false>(keys, span, nullptr);
-    return pack_writes(keys, span, k);
+    return k_scale == 1.0F ? pack_writes(keys, span, k) : pack_writes(keys, span, scaled_k);
   }
   alignas(64) float of_token[kMaxChunk];
   alignas(64) float through[kMaxChunk];
   alignas(64) float behind[kMaxChunk];
   const F32 total = decays_of_tokens(logs, span.padded, of_token, through, behind, keys.carries);
   for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
+  for (std::int64_t t = 0; t < span.padded; ++t) {
+    through[t] *= q_scale;
+    behind[t] *= k_scale;
+  }
   join_pairs<true>(keys, span, of_token);
   pack_queries(keys, span, ScaledRows{q, through});
   pack_writes(keys, span, ScaledRows{k, behind});

@@ -41,37 +41,10 @@ struct RecurrenceOutputs {
 
 inline void pack_recurrence(const TileRecurrence& of, const ChunkSpan& span,
                             const RecurrenceRows& rows, const TokenLogs& logs) {
-  const TileKeys& keys = of.keys;
-  alignas(64) float read_scales[kMaxChunk];
-  alignas(64) float write_scales[kMaxChunk];
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    read_scales[t] = of.read_scale;
-    write_scales[t] = of.write_scale;
-  }
-  const ScaledRows reads{rows.reads, read_scales};
-  const ScaledRows writes{rows.writes, write_scales};
-  of.read_scale == 1.0F ? pack_queries(keys, span, rows.reads) : pack_queries(keys, span, reads);
-  of.write_scale == 1.0F ? pack_keys(keys, span, rows.writes) : pack_keys(keys, span, writes);
-  sum_pairs(keys, span);
+  prepare_shared_decay(of.keys, span, rows.reads, rows.writes, logs, of.read_scale, of.write_scale);
   for (std::int64_t t = 0; t < span.padded; t += kTileDepth) {
     pack_columns(rows.values, t, kTileDepth, of.width(), of.values);
   }
-  if (!keys.has_decay) {
-    join_pairs<false>(keys, span, nullptr);
-    return pack_writes(keys, span, writes);
-  }
-  alignas(64) float of_token[kMaxChunk];
-  alignas(64) float through[kMaxChunk];
-  alignas(64) float behind[kMaxChunk];
-  const F32 total = decays_of_tokens(logs, span.padded, of_token, through, behind, keys.carries);
-  for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    through[t] *= of.read_scale;
-    behind[t] *= of.write_scale;
-  }
-  join_pairs<true>(keys, span, of_token);
-  pack_queries(keys, span, ScaledRows{rows.reads, through});
-  pack_writes(keys, span, ScaledRows{rows.writes, behind});
 }
 
 // Two tiles side by side: rows of y, from a token of the chunk and a column on.
