@@ -38,6 +38,7 @@ void write_kernels(const Explanation& of, bool color, std::string& out) {
     out += "  " + toned(line, note.support ? Tone::kPlain : Tone::kFaint, color);
     if (note.support)
       out += str(", ", note.candidates, note.candidates == 1 ? " candidate" : " candidates");
+    if (note.expected_us) out += str(", expects ", number_text(*note.expected_us), " us");
     out += '\n';
   }
 }
@@ -96,11 +97,12 @@ Explanation explain(const Session& session, const Target& target) {
   explanation.target = &target;
   explanation.decision = session.context().explain(target.problem, session.request(target));
   for (const RegisteredKernel* kernel : session.registry().kernels(target.op->name)) {
-    KernelNote note{kernel, support_of(target, *kernel), 0};
+    KernelNote note{kernel, support_of(target, *kernel)};
     if (note.support) {
       const auto candidates =
           kernel->kernel->erased_candidates(target.problem, target.device->info());
       note.candidates = static_cast<std::int64_t>(candidates.size());
+      note.expected_us = kernel->kernel->erased_expected_us(target.problem, target.device->info());
     }
     explanation.kernels.push_back(std::move(note));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ struct KernelNote {
   const RegisteredKernel* kernel = nullptr;
   Support support;
   std::int64_t candidates = 0;  // 0 when it declines
+  std::optional<double> expected_us = std::nullopt;
 };
 
 struct Explanation {

@@ -30,6 +30,17 @@ TEST_F(ChainExplainTest, HasANoteForEveryTierInOrder) {
   }
 }
 
+TEST_F(ChainExplainTest, SaysWhetherPriorityOrExpectationMadeTheDefault) {
+  settings.policy = policy_of(Policy::kDb);
+  add({.name = "test.scaling.slow", .expects = [](const ScalingProblem&) { return 20.0; }});
+  EXPECT_THAT(note(explain(), Tier::kHeuristic).reason, HasSubstr("the best kernel by priority"));
+  add({.name = "test.scaling.quick", .expects = [](const ScalingProblem&) { return 10.04; }});
+  restart();
+  EXPECT_EQ(note(explain(), Tier::kHeuristic).config, "test.scaling.quick tile=1,threads=1");
+  EXPECT_THAT(note(explain(), Tier::kHeuristic).reason,
+              HasSubstr("expected to be the fastest, 10 us"));
+}
+
 TEST_F(ChainExplainTest, OfAnUnknownProblemSaysWhatIsMissingAndWhatStandsIn) {
   add_tiled();
   settings.policy = policy_of(Policy::kDb);

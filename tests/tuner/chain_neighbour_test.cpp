@@ -59,6 +59,22 @@ TEST_F(ChainNeighbourTest, OneThatDiffersInAnotherFieldDoesNot) {
   EXPECT_EQ(text(select()), kDefault);
 }
 
+TEST_F(ChainNeighbourTest, OneWhereKernelsExpectAnotherOrderDoesNot) {
+  const auto limit = [](std::int64_t most) {
+    return [most](const ScalingProblem& p) { return p.rows <= most ? 1.0 : 3.0; };
+  };
+  add({.name = "test.scaling.small", .expects = limit(300)});
+  add({.name = "test.scaling.large", .expects = [](const ScalingProblem&) { return 2.0; }});
+  write_for(280, "tile=8", "test.scaling.small");
+  problem.rows = 299;
+  EXPECT_EQ(text(select()), "test.scaling.small tile=8,threads=1");
+  problem.rows = 301;
+  EXPECT_EQ(text(select()), "test.scaling.large tile=1,threads=1");
+  restart();
+  EXPECT_THAT(why(), HasSubstr("the heuristic takes test.scaling.small tile=1,threads=1 there, and "
+                               "test.scaling.large tile=1,threads=1 here"));
+}
+
 TEST_F(ChainNeighbourTest, NothingIsNearAnEmptyProblem) {
   add_tiled();
   write_for(1, "tile=8");

@@ -115,6 +115,50 @@ TEST_F(ChainTiersTest, TheReferenceServesWhatNothingElseSupports) {
   EXPECT_EQ(select().kernel->name(), "reference.scaling");
 }
 
+/// Expects `base_us` and `row_us` a row.
+Script expecting(const std::string& name, double base_us, double row_us) {
+  return {.name = name, .expects = [=](const ScalingProblem& problem) {
+            return base_us + row_us * static_cast<double>(problem.rows);
+          }};
+}
+
+TEST_F(ChainTiersTest, OfOnePriorityTheKernelThatExpectsTheLeastIsTheDefault) {
+  add(expecting("test.scaling.wide", 100, 1));
+  add(expecting("test.scaling.narrow", 0, 2));
+  problem.rows = 99;
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "test.scaling.narrow");
+  problem.rows = 101;
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "test.scaling.wide");
+}
+
+TEST_F(ChainTiersTest, KernelsThatExpectAsMuchAsEachOtherStandInTheOrderOfRegistration) {
+  add(expecting("test.scaling.first", 7, 0));
+  add(expecting("test.scaling.second", 7, 0));
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "test.scaling.first");
+}
+
+TEST_F(ChainTiersTest, PriorityComesBeforeWhatAKernelExpects) {
+  add(expecting("test.scaling.quick", 1, 0), 0);
+  add(expecting("test.scaling.ranked", 1000, 0), 1);
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "test.scaling.ranked");
+}
+
+TEST_F(ChainTiersTest, AKernelThatCannotTellComesAfterThoseThatCan) {
+  add({.name = "test.scaling.silent"});
+  add(expecting("test.scaling.nan", std::nan(""), 0));
+  add(expecting("test.scaling.slow", 1e9, 0));
+  EXPECT_EQ(select_under(Policy::kDb).kernel->name(), "test.scaling.slow");
+}
+
+TEST_F(ChainTiersTest, ATuningMeasuresWhateverKernelsExpect) {
+  add(expecting("test.scaling.modest", 2000, 0));
+  Script boastful = expecting("test.scaling.boastful", 1, 0);
+  boastful.cost_us = [](const TiledConfig&) { return 1500.0; };
+  add(std::move(boastful));
+  EXPECT_EQ(text(select()), "test.scaling.modest tile=32,threads=1");
+  EXPECT_THAT(rows_on_disk().at(0).default_config, HasSubstr("test.scaling.boastful"));
+}
+
 TEST_F(ChainTiersTest, TheReferenceServesARequestForIt) {
   add_tiled();
   add(reference_script(), -10, kReferencePlatform);

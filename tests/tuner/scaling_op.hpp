@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,9 @@ struct ScriptOf {
   };
   std::function<std::string(const ScalingProblem&, const Config&)> misfits =
       [](const auto&, const auto&) { return ""; };
+  std::function<std::optional<double>(const ScalingProblem&)> expects = [](const ScalingProblem&) {
+    return std::nullopt;
+  };
   std::function<double(const Config&)> cost_us = [](const Config& c) {
     return 1000.0 / c.tile + c.threads;
   };
@@ -163,6 +167,10 @@ class ScriptedKernelOf final : public Kernel<Config> {
   }
   Config heuristic_config(const ScalingProblem&, const DeviceInfo&) const override {
     return script_.heuristic;
+  }
+  std::optional<double> expected_us(const ScalingProblem& problem,
+                                    const DeviceInfo&) const override {
+    return script_.expects(problem);
   }
   std::vector<Config> candidate_configs(const ScalingProblem& problem,
                                         const DeviceInfo& device) const override {

@@ -30,12 +30,10 @@ std::vector<std::string> scalable_fields(const OpInfo& op) {
 
 /// What the heuristic tier has for a problem, in a text; "" when nothing takes it.
 std::string heuristic_for(const State& state, const Call& call, ProblemRef problem) {
-  for (const RegisteredKernel* entry : serving(state, call)) {
-    const ErasedKernel& kernel = *entry->kernel;
-    if (!kernel.erased_supports(problem, call.info())) continue;
-    return describe({&kernel, kernel.erased_heuristic(problem, call.info())});
-  }
-  return "";
+  const std::vector<const RegisteredKernel*> kernels = competitors(state, call, problem);
+  if (kernels.empty()) return "";
+  const ErasedKernel& kernel = *kernels.front()->kernel;
+  return describe({&kernel, kernel.erased_heuristic(problem, call.info())});
 }
 
 bool is_worth_a_transfer(const ConfigRow& row) {

@@ -148,9 +148,14 @@ std::string why_unlike(const State& state, const Call& call, const ConfigRow& ro
 /// unknown platform.
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
 
-/// Kernels that compete for a call, best priority first: the reference only when nothing else
+/// Kernels that compete for a problem, the default first: by priority, then by the time they
+/// expect, then in the order of registration. The reference is among them only when nothing else
 /// supports the problem, or when the request is for its platform.
-std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call);
+std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call,
+                                                 ProblemRef problem);
+inline std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call) {
+  return competitors(state, call, call.problem);
+}
 
 /// Every kernel that may serve the request, and why it does not take the problem.
 std::string why_unsupported(const State& state, const Call& call);

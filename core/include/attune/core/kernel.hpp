@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,7 @@ class ErasedKernel {
   virtual Support erased_supports(ProblemRef, const DeviceInfo&) const = 0;
   virtual Support erased_fits(ProblemRef, const DeviceInfo&, const ConfigBlob&) const = 0;
   virtual ConfigBlob erased_heuristic(ProblemRef, const DeviceInfo&) const = 0;
+  virtual std::optional<double> erased_expected_us(ProblemRef, const DeviceInfo&) const = 0;
   virtual std::vector<ConfigBlob> erased_candidates(ProblemRef, const DeviceInfo&) const = 0;
   virtual std::size_t erased_workspace_bytes(ProblemRef, const ConfigBlob&) const = 0;
   virtual void erased_run(ProblemRef, const void* args, const ConfigBlob&,
@@ -93,6 +95,17 @@ class Kernel : public ErasedKernel {
   /// A good config for a supported problem, in constant time. It always fits.
   virtual Config heuristic_config(const Problem& problem, const DeviceInfo& device) const = 0;
 
+  /// How long a supported problem will take by heuristic_config(), in microseconds, found in
+  /// constant time; nothing from a kernel that cannot tell.
+  ///
+  /// Of the kernels of the highest priority that take a problem, the one that expects the least is
+  /// the default; those that cannot tell come after those that can, in the order of registration.
+  /// Only which is less matters, so what all of one priority leave out, a slower clock or a
+  /// neighbour's load, does no harm. A tuning measures, and does not ask.
+  virtual std::optional<double> expected_us(const Problem&, const DeviceInfo&) const {
+    return std::nullopt;
+  }
+
   /// What a tuner tries. By default every point of the axes that fits.
   virtual std::vector<Config> candidate_configs(const Problem& problem,
                                                 const DeviceInfo& device) const {
@@ -117,6 +130,9 @@ class Kernel : public ErasedKernel {
   }
   ConfigBlob erased_heuristic(ProblemRef p, const DeviceInfo& d) const final {
     return pack(heuristic_config(p.as<Op>(), d));
+  }
+  std::optional<double> erased_expected_us(ProblemRef p, const DeviceInfo& d) const final {
+    return expected_us(p.as<Op>(), d);
   }
   std::vector<ConfigBlob> erased_candidates(ProblemRef p, const DeviceInfo& d) const final {
     std::vector<ConfigBlob> blobs;

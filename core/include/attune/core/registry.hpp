@@ -19,7 +19,8 @@ namespace attune {
 struct Placement {
   ShortName platform;         // "cuda", "simd", "reference", or a user's own
   ShortName backend = "any";  // of the devices it runs on; "any" matches all
-  int priority = 0;           // higher first: decides heuristics and listings, never a tuned choice
+  int priority = 0;  // higher first: decides heuristics, before what kernels expect of themselves
+                     // (Kernel::expected_us), and listings, never a tuned choice
 };
 
 /// The platform that answers "what is right": tuners check against it, and it competes only when

@@ -97,7 +97,7 @@ class Tuner {
     const OpInfo* op = nullptr;
     ProblemRef problem;
     const Device* device = nullptr;
-    std::vector<const RegisteredKernel*> kernels;  // that compete, best priority first
+    std::vector<const RegisteredKernel*> kernels;  // that compete, the default first
     const RegisteredKernel* oracle =
         nullptr;          // null: candidates are checked against each other's default
     Candidate incumbent;  // kernel null: none
