@@ -221,39 +221,64 @@ inline void reset_carries(const BackwardSide& side) {
 }
 
 template <int kTokens>
-void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
-  const bool has_gates = task.keys.wants_gate || task.values.wants_gate;
+void sweep_forward(const BackwardTask& task, std::int64_t segment_tokens, bool has_gates) {
   const std::int64_t size = task.state.rows * task.state.width;
-  const BlockRange block = whole_block(task.keys);
-  if (task.dgamma) *task.dgamma = 0.0;
-
-  read_block(task.initial, task.state.rows, block, task.state.data);
+  read_block(task.initial, task.state.rows, whole_block(task.keys), task.state.data);
   reset_carries(task.keys);
   reset_carries(task.values);
-  Prefetcher forward_rows = forward_prefetcher(task, kTokens);
+  Prefetcher rows = forward_prefetcher(task, kTokens);
   for (std::int64_t begin = 0; begin < task.tokens; begin += segment_tokens) {
     if (begin > 0 && has_gates) {
       copy_matrix(task.state, task.checkpoints + (begin / segment_tokens - 1) * size);
     }
     const std::int64_t end = begin + segment_tokens;
-    forward_passes<kTokens>(task, begin, end < task.tokens ? end : task.tokens, forward_rows);
+    forward_passes<kTokens>(task, begin, end < task.tokens ? end : task.tokens, rows);
   }
+}
 
-  read_block(task.dfinal, task.dstate.rows, block, task.dstate.data);
+inline void sum_gates_anew(const BackwardTask& task, const float* state_after) {
+  if (task.keys.wants_gate) sum_product_columns(task.dstate, state_after, task.keys.gate);
+  if (task.values.wants_gate) sum_product_rows(task.dstate, state_after, task.values.gate);
+}
+
+// Before the first of `tokens` tokens that the gates were carried on over.
+inline void end_segment(const BackwardTask& task, const float* state_before, std::int64_t tokens) {
+  const BackwardSide& keys = task.keys;
+  const double carried = task.dgamma ? sum_of(keys.gate, keys.width) : 0.0;
+  sum_gates_anew(task, state_before);
+  if (!task.dgamma) return;
+  *task.dgamma -= excess_of_segment(carried, sum_of(keys.gate, keys.width), tokens);
+}
+
+template <int kTokens>
+void sweep_backward(const BackwardTask& task, std::int64_t segment_tokens) {
+  const std::int64_t size = task.state.rows * task.state.width;
+  read_block(task.dfinal, task.dstate.rows, whole_block(task.keys), task.dstate.data);
   reset_carries(task.keys);
   reset_carries(task.values);
-  const float* state_after = task.state.data;
-  std::int64_t end = task.tokens;
-  Prefetcher backward_rows = backward_prefetcher(task, kTokens);
-  while (end > 0) {
+  Prefetcher rows = backward_prefetcher(task, kTokens);
+  sum_gates_anew(task, task.state.data);
+  for (std::int64_t end = task.tokens; end > 0;) {
     const std::int64_t segment = (end - 1) / segment_tokens;
-    if (task.keys.wants_gate) sum_product_columns(task.dstate, state_after, task.keys.gate);
-    if (task.values.wants_gate) sum_product_rows(task.dstate, state_after, task.values.gate);
-    backward_passes<kTokens>(task, segment * segment_tokens, end, backward_rows);
-    end = segment * segment_tokens;
-    if (has_gates && segment > 0) state_after = task.checkpoints + (segment - 1) * size;
+    const std::int64_t begin = segment * segment_tokens;
+    backward_passes<kTokens>(task, begin, end, rows);
+    if (segment > 0) {
+      end_segment(task, task.checkpoints + (segment - 1) * size, end - begin);
+    } else if (task.dgamma) {
+      read_block(task.initial, task.state.rows, whole_block(task.keys), task.state.data);
+      end_segment(task, task.state.data, end);
+    }
+    end = begin;
   }
-  if (task.dinitial.data) write_block(task.dinitial, task.dstate.rows, block, task.dstate.data);
+}
+
+template <int kTokens>
+void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
+  if (task.dgamma) *task.dgamma = 0.0;
+  sweep_forward<kTokens>(task, segment_tokens, task.keys.wants_gate || task.values.wants_gate);
+  sweep_backward<kTokens>(task, segment_tokens);
+  if (!task.dinitial.data) return;
+  write_block(task.dinitial, task.dstate.rows, whole_block(task.keys), task.dstate.data);
 }
 
 inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64_t first_task,

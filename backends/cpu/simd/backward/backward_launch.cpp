@@ -14,12 +14,16 @@ namespace {
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
-/// Gate gradients are summed up over no more tokens than this, or than checkpoints are kept. Passes
-/// of any number of tokens fill a segment.
+/// Gate gradients are summed up over no more tokens than this, or than checkpoints are kept; those
+/// of constant decays, which add them up once more, over fewer. Passes of any number of tokens fill
+/// a segment.
 constexpr std::int64_t kSegmentTokens = 64;
+constexpr std::int64_t kSegmentTokensOfLongSums = 32;
 
-std::int64_t segment_tokens(std::int64_t tokens) {
-  return tokens_between_states(kSegmentTokens, tokens);
+std::int64_t segment_tokens(const Problem& problem) {
+  const bool has_long_sums = (problem.gates & ops::kGateGamma) != 0;
+  return tokens_between_states(has_long_sums ? kSegmentTokensOfLongSums : kSegmentTokens,
+                               problem.T);
 }
 
 BackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem, int tokens,
@@ -41,7 +45,7 @@ BackwardScratch scratch_layout(const Problem& problem, const RecurrentBackwardCo
   const std::int64_t state = problem.V * key_width;
   const bool key_gates = (problem.gates & ~ops::kGateGv) != 0;
   const bool value_gates = (problem.gates & ops::kGateGv) != 0;
-  const std::int64_t segments = problem.gates != 0 ? problem.T / segment_tokens(problem.T) + 1 : 1;
+  const std::int64_t segments = problem.gates != 0 ? problem.T / segment_tokens(problem) + 1 : 1;
   ScratchLayout layout;
   BackwardScratch scratch;
   scratch.keys = side_layout(layout, problem, config.tokens_per_pass, key_width, key_gates);
@@ -67,7 +71,7 @@ RecurrentBackwardParams params_of(const Problem& problem, const Args& args,
   RecurrentBackwardParams params;
   static_cast<BackwardTensors&>(params) = backward_tensors(problem, args, layout.arguments, memory);
   params.tokens_per_pass = config.tokens_per_pass;
-  params.segment_tokens = segment_tokens(problem.T);
+  params.segment_tokens = segment_tokens(problem);
   params.scratch = layout.scratch;
   return params;
 }

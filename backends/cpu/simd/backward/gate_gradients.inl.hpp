@@ -11,6 +11,7 @@
 #pragma once
 
 #include "pair_terms.inl.hpp"
+#include "segment_sums.inl.hpp"
 #include "state_passes.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {

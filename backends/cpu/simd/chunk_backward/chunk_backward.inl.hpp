@@ -75,16 +75,28 @@ inline void begin_sweep(ChunkTask& task) {
   }
 }
 
-inline void sum_gates_anew(const ChunkTask& task, const float* state_after) {
+inline void sum_gates_anew(ChunkTask& task, const float* state_after) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
   if (keys.decay.given || task.shared.given) {
     sum_product_columns(task.dstate, state_after, values.width, keys.width, keys.gate);
   }
-  if (task.shared.given) keys.gate[0] = sum_of(keys.gate, keys.width);
+  if (task.shared.given) task.shared.gate = sum_of(keys.gate, keys.width);
   if (values.decay.given) {
     sum_product_rows(task.dstate, state_after, values.width, keys.width, values.gate);
   }
+}
+
+// The gradient of what all channels of K decay by, at the current token.
+inline double carried_gate(const ChunkTask& task) {
+  return task.shared.given ? task.shared.gate : sum_of(task.keys.gate, task.keys.width);
+}
+
+// Before the first of `tokens` tokens that the gates were carried on over.
+inline void end_segment(ChunkTask& task, const float* state_before, std::int64_t tokens) {
+  const double carried = carried_gate(task);
+  sum_gates_anew(task, state_before);
+  if (task.dgamma) *task.dgamma -= excess_of_segment(carried, carried_gate(task), tokens);
 }
 
 inline void sweep_forward(ChunkTask& task) {
@@ -109,6 +121,7 @@ inline void sweep_backward(ChunkTask& task) {
   read_state(task.dfinal, task, task.dstate);
   begin_sweep(task);
   if (task.has_gates) sum_gates_anew(task, task.state.data);
+  std::int64_t segment_end = task.tokens;
   for (std::int64_t index = task.chunks() - 1; index >= 0; --index) {
     if (index > 0 && (index == task.chunks() - 1 || index == task.first_kept())) {
       plan_prefetch(task, index, true);
@@ -117,8 +130,14 @@ inline void sweep_backward(ChunkTask& task) {
     backward_chunk(task, index);
     const std::int64_t token = index * task.chunk;
     if (task.has_gates && token > 0 && token % task.segment_tokens == 0) {
-      sum_gates_anew(task, task.anchors + (token / task.segment_tokens - 1) * task.state_size);
+      end_segment(task, task.anchors + (token / task.segment_tokens - 1) * task.state_size,
+                  segment_end - token);
+      segment_end = token;
     }
+  }
+  if (task.dgamma) {
+    read_state(task.initial, task, task.state);
+    end_segment(task, task.state.data, segment_end);
   }
   write_state(task.dstate, task, task.dinitial);
 }

@@ -25,7 +25,7 @@ struct ChunkBackwardConfig {
   static constexpr auto axes() {
     using Self = ChunkBackwardConfig;
     return std::tuple{launch_axis("chunk", &Self::chunk, {16, 32}),
-                      launch_axis("anchor_tokens", &Self::anchor_tokens, {64, 128, 256}),
+                      launch_axis("anchor_tokens", &Self::anchor_tokens, {32, 64, 128, 256}),
                       launch_axis("kept_tokens", &Self::kept_tokens, {0, 512, 2048}),
                       launch_axis("stream", &Self::stream, {false, true}),
                       launch_axis("group_parts", &Self::group_parts, {1, 2, 4, 8, 16, 32, 64}),

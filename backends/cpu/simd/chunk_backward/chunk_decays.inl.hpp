@@ -26,10 +26,13 @@ struct SharedDecay {
   Balance balance;
   float total = 1.0F;
   float carry = 0.0F;
-  Panels ratios;  // [chunk, chunk]; 0 above the diagonal, 1 below it when there is no decay
+  double gate = 0.0;  // E of chunk_gates.inl.hpp
+  Panels ratios;      // [chunk, chunk]; 0 above the diagonal, 1 below it when there is no decay
   alignas(64) float decay[kMaxChunk];
   alignas(64) float prefix[kMaxChunk];
   alignas(64) float suffix[kMaxChunk];
+  alignas(64) float written[kMaxChunk];   // k dk of the state after the chunk
+  alignas(64) float of_pairs[kMaxChunk];  // what the chunk's own pairs add to the gradient
 };
 
 inline F32 lane_numbers() {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "chunk_decays.inl.hpp"
+#include "cpu/simd/backward/segment_sums.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -50,12 +51,28 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
   }
 }
 
-inline float sum_of(const float* values, std::int64_t count) {
-  F32 sum[1] = {};
-  for (std::int64_t i = 0; i < count; i += kLanes) sum[0] += load(values + i);
-  alignas(64) float total[kLanes];
-  sum_lanes<1>(sum, total);
-  return total[0];
+// steps[t] = sum_{s < t} a[t, s] b[t, s] - sum_{u > t} a[u, t] b[u, t]
+[[gnu::noinline]] inline void step_pairs(const Panels& a, const Panels& b, std::int64_t chunk,
+                                         float* steps) {
+  for (std::int64_t t = 0; t < chunk; t += kLanes) store(steps + t, F32{});
+  for (std::int64_t t = 0; t < chunk; t += kLanes) {
+    F32 read[kLanes] = {};
+    for (std::int64_t s = 0; s <= t; s += kLanes) {
+      const F32 source = lane_numbers() + static_cast<float>(s);
+      F32 written{};
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const F32 product = load(a.at(t + i, s)) * load(b.at(t + i, s));
+        const F32 below = source < static_cast<float>(t + i) ? product : F32{};
+        read[i] += below;
+        written += below;
+      }
+      store(steps + s, load(steps + s) - written);
+    }
+    alignas(64) float sums[kLanes];
+    sum_lanes<kLanes>(read, sums);
+    store(steps + t, load(steps + t) + load(sums));
+  }
 }
 
 // What step_channel_gates() works on, [kChannelChunk, width] each.

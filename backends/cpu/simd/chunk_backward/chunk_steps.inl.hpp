@@ -8,13 +8,30 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 // ---- with the recurrence ----
 
+// dots[t] = factors[t] rows[t] . sums[t], of the sums of K before the chunk's own pairs are added.
+inline void dots_of_state(const ChunkTask& task, const Panels& rows, const float* factors,
+                          float* dots) {
+  const ChunkSide& keys = task.keys;
+  for (std::int64_t t = 0; t < task.chunk; t += kPanelWidth) {
+    dot_panel_rows({rows.at(t, 0), rows.size}, {keys.sums.at(t, 0), keys.sums.size}, keys.width,
+                   dots + t);
+    for (std::int64_t i = t; i < t + kPanelWidth; i += kLanes) {
+      store(dots + i, load(dots + i) * load(factors + i));
+    }
+  }
+}
+
 // sums of K: what do reads of the state, and of the chunk's own tokens before it.
-inline void make_dq(ChunkTask& task, const Panels& pairs) {
+inline void make_dq(ChunkTask& task, std::int64_t index) {
+  const Panels pairs = task.pairs_of(index);
   const ChunkSide& keys = task.keys;
   read_by_values(task, task.state, decayed_reads(task.values));
   if (keys.decay.given) {
     return finish_reads({.rows = keys.writes, .pairs = pairs, .sums = keys.sums}, keys.decay,
                         keys.width);
+  }
+  if (task.shared.given) {
+    dots_of_state(task, keys.reads, task.shared.prefix, task.dots + task.token_of(index));
   }
   add_pairs<Left::kRows>(task, task.shared.prefix,
                          {.left = pairs,
@@ -43,12 +60,6 @@ inline void keep_terms(const ChunkTask& task, const ChunkSide& side, std::int64_
                     task.terms_of(side, index).data);
 }
 
-inline void keep_dots(const ChunkTask& task, const Panels& a, const Panels& b, float* dots) {
-  for (std::int64_t t = 0; t < task.chunk; t += kPanelWidth) {
-    dot_panel_rows({a.at(t, 0), a.size}, {b.at(t, 0), b.size}, task.keys.width, dots + t);
-  }
-}
-
 inline void forward_chunk(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
@@ -59,9 +70,8 @@ inline void forward_chunk(ChunkTask& task, std::int64_t index) {
     make_o(task);
     keep_terms(task, values, index);
   }
-  make_dq(task, pairs);
+  make_dq(task, index);
   if (keys.decay.given) keep_terms(task, keys, index);
-  if (task.shared.given) keep_dots(task, keys.reads, keys.sums, task.dots + index * task.chunk);
   unpack_rows(keys.sums, keys.dreads, task.range(index), keys.channels, keys.scale);
   total_row_decays(task);
   update(task, task.state, writes_of_pairs(values),
@@ -70,12 +80,16 @@ inline void forward_chunk(ChunkTask& task, std::int64_t index) {
 
 // ---- against it ----
 
-inline void make_dk(ChunkTask& task, const Panels& pairs) {
+inline void make_dk(ChunkTask& task, std::int64_t index) {
+  const Panels pairs = task.pairs_of(index);
   const ChunkSide& keys = task.keys;
   read_by_values(task, task.dstate, decayed_writes(task.values));
   if (keys.decay.given) {
     return finish_writes({.rows = keys.reads, .pairs = pairs, .sums = keys.sums}, keys.decay,
                          keys.width);
+  }
+  if (task.shared.given) {
+    dots_of_state(task, keys.writes, task.shared.suffix, task.shared.written);
   }
   add_pairs<Left::kColumns>(task, task.shared.suffix,
                             {.left = pairs,
@@ -85,7 +99,7 @@ inline void make_dk(ChunkTask& task, const Panels& pairs) {
                              .columns = keys.width});
 }
 
-inline void make_dv(ChunkTask& task) {
+inline void make_dv(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
   if (keys.decay.given) side_pairs(task, keys, task.key_pairs);
@@ -98,6 +112,9 @@ inline void make_dv(ChunkTask& task) {
                                                 .rows = task.chunk,
                                                 .columns = task.chunk,
                                                 .depth = keys.width});
+    if (task.shared.given) {
+      step_pairs(task.pairs_of(index), task.key_pairs, task.chunk, task.shared.of_pairs);
+    }
     weigh_pairs(task.key_pairs, task.shared.ratios, task.chunk);
   }
   if (!values.decay.given) {
@@ -123,13 +140,12 @@ inline void make_dv(ChunkTask& task) {
                 values.decay, values.width);
 }
 
-inline void write_dg(const ChunkTask& task, std::int64_t index, const float* dg) {
-  for (std::int64_t t = task.present(index) - 1; t >= 0; --t) {
-    if (task.dg.data) {
-      __builtin_memcpy(task.dg.row(index * task.chunk + t), dg + t, sizeof(float));
-    }
-    if (task.dgamma) *task.dgamma += static_cast<double>(dg[t]);
+inline void write_dg(const ChunkTask& task, std::int64_t token, double gradient) {
+  if (task.dg.data) {
+    const auto rounded = static_cast<float>(gradient);
+    __builtin_memcpy(task.dg.row(token), &rounded, sizeof(rounded));
   }
+  if (task.dgamma) *task.dgamma += gradient;
 }
 
 // dgk or dgv; `totals` become their sums over channels.
@@ -144,27 +160,28 @@ inline void channel_gate_gradients(const ChunkTask& task, const ChunkSide& side,
   unpack_rows(terms, side.dgates, task.range(index), side.channels, 1.0F);
 }
 
-inline void shared_gate_gradients(const ChunkTask& task, std::int64_t index) {
-  alignas(64) float dg[kMaxChunk];
-  keep_dots(task, task.keys.writes, task.keys.sums, dg);
-  const float* const dots = task.dots + index * task.chunk;
-  float gradient = task.keys.gate[0];
-  for (std::int64_t t = task.chunk - 1; t >= 0; --t) {
-    gradient += dots[t] - dg[t];
-    if (task.shared.decay[t] == 0.0F) gradient = 0.0F;
-    dg[t] = gradient;
+inline void shared_gate_gradients(ChunkTask& task, std::int64_t index) {
+  SharedDecay& shared = task.shared;
+  const std::int64_t token = task.token_of(index);
+  double of_pairs = 0.0;
+  for (std::int64_t t = task.present(index) - 1; t >= 0; --t) {
+    shared.gate +=
+        static_cast<double>(task.dots[token + t]) - static_cast<double>(shared.written[t]);
+    of_pairs += static_cast<double>(shared.of_pairs[t]);
+    if (shared.decay[t] == 0.0F) shared.gate = of_pairs = 0.0;
+    write_dg(task, token + t, shared.gate + of_pairs);
   }
-  task.keys.gate[0] = gradient;
-  write_dg(task, index, dg);
 }
 
-inline void gate_gradients(const ChunkTask& task, std::int64_t index) {
+inline void gate_gradients(ChunkTask& task, std::int64_t index) {
   alignas(64) float totals[kMaxChunk];
   if (task.values.decay.given) channel_gate_gradients(task, task.values, index, totals);
   if (task.shared.given) shared_gate_gradients(task, index);
   if (task.keys.decay.given) {
     channel_gate_gradients(task, task.keys, index, totals);
-    write_dg(task, index, totals);
+    for (std::int64_t t = task.present(index) - 1; t >= 0; --t) {
+      write_dg(task, task.token_of(index) + t, static_cast<double>(totals[t]));
+    }
   }
 }
 
@@ -187,8 +204,8 @@ inline void backward_chunk(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   const ChunkSide& values = task.values;
   prepare_chunk(task, index, index >= task.first_kept());
-  make_dk(task, task.pairs_of(index));
-  make_dv(task);
+  make_dk(task, index);
+  make_dv(task, index);
   if (task.has_gates) gate_gradients(task, index);
   write_shared(task, keys, index);
   write_shared(task, values, index);

@@ -65,6 +65,7 @@ struct ChunkTask {
   std::int64_t prefetch_rows = 0;  // between two calls of a product
 
   std::int64_t chunks() const { return (tokens + chunk - 1) / chunk; }
+  std::int64_t token_of(std::int64_t index) const { return index * chunk; }
   std::int64_t present(std::int64_t index) const {
     const std::int64_t left = tokens - index * chunk;
     return left < chunk ? left : chunk;

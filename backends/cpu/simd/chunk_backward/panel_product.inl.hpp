@@ -50,24 +50,32 @@ constexpr std::int64_t vector_step(std::int64_t panel_size) {
 template <int kRows, int kVectors>
 using PanelTile = F32[kRows][kVectors];
 
+// Adds what C starts with to the sums: once, at the end. Sums that began with it would round each
+// of their steps to its precision, and a state is larger than what a chunk adds to it.
 template <Start kStart, int kRows, int kVectors>
-[[gnu::always_inline]] inline void start_panel_tile(const PanelProduct& p, std::int64_t row,
-                                                    std::int64_t column,
-                                                    PanelTile<kRows, kVectors>& tile) {
-  const float* const target = p.target.at(row, column);
+[[gnu::always_inline]] inline void finish_panel_tile(const PanelProduct& p, std::int64_t row,
+                                                     std::int64_t column,
+                                                     PanelTile<kRows, kVectors>& tile) {
+  float* const target = p.target.at(row, column);
   const std::int64_t step = vector_step(p.target.size);
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
-      tile[m][j] = F32{};
-      if constexpr (kStart != Start::kZero) tile[m][j] = load(target + m * kPanelWidth + j * step);
-      if constexpr (kStart == Start::kScaleRows || kStart == Start::kScaleBoth) {
-        tile[m][j] = in_register(tile[m][j] * broadcast(p.row_scale[row + m]));
+      float* const at = target + m * kPanelWidth + j * step;
+      F32 sum = tile[m][j];
+      if constexpr (kStart == Start::kAdd) sum += load(at);
+      if constexpr (kStart == Start::kScaleRows) {
+        sum = fma(load(at), broadcast(p.row_scale[row + m]), sum);
       }
-      if constexpr (kStart == Start::kScaleColumns || kStart == Start::kScaleBoth) {
-        tile[m][j] = in_register(tile[m][j] * load(p.column_scale + column + j * kLanes));
+      if constexpr (kStart == Start::kScaleColumns) {
+        sum = fma(load(at), load(p.column_scale + column + j * kLanes), sum);
       }
+      if constexpr (kStart == Start::kScaleBoth) {
+        const F32 scaled = load(at) * broadcast(p.row_scale[row + m]);
+        sum = fma(scaled, load(p.column_scale + column + j * kLanes), sum);
+      }
+      store(at, sum);
     }
   }
 }
@@ -110,13 +118,10 @@ template <Left kLeft, Start kStart, int kVectors>
                                                        std::int64_t column, Prefetcher& prefetcher,
                                                        std::int64_t prefetch_rows) {
   constexpr int kRows = kPanelTileRows<kVectors>;
-  PanelTile<kRows, kVectors> tile;
+  PanelTile<kRows, kVectors> tile = {};
   const std::int64_t right_step = vector_step(p.right.size);
-  const std::int64_t target_step = vector_step(p.target.size);
-  float* const target = p.target.at(row, column);
-  start_panel_tile<kStart, kRows, kVectors>(p, row, column, tile);
   if constexpr (kLeft == Left::kColumns) {
-    fetch_tile<kRows, kVectors>(target + kRows * kPanelWidth, target_step);
+    fetch_tile<kRows, kVectors>(p.target.at(row + kRows, column), vector_step(p.target.size));
     prefetcher.fetch_rows<2>(prefetch_rows);
     const std::int64_t first = p.triangular ? row : 0;
     const float* right = p.right.at(first, column);
@@ -133,13 +138,7 @@ template <Left kLeft, Start kStart, int kVectors>
       left += p.left.size;
     }
   }
-#pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) {
-      store(target + m * kPanelWidth + j * target_step, tile[m][j]);
-    }
-  }
+  finish_panel_tile<kStart, kRows, kVectors>(p, row, column, tile);
 }
 
 // Columns [column, column + kVectors * kLanes) of C. Not inlined, and with little else in it: GCC
