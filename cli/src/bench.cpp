@@ -122,7 +122,8 @@ Verb bench_verb() {
           "times; floor_us is the least traffic at the speed of a copy there. cpu: ceilings are "
           "measured in the run; share is of the one that binds, speedup over a naive C++ loop, "
           "times_forward a backward pass in forward passes, scaling the time on one thread over "
-          "that on all; bounds says how many rows reach each bound, and which is the worst; "
+          "that on all and ceiling_scaling how many times as fast the ceiling is on all; bounds "
+          "says how many rows reach each bound, and which is the worst; "
           "samples during which another process had the cores are left out.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},

@@ -125,6 +125,12 @@ class Ceilings {
   MeasureSettings settings_;
 };
 
+/// Cores that a row is timed on.
+struct Cores {
+  const HostWithCores* host;
+  Ceilings ceilings;
+};
+
 // ---- one row ----
 
 struct RowResult {
@@ -135,7 +141,8 @@ struct RowResult {
   std::string ceiling;
   double share = 0;
   std::optional<double> naive_us, speedup, forward_us, times_forward;
-  std::optional<double> scaling;  // time on one thread over that on all
+  std::optional<double> scaling;          // time on one thread over that on all
+  std::optional<double> ceiling_scaling;  // the ceiling's rate on all over that on one
   std::string kernel, config;
 };
 
@@ -146,10 +153,10 @@ bool runs_on_tiles(const ErasedKernel& kernel, ProblemRef problem, const DeviceI
   return !kernel.erased_supports(problem, without);
 }
 
-/// `one_core` is null where `host` has no more.
-RowResult time_row(const Session& session, const Target& target, const HostWithCores& host,
-                   const HostWithCores* one_core, const Ceilings& ceilings,
-                   const MeasureSettings& settings) {
+/// `alone` is null where `host` has one core.
+RowResult time_row(const Session& session, const Target& target, const Cores& cores,
+                   const Cores* alone, const MeasureSettings& settings) {
+  const HostWithCores& host = *cores.host;
   const OpInfo& op = *target.op;
   Selected selected(session, op, target.problem, host);
   RowResult result;
@@ -158,7 +165,10 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
   result.bytes = op.bytes(target.problem);
   const bool in_place = op.name == ops::RecurrentDecode::kName;
   const bool on_tiles = runs_on_tiles(*selected.choice.kernel, target.problem, host.info());
-  const Ceiling ceiling = ceilings.binding(result.flops, result.bytes, in_place, on_tiles);
+  const auto ceiling_of = [&](const Ceilings& ceilings) {
+    return ceilings.binding(result.flops, result.bytes, in_place, on_tiles);
+  };
+  const Ceiling ceiling = ceiling_of(cores.ceilings);
   std::vector<HostWork> works{selected.work, ceiling.work};
 
   const bool backward = op.name == ops::RecurrentAttentionBackward::kName;
@@ -172,10 +182,12 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
     naive.emplace(target.problem);
     works.push_back(naive->work(host.info().cores));
   }
-  std::optional<Selected> alone;
-  if (one_core != nullptr) {
-    alone.emplace(session, op, target.problem, *one_core);
-    works.push_back(alone->work);
+  std::optional<Selected> selected_alone;
+  Ceiling ceiling_alone;
+  if (alone != nullptr) {
+    selected_alone.emplace(session, op, target.problem, *alone->host);
+    ceiling_alone = ceiling_of(alone->ceilings);
+    works.insert(works.end(), {selected_alone->work, ceiling_alone.work});
   }
   const HostRounds rounds = take_rounds(works, settings);
   if (rounds.us.front().empty()) return result;  // interrupted
@@ -193,7 +205,11 @@ RowResult time_row(const Session& session, const Target& target, const HostWithC
     result.naive_us = beside_us;
     result.speedup = median_ratio(rounds.us[2], rounds.us[0]);
   }
-  if (alone) result.scaling = median_ratio(rounds.us[3], rounds.us[0]);
+  if (alone != nullptr) {
+    result.scaling = median_ratio(rounds.us[3], rounds.us[0]);
+    result.ceiling_scaling =
+        ceiling.amount / ceiling_alone.amount * median_ratio(rounds.us[4], rounds.us[1]);
+  }
   result.kernel = selected.choice.kernel->name();
   result.config = config_text(*selected.choice.kernel, selected.choice.config);
   return result;
@@ -230,7 +246,8 @@ void add_row(const SuiteRow& row, int threads, const RowResult& result,
                           if_any(result.speedup),
                           if_any(result.forward_us),
                           if_any(result.times_forward),
-                          if_any(result.scaling)};
+                          if_any(result.scaling),
+                          if_any(result.ceiling_scaling)};
   for (const Reading& reading : readings) {
     cells.push_back(Cell::unless_zero(reading.bound.must));
     cells.push_back(Cell::unless_zero(reading.bound.goal));
@@ -258,6 +275,7 @@ Table rows_table() {
                 "forward_us",
                 "times_forward",
                 "scaling",
+                "ceiling_scaling",
                 "must_share",
                 "goal_share",
                 "must_speedup",
@@ -320,9 +338,11 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
     Progress progress(call.quiet);
     CeilingMemory memory(footprints(cpu_device().info()).back());
     const HostWithCores one_core(1);
+    const Cores alone{&one_core, Ceilings(memory, 1, brief)};
     std::list<HostWithCores> hosts;  // each stays where it is: the chain knows devices by address
     for (const int threads : counts) {
       const HostWithCores& host = hosts.emplace_back(threads);
+      const Cores cores{&host, Ceilings(memory, threads, brief)};
       progress.update(str("ceilings, threads ", threads));
       add_ceilings(memory, host.info(), threads, brief, ceilings);
       for (std::size_t i = 0; i < rows.size() && !interrupted(); ++i) {
@@ -330,8 +350,7 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
                             rows[i].spec, " threads ", threads));
         for (const Target& target : session.targets(words_of(rows[i], rows[i].ops.front()))) {
           const RowResult result =
-              time_row(session, target, host, threads > 1 ? &one_core : nullptr,
-                       Ceilings(memory, threads, brief), settings);
+              time_row(session, target, cores, threads > 1 ? &alone : nullptr, settings);
           if (result.timing.samples == 0) continue;  // interrupted
           const std::vector<Reading> readings = readings_of(rows[i], threads, result);
           for (const Reading& reading : readings) {
