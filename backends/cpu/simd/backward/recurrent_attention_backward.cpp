@@ -3,6 +3,7 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "backward_launch.hpp"
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 
@@ -13,6 +14,9 @@ using Config = RecurrentBackwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
 constexpr double kFlopsPerThread = 1e6;
+
+constexpr TokenCosts kCosts{
+    .step = 4, .token = 56, .channel = 0.35, .product = 0.081, .g = 26, .gk = 1.5, .gv = 3.3};
 
 int threads_for(const Problem& problem, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, backward_task_count(problem)));
@@ -26,6 +30,12 @@ class RecurrentAttentionBackwardKernel final : public SimdKernel<Config> {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
     return {.threads = threads_for(problem, useful), .isa = widest_isa(device)};
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return simd::expected_us(kCosts, problem,
+                             by_group(problem, 1, heuristic_config(problem, device).threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

@@ -5,6 +5,7 @@
 #include "chunk_forward_config.hpp"
 #include "chunk_launch.hpp"
 #include "chunk_work.hpp"
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 
@@ -17,6 +18,9 @@ using Problem = ops::RecurrentAttentionProblem;
 /// Fewer tokens a sequence than this and the recurrent kernel is faster: most of a chunk would be
 /// padding, or the state is read and written for one chunk alone.
 constexpr std::int64_t kLeastTokens = 16;
+
+constexpr TokenCosts kCosts{
+    .step = 16, .token = 3.1, .channel = 0.64, .product = 0.0233, .g = 9.6, .gk = 0.59, .gv = 0.64};
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
@@ -58,6 +62,12 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
                   [&](const Config& tiled) { return task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);
     return config;
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    const Config config = heuristic_config(problem, device);
+    return simd::expected_us(kCosts, problem, by_head(problem, config.tile_v, config.threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

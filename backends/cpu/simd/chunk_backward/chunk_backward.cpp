@@ -4,6 +4,7 @@
 
 #include "chunk_backward_launch.hpp"
 #include "cpu/simd/backward/streams_gradients.hpp"
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 
@@ -18,6 +19,9 @@ constexpr double kFlopsPerThread = 1e6;
 /// costs as much as a full one, and at 17 to 31 tokens that is a fifth to a third of the time.
 constexpr std::int64_t kFewestTokens = 32;
 constexpr int kChannelChunk = 16;
+
+constexpr TokenCosts kCosts{
+    .step = 16, .token = 25, .channel = 0.83, .product = 0.069, .g = 26, .gk = 1.8, .gv = 3.2};
 
 bool has_channel_gates(const Problem& problem) {
   return (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
@@ -83,6 +87,13 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
     return usual_config(problem, device, useful, parts_for(problem, useful));
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    const Config config = heuristic_config(problem, device);
+    const std::int64_t parts = chunk_backward_parts(problem, config);
+    return simd::expected_us(kCosts, problem, by_group(problem, parts, config.threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

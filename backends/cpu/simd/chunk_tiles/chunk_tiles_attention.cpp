@@ -4,6 +4,7 @@
 
 #include "chunk_tiles.hpp"
 #include "cpu/simd/chunk/chunk_work.hpp"
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/forward_launch.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
@@ -25,6 +26,14 @@ constexpr std::int64_t kLeastWidth = 16;
 /// Nominal work that is worth a thread. T = 64, H = 16, D = 64, 17 MFLOP, takes 54 us on 4 cores of
 /// a Sapphire Rapids and 19 us on 16.
 constexpr double kFlopsPerTiledThread = 1e6;
+
+constexpr TokenCosts kCosts{.step = 32,
+                            .token = 25.9,
+                            .channel = 0.082,
+                            .product = 0.0115,
+                            .g = 14.7,
+                            .gk = 1.2,
+                            .gv = 1.14};
 
 ChunkTilesTiling tiling_of(const Problem& problem, const Config& config) {
   return chunk_tiles_tiling(config, forward_sizes(problem), (problem.gates & ops::kGateGk) != 0,
@@ -73,6 +82,12 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
                   [&](const Config& tiled) { return tiled_task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);
     return config;
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    const Config config = heuristic_config(problem, device);
+    return simd::expected_us(kCosts, problem, by_head(problem, config.tile_v, config.threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

@@ -6,6 +6,7 @@
 #include "cpu/simd/axis_values.hpp"
 #include "cpu/simd/backward/streams_gradients.hpp"
 #include "cpu/simd/device_isa.hpp"
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 #include "tiles_backward_launch.hpp"
@@ -26,6 +27,8 @@ constexpr std::int64_t kLeastWidth = 16;
 
 /// Nominal work that is worth a thread.
 constexpr double kFlopsPerThread = 2e6;
+
+constexpr TokenCosts kCosts{.step = 32, .token = 100, .channel = 0.04, .product = 0.0446, .g = 40};
 
 class ChunkTilesBackwardKernel final : public Kernel<Config> {
  public:
@@ -61,6 +64,12 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
     std::erase_if(configs,
                   [&](const Config& config) { return !is_candidate(problem, device, config); });
     return configs;
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return simd::expected_us(kCosts, problem,
+                             by_group(problem, 1, heuristic_config(problem, device).threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

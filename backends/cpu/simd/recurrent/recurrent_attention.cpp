@@ -3,6 +3,7 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
+#include "cpu/simd/expected_time.hpp"
 #include "cpu/simd/simd.hpp"
 #include "cpu/simd/simd_kernel.hpp"
 #include "recurrent_forward_config.hpp"
@@ -15,6 +16,9 @@ using Config = RecurrentForwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
 constexpr double kFlopsPerThread = 1e6;
+
+constexpr TokenCosts kCosts{
+    .step = 4, .token = 5.6, .channel = 0.28, .product = 0.0252, .g = 12.8, .gk = 0.59, .gv = 0.63};
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
@@ -99,6 +103,12 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
       config.prefetch_state = config.stream ? 1024 : 512;
     }
     return config;
+  }
+
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    const Config config = heuristic_config(problem, device);
+    return simd::expected_us(kCosts, problem, by_head(problem, config.tile_v, config.threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
