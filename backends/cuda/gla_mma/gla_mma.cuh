@@ -11,47 +11,25 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
-#include "cuda/device/block_barrier.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "role_signals.cuh"
 #include "segments.cuh"
 
 namespace attune::cuda::gla_mma {
 
-// Barriers between the roles, for even chunks and for odd ones.
-inline constexpr int kMade = 2;  // and 3: operands are there
-inline constexpr int kRead =
-    4;  // and 5: those of two chunks before were read, and copies are there
-inline constexpr int kDone = 6;  // once: what finish() wrote is there
-
-template <int kFirst>
-__device__ __forceinline__ void sync_with_other_role(int chunk) {
-  if (chunk % 2 == 0) {
-    named_barrier_sync<kFirst>(kBlockThreads);
-  } else {
-    named_barrier_sync<kFirst + 1>(kBlockThreads);
-  }
-}
-template <int kFirst>
-__device__ __forceinline__ void tell_other_role(int chunk) {
-  if (chunk % 2 == 0) {
-    named_barrier_arrive<kFirst>(kBlockThreads);
-  } else {
-    named_barrier_arrive<kFirst + 1>(kBlockThreads);
-  }
-}
-
 /// What makes operands.
 template <class T, class Shape, bool kWithOutputs>
 __device__ __forceinline__ void make_operands(std::byte* slots, Shared<Shape>& shared,
-                                              const Params& p, const Walk& walk) {
+                                              const RoleSignals<Shape>& signals, const Params& p,
+                                              const Walk& walk) {
   OperandMaker<T, Shape, kWithOutputs> maker(p);
   int number = 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const Slot<Shape> slot(slots + number * Shape::kSlotBytes);
-    sync_with_other_role<kRead>(chunk);
+    signals.template wait<Signal::kRead>(chunk);
     maker.make(slot, shared.handovers[chunk % 2], shared, shared.common_gates[chunk % 2]);
-    tell_other_role<kMade>(chunk);
+    signals.template tell<Signal::kMade>(chunk);
     if (++number == p.stages) number = 0;
   }
   maker.finish(shared, p, walk);
@@ -72,8 +50,8 @@ __device__ __forceinline__ void wait_for_copies(int stages) {
 /// at: into the slot of the chunk before, which all have left when operands of this one are there.
 template <class T, class Shape, bool kWithOutputs>
 __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slots,
-                                           Shared<Shape>& shared, const Params& p,
-                                           const Walk& walk) {
+                                           Shared<Shape>& shared, const RoleSignals<Shape>& signals,
+                                           const Params& p, const Walk& walk) {
   OutputRows<T, Shape> rows(p, walk);
   const auto slot_at = [&](int number) { return Slot<Shape>(slots + number * Shape::kSlotBytes); };
   Loader<T, Shape, kWithOutputs> loader(p, walk);
@@ -84,7 +62,7 @@ __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slo
     common.put(shared.common_gates[chunk % 2]);
     common.fetch(walk, chunk + 1);
     wait_for_copies(p.stages);
-    tell_other_role<kRead>(chunk);
+    signals.template tell<Signal::kRead>(chunk);
   };
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) loader.load(slot_at(chunk), walk, chunk);
   release(0);
@@ -95,7 +73,7 @@ __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slo
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const Slot<Shape> slot = slot_at(number);
     TileOutputs<Shape> outputs;
-    sync_with_other_role<kMade>(chunk);
+    signals.template wait<Signal::kMade>(chunk);
     loader.load(slot_at(loading), walk, chunk + p.stages - 1);
     advance<T, Shape, kWithOutputs>(states, outputs, slot, shared.handovers[chunk % 2]);
     if constexpr (kWithOutputs) rows.store(outputs, slot, walk, chunk);
@@ -111,10 +89,11 @@ __global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_ch
     const __grid_constant__ Params p) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
+  const RoleSignals<Shape> signals(shared);
   const Walk walk = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
   if (threadIdx.x >= kRoleThreads) {
-    make_operands<T, Shape, kWithOutputs>(memory, shared, p, walk);
-    block_barrier_sync<kDone>();
+    make_operands<T, Shape, kWithOutputs>(memory, shared, signals, p, walk);
+    signals.template tell<Signal::kDone>(0);
     return;
   }
   States<Shape> states;
@@ -127,8 +106,8 @@ __global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_ch
 #pragma unroll
     for (auto& state : states) clear<Shape>(state);
   }
-  keep_state<T, Shape, kWithOutputs>(states, memory, shared, p, walk);
-  block_barrier_sync<kDone>();
+  keep_state<T, Shape, kWithOutputs>(states, memory, shared, signals, p, walk);
+  signals.template wait<Signal::kDone>(0);
   undo_reference<Shape>(states, shared);
   const Walk again = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
   if constexpr (!kWithOutputs) {

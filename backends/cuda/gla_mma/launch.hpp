@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "config.hpp"
 #include "cuda/chunk_mma/launch.hpp"
@@ -66,6 +67,18 @@ struct alignas(128) Handover {
   int strong;                                   // some |r| is too large for products
 };
 
+/// With ATTUNE_RACECHECK the roles of a block tell each other by these (role_signals.cuh).
+#ifdef ATTUNE_RACECHECK
+inline constexpr bool kSharedRoleBarriers = true;
+#else
+inline constexpr bool kSharedRoleBarriers = false;
+#endif
+struct RoleBarriers {
+  static constexpr int kCount = 6;
+  std::uint64_t of[kCount];
+};
+struct NoRoleBarriers {};
+
 /// A block's shared memory after its slots.
 template <class Shape>
 struct Shared {
@@ -75,6 +88,8 @@ struct Shared {
   float key_rests[Shape::kKeys];  // log2 of the state over what the last reference made of it
   float value_rests[Shape::kValues];
   float common_gates[2][Shape::kChunk];  // log2 of the decays that all channels share
+  [[no_unique_address]] std::conditional_t<kSharedRoleBarriers, RoleBarriers, NoRoleBarriers>
+      role_barriers;
 };
 
 template <class Shape>
