@@ -18,6 +18,9 @@ using Config = ChunkBackwardConfig;
 constexpr std::int64_t kPanelChannels = 16;
 constexpr std::int64_t kBlockTokens = 4;  // of which decays per channel are multiplied at a time
 
+/// Ratios, three rows, and the total.
+std::int64_t shared_decay_floats(std::int64_t chunk) { return chunk * chunk + 3 * chunk + 1; }
+
 std::int64_t padded_tokens(const Problem& problem, const Config& config) {
   return round_up(problem.T, config.chunk);
 }
@@ -64,6 +67,9 @@ ChunkBackwardScratch::Packed packed_layout(const Problem& problem, const Config&
   packed.keys = packed_side_layout(layout, config, key_width, (problem.gates & ops::kGateGk) != 0);
   packed.values =
       packed_side_layout(layout, config, value_width, (problem.gates & ops::kGateGv) != 0);
+  const bool has_shared =
+      (problem.gates & (ops::kGateG | ops::kGateGamma)) != 0 && (problem.gates & ops::kGateGk) == 0;
+  packed.shared_decays = layout.reserve(has_shared ? shared_decay_floats(config.chunk) : 0);
   packed.size = layout.size();
   return packed;
 }

@@ -35,6 +35,7 @@ struct ChunkBackwardScratch {
   };
   struct Packed {
     PackedSide keys, values;
+    std::int64_t shared_decays = 0;  // SharedDecay's, where channels of K share them
     std::int64_t size = 0;
   };
   Side keys, values;
@@ -46,8 +47,8 @@ struct ChunkBackwardScratch {
   std::int64_t anchors = 0;     // [segments - 1, V, K], when there are gates
   std::int64_t pairs = 0;       // [T, chunk] those of do and v
   std::int64_t key_pairs = 0;   // [chunk, chunk], as the next
-  std::int64_t ratios = 0;
-  std::int64_t dots = 0;  // [T] q dq, with decays that all channels share
+  std::int64_t ratios = 0;      // of no decays
+  std::int64_t dots = 0;        // [T] q dq, with decays that all channels share
   std::int64_t size = 0;
 };
 

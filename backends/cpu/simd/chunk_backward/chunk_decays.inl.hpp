@@ -24,16 +24,25 @@ struct SharedDecay {
   InputRows g;
   float gamma = 0.0F;
   Balance balance;
-  float total = 1.0F;
   float carry = 0.0F;
   double gate = 0.0;  // E of chunk_gates.inl.hpp
   Panels ratios;      // [chunk, chunk]; 0 above the diagonal, 1 below it when there is no decay
-  alignas(64) float decay[kMaxChunk];
-  alignas(64) float prefix[kMaxChunk];
-  alignas(64) float suffix[kMaxChunk];
+  float* decay = nullptr;  // [chunk], as the next
+  float* prefix = nullptr;
+  float* suffix = nullptr;
+  float* total = nullptr;                 // one
   alignas(64) float written[kMaxChunk];   // k dk of the state after the chunk
   alignas(64) float of_pairs[kMaxChunk];  // what the chunk's own pairs add to the gradient
 };
+
+// Where the decays of a chunk are, or are to be.
+inline void place_shared_decays(SharedDecay& shared, float* at, std::int64_t chunk) {
+  shared.ratios = panels_of(at, chunk);
+  shared.decay = at + chunk * chunk;
+  shared.prefix = shared.decay + chunk;
+  shared.suffix = shared.prefix + chunk;
+  shared.total = shared.suffix + chunk;
+}
 
 inline F32 lane_numbers() {
   F32 numbers;
@@ -92,7 +101,7 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
     store(shared.suffix + t, decay[2]);
   }
   shared.carry = exp_each(total)[0];
-  shared.total = total[0][0];
+  *shared.total = total[0][0];
   shared_ratios(logs, chunk, shared.ratios);
 }
 

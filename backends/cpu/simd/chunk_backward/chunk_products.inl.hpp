@@ -38,10 +38,10 @@ inline void pack_decays(const ChunkTask& task, std::int64_t index) {
 // chunk was kept.
 inline void prepare_chunk(ChunkTask& task, std::int64_t index, bool is_packed) {
   place_packed(task, index);
-  if (task.shared.given) {
-    shared_decays(task.shared, index * task.chunk, task.present(index), task.chunk);
-  }
   if (is_packed) return;
+  if (task.shared.given) {
+    shared_decays(task.shared, task.token_of(index), task.present(index), task.chunk);
+  }
   for (const ChunkSide* side : {&task.keys, &task.values}) {
     pack_rows(side->read_rows, task.range(index), side->channels, side->scale, side->reads);
     pack_rows(side->write_rows, task.range(index), side->channels, 1.0F, side->writes);
@@ -117,7 +117,7 @@ inline void total_row_decays(const ChunkTask& task) {
   if (!task.shared.given) return;
   for (std::int64_t j = 0; j < task.values.width; j += kLanes) {
     const F32 own = task.values.decay.given ? load(task.values.decay.total + j) : broadcast(1.0F);
-    store(task.row_totals + j, own * task.shared.total);
+    store(task.row_totals + j, own * *task.shared.total);
   }
 }
 

@@ -56,6 +56,7 @@ struct ChunkTask {
   std::int64_t state_size = 0;
   float* packed = nullptr;
   std::int64_t packed_size = 0;
+  std::int64_t packed_shared_decays = 0;
   float* row_totals = nullptr;
   float* anchors = nullptr;
   float* pairs = nullptr;
@@ -94,6 +95,8 @@ inline void place_packed(ChunkTask& task, std::int64_t index) {
     side->decay.of_blocks = chunk + side->packed.block_decays;
     side->decay.total = chunk + side->packed.totals;
   }
+  if (!task.shared.given) return;
+  place_shared_decays(task.shared, chunk + task.packed_shared_decays, task.chunk);
 }
 
 inline ChunkSide chunk_side(const ChunkBackwardScratch::Side& at, std::int64_t channels,
@@ -175,6 +178,7 @@ inline ChunkTask chunk_task(const ChunkBackwardParams& p, std::int64_t sequence,
   task.values.packed = p.scratch.packed_chunk.values;
   task.packed = scratch + p.scratch.packed;
   task.packed_size = p.scratch.packed_chunk.size;
+  task.packed_shared_decays = p.scratch.packed_chunk.shared_decays;
   task.row_totals = scratch + p.scratch.row_totals;
   task.shared = shared_decay(p, range, scratch);
   task.has_gates = task.keys.decay.given || task.values.decay.given || task.shared.given;
