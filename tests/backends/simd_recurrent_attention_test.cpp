@@ -147,10 +147,10 @@ TEST(SimdRecurrentAttention, TilesTheStateWhereThereAreFewerHeadsThanCores) {
   EXPECT_EQ(heuristic(2, 8, "threads"), "8");
 }
 
-TEST(SimdRecurrentAttention, TakesHeadsTogetherWhereEachThreadHasSeveral) {
-  const auto heads = [](std::int64_t tokens, int cores, ops::Layout layout) {
+TEST(SimdRecurrentAttention, TakesHeadsTogetherWhereEachThreadHasFourTasks) {
+  const auto heads = [](std::int64_t tokens, int cores, ops::Layout layout, int batch = 1) {
     RecurrentAttentionProblem problem = kLarge;
-    problem.B = 1;
+    problem.B = batch;
     problem.T = tokens;
     problem.layout = layout;
     DeviceInfo host = cpu_with(kAvx512, cores);
@@ -160,8 +160,9 @@ TEST(SimdRecurrentAttention, TakesHeadsTogetherWhereEachThreadHasSeveral) {
     return *find_param(kernel().params(config), "heads");
   };
   EXPECT_EQ(heads(2048, 1, ops::Layout::kBthd), "8");
-  EXPECT_EQ(heads(2048, 2, ops::Layout::kBthd), "8");
-  EXPECT_EQ(heads(2048, 4, ops::Layout::kBthd), "4");
+  EXPECT_EQ(heads(2048, 2, ops::Layout::kBthd), "2");
+  EXPECT_EQ(heads(2048, 4, ops::Layout::kBthd), "1");
+  EXPECT_EQ(heads(2048, 4, ops::Layout::kBthd, 8), "8");
   EXPECT_EQ(heads(2048, 16, ops::Layout::kBthd), "1");
   EXPECT_EQ(heads(16, 1, ops::Layout::kBthd), "1");
   EXPECT_EQ(heads(2048, 1, ops::Layout::kBhtd), "1");  // rows of a head lie side by side
