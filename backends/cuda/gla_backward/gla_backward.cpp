@@ -187,8 +187,8 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   const GlaBackwardParams& first = sides.first;
   if (sides.both) {
-    launch_move_gates<T>(sides.second, problem.B * problem.T * problem.H,
-                         const_cast<float*>(first.moved), stream);
+    launch_move_gates<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.moved),
+                         stream);
     launch_prepare<T>(sides.second, stream);
   }
   launch_prepare<T>(first, stream);
@@ -220,7 +220,7 @@ class GlaBackwardKernel final : public Kernel<Config> {
     if (p.T < kFewestTokens * std::max<std::int64_t>(p.N, 1)) {
       return Support::no(str("takes sequences of ", kFewestTokens, " tokens or more"));
     }
-    if (p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
+    if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
       return Support::no("takes up to 2^30 tokens and 2^29 chunks x heads");
     }
     return Support::yes();

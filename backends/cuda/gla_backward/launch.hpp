@@ -10,9 +10,9 @@
 
 namespace attune::cuda::gla_backward {
 
-/// What moves from the values' gates to the keys': moved [rows] of B, T and heads.
+/// What moves from the values' gates to the keys': moved [tokens of all batches, heads].
 template <class T>
-void launch_move_gates(const GlaBackwardParams& values, std::int64_t rows, float* moved,
+void launch_move_gates(const GlaBackwardParams& values, std::int64_t tokens, float* moved,
                        cudaStream_t stream);
 
 /// The operands that enter the state and its gradient.

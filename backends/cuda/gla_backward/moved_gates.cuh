@@ -11,36 +11,37 @@ namespace attune::cuda::gla_backward {
 inline constexpr int kMoveThreads = 256;
 inline constexpr int kMoveWarps = kMoveThreads / kWarpSize;
 
-/// A warp for each row [B, T, heads].
+/// A block for each of the tokens, of all batches, a warp for each of its heads in turn.
 template <class T>
 __global__ __launch_bounds__(kMoveThreads) void move_gates(
-    const __grid_constant__ GlaBackwardParams p, std::int64_t rows, float* moved) {
+    const __grid_constant__ GlaBackwardParams p, float* moved) {
   take_over_from_previous_launch();
-  const std::int64_t row =
-      std::int64_t{blockIdx.x} * kMoveWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  if (row >= rows) return;
-  const std::int64_t token = row / p.heads;
+  const std::int64_t token = blockIdx.x;
   const ConstTokenView& gates = p.channel_gate.rows;
   const std::int64_t first =
-      row_offset(gates, token / p.sequences.tokens, token % p.sequences.tokens, row % p.heads);
-  float most = -INFINITY;
-  for (int i = static_cast<int>(threadIdx.x) % kWarpSize; i < p.own; i += kWarpSize) {
-    most = fmaxf(most, gate_at<T>(p.channel_gate, first + i));
-  }
+      row_offset(gates, token / p.sequences.tokens, token % p.sequences.tokens, 0);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < p.heads; head += kMoveWarps) {
+    float most = -INFINITY;
+#pragma unroll 4
+    for (int i = lane; i < p.own; i += kWarpSize) {
+      most = fmaxf(most, gate_at<T>(p.channel_gate, first + head * gates.head + i));
+    }
 #pragma unroll
-  for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
+    for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
+    }
+    if (lane == 0) moved[token * p.heads + head] = isfinite(most) ? most : 0.0F;
   }
-  if (threadIdx.x % kWarpSize == 0) moved[row] = isfinite(most) ? most : 0.0F;
 }
 
 template <class T>
-void launch_move_gates(const GlaBackwardParams& values, std::int64_t rows, float* moved,
+void launch_move_gates(const GlaBackwardParams& values, std::int64_t tokens, float* moved,
                        cudaStream_t stream) {
-  launch<move_gates<T>>({.grid = dim3(static_cast<unsigned>((rows + kMoveWarps - 1) / kMoveWarps)),
+  launch<move_gates<T>>({.grid = dim3(static_cast<unsigned>(tokens)),
                          .block = dim3(kMoveThreads),
                          .overlaps_previous = true},
-                        stream, values, rows, moved);
+                        stream, values, moved);
 }
 
 }  // namespace attune::cuda::gla_backward

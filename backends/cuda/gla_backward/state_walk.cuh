@@ -110,7 +110,7 @@ class StateWalk {
       wgmma_pin(state);
       s_.stage_ring.warp_arrive_empty(n);
     }
-    store_matrix<kD>(state, block_.segment_sum(p_, index), group);
+    block_.store_segment_sum(state, p_, index, group);
     if (thread < kD) {
       if (block_.other_part() == 0) block_.own_decays(p_, index)[thread] = over;
     } else if (of_other && block_.own_part() == 0) {

@@ -70,14 +70,15 @@ struct StateBlock {
     return of<Element>(p, view, view.data + walk.sequence * view.sequence + walk.head * view.head);
   }
 
-  // ---- what segments add
+  // ---- what segments add: with zeros where there is no channel
 
   __device__ std::int64_t segment_index(const GlaBackwardParams& p, std::int64_t walk) const {
     return (kDirection == Direction::kWithTime ? 0 : p.walks()) + walk;
   }
-  __device__ StateMatrix<float> segment_sum(const GlaBackwardParams& p, std::int64_t walk) const {
-    return of<float>(p, p.segment_sums,
-                     p.segment_sums.data + segment_index(p, walk) * p.segment_sums.sequence);
+  /// This block's own channels by the others, a row of them after the other.
+  __device__ float* segment_sum(const GlaBackwardParams& p, std::int64_t walk) const {
+    return p.segment_sums.data + segment_index(p, walk) * p.segment_sums.sequence +
+           own_part() * kD * p.segment_sums.k + other_part() * kD * p.segment_sums.v;
   }
   __device__ float* own_decays(const GlaBackwardParams& p, std::int64_t walk) const {
     return p.segment_decays + segment_index(p, walk) * own_channels(p) + own_part() * kD;
@@ -86,22 +87,50 @@ struct StateBlock {
     return p.other_segment_decays + segment_index(p, walk) * other_channels(p) + other_part() * kD;
   }
 
+  /// Calls f(i, row, column) for each pair i, i + 1 of neighbours along a row.
+  template <class F>
+  __device__ static __forceinline__ void for_each_pair(int group, F&& f) {
+    const FragmentPlace at;
+#pragma unroll
+    for (int i = 0; i < kD / 2; i += 2) {
+      f(i, group * kPanelChannels + at.row() + i % 4 / 2 * 8, i / 4 * 8 + at.column());
+    }
+  }
+
+  /// Of a walk whose rows are the own side's, and whose parameters are those of the sums' rows.
+  __device__ __forceinline__ void store_segment_sum(const float (&x)[kD / 2],
+                                                    const GlaBackwardParams& p, std::int64_t walk,
+                                                    int group) const {
+    float* const sum = segment_sum(p, walk);
+    for_each_pair(group, [&](int i, int row, int column) {
+      *reinterpret_cast<float2*>(sum + row * p.segment_sums.k + column) = {x[i], x[i + 1]};
+    });
+  }
+
   /// Takes x through the segment of a walk.
   __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const GlaBackwardParams& p,
                                                std::int64_t walk, int group) const {
-    constexpr int kLoads = 32;
-    const FragmentPlace at;
-    const StateMatrix<float> sum = segment_sum(p, walk);
+    constexpr int kLoads = 16;
+    const float* const sum = segment_sum(p, walk);
+    const auto down = static_cast<int>(kOwnRows ? p.segment_sums.k : p.segment_sums.v);
+    const auto right = static_cast<int>(kOwnRows ? p.segment_sums.v : p.segment_sums.k);
     const float* const own = own_decays(p, walk);
     const float* const other = kGated == Gated::kBoth ? other_decays(p, walk) : nullptr;
-    for_each_element<kD>(sum, group, [&](int i, std::int64_t offset) {
-      const int row = group * kPanelChannels + at.row() + (i % 4 / 2) * 8;
-      const int column = i / 4 * 8 + at.column() + i % 2;
-      float decay = own[kOwnRows ? row : column];
-      if constexpr (kGated == Gated::kBoth) decay *= other[column];
-      x[i] = fmaf(decay, x[i], sum.data[offset]);
+    for_each_pair(group, [&](int i, int row, int column) {
+      float2 decay;
+      if constexpr (kOwnRows) {
+        decay = {own[row], own[row]};
+      } else {
+        decay = *reinterpret_cast<const float2*>(&own[column]);
+      }
+      if constexpr (kGated == Gated::kBoth) {
+        decay = times(decay, *reinterpret_cast<const float2*>(&other[column]));
+      }
+      const float* const added = sum + row * down + column * right;
+      x[i] = fmaf(decay.x, x[i], added[0]);
+      x[i + 1] = fmaf(decay.y, x[i + 1], added[right]);
       // So many loads under way are enough, and all would not fit the registers.
-      if (i % kLoads == kLoads - 1) asm volatile("" ::: "memory");
+      if (i % kLoads == kLoads - 2) asm volatile("" ::: "memory");
     });
   }
 
