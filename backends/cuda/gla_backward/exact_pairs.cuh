@@ -16,13 +16,13 @@
 // by channel. Each sum is of terms that a rounding of 16 bits changes by little of themselves.
 #pragma once
 
-#include "cuda/gla_backward/pairs_base.cuh"
+#include "cuda/gla_backward/exact_base.cuh"
 
 namespace attune::cuda::gla_backward {
 
 inline constexpr int kLevels = 3;  // halves of 8, 16 and 32 tokens
 
-struct ExactPairsShared : PairsTiles {
+struct ExactPairsShared : ExactTiles {
   // Of 64 channels of the gated side: x decayed from the boundary, or y decayed to it; then what
   // these tokens get from the other half. By position; so are the scores.
   Tile<kPanelChannels> halves[kLevels];
@@ -32,21 +32,23 @@ struct ExactPairsShared : PairsTiles {
   float2 crossings[kLevels][kBlockWarps][kWarpSize];  // warps' sums of what goes between halves
   float far[2][2][4][kBlockThreads];                  // sums of A between halves, by thread
 
-  __device__ unsigned char* staged() { return halves[0].bytes[0]; }
+  Tile<128> staged[2];
 };
 
 template <class T, bool kParted>
-class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
-  using Base = PairsBase<T, kParted, ExactPairsShared>;
+class ExactPairs : public ExactBase<T, kParted, ExactPairsShared> {
+  using Base = ExactBase<T, kParted, ExactPairsShared>;
   using Base::at_, Base::chunk_, Base::p_, Base::s_, Base::valid_;
   using Base::forget, Base::load_run, Base::load_flows, Base::fold_eight, Base::folded_index;
   using Base::write_pair, Base::put_gate_gradients;
 
  public:
   using Shared = ExactPairsShared;
-  using Score = T;  // as P is kept, where it goes into products
+  static constexpr int kThreads = kBlockThreads;
+  static constexpr int kStep = kPanelChannels;  // channels taken at once
+  static constexpr int kMost = 256;
 
-  __device__ ExactPairs(const GlaBackwardParams& p, Shared& shared) : Base(p, shared) {
+  __device__ ExactPairs(const GlaBackwardParams& p, Shared& shared, TileLoads&) : Base(p, shared) {
     for (int i = static_cast<int>(threadIdx.x); i < kNear; i += kBlockThreads) {
       (&s_.a_near[0][0][0])[i] = 0.0F;
     }
@@ -54,14 +56,26 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
 
   // ---- scores of the other side
 
+  /// Waits for loads under way. Goes before all else.
+  template <bool = true>
+  __device__ void begin() {
+    copy_async_commit();
+    copy_async_wait<0>();
+    async_proxy_fence();
+    __syncthreads();  // all rows are there
+  }
+
   /// P, rounded where it goes into products, in fp32 within 8 tokens.
   template <class Other>
   __device__ void make_p(const Other& other) {
-    at_.forget();
-    other.template make_scores<Score>(at_, [&](int row, int column, float score) {
-      if (row / kRun == column / kRun) s_.p_near[row / kRun][column % kRun][row % kRun] = score;
+    other.make_scores([&](int row, int column, float low, float high) {
+      put_pair(row, column, low, high);
+      if (row / kRun != column / kRun) return;
+      s_.p_near[row / kRun][column % kRun][row % kRun] = low;
+      s_.p_near[row / kRun][column % kRun + 1][row % kRun] = high;
     });
   }
+  __device__ Tile<kPanelChannels>& p() { return s_.p; }
 
   __device__ void load_near_scores() {
     for (int i = static_cast<int>(threadIdx.x); i < kNear; i += kBlockThreads) {
@@ -76,12 +90,12 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
 
   // ---- 64 channels of the gated side
 
-  __device__ void take_channels(int panel) {
+  __device__ void take_channels(int first) {
     at_.forget();
-    const int channel = panel * kPanelChannels + at_.channel();
+    const int channel = first + at_.channel();
     Run run;
     halve_channels(run, channel);
-    add_far_scores(panel == 0);
+    add_far_scores(first == 0);
     exchange_halves();
     forget(run);
     float2 earlier[kRun];
@@ -101,11 +115,11 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
   }
 
   /// Only the scores that 64 channels add to A.
-  __device__ void take_scores(int panel) {
+  __device__ void take_scores(int first) {
     at_.forget();
     Run run;
-    halve_channels(run, panel * kPanelChannels + at_.channel());
-    add_far_scores(panel == 0);
+    halve_channels(run, first + at_.channel());
+    add_far_scores(first == 0);
     forget(run);
     float2 unused[kRun];
     take_near_writes<false>(unused, run);
@@ -113,8 +127,7 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
   }
 
   /// A in the place of P, rounded; after all channels.
-  template <class Element>
-  __device__ void make_a() {
+  __device__ const Tile<kPanelChannels>& make_a() {
     const int blocks = far_blocks();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -122,15 +135,18 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
       const FarBlock block = far_block(i);
       float far[2][4];
       load_far(far, i);
-      store_scores<Element>(s_.p, far, at_.lane, block.row, block.column,
-                            [&](int row, int column, float& score) {
-                              if (block.level == 0 && row / kRun == column / kRun) {
-                                score = s_.a_near[row / kRun][column % kRun][row % kRun];
-                              }
-                              score = row >= column ? score * p_.score_scale : 0.0F;
-                            });
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = block.row * kBlock + at_.lane / 4 + e % 2 * 8;
+        const int column = block.column * kBlock + e / 2 * 8 + at_.lane % 4 * 2;
+        const float* const pair = &far[e / 2][e % 2 * 2];
+        put_pair(row, column, score_of_a(block, row, column, pair[0]),
+                 score_of_a(block, row, column + 1, pair[1]));
+      }
     }
+    return s_.p;
   }
+  __device__ unsigned char* staged() { return s_.staged[0].bytes[0]; }
 
  private:
   static constexpr int kNear = kBlockWarps * kRun * kRun;  // scores within 8 tokens
@@ -151,6 +167,17 @@ class ExactPairs : public PairsBase<T, kParted, ExactPairsShared> {
     int row;
     int column;
   };
+
+  __device__ __forceinline__ void put_pair(int row, int column, float low, float high) {
+    *reinterpret_cast<std::uint32_t*>(s_.p.bytes[0] + tile_byte(row, column)) = pack<T>(low, high);
+  }
+  /// Within 8 tokens it is kept apart.
+  __device__ __forceinline__ float score_of_a(const FarBlock& block, int row, int column,
+                                              float far) const {
+    if (row < column) return 0.0F;
+    const bool near = block.level == 0 && row / kRun == column / kRun;
+    return (near ? s_.a_near[row / kRun][column % kRun][row % kRun] : far) * p_.score_scale;
+  }
 
   /// Whether this warp's tokens are of the later half at a level, and the warps of its half.
   __device__ bool is_later(int level) const { return (at_.warp >> level & 1) != 0; }

@@ -25,19 +25,19 @@ struct ThreadPlace {
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(warp), "+r"(lane)::"memory"); }
 };
 
-/// The rows of a tensor at this warp's positions; Element may be const.
+/// The rows of a tensor at a thread's positions; Element may be const.
 template <class Element>
 struct RunRows {
   Element* first;
   std::int64_t step;
 
-  template <class View>
-  __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk,
-                                     const ThreadPlace& at, int channel)
+  template <class View, class Place>
+  __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk, const Place& at,
+                                     int channel)
       : RunRows(view, chunk, chunk.head, at, channel) {}
-  template <class View>
+  template <class View, class Place>
   __device__ __forceinline__ RunRows(const View& view, const ChunkPlace& chunk, std::int64_t head,
-                                     const ThreadPlace& at, int channel)
+                                     const Place& at, int channel)
       : first(static_cast<Element*>(view.data) +
               row_offset(view, chunk.batch, chunk.token + chunk.row(at.position(0)), head) +
               channel),
@@ -181,30 +181,6 @@ __device__ __forceinline__ float2 sum_of(const float2 (&logs)[kRun]) {
   for (int i = 1; i < kRun; ++i) add(sum, logs[i]);
   return sum;
 }
-
-/// The decays over this warp's eight positions, and over the other warps'.
-struct RunDecays {
-  float2 since[kRun];  // from before the eight to each, that one's included
-  float2 until[kRun];  // from each to after the eight, that one's excluded
-
-  __device__ __forceinline__ explicit RunDecays(const float2 (&logs)[kRun]) {
-    float2 product{1.0F, 1.0F};
-    float2 decay[kRun];
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      decay[i] = exp2_of(logs[i]);
-      product = times(product, decay[i]);
-      since[i] = product;
-    }
-    product = {1.0F, 1.0F};
-#pragma unroll
-    for (int i = kRun - 1; i >= 0; --i) {
-      until[i] = product;
-      product = times(product, decay[i]);
-    }
-  }
-  __device__ __forceinline__ float2 over() const { return since[kRun - 1]; }
-};
 
 /// Products of the warps' decays over [first, last), at most kMost of them.
 template <int kMost = kBlockWarps>

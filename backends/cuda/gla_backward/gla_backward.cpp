@@ -166,17 +166,25 @@ void launch_walks(const Sides& sides, cudaStream_t stream) {
   }
 }
 
+template <class T, int kMost>
+void launch_pairs_of(const Sides& sides, cudaStream_t stream) {
+  if (sides.both) {
+    launch_pairs_of_both<T, kMost>(sides.first, sides.second, stream);
+  } else {
+    launch_pairs<T, kMost>(sides.first, stream);
+  }
+}
+
 template <class T>
 void launch_all_pairs(const Sides& sides, cudaStream_t stream) {
   const GlaBackwardParams& first = sides.first;
-  if (sides.both) return launch_pairs_of_both<T>(first, sides.second, stream);
-  switch (first.part_channels * first.other_parts) {
+  switch (first.part_channels * std::max(first.own_parts, first.other_parts)) {
     case kSmallPart:
-      return launch_pairs<T, kSmallPart>(first, stream);
+      return launch_pairs_of<T, kSmallPart>(sides, stream);
     case kLargePart:
-      return launch_pairs<T, kLargePart>(first, stream);
+      return launch_pairs_of<T, kLargePart>(sides, stream);
     default:
-      return launch_pairs<T, kMostChannels>(first, stream);
+      return launch_pairs_of<T, kMostChannels>(sides, stream);
   }
 }
 
@@ -204,7 +212,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
 class GlaBackwardKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
-  int version() const noexcept override { return 3; }
+  int version() const noexcept override { return 4; }
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {

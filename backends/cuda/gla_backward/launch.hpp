@@ -27,10 +27,10 @@ void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackward
                                 cudaStream_t stream);
 
 /// What stays within chunks, and every output but dinitial_state and dgamma; after the walks.
-/// kOther, 64, 128 or 256, is the channels of all parts of the other side.
-template <class T, int kOther>
+/// kMost, 64, 128 or 256, is the channels of all parts of the side with the most.
+template <class T, int kMost>
 void launch_pairs(const GlaBackwardParams& params, cudaStream_t stream);
-template <class T>
+template <class T, int kMost>
 void launch_pairs_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                           cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 // The side without gates, where only one has them: the scores that it makes, and its outputs.
 #pragma once
 
-#include "cuda/gla_backward/pairs_shared.cuh"
+#include "cuda/gla_backward/tile_loads.cuh"
 
 namespace attune::cuda::gla_backward {
 
@@ -10,176 +10,144 @@ struct OtherTiles {
   Tile<kD> u, z;  // by position
 };
 
-/// A block of 256 threads, of a chunk and head.
-template <class T, int kD>
+#if ATTUNE_SM90A_CODE
+
+using chunk_backward::along_channels;
+using chunk_backward::along_rows;
+
+/// A block of kThreads, of a chunk and head.
+template <class T, int kD, int kThreads>
 class OtherSide {
  public:
-  __device__ OtherSide(const GlaBackwardParams& p, OtherTiles<kD>& tiles,
-                       Tile<kPanelChannels>& scores, const ChunkPlace& chunk)
-      : p_(p), tiles_(tiles), scores_(scores), chunk_(chunk) {}
+  static constexpr int kStep = kD < 128 ? kD : 128;  // channels of outputs at once
+
+  __device__ OtherSide(const GlaBackwardParams& p, OtherTiles<kD>& tiles, const ChunkPlace& chunk)
+      : p_(p), tiles_(tiles), chunk_(chunk) {}
 
   __device__ void start_loads() const {
-    start_load(tiles_.u, p_.u, chunk_.head);
-    start_load(tiles_.z, p_.z, chunk_.group);
-    copy_async_commit();
+    const auto same = [](int position) { return position; };
+    start_rows<T, kThreads>(tiles_.u, p_.u, chunk_, chunk_.head, 0, p_.other, same);
+    start_rows<T, kThreads>(tiles_.z, p_.z, chunk_, chunk_.group, 0, p_.other, same);
   }
 
-  /// P as `Element`, after `f` has been applied to each score.
-  template <class Element, class F>
-  __device__ __forceinline__ void make_scores(const ThreadPlace& at, F&& f) const {
-    const int row_block = at.warp / 2;
+  /// P, two positions j at a time: f(i, j, P_ij, P_ij+1), 0 where j > i. The loads are there.
+  template <class F>
+  __device__ __forceinline__ void make_scores(F&& f) const {
+    if (warpgroup_of_block() != 0) return;
+    const FragmentPlace at;
+    float scores[32];
+    wgmma_fence();
+    chunk_backward::multiply_rows<T, kD>(scores, shared_address(&tiles_.u),
+                                         shared_address(&tiles_.z));
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(scores);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column_block = at.warp % 2 * 2 + i;
-      if (column_block > row_block) continue;
-      float scores[2][4] = {};
-#pragma unroll
-      for (int k = 0; k < kD; k += kBlock) {
-        const std::uint32_t panel = static_cast<std::uint32_t>(k / kPanelChannels * kPanelBytes);
-        std::uint32_t left[4];
-        std::uint32_t right[4];
-        load_left<false>(left, shared_address(&tiles_.u) + panel, at.lane, row_block * kBlock,
-                         k % kPanelChannels);
-        load_right_rows(right, shared_address(&tiles_.z) + panel, at.lane, column_block * kBlock,
-                        k % kPanelChannels);
-        multiply_block<T>(scores, left, right);
-      }
-      store_scores<Element>(scores_, scores, at.lane, row_block, column_block,
-                            [&](int row, int column, float& score) {
-                              score = column <= row ? score * p_.score_scale : 0.0F;
-                              f(row, column, score);
-                            });
+    for (int e = 0; e < 32; e += 2) {
+      const int row = at.row() + e % 4 / 2 * 8;
+      const int column = e / 4 * 8 + at.column();
+      f(row, column, column <= row ? scores[e] * p_.score_scale : 0.0F,
+        column + 1 <= row ? scores[e + 1] * p_.score_scale : 0.0F);
     }
   }
 
-  __device__ void make_outputs(const ThreadPlace& at, unsigned char* staged) const {
-    make_output<true>(at, p_.dz, tiles_.u, p_.z_flow, staged);
-    if (p_.du.data != nullptr) make_output<false>(at, p_.du, tiles_.z, p_.u_flow, staged);
+  /// Of A by position. At `staged` there is room for two tiles of kStep channels, or one where own
+  /// channels are of one part.
+  __device__ void make_outputs(const Tile<kPanelChannels>& a, unsigned char* staged,
+                               TileLoads& loads) const {
+    make_output<Major::kMN>(p_.dz, tiles_.u, p_.z_flow, a, staged, loads);
+    if (p_.du.data != nullptr) {
+      make_output<Major::kK>(p_.du, tiles_.z, p_.u_flow, a, staged, loads);
+    }
   }
 
  private:
-  __device__ void start_load(Tile<kD>& tile, const ConstTokenView& from, std::int64_t head) const {
-    constexpr int kWords = kD / 8;  // of a row
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      const bool valid = chunk_.has(position) && channel < p_.other;
-      const T* const row =
-          static_cast<const T*>(from.data) +
-          row_offset(from, chunk_.batch, chunk_.token + (valid ? chunk_.row(position) : 0), head);
-      copy_async_16(shared_address(&tile) + tile_byte(position, channel),
-                    row + (valid ? channel : 0), valid);
-    }
-  }
+  using Staged = Tile<kStep>;
 
-  /// dz = A^T u, or du = A z, and the walk's flow. At `staged` there is room for a tile.
-  template <bool kTransposed>
-  __device__ void make_output(const ThreadPlace& at, const TokenView& to, Tile<kD>& tile,
-                              void* flow, unsigned char* staged) const {
+  /// dz = A^T u, or du = A z, and the walk's flow.
+  template <Major kScores>
+  __device__ __forceinline__ void make_output(const TokenView& to, const Tile<kD>& tile, void* flow,
+                                              const Tile<kPanelChannels>& a, unsigned char* staged,
+                                              TileLoads& loads) const {
 #pragma unroll 1
-    for (int first = 0; first < kD && first < p_.other; first += kStaged) {
-      make_columns<kTransposed>(at, first, tile, flow, staged);
+    for (int part = 0; part * kStep < p_.other; ++part) {
+      async_proxy_fence();
+      __syncthreads();  // the staged rows are free, and A is there
+      if (threadIdx.x == 0) start_flows(flow, part, staged, loads);
+      make_panel<kScores>(shared_address(&tile) + part * static_cast<unsigned>(sizeof(Staged)), a,
+                          staged, loads);
       __syncthreads();  // all rows are there
-      write_staged(first, to, staged);
-      __syncthreads();  // the staged rows are free
+      write_rows<T, kThreads>(to, *reinterpret_cast<const Staged*>(staged), chunk_, part * kStep,
+                              p_.other);
     }
   }
 
-  static constexpr int kStaged = kD < 128 ? kD : 128;  // channels at once
-
-  template <bool kTransposed>
-  __device__ __forceinline__ void make_columns(const ThreadPlace& at, int begin,
-                                               const Tile<kD>& tile, void* flow,
-                                               unsigned char* staged) const {
-    constexpr int kColumns = kStaged / 2;  // of a warp
-    const int block = at.warp / 2;
-    const int column = begin + at.warp % 2 * kColumns;
-    const std::uint32_t panel =
-        shared_address(&tile) + static_cast<std::uint32_t>(column / kPanelChannels * kPanelBytes);
-    float sums[kColumns / kBlock][2][4] = {};
-    const int first = kTransposed ? block : 0;
-    const int last = kTransposed ? kChunkTokens / kBlock - 1 : block;
-    for (int k = first; k <= last; ++k) {
-      std::uint32_t left[4];
-      load_left<kTransposed>(left, shared_address(&scores_), at.lane, block * kBlock, k * kBlock);
-#pragma unroll
-      for (int n = 0; n < kColumns / kBlock; ++n) {
-        std::uint32_t right[4];
-        load_right(right, panel, at.lane, k * kBlock, column % kPanelChannels + n * kBlock);
-        multiply_block<T>(sums[n], left, right);
-      }
-    }
-    // All loads are under way before the first is used.
-    const unsigned char* const flows = workspace_tile(p_, flow, chunk_.index, p_.other_parts);
-    std::uint32_t through[kColumns / kBlock][4];
-    load_flows(through, flows, at, block, column);
-    if (kD > 64 && p_.own_parts > 1) {
-      std::uint32_t second[kColumns / kBlock][4];
-      load_flows(second, flows + tiles_bytes(p_, p_.other_parts), at, block, column);
-#pragma unroll
-      for (int n = 0; n < kColumns / kBlock; ++n) add_pairs(sums[n], second[n]);
-    }
-#pragma unroll
-    for (int n = 0; n < kColumns / kBlock; ++n) {
-      add_pairs(sums[n], through[n]);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float* const sum = &sums[n][e / 2][e % 2 * 2];
-        *reinterpret_cast<std::uint32_t*>(
-            staged + tile_byte(row_of(at, block, e), column - begin + column_of(at, n, e))) =
-            pack<T>(sum[0], sum[1]);
-      }
+  __device__ void start_flows(void* flow, int part, unsigned char* staged,
+                              const TileLoads& loads) const {
+    loads.expect(static_cast<unsigned>(p_.own_parts * sizeof(Staged)));
+    for (int i = 0; i < p_.own_parts; ++i) {
+      loads.start(shared_address(staged + i * sizeof(Staged)),
+                  workspace_tile(p_, flow, chunk_.index, p_.other_parts, part) +
+                      i * tiles_bytes(p_, p_.other_parts),
+                  sizeof(Staged));
     }
   }
 
-  // Pair e of a thread's four in 16 x 16 sums.
-  __device__ static int row_of(const ThreadPlace& at, int block, int e) {
-    return block * kBlock + at.lane / 4 + e % 2 * 8;
-  }
-  __device__ static int column_of(const ThreadPlace& at, int n, int e) {
-    return n * kBlock + e / 2 * 8 + at.lane % 4 * 2;
-  }
-  template <int kCount>
-  __device__ __forceinline__ void load_flows(std::uint32_t (&pairs)[kCount][4],
-                                             const unsigned char* flows, const ThreadPlace& at,
-                                             int block, int column) const {
-#pragma unroll
-    for (int n = 0; n < kCount; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        pairs[n][e] = *reinterpret_cast<const std::uint32_t*>(
-            flows + tile_byte(chunk_.row(row_of(at, block, e)), column + column_of(at, n, e)));
-      }
+  /// 64 channels of each warpgroup, as far as there are some.
+  template <Major kScores>
+  __device__ __forceinline__ void make_panel(std::uint32_t tile, const Tile<kPanelChannels>& a,
+                                             unsigned char* staged, TileLoads& loads) const {
+    const int group = warpgroup_of_block();
+    if (group * kPanelChannels >= kStep) {
+      loads.wait();
+      return;
     }
-  }
-  __device__ static __forceinline__ void add_pairs(float (&sums)[2][4],
-                                                   const std::uint32_t (&pairs)[4]) {
+    const auto panel = static_cast<std::uint32_t>(group * kPanelBytes);
+    float sums[32];
+    wgmma_fence();
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack<T>(pairs[e]);
-      sums[e / 2][e % 2 * 2] += x.x;
-      sums[e / 2][e % 2 * 2 + 1] += x.y;
+    for (int step = 0; step < kPanelChannels / kDepth; ++step) {
+      const std::uint64_t scores = kScores == Major::kMN ? along_rows(shared_address(&a), step)
+                                                         : along_channels(shared_address(&a), step);
+      wgmma_n64<T, Major::kMN, kScores>(sums, along_rows(tile + panel, step), scores, step > 0);
     }
+    wgmma_commit();
+    loads.wait();
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    add_flows(sums, shared_address(staged) + panel);
   }
 
-  __device__ __forceinline__ void write_staged(int begin, const TokenView& to,
-                                               const unsigned char* staged) const {
-    constexpr int kWords = kStaged / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkTokens * kWords; i += kBlockThreads) {
-      const int position = i / kWords;
-      const int channel = i % kWords * 8;
-      if (!chunk_.has(position) || begin + channel >= p_.other) continue;
-      const std::int64_t offset =
-          row_offset(to, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head);
-      *reinterpret_cast<uint4*>(static_cast<T*>(to.data) + offset + begin + channel) =
-          *reinterpret_cast<const uint4*>(staged + tile_byte(position, channel));
+  /// Completes channels by positions and leaves them where their flows are.
+  __device__ __forceinline__ void add_flows(float (&sums)[32], std::uint32_t panel) const {
+    const FragmentPlace at;
+#pragma unroll
+    for (int step = 0; step < kPanelChannels / kDepth; ++step) {
+      const std::uint32_t address =
+          columns_address(panel, at, step, [&](int position) { return chunk_.row(position); });
+      float* const e = &sums[8 * step];
+      add_block(e, address);
+      if (kD > 64 && p_.own_parts > 1) add_block(e, address + sizeof(Staged));
+      store_matrices_transposed(address, pack<T>(e[0], e[1]), pack<T>(e[2], e[3]),
+                                pack<T>(e[4], e[5]), pack<T>(e[6], e[7]));
+    }
+  }
+  __device__ static __forceinline__ void add_block(float* e, std::uint32_t address) {
+    std::uint32_t pairs[4];
+    load_matrices_transposed(pairs, address);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 x = unpack<T>(pairs[i]);
+      e[2 * i] += x.x;
+      e[2 * i + 1] += x.y;
     }
   }
 
   const GlaBackwardParams& p_;
   OtherTiles<kD>& tiles_;
-  Tile<kPanelChannels>& scores_;
   const ChunkPlace& chunk_;
 };
+
+#endif
 
 }  // namespace attune::cuda::gla_backward

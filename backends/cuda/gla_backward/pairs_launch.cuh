@@ -23,22 +23,36 @@ __device__ __forceinline__ bool is_strong(const GlaBackwardParams& p, unsigned c
          (p.other_strong != nullptr && any(p.other_strong, other_channels(p) / kPanelChannels));
 }
 
+/// f(first) of all the gated side's channels, as many at a time as a block takes.
+template <class Block, class F>
+__device__ __forceinline__ void for_all_channels(const GlaBackwardParams& p, F&& f) {
+  if constexpr (Block::kStep == Block::kMost) {
+    f(0);
+  } else {
+#pragma unroll 1
+    for (int first = 0; first < p.own; first += Block::kStep) {
+      asm volatile("" : "+r"(first)::"memory");
+      f(first);
+    }
+  }
+}
+
 /// All channels of the gated side, and the gradients of what they share.
 template <class Block>
 __device__ __forceinline__ void take_all_channels(const GlaBackwardParams& p, Block& block) {
-#pragma unroll 1
-  for (int panel = 0; panel * kPanelChannels < p.own; ++panel) {
-    asm volatile("" : "+r"(panel)::"memory");
-    block.take_channels(panel);
-  }
+  for_all_channels<Block>(p, [&](int first) { block.take_channels(first); });
   block.put_shared_gradients();
 }
 
-/// A block's chunk, unless it is strong: f(). Sets the place.
+/// A block's chunk, unless it is strong: f(). Sets the place and the loads up.
 template <class F>
-__device__ __forceinline__ void if_weak(const GlaBackwardParams& p, ChunkPlace& place, F&& f) {
+__device__ __forceinline__ void if_weak(const GlaBackwardParams& p, ChunkPlace& place,
+                                        const TileLoads& loads, F&& f) {
   const unsigned chunk = chunk_of_block(p, blockIdx.x);
-  if (threadIdx.x == 0) place = chunk_place(p, chunk);
+  if (threadIdx.x == 0) {
+    place = chunk_place(p, chunk);
+    loads.init();
+  }
   const bool strong = is_strong(p, chunk);
   __syncthreads();  // the chunk's place is there
   if (place.rows == 0) {
@@ -48,10 +62,12 @@ __device__ __forceinline__ void if_weak(const GlaBackwardParams& p, ChunkPlace& 
   if (!strong) f();
 }
 
-/// Strong chunks: each block looks for them among its share. f() for each, whose place is set.
+/// Strong chunks: each block looks for them among its share. f() for each, whose place is set. Sets
+/// the loads up.
 template <class F>
 __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, ChunkPlace& place,
-                                                F&& f) {
+                                                const TileLoads& loads, F&& f) {
+  if (threadIdx.x == 0) loads.init();
   const auto chunks = static_cast<unsigned>(p.slots * p.heads);
   const unsigned lane = threadIdx.x % kWarpSize;
   for (unsigned first = blockIdx.x; first < chunks; first += gridDim.x * kWarpSize) {
@@ -69,9 +85,10 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Chun
 
 /// A block for each chunk and head.
 template <auto kKernel>
-void launch_weak(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream) {
+void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
+                 cudaStream_t stream) {
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
-                   .block = dim3(kBlockThreads),
+                   .block = dim3(static_cast<unsigned>(threads)),
                    .shared_bytes = shared_bytes,
                    .overlaps_previous = true},
                   stream, p);

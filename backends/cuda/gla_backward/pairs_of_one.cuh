@@ -6,53 +6,60 @@
 
 namespace attune::cuda::gla_backward {
 
-template <class Block, int kOther>
+template <class Shared, int kD>
 struct PairsOfOneShared {
-  typename Block::Shared pairs;
-  OtherTiles<kOther> tiles;
+  Shared pairs;
+  OtherTiles<kD> tiles;
 };
 
-template <class Block, class T, int kOther>
+#if ATTUNE_SM90A_CODE
+
+template <class Block, class T, int kD>
 __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
-                                           PairsOfOneShared<Block, kOther>& shared) {
-  Block block(p, shared.pairs);
-  const OtherSide<T, kOther> other(p, shared.tiles, shared.pairs.p, shared.pairs.chunk);
+                                           PairsOfOneShared<typename Block::Shared, kD>& shared,
+                                           TileLoads& loads) {
+  Block block(p, shared.pairs, loads);
+  const OtherSide<T, kD, Block::kThreads> other(p, shared.tiles, shared.pairs.chunk);
   other.start_loads();
-  copy_async_wait<0>();
-  __syncthreads();  // all rows of u and z are there
+  block.begin();
   block.make_p(other);
   take_all_channels(p, block);
-  block.template make_a<T>();
-  __syncthreads();  // A is there, and the tiles of channels are free
-  other.make_outputs(block.place(), shared.pairs.staged());
+  other.make_outputs(block.make_a(), block.staged(), loads);
 }
 
-template <class T, int kOther>
-__global__ __launch_bounds__(kBlockThreads, kOther <= 128 ? 2 : 1) void pairs(
+#endif
+
+template <class T, int kD>
+__global__ __launch_bounds__(PairsShared<kD>::kThreads, PairsShared<kD>::kBlocks) void pairs(
     const __grid_constant__ GlaBackwardParams p) {
-  using Block = Pairs<T, (kOther > 128)>;
+#if ATTUNE_SM90A_CODE
+  using Block = Pairs<T, kD, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<PairsOfOneShared<Block, kOther>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<PairsOfOneShared<typename Block::Shared, kD>*>(shared_bytes);
   take_over_from_previous_launch();
-  if_weak(p, shared.pairs.chunk, [&] { take_chunk<Block, T>(p, shared); });
+  TileLoads loads(shared.pairs.full);
+  if_weak(p, shared.pairs.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+#endif
 }
 
-template <class T, int kOther>
+template <class T, int kD>
 __global__ __launch_bounds__(kBlockThreads,
                              1) void exact_pairs(const __grid_constant__ GlaBackwardParams p) {
-  using Block = ExactPairs<T, (kOther > 128)>;
+#if ATTUNE_SM90A_CODE
+  using Block = ExactPairs<T, (kD > 128)>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<PairsOfOneShared<Block, kOther>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<PairsOfOneShared<typename Block::Shared, kD>*>(shared_bytes);
   take_over_from_previous_launch();
-  for_each_strong(p, shared.pairs.chunk, [&] { take_chunk<Block, T>(p, shared); });
+  TileLoads loads(shared.pairs.full);
+  for_each_strong(p, shared.pairs.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+#endif
 }
 
-template <class T, int kOther>
+template <class T, int kD>
 void launch_pairs(const GlaBackwardParams& p, cudaStream_t stream) {
-  constexpr bool kParted = kOther > 128;
-  launch_weak<pairs<T, kOther>>(p, sizeof(PairsOfOneShared<Pairs<T, kParted>, kOther>), stream);
-  launch_strong<exact_pairs<T, kOther>>(p, sizeof(PairsOfOneShared<ExactPairs<T, kParted>, kOther>),
-                                        stream);
+  using Weak = PairsShared<kD>;
+  launch_weak<pairs<T, kD>>(p, Weak::kThreads, sizeof(PairsOfOneShared<Weak, kD>), stream);
+  launch_strong<exact_pairs<T, kD>>(p, sizeof(PairsOfOneShared<ExactPairsShared, kD>), stream);
 }
 
 }  // namespace attune::cuda::gla_backward

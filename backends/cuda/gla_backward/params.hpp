@@ -23,7 +23,7 @@
 //   ...
 //
 // and dz, du come from the same formulas for dy, dx seen from the other side, with P and A
-// exchanged: each side has its own parameters, and scores_of_both.cuh makes the first scores. Only
+// exchanged: each side has its own parameters, and pairs_of_both.cuh makes the first scores. Only
 // the sum of a key's and a value's gate counts, so the largest gate of a token's values moves to
 // its keys: then no factor exceeds 1 whenever none of the sums is above 0.
 #pragma once
@@ -78,7 +78,7 @@ struct GlaBackwardParams {
   void* entering_x = nullptr;  // scale E x
   void* leaving_y = nullptr;   // L y
   float* through = nullptr;    // [own parts' channels]: the decay over the chunk
-  unsigned* strong = nullptr;  // [own parts' channels / 64]: not 0 where some 16 tokens' decay is
+  unsigned* strong = nullptr;  // [own parts' channels / 64]: not 0 where half a chunk's decay is
   // The flows are sums over parts of the side that is summed over: a tensor for each of those.
   void* x_flow = nullptr;  // S u
   void* y_flow = nullptr;  // D z

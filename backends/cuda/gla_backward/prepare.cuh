@@ -1,5 +1,5 @@
 // The operands with which a chunk's tokens enter the state and its gradient, the chunk's decay, and
-// whether that of any 16 tokens is strong.
+// whether that of a half of its tokens is strong.
 //
 // Tiles hold zeros where there is no token and no channel.
 #pragma once
@@ -10,8 +10,9 @@
 
 namespace attune::cuda::gla_backward {
 
-/// Of 16 tokens, base 2: the inverse of a weaker one, and products with that, are finite.
-inline constexpr float kStrongDecay = -90;
+/// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite, and
+/// with the decay itself they keep their precision.
+inline constexpr float kStrongDecay = -80;
 
 /// A block per chunk, head and 64 channels.
 template <class T>
@@ -36,39 +37,43 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   load_pairs<T>(y, {p.y, chunk, chunk.group, at, channel}, valid);
   load_log_decays<T>(logs, p, chunk, at, channel, valid);
   logs_over[at.warp][at.lane] = sum_of(logs);
-  const RunDecays run(logs);
   __syncthreads();  // all warps' decays are there
   float2 before{0.0F, 0.0F};
   float2 after{0.0F, 0.0F};
-  float2 block = logs_over[at.warp ^ 1][at.lane];
-  add(block, logs_over[at.warp][at.lane]);
+  float2 half{0.0F, 0.0F};  // that with this warp's tokens
 #pragma unroll
   for (int warp = 0; warp < kBlockWarps; ++warp) {
     const float2 over = logs_over[warp][at.lane];
     if (warp < at.warp) add(before, over);
     if (warp > at.warp) add(after, over);
+    if (warp / (kBlockWarps / 2) == at.warp / (kBlockWarps / 2)) add(half, over);
   }
-  before = exp2_of(before);
-  after = exp2_of(after);
 
-  const float2 from_before = times({p.scale, p.scale}, before);
   const auto entering =
       rows_of(workspace_tile(p, p.entering_x, chunk.index, p.own_parts), channel, chunk, at);
   const auto leaving =
       rows_of(workspace_tile(p, p.leaving_y, chunk.index, p.own_parts), channel, chunk, at);
+  float2 decay[kRun];
+  float2 since = times({p.scale, p.scale}, exp2_of(before));
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    const float2 entered = times(times(from_before, run.since[i]), unpack<T>(x[i]));
-    const float2 left = times(times(run.until[i], after), unpack<T>(y[i]));
+    decay[i] = exp2_of(logs[i]);
+    since = times(since, decay[i]);
+    const float2 entered = times(since, unpack<T>(x[i]));
     *reinterpret_cast<std::uint32_t*>(entering.row(i)) = pack<T>(entered.x, entered.y);
-    *reinterpret_cast<std::uint32_t*>(leaving.row(i)) = pack<T>(left.x, left.y);
   }
-  const bool weak = block.x >= kStrongDecay && block.y >= kStrongDecay;  // not of a NaN
+  float2 until = exp2_of(after);
+#pragma unroll
+  for (int i = kRun - 1; i >= 0; --i) {
+    const float2 left = times(until, unpack<T>(y[i]));
+    *reinterpret_cast<std::uint32_t*>(leaving.row(i)) = pack<T>(left.x, left.y);
+    until = times(until, decay[i]);
+  }
+  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
   if (at.warp == 0) {
-    *reinterpret_cast<float2*>(&p.through[chunk.index * own_channels(p) + channel]) =
-        times(run.over(), after);
+    *reinterpret_cast<float2*>(&p.through[chunk.index * own_channels(p) + channel]) = until;
   }
 }
 

@@ -1,18 +1,93 @@
-// What the kernels of pairs do alike of the side with gates: what a thread loads of it, sums over
-// its channels, and the gradients of the gates from their terms.
+// What exact_pairs.cuh is made of: matrix products of blocks of 16 x 16, what a thread loads of the
+// side with gates, sums over its channels, and the gradients of the gates from their terms.
 #pragma once
 
 #include "cuda/device/reduce.cuh"
-#include "cuda/gla_backward/pairs_shared.cuh"
+#include "cuda/gla_backward/gates.cuh"
+#include "cuda/gla_backward/tile_loads.cuh"
 
 namespace attune::cuda::gla_backward {
 
-/// A block of 256 threads, of a chunk and head. Shared has what PairsTiles has. kParted: flows may
+using chunk_backward::block_address;
+using chunk_backward::fold_lanes;
+using chunk_backward::transposed_block_address;
+
+inline constexpr int kBlock = 16;  // rows and columns of a block of matrix products
+
+/// Of its shared memory; by position.
+struct ExactTiles {
+  Tile<kPanelChannels> p;                 // [i][j], with the scale; then A
+  float2 reads[kBlockWarps][kWarpSize];   // warps' sums of what is read, for the gates' gradients
+  float2 writes[kBlockWarps][kWarpSize];  // and of what is written
+  float shared_sums[kBlockWarps][kRun];   // gradients of what all channels share, by token
+  float parts[kBlockWarps];
+  SharedBarrier full;
+  ChunkPlace chunk;  // here, for few registers are left for it
+};
+
+/// Two fragments of 16 x 16 blocks: the left operand of a product, and the right one, of two
+/// columns of 8, of which fragment 2 n and 2 n + 1 are column n's.
+template <bool kTransposed>
+__device__ __forceinline__ void load_left(std::uint32_t (&a)[4], std::uint32_t panel, int lane,
+                                          int row, int column) {
+  if constexpr (kTransposed) {  // of the block [column][row]
+    load_matrices_transposed(a, transposed_block_address(panel, lane, column, row));
+  } else {
+    load_matrices(a, block_address(panel, lane, row, column));
+  }
+}
+/// Rows of memory are columns of the operand.
+__device__ __forceinline__ void load_right_rows(std::uint32_t (&b)[4], std::uint32_t panel,
+                                                int lane, int row, int column) {
+  load_matrices(b, transposed_block_address(panel, lane, row, column));
+}
+/// Rows of memory are summed over.
+__device__ __forceinline__ void load_right(std::uint32_t (&b)[4], std::uint32_t panel, int lane,
+                                           int row, int column) {
+  load_matrices_transposed(b, block_address(panel, lane, row, column));
+}
+/// d [16, 16] += a b.
+template <class T>
+__device__ __forceinline__ void multiply_block(float (&d)[2][4], const std::uint32_t (&a)[4],
+                                               const std::uint32_t (&b)[4]) {
+  mma_m16n8k16<T>(d[0], a, b[0], b[1]);
+  mma_m16n8k16<T>(d[1], a, b[2], b[3]);
+}
+
+/// Of two channels over this warp's eight positions.
+struct Run {
+  std::uint32_t x[kRun];
+  std::uint32_t y[kRun];
+  float2 decay[kRun];
+  float2 log_over;      // of their product, base 2
+  unsigned resets = 0;  // bit i: the decay at i is 0; bit 8 + i: that of the second channel
+
+  __device__ __forceinline__ float2 over() const {
+    float2 product = decay[0];
+#pragma unroll
+    for (int i = 1; i < kRun; ++i) product = times(product, decay[i]);
+    return product;
+  }
+  /// Makes the compiler compute again what it would keep: products, and elements unpacked.
+  __device__ __forceinline__ void forget() {
+    forget_x();
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) asm volatile("" : "+r"(y[i]));
+  }
+  __device__ __forceinline__ void forget_x() {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      asm volatile("" : "+r"(x[i]), "+f"(decay[i].x), "+f"(decay[i].y));
+    }
+  }
+};
+
+/// A block of 256 threads, of a chunk and head. Shared has what ExactTiles has. kParted: flows may
 /// be sums over parts.
 template <class T, bool kParted, class Shared>
-class PairsBase {
+class ExactBase {
  public:
-  __device__ PairsBase(const GlaBackwardParams& p, Shared& shared)
+  __device__ ExactBase(const GlaBackwardParams& p, Shared& shared)
       : p_(p), s_(shared), chunk_(shared.chunk) {}
 
   __device__ const ThreadPlace& place() const { return at_; }
