@@ -23,12 +23,13 @@ __device__ __forceinline__ void clear_rows(std::byte* tile, int rows) {
   }
 }
 
-/// One operand's tiles, kBoxes side by side to a tile, as a warp loads them.
+/// One operand's tiles, kBoxes side by side to a tile, as a warp loads them, at most kUnderWay at
+/// once.
 ///
 /// Rows past the end of a batch's tokens arrive as zeros. Those past the end of a packed sequence
 /// are the next one's: where `landed` is a barrier (of this warp alone) they are zeroed too, so
 /// that not even a NaN of theirs gets through.
-template <int kBoxes, int kSlots>
+template <int kBoxes, int kSlots, int kUnderWay = kSlots>
 class TileLoader {
  public:
   __device__ __forceinline__ TileLoader(const WalkParams& p, const WalkOperand& operand,
@@ -46,6 +47,8 @@ class TileLoader {
     const bool clears = landed_ != nullptr && item.rows_from(row) < kChunk;
     SharedBarrier* const arrival = clears ? landed_ : &ring_.full[at_.slot];
     ring_.wait_empty(at_);
+    // Before the first tiles there are none to wait for: that phase counts as ended.
+    if constexpr (kUnderWay < kSlots) ring_.wait_full(at_.before(kUnderWay));
     if (leads()) {
       const int head = static_cast<int>(item.head / operand_.group);
       barrier_arrive_expecting(arrival, kTileBytes);

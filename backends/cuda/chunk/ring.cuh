@@ -16,6 +16,11 @@ struct RingPosition {
     slot = 0;
     phase ^= 1U;
   }
+  /// Where it was so many steps ago, fewer than there are slots.
+  __device__ __forceinline__ RingPosition before(int steps) const {
+    return slot >= steps ? RingPosition{slot - steps, phase}
+                         : RingPosition{slot - steps + kSlots, phase ^ 1U};
+  }
 };
 
 template <int kSlots>

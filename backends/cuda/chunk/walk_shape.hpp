@@ -26,6 +26,10 @@ struct WalkShape {
   static constexpr int kWeightSlots = kTileK == 256 ? 1 : 2;
   /// A tile of v is held longer than q and k: the output goes out from where it was.
   static constexpr int kValueSlots = kTileK == 256 && kStages == 3 ? kStages : kStages + 1;
+  /// Chunks that a block asks the memory for at once. One of a whole head of 128 channels is 48 KB
+  /// and keeps the memory busy; with more, requests queue up, and some multiprocessors get ahead of
+  /// others: blocks of equal work end up to 20 us apart. Narrower chunks do not bear a limit.
+  static constexpr int kChunksUnderWay = kTileK == 128 && kTileV == 128 ? 1 : kValueSlots;
 
   static constexpr int kStateWarpgroups = kBoxesV;
   static constexpr int kThreads = 128 * (2 + kStateWarpgroups);

@@ -180,9 +180,9 @@ __device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
 template <class Shape>
 __device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
                                                       WalkShared<Shape>& shared) {
-  TileLoader<Shape::kBoxesK, Shape::kStages> q(p, p.q, shared.q_ring, shared.q[0], nullptr);
-  TileLoader<Shape::kBoxesK, Shape::kStages> k(p, p.k, shared.k_ring, shared.k[0],
-                                               &shared.k_landed);
+  using Loader = TileLoader<Shape::kBoxesK, Shape::kStages, Shape::kChunksUnderWay>;
+  Loader q(p, p.q, shared.q_ring, shared.q[0], nullptr);
+  Loader k(p, p.k, shared.k_ring, shared.k[0], &shared.k_landed);
   for_each_chunk<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item, int row) {
     q.load(item, row, 0);
     k.load(item, row, 0);
@@ -191,8 +191,8 @@ __device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
 
 template <class Shape>
 __device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shape>& shared) {
-  TileLoader<Shape::kBoxesV, Shape::kValueSlots> v(p, p.v, shared.v_ring, shared.v[0],
-                                                   &shared.v_landed);
+  TileLoader<Shape::kBoxesV, Shape::kValueSlots, Shape::kChunksUnderWay> v(
+      p, p.v, shared.v_ring, shared.v[0], &shared.v_landed);
   for_each_chunk<Shape::kTileV>(p, whole_walk(p), [&](const WalkItem& item, int row) {
     v.load(item, row, item.tile * Shape::kTileV);
   });

@@ -88,6 +88,9 @@ class DqWalk {
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.slot(n);
       s_.stage_ring.wait_empty(n);
+      // One chunk under way at a time is 64 KB and keeps the memory busy. With more, requests queue
+      // up, and some multiprocessors get ahead of others.
+      if (kD == 128 && n > 0) s_.stage_ring.wait_full(n - 1);
       Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
       loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
       if constexpr (kGateGradients) {
