@@ -83,46 +83,46 @@ int warps_for(std::int64_t extent, int of_warp, int most) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
 }
 
-/// The tile whose threads have `rows` rows: all of K, where a block has the threads for it.
-Config tile_of(const Problem& problem, const DeviceInfo& device, int rows, int most_warps_v) {
+/// The config with all of K to a block, where that has the threads for it, and a thread for each
+/// column.
+Config tile_of(const Problem& problem, const DeviceInfo& device, Config config, int most_warps_v) {
   constexpr int kMostWarps = Config::kMostThreads / Config::kWarpThreads;
-  Config config;
-  config.rows = rows;
-  config.warps_v = warps_for(problem.V, Config::kWarpColumns, most_warps_v);
-  config.warps_k = warps_for(problem.K, Config::kWarpRows * rows, kMostWarps / config.warps_v);
+  config.warps_v = warps_for(problem.V, config.warp_columns, most_warps_v);
+  config.warps_k =
+      std::max(warps_for(problem.K, config.warp_rows() * config.rows, kMostWarps / config.warps_v),
+               config.warp_columns / Config::kWarpThreads);
   config.overlap = device.has("sm_90a");
   return config;
 }
 
 /// Many threads that hold little each, whose states make room in the L2 cache for what follows.
 Config small_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
-  Config config = tile_of(problem, device, 8, most_warps_v);
-  config.evict_first = true;
-  return config;
+  return tile_of(problem, device, {.rows = 8, .warp_columns = 32, .evict_first = true},
+                 most_warps_v);
 }
-/// Fewer threads that hold more each, and no more bytes under way than the DRAM takes well: three
-/// blocks a multiprocessor, of 32 KB each.
+/// Fewer threads that hold more each, in longer rows, and no more bytes under way than the DRAM
+/// takes well: 128 KB a multiprocessor.
 Config large_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
   constexpr int kThreadsOf32KB = 128;
-  Config config = tile_of(problem, device, 16, most_warps_v);
-  if (config.threads() >= kThreadsOf32KB) config.shared_kb = 60;
+  Config config = tile_of(problem, device, {.rows = 16, .warp_columns = 64}, most_warps_v);
+  if (config.threads() == kThreadsOf32KB) config.shared_kb = 44;
+  if (config.threads() == 2 * kThreadsOf32KB) config.shared_kb = 90;
   return config;
 }
 
-/// Traffic from which on the large tile is the faster one: on an H200 between 0.5 and 1 GB, with gk
-/// for less.
-constexpr double kLargeBytes = 8e8;
+/// Traffic from which on the large tile is the faster one: on an H200 between 4 and 34 MB.
+constexpr double kLargeBytes = 1e7;
 
 class DecodeKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.decode"; }
-  int version() const noexcept override { return 1; }
+  int version() const noexcept override { return 2; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
     constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
     if (problem.V > kMostBlocks / 2 ||
-        problem.H > kMostBlocks / ((problem.V - 1) / Config::kWarpColumns + 1)) {
+        problem.H > kMostBlocks / ((problem.V - 1) / Config::kFewestWarpColumns + 1)) {
       return Support::no("takes at most 2^31 - 1 heads and tiles of them");
     }
     return Support::yes();
@@ -131,6 +131,10 @@ class DecodeKernel final : public Kernel<Config> {
   Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
     if (config.threads() > Config::kMostThreads) {
       return Support::no(str("a block has at most ", Config::kMostThreads, " threads"));
+    }
+    if (config.threads() < config.tile_columns()) {
+      return Support::no(
+          str("a block of ", config.threads(), " threads takes at most as many columns"));
     }
     if (config.shared_bytes() > device.l1_bytes) {
       return Support::no(str("shared_kb=", config.shared_kb, ": a block has at most ",
@@ -141,14 +145,11 @@ class DecodeKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    // Of two warps along V: more do not fit a small tile, fewer leave a large one two warps.
     constexpr std::int64_t kMostKeysOfSmall = 128;
     constexpr std::int64_t kFewestKeysOfLarge = 65;
-    const double bytes = ops::RecurrentDecode::bytes(problem);
-    const bool heavy = bytes > kLargeBytes || ((problem.gates & ops::kGateGk) != 0 &&
-                                               bytes > static_cast<double>(device.l2_bytes));
+    const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
     const bool large = problem.K > kMostKeysOfSmall || (heavy && problem.K >= kFewestKeysOfLarge);
-    return large ? large_tile(problem, device, 2) : small_tile(problem, device, 2);
+    return large ? large_tile(problem, device, 1) : small_tile(problem, device, 2);
   }
 
   /// The two tiles, with and without their ways with the caches. Tiles of less than K, and of more
@@ -159,11 +160,14 @@ class DecodeKernel final : public Kernel<Config> {
     if (problem.V % kVector != 0) return {heuristic_config(problem, device)};
     std::vector<Config> configs;
     for (const int warps_v : {1, 2}) {
-      if (problem.V <= Config::kWarpColumns && warps_v > 1) continue;
-      configs.push_back(small_tile(problem, device, warps_v));
-      configs.push_back(configs.back());
-      configs.back().evict_first = false;
-      configs.push_back(large_tile(problem, device, warps_v));
+      if (warps_v == 1 || problem.V > Config::kFewestWarpColumns) {
+        configs.push_back(small_tile(problem, device, warps_v));
+        configs.push_back(configs.back());
+        configs.back().evict_first = false;
+      }
+      const Config large = large_tile(problem, device, warps_v);
+      if (large.warps_v < warps_v) continue;
+      configs.push_back(large);
       if (configs.back().shared_kb == 0) continue;
       configs.push_back(configs.back());
       configs.back().shared_kb = 0;

@@ -1,9 +1,9 @@
 // One decode step on states whose rows are contiguous.
 //
-// A block takes one head of one row of the batch, 32 * warps_v columns of its state. All of a
-// tile's loads are under way before anything else is read, which is what keeps the memory busy: a
-// thread holds `rows` vectors of four columns. States of more rows than the block has are taken
-// tile by tile. Sums over K are taken by threads, then lanes, then warps, always in the same order.
+// A block takes one head of one row of the batch, some columns of its state. All of a tile's loads
+// are under way before anything else is read, which is what keeps the memory busy: a thread holds
+// `rows` vectors of four columns. States of more rows than the block has are taken tile by tile.
+// Sums over K are taken by threads, then lanes, then warps, always in the same order.
 #pragma once
 
 #include "cuda/decode/decode_token.cuh"
@@ -34,7 +34,17 @@ struct DecodeBlock {
   std::uint64_t policy;  // of the L2 cache
 };
 
-/// Where a thread stands in its block's tile; `row` is the first of its rows, four apart.
+/// What a warp's place in a tile is made of.
+template <class Instance>
+struct DecodeTile {
+  static constexpr int kRows = Instance::kValue.rows;  // of a thread
+  static constexpr int kLanesAcross = Instance::kValue.lanes_across();
+  static constexpr int kRowStep = Instance::kValue.warp_rows();  // from one of them to the next
+  static constexpr int kLastRow = (kRows - 1) * kRowStep;        // counted from the first
+  static constexpr int kWarpRows = kRows * kRowStep;
+};
+
+/// Where a thread stands in its block's tile; `row` is the first of its rows.
 struct DecodeLane {
   int warp_k, row, column;
 };
@@ -56,16 +66,15 @@ __device__ __forceinline__ DecodeBlock decode_block(const DecodeParams& p,
   return block;
 }
 
-template <int kRows>
+template <class Tile>
 __device__ __forceinline__ DecodeLane decode_lane(const DecodeConfig& config) {
-  using C = DecodeConfig;
-  constexpr int kLanesAcross = C::kWarpColumns / C::kThreadColumns;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int warp_k = warp / config.warps_v;
-  const int warp_v = warp % config.warps_v;
-  return {warp_k, warp_k * C::kWarpRows * kRows + lane / kLanesAcross,
-          warp_v * C::kWarpColumns + lane % kLanesAcross * C::kThreadColumns};
+  const int first_column =
+      warp % config.warps_v * Tile::kLanesAcross * DecodeConfig::kThreadColumns;
+  return {warp_k, warp_k * Tile::kWarpRows + lane / Tile::kLanesAcross,
+          first_column + lane % Tile::kLanesAcross * DecodeConfig::kThreadColumns};
 }
 
 /// Where the thread's part of the first tile of a state begins.
@@ -78,49 +87,50 @@ __device__ __forceinline__ float* state_at(const DecodeParams& p, const DecodeBl
 /// While the launch before this one ends, the blocks that wait for it, one a multiprocessor, ask
 /// the L2 cache for their states. That launch may yet write them, or the slots: the cache is where
 /// its writes are seen, and what is read here is used for nothing else.
-template <int kRows>
+template <class Tile>
 __device__ __forceinline__ void prefetch_first_tiles(const DecodeParams& p,
                                                      const DecodeBlock& block,
                                                      const DecodeLane& lane) {
   if (blockIdx.y * gridDim.x + blockIdx.x >= multiprocessors()) return;
   const std::int64_t slot = slot_of(p, blockIdx.y);
-  const bool first_of_line = lane.column % DecodeConfig::kWarpColumns == 0;
+  constexpr int kLineColumns = 32;
+  const bool first_of_line = lane.column % kLineColumns == 0;
   if (slot == kPaddingSlot || !first_of_line || block.first_column + lane.column >= p.values)
     return;
   const float* row = state_at(p, block, lane, slot);
 #pragma unroll
-  for (int r = 0; r < kRows; ++r, row += DecodeConfig::kWarpRows * p.state.k) {
-    if (lane.row + r * DecodeConfig::kWarpRows < p.keys) prefetch_line(row);
+  for (int r = 0; r < Tile::kRows; ++r, row += Tile::kRowStep * p.state.k) {
+    if (lane.row + r * Tile::kRowStep < p.keys) prefetch_line(row);
   }
 }
 
 /// The thread's part of a tile; nothing is read beyond `rows_left` rows.
-template <int kRows>
-__device__ __forceinline__ void load_tile(float4 (&s)[kRows], const float* from, std::int64_t step,
-                                          int rows_left, std::uint64_t policy) {
+template <class Tile>
+__device__ __forceinline__ void load_tile(float4 (&s)[Tile::kRows], const float* from,
+                                          std::int64_t step, int rows_left, std::uint64_t policy) {
 #pragma unroll
-  for (int r = 0; r < kRows; ++r, from += step) {
+  for (int r = 0; r < Tile::kRows; ++r, from += step) {
     s[r] = make_float4(0, 0, 0, 0);
-    if (r * DecodeConfig::kWarpRows < rows_left) s[r] = load_float4(from, policy);
+    if (r * Tile::kRowStep < rows_left) s[r] = load_float4(from, policy);
   }
 }
 
 /// A thread's part of the token, on its way.
-template <class T, int kRows>
+template <class T, class Tile>
 struct TokenPart {
   // As many as there are for each thread when the block has one warp along V.
-  static constexpr int kKeys = kRows * DecodeConfig::kWarpRows / DecodeConfig::kWarpThreads;
+  static constexpr int kKeys = (Tile::kWarpRows - 1) / DecodeConfig::kWarpThreads + 1;
   RawKey<T> keys[kKeys];
   RawValue<T> value;
   float head_log_decay;
   RawGate<T> g;
 };
 
-template <class T, int kRows>
-__device__ __forceinline__ TokenPart<T, kRows> read_token(const DecodeParams& p,
-                                                          const DecodeBlock& block, std::int64_t b,
-                                                          std::int64_t first_row) {
-  TokenPart<T, kRows> part;
+template <class T, class Tile>
+__device__ __forceinline__ TokenPart<T, Tile> read_token(const DecodeParams& p,
+                                                         const DecodeBlock& block, std::int64_t b,
+                                                         std::int64_t first_row) {
+  TokenPart<T, Tile> part;
   auto at = static_cast<int>(threadIdx.x);
   if (at < block.tile_columns && block.first_column + at < p.values) {
     part.value = read_value<T>(p, b, block.head, block.first_column + at);
@@ -137,9 +147,9 @@ __device__ __forceinline__ TokenPart<T, kRows> read_token(const DecodeParams& p,
 }
 
 /// Puts the token where the whole block finds it.
-template <class T, int kRows>
+template <class T, class Tile>
 __device__ __forceinline__ void stage_token(const DecodeParams& p, const DecodeBlock& block,
-                                            const TokenPart<T, kRows>& part) {
+                                            const TokenPart<T, Tile>& part) {
   auto at = static_cast<int>(threadIdx.x);
   if (at < block.tile_columns) block.scratch.values[at] = value_of(p, part.value);
   const float head_log_decay = part.head_log_decay + log_decay_of(p.g, part.g);
@@ -151,16 +161,16 @@ __device__ __forceinline__ void stage_token(const DecodeParams& p, const DecodeB
 
 /// Decay, write, read: the tile goes back to memory, and `o` gets what the token reads of it.
 /// kFull: every thread of the warp has all of its rows. kValueGate: there is a gv.
-template <bool kFull, bool kValueGate, int kRows>
-__device__ __forceinline__ void advance_tile(float4 (&s)[kRows], float (&o)[4],
+template <class Tile, bool kFull, bool kValueGate>
+__device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o)[4],
                                              const DecodeKey* keys, const DecodeValue* values,
                                              float* to, std::int64_t step, int rows_left,
                                              std::uint64_t policy) {
   const DecodeValue value[4] = {values[0], values[1], values[2], values[3]};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r, to += step) {
-    if (!kFull && r * DecodeConfig::kWarpRows >= rows_left) break;
-    const DecodeKey key = keys[r * DecodeConfig::kWarpRows];
+  for (int r = 0; r < Tile::kRows; ++r, to += step) {
+    if (!kFull && r * Tile::kRowStep >= rows_left) break;
+    const DecodeKey key = keys[r * Tile::kRowStep];
     s[r].x = advanced(s[r].x, key, value[0], kValueGate);
     s[r].y = advanced(s[r].y, key, value[1], kValueGate);
     s[r].z = advanced(s[r].z, key, value[2], kValueGate);
@@ -173,26 +183,30 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[kRows], float (&o)[4],
   }
 }
 
-/// The sum of a column over the four rows of lanes: of column_of_lane()'s.
-__device__ __forceinline__ float sum_over_lanes(const float (&o)[4]) {
+/// Adds up a thread's four columns over the rows of lanes, of which each then writes its part of
+/// the columns. `to`: of the thread's first column.
+template <class Tile>
+__device__ __forceinline__ void put_column_sums(const float (&o)[4], float* to) {
   const bool right = (threadIdx.x & 16U) != 0;
   const float even = (right ? o[2] : o[0]) + __shfl_xor_sync(kFullWarp, right ? o[0] : o[2], 16);
   const float odd = (right ? o[3] : o[1]) + __shfl_xor_sync(kFullWarp, right ? o[1] : o[3], 16);
-  const bool second = (threadIdx.x & 8U) != 0;
-  return (second ? odd : even) + __shfl_xor_sync(kFullWarp, second ? even : odd, 8);
-}
-/// Counted from the thread's first column.
-__device__ __forceinline__ int column_of_lane() {
-  return static_cast<int>((threadIdx.x & 16U) / 8U + (threadIdx.x & 8U) / 8U);
+  to += right ? 2 : 0;
+  if constexpr (Tile::kLanesAcross == 16) {
+    *reinterpret_cast<float2*>(to) = {even, odd};
+  } else {
+    static_assert(Tile::kLanesAcross == 8);
+    const bool second = (threadIdx.x & 8U) != 0;
+    to[second ? 1 : 0] = (second ? odd : even) + __shfl_xor_sync(kFullWarp, second ? even : odd, 8);
+  }
 }
 
 /// Sums over the warps along K, and writes the block's part of o.
-template <class T>
+template <class T, class Tile>
 __device__ __forceinline__ void write_output(const DecodeParams& p, const DecodeBlock& block,
                                              const DecodeLane& lane, std::int64_t b,
                                              const float (&o)[4]) {
   float* const sums = block.scratch.sums;
-  sums[lane.warp_k * block.tile_columns + lane.column + column_of_lane()] = sum_over_lanes(o);
+  put_column_sums<Tile>(o, &sums[lane.warp_k * block.tile_columns + lane.column]);
   __syncthreads();  // the sums are there
   const auto column = static_cast<int>(threadIdx.x);
   if (column >= block.tile_columns || block.first_column + column >= p.values) return;
@@ -215,20 +229,20 @@ __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeB
 template <class T, class Instance>
 __global__ void __launch_bounds__(DecodeConfig::kMostThreads, DecodeConfig::kResidentBlocks)
     decode_row_tiles(const __grid_constant__ DecodeParams p, const DecodeConfig config) {
-  constexpr int kRows = Instance::kValue.rows;
-  constexpr std::int64_t kLastRow = (kRows - 1) * DecodeConfig::kWarpRows;  // of a thread
+  using Tile = DecodeTile<Instance>;
+  constexpr std::int64_t kLastRow = Tile::kLastRow;
   const DecodeBlock block = decode_block(p, config);
-  const DecodeLane lane = decode_lane<kRows>(config);
+  const DecodeLane lane = decode_lane<Tile>(config);
   const bool inside = block.first_column + lane.column < p.values;
-  const std::int64_t step = DecodeConfig::kWarpRows * p.state.k;
+  const std::int64_t step = Tile::kRowStep * p.state.k;
   const DecodeKey* const keys = block.scratch.keys + lane.row;
   const DecodeValue* const values = block.scratch.values + lane.column;
-  if (config.overlap) prefetch_first_tiles<kRows>(p, block, lane);
+  if (config.overlap) prefetch_first_tiles<Tile>(p, block, lane);
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
     const std::int64_t slot = slot_of(p, b);
-    TokenPart<T, kRows> token = read_token<T, kRows>(p, block, b, 0);
+    TokenPart<T, Tile> token = read_token<T, Tile>(p, block, b, 0);
     if (slot == kPaddingSlot) {
       write_zeros<T>(p, block, b);
       continue;
@@ -238,24 +252,24 @@ __global__ void __launch_bounds__(DecodeConfig::kMostThreads, DecodeConfig::kRes
     for (std::int64_t first = 0;;) {
       const std::int64_t below = p.keys - first - lane.row;
       const int rows_left = inside ? static_cast<int>(min(below, kLastRow + 1)) : 0;
-      float4 s[kRows];
-      load_tile(s, state, step, rows_left, block.policy);
-      stage_token(p, block, token);
+      float4 s[Tile::kRows];
+      load_tile<Tile>(s, state, step, rows_left, block.policy);
+      stage_token<T, Tile>(p, block, token);
       __syncthreads();  // the token is there
       if (p.gv.given()) {
-        advance_tile<false, true>(s, o, keys, values, state, step, rows_left, block.policy);
+        advance_tile<Tile, false, true>(s, o, keys, values, state, step, rows_left, block.policy);
       } else if (__all_sync(kFullWarp, rows_left > kLastRow)) {
-        advance_tile<true, false>(s, o, keys, values, state, step, rows_left, block.policy);
+        advance_tile<Tile, true, false>(s, o, keys, values, state, step, rows_left, block.policy);
       } else {
-        advance_tile<false, false>(s, o, keys, values, state, step, rows_left, block.policy);
+        advance_tile<Tile, false, false>(s, o, keys, values, state, step, rows_left, block.policy);
       }
       first += block.tile_rows;
       if (first >= p.keys) break;
-      token = read_token<T, kRows>(p, block, b, first);
+      token = read_token<T, Tile>(p, block, b, first);
       state += block.tile_rows * p.state.k;
       __syncthreads();  // nobody needs the token's part before
     }
-    write_output<T>(p, block, lane, b, o);
+    write_output<T, Tile>(p, block, lane, b, o);
   }
 }
 
