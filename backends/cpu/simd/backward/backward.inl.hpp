@@ -110,7 +110,7 @@ void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pref
   finish_reads<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
   for (int t = 0; t < kTokens; ++t) {
     const float* const dq = keys.sums + t * keys.width;
-    narrow_row(keys.dreads.type, dq, keys.channels, keys.dreads.row(token + t));
+    write_row(keys.dreads.type, dq, keys.channels, keys.dreads.row(token + t), task.stream);
     if (keys.wants_gate) {
       store_terms(pass.keys.reads[t], dq, keys.width, keys.terms + (token + t) * keys.width);
     }
@@ -130,8 +130,9 @@ void forward_passes(const BackwardTask& task, std::int64_t token, std::int64_t e
 
 // ---- against it ----
 
-inline void write_shared(const BackwardSide& side, const GroupPlace& place, std::int64_t token,
+inline void write_shared(const BackwardTask& task, const BackwardSide& side, std::int64_t token,
                          float* gradient) {
+  const GroupPlace& place = task.place;
   float* const sum = side.group_sum + token * side.width;
   if (!place.is_first) {
     for (std::int64_t i = 0; i < side.width; i += kLanes) {
@@ -139,7 +140,7 @@ inline void write_shared(const BackwardSide& side, const GroupPlace& place, std:
     }
   }
   if (place.is_last) {
-    narrow_row(side.dwrites.type, gradient, side.channels, side.dwrites.row(token));
+    write_row(side.dwrites.type, gradient, side.channels, side.dwrites.row(token), task.stream);
     return;
   }
   for (std::int64_t i = 0; i < side.width; i += kLanes) store(sum + i, load(gradient + i));
@@ -147,11 +148,11 @@ inline void write_shared(const BackwardSide& side, const GroupPlace& place, std:
 
 // dgk or dgv of a pass.
 template <int kTokens>
-void write_gates(const BackwardSide& side, std::int64_t token) {
+void write_gates(const BackwardTask& task, const BackwardSide& side, std::int64_t token) {
   if (!side.dgates.data) return;
   for (int t = 0; t < kTokens; ++t) {
-    narrow_row(side.dgates.type, side.terms + (token + t) * side.width, side.channels,
-               side.dgates.row(token + t));
+    write_row(side.dgates.type, side.terms + (token + t) * side.width, side.channels,
+              side.dgates.row(token + t), task.stream);
   }
 }
 
@@ -161,7 +162,7 @@ void key_gate_gradients(const BackwardTask& task, const SideRows<kTokens>& rows,
   const BackwardSide& side = task.keys;
   alignas(64) float dg[round_up_to_lanes(kTokens)];
   step_gates(rows, nullptr, side.sums, side.terms + token * side.width, side.gate, dg);
-  write_gates<kTokens>(side, token);
+  write_gates<kTokens>(task, side, token);
   for (int t = kTokens - 1; t >= 0; --t) {
     if (task.dg.data) __builtin_memcpy(task.dg.row(token + t), &dg[t], sizeof(dg[t]));
     if (task.dgamma) *task.dgamma += static_cast<double>(dg[t]);
@@ -176,7 +177,7 @@ void value_gate_gradients(const BackwardTask& task, const BackwardPass<kTokens>&
   alignas(64) float totals[round_up_to_lanes(kTokens)];
   step_gates(pass.values, key_decay_is_shared ? pass.keys.decays : nullptr, side.sums,
              side.terms + token * side.width, side.gate, totals);
-  write_gates<kTokens>(side, token);
+  write_gates<kTokens>(task, side, token);
 }
 
 template <int kTokens>
@@ -193,8 +194,8 @@ void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pre
   if (keys.wants_gate) key_gate_gradients(task, pass.keys, token);
   if (values.wants_gate) value_gate_gradients(task, pass, token);
   for (int t = 0; t < kTokens; ++t) {
-    write_shared(keys, task.place, token + t, keys.sums + t * keys.width);
-    write_shared(values, task.place, token + t, values.sums + t * values.width);
+    write_shared(task, keys, token + t, keys.sums + t * keys.width);
+    write_shared(task, values, token + t, values.sums + t * values.width);
   }
 }
 
@@ -302,6 +303,7 @@ inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64
       }
     }
   }
+  if (params.stream) streamed_writes_done();
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

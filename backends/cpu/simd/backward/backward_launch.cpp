@@ -72,6 +72,7 @@ RecurrentBackwardParams params_of(const Problem& problem, const Args& args,
   static_cast<BackwardTensors&>(params) = backward_tensors(problem, args, layout.arguments, memory);
   params.tokens_per_pass = config.tokens_per_pass;
   params.segment_tokens = segment_tokens(problem);
+  params.stream = config.stream;
   params.scratch = layout.scratch;
   return params;
 }

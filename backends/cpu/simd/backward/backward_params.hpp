@@ -34,6 +34,7 @@ struct BackwardScratch {
 
 struct RecurrentBackwardParams : BackwardTensors {
   int tokens_per_pass = 1;
+  bool stream = false;              // gradients are written past the caches
   std::int64_t segment_tokens = 1;  // tokens between two checkpoints
   BackwardScratch scratch;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backward_params.hpp"
+#include "cpu/simd/chunk/output_rows.inl.hpp"
 #include "cpu/simd/recurrent/recurrent_task.inl.hpp"
 #include "gate_gradients.inl.hpp"
 
@@ -32,6 +33,7 @@ struct GroupPlace {
 
 struct BackwardTask {
   std::int64_t tokens = 0;
+  bool stream = false;
   GroupPlace place;
   BackwardSide keys, values;
   OutputRows dg;
@@ -124,6 +126,7 @@ inline BackwardTask backward_task(const RecurrentBackwardParams& p, std::int64_t
   const std::int64_t group = f.heads / f.kv_heads;
   BackwardTask task;
   task.tokens = range.tokens;
+  task.stream = p.stream;
   task.place = {.is_first = head % group == 0, .is_last = head % group == group - 1};
   task.keys = backward_keys(p, range, scratch);
   task.values = backward_values(p, range, scratch);
@@ -145,7 +148,7 @@ inline Prefetcher forward_prefetcher(const BackwardTask& task, std::int64_t firs
     prefetcher.add(side->in.q, side->channels);
     prefetcher.add(side->in.k, side->channels);
     prefetcher.add(side->in.gk, side->channels);
-    prefetcher.add(side->dreads, side->channels);
+    if (!task.stream) prefetcher.add(side->dreads, side->channels);
   }
   return prefetcher;
 }
@@ -157,6 +160,7 @@ inline Prefetcher backward_prefetcher(const BackwardTask& task, std::int64_t fir
     prefetcher.add(from_the_end(side->in.q, task.tokens), side->channels);
     prefetcher.add(from_the_end(side->in.k, task.tokens), side->channels);
     prefetcher.add(from_the_end(side->in.gk, task.tokens), side->channels);
+    if (task.stream) continue;
     prefetcher.add(from_the_end(side->dgates, task.tokens), side->channels);
     prefetcher.add(from_the_end(side->dwrites, task.tokens), side->channels);
   }

@@ -119,7 +119,7 @@ template <int kTokens, int kVectors, Direction kDirection, bool kRowDecay, bool 
   float* row = pass.m.data + column;
   const float* rows = pass.rows;
   for (std::int64_t left = pass.m.rows; left > 0; left -= kLanes) {
-    prefetcher.fetch_rows(pass.prefetch_rows);
+    prefetcher.fetch_rows<2>(pass.prefetch_rows);
     const float* c = rows;
     const float* const end = c + (left < kLanes ? left : kLanes);
     for (; end - c >= kRows; c += kRows) {
