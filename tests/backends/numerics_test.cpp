@@ -134,6 +134,22 @@ TEST_P(Numerics, GatesOfBothSidesCancelWhereTheirExponentialsOverflow) {
   check(-100.0F);
 }
 
+TEST_P(Numerics, GatesOfBothSidesThatCancelLeaveNothingOverManyTokens) {
+  constexpr std::int64_t kTokens = 2048;
+  const auto [q, k, v] = random_inputs(13, kTokens, 1, 16, 16);
+  const auto gates = [](float value) {
+    return Tensor::of(std::vector<float>(kTokens * 16, value), {1, kTokens, 1, 16});
+  };
+  const Tensor gk = gates(100.1F), gv = gates(-100.1F);
+  RecurrentAttentionOptions with = options();
+  const RecurrentAttentionResult without_gates = recurrent_attention(q, k, v, with);
+  with.gk = gk;
+  with.gv = gv;
+  const RecurrentAttentionResult cancelled = recurrent_attention(q, k, v, with);
+  expect_near(cancelled.o, without_gates.o);
+  expect_near(*cancelled.final_state, *without_gates.final_state);
+}
+
 TEST_P(Numerics, GatesOfBothSidesCancelInADecodeStep) {
   RandomTensors random(14);
   const Tensor q = random({3, 2, 18}), k = random({3, 2, 18}), v = random({3, 2, 20});

@@ -31,7 +31,7 @@ struct BackwardPass {
 template <int kTokens>
 [[gnu::always_inline]] inline void prepare_side(const BackwardSide& side, std::int64_t token,
                                                 float* pairs, SideRows<kTokens>& rows) {
-  prepare_keys<kTokens>(side.in, token, side.coefficients, pairs);
+  prepare_keys<kTokens, true>(side.in, token, side.coefficients, pairs);
   for (int t = 0; t < kTokens; ++t) {
     const std::int64_t offset = t * side.width;
     rows.reads[t] = prepared_row(side.in.q, token + t, side.channels, side.in.q_rows + offset);

@@ -1,6 +1,7 @@
 // Gates to decays: exp of what the gates of a few tokens add up to.
 #pragma once
 
+#include "cpu/simd/power_of_two.inl.hpp"
 #include "f32_rows.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -48,24 +49,53 @@ struct Balance {
   }
 };
 
-// `gates` are rows of `width` log decays, to which `offset[t]` is added.
+// Logs of decays: rows of gates, and what is added to those of each token.
 template <int kTokens>
-[[gnu::always_inline]] inline void exponentiate(const F32Rows<const float>& gates,
-                                                const float* offset, const Decays& decays) {
-  for (std::int64_t i = 0; i < decays.width; i += kLanes) {
-    F32 decay[kTokens + 1];  // of the tokens, then of all of them
-    F32& total = decay[kTokens];
-    total = load(decays.carry + i);
+struct LogDecays {
+  F32Rows<const float> gates;
+  F32 offset[kTokens];
+
+  void set_offset(int t, float log) { offset[t] = broadcast(log); }
+};
+
+// Decays of kTokens tokens in a vector of channels, and over all of them.
+template <int kTokens>
+struct VectorDecays {
+  F32 of_token[kTokens];
+  F32 total;
+};
+
+// Of the channels from `channel` on. `carry` is theirs.
+template <int kTokens>
+[[gnu::always_inline]] inline VectorDecays<kTokens> exponentiate(const LogDecays<kTokens>& logs,
+                                                                 std::int64_t channel,
+                                                                 float* carry) {
+  const F32 kScale = broadcast(kLog2OfE);
+  F32 decay[kTokens + 1];  // of the tokens, then of all of them
+  F32& total = decay[kTokens];
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      decay[t] = load(gates.row(t) + i) + offset[t];
-      total += decay[t];
-    }
-    store(decays.carry + i, exp_each(decay));
-    store(decays.total + i, total);
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) store(decays.of_token + t * decays.width + i, decay[t]);
+  for (int t = 0; t < kTokens; ++t) {
+    // Added up before they are scaled: what cancels then cancels exactly.
+    decay[t] = (load(logs.gates.row(t) + channel) + logs.offset[t]) * kScale;
+    total = t == 0 ? fma(load(carry), kScale, decay[0]) : total + decay[t];
   }
+  store(carry, exp2_each(decay));
+  VectorDecays<kTokens> result;
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) result.of_token[t] = decay[t];
+  result.total = total;
+  return result;
+}
+
+// Of the channels from `channel` on, into their place.
+template <int kTokens>
+[[gnu::always_inline]] inline void store_decays(const VectorDecays<kTokens>& vector,
+                                                std::int64_t channel, const Decays& decays) {
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    store(decays.of_token + t * decays.width + channel, vector.of_token[t]);
+  }
+  store(decays.total + channel, vector.total);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

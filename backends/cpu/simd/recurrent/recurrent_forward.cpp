@@ -23,7 +23,6 @@ RecurrentForwardScratch scratch_layout(std::int64_t tokens, std::int64_t passes,
   scratch.q_rows = layout.reserve(tokens * padded_rows);
   scratch.k_rows = layout.reserve(tokens * padded_rows);
   scratch.key_decays = layout.reserve(tokens * padded_rows);
-  scratch.key_totals = layout.reserve(padded_rows);
   scratch.key_carries = layout.reserve(heads * padded_rows);
   scratch.v_rows = layout.reserve(passes * tokens * tile_v);
   scratch.o_rows = layout.reserve(passes * tokens * tile_v);

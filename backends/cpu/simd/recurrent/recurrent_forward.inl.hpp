@@ -51,11 +51,12 @@ PassRows prepare_values(const HeadTask& task, std::int64_t token, int pass) {
   decays.total += pass * decays.width;
   rows.decay = {decays.of_token, decays.width};
   rows.total_decay = decays.total;
-  const F32Rows<const float> gates =
-      widened_rows<kTokens>(side.gv, token, task.columns, {decays.of_token, decays.width});
-  float offset[kTokens];
-  for (int t = 0; t < kTokens; ++t) offset[t] = side.balance.of(token + t);
-  exponentiate<kTokens>(gates, offset, decays);
+  LogDecays<kTokens> logs;
+  logs.gates = widened_rows<kTokens>(side.gv, token, task.columns, {decays.of_token, decays.width});
+  for (int t = 0; t < kTokens; ++t) logs.set_offset(t, side.balance.of(token + t));
+  for (std::int64_t i = 0; i < decays.width; i += kLanes) {
+    store_decays<kTokens>(exponentiate<kTokens>(logs, i, decays.carry + i), i, decays);
+  }
   return rows;
 }
 

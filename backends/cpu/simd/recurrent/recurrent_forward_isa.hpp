@@ -24,7 +24,6 @@ struct RecurrentForwardScratch {
   std::int64_t q_rows = 0;        // [tokens, K padded], as the next two
   std::int64_t k_rows = 0;
   std::int64_t key_decays = 0;
-  std::int64_t key_totals = 0;   // [K padded]
   std::int64_t key_carries = 0;  // [heads, K padded]
   std::int64_t v_rows = 0;       // [passes, tokens, tile], as the next two
   std::int64_t o_rows = 0;

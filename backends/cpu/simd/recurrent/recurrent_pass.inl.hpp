@@ -188,8 +188,6 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
       v[t][j] = load(pass.v.row(t) + column + j * kLanes);
       o[t][j] = F32{};
     }
-    // Here rather than behind the rows, where everything would wait for it.
-    if constexpr (!kColumnDecay) add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
   }
   Block<kTokens, kVectors> mixed;
   F32 total_decay[kVectors];
@@ -212,6 +210,9 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay>
         prefix[j] = t == kTokens - 1 ? total_decay[j] : t == 0 ? decay : prefix[j] * decay;
         o[t][j] = fma(o[t][j], prefix[j], mixed[t][j]);
       }
+    } else {
+      // Not in front of the rows: their sums would wait for those over the lanes of products.
+      add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
     }
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) store(pass.o.row(t) + column + j * kLanes, o[t][j]);

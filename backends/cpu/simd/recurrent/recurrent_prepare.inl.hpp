@@ -35,47 +35,65 @@ constexpr int pair_index(int t, int s) { return pair_count(t) + s; }
 constexpr int coefficient_vectors(int tokens) { return 2 * tokens + 1; }
 
 template <int kTokens>
-[[gnu::always_inline]] inline void key_decays(const KeySide& side, std::int64_t token) {
+[[gnu::always_inline]] inline LogDecays<kTokens> key_logs(const KeySide& side, std::int64_t token) {
   const F32Rows<float> buffer{side.decays.of_token, side.decays.width};
-  F32Rows<const float> gates{buffer.data, buffer.step};
-  if (side.gk.data) gates = widened_rows<kTokens>(side.gk, token, side.rows, buffer);
-  float offset[kTokens];
+  LogDecays<kTokens> logs;
+  logs.gates = {buffer.data, buffer.step};
+  if (side.gk.data) logs.gates = widened_rows<kTokens>(side.gk, token, side.rows, buffer);
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
-    offset[t] = side.gamma + (side.g.data ? widened_scalar(side.g, token + t) : 0.0F);
-    offset[t] += side.balance.of(token + t);
+    float offset = side.gamma + (side.g.data ? widened_scalar(side.g, token + t) : 0.0F);
+    offset += side.balance.of(token + t);
+    logs.set_offset(t, offset);
     if (!side.gk.data) {
       store(buffer.row(t), F32{});
     } else if (side.balance.gv.data) {
       // Channels that do not exist must not grow: inf there would make NaN of their zeros.
-      const float no_growth = offset[t] > 0.0F ? -offset[t] : 0.0F;
+      const float no_growth = offset > 0.0F ? -offset : 0.0F;
       for (std::int64_t i = side.rows; i < buffer.step; ++i) buffer.row(t)[i] = no_growth;
     }
   }
-  exponentiate<kTokens>(gates, offset, side.decays);
+  return logs;
 }
 
-template <int kTokens, bool kDecay>
+enum class RowDecay { kNone, kShared, kPerRow };
+
+template <int kTokens, bool kKeepDecays>
+[[gnu::always_inline]] inline VectorDecays<kTokens> decays_of_rows(const LogDecays<kTokens>& logs,
+                                                                   std::int64_t row,
+                                                                   const Decays& kept) {
+  const VectorDecays<kTokens> decays = exponentiate<kTokens>(logs, row, kept.carry + row);
+  if constexpr (kKeepDecays) store_decays<kTokens>(decays, row, kept);
+  return decays;
+}
+
+template <int kTokens, RowDecay kRowDecay, bool kKeepDecays>
 [[gnu::always_inline]] inline void weigh_keys(const KeySide& side,
                                               const F32Rows<const float>& q_rows,
                                               const F32Rows<const float>& k_rows,
-                                              float* coefficients, float* mix) {
+                                              const LogDecays<kTokens>& logs, float* coefficients,
+                                              float* mix) {
+  constexpr bool kDecay = kRowDecay != RowDecay::kNone;
+  const Decays kept = side.decays;
   const F32 scale = broadcast(side.scale);
-  const float* decay_row = side.decays.of_token;
-  const float* total_row = side.decays.total;
-  const std::int64_t width = side.decays.width;
-  const std::int64_t decay_step = width > kLanes ? kLanes : 0;
+  const std::int64_t rows = side.rows;
+  VectorDecays<kTokens> decays;
+  if constexpr (kRowDecay == RowDecay::kShared) {
+    decays = decays_of_rows<kTokens, kKeepDecays>(logs, 0, kept);
+  }
   F32 products[pair_count(kTokens)];
 #pragma GCC unroll 64
   for (F32& product : products) product = F32{};
-  for (std::int64_t row = 0; row < side.rows; row += kLanes) {
-    const F32 total = kDecay ? load(total_row) : F32{};
+  for (std::int64_t row = 0; row < rows; row += kLanes) {
+    if constexpr (kRowDecay == RowDecay::kPerRow) {
+      decays = decays_of_rows<kTokens, kKeepDecays>(logs, row, kept);
+    }
     F32 written[kTokens];
     F32 prefix{};
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const F32 q = load(q_rows.row(t) + row) * scale;
-      const F32 decay = kDecay ? load(decay_row + t * width) : F32{};
+      const F32 decay = kDecay ? decays.of_token[t] : F32{};
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) {
         if constexpr (kDecay) written[s] *= decay;
@@ -83,20 +101,21 @@ template <int kTokens, bool kDecay>
       }
       written[t] = load(k_rows.row(t) + row);
       products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
-      if constexpr (kDecay) prefix = t == kTokens - 1 ? total : t == 0 ? decay : prefix * decay;
+      if constexpr (kDecay) {
+        prefix = t == kTokens - 1 ? decays.total : t == 0 ? decay : prefix * decay;
+      }
       store(coefficients + t * kLanes, kDecay ? q * prefix : q);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) store(coefficients + (kTokens + t) * kLanes, written[t]);
-    if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, total);
+    if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, decays.total);
     coefficients += coefficient_vectors(kTokens) * kLanes;
-    decay_row += decay_step;
-    total_row += decay_step;
   }
   sum_lanes<pair_count(kTokens)>(products, mix);
 }
 
-template <int kTokens>
+// Decays stay in side.decays where kKeepDecays says so.
+template <int kTokens, bool kKeepDecays = false>
 [[gnu::noinline]] void prepare_keys(const KeySide& side, std::int64_t token, float* coefficients,
                                     float* mix) {
   const std::int64_t padded_rows = round_up_to_lanes(side.rows);
@@ -104,11 +123,14 @@ template <int kTokens>
       widened_rows<kTokens>(side.q, token, side.rows, {side.q_rows, padded_rows});
   const F32Rows<const float> k =
       widened_rows<kTokens>(side.k, token, side.rows, {side.k_rows, padded_rows});
-  if (side.has_decay) {
-    key_decays<kTokens>(side, token);
-    weigh_keys<kTokens, true>(side, q, k, coefficients, mix);
+  if (!side.has_decay) {
+    return weigh_keys<kTokens, RowDecay::kNone, kKeepDecays>(side, q, k, {}, coefficients, mix);
+  }
+  const LogDecays<kTokens> logs = key_logs<kTokens>(side, token);
+  if (side.decays.width > kLanes) {
+    weigh_keys<kTokens, RowDecay::kPerRow, kKeepDecays>(side, q, k, logs, coefficients, mix);
   } else {
-    weigh_keys<kTokens, false>(side, q, k, coefficients, mix);
+    weigh_keys<kTokens, RowDecay::kShared, kKeepDecays>(side, q, k, logs, coefficients, mix);
   }
 }
 

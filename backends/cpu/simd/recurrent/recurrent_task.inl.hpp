@@ -123,7 +123,6 @@ inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentFor
   side.q_rows = scratch + tiling.scratch.q_rows;
   side.k_rows = scratch + tiling.scratch.k_rows;
   side.decays = {.of_token = scratch + tiling.scratch.key_decays,
-                 .total = scratch + tiling.scratch.key_totals,
                  .carry = scratch + tiling.scratch.key_carries + place * padded_rows,
                  .width = p.gk.data ? padded_rows : kLanes};
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
