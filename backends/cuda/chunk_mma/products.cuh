@@ -2,7 +2,7 @@
 // O^T; both stay in its registers, and S^T is itself the left operand of what reads it.
 #pragma once
 
-#include "tiles.cuh"
+#include "weights.cuh"
 
 namespace attune::cuda {
 
@@ -23,21 +23,10 @@ __device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Sha
     mma_m16n8k16<T>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<T>(products[step % 2][1], a, b[2], b[3]);
   }
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll
-  for (int half = 0; half < 4; ++half) {  // 8 rows of 8 columns
-    const int row = 16 * row_block + lane / 4 + half / 2 * 8;
-    const int column = 16 * column_block + lane % 4 * 2 + half % 2 * 8;
-    float pair[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int at = half / 2 * 2 + e;
-      const float product = products[0][half % 2][at] + products[1][half % 2][at];
-      const float decay = exp2_approx(decays.log2[row] - decays.log2[column + e]);
-      pair[e] = column + e <= row ? product * scale * decay : 0.0F;
-    }
-    store_shared_4(weights.at(row, column * 2), pack<T>(pair[0], pair[1]));
-  }
+  store_weights<T>(weights, products, row_block, column_block,
+                   [&](int row, int column, float product) {
+                     return product * scale * exp2_approx(decays.log2[row] - decays.log2[column]);
+                   });
 }
 
 /// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
@@ -119,20 +108,6 @@ __device__ __forceinline__ void read_state(Outputs<Shape>& outputs, const State<
     const float2 decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) outputs[n][e] *= scale * (e % 2 == 0 ? decay.x : decay.y);
-  }
-}
-
-/// O^T += V^T P^T for the 16 tokens j of `step`; `values` is V^T of them.
-template <class T, class Shape>
-__device__ __forceinline__ void add_chunk(Outputs<Shape>& outputs, const std::uint32_t (&values)[4],
-                                          const Tile<Shape>& weights, int step) {
-#pragma unroll
-  for (int n = 0; n < Shape::kChunk / 16; ++n) {
-    if (n < step) continue;  // tokens before those
-    std::uint32_t b[4];
-    load_matrices(b, weights.across(16 * n, 16 * step));
-    mma_m16n8k16<T>(outputs[2 * n], values, b[0], b[1]);
-    mma_m16n8k16<T>(outputs[2 * n + 1], values, b[2], b[3]);
   }
 }
 

@@ -28,16 +28,24 @@ __device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<cons
   }
 }
 
+/// A lane's row and first channel of 16 x 16 that its warp copies: two lanes a row, and the rows of
+/// eight lanes are all even or all odd, or they would share banks.
+__device__ __forceinline__ int copied_row() {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  return lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
+}
+__device__ __forceinline__ int copied_channel() {
+  return static_cast<int>(threadIdx.x) % 2 * kChannelsPerCopy;
+}
+
 /// Copies what store_outputs() wrote to memory: a chunk's tokens, the warp's channels below
-/// `channels`. Two lanes a row; the rows of eight lanes are all even or all odd, or they would
-/// share banks.
+/// `channels`.
 template <class Shape, class T>
 __device__ __forceinline__ void copy_outputs(const Tile<Shape>& from, int channel,
                                              const Rows<T>& to, const Walk& walk, int chunk,
                                              int channels) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int own_row = lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
-  const int own_channel = channel + lane % 2 * kChannelsPerCopy;
+  const int own_row = copied_row();
+  const int own_channel = channel + copied_channel();
   const int rows = own_channel < channels ? walk.rows(chunk) : 0;
 #pragma unroll
   for (int first = 0; first < Shape::kChunk; first += 16) {

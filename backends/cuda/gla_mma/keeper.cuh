@@ -125,20 +125,6 @@ __device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
   }
 }
 
-/// O^T += V^T P^T of one tile, for the 16 tokens j of `step`.
-template <class Shape>
-__device__ __forceinline__ void add_chunk(Outputs<Shape>& outputs, const std::uint32_t (&values)[4],
-                                          const Tile<Shape>& weights, int step) {
-#pragma unroll
-  for (int n = 0; n < Shape::kChunk / 16; ++n) {
-    if (n < step) continue;  // tokens before those
-    std::uint32_t b[4];
-    load_matrices(b, weights.across(16 * n, 16 * step));
-    mma_m16n8k16<Operand>(outputs[2 * n], values, b[0], b[1]);
-    mma_m16n8k16<Operand>(outputs[2 * n + 1], values, b[2], b[3]);
-  }
-}
-
 /// O^T += sum_j P[i][j] 2^(y_i - y_j) v_j of one tile, in fp32.
 template <class T, class Shape>
 __device__ __forceinline__ void add_chunk_exactly(Outputs<Shape>& outputs,
@@ -232,7 +218,7 @@ __device__ __forceinline__ void decay_values(Outputs<Shape>& outputs, State<Shap
         std::uint32_t grown[4] = {values[step][0], values[step][1], values[step][2],
                                   values[step][3]};
         decays.grow(grown);
-        add_chunk<Shape>(outputs, grown, weights, step);
+        add_chunk<Operand>(outputs, grown, weights, step);
       }
     }
 #pragma unroll
@@ -261,7 +247,7 @@ __device__ __forceinline__ void advance(States<Shape>& states, TileOutputs<Shape
     } else if constexpr (kWithOutputs) {
 #pragma unroll
       for (int step = 0; step < Shape::kChunk / 16; ++step) {
-        add_chunk<Shape>(outputs[m], values[m][step], weights, step);
+        add_chunk<Operand>(outputs[m], values[m][step], weights, step);
       }
     }
   }
@@ -309,15 +295,8 @@ class OutputRows {
 
  private:
   __device__ std::int64_t step() const { return p_.reverse ? -p_.o.token : p_.o.token; }
-  // What this lane writes of a tile: two lanes a row, and the rows of eight lanes are all even or
-  // all odd, or they would share banks.
-  __device__ static int copied_row() {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    return lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
-  }
-  __device__ static int channel(int m) {
-    return tile_channel(m) + static_cast<int>(threadIdx.x) % 2 * kChannelsPerCopy;
-  }
+  /// What this lane writes of a tile, of the block's.
+  __device__ static int channel(int m) { return tile_channel(m) + copied_channel(); }
 
   const Params& p_;
   T* to_;

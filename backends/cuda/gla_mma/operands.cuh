@@ -7,6 +7,7 @@
 // from q, k and y.
 #pragma once
 
+#include "cuda/chunk_mma/weights.cuh"
 #include "cuda/device/reduce.cuh"
 #include "slots.cuh"
 
@@ -129,19 +130,8 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
     mma_m16n8k16<Operand>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<Operand>(products[step % 2][1], a, b[2], b[3]);
   }
-#pragma unroll
-  for (int half = 0; half < 4; ++half) {  // 8 rows of 8 columns
-    const int row = 16 * row_block + lane / 4 + half / 2 * 8;
-    const int column = 16 * column_block + lane % 4 * 2 + half % 2 * 8;
-    float pair[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int at = half / 2 * 2 + e;
-      const float product = products[0][half % 2][at] + products[1][half % 2][at];
-      pair[e] = column + e <= row ? product : 0.0F;
-    }
-    store_shared_4(weights.at(row, column * 2), pack<Operand>(pair[0], pair[1]));
-  }
+  store_weights<Operand>(weights, products, row_block, column_block,
+                         [](int, int, float product) { return product; });
 }
 
 /// P, a block a warp; nothing reads those above the diagonal.
