@@ -51,6 +51,7 @@ void register_kernels(Registry& registry) {
   };
   registry.add(make_chunk_wgmma(), at(30));
   registry.add(make_chunk_mma(), at(20));
+  registry.add(make_gla_wgmma(), at(30));
   registry.add(make_gla_mma(), at(20));
   registry.add(make_fused_recurrent(), at(10));
   registry.add(make_chunk_backward(), at(30));

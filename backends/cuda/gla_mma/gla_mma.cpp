@@ -29,16 +29,20 @@ Gated gated_of(const Problem& problem) {
 }
 
 /// Calls f.operator()<Shape>() for the shape that a problem and config have.
-template <class F>
+template <Products kProducts, class F>
 auto with_shape_of(const Problem& problem, const Config& config, F&& f) {
   const int keys = padded_keys(problem.K);
-  switch (gated_of(problem)) {
-    case Gated::kKeys:
-      return with_shape<Gated::kKeys>(keys, config.values, f);
-    case Gated::kValues:
-      return with_shape<Gated::kValues>(keys, config.values, f);
-    default:
-      return with_shape<Gated::kBoth>(keys, config.values, f);
+  if constexpr (kProducts == Products::kWgmma) {
+    return with_shape<kProducts, Gated::kKeys>(keys, config.values, f);
+  } else {
+    switch (gated_of(problem)) {
+      case Gated::kKeys:
+        return with_shape<kProducts, Gated::kKeys>(keys, config.values, f);
+      case Gated::kValues:
+        return with_shape<kProducts, Gated::kValues>(keys, config.values, f);
+      default:
+        return with_shape<kProducts, Gated::kBoth>(keys, config.values, f);
+    }
   }
 }
 
@@ -47,19 +51,22 @@ std::int64_t block_count(const Problem& problem, const Config& config) {
   return problem.sequences() * problem.H * value_tiles(problem, config.values) * config.segments;
 }
 
+template <Products kProducts>
 std::int64_t bytes_of_block(const Problem& problem, const Config& config) {
-  return with_shape_of(problem, config, [&]<class Shape>() {
+  return with_shape_of<kProducts>(problem, config, [&]<class Shape>() {
     return static_cast<std::int64_t>(shared_bytes<Shape>(config.stages));
   });
 }
 
 /// As many as there is room for, of no fewer tokens than take longer than a launch.
+template <Products kProducts>
 int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
   constexpr std::int64_t kLeastTokens = 256;
   config.segments = 1;
-  const int by_registers =
-      with_shape_of(problem, config, []<class Shape>() { return Shape::kResidentBlocks; });
-  const std::int64_t room = room_for_blocks(device, bytes_of_block(problem, config), by_registers);
+  const int by_registers = with_shape_of<kProducts>(
+      problem, config, []<class Shape>() { return Shape::kResidentBlocks; });
+  const std::int64_t room =
+      room_for_blocks(device, bytes_of_block<kProducts>(problem, config), by_registers);
   return cuda::segments_for(problem, block_count(problem, config), room, kLeastTokens);
 }
 
@@ -96,30 +103,47 @@ Params params_of(const Problem& problem, const Args& args, const Config& config)
           {gate_view(args.gv), has_aligned_rows(args.gv)}};
 }
 
-template <class T>
+template <Products kProducts, class T>
 void launch_gated(Gated gated, const Params& params, const Config& config, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  switch (gated) {
-    case Gated::kKeys:
-      return launch_gla_mma<T, Gated::kKeys>(params, config, on);
-    case Gated::kValues:
-      return launch_gla_mma<T, Gated::kValues>(params, config, on);
-    case Gated::kBoth:
-      return launch_gla_mma<T, Gated::kBoth>(params, config, on);
+  if constexpr (kProducts == Products::kWgmma) {
+    launch_gla_mma<T, Gated::kKeys, kProducts>(params, config, on);
+  } else {
+    switch (gated) {
+      case Gated::kKeys:
+        return launch_gla_mma<T, Gated::kKeys, kProducts>(params, config, on);
+      case Gated::kValues:
+        return launch_gla_mma<T, Gated::kValues, kProducts>(params, config, on);
+      case Gated::kBoth:
+        return launch_gla_mma<T, Gated::kBoth, kProducts>(params, config, on);
+    }
   }
 }
 
+/// What depends on the products that a kernel is made of.
+Support has_products(const Problem& problem, const DeviceInfo& device, Products products) {
+  const bool gpu = device.id.backend == "gpu";
+  if (products == Products::kMma) {
+    if (!gpu || !device.has("sm_80")) return Support::no("needs sm_80");
+    const bool gated = (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
+    return gated ? Support::yes() : Support::no("takes a gate per channel, gk or gv");
+  }
+  if (!gpu || !device.has("sm_90a")) return Support::no("needs a GPU with sm_90a code");
+  const bool gated = (problem.gates & (ops::kGateGk | ops::kGateGv)) == ops::kGateGk;
+  return gated ? Support::yes() : Support::no("takes gk, without gv");
+}
+
+template <Products kProducts>
 class GlaMma final : public Kernel<Config> {
  public:
-  std::string_view name() const noexcept override { return "cuda.gla_mma"; }
-  int version() const noexcept override { return 2; }
+  std::string_view name() const noexcept override {
+    return kProducts == Products::kMma ? "cuda.gla_mma" : "cuda.gla_wgmma";
+  }
+  int version() const noexcept override { return kProducts == Products::kMma ? 3 : 1; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
+    if (const Support support = has_products(problem, device, kProducts); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no("takes f16 and bf16");
-    if ((problem.gates & (ops::kGateGk | ops::kGateGv)) == 0) {
-      return Support::no("takes a gate per channel, gk or gv");
-    }
     if (problem.K > kMostKeys) return Support::no(str("takes K <= ", kMostKeys));
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
       return Support::no(str("takes K and V that are multiples of ", kChannelsPerCopy));
@@ -141,7 +165,7 @@ class GlaMma final : public Kernel<Config> {
     if (!is_compiled(padded_keys(problem.K), config.values, gated_of(problem))) {
       return Support::no("values=128 is for K <= 128 without gv");
     }
-    const std::int64_t bytes = bytes_of_block(problem, config);
+    const std::int64_t bytes = bytes_of_block<kProducts>(problem, config);
     if (bytes > device.l1_bytes) {
       return Support::no(str("needs ", bytes,
                              " bytes of shared memory a block, of which there are ",
@@ -160,11 +184,12 @@ class GlaMma final : public Kernel<Config> {
     if (problem.V > 64 && is_compiled(padded_keys(problem.K), 128, gated_of(problem))) {
       config.values = 128;
     }
-    if (gated_of(problem) == Gated::kKeys && config.values == 128 && problem.K > 64) {
+    if (kProducts == Products::kMma && gated_of(problem) == Gated::kKeys && config.values == 128 &&
+        problem.K > 64) {
       config.stages = kLeastStages;
     }
     while (config.stages > kLeastStages && !fits(problem, device, config)) --config.stages;
-    config.segments = segments_for(problem, device, config);
+    config.segments = segments_for<kProducts>(problem, device, config);
     return config;
   }
 
@@ -176,7 +201,7 @@ class GlaMma final : public Kernel<Config> {
       for (const int stages : {3, 4, 5}) {
         Config config{.values = values, .stages = stages};
         if (!fits(problem, device, config)) continue;
-        const int segments = segments_for(problem, device, config);
+        const int segments = segments_for<kProducts>(problem, device, config);
         for (const int count : {segments / 2, segments, segments * 2}) {
           config.segments = count;
           if (count >= 1 && count <= kMostSegments && fits(problem, device, config)) {
@@ -199,9 +224,9 @@ class GlaMma final : public Kernel<Config> {
     Params params = params_of(problem, args, config);
     place_workspace(params, problem, config, site.workspace.data());
     if (problem.dtype == DType::kF16) {
-      launch_gated<__half>(gated_of(problem), params, config, site.stream);
+      launch_gated<kProducts, __half>(gated_of(problem), params, config, site.stream);
     } else {
-      launch_gated<__nv_bfloat16>(gated_of(problem), params, config, site.stream);
+      launch_gated<kProducts, __nv_bfloat16>(gated_of(problem), params, config, site.stream);
     }
   }
 };
@@ -210,5 +235,10 @@ class GlaMma final : public Kernel<Config> {
 }  // namespace attune::cuda::gla_mma
 
 namespace attune::cuda {
-std::unique_ptr<const ErasedKernel> make_gla_mma() { return std::make_unique<gla_mma::GlaMma>(); }
+std::unique_ptr<const ErasedKernel> make_gla_mma() {
+  return std::make_unique<gla_mma::GlaMma<gla_mma::Products::kMma>>();
+}
+std::unique_ptr<const ErasedKernel> make_gla_wgmma() {
+  return std::make_unique<gla_mma::GlaMma<gla_mma::Products::kWgmma>>();
+}
 }  // namespace attune::cuda

@@ -2,16 +2,19 @@
 // has.
 //
 // A block has one segment of one head and some of its value channels, and walks the segment in
-// chunks of 32 tokens. Half of its warps are a chunk ahead of the others: they sum the gates, and
+// chunks of 32 tokens. Some of its warps are a chunk ahead of the others: they sum the gates, and
 // make q', k' and P of operands.cuh. The others keep the state in registers, make outputs as
 // keeper.cuh says, and copy what comes next, as they have less to do. Between chunks, decays are
 // powers of two, so a state is never rounded by them.
+//
+// There are two of these kernels: on mma.sync, and on the wgmma of sm_90a (keeper_wgmma.cuh).
 //
 // Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
 #include "cuda/runtime/launch.hpp"
+#include "keeper_wgmma.cuh"
 #include "role_signals.cuh"
 #include "segments.cuh"
 
@@ -29,6 +32,7 @@ __device__ __forceinline__ void make_operands(std::byte* slots, Shared<Shape>& s
     const Slot<Shape> slot(slots + number * Shape::kSlotBytes);
     signals.template wait<Signal::kRead>(chunk);
     maker.make(slot, shared.handovers[chunk % 2], shared, shared.common_gates[chunk % 2]);
+    if constexpr (Shape::kProducts == Products::kWgmma) async_proxy_fence();
     signals.template tell<Signal::kMade>(chunk);
     if (++number == p.stages) number = 0;
   }
@@ -75,7 +79,14 @@ __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slo
     TileOutputs<Shape> outputs;
     signals.template wait<Signal::kMade>(chunk);
     loader.load(slot_at(loading), walk, chunk + p.stages - 1);
-    advance<T, Shape, kWithOutputs>(states, outputs, slot, shared.handovers[chunk % 2]);
+    const Handover<Shape>& from = shared.handovers[chunk % 2];
+    if constexpr (Shape::kProducts == Products::kWgmma) {
+#if ATTUNE_SM90A_CODE
+      advance_by_wgmma<T, Shape, kWithOutputs>(states, outputs, slot, from);
+#endif
+    } else {
+      advance<T, Shape, kWithOutputs>(states, outputs, slot, from);
+    }
     if constexpr (kWithOutputs) rows.store(outputs, slot, walk, chunk);
     release(chunk + 2);
     loading = number;
@@ -83,15 +94,14 @@ __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slo
   }
 }
 
-/// grid: value tiles x segments x heads x sequences; without outputs, x (segments - 1).
+/// A block's walk.
 template <class T, class Shape, bool kWithOutputs>
-__global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
-    const __grid_constant__ Params p) {
-  extern __shared__ __align__(128) std::byte memory[];
+__device__ __forceinline__ void walk_segment(const Params& p) {
+  extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
   const RoleSignals<Shape> signals(shared);
   const Walk walk = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
-  if (threadIdx.x >= kRoleThreads) {
+  if (threadIdx.x >= Shape::kKeeperThreads) {
     make_operands<T, Shape, kWithOutputs>(memory, shared, signals, p, walk);
     signals.template tell<Signal::kDone>(0);
     return;
@@ -117,24 +127,34 @@ __global__ __launch_bounds__(kBlockThreads, Shape::kResidentBlocks) void walk_ch
   }
 }
 
+/// grid: value tiles x segments x heads x sequences; without outputs, x (segments - 1).
+template <class T, class Shape, bool kWithOutputs>
+__global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
+    const __grid_constant__ Params p) {
+  if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
+    walk_segment<T, Shape, kWithOutputs>(p);
+  }
+}
+
 inline unsigned block_count(const Params& params, int segments) {
   return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
                                segments);
 }
 
-template <class T, Gated kGated>
+template <class T, Gated kGated, Products kProducts>
 void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream) {
-  with_shape<kGated>(padded_keys(params.key_channels), config.values, [&]<class Shape>() {
+  const auto launch_shape = [&]<class Shape>() {
     const auto launch_walk = [&]<bool kWithOutputs>(int segments) {
       launch<walk_chunks<T, Shape, kWithOutputs>>(
           {.grid = block_count(params, segments),
-           .block = kBlockThreads,
+           .block = Shape::kBlockThreads,
            .shared_bytes = shared_bytes<Shape>(params.stages)},
           stream, params);
     };
     if (params.segments > 1) launch_walk.template operator()<false>(params.segments - 1);
     launch_walk.template operator()<true>(params.segments);
-  });
+  };
+  with_shape<kProducts, kGated>(padded_keys(params.key_channels), config.values, launch_shape);
 }
 
 }  // namespace attune::cuda::gla_mma

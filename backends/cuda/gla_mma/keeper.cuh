@@ -18,13 +18,15 @@ template <class Shape>
 using TileOutputs = float[Shape::kTiles][Shape::kChunk / 8][4];
 
 /// The first value channel of a warp's tile, of the block's.
+template <class Shape>
 __device__ __forceinline__ int tile_channel(int m) {
-  return kRoleWarps * kValuesPerWarp * m + own_channel();
+  return Shape::kKeeperWarps * kValuesPerWarp * m + own_channel();
 }
 
 /// This lane's value channel in row `row`, 0 or 1, of a tile.
+template <class Shape>
 __device__ __forceinline__ int lane_channel(int m, int row) {
-  return tile_channel(m) + static_cast<int>(threadIdx.x) % kWarpSize / 4 + 8 * row;
+  return tile_channel<Shape>(m) + static_cast<int>(threadIdx.x) % kWarpSize / 4 + 8 * row;
 }
 
 /// V^T of the chunk's tokens as `a` operands, of one tile; [step] has tokens 16 step and on.
@@ -36,7 +38,7 @@ __device__ __forceinline__ void load_values(ValueOperands<Shape>& values, const 
                                             int m) {
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
-    load_matrices_transposed(values[step], slot.v.across(16 * step, tile_channel(m)));
+    load_matrices_transposed(values[step], slot.v.across(16 * step, tile_channel<Shape>(m)));
     if constexpr (!std::is_same_v<T, Operand>) {
 #pragma unroll
       for (std::uint32_t& pair : values[step]) {
@@ -60,11 +62,11 @@ struct ValueDecays {
     for (int n = 0; n < Shape::kChunk / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        y[n][e] = slot.value_sums(8 * n + lane % 4 * 2 + e % 2)[lane_channel(m, e / 2)];
+        y[n][e] = slot.value_sums(8 * n + lane % 4 * 2 + e % 2)[lane_channel<Shape>(m, e / 2)];
       }
     }
 #pragma unroll
-    for (int row = 0; row < 2; ++row) step[row] = from.value_steps[lane_channel(m, row)];
+    for (int row = 0; row < 2; ++row) step[row] = from.value_steps[lane_channel<Shape>(m, row)];
   }
   /// v' of a tile.
   __device__ __forceinline__ void decay(ValueOperands<Shape>& values) const {
@@ -139,7 +141,7 @@ __device__ __forceinline__ void add_chunk_exactly(Outputs<Shape>& outputs,
     float value[2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const int channel = lane_channel(m, row);
+      const int channel = lane_channel<Shape>(m, row);
       y[row] = slot.value_sums(j)[channel];
       const std::uint32_t pair = load_shared_4(slot.v.at(j, channel / 2 * 4));
       value[row] = half_of(unpack<T>(pair), channel % 2);
@@ -275,7 +277,7 @@ class OutputRows {
           for (float& output : outputs[m][n]) output *= p_.scale;
         }
       }
-      store_outputs<T>(slot.v, tile_channel(m), outputs[m]);
+      store_outputs<T>(slot.v, tile_channel<Shape>(m), outputs[m]);
     }
     __syncwarp();  // lanes read what other lanes of the warp wrote
     const int channels = p_.value_channels - walk.first_value;
@@ -296,7 +298,7 @@ class OutputRows {
  private:
   __device__ std::int64_t step() const { return p_.reverse ? -p_.o.token : p_.o.token; }
   /// What this lane writes of a tile, of the block's.
-  __device__ static int channel(int m) { return tile_channel(m) + copied_channel(); }
+  __device__ static int channel(int m) { return tile_channel<Shape>(m) + copied_channel(); }
 
   const Params& p_;
   T* to_;

@@ -19,27 +19,40 @@ enum class Gated { kKeys, kValues, kBoth };
 constexpr bool keys_decay(Gated gated) { return gated != Gated::kValues; }
 constexpr bool values_decay(Gated gated) { return gated != Gated::kKeys; }
 
-/// Half of a block's warps keep the state and copy what chunks need, the other half make operands.
-inline constexpr int kRoleWarps = 4;
-inline constexpr int kRoleThreads = 32 * kRoleWarps;
-inline constexpr int kBlockThreads = 2 * kRoleThreads;
+/// What the state is multiplied by: mma.sync, or wgmma (sm_90a); part of a kernel's type.
+enum class Products { kMma, kWgmma };
+
+/// Warps of a block that make operands. The others keep the state and copy what chunks need: as
+/// many, or with wgmma one for each 16 value channels.
+inline constexpr int kMakerWarps = 4;
+inline constexpr int kMakerThreads = 32 * kMakerWarps;
+constexpr int keeper_warps(Products products, int values) {
+  return products == Products::kMma ? 4 : values / kValuesPerWarp;
+}
 
 /// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
 inline constexpr int kSumsPadding = 4;
 
 /// One instance of the kernels. Sizes are those of shared memory.
-template <int kKeyChannels, int kValueChannels, Gated kGatedSides>
+template <int kKeyChannels, int kValueChannels, Gated kGatedSides, Products kProduct>
 struct Shape {
   static constexpr int kKeys = kKeyChannels;
   static constexpr int kValues = kValueChannels;
   static constexpr bool kKeysDecay = keys_decay(kGatedSides);
   static constexpr bool kValuesDecay = values_decay(kGatedSides);
-  static constexpr int kTiles = kValues / (kValuesPerWarp * kRoleWarps);  // a warp's of 16 values
+  static constexpr Products kProducts = kProduct;
+  static constexpr int kKeeperWarps = keeper_warps(kProducts, kValues);  // the block's first
+  static constexpr int kKeeperThreads = 32 * kKeeperWarps;
+  static constexpr int kBlockThreads = kKeeperThreads + kMakerThreads;
+  static constexpr int kTiles = kValues / (kValuesPerWarp * kKeeperWarps);  // a warp's of 16 values
   static constexpr int kChunk = kKeysDecay && kValuesDecay && kKeys > 192 ? 16 : 32;  // tokens
-  static constexpr int kThreads = kRoleThreads;  // that load a tile
-  static constexpr int kResidentBlocks = kTiles == 1 && kKeys <= (kValuesDecay ? 64 : 128) ? 2 : 1;
+  static constexpr int kThreads = kKeeperThreads;  // that load a tile
+  static constexpr int kMostKeysOfTwo = kValuesDecay || kProducts == Products::kWgmma ? 64 : 128;
+  static constexpr int kResidentBlocks =
+      kTiles == 1 && kKeeperWarps == 4 && kKeys <= kMostKeysOfTwo ? 2 : 1;
 
   static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
+  static constexpr int kPanelAlignment = kProducts == Products::kWgmma ? 1024 : 128;  // of P
   static constexpr int kKeyTileBytes = kKeys / kPanelChannels * kPanelBytes;
   static constexpr int kValueTileBytes = kValues / kPanelChannels * kPanelBytes;
   static constexpr int kKeyGateRowBytes = kKeys * static_cast<int>(sizeof(float));
@@ -54,12 +67,12 @@ struct Shape {
 constexpr int channels_per_thread(int channels) { return channels < 128 ? 2 : 4; }
 /// Threads that share the sums of a channel, each of a part of the chunk's tokens.
 constexpr int parts_of(int channels) {
-  return channels_per_thread(channels) * kRoleThreads / channels;
+  return channels_per_thread(channels) * kMakerThreads / channels;
 }
 
 /// What the makers of operands hand to the keepers of the state beside a chunk's tiles.
 template <class Shape>
-struct alignas(128) Handover {
+struct alignas(Shape::kPanelAlignment) Handover {
   std::byte weights[Shape::kPanelBytes];        // P
   float key_decays[Shape::kKeys];               // 2^r, r the step of the channel's reference
   std::uint32_t key_growths[Shape::kKeys / 2];  // 2^-r, pairs of bf16
@@ -110,13 +123,13 @@ struct Params : ChunkMmaParams {
 };
 
 /// Calls f.operator()<Shape>() for the shape of padded key channels, a config and gates.
-template <Gated kGated, class F>
+template <Products kProducts, Gated kGated, class F>
 auto with_shape(int keys, int values, F&& f) {
   const auto narrow_or_wide = [&]<int kKeys>() {
     if constexpr (kGated == Gated::kKeys && kKeys <= 128) {
-      if (values == 128) return f.template operator()<Shape<kKeys, 128, kGated>>();
+      if (values == 128) return f.template operator()<Shape<kKeys, 128, kGated, kProducts>>();
     }
-    return f.template operator()<Shape<kKeys, 64, kGated>>();
+    return f.template operator()<Shape<kKeys, 64, kGated, kProducts>>();
   };
   switch (keys) {
     case 64:
@@ -135,7 +148,7 @@ constexpr bool is_compiled(int keys, int values, Gated gated) {
 }
 
 /// Queues everything: with more than one segment, what finds their states first.
-template <class T, Gated kGated>
+template <class T, Gated kGated, Products kProducts>
 void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream);
 
 }  // namespace attune::cuda::gla_mma

@@ -17,7 +17,7 @@ inline constexpr int kOperandBarrier = 1;  // among these threads
 using Operand = __nv_bfloat16;             // whatever T: its range is that of fp32
 
 __device__ __forceinline__ void operand_sync() {
-  named_barrier_sync<kOperandBarrier>(kRoleThreads);
+  named_barrier_sync<kOperandBarrier>(kMakerThreads);
 }
 
 /// Neighbouring channels in rows of a tile become operands: change(i, values) changes them. All are
@@ -96,12 +96,12 @@ template <class T, class Shape>
 __device__ __forceinline__ void convert_tile(const Tile<Shape>& tile) {
   constexpr int kAtOnce = 8;
   constexpr int kPairs = Shape::kKeys / 2;
-  constexpr int kRows = kAtOnce * kRoleThreads / 32;  // of 32 pairs
+  constexpr int kRows = kAtOnce * kMakerThreads / 32;  // of 32 pairs
   static_assert(Shape::kChunk == kRows || 2 * Shape::kChunk == kRows);
   constexpr int kColumns = kRows / Shape::kChunk * 32;
 #pragma unroll 1
-  for (int column = role_thread() % kColumns; column < kPairs; column += kColumns) {
-    const auto row = [&](int i) { return role_thread() / kColumns * kAtOnce + i; };
+  for (int column = maker_thread() % kColumns; column < kPairs; column += kColumns) {
+    const auto row = [&](int i) { return maker_thread() / kColumns * kAtOnce + i; };
     change_channels<T, kAtOnce, 2>(tile, 2 * column, row, [](int, float(&)[2]) {});
   }
 }
@@ -134,13 +134,30 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
                          [](int, int, float product) { return product; });
 }
 
-/// P, a block a warp; nothing reads those above the diagonal.
+/// Zeros in one 16 x 16 block of P.
+template <class Shape>
+__device__ __forceinline__ void clear_block(const Tile<Shape>& weights, int row_block,
+                                            int column_block) {
+  constexpr std::uint32_t kZeros[2] = {};
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int column = 0; column < 16; column += 8) {
+    const int first = 16 * column_block + column + lane % 2 * 4;
+    store_shared_words(weights.at(16 * row_block + lane / 2, first * 2), kZeros);
+  }
+}
+
+/// P, a block a warp. Of those above the diagonal, mma.sync reads none and wgmma all.
 template <class Shape>
 __device__ __forceinline__ void weigh(const Slot<Shape>& slot, const Tile<Shape>& weights,
                                       const std::uint32_t* growths) {
-  const int warp = role_thread() / kWarpSize;
+  const int warp = maker_thread() / kWarpSize;
   constexpr int kBlocks = Shape::kChunk == 32 ? 3 : 1;
-  if (warp < kBlocks) weigh_block<Shape>(slot, weights, growths, warp > 0, warp > 1);
+  if (warp < kBlocks) {
+    weigh_block<Shape>(slot, weights, growths, warp > 0, warp > 1);
+  } else if constexpr (Shape::kProducts == Products::kWgmma) {
+    clear_block<Shape>(weights, 0, 1);
+  }
 }
 
 /// P from q, k and y as they are: a row a warp, lanes have channels.
@@ -156,7 +173,7 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
     return unpack<T>(load_shared_4(tile.at(row, 4 * lane + 4 * kWarpSize * m)));
   };
 #pragma unroll 1
-  for (int row = role_thread() / kWarpSize; row < Shape::kChunk; row += kRoleWarps) {
+  for (int row = maker_thread() / kWarpSize; row < Shape::kChunk; row += kMakerWarps) {
     float2 query[kPerLane];
     float2 y[kPerLane];
 #pragma unroll
@@ -198,10 +215,10 @@ class OperandMaker {
   __device__ __forceinline__ void make(const Slot<Shape>& slot, Handover<Shape>& to,
                                        Shared<Shape>& shared, const float* common_gates) {
     const bool strong =
-        named_barrier_any<kOperandBarrier>(kRoleThreads, sum(slot, shared, common_gates));
+        named_barrier_any<kOperandBarrier>(kMakerThreads, sum(slot, shared, common_gates));
     anchor(slot, to, shared);
     const Tile<Shape> weights(shared_address(to.weights));
-    if (role_thread() == 0) to.strong = strong;
+    if (maker_thread() == 0) to.strong = strong;
     if constexpr (kWithOutputs && Shape::kKeysDecay) {
       if (strong) weigh_strong(slot, weights);
     }

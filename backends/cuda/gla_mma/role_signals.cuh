@@ -26,7 +26,8 @@ class RoleSignals {
     if constexpr (kSharedRoleBarriers) {
       barriers_ = shared.role_barriers.of;
       if (threadIdx.x == 0) {
-        for (int i = 0; i < RoleBarriers::kCount; ++i) barrier_init(&barriers_[i], kBlockThreads);
+        for (int i = 0; i < RoleBarriers::kCount; ++i)
+          barrier_init(&barriers_[i], Shape::kBlockThreads);
       }
       __syncthreads();
     }
@@ -38,9 +39,9 @@ class RoleSignals {
       barrier_arrive(barrier<kSignal>(chunk));
       barrier_wait(barrier<kSignal>(chunk), static_cast<std::uint32_t>(chunk / 2 % 2));
     } else if (chunk % 2 == 0) {
-      named_barrier_sync<kId<kSignal>>(kBlockThreads);
+      named_barrier_sync<kId<kSignal>>(Shape::kBlockThreads);
     } else {
-      named_barrier_sync<kId<kSignal> + 1>(kBlockThreads);
+      named_barrier_sync<kId<kSignal> + 1>(Shape::kBlockThreads);
     }
   }
   template <Signal kSignal>
@@ -48,9 +49,9 @@ class RoleSignals {
     if constexpr (kSharedRoleBarriers) {
       barrier_arrive(barrier<kSignal>(chunk));
     } else if (chunk % 2 == 0) {
-      named_barrier_arrive<kId<kSignal>>(kBlockThreads);
+      named_barrier_arrive<kId<kSignal>>(Shape::kBlockThreads);
     } else {
-      named_barrier_arrive<kId<kSignal> + 1>(kBlockThreads);
+      named_barrier_arrive<kId<kSignal> + 1>(Shape::kBlockThreads);
     }
   }
 

@@ -16,7 +16,7 @@ __device__ __forceinline__ std::int64_t segment_slot(const Params& p, const Walk
 template <class Shape>
 __device__ __forceinline__ float4* slot_elements(const Params& p, const Walk& walk,
                                                  std::int64_t slot, int m) {
-  const int tile = walk.value_tile * Shape::kValues + tile_channel(m);
+  const int tile = walk.value_tile * Shape::kValues + tile_channel<Shape>(m);
   const std::int64_t row = (slot * p.value_tiles * Shape::kValues + tile) / kValuesPerWarp;
   return p.segment_states + row * (Shape::kKeys / 8 * kWarpSize) + threadIdx.x % kWarpSize;
 }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void walk_slot(States<Shape>& states, const Params& p
     const float4* const from = slot_elements<Shape>(p, walk, slot, m);
     float rows[2] = {1.0F, 1.0F};
     if constexpr (Shape::kValuesDecay) {
-      for (int row = 0; row < 2; ++row) rows[row] = value_decays[lane_channel(m, row)];
+      for (int row = 0; row < 2; ++row) rows[row] = value_decays[lane_channel<Shape>(m, row)];
     }
 #pragma unroll
     for (int j = 0; j < Shape::kKeys / 8; ++j) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_initial_states(States<Shape>& states, const
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
     Walk tile = walk;
-    tile.first_value += tile_channel(m) - own_channel();
+    tile.first_value += tile_channel<Shape>(m) - own_channel();
     load_initial<Shape>(states[m], p, tile);
   }
 }
@@ -118,8 +118,8 @@ __device__ __forceinline__ void undo_reference(States<Shape>& states, const Shar
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
     if constexpr (Shape::kValuesDecay) {
-      scale_rows<Shape>(states[m], exp2_approx(shared.value_rests[lane_channel(m, 0)]),
-                        exp2_approx(shared.value_rests[lane_channel(m, 1)]));
+      scale_rows<Shape>(states[m], exp2_approx(shared.value_rests[lane_channel<Shape>(m, 0)]),
+                        exp2_approx(shared.value_rests[lane_channel<Shape>(m, 1)]));
     }
     if constexpr (Shape::kKeysDecay) {
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ __forceinline__ void store_final_states(States<Shape>& states, const 
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
     Walk tile = walk;
-    tile.first_value += tile_channel(m) - own_channel();
+    tile.first_value += tile_channel<Shape>(m) - own_channel();
     store_final<Shape>(states[m], p, tile);
   }
 }

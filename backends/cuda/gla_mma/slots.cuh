@@ -33,11 +33,12 @@ struct Slot {
 /// This thread's part of a tensor's rows. Eight threads copy a row, 16 bytes each; the threads of a
 /// role 16 rows at a time. Steps from a token to the next are in bytes and come with each call, as
 /// they are in every thread the same: here they would be registers.
+template <class Shape>
 class RowSource {
  public:
   static constexpr int kCopyBytes = 16;
   static constexpr int kRowThreads = 8;
-  static constexpr int kRows = kRoleThreads / kRowThreads;  // at a time
+  static constexpr int kRows = Shape::kKeeperThreads / kRowThreads;  // at a time
 
   /// `first` is the segment's first token.
   __device__ RowSource(const void* first, std::int64_t step)
@@ -73,8 +74,10 @@ class RowSource {
   }
 
  private:
-  __device__ static int own_row() { return role_thread() / kRowThreads; }
-  __device__ static int own_byte() { return role_thread() % kRowThreads * kCopyBytes; }
+  __device__ static int own_row() { return static_cast<int>(threadIdx.x) / kRowThreads; }
+  __device__ static int own_byte() {
+    return static_cast<int>(threadIdx.x) % kRowThreads * kCopyBytes;
+  }
 
   template <int kWidth, int kChannels, int kChunk, class Visit>
   __device__ __forceinline__ void for_each_copy(std::int64_t step, int rows, int channels,
@@ -94,6 +97,7 @@ class RowSource {
 };
 
 /// A gate with a value for every channel.
+template <class Shape>
 class GateSource {
  public:
   __device__ GateSource(const Params& p, const ChannelGate& gate, const Walk& walk, int channel)
@@ -112,7 +116,7 @@ class GateSource {
     } else {
       load_as<T, kChannels, kChunk>(p, gate, to, row_bytes, rows, channels);
     }
-    rows_.advance<kChunk>(step(p, gate));
+    rows_.template advance<kChunk>(step(p, gate));
   }
 
  private:
@@ -126,17 +130,17 @@ class GateSource {
                                           int row_bytes, int rows, int channels) const {
     if (gate.aligned) {
       const std::uint32_t address = shared_address(to);
-      rows_.copy<sizeof(T), kChannels, kChunk>(
+      rows_.template copy<sizeof(T), kChannels, kChunk>(
           step(p, gate), rows, channels,
           [&](int row, int byte) { return address + row * row_bytes + byte; });
     } else {
-      rows_.copy_unaligned<T, kChannels, kChunk>(
+      rows_.template copy_unaligned<T, kChannels, kChunk>(
           step(p, gate), rows, channels,
           [&](int row, int byte) { return to + row * row_bytes + byte; });
     }
   }
 
-  RowSource rows_;
+  RowSource<Shape> rows_;
 };
 
 /// The decay that all channels of a token share, in base 2. Fetched a chunk before it is put, so
@@ -150,17 +154,19 @@ class CommonGate {
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 
   __device__ void fetch(const Walk& walk, int chunk) {
-    exists_ = role_thread() < kChunk && role_thread() < walk.rows(chunk);
+    exists_ =
+        static_cast<int>(threadIdx.x) < kChunk && static_cast<int>(threadIdx.x) < walk.rows(chunk);
     if (!exists_ || !gate_.given()) return;
     const std::int64_t at =
-        first_ + walk.token(walk.position(chunk) + role_thread()) * gate_.rows.token;
+        first_ +
+        walk.token(walk.position(chunk) + static_cast<int>(threadIdx.x)) * gate_.rows.token;
     bits_ = gate_.is_f32 ? static_cast<const std::uint32_t*>(gate_.rows.data)[at]
                          : static_cast<const std::uint16_t*>(gate_.rows.data)[at];
   }
   __device__ void put(float (&to)[kChunk]) const {
-    if (role_thread() >= kChunk) return;
+    if (static_cast<int>(threadIdx.x) >= kChunk) return;
     const float loaded = gate_.is_f32 ? __uint_as_float(bits_) : unpack<T>(bits_).x;
-    to[role_thread()] = exists_ ? (loaded + constant_) * kLog2E : 0.0F;
+    to[static_cast<int>(threadIdx.x)] = exists_ ? (loaded + constant_) * kLog2E : 0.0F;
   }
 
  private:
@@ -209,21 +215,21 @@ class Loader {
   __device__ std::int64_t step(const ConstTokenView& view) const {
     return (p_.reverse ? -view.token : view.token) * static_cast<int>(sizeof(T));
   }
-  __device__ RowSource source_of(const ConstTokenView& view, const Walk& walk, int head,
-                                 int channel) const {
-    return RowSource(rows_of<const T>(view, walk, head, channel).first, step(view));
+  __device__ RowSource<Shape> source_of(const ConstTokenView& view, const Walk& walk, int head,
+                                        int channel) const {
+    return RowSource<Shape>(rows_of<const T>(view, walk, head, channel).first, step(view));
   }
   template <int kChannels>
-  __device__ __forceinline__ void load_tile(RowSource& from, const ConstTokenView& view,
+  __device__ __forceinline__ void load_tile(RowSource<Shape>& from, const ConstTokenView& view,
                                             const Tile<Shape>& to, int rows, int channels) {
-    from.copy<sizeof(T), kChannels, Shape::kChunk>(
+    from.template copy<sizeof(T), kChannels, Shape::kChunk>(
         step(view), rows, channels, [&](int row, int byte) { return to.at(row, byte); });
-    from.advance<Shape::kChunk>(step(view));
+    from.template advance<Shape::kChunk>(step(view));
   }
 
   const Params& p_;
-  RowSource q_, k_, v_;
-  GateSource key_gates_, value_gates_;
+  RowSource<Shape> q_, k_, v_;
+  GateSource<Shape> key_gates_, value_gates_;
 };
 
 }  // namespace attune::cuda::gla_mma

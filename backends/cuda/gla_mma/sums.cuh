@@ -14,9 +14,10 @@ inline constexpr float kReset = -192.0F;  // 2^kReset is 0 in fp32: what -inf is
 /// Steps over a chunk up to which 2^-r and what it is multiplied with stay in range.
 inline constexpr float kMostStep = 100.0F;
 
-/// A thread's number within its role.
-__device__ __forceinline__ int role_thread() {
-  return static_cast<int>(threadIdx.x) % kRoleThreads;
+/// A thread's number among those that make operands: the keepers before them are a multiple of
+/// their number.
+__device__ __forceinline__ int maker_thread() {
+  return static_cast<int>(threadIdx.x) % kMakerThreads;
 }
 
 /// log2 of the product of two decays, of which one is in base e.
@@ -62,9 +63,9 @@ class GateSums {
   static constexpr int kRun = kChunk / kParts;
   using Few = Channels<kWidth>;
 
-  __device__ static bool is_mine() { return role_thread() < kColumns * kParts; }
-  __device__ static int channel() { return role_thread() % kColumns * kWidth; }
-  __device__ static int row(int i) { return role_thread() / kColumns * kRun + i; }
+  __device__ static bool is_mine() { return maker_thread() < kColumns * kParts; }
+  __device__ static int channel() { return maker_thread() % kColumns * kWidth; }
+  __device__ static int row(int i) { return maker_thread() / kColumns * kRun + i; }
 
   /// Takes this thread's gates; T is their type. `common` is of all channels, null for none.
   template <class T>
@@ -112,7 +113,7 @@ class GateSums {
     }
   }
 
-  __device__ int part() const { return role_thread() / kColumns; }
+  __device__ int part() const { return maker_thread() / kColumns; }
   /// Calls visit(i, y) for the tokens row(i), in their order.
   template <class Visit>
   __device__ __forceinline__ void for_each_sum(Visit&& visit) const {

@@ -65,9 +65,15 @@ class GatedForward : public testing::TestWithParam<std::string> {
 
   static bool has(char gate) { return GetParam().find(gate) != std::string::npos; }
 
-  /// Holds the kernel against the oracle; the final state is written in place of the initial one.
+  /// Those that take the gates on this GPU.
+  std::vector<std::string> kernels() const {
+    std::vector<std::string> names{"cuda.gla_mma"};
+    if (has('k') && !has('v') && gpu_->info().has("sm_90a")) names.emplace_back("cuda.gla_wgmma");
+    return names;
+  }
+
+  /// Holds the kernels against the oracle; the final state is written in place of the initial one.
   void expect_near_oracle(const Gated &inputs, const std::string &config) const {
-    SCOPED_TRACE(config);
     RecurrentAttentionOptions options{
         .initial_state = inputs.initial_state, .reverse = inputs.reverse, .want_final_state = true};
     options.call = {.platform = "reference", .context = &heuristic_context()};
@@ -77,9 +83,16 @@ class GatedForward : public testing::TestWithParam<std::string> {
     if (has('v')) options.gv = inputs.gv;
     const RecurrentAttentionResult expected =
         ops::recurrent_attention(inputs.q, inputs.k, inputs.v, options);
+    for (const std::string &kernel : kernels()) {
+      SCOPED_TRACE(kernel + config);
+      const std::string on_gpu = "kernel=" + kernel + config;
+      options.call = {.platform = "cuda", .config = on_gpu, .context = &heuristic_context()};
+      expect_near(expected, inputs, options);
+    }
+  }
 
-    const std::string on_gpu = "kernel=cuda.gla_mma" + config;
-    options.call = {.platform = "cuda", .config = on_gpu, .context = &heuristic_context()};
+  void expect_near(const RecurrentAttentionResult &expected, const Gated &inputs,
+                   RecurrentAttentionOptions options) const {
     const Tensor q = upload(inputs.q, *gpu_);
     const Tensor k = upload(inputs.k, *gpu_);
     const Tensor v = upload(inputs.v, *gpu_);

@@ -1,0 +1,166 @@
+// A chunk of the keepers' work on wgmma, whose accumulators and left operands lie in registers as
+// those of mma.sync do: four warps multiply what each of them has of the state and of the values.
+// q', k' and P are read where they lie.
+#pragma once
+
+#include "cuda/device/wgmma_narrow.cuh"
+#include "keeper.cuh"
+
+#if ATTUNE_SM90A_CODE
+
+namespace attune::cuda::gla_mma {
+
+/// A part of the state of 16 key channels a step, rounded.
+template <class Shape>
+struct StateOperand {
+  static constexpr int kSteps = Shape::kKeys / 16 < 8 ? Shape::kKeys / 16 : 8;
+  std::uint32_t step[kSteps][4];
+
+  /// From the `first`-th 16 channels on.
+  __device__ __forceinline__ void round(const State<Shape>& state, int first) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if (first + s >= Shape::kKeys / 16) continue;
+      const auto& low = state[2 * (first + s)];
+      const auto& high = state[2 * (first + s) + 1];
+      step[s][0] = pack<Operand>(low[0], low[1]);
+      step[s][1] = pack<Operand>(low[2], low[3]);
+      step[s][2] = pack<Operand>(high[0], high[1]);
+      step[s][3] = pack<Operand>(high[2], high[3]);
+    }
+  }
+  /// Behind the wait for products that read it.
+  __device__ __forceinline__ void hold() const {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) wgmma_hold(step[s]);
+  }
+};
+
+inline constexpr int kDepthBytes = 32;  // of the 16 tokens or channels that a wgmma sums over
+
+/// The accumulators of kCount / 4 matrices of eight columns from the `first`-th on.
+template <int kCount, int kMatrices>
+__device__ __forceinline__ float (&columns_of(float (&matrices)[kMatrices][4], int first))[kCount] {
+  return *reinterpret_cast<float(*)[kCount]>(&matrices[first][0]);
+}
+
+/// The descriptor of what lies `bytes` further.
+__device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, int bytes) {
+  return descriptor + static_cast<unsigned>(bytes / 16);
+}
+
+/// Queues O^T += S^T Q'^T for key channels from the `first`-th 16 on; O^T is new where first is 0.
+template <class Shape>
+__device__ __forceinline__ void queue_state_read(Outputs<Shape>& outputs,
+                                                 const StateOperand<Shape>& operand,
+                                                 std::uint64_t queries, int first) {
+  constexpr int kStepsOfPanel = kPanelChannels / 16;
+#pragma unroll
+  for (int s = 0; s < StateOperand<Shape>::kSteps; ++s) {
+    const int step = first + s;
+    if (step >= Shape::kKeys / 16) continue;
+    wgmma_n32<Operand, Major::kK>(columns_of<16>(outputs, 0), operand.step[s],
+                                  further(queries, step / kStepsOfPanel * Shape::kPanelBytes +
+                                                       step % kStepsOfPanel * kDepthBytes),
+                                  step > 0);
+  }
+}
+
+/// Queues O^T += V^T P^T. A product of the later tokens alone would save a quarter, but wgmma is
+/// serialised where accumulators are a part of other ones.
+template <class Shape>
+__device__ __forceinline__ void queue_chunk(Outputs<Shape>& outputs,
+                                            const ValueOperands<Shape>& values,
+                                            std::uint64_t weights) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    wgmma_n32<Operand, Major::kK>(columns_of<16>(outputs, 0), values[step],
+                                  further(weights, step * kDepthBytes), true);
+  }
+}
+
+/// Queues S^T += V^T K'.
+template <class Shape>
+__device__ __forceinline__ void queue_state_update(State<Shape>& state,
+                                                   const ValueOperands<Shape>& values,
+                                                   std::uint64_t keys) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+#pragma unroll
+    for (int panel = 0; panel < Shape::kKeys / kPanelChannels; panel += 2) {
+      const std::uint64_t at =
+          further(keys, panel * Shape::kPanelBytes + step * 16 * kPanelRowBytes);
+      constexpr int kMatrices = kPanelChannels / 8;
+      if (panel + 2 <= Shape::kKeys / kPanelChannels) {
+        wgmma_n128<Operand, Major::kMN>(columns_of<64>(state, panel * kMatrices), values[step], at,
+                                        true);
+      } else {
+        wgmma_n64<Operand, Major::kMN>(columns_of<32>(state, panel * kMatrices), values[step], at,
+                                       true);
+      }
+    }
+  }
+}
+
+/// Columns of S^T times 2^r.
+template <class Shape>
+__device__ __forceinline__ void decay_state(State<Shape>& state, const Handover<Shape>& from) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+    const auto decay = *reinterpret_cast<const float2*>(&from.key_decays[8 * j + first]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) state[j][e] *= e % 2 == 0 ? decay.x : decay.y;
+  }
+}
+
+/// The outputs of a chunk, and the state after it.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void advance_by_wgmma(States<Shape>& states, TileOutputs<Shape>& outputs,
+                                                 const Slot<Shape>& slot,
+                                                 const Handover<Shape>& from) {
+  static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
+  constexpr int kSteps = Shape::kKeys / 16;
+  constexpr int kStepsAtOnce = StateOperand<Shape>::kSteps;
+  State<Shape>& state = states[0];
+  Outputs<Shape>& output = outputs[0];
+  StateOperand<Shape> operand;
+  const std::uint64_t queries = matrix_descriptor(slot.q.at(0, 0));
+  if constexpr (kWithOutputs) {
+#pragma unroll
+    for (int first = 0; first + kStepsAtOnce < kSteps; first += kStepsAtOnce) {
+      operand.round(state, first);
+      wgmma_fence();
+      queue_state_read<Shape>(output, operand, queries, first);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_pin(columns_of<16>(output, 0));
+      operand.hold();
+    }
+    operand.round(state, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
+  }
+  ValueOperands<Shape> values;
+  load_values<T, Shape>(values, slot, 0);
+  decay_state<Shape>(state, from);
+  wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
+  wgmma_fence();
+  if constexpr (kWithOutputs) {
+    queue_state_read<Shape>(output, operand, queries, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
+    queue_chunk<Shape>(output, values, matrix_descriptor(shared_address(from.weights)));
+    wgmma_commit();
+  }
+  queue_state_update<Shape>(state, values, matrix_descriptor(slot.k.at(0, 0), Shape::kPanelBytes));
+  wgmma_commit();
+  wgmma_wait<0>();
+  if constexpr (kWithOutputs) {
+    wgmma_pin(columns_of<16>(output, 0));
+    operand.hold();
+  }
+  wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
+#pragma unroll
+  for (const auto& step : values) wgmma_hold(step);
+}
+
+}  // namespace attune::cuda::gla_mma
+
+#endif
