@@ -87,7 +87,7 @@ std::size_t place_workspace(Params& params, const Problem& problem, const Config
                             std::byte* workspace) {
   if (config.segments == 1) return 0;
   constexpr std::int64_t kFloat = sizeof(float);
-  const std::int64_t slots = problem.sequences() * problem.H * config.segments;
+  const std::int64_t slots = problem.sequences() * problem.H * slots_of(config.segments);
   const std::int64_t keys = padded_keys(problem.K);
   const std::int64_t values = value_tiles(problem, config.values) * config.values;
   WorkspaceParts parts(workspace);

@@ -13,6 +13,7 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
+#include "cuda/device/block_barrier.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "keeper_wgmma.cuh"
 #include "role_signals.cuh"
@@ -94,15 +95,15 @@ __device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slo
   }
 }
 
-/// A block's walk.
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void walk_segment(const Params& p) {
-  extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
-  const RoleSignals<Shape> signals(shared);
-  const Walk walk = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
+/// Walks a segment, or a piece of one to find what it adds to the state. make() makes the walk,
+/// which would take registers if it were kept.
+template <class T, class Shape, bool kWithOutputs, class MakeWalk>
+__device__ __forceinline__ void walk_tokens(std::byte* slots, Shared<Shape>& shared,
+                                            const RoleSignals<Shape>& signals, const Params& p,
+                                            MakeWalk&& make) {
+  const Walk walk = make();
   if (threadIdx.x >= Shape::kKeeperThreads) {
-    make_operands<T, Shape, kWithOutputs>(memory, shared, signals, p, walk);
+    make_operands<T, Shape, kWithOutputs>(slots, shared, signals, p, walk);
     signals.template tell<Signal::kDone>(0);
     return;
   }
@@ -111,28 +112,52 @@ __device__ __forceinline__ void walk_segment(const Params& p) {
     load_start<Shape>(states, p, walk);
   } else if (walk.segment == 0) {
     load_initial_states<Shape>(states, p, walk);
-    store_slot<Shape>(states, p, walk, segment_slot(p, walk, p.segments - 1));
+    store_slot<Shape>(states, p, walk, initial_slot(p, walk));
   } else {
 #pragma unroll
     for (auto& state : states) clear<Shape>(state);
   }
-  keep_state<T, Shape, kWithOutputs>(states, memory, shared, signals, p, walk);
+  keep_state<T, Shape, kWithOutputs>(states, slots, shared, signals, p, walk);
   signals.template wait<Signal::kDone>(0);
   undo_reference<Shape>(states, shared);
-  const Walk again = make_walk<Shape>(p, kWithOutputs ? p.segments : p.segments - 1);
+  const Walk again = make();
   if constexpr (!kWithOutputs) {
-    store_slot<Shape>(states, p, again, segment_slot(p, again, again.segment));
+    store_slot<Shape>(states, p, again, state_slot(p, again, again.segment));
   } else if (again.segment == p.segments - 1) {
     store_final_states<Shape>(states, p, again);
   }
 }
 
-/// grid: value tiles x segments x heads x sequences; without outputs, x (segments - 1).
+inline constexpr int kPieceBarrier = 8;  // all threads of a block are done with a piece
+
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void walk_block(const Params& p) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
+  const RoleSignals<Shape> signals(shared);
+  if constexpr (kWithOutputs) {
+    walk_tokens<T, Shape, true>(memory, shared, signals, p,
+                                [&] { return make_walk<Shape>(p, p.segments); });
+  } else {
+    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
+    const int pieces = pieces_of_segment(p.segments);
+    const int first = head_walk().segment * pieces - (pieces - 1);
+    const int end = min(first + pieces, pieces * (p.segments - 1));
+#pragma unroll 1
+    for (int piece = max(first, 0); piece < end; ++piece) {
+      walk_tokens<T, Shape, false>(memory, shared, signals.of_piece(piece % kMostPieces), p,
+                                   [&] { return walk_of_piece<Shape>(p, head_walk(), piece); });
+      block_barrier_sync<kPieceBarrier>();
+    }
+  }
+}
+
+/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks().
 template <class T, class Shape, bool kWithOutputs>
 __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
     const __grid_constant__ Params p) {
   if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
-    walk_segment<T, Shape, kWithOutputs>(p);
+    walk_block<T, Shape, kWithOutputs>(p);
   }
 }
 
@@ -151,7 +176,9 @@ void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream
            .shared_bytes = shared_bytes<Shape>(params.stages)},
           stream, params);
     };
-    if (params.segments > 1) launch_walk.template operator()<false>(params.segments - 1);
+    if (params.segments > 1) {
+      launch_walk.template operator()<false>(first_launch_blocks(params.segments));
+    }
     launch_walk.template operator()<true>(params.segments);
   };
   with_shape<kProducts, kGated>(padded_keys(params.key_channels), config.values, launch_shape);

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -29,6 +30,17 @@ inline constexpr int kMakerThreads = 32 * kMakerWarps;
 constexpr int keeper_warps(Products products, int values) {
   return products == Products::kMma ? 4 : values / kValuesPerWarp;
 }
+
+/// A first launch finds what segments but the last add to the state. Few of them are cut in two, at
+/// places that give each of as many blocks as there are segments the same: the later piece of one
+/// and the earlier piece of the next.
+inline constexpr int kMostPieces = 2;
+constexpr int pieces_of_segment(int segments) { return segments <= 4 ? kMostPieces : 1; }
+constexpr int first_launch_blocks(int segments) {
+  return pieces_of_segment(segments) == 2 ? segments : segments - 1;
+}
+/// A slot for each piece, and one for the initial state.
+constexpr int slots_of(int segments) { return pieces_of_segment(segments) * (segments - 1) + 1; }
 
 /// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
 inline constexpr int kSumsPadding = 4;
@@ -101,7 +113,8 @@ struct Shared {
   float key_rests[Shape::kKeys];  // log2 of the state over what the last reference made of it
   float value_rests[Shape::kValues];
   float common_gates[2][Shape::kChunk];  // log2 of the decays that all channels share
-  [[no_unique_address]] std::conditional_t<kSharedRoleBarriers, RoleBarriers, NoRoleBarriers>
+  [[no_unique_address]] std::conditional_t<kSharedRoleBarriers,
+                                           std::array<RoleBarriers, kMostPieces>, NoRoleBarriers>
       role_barriers;
 };
 
@@ -116,10 +129,11 @@ struct ChannelGate {
   bool aligned = true;
 };
 
-/// `chunk_mma`'s, with segment_decays of [sequence, head, segment, padded K].
+/// `chunk_mma`'s, with segment_states and segment_decays of [sequence, head, slot, ...], the latter
+/// of padded K.
 struct Params : ChunkMmaParams {
   ChannelGate gk, gv;
-  float* segment_value_decays = nullptr;  // [sequence, head, segment, value tile, values]
+  float* segment_value_decays = nullptr;  // [sequence, head, slot, value tile, values]
 };
 
 /// Calls f.operator()<Shape>() for the shape of padded key channels, a config and gates.

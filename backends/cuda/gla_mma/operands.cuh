@@ -339,9 +339,10 @@ class OperandMaker {
     }
   }
 
-  /// Of the whole segment.
+  /// Of the whole piece of a segment.
   __device__ __forceinline__ void store_decays(const Params& p, const Walk& walk) const {
-    const std::int64_t slot = (walk.sequence * p.heads + walk.head) * p.segments + walk.segment;
+    const std::int64_t slot =
+        (walk.sequence * p.heads + walk.head) * slots_of(p.segments) + walk.segment;
     if constexpr (Shape::kKeysDecay) {
       if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.part() == 0) {
         float* const to = p.segment_decays + slot * Shape::kKeys;

@@ -24,13 +24,20 @@ class RoleSignals {
   /// Called by all threads of the block, first.
   __device__ explicit RoleSignals(Shared<Shape>& shared) {
     if constexpr (kSharedRoleBarriers) {
-      barriers_ = shared.role_barriers.of;
+      barriers_ = shared.role_barriers[0].of;
       if (threadIdx.x == 0) {
-        for (int i = 0; i < RoleBarriers::kCount; ++i)
+        for (int i = 0; i < kMostPieces * RoleBarriers::kCount; ++i)
           barrier_init(&barriers_[i], Shape::kBlockThreads);
       }
       __syncthreads();
     }
+  }
+
+  /// Those of another of the block's walks: the phases of barriers in shared memory run on.
+  __device__ RoleSignals of_piece(int piece) const {
+    RoleSignals signals = *this;
+    if constexpr (kSharedRoleBarriers) signals.barriers_ += piece * RoleBarriers::kCount;
+    return signals;
   }
 
   template <Signal kSignal>

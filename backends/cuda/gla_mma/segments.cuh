@@ -1,16 +1,38 @@
 // Where the segments of a sequence start from: S_r = D_{r-1} S_{r-1} + L_{r-1}, where L is what a
-// segment adds to an empty state and D what it decays, of every channel. A first launch finds L and
-// D of all segments but the last; the first segment's L includes the caller's initial state.
+// piece of a segment adds to an empty state and D what it decays, of every channel. A first launch
+// finds L and D of the pieces of all segments but the last; the first one's L includes the caller's
+// initial state.
 #pragma once
 
 #include "keeper.cuh"
 
 namespace attune::cuda::gla_mma {
 
-/// A segment of the block's head, counted over all heads.
-__device__ __forceinline__ std::int64_t segment_slot(const Params& p, const Walk& walk,
-                                                     int segment) {
-  return (walk.sequence * p.heads + walk.head) * p.segments + segment;
+/// The walk of a piece, which is what walk.segment then says; `walk` is of its head.
+template <class Shape>
+__device__ __forceinline__ Walk walk_of_piece(const Params& p, Walk walk, int piece) {
+  const int pieces = pieces_of_segment(p.segments);
+  const int segment = piece / pieces;
+  const int length = static_cast<int>(walk.span.length);
+  const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
+  const int per_segment = (chunks + p.segments - 1) / p.segments;
+  const int begin = segment * per_segment;
+  const int cut = begin + per_segment * (p.segments - 1 - segment) / p.segments;
+  const int first = min(pieces == 2 && piece % 2 == 1 ? cut : begin, chunks);
+  const int end = pieces == 2 && piece % 2 == 0 ? cut : begin + per_segment;
+  walk.segment = piece;
+  walk.skipped = min(first * Shape::kChunk, length);
+  walk.left = length - walk.skipped;
+  walk.chunks = min(end, chunks) - first;
+  return walk;
+}
+
+/// A slot of the block's head, counted over all heads; the last is the initial state's.
+__device__ __forceinline__ std::int64_t state_slot(const Params& p, const Walk& walk, int slot) {
+  return (walk.sequence * p.heads + walk.head) * slots_of(p.segments) + slot;
+}
+__device__ __forceinline__ std::int64_t initial_slot(const Params& p, const Walk& walk) {
+  return state_slot(p, walk, slots_of(p.segments) - 1);
 }
 /// This lane's float4s of a tile in a slot: number j is at [j * kWarpSize].
 template <class Shape>
@@ -102,12 +124,12 @@ __device__ __forceinline__ void load_start(States<Shape>& states, const Params& 
                                            const Walk& walk) {
   if (p.segments == 1) return load_initial_states<Shape>(states, p, walk);
   if (walk.segment == 0) {
-    return load_slot<Shape>(states, p, walk, segment_slot(p, walk, p.segments - 1));
+    return load_slot<Shape>(states, p, walk, initial_slot(p, walk));
   }
-  load_slot<Shape>(states, p, walk, segment_slot(p, walk, 0));
+  load_slot<Shape>(states, p, walk, state_slot(p, walk, 0));
 #pragma unroll 1
-  for (int segment = 1; segment < walk.segment; ++segment) {
-    walk_slot<Shape>(states, p, walk, segment_slot(p, walk, segment));
+  for (int piece = 1; piece < walk.segment * pieces_of_segment(p.segments); ++piece) {
+    walk_slot<Shape>(states, p, walk, state_slot(p, walk, piece));
   }
 }
 
