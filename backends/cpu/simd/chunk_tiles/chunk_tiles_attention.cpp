@@ -32,8 +32,8 @@ constexpr TokenCosts kCosts{.step = 32,
                             .channel = 0.082,
                             .product = 0.0115,
                             .g = 14.7,
-                            .gk = 1.2,
-                            .gv = 1.14};
+                            .gk = 1.6,
+                            .gv = 1.6};
 
 ChunkTilesTiling tiling_of(const Problem& problem, const Config& config) {
   return chunk_tiles_tiling(config, forward_sizes(problem), (problem.gates & ops::kGateGk) != 0,
