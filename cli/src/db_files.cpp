@@ -1,10 +1,12 @@
 // `attune db merge`, `diff`, `import`: whole databases, in any format.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "db_verbs.hpp"
+#include "row_check.hpp"
 #include "stored_rows.hpp"
 #include "text.hpp"
 
@@ -80,6 +82,28 @@ void diff_rows(std::string_view what, const std::vector<Row>& a, const std::vect
   add_missing(b, a, "only in the second");
 }
 
+/// merge() for this build: any other row of a key is kept rather than one of an earlier version of
+/// its kernel, whatever that gained. In any order, again and again, as merge() is.
+DatabaseContent merge_for(const Session& session, const std::vector<DatabaseContent>& inputs) {
+  RowChecker checker(session.registry());
+  DatabaseContent merged, all_stale;
+  for (DatabaseContent content : inputs) {
+    const auto is_stale = [&](const StoredDecision& decision) {
+      return checker.check(decision.row).state == RowState::kStale;
+    };
+    DatabaseContent stale;
+    std::copy_if(content.decisions.begin(), content.decisions.end(),
+                 std::back_inserter(stale.decisions), is_stale);
+    std::erase_if(content.decisions, is_stale);
+    merged = merge(merged, content);
+    all_stale = merge(all_stale, stale);
+  }
+  std::erase_if(all_stale.decisions, [&](const StoredDecision& decision) {
+    return find(merged, decision.row.key) != nullptr;
+  });
+  return merge(merged, all_stale);
+}
+
 enum class OnConflict { kBest, kOurs, kTheirs };
 
 OnConflict on_conflict(const Invocation& call) {
@@ -90,9 +114,9 @@ OnConflict on_conflict(const Invocation& call) {
 }
 
 /// What an import makes of the user's rows.
-DatabaseContent combine(const DatabaseContent& ours, const DatabaseContent& theirs,
-                        OnConflict rule) {
-  DatabaseContent combined = merge(ours, theirs);
+DatabaseContent combine(const Session& session, const DatabaseContent& ours,
+                        const DatabaseContent& theirs, OnConflict rule) {
+  DatabaseContent combined = merge_for(session, {ours, theirs});
   if (rule == OnConflict::kBest) return combined;
   const DatabaseContent& wins = rule == OnConflict::kOurs ? ours : theirs;
   for (StoredDecision& decision : combined.decisions) {
@@ -165,11 +189,8 @@ ExitCode merge_files(const Invocation& call, const Session& session, Words words
   if (words.empty()) throw UsageError("merge: expected databases and --output FILE");
   const std::string output = output_path(call, session, words);
   std::vector<DatabaseContent> inputs;
-  DatabaseContent merged;
-  for (const std::string& path : words) {
-    inputs.push_back(read_noting(call, path));
-    merged = merge(merged, inputs.back());
-  }
+  for (const std::string& path : words) inputs.push_back(read_noting(call, path));
+  const DatabaseContent merged = merge_for(session, inputs);
   write_database_file(output, merged);
   Table table({"file", "decisions", "kept", "pins", "quarantine"});
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -223,7 +244,7 @@ ExitCode import_files(const Invocation& call, const Session& session, Words word
   Table table({"file", "decisions", "added", "replaced", "kept", "pins", "quarantine"});
   const auto apply = [&](DatabaseContent& all) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      DatabaseContent after = combine(all, inputs[i], rule);
+      DatabaseContent after = combine(session, all, inputs[i], rule);
       const ImportCounts counts = count_changes(all, after, inputs[i]);
       table.add({words[i], inputs[i].decisions.size(), counts.added, counts.replaced, counts.kept,
                  counts.pins, counts.quarantine});

@@ -200,6 +200,29 @@ TEST_F(DatabaseOperations, MergeTakesTheGreaterSpeedUpAndWritesNoInput) {
   EXPECT_EQ(read_database_file(output), merged);
 }
 
+TEST_F(DatabaseOperations, MergeAndImportKeepAStaleRowOnlyWhereThereIsNoOther) {
+  const std::string old = here.file("old.jsonl");
+  DatabaseContent stale = content();
+  for (StoredDecision& decision : stale.decisions) {
+    decision.row.kernel_version = 0;
+    decision.row.noise = NoiseGrade::kA;
+    decision.row.median_us = 1;
+    decision.row.default_us = 9000;
+  }
+  write_database_file(old, stale);
+  edit([](DatabaseContent& all) { all.decisions.pop_back(); });
+  const std::string output = here.file("all.db");
+  ASSERT_EQ(db({"merge", old, here.database(), "--output", output}).exit_code, 0);
+  const DatabaseContent merged = read_database_file(output);
+  ASSERT_EQ(merged.decisions.size(), 2U);
+  EXPECT_EQ(merged.decisions[0], content().decisions[0]);
+  EXPECT_EQ(merged.decisions[1], stale.decisions[1]);
+  ASSERT_EQ(db({"merge", here.database(), old, "--output", output}).exit_code, 0);
+  EXPECT_EQ(read_database_file(output), merged) << "in either order";
+  ASSERT_EQ(db({"import", old}).exit_code, 0);
+  EXPECT_EQ(content(), merged);
+}
+
 TEST_F(DatabaseOperations, AnInputOrADatabaseInEffectIsNeverTheOutput) {
   const std::string other = here.file("other.jsonl");
   write_database_file(other, content());
