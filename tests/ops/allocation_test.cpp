@@ -1,34 +1,21 @@
 // Launching allocates nothing: neither the checks nor what is around them.
-#include <cstdlib>
-#include <new>
+#include <cstddef>
 
 #include <gtest/gtest.h>
 
 #include "ops/attention_calls.hpp"
 #include "ops/decode_calls.hpp"
 #include "ops/spy_context.hpp"
-
-namespace {
-thread_local long allocations = 0;
-}  // namespace
-
-// Not inlined, or GCC sees malloc and delete, or new and free, and warns of a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "support/allocation_count.hpp"
 
 namespace attune::test {
 namespace {
 
 template <class Work>
-long allocations_of(const Work& work) {
-  const long before = allocations;
+std::size_t allocations_of(const Work& work) {
+  const std::size_t before = allocation_count();
   work();
-  return allocations - before;
+  return allocation_count() - before;
 }
 
 TEST(Allocation, IsCounted) {
