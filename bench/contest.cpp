@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+
+#include <attune/core/error.hpp>
 
 namespace attune::bench {
 namespace {
@@ -62,6 +65,17 @@ void contest(const Copies& copies, std::span<Contender> contenders, int rounds) 
       each.samples_us.push_back(copies.time_us(each.choice, workspace, repeats));
     }
   }
+}
+
+std::vector<std::string> problems_of(const std::string& word) {
+  if (!word.starts_with('@')) return {word};
+  std::ifstream file(word.substr(1));
+  if (!file) throw InvalidArgument("cannot read " + word.substr(1));
+  std::vector<std::string> problems;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && !line.starts_with('#')) problems.push_back(line);
+  }
+  return problems;
 }
 
 }  // namespace attune::bench

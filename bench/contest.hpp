@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <attune/attune.hpp>
@@ -31,5 +32,10 @@ struct Contender {
 
 /// `rounds` more samples of each, in turns.
 void contest(const Copies& copies, std::span<Contender> contenders, int rounds);
+
+/// The problems that a word of the command line stands for: "OP SPEC", or @FILE with one a line,
+/// where lines that are empty or start with # say nothing. Throws InvalidArgument when the file
+/// cannot be read.
+std::vector<std::string> problems_of(const std::string& word);
 
 }  // namespace attune::bench

@@ -11,11 +11,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
 
 #include "contest.hpp"
@@ -73,24 +71,12 @@ double run(const Context& context, const std::string& text) {
   return 1 / least;
 }
 
-/// The problems that `word` stands for.
-std::vector<std::string> problems_of(const std::string& word) {
-  if (!word.starts_with('@')) return {word};
-  std::ifstream file(word.substr(1));
-  if (!file) throw InvalidArgument("cannot read " + word.substr(1));
-  std::vector<std::string> problems;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty() && !line.starts_with('#')) problems.push_back(line);
-  }
-  return problems;
-}
-
 void run(const std::vector<std::string>& words) {
   const auto context = make_context({.policy = Policy::kHeuristic, .database = ""});
   double logs = 0, worst = 1;
   int problems = 0;
   for (const std::string& word : words) {
-    for (const std::string& problem : problems_of(word)) {
+    for (const std::string& problem : bench::problems_of(word)) {
       const double times_fastest = run(*context, problem);
       logs += std::log(times_fastest);
       worst = std::max(worst, times_fastest);

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -122,24 +121,12 @@ void print_json(const std::vector<Line>& lines) {
   std::printf("\n]\n");
 }
 
-/// The problems that `word` stands for.
-std::vector<std::string> problems_of(const std::string& word) {
-  if (!word.starts_with('@')) return {word};
-  std::ifstream file(word.substr(1));
-  if (!file) throw InvalidArgument("cannot read " + word.substr(1));
-  std::vector<std::string> problems;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty() && !line.starts_with('#')) problems.push_back(line);
-  }
-  return problems;
-}
-
 int run(const std::vector<std::string>& words, bool json) {
   const auto tuned = make_context({.policy = Policy::kDb});
   const auto untuned = make_context({.policy = Policy::kHeuristic, .database = ""});
   std::vector<Line> lines;
   for (const std::string& word : words) {
-    for (const std::string& problem : problems_of(word)) {
+    for (const std::string& problem : bench::problems_of(word)) {
       lines.push_back(run(*tuned, *untuned, problem));
       if (!json) print_text(lines.back());
     }

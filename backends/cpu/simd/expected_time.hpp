@@ -3,8 +3,9 @@
 // A kernel's numbers are fitted to times of bench/kernel_choice: 225 forward and 144 backward
 // problems of f32 and bf16, K and V from 16 to 256, T from 16 to 2048, on single cores of a
 // Sapphire Rapids (AVX-512, about 3 GHz), least squares of the relative errors, of which 4 to 8 %
-// were left. The fastest kernel is chosen by them, or one that takes 0.4 % longer on average and 15
-// % at worst. Narrower instruction sets slow the kernels that use them alike.
+// were left; a kernel says so where a number is not. Since then loops have changed, and the default
+// takes 0.5 to 1.4 % longer than the fastest kernel on average and 25 % at worst (docs/cpu.md).
+// Narrower instruction sets slow the kernels that use them alike.
 #pragma once
 
 #include <cstdint>

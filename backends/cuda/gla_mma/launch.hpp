@@ -93,7 +93,7 @@ struct alignas(Shape::kPanelAlignment) Handover {
 };
 
 /// With ATTUNE_RACECHECK the roles of a block tell each other by these (role_signals.cuh).
-#ifdef ATTUNE_RACECHECK
+#if defined(ATTUNE_RACECHECK) && ATTUNE_RACECHECK  // elsewhere 0 stands for undefined
 inline constexpr bool kSharedRoleBarriers = true;
 #else
 inline constexpr bool kSharedRoleBarriers = false;

@@ -19,7 +19,8 @@ constexpr double kFlopsPerThread = 1e6;
 constexpr TokenCosts kCosts{
     .step = 4, .token = 56, .channel = 0.35, .product = 0.081, .g = 26, .gk = 1.5, .gv = 3.3};
 
-/// Gradients past the caches: their rows, one or two a channel, cost less.
+/// Gradients past the caches: their rows, one or two a channel, cost less. By what six problems
+/// took on one thread, not fitted.
 constexpr TokenCosts kStreamedCosts{
     .step = 4, .token = 56, .channel = 0.21, .product = 0.081, .g = 26, .gk = 1.4, .gv = 3.2};
 

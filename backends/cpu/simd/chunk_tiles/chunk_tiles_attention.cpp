@@ -27,6 +27,8 @@ constexpr std::int64_t kLeastWidth = 16;
 /// a Sapphire Rapids and 19 us on 16.
 constexpr double kFlopsPerTiledThread = 1e6;
 
+/// gk and gv are not fitted (1.2 and 1.14): they keep K = V = 64 with a gate per channel off AMX,
+/// which takes as long there in a quiet minute, and up to 2.3 times as long where others use it.
 constexpr TokenCosts kCosts{.step = 32,
                             .token = 25.9,
                             .channel = 0.082,
