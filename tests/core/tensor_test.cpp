@@ -1,6 +1,10 @@
 #include <cmath>
+#include <cstdint>
+#include <fstream>
 #include <limits>
 #include <numeric>
+#include <sstream>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -97,6 +101,37 @@ TEST(CpuDevice, DescribesThisMachine) {
   EXPECT_EQ(info.device_class.find(' '), std::string::npos);
   EXPECT_EQ(read_cpu_info().device_class, info.device_class)
       << "a class must not change between readings";
+}
+
+/// The line "VmFlags: ..." of the mapping that holds `address`; "" where the system has no such
+/// list.
+std::string mapping_flags(const void* address) {
+  std::ifstream mappings("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(mappings, line);) {
+    std::uintptr_t first = 0;
+    std::uintptr_t end = 0;
+    char dash = 0;
+    if (std::istringstream(line) >> std::hex >> first >> dash >> end && dash == '-') {
+      const auto place = reinterpret_cast<std::uintptr_t>(address);
+      inside = first <= place && place < end;
+    } else if (inside && line.starts_with("VmFlags:")) {
+      return line + ' ';
+    }
+  }
+  return "";
+}
+
+TEST(CpuDevice, AsksForHugePagesWhereMemoryFillsThem) {
+  constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+  for (const std::int64_t bytes : {kHugePage, 3 * kHugePage + 4}) {
+    const Tensor tensor(DType::kF32, {bytes / 4});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.view().data) % kHugePage, 0U) << bytes;
+    if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) continue;
+    EXPECT_NE(mapping_flags(tensor.view().data).find(" hg "), std::string::npos) << bytes;
+  }
+  const Tensor small(DType::kF32, {kHugePage / 4 - 1});
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(small.view().data) % 64, 0U);
 }
 
 TEST(CpuDevice, TimesEachRepeat) {
