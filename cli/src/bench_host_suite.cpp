@@ -125,10 +125,23 @@ class Ceilings {
   MeasureSettings settings_;
 };
 
+/// What tells that others use the machine: multiply-adds, and bytes updated in the second-level
+/// cache and in the third.
+std::vector<QuietProbe> quiet_probes(CeilingMemory& memory, const DeviceInfo& host, int threads) {
+  const std::int64_t l2 = std::max<std::int64_t>(host.l2_bytes, 1 << 18) * threads;
+  const auto update = [&](std::int64_t bytes) {
+    return QuietProbe(memory.update(std::min(bytes, memory.bytes()), threads).work);
+  };
+  const yardsticks::Loops& loops = yardsticks::loops_of_this_cpu().front();
+  return {QuietProbe(multiply_add_ceiling(loops, threads, 10'000).work), update(l2 / 4),
+          update(2 * l2)};
+}
+
 /// Cores that a row is timed on.
 struct Cores {
   const HostWithCores* host;
   Ceilings ceilings;
+  std::vector<QuietProbe> probes;
 };
 
 // ---- one row ----
@@ -154,8 +167,8 @@ bool runs_on_tiles(const ErasedKernel& kernel, ProblemRef problem, const DeviceI
 }
 
 /// `alone` is null where `host` has one core.
-RowResult time_row(const Session& session, const Target& target, const Cores& cores,
-                   const Cores* alone, const MeasureSettings& settings) {
+RowResult time_row(const Session& session, const Target& target, Cores& cores, const Cores* alone,
+                   const MeasureSettings& settings) {
   const HostWithCores& host = *cores.host;
   const OpInfo& op = *target.op;
   Selected selected(session, op, target.problem, host);
@@ -189,7 +202,7 @@ RowResult time_row(const Session& session, const Target& target, const Cores& co
     ceiling_alone = ceiling_of(alone->ceilings);
     works.insert(works.end(), {selected_alone->work, ceiling_alone.work});
   }
-  const HostRounds rounds = take_rounds(works, settings);
+  const HostRounds rounds = take_rounds(works, settings, cores.probes);
   if (rounds.us.front().empty()) return result;  // interrupted
 
   result.timing = summarize(rounds.us[0]);
@@ -338,11 +351,12 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
     Progress progress(call.quiet);
     CeilingMemory memory(footprints(cpu_device().info()).back());
     const HostWithCores one_core(1);
-    const Cores alone{&one_core, Ceilings(memory, 1, brief)};
+    const Cores alone{&one_core, Ceilings(memory, 1, brief), {}};
     std::list<HostWithCores> hosts;  // each stays where it is: the chain knows devices by address
     for (const int threads : counts) {
       const HostWithCores& host = hosts.emplace_back(threads);
-      const Cores cores{&host, Ceilings(memory, threads, brief)};
+      Cores cores{&host, Ceilings(memory, threads, brief),
+                  quiet_probes(memory, host.info(), threads)};
       progress.update(str("ceilings, threads ", threads));
       add_ceilings(memory, host.info(), threads, brief, ceilings);
       for (std::size_t i = 0; i < rows.size() && !interrupted(); ++i) {

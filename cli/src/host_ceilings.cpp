@@ -41,8 +41,8 @@ constexpr double kBytesMoved = 2 * sizeof(float);  // an element is read and wri
 
 }  // namespace
 
-Ceiling multiply_add_ceiling(const Loops& loops, int threads) {
-  return arithmetic_ceiling(loops, 100'000, threads);
+Ceiling multiply_add_ceiling(const Loops& loops, int threads, std::int64_t steps) {
+  return arithmetic_ceiling(loops, steps, threads);
 }
 
 std::optional<Ceiling> tile_ceiling(const DeviceInfo& host, int threads) {

@@ -21,7 +21,8 @@ struct Ceiling {
   double amount = 0;  // flops or bytes of one run
 };
 
-Ceiling multiply_add_ceiling(const yardsticks::Loops& loops, int threads);
+Ceiling multiply_add_ceiling(const yardsticks::Loops& loops, int threads,
+                             std::int64_t steps = 100'000);
 
 /// Of bf16 products in tile registers; nothing where `host` has none.
 std::optional<Ceiling> tile_ceiling(const DeviceInfo& host, int threads);

@@ -50,36 +50,92 @@ std::int64_t repeats_of(const HostWork& work, double min_sample_us) {
   return static_cast<std::int64_t>(std::max(1.0, std::ceil(min_sample_us / once_us)));
 }
 
+/// One sample of each work, and what the probes took before and after them.
+struct Round {
+  std::vector<double> us;
+  bool undisturbed = true;  // as far as this process can tell
+  std::vector<double> probe_us;
+};
+
+Round take_round(std::span<const HostWork> works, std::span<const std::int64_t> repeats) {
+  Round round;
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const Sample sample = take_sample(works[i], repeats[i]);
+    round.undisturbed &= sample.undisturbed;
+    round.us.push_back(sample.us / static_cast<double>(repeats[i]));
+  }
+  return round;
+}
+
+/// The longer of two times of each probe.
+void add_probes(std::span<QuietProbe> probes, std::vector<double>& us) {
+  us.resize(probes.size());
+  for (std::size_t i = 0; i < probes.size(); ++i) us[i] = std::max(us[i], probes[i].time_us());
+}
+
+/// Judged anew each time: a later round may show what is the shortest time of a probe.
+std::vector<const Round*> rounds_that_count(const std::vector<Round>& rounds,
+                                            std::span<QuietProbe> probes) {
+  std::vector<const Round*> counted;
+  for (const Round& round : rounds) {
+    const bool quiet =
+        std::equal(probes.begin(), probes.end(), round.probe_us.begin(),
+                   [](const QuietProbe& probe, double us) { return probe.is_quiet(us); });
+    if (round.undisturbed && quiet) counted.push_back(&round);
+  }
+  return counted;
+}
+
 }  // namespace
 
-HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& settings) {
+double QuietProbe::time_us() {
+  constexpr int kRuns = 3;
+  work_();
+  double us = take_sample(work_, 1).us;
+  for (int run = 1; run < kRuns; ++run) us = std::min(us, take_sample(work_, 1).us);
+  shortest_us_ = std::min(shortest_us_, us);
+  return us;
+}
+
+bool QuietProbe::is_quiet(double us) const {
+  constexpr double kNear = 1.1;
+  return us <= kNear * shortest_us_;
+}
+
+HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& settings,
+                       std::span<QuietProbe> probes) {
   std::vector<std::int64_t> repeats;
   for (const HostWork& work : works) repeats.push_back(repeats_of(work, settings.min_sample_us));
-  HostRounds all, counted;
-  all.us.resize(works.size());
-  counted.us.resize(works.size());
+  std::vector<Round> rounds;
   double spent_us = 0;
-  const auto kept = [&] { return static_cast<std::int64_t>(counted.us.front().size()); };
-  const auto enough = [&](std::int64_t round) {
-    return kept() >= settings.iters || (round >= kFewestRounds && spent_us >= settings.budget_us);
+  const auto enough = [&] {
+    const auto taken = static_cast<std::int64_t>(rounds.size());
+    const auto counted = static_cast<std::int64_t>(rounds_that_count(rounds, probes).size());
+    return counted >= settings.iters || (taken >= kFewestRounds && spent_us >= settings.budget_us);
   };
-  for (std::int64_t round = 0; !enough(round) && !settings.stop(); ++round) {
-    bool counts = true;
-    std::vector<double> times;
+  while (!enough() && !settings.stop()) {
+    std::vector<double> probe_us;
+    add_probes(probes, probe_us);
+    Round& round = rounds.emplace_back(take_round(works, repeats));
+    round.probe_us = std::move(probe_us);
+    add_probes(probes, round.probe_us);
     for (std::size_t i = 0; i < works.size(); ++i) {
-      const Sample sample = take_sample(works[i], repeats[i]);
-      spent_us += sample.us;
-      counts &= sample.undisturbed;
-      times.push_back(sample.us / static_cast<double>(repeats[i]));
-    }
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      all.us[i].push_back(times[i]);
-      if (counts) counted.us[i].push_back(times[i]);
+      spent_us += round.us[i] * static_cast<double>(repeats[i]);
     }
   }
-  if (kept() < kFewestRounds) return all;
-  counted.kept = static_cast<double>(kept()) / static_cast<double>(all.us.front().size());
-  return counted;
+  std::vector<const Round*> counted = rounds_that_count(rounds, probes);
+  HostRounds result;
+  result.us.resize(works.size());
+  if (std::ssize(counted) >= kFewestRounds) {
+    result.kept = static_cast<double>(counted.size()) / static_cast<double>(rounds.size());
+  } else {
+    counted.clear();
+    for (const Round& round : rounds) counted.push_back(&round);
+  }
+  for (const Round* round : counted) {
+    for (std::size_t i = 0; i < works.size(); ++i) result.us[i].push_back(round->us[i]);
+  }
+  return result;
 }
 
 double median_ratio(const std::vector<double>& a, const std::vector<double>& b) {

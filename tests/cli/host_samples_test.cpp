@@ -2,7 +2,9 @@
 #include "host_samples.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +41,26 @@ TEST(HostSamples, EveryWorkHasASampleInEveryRound) {
   EXPECT_EQ(rounds.us[0].size(), rounds.us[1].size());
   for (const double us : rounds.us[0]) EXPECT_GE(us, 50);
   for (const double us : rounds.us[1]) EXPECT_GE(us, 300);
+}
+
+TEST(HostSamples, RoundsBesideADisturbanceDoNotCount) {
+  // Four rounds of eight are disturbed: work and probe take ten times as long.
+  using std::chrono::microseconds;
+  std::int64_t runs = 0;
+  const auto disturbed = [&] { return runs % 8 >= 4; };
+  const HostWork work = [&] {
+    ++runs;
+    keep_busy(microseconds(disturbed() ? 5000 : 500));
+  };
+  std::vector<QuietProbe> probes;
+  probes.emplace_back([&] { keep_busy(microseconds(disturbed() ? 1000 : 100)); });
+  MeasureSettings settings = few();
+  settings.budget_us = 2e5;
+  const HostRounds rounds = take_rounds(std::span(&work, 1), settings, probes);
+  ASSERT_GE(rounds.us.front().size(), 3U);
+  EXPECT_LT(rounds.kept, 0.6);
+  if (rounds.kept == 0) GTEST_SKIP() << "others use this machine's cores all the time";
+  for (const double us : rounds.us.front()) EXPECT_LT(us, 5000);
 }
 
 TEST(HostSamples, StopWhenTold) {
