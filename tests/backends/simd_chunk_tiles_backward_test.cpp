@@ -20,7 +20,10 @@ using testing::HasSubstr;
 
 constexpr std::string_view kTilesBackward = "simd.chunk_tiles.backward";
 constexpr double kReset = -std::numeric_limits<double>::infinity();
-constexpr std::int32_t kGates[] = {0, ops::kGateG};
+constexpr std::int32_t kGates[] = {0, ops::kGateG, ops::kGateGk, ops::kGateG | ops::kGateGk};
+constexpr std::int32_t kOneGate[] = {ops::kGateG, ops::kGateGk};
+constexpr std::int32_t kSomeGates[] = {ops::kGateG, ops::kGateGk, ops::kGateG | ops::kGateGk};
+constexpr std::int32_t kNotTaken[] = {ops::kGateGamma, ops::kGateGv, ops::kGateGk | ops::kGateGv};
 
 TensorView writable(const ConstTensorView& view) {
   return TensorView(const_cast<void*>(view.data), view.dtype, view.shape, view.strides);
@@ -66,7 +69,8 @@ std::vector<double> gradients(const RecurrentAttentionProblem& problem, const Pa
   const auto& b = tensors.backward;
   std::vector<double> all;
   for (const std::optional<TensorView>& view :
-       {std::optional(b.dq), std::optional(b.dk), std::optional(b.dv), b.dg, b.dinitial_state}) {
+       {std::optional(b.dq), std::optional(b.dk), std::optional(b.dv), b.dg, b.dgk,
+        b.dinitial_state}) {
     if (!view) continue;
     for (const double x : to_doubles(*view)) all.push_back(x);
   }
@@ -88,8 +92,10 @@ TEST(SimdChunkTilesBackward, AgreesAcrossEveryEdgeOfAChunk) {
 TEST(SimdChunkTilesBackward, TakesAnySizes) {
   for (const std::int64_t channels : {16, 31, 64, 100}) {
     for (const std::int64_t columns : {16, 47, 64, 96}) {
-      expect_like_reference(kTilesBackward, sized(70, 1, channels, columns, ops::kGateG),
-                            static_cast<std::uint64_t>(channels));
+      for (const std::int32_t gates : kOneGate) {
+        expect_like_reference(kTilesBackward, sized(70, 1, channels, columns, gates),
+                              static_cast<std::uint64_t>(channels));
+      }
     }
   }
 }
@@ -112,18 +118,20 @@ TEST(SimdChunkTilesBackward, TakesSequencesOfAnyLengthInBothDirections) {
 TEST(SimdChunkTilesBackward, TakesStridesAndStatesThatAreNotGiven) {
   for (const auto layout : {ops::Layout::kBthd, ops::Layout::kBhtd}) {
     for (const bool states : {false, true}) {
-      RecurrentAttentionProblem problem = sized(130, 3, 32, 32, ops::kGateG);
-      problem.B = 2;
-      problem.layout = layout;
-      problem.h0 = problem.ht = states;
-      expect_like_reference(kTilesBackward, problem, 8);
+      for (const std::int32_t gates : kOneGate) {
+        RecurrentAttentionProblem problem = sized(130, 3, 32, 32, gates);
+        problem.B = 2;
+        problem.layout = layout;
+        problem.h0 = problem.ht = states;
+        expect_like_reference(kTilesBackward, problem, 8);
+      }
     }
   }
 }
 
 TEST(SimdChunkTilesBackward, GivesTheSameBitsHoweverWorkIsDivided) {
-  for (const std::int64_t heads : {3, 7}) {
-    const RecurrentAttentionProblem problem = sized(330, heads, 33, 20, ops::kGateG);
+  for (const auto& [heads, gates] : {std::pair{3, ops::kGateG}, std::pair{7, ops::kGateGk}}) {
+    const RecurrentAttentionProblem problem = sized(330, heads, 33, 20, gates);
     const std::vector<double> expected = gradients(problem, {{"threads", "1"}});
     for (const char* const threads : {"2", "4", "8"}) {
       EXPECT_EQ(gradients(problem, {{"threads", threads}}), expected) << threads;
@@ -135,47 +143,65 @@ TEST(SimdChunkTilesBackward, GivesTheSameBitsHoweverWorkIsDivided) {
   }
 }
 
+// With a gk, strong decays cut chunks into spans, down to single tokens.
 TEST(SimdChunkTilesBackward, TakesDecaysOfAnySize) {
   for (const double decay : {-0.5, -4.0, -40.0, -1e4, kReset}) {
-    expect_like_reference_after(sized(150, 2, 20, 24, ops::kGateG), {{"anchor_tokens", "64"}},
-                                [&](const RecurrentTensors& tensors) {
-                                  fill(*tensors.backward.g, [&](std::size_t i, double value) {
-                                    return i % 11 == 3 ? decay : i % 2 == 0 ? -1e-5 : value;
-                                  });
-                                });
+    for (const std::int32_t gates : kSomeGates) {
+      for (const std::size_t every : {2, 11, 63}) {
+        const auto set = [&](std::size_t i, double value) {
+          return i % every == 1 ? decay : i % 2 == 0 ? -1e-5 : value;
+        };
+        expect_like_reference_after(
+            sized(130, 1, 20, 24, gates), {{"anchor_tokens", "64"}},
+            [&](const RecurrentTensors& tensors) {
+              fill(gates == ops::kGateG ? *tensors.backward.g : *tensors.backward.gk, set);
+            });
+      }
+    }
   }
 }
 
 // Resets at the first and last tokens of chunks and of stretches between anchors.
 TEST(SimdChunkTilesBackward, AResetEndsAllGradientsWhereverItFalls) {
+  constexpr std::size_t kChannels = 16;
   for (const std::int64_t token : {0, 1, 63, 64, 100, 128, 149}) {
-    const RecurrentAttentionProblem problem = sized(150, 1, 16, 16, ops::kGateG);
-    const auto reset = [&](const RecurrentTensors& tensors) {
-      fill(*tensors.backward.g, [&](std::size_t i, double value) {
-        return static_cast<std::int64_t>(i) == token ? kReset : value;
-      });
-    };
-    expect_like_reference_after(problem, {{"anchor_tokens", "64"}}, reset);
-    const RecurrentTensors tensors(problem, 11);
-    reset(tensors);
-    run_simd_backward(kTilesBackward, tensors, {{"anchor_tokens", "64"}});
-    EXPECT_EQ(to_doubles(*tensors.backward.dg)[static_cast<std::size_t>(token)], 0.0);
-    if (token == 0) {
-      EXPECT_THAT(to_doubles(*tensors.backward.dinitial_state), Each(0.0));
+    for (const std::int32_t gates : kOneGate) {
+      const RecurrentAttentionProblem problem = sized(150, 1, kChannels, 16, gates);
+      const std::size_t per_token = gates == ops::kGateGk ? kChannels : 1;
+      const auto reset = [&](const RecurrentTensors& tensors) {
+        fill(gates == ops::kGateG ? *tensors.backward.g : *tensors.backward.gk,
+             [&](std::size_t i, double value) {
+               return static_cast<std::int64_t>(i / per_token) == token ? kReset : value;
+             });
+      };
+      expect_like_reference_after(problem, {{"anchor_tokens", "64"}}, reset);
+      const RecurrentTensors tensors(problem, 11);
+      reset(tensors);
+      run_simd_backward(kTilesBackward, tensors, {{"anchor_tokens", "64"}});
+      const std::vector<double> gradients =
+          to_doubles(gates == ops::kGateG ? *tensors.backward.dg : *tensors.backward.dgk);
+      const auto first = gradients.begin() + token * static_cast<std::int64_t>(per_token);
+      EXPECT_THAT(std::vector(first, first + static_cast<std::int64_t>(per_token)), Each(0.0));
+      if (token == 0) {
+        EXPECT_THAT(to_doubles(*tensors.backward.dinitial_state), Each(0.0));
+      }
     }
   }
 }
 
 // The gradient at a token is a small difference of sums over thousands of tokens.
 TEST(SimdChunkTilesBackward, GateGradientsStayExactOverLongSequences) {
+  const auto slow = [](std::size_t, double value) { return 1e-4 * (value - 1.0); };
   expect_like_reference_after(
-      sized(4096, 1, 16, 16, ops::kGateG), {}, [](const RecurrentTensors& tensors) {
-        fill(*tensors.backward.g, [](std::size_t, double value) { return 1e-4 * (value - 1.0); });
-      });
+      sized(4096, 1, 16, 16, ops::kGateG), {},
+      [&](const RecurrentTensors& tensors) { fill(*tensors.backward.g, slow); });
+  expect_like_reference_after(
+      sized(4096, 1, 16, 16, ops::kGateGk), {},
+      [&](const RecurrentTensors& tensors) { fill(*tensors.backward.gk, slow); });
 }
 
 TEST(SimdChunkTilesBackward, ANanStaysInItsHead) {
-  const RecurrentAttentionProblem problem = sized(70, 2, 18, 20, ops::kGateG);
+  const RecurrentAttentionProblem problem = sized(70, 2, 18, 20, ops::kGateG | ops::kGateGk);
   const RecurrentTensors clean(problem, 2), spoilt(problem, 2);
   fill(spoilt.backward.v,
        [](std::size_t i, double value) { return i / 20 % 2 == 0 ? std::nan("") : value; });
@@ -205,9 +231,11 @@ TEST(SimdChunkTilesBackward, SaysWhatItDoesNotTake) {
   };
   RecurrentAttentionProblem problem = sized(64, 2, 64, 64, ops::kGateG);
   EXPECT_EQ(reason(problem), "");
-  for (const std::int32_t gate : {ops::kGateGamma, ops::kGateGk, ops::kGateGv}) {
+  problem.gates = ops::kGateG | ops::kGateGk;
+  EXPECT_EQ(reason(problem), "");
+  for (const std::int32_t gate : kNotTaken) {
     problem.gates = gate;
-    EXPECT_THAT(reason(problem), HasSubstr("no gate but g"));
+    EXPECT_THAT(reason(problem), HasSubstr("no gates but g and gk"));
   }
   problem.gates = 0;
   problem.Hkv = 1;

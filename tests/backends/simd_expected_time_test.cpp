@@ -117,6 +117,8 @@ TEST(SimdExpectedTime, MakesTheFastestKernelTheDefault) {
   constexpr const char* kBackward = kOps[1];
   EXPECT_EQ(default_of(kBackward, "T=33 H=16 D=64"), "simd.recurrent_attention.backward");
   EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=128 gate=g"), "simd.chunk.backward");
+  EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=64 gate=gk dtype=bf16"),
+            "simd.chunk_tiles.backward");
   EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=128 gate=g dtype=bf16"),
             "simd.chunk_tiles.backward");
   EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=16 gate=g dtype=bf16"), "simd.chunk.backward");

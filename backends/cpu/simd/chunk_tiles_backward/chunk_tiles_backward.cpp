@@ -28,7 +28,9 @@ constexpr std::int64_t kLeastWidth = 16;
 /// Nominal work that is worth a thread.
 constexpr double kFlopsPerThread = 2e6;
 
-constexpr TokenCosts kCosts{.step = 32, .token = 100, .channel = 0.04, .product = 0.0446, .g = 40};
+/// gk by T = 512 and 2048 at K = V = 64 and 128.
+constexpr TokenCosts kCosts{
+    .step = 32, .token = 100, .channel = 0.04, .product = 0.0446, .g = 40, .gk = 0.7};
 
 class ChunkTilesBackwardKernel final : public Kernel<Config> {
  public:
@@ -40,8 +42,8 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
     const std::string_view missing = missing_for_tiles(device);
     if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
     if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
-    if ((problem.gates & ~ops::kGateG) != 0) {
-      return Support::no("takes no gate but g");
+    if ((problem.gates & ~(ops::kGateG | ops::kGateGk)) != 0) {
+      return Support::no("takes no gates but g and gk");
     }
     if (problem.H != problem.Hkv) return Support::no("takes as many kv heads as query heads");
     if (problem.K < kLeastWidth || problem.V < kLeastWidth) {

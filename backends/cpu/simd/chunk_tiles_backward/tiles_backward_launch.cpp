@@ -28,13 +28,19 @@ std::int64_t kept_chunks(const Problem& problem, const Config& config) {
 }
 
 TilesBackwardScratch::Copies copies_layout(std::int64_t chunk, std::int64_t key_width,
-                                           std::int64_t value_width) {
+                                           std::int64_t value_width, bool has_gk) {
   ScratchLayout layout;
   TilesBackwardScratch::Copies copies;
   copies.q = layout.reserve(chunk * key_width / 2);
   copies.k = layout.reserve(chunk * key_width / 2);
   copies.v = layout.reserve(chunk * value_width / 2);
   copies.d_o = layout.reserve(chunk * value_width / 2);
+  if (has_gk) {
+    copies.inverses = layout.reserve(chunk * key_width);
+    copies.first = layout.reserve(key_width);
+    copies.total = layout.reserve(key_width);
+    copies.is_whole = layout.reserve(1);
+  }
   copies.size = layout.size();
   return copies;
 }
@@ -58,15 +64,26 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
   }
   scratch.sums = layout.reserve(chunk * chunk);
   scratch.pairs = layout.reserve(chunk * chunk / 2);
-  scratch.outputs = layout.reserve(4 * kTileFloats);
+  scratch.outputs = layout.reserve(8 * kTileFloats);
   scratch.decays = layout.reserve(width);
   scratch.partial = layout.reserve(chunk * kVector);
   scratch.zeros = layout.reserve(width);
   const bool has_gates = problem.gates != 0;
   const std::int64_t between = tokens_between_states(config.anchor_tokens, problem.T);
-  scratch.dots = layout.reserve(has_gates ? padded_tokens(problem, config) : 0);
+  const bool has_gk = (problem.gates & ops::kGateGk) != 0;
+  scratch.dots = layout.reserve(has_gates && !has_gk ? padded_tokens(problem, config) : 0);
   scratch.anchors = layout.reserve(has_gates ? problem.T / between * state_size : 0);
-  scratch.copies_of_chunk = copies_layout(chunk, key_width, value_width);
+  if (has_gk) {
+    scratch.gate_rows = layout.reserve(chunk * key_width);
+    scratch.token_decays = layout.reserve(chunk * key_width);
+    scratch.q_rows = layout.reserve(chunk * key_width / 2);
+    scratch.k_rows = layout.reserve(chunk * key_width / 2);
+    scratch.terms = layout.reserve(problem.T * key_width);
+    scratch.gates = layout.reserve(key_width);
+    scratch.state_decay = layout.reserve(key_width);
+    scratch.gradient_decay = layout.reserve(key_width);
+  }
+  scratch.copies_of_chunk = copies_layout(chunk, key_width, value_width, has_gk);
   scratch.copies =
       layout.reserve((kept_chunks(problem, config) + 1) * scratch.copies_of_chunk.size);
   scratch.size = layout.size();
@@ -111,6 +128,7 @@ void launch_tiles_backward(const Problem& problem, const Args& args, const Confi
 #endif
                    });
   }
+  store_dgamma(problem, args, params);
 }
 
 }  // namespace attune::cpu::simd

@@ -18,9 +18,14 @@ struct TilesBackwardScratch {
     std::int64_t pairs = 0;    // the same rounded
     std::int64_t carries = 0;  // a vector, see cpu/simd/chunk/token_decays.inl.hpp
   };
-  /// Copies of a chunk's rows, [C, K] or [C, V] bf16; offsets from where that chunk's begin.
+  /// Copies of a chunk's rows, [C, K] or [C, V] bf16; offsets from where that chunk's begin. With a
+  /// gk, q, k and do are as operands of products.
   struct Copies {
     std::int64_t q = 0, k = 0, v = 0, d_o = 0;
+    std::int64_t inverses = 0;  // with a gk, as the next three: [C, K]
+    std::int64_t first = 0;     // [K], as the next
+    std::int64_t total = 0;
+    std::int64_t is_whole = 0;  // one
     std::int64_t size = 0;
   };
   State states[3];           // of dq, of dk, of dv
@@ -30,12 +35,21 @@ struct TilesBackwardScratch {
   std::int64_t values = 0;   // [W / 16][C / 32] tiles
   std::int64_t sums = 0;     // [C / 16][C / 16] tiles of fp32: pairs of tokens
   std::int64_t pairs = 0;    // [C / 16][C / 32] tiles: the same as an operand
-  std::int64_t outputs = 0;  // four tiles of fp32
+  std::int64_t outputs = 0;  // eight tiles of fp32
   std::int64_t decays = 0;   // [W]
   std::int64_t partial = 0;  // [C, 16]: of dot products of tokens
   std::int64_t zeros = 0;    // a row
-  std::int64_t dots = 0;     // [T] q dq, when there is a gate
+  std::int64_t dots = 0;     // [T] q dq, when there is a gate, and no gk
   std::int64_t anchors = 0;  // [segments - 1] states of dq, when there is a gate
+  // With a gk:
+  std::int64_t gate_rows = 0;     // [C, K]
+  std::int64_t token_decays = 0;  // [C, K]
+  std::int64_t q_rows = 0;        // [C, K] bf16, as the next
+  std::int64_t k_rows = 0;
+  std::int64_t terms = 0;  // [T, K] q dq
+  std::int64_t gates = 0;  // [K], as the next two
+  std::int64_t state_decay = 0;
+  std::int64_t gradient_decay = 0;
   Copies copies_of_chunk;
   std::int64_t copies = 0;  // [kept chunks + 1] of copies_of_chunk
   std::int64_t size = 0;

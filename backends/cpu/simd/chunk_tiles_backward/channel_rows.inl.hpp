@@ -1,0 +1,166 @@
+// The rows of a chunk whose channels of K decay each on its own.
+//
+// A chunk is cut into spans, mostly one. With a_t[i] the decay of channel i at token t of a span
+// 0 .. n-1, and what it decays by since the first token
+//
+//   r_t[i] = a_1[i] .. a_t[i], r_0 = 1,    q~_t = q_t r_t,    k~_t = k_t / r_t
+//
+// what token s writes has decayed by r_t / r_s when token t reads it: the two are factors of rows,
+// and products are those of a recurrence without decays. A span ends before the log of an r
+// exceeds kLargestLog, so the division loses nothing; a_0 is applied to the state, and may be 0.
+#pragma once
+
+#include "tile_recurrence.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct ChannelInputs {
+  HalfSource q, k;  // `copies` [chunk, K]: of rows that cannot be read where they lie
+  RowSource gk;     // `buffer` [chunk, K]
+  InputRows g;
+  float gamma = 0.0F;
+  std::int64_t width = 0;  // K in whole 32s
+};
+
+// A chunk as it is given.
+struct ChannelTokens {
+  HalfRows q, k;
+  const float* gates[kMaxChunk];
+  TokenLogs shared;  // added to all gates of a token
+};
+
+[[gnu::noinline]] inline void rows_in_place(const HalfSource& source, const ChunkSpan& chunk,
+                                            HalfRows& rows) {
+  if (source.elements % kTileDepth != 0) {
+    return half_rows(source, chunk.token, chunk.present, chunk.present, rows);
+  }
+  for (std::int64_t t = 0; t < chunk.present; ++t) rows.of[t] = source.rows.row(chunk.token + t);
+}
+
+// What is behind K in `buffer` is zero and stays so.
+[[gnu::noinline]] inline void gates_in_place(const RowSource& source, const ChunkSpan& chunk,
+                                             std::int64_t width, const float** gates) {
+  const bool is_direct = source.rows.type == StorageType::kF32 && source.elements == width;
+  for (std::int64_t t = 0; t < chunk.present; ++t) {
+    const char* const row = source.rows.row(chunk.token + t);
+    float* const copy = source.buffer + t * width;
+    if (!is_direct) widen_row(source.rows.type, row, source.elements, copy);
+    // An fp32 tensor holds floats, aligned as such.
+    gates[t] = is_direct ? reinterpret_cast<const float*>(row) : copy;
+  }
+}
+
+inline void channel_tokens(const ChannelInputs& inputs, const ChunkSpan& chunk,
+                           ChannelTokens& tokens) {
+  rows_in_place(inputs.q, chunk, tokens.q);
+  rows_in_place(inputs.k, chunk, tokens.k);
+  gates_in_place(inputs.gk, chunk, inputs.width, tokens.gates);
+  token_logs(inputs.g, inputs.gamma, chunk.token, chunk.present, chunk.padded, tokens.shared);
+}
+
+// Where what decay_rows() makes of a chunk goes: [chunk, K] each, but for the last two.
+struct ChannelRows {
+  char* q = nullptr;          // q~ in bf16
+  char* k = nullptr;          // k~ in bf16
+  float* decays = nullptr;    // r
+  float* inverses = nullptr;  // 1 / r
+  float* first = nullptr;     // [K]: a_0 of a span
+  float* total = nullptr;     // [K]: r of its last token
+  std::int64_t width = 0;
+
+  ChannelRows from(std::int64_t token) const {
+    ChannelRows rows = *this;
+    rows.q += 2 * token * width;
+    rows.k += 2 * token * width;
+    rows.decays += token * width;
+    rows.inverses += token * width;
+    return rows;
+  }
+};
+
+// Of 32 channels. Returns the largest magnitudes of a log of r.
+[[gnu::noinline]] inline F32 decay_channels(const ChannelTokens& tokens, std::int64_t begin,
+                                            std::int64_t end, std::int64_t channel,
+                                            const ChannelRows& to) {
+  const auto gate = [&](std::int64_t t, int half) {
+    return load(tokens.gates[t] + channel + half * kLanes) + tokens.shared.log[t];
+  };
+  F32 first[2] = {gate(begin, 0), gate(begin, 1)};
+  exp_each(first);
+  store(to.first + channel, first[0]);
+  store(to.first + channel + kLanes, first[1]);
+  F32 log[2] = {};
+  F32 largest{};
+  F32 decay[4] = {};  // r, then 1 / r
+  for (std::int64_t t = begin; t < end; ++t) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      if (t > begin) log[half] += gate(t, half);
+      const F32 magnitude = as_f32(as_bits(log[half]) & 0x7fffffffU);
+      // The other way round a NaN would pass.
+      largest = magnitude <= largest ? largest : magnitude;
+      decay[half] = log[half];
+      decay[half + 2] = -log[half];
+    }
+    exp_each(decay);
+    const std::int64_t at = (t - begin) * to.width + channel;
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      store(to.decays + at + half * kLanes, decay[half]);
+      store(to.inverses + at + half * kLanes, decay[half + 2]);
+    }
+    const F32 q = join_bf16(tokens.q.vector(t, channel) * decay[0],
+                            tokens.q.vector(t, channel + kLanes) * decay[1]);
+    const F32 k = join_bf16(tokens.k.vector(t, channel) * decay[2],
+                            tokens.k.vector(t, channel + kLanes) * decay[3]);
+    __builtin_memcpy(to.q + 2 * at, &q, sizeof(q));
+    __builtin_memcpy(to.k + 2 * at, &k, sizeof(k));
+  }
+  store(to.total + channel, decay[0]);
+  store(to.total + channel + kLanes, decay[1]);
+  return largest;
+}
+
+// The rows of a span [begin, end) of a chunk; `to` is where its first ones go. Returns whether that
+// is a span: whether no log of r exceeds kLargestLog.
+inline bool decay_rows(const ChannelTokens& tokens, std::int64_t begin, std::int64_t end,
+                       const ChannelRows& to) {
+  F32 largest{};
+  for (std::int64_t i = 0; i < to.width; i += kTileDepth) {
+    const F32 of_channels = decay_channels(tokens, begin, end, i, to);
+    largest = of_channels <= largest ? largest : of_channels;
+  }
+  return is_small(largest);
+}
+
+// Where the span that begins at a token ends, at `end` or before.
+[[gnu::noinline]] inline std::int64_t end_of_span(const ChannelTokens& tokens, std::int64_t width,
+                                                  std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    F32 log{};
+    for (std::int64_t t = begin + 1; t < end; ++t) {
+      log += load(tokens.gates[t] + i) + tokens.shared.log[t];
+      if (!is_small(as_f32(as_bits(log) & 0x7fffffffU))) end = t;
+    }
+  }
+  return end;
+}
+
+// The spans of a chunk: [begin[i], begin[i + 1]).
+struct ChannelSpans {
+  std::int64_t count = 0;
+  std::int64_t begin[kMaxChunk + 1];
+};
+
+inline void cut_chunk(const ChannelTokens& tokens, std::int64_t width, std::int64_t present,
+                      ChannelSpans& spans) {
+  spans.count = 0;
+  std::int64_t begin = 0;
+  while (begin < present) {
+    spans.begin[spans.count++] = begin;
+    begin = end_of_span(tokens, width, begin, present);
+  }
+  spans.begin[spans.count] = present;
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,202 @@
+// One head of a sequence whose channels of K decay each on its own: what the two sweeps keep of a
+// chunk, and the gradients of the gates.
+#pragma once
+
+#include "channel_recurrence.inl.hpp"
+#include "channel_rows.inl.hpp"
+#include "tiles_task.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct ChannelBackward : BackwardTiles {
+  ChannelInputs inputs;
+  ChannelRows rows;           // of the first chunk copied
+  float* is_whole = nullptr;  // likewise: whether it is one span, 1 or 0
+  float scale = 1.0F;
+  OutputRows dgk;
+  double* dgamma = nullptr;
+  float* terms = nullptr;           // [T, K]: q dq
+  float* gates = nullptr;           // [K]: the gradients at the token at hand
+  float* state_decay = nullptr;     // [K]: what S is still to decay by, as the next
+  float* gradient_decay = nullptr;  // D
+
+  bool sums_gates() const { return dg.data || dgamma; }
+};
+
+inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64_t sequence,
+                                        std::int64_t head, float* scratch) {
+  ChannelBackward task;
+  static_cast<BackwardTiles&>(task) = backward_tiles(p, sequence, head, scratch);
+  const RecurrentForwardParams& f = p.forward;
+  const TaskRange range = head_range(f, sequence, head);
+  const TilesBackwardScratch& at = p.scratch;
+  const TilesBackwardScratch::Copies& copies = at.copies_of_chunk;
+  float* const chunk = scratch + at.copies;
+  task.to_dq.read_scale = task.to_dk.write_scale = task.to_dv.write_scale = 1.0F;
+  task.scale = f.scale;
+  task.inputs = {.q = task.q,
+                 .k = task.k,
+                 .gk = {.rows = rows_of<const char>(f.gk, range, head, 0),
+                        .elements = f.key_dim,
+                        .buffer = scratch + at.gate_rows,
+                        .zeros = scratch + at.zeros},
+                 .g = task.g,
+                 .gamma = gamma_of(f, range),
+                 .width = task.to_dv.keys.width};
+  task.inputs.q.copies = reinterpret_cast<char*>(scratch + at.q_rows);
+  task.inputs.k.copies = reinterpret_cast<char*>(scratch + at.k_rows);
+  task.rows = {.q = task.q.copies,
+               .k = task.k.copies,
+               .decays = scratch + at.token_decays,
+               .inverses = chunk + copies.inverses,
+               .first = chunk + copies.first,
+               .total = chunk + copies.total,
+               .width = task.inputs.width};
+  task.is_whole = chunk + copies.is_whole;
+  task.dgk = rows_of<char>(p.dgk, range, head, 0);
+  task.dgamma = p.dgamma ? p.dgamma + sequence * f.heads + head : nullptr;
+  task.terms = scratch + at.terms;
+  task.gates = scratch + at.gates;
+  task.state_decay = scratch + at.state_decay;
+  task.gradient_decay = scratch + at.gradient_decay;
+  return task;
+}
+
+// ---- a chunk's rows ----
+
+// A chunk as both sweeps work on it.
+struct ChannelChunk {
+  ChunkSpan span;
+  ChannelRows rows;
+  ChannelTokens tokens;  // only where the rows are made anew
+  HalfRows v, d_o;
+  ChannelSpans spans;
+};
+
+// do as operands of products: before its one rounding times the scale.
+[[gnu::noinline]] inline void scale_rows(const HalfRows& rows, std::int64_t present,
+                                         std::int64_t width, float scale, char* to) {
+  for (std::int64_t t = 0; t < present; ++t) {
+    for (std::int64_t i = 0; i < width; i += kTileDepth) {
+      const F32 x = join_bf16(rows.vector(t, i) * scale, rows.vector(t, i + kLanes) * scale);
+      __builtin_memcpy(to + 2 * (t * width + i), &x, sizeof(x));
+    }
+  }
+}
+
+// Leaves the rows as decayed where the chunk is one span; where not, decay_span() makes those of
+// each span. What the first sweep kept of a chunk is kept.
+inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool is_kept,
+                          ChannelChunk& chunk) {
+  chunk.span = task.span(index);
+  const std::int64_t present = chunk.span.present;
+  const std::int64_t slot = index < task.first_kept() ? 0 : index - task.first_kept() + 1;
+  const std::int64_t floats = slot * task.copies_size;
+  const auto place = floats * static_cast<std::int64_t>(sizeof(float));
+  chunk.rows = task.rows;
+  chunk.rows.q += place;
+  chunk.rows.k += place;
+  chunk.rows.inverses += floats;
+  chunk.rows.first += floats;
+  chunk.rows.total += floats;
+  chunk_halves(task.v, place, chunk.span, is_kept, chunk.v);
+  chunk_halves(task.d_o, place, chunk.span, is_kept, chunk.d_o);
+  if (!is_kept && task.d_o.rows.data) {
+    scale_rows(chunk.d_o, present, task.to_dq.keys.width, task.scale, task.d_o.copies + place);
+  }
+  float* const is_whole = task.is_whole + floats;
+  chunk.spans = {.count = 1, .begin = {0, present}};
+  if (is_kept && *is_whole != 0.0F) return;
+  channel_tokens(task.inputs, chunk.span, chunk.tokens);
+  *is_whole = decay_rows(chunk.tokens, 0, present, chunk.rows) ? 1.0F : 0.0F;
+  if (*is_whole == 0.0F) cut_chunk(chunk.tokens, chunk.rows.width, present, chunk.spans);
+}
+
+// A span as products work on it.
+struct ChannelSpan {
+  ChunkSpan span;
+  ChannelRows rows;
+  HalfRows q, k, v, d_o;  // q~ and k~
+};
+
+inline void channel_span(const ChannelBackward& task, const ChannelChunk& chunk, std::int64_t index,
+                         ChannelSpan& made) {
+  const std::int64_t begin = chunk.spans.begin[index];
+  const std::int64_t present = chunk.spans.begin[index + 1] - begin;
+  made.span = {.token = chunk.span.token + begin,
+               .present = present,
+               .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
+  made.rows = chunk.rows.from(begin);
+  if (chunk.spans.count > 1) decay_rows(chunk.tokens, begin, begin + present, made.rows);
+  for (std::int64_t t = 0; t < present; ++t) {
+    made.q.of[t] = made.rows.q + 2 * t * made.rows.width;
+    made.k.of[t] = made.rows.k + 2 * t * made.rows.width;
+    made.v.of[t] = chunk.v.of[begin + t];
+    made.d_o.of[t] = chunk.d_o.of[begin + t];
+  }
+  for (HalfRows* const rows : {&made.q, &made.k, &made.v, &made.d_o}) {
+    for (std::int64_t t = present; t < made.span.padded; ++t) rows->of[t] = task.q.zeros;
+  }
+}
+
+inline void multiply_floats(float* x, const float* factors, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, load(x + i) * load(factors + i));
+}
+
+inline void copy_floats(const float* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; i += kLanes) store(to + i, load(from + i));
+}
+
+// ---- gradients of the gates ----
+
+// gates[i] = decay[i] sum_j a[j, i] b[j, i], the states kept transposed; 0 where the decay is.
+[[gnu::noinline]] inline void sum_product_columns(const TileState& a, const float* b,
+                                                  const float* decay, float* gates) {
+  const std::int64_t rows = a.row_tiles * kTileRows;
+  for (std::int64_t tile = 0; tile < a.column_tiles; ++tile) {
+    const float* const left = a.floats.at(tile, 0);
+    const float* const right = b + (left - a.floats.data);
+    F32 sums[4] = {};
+    for (std::int64_t row = 0; row < rows; row += 4) {
+#pragma GCC unroll 4
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const std::int64_t at = (row + i) * kLanes;
+        sums[i] = fma(load(left + at), load(right + at), sums[i]);
+      }
+    }
+    const F32 factor = load(decay + tile * kLanes);
+    const F32 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    store(gates + tile * kLanes, factor == F32{} ? F32{} : sum * factor);
+  }
+}
+
+// The state S with what it is still to decay by.
+[[gnu::noinline]] inline void keep_decayed_state(const TileState& state, const float* decay,
+                                                 float* anchor) {
+  const std::int64_t size = state.row_tiles * kTileFloats;
+  for (std::int64_t tile = 0; tile < state.column_tiles; ++tile) {
+    const F32 factor = load(decay + tile * kLanes);
+    for (std::int64_t i = 0; i < size; i += kLanes) {
+      store(anchor + tile * size + i, load(state.floats.data + tile * size + i) * factor);
+    }
+  }
+}
+
+// 32 fp32 of a row, `count` of which exist.
+[[gnu::always_inline]] inline void write_gates(F32 first, F32 second, std::int64_t count,
+                                               char* target, bool stream) {
+  if (count < kTileDepth) {
+    char tail[128];
+    __builtin_memcpy(tail, &first, sizeof(first));
+    __builtin_memcpy(tail + sizeof(first), &second, sizeof(second));
+    copy_tail(tail, 4 * count, target);
+  } else if (stream && reinterpret_cast<std::uintptr_t>(target) % sizeof(F32) == 0) {
+    stream_vector(first, target);
+    stream_vector(second, target + sizeof(F32));
+  } else {
+    __builtin_memcpy(target, &first, sizeof(first));
+    __builtin_memcpy(target + sizeof(F32), &second, sizeof(second));
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

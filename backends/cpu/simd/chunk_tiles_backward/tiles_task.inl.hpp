@@ -1,0 +1,183 @@
+// One head of a sequence in the chunked backward kernel on tile registers: its tensors, recurrences
+// and scratch memory, whatever its gates, and the rows of its chunks.
+#pragma once
+
+#include "tile_recurrence.inl.hpp"
+#include "tiles_backward_params.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+struct BackwardTiles {
+  std::int64_t tokens = 0;
+  std::int64_t chunk = 0;
+  std::int64_t segment_tokens = 0;
+  std::int64_t kept_chunks = 0;
+  HalfSource q, k, v, d_o;  // `copies` of the first chunk
+  std::int64_t copies_size = 0;
+  OutputRows dq, dk, dv, dg;
+  InputRows g;
+  bool has_decay = false;  // of any kind
+  bool stream = false;
+  TileRecurrence to_dq, to_dk, to_dv;
+  StateView<const float*> initial, dfinal;
+  StateView<float*> dinitial;
+  float* outputs = nullptr;
+  float* partial = nullptr;
+  float* dots = nullptr;
+  float* anchors = nullptr;
+  float gate = 0.0F;  // the gradient at the token at hand
+
+  std::int64_t chunks() const { return (tokens + chunk - 1) / chunk; }
+  std::int64_t state_size() const {
+    return to_dq.state.row_tiles * to_dq.state.column_tiles * kTileFloats;
+  }
+  // Chunks from this one on stay copied from the first sweep to the second.
+  std::int64_t first_kept() const { return chunks() > kept_chunks ? chunks() - kept_chunks : 0; }
+
+  ChunkSpan span(std::int64_t index) const {
+    const std::int64_t left = tokens - index * chunk;
+    const std::int64_t present = left < chunk ? left : chunk;
+    return {.token = index * chunk,
+            .present = present,
+            .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
+  }
+  // The state that is kept before the chunk at `token`, or null.
+  float* anchor_at(std::int64_t token) const {
+    if (!has_decay || token == 0 || token % segment_tokens != 0) return nullptr;
+    return anchors + (token / segment_tokens - 1) * state_size();
+  }
+};
+
+// ---- making a task ----
+
+struct RecurrenceSizes {
+  std::int64_t channels;  // of the reads
+  std::int64_t columns;
+};
+
+inline TileRecurrence tile_recurrence(const TilesBackwardParams& p, const RecurrenceSizes& sizes,
+                                      const TilesBackwardScratch::State& at, bool has_decay,
+                                      float* scratch) {
+  const TilesBackwardScratch& shared = p.scratch;
+  const auto padded = [](std::int64_t count) {
+    return (count + kTileDepth - 1) / kTileDepth * kTileDepth;
+  };
+  TileRecurrence made;
+  TileKeys& keys = made.keys;
+  keys.has_decay = has_decay;
+  keys.channels = sizes.channels;
+  keys.width = padded(sizes.channels);
+  const std::int64_t tokens_deep = p.chunk / kTileDepth;
+  keys.queries = {scratch + shared.queries, keys.depth()};
+  keys.keys = {scratch + shared.keys, keys.depth()};
+  keys.writes = {scratch + shared.writes, tokens_deep};
+  keys.sums = {scratch + shared.sums, p.chunk / kTileRows};
+  keys.pairs = {scratch + shared.pairs, tokens_deep};
+  keys.decays = scratch + shared.decays;
+  keys.carries = scratch + at.carries;
+  made.values = {scratch + shared.values, tokens_deep};
+  made.state = {.floats = {scratch + at.floats, keys.width / kTileRows},
+                .pairs = {scratch + at.pairs, keys.depth()},
+                .rows = sizes.channels,
+                .columns = sizes.columns,
+                .row_tiles = keys.width / kTileRows,
+                .column_tiles = padded(sizes.columns) / kLanes};
+  return made;
+}
+
+inline void add_tensors(const TilesBackwardParams& p, const TaskRange& range, float* scratch,
+                        BackwardTiles& task) {
+  const RecurrentForwardParams& f = p.forward;
+  const TilesBackwardScratch::Copies& at = p.scratch.copies_of_chunk;
+  const auto source = [&](const TokenTensor<const void*>& tensor, std::int64_t elements,
+                          std::int64_t copies) {
+    return HalfSource{.rows = rows_of<const char>(tensor, range, range.head, 0),
+                      .elements = elements,
+                      .copies = reinterpret_cast<char*>(scratch + p.scratch.copies + copies),
+                      .zeros = reinterpret_cast<const char*>(scratch + p.scratch.zeros)};
+  };
+  task.q = source(f.q, f.key_dim, at.q);
+  task.k = source(f.k, f.key_dim, at.k);
+  task.v = source(f.v, f.value_dim, at.v);
+  task.d_o = source(p.d_o, f.value_dim, at.d_o);
+  task.copies_size = at.size;
+  task.dq = rows_of<char>(p.dq, range, range.head, 0);
+  task.dk = rows_of<char>(p.dk, range, range.head, 0);
+  task.dv = rows_of<char>(p.dv, range, range.head, 0);
+  task.dg = rows_of<char>(p.dg, range, range.head, 0);
+  task.g = rows_of<const char>(f.g, range, range.head, 0);
+  task.initial = state_of(f.initial_state, range);
+  task.dfinal = state_of(p.dfinal_state, range);
+  task.dinitial = state_of(p.dinitial_state, range);
+}
+
+inline BackwardTiles backward_tiles(const TilesBackwardParams& p, std::int64_t sequence,
+                                    std::int64_t head, float* scratch) {
+  const RecurrentForwardParams& f = p.forward;
+  const TaskRange range = head_range(f, sequence, head);
+  BackwardTiles task;
+  task.tokens = range.tokens;
+  task.chunk = p.chunk;
+  task.segment_tokens = p.segment_tokens;
+  task.kept_chunks = p.kept_chunks;
+  task.stream = p.stream;
+  add_tensors(p, range, scratch, task);
+  task.has_decay = f.g.data || f.gk.data;
+  const RecurrenceSizes from_values{f.value_dim, f.key_dim};
+  const RecurrenceSizes from_keys{f.key_dim, f.value_dim};
+  const auto recurrence = [&](const RecurrenceSizes& sizes, int state) {
+    return tile_recurrence(p, sizes, p.scratch.states[state], f.g.data && !f.gk.data, scratch);
+  };
+  task.to_dq = recurrence(from_values, 0);
+  task.to_dk = recurrence(from_values, 1);
+  task.to_dv = recurrence(from_keys, 2);
+  // do is scaled for dq as for dk: the pairs do . v of both then round alike, and what that takes
+  // from q dq it takes from k dk.
+  task.to_dq.read_scale = task.to_dk.write_scale = task.to_dv.write_scale = f.scale;
+  task.outputs = scratch + p.scratch.outputs;
+  task.partial = scratch + p.scratch.partial;
+  task.dots = scratch + p.scratch.dots;
+  task.anchors = scratch + p.scratch.anchors;
+  return task;
+}
+
+// ---- a chunk's rows ----
+
+struct ChunkHalves {
+  HalfRows q, k, v, d_o;
+};
+
+// Copies the rows of a chunk, or finds the copies where they are.
+inline void chunk_halves(const HalfSource& source, std::int64_t place, const ChunkSpan& span,
+                         bool is_copied, HalfRows& rows) {
+  HalfSource placed = source;
+  placed.copies += place;
+  const std::int64_t given = source.rows.data ? span.present : 0;
+  if (!is_copied) return half_rows(placed, span.token, given, span.padded, rows);
+  const std::int64_t step = (source.elements + kTileDepth - 1) / kTileDepth * kTileDepth * 2;
+  for (std::int64_t t = 0; t < span.padded; ++t) {
+    rows.of[t] = t < given ? placed.copies + t * step : source.zeros;
+  }
+}
+
+inline void chunk_halves(const BackwardTiles& task, std::int64_t index, bool is_copied,
+                         ChunkHalves& rows) {
+  const ChunkSpan span = task.span(index);
+  const std::int64_t slot = index < task.first_kept() ? 0 : index - task.first_kept() + 1;
+  const auto place = slot * task.copies_size * static_cast<std::int64_t>(sizeof(float));
+  chunk_halves(task.q, place, span, is_copied, rows.q);
+  chunk_halves(task.k, place, span, is_copied, rows.k);
+  chunk_halves(task.v, place, span, is_copied, rows.v);
+  chunk_halves(task.d_o, place, span, is_copied, rows.d_o);
+}
+
+// Missing rows stay at the end.
+inline void reverse_rows(HalfRows& rows, std::int64_t present) {
+  for (std::int64_t t = 0; t < present / 2; ++t) {
+    const char* const last = rows.of[present - 1 - t];
+    rows.of[present - 1 - t] = rows.of[t];
+    rows.of[t] = last;
+  }
+}
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
