@@ -186,28 +186,39 @@ template <int kCount>
 
 // ---- sums over lanes ----
 
-// Halves groups of kGroup lanes of `a` and `b`: the sums of a's groups, then those of b's.
-template <int kGroup, std::size_t... kIndex>
-[[gnu::always_inline]] inline F32 halve_groups(F32 a, F32 b, std::index_sequence<kIndex...>) {
-  constexpr int kHalf = kGroup / 2;
-  return __builtin_shufflevector(a, b, (int(kIndex) / kHalf * kGroup + int(kIndex) % kHalf)...) +
-         __builtin_shufflevector(a, b,
-                                 (int(kIndex) / kHalf * kGroup + int(kIndex) % kHalf + kHalf)...);
+// In lanes without kBit the sum of those of `a` that differ in kBit alone, in the others that of
+// `b`. Half of the moving is a choice between lanes, which more units can do than shuffle.
+template <int kBit, std::size_t... kIndex>
+[[gnu::always_inline]] inline F32 add_halves(F32 a, F32 b, std::index_sequence<kIndex...>) {
+  const U32 from_b = {((kIndex & kBit) ? ~0U : 0U)...};
+  return (from_b ? b : a) +
+         __builtin_shufflevector(
+             a, b, ((int(kIndex) & kBit) ? int(kIndex) - kBit + kLanes : int(kIndex) + kBit)...);
 }
 
-// Lane i of the result is the sum of the lanes of x[i], for i < kCount <= kLanes.
-template <int kCount, int kGroup = kLanes>
+constexpr int bit_below(int count) {
+  int bit = 1;
+  while (2 * bit < count) bit *= 2;
+  return bit;
+}
+
+// Lane i of the result is the sum of the lanes of x[i], for i < kCount <= kLanes; kSummed are the
+// bits of lanes over which they are sums already.
+template <int kCount, int kSummed = 0>
 [[gnu::always_inline]] inline F32 sum_each(const F32* x) {
-  if constexpr (kGroup == 1) {
+  if constexpr (kSummed == kLanes - 1) {
     return x[0];
   } else {
-    constexpr int kMerged = (kCount + 1) / 2;
+    // The highest bit that tells some x from others; then those by which one is added to itself.
+    constexpr int kBit = kCount > 1 ? bit_below(kCount) : bit_below(kLanes - kSummed);
+    constexpr int kMerged = kCount > 1 ? kBit : 1;
     F32 merged[kMerged];
+#pragma GCC unroll 16
     for (int i = 0; i < kMerged; ++i) {
-      const F32 right = 2 * i + 1 < kCount ? x[2 * i + 1] : F32{};
-      merged[i] = halve_groups<kGroup>(x[2 * i], right, std::make_index_sequence<kLanes>());
+      const F32 other = kCount > 1 && i + kBit < kCount ? x[i + kBit] : x[i];
+      merged[i] = add_halves<kBit>(x[i], other, std::make_index_sequence<kLanes>());
     }
-    return sum_each<kMerged, kGroup / 2>(merged);
+    return sum_each<kMerged, kSummed | kBit>(merged);
   }
 }
 

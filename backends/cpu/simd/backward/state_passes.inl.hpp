@@ -167,12 +167,11 @@ constexpr int rows_of_dots() {
 #endif
 }
 
-// kRows rows of the loop below. Leaves the partial sums of row r and token t in
-// dots[t * kLanes + r].
+// kRows rows of the loop below: sums[t][r] for all tokens.
 template <int kTokens, int kRows>
 [[gnu::always_inline]] inline void dot_rows(const Matrix& m, const float* row, const float* columns,
-                                            F32* dots) {
-  F32 dot[kRows][kTokens] = {};
+                                            float* sums, std::int64_t stride) {
+  F32 dots[kTokens * kRows] = {};
   for (std::int64_t i = 0; i < m.width; i += kLanes) {
     F32 value[kRows];
 #pragma GCC unroll 8
@@ -181,43 +180,36 @@ template <int kTokens, int kRows>
     for (int t = 0; t < kTokens; ++t) {
       const F32 reads = in_register(load(columns + t * kLanes));
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) dot[r][t] = fma(value[r], reads, dot[r][t]);
+      for (int r = 0; r < kRows; ++r) {
+        dots[t * kRows + r] = fma(value[r], reads, dots[t * kRows + r]);
+      }
     }
     columns += coefficient_vectors(kTokens) * kLanes;
   }
+  alignas(64) float totals[round_up_to_lanes(kTokens * kRows)];
+  sum_lanes<kTokens * kRows>(dots, totals);
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) dots[t * kLanes + r] = dot[r][t];
+  for (int t = 0; t < kTokens; ++t) {
+    __builtin_memcpy(sums + t * stride, totals + t * kRows, kRows * sizeof(float));
   }
 }
 
 // sums[t][j] = sum_i c_t[i] M[j, i], where c is what reads (first = 0) or what is written
-// (first = kTokens). `stride` is that of sums.
+// (first = kTokens). `stride` is that of sums, whose columns without a row are left alone.
 template <int kTokens>
 [[gnu::noinline]] void read_by_columns(const Matrix& m, const float* columns, int first,
                                        float* sums, std::int64_t stride) {
   constexpr int kRows = rows_of_dots();
   columns += first * kLanes;
   const float* row = m.data;
-  for (std::int64_t begin = 0; begin < m.rows; begin += kLanes) {
-    F32 dots[kTokens * kLanes];
-    const int count = m.rows - begin < kLanes ? static_cast<int>(m.rows - begin) : kLanes;
-    int r = 0;
-    for (; r + kRows <= count; r += kRows) {
-      dot_rows<kTokens, kRows>(m, row, columns, dots + r);
-      row += kRows * m.width;
-    }
-    for (; r < count; ++r) {
-      dot_rows<kTokens, 1>(m, row, columns, dots + r);
-      row += m.width;
-    }
-    for (; r < kLanes; ++r) {
-      for (int t = 0; t < kTokens; ++t) dots[t * kLanes + r] = F32{};
-    }
-    for (int t = 0; t < kTokens; ++t) {
-      sum_lanes<kLanes>(dots + t * kLanes, sums + t * stride + begin);
-    }
+  std::int64_t j = 0;
+  for (; j + kRows <= m.rows; j += kRows) {
+    dot_rows<kTokens, kRows>(m, row, columns, sums + j, stride);
+    row += kRows * m.width;
+  }
+  for (; j < m.rows; ++j) {
+    dot_rows<kTokens, 1>(m, row, columns, sums + j, stride);
+    row += m.width;
   }
 }
 
