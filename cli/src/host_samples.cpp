@@ -98,7 +98,7 @@ double QuietProbe::time_us() {
 }
 
 bool QuietProbe::is_quiet(double us) const {
-  constexpr double kNear = 1.1;
+  constexpr double kNear = 1.15;
   return us <= kNear * shortest_us_;
 }
 
