@@ -20,10 +20,10 @@ using testing::HasSubstr;
 
 constexpr std::string_view kTilesBackward = "simd.chunk_tiles.backward";
 constexpr double kReset = -std::numeric_limits<double>::infinity();
-constexpr std::int32_t kGates[] = {0, ops::kGateG, ops::kGateGk, ops::kGateG | ops::kGateGk};
+constexpr std::int32_t kGates[] = {0, ops::kGateG, ops::kGateG | ops::kGateGamma, ops::kGateGk,
+                                   ops::kGateG | ops::kGateGk};
 constexpr std::int32_t kOneGate[] = {ops::kGateG, ops::kGateGk};
 constexpr std::int32_t kSomeGates[] = {ops::kGateG, ops::kGateGk, ops::kGateG | ops::kGateGk};
-constexpr std::int32_t kNotTaken[] = {ops::kGateGamma, ops::kGateGv, ops::kGateGk | ops::kGateGv};
 
 TensorView writable(const ConstTensorView& view) {
   return TensorView(const_cast<void*>(view.data), view.dtype, view.shape, view.strides);
@@ -130,7 +130,8 @@ TEST(SimdChunkTilesBackward, TakesStridesAndStatesThatAreNotGiven) {
 }
 
 TEST(SimdChunkTilesBackward, GivesTheSameBitsHoweverWorkIsDivided) {
-  for (const auto& [heads, gates] : {std::pair{3, ops::kGateG}, std::pair{7, ops::kGateGk}}) {
+  for (const auto& [heads, gates] :
+       {std::pair{3, ops::kGateG | ops::kGateGamma}, std::pair{7, ops::kGateGk + 0}}) {
     const RecurrentAttentionProblem problem = sized(330, heads, 33, 20, gates);
     const std::vector<double> expected = gradients(problem, {{"threads", "1"}});
     for (const char* const threads : {"2", "4", "8"}) {
@@ -189,6 +190,14 @@ TEST(SimdChunkTilesBackward, AResetEndsAllGradientsWhereverItFalls) {
   }
 }
 
+// The gradient of a constant decay sums up those of all tokens, and errors with them: what a chunk
+// carries on must not be in it for all of the next one.
+TEST(SimdChunkTilesBackward, GradientsOfConstantDecaysKeepTheirDigits) {
+  for (const std::int64_t tokens : {64, 200, 500}) {
+    expect_like_reference(kTilesBackward, sized(tokens, 8, 32, 32, ops::kGateGamma), 3);
+  }
+}
+
 // The gradient at a token is a small difference of sums over thousands of tokens.
 TEST(SimdChunkTilesBackward, GateGradientsStayExactOverLongSequences) {
   const auto slow = [](std::size_t, double value) { return 1e-4 * (value - 1.0); };
@@ -233,10 +242,12 @@ TEST(SimdChunkTilesBackward, SaysWhatItDoesNotTake) {
   EXPECT_EQ(reason(problem), "");
   problem.gates = ops::kGateG | ops::kGateGk;
   EXPECT_EQ(reason(problem), "");
-  for (const std::int32_t gate : kNotTaken) {
-    problem.gates = gate;
-    EXPECT_THAT(reason(problem), HasSubstr("no gates but g and gk"));
-  }
+  problem.gates = ops::kGateG | ops::kGateGamma;
+  EXPECT_EQ(reason(problem), "");
+  problem.gates = ops::kGateGk | ops::kGateGamma;
+  EXPECT_EQ(reason(problem), "takes no constant decay beside gk");
+  problem.gates = ops::kGateGk | ops::kGateGv;
+  EXPECT_EQ(reason(problem), "takes no gv");
   problem.gates = 0;
   problem.Hkv = 1;
   EXPECT_THAT(reason(problem), HasSubstr("kv heads"));

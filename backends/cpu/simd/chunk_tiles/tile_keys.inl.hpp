@@ -69,17 +69,18 @@ struct TileKeys {
   float* block_decay(std::int64_t block) const { return block_decays + block * width; }
 };
 
-// Sums of tokens' pairs as an operand. With kDecay, those of different tokens decay in between.
+// Sums of tokens' pairs as an operand. With kDecay they are times a scale, and those of different
+// tokens decay in between.
 template <bool kDecay>
 [[gnu::noinline]] void join_pairs(const TileKeys& keys, const ChunkSpan& span,
-                                  const float* of_token) {
+                                  const float* of_token, float scale = 1.0F) {
   const U32 lane = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return U32{std::uint32_t(kIndex)...};
   }
   (std::make_index_sequence<kLanes>());
   for (std::int64_t first = 0; first < span.padded; first += kTileDepth) {
     const U32 sources[2] = {lane + std::uint32_t(first), lane + std::uint32_t(first + kLanes)};
-    F32 decay[2] = {broadcast(1.0F), broadcast(1.0F)};
+    F32 decay[2] = {broadcast(scale), broadcast(scale)};
     for (std::int64_t t = first; t < span.padded; ++t) {
       const auto token = static_cast<std::uint32_t>(t);
       const std::int64_t row = t % kTileRows * kLanes;
@@ -137,34 +138,20 @@ template <class Source>
   }
 }
 
-// Either of q and k may be a scale times a row: before its one rounding.
 inline void prepare_shared_decay(const TileKeys& keys, const ChunkSpan& span, const HalfRows& q,
-                                 const HalfRows& k, const TokenLogs& logs, float q_scale = 1.0F,
-                                 float k_scale = 1.0F) {
-  alignas(64) float q_scales[kMaxChunk];
-  alignas(64) float k_scales[kMaxChunk];
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    q_scales[t] = q_scale;
-    k_scales[t] = k_scale;
-  }
-  const ScaledRows scaled_q{q, q_scales};
-  const ScaledRows scaled_k{k, k_scales};
-  q_scale == 1.0F ? pack_queries(keys, span, q) : pack_queries(keys, span, scaled_q);
-  k_scale == 1.0F ? pack_keys(keys, span, k) : pack_keys(keys, span, scaled_k);
+                                 const HalfRows& k, const TokenLogs& logs) {
+  pack_queries(keys, span, q);
+  pack_keys(keys, span, k);
   sum_pairs(keys, span);
   if (!keys.has_decay) {
     join_pairs<false>(keys, span, nullptr);
-    return k_scale == 1.0F ? pack_writes(keys, span, k) : pack_writes(keys, span, scaled_k);
+    return pack_writes(keys, span, k);
   }
   alignas(64) float of_token[kMaxChunk];
   alignas(64) float through[kMaxChunk];
   alignas(64) float behind[kMaxChunk];
   const F32 total = decays_of_tokens(logs, span.padded, of_token, through, behind, keys.carries);
   for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    through[t] *= q_scale;
-    behind[t] *= k_scale;
-  }
   join_pairs<true>(keys, span, of_token);
   pack_queries(keys, span, ScaledRows{q, through});
   pack_writes(keys, span, ScaledRows{k, behind});

@@ -18,33 +18,22 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// Rows of a block of results that exist, and columns.
-struct BlockSizes {
-  std::int64_t rows, columns;
-};
-
-inline BlockSizes block_sizes(const ChunkSpan& span, const OutputBlock& at, std::int64_t columns) {
-  const std::int64_t rows = span.present - at.token;
-  const std::int64_t left = columns - at.column;
-  return {.rows = rows < kTileDepth ? rows : kTileDepth,
-          .columns = left < kTileDepth ? left : kTileDepth};
-}
-
-// Row t of a block of results in four tiles.
-[[gnu::always_inline]] inline const float* result_row(const float* results, std::int64_t t) {
-  return results + t / kTileRows * 2 * kTileFloats + t % kTileRows * kLanes;
+inline void pack_span(const TileRecurrence& of, const ChunkSpan& span, const RecurrenceRows& rows) {
+  prepare_shared_decay(of.keys, span, rows.reads, rows.writes, TokenLogs{});
+  pack_values(of, span, rows.values);
 }
 
 // ---- with the sequence ----
 
 [[gnu::noinline]] inline void write_dq(const ChannelBackward& task, const ChannelSpan& at,
-                                       const OutputBlock& block, const float* results) {
+                                       const RecurrenceResults& results) {
+  const OutputBlock& block = results.at;
   const std::int64_t width = at.rows.width;
-  const BlockSizes sizes = block_sizes(at.span, block, task.inputs.gk.elements);
+  const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
     const std::int64_t row = block.token + t;
     const std::int64_t token = at.span.token + row;
-    const float* const sums = result_row(results, t);
+    const float* const sums = result_row(results.sums, t);
     const float* const decay = at.rows.decays + row * width + block.column;
     float* const term = task.terms + token * width + block.column;
     const F32 first = load(sums);
@@ -64,11 +53,10 @@ inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t inde
     ChannelSpan at;
     channel_span(task, chunk, i, at);
     multiply_floats(task.state_decay, at.rows.first, at.rows.width);
-    run_channel_recurrence(task.to_dq, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k},
-                           {.columns = task.state_decay}, task.outputs, fetcher,
-                           [&](const OutputBlock& block, const float* results) {
-                             write_dq(task, at, block, results);
-                           });
+    pack_span(task.to_dq, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k});
+    run_recurrence(task.to_dq, at.span, {.before = {.columns = task.state_decay}}, false,
+                   task.outputs, fetcher,
+                   [&](const RecurrenceResults& results) { write_dq(task, at, results); });
     copy_floats(at.rows.total, at.rows.width, task.state_decay);
   }
 }
@@ -103,9 +91,10 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
 
 // dk and the gradients of gates; results are from the last token of the span on.
 [[gnu::noinline]] inline void write_dk(const ChannelBackward& task, const ChannelSpan& at,
-                                       const OutputBlock& block, const float* results) {
+                                       const RecurrenceResults& results) {
+  const OutputBlock& block = results.at;
   const std::int64_t width = at.rows.width;
-  const BlockSizes sizes = block_sizes(at.span, block, task.inputs.gk.elements);
+  const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
   float* const gates = task.gates + block.column;
   F32 gate[2] = {load(gates), load(gates + kLanes)};
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
@@ -116,7 +105,7 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
     F32 sum[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      sum[half] = load(result_row(results, t) + half * kTileFloats);
+      sum[half] = load(result_row(results.sums, t) + half * kTileFloats);
       const std::int64_t i = half * kLanes;
       gate[half] += load(term + i) - sum[half] * at.k.vector(row, block.column + i);
       sum[half] *= load(inverse + i);
@@ -151,22 +140,17 @@ inline void backward_span(const ChannelBackward& task, ChannelSpan& at, LineFetc
   HalfRows k = at.k;
   for (HalfRows* const rows : {&at.q, &k, &at.v, &at.d_o}) reverse_rows(*rows, at.span.present);
   multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
-  run_channel_recurrence(
-      task.to_dk, against, {.reads = at.v, .writes = at.d_o, .values = at.q},
-      {.columns = task.gradient_decay}, task.outputs, fetcher,
-      [&](const OutputBlock& block, const float* results) { write_dk(task, at, block, results); });
+  pack_span(task.to_dk, against, {.reads = at.v, .writes = at.d_o, .values = at.q});
+  run_recurrence(task.to_dk, against, {.before = {.columns = task.gradient_decay}}, false,
+                 task.outputs, fetcher,
+                 [&](const RecurrenceResults& results) { write_dk(task, at, results); });
   const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
                              .columns = task.to_dv.state.columns,
                              .stream = task.stream};
-  run_channel_recurrence(task.to_dv, against, {.reads = k, .writes = at.q, .values = at.d_o},
-                         {.rows = task.gradient_decay}, task.outputs, fetcher,
-                         [&](const OutputBlock& block, const float* results) {
-                           for (std::int64_t half = 0; half < 2; ++half) {
-                             write_gradients(dv, against,
-                                             {block.token + half * kTileRows, block.column},
-                                             results + half * 2 * kTileFloats);
-                           }
-                         });
+  pack_span(task.to_dv, against, {.reads = k, .writes = at.q, .values = at.d_o});
+  run_recurrence(task.to_dv, against, {.before = {.rows = task.gradient_decay}}, false,
+                 task.outputs, fetcher,
+                 [&](const RecurrenceResults& results) { write_results(dv, against, results); });
   copy_floats(at.rows.first, at.rows.width, task.gradient_decay);
   if (task.sums_gates()) sum_gates(task, at.span);
 }

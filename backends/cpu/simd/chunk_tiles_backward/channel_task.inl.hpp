@@ -2,7 +2,6 @@
 // chunk, and the gradients of the gates.
 #pragma once
 
-#include "channel_recurrence.inl.hpp"
 #include "channel_rows.inl.hpp"
 #include "tiles_task.inl.hpp"
 
@@ -12,9 +11,7 @@ struct ChannelBackward : BackwardTiles {
   ChannelInputs inputs;
   ChannelRows rows;           // of the first chunk copied
   float* is_whole = nullptr;  // likewise: whether it is one span, 1 or 0
-  float scale = 1.0F;
   OutputRows dgk;
-  double* dgamma = nullptr;
   float* terms = nullptr;           // [T, K]: q dq
   float* gates = nullptr;           // [K]: the gradients at the token at hand
   float* state_decay = nullptr;     // [K]: what S is still to decay by, as the next
@@ -32,8 +29,7 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
   const TilesBackwardScratch& at = p.scratch;
   const TilesBackwardScratch::Copies& copies = at.copies_of_chunk;
   float* const chunk = scratch + at.copies;
-  task.to_dq.read_scale = task.to_dk.write_scale = task.to_dv.write_scale = 1.0F;
-  task.scale = f.scale;
+  task.to_dv.keys.keeps_sums = false;
   task.inputs = {.q = task.q,
                  .k = task.k,
                  .gk = {.rows = rows_of<const char>(f.gk, range, head, 0),
@@ -41,7 +37,7 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
                         .buffer = scratch + at.gate_rows,
                         .zeros = scratch + at.zeros},
                  .g = task.g,
-                 .gamma = gamma_of(f, range),
+                 .gamma = task.gamma,
                  .width = task.to_dv.keys.width};
   task.inputs.q.copies = reinterpret_cast<char*>(scratch + at.q_rows);
   task.inputs.k.copies = reinterpret_cast<char*>(scratch + at.k_rows);
@@ -54,7 +50,6 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
                .width = task.inputs.width};
   task.is_whole = chunk + copies.is_whole;
   task.dgk = rows_of<char>(p.dgk, range, head, 0);
-  task.dgamma = p.dgamma ? p.dgamma + sequence * f.heads + head : nullptr;
   task.terms = scratch + at.terms;
   task.gates = scratch + at.gates;
   task.state_decay = scratch + at.state_decay;

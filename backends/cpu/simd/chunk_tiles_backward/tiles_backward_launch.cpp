@@ -23,6 +23,12 @@ std::int64_t padded_tokens(const Problem& problem, const Config& config) {
   return round_up(problem.T, config.chunk);
 }
 
+// For constant decays twice as many states as for others, if the sequence is that long.
+std::int64_t segment_tokens(const Problem& problem, const Config& config) {
+  const bool has_gamma = (problem.gates & ops::kGateGamma) != 0;
+  return tokens_between_states(config.anchor_tokens, has_gamma ? problem.T / 4 : problem.T);
+}
+
 std::int64_t kept_chunks(const Problem& problem, const Config& config) {
   return std::min<std::int64_t>(config.kept_tokens, padded_tokens(problem, config)) / config.chunk;
 }
@@ -63,13 +69,14 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
     *operand = layout.reserve(chunk * width / 2);
   }
   scratch.sums = layout.reserve(chunk * chunk);
+  scratch.key_sums = layout.reserve(chunk * chunk);
   scratch.pairs = layout.reserve(chunk * chunk / 2);
-  scratch.outputs = layout.reserve(8 * kTileFloats);
+  scratch.outputs = layout.reserve(16 * kTileFloats);
   scratch.decays = layout.reserve(width);
   scratch.partial = layout.reserve(chunk * kVector);
   scratch.zeros = layout.reserve(width);
   const bool has_gates = problem.gates != 0;
-  const std::int64_t between = tokens_between_states(config.anchor_tokens, problem.T);
+  const std::int64_t between = segment_tokens(problem, config);
   const bool has_gk = (problem.gates & ops::kGateGk) != 0;
   scratch.dots = layout.reserve(has_gates && !has_gk ? padded_tokens(problem, config) : 0);
   scratch.anchors = layout.reserve(has_gates ? problem.T / between * state_size : 0);
@@ -111,7 +118,7 @@ void launch_tiles_backward(const Problem& problem, const Args& args, const Confi
   static_cast<BackwardTensors&>(params) =
       backward_tensors(problem, args, layout.arguments, workspace.data());
   params.chunk = config.chunk;
-  params.segment_tokens = tokens_between_states(config.anchor_tokens, problem.T);
+  params.segment_tokens = segment_tokens(problem, config);
   params.kept_chunks = kept_chunks(problem, config);
   params.stream = config.stream;
   params.scratch = layout.scratch;

@@ -28,19 +28,20 @@ struct TilesBackwardScratch {
     std::int64_t is_whole = 0;  // one
     std::int64_t size = 0;
   };
-  State states[3];           // of dq, of dk, of dv
-  std::int64_t queries = 0;  // [C / 16][W / 32] tiles
-  std::int64_t keys = 0;     // [C / 16][W / 32] tiles: tokens as columns
-  std::int64_t writes = 0;   // [W / 16][C / 32] tiles: channels as rows
-  std::int64_t values = 0;   // [W / 16][C / 32] tiles
-  std::int64_t sums = 0;     // [C / 16][C / 16] tiles of fp32: pairs of tokens
-  std::int64_t pairs = 0;    // [C / 16][C / 32] tiles: the same as an operand
-  std::int64_t outputs = 0;  // eight tiles of fp32
-  std::int64_t decays = 0;   // [W]
-  std::int64_t partial = 0;  // [C, 16]: of dot products of tokens
-  std::int64_t zeros = 0;    // a row
-  std::int64_t dots = 0;     // [T] q dq, when there is a gate, and no gk
-  std::int64_t anchors = 0;  // [segments - 1] states of dq, when there is a gate
+  State states[3];            // of dq, of dk, of dv
+  std::int64_t queries = 0;   // [C / 16][W / 32] tiles
+  std::int64_t keys = 0;      // [C / 16][W / 32] tiles: tokens as columns
+  std::int64_t writes = 0;    // [W / 16][C / 32] tiles: channels as rows
+  std::int64_t values = 0;    // [W / 16][C / 32] tiles
+  std::int64_t sums = 0;      // [C / 16][C / 16] tiles of fp32: pairs of tokens
+  std::int64_t key_sums = 0;  // the same of dv
+  std::int64_t pairs = 0;     // [C / 16][C / 32] tiles: the same as an operand
+  std::int64_t outputs = 0;   // sixteen tiles of fp32
+  std::int64_t decays = 0;    // [W]
+  std::int64_t partial = 0;   // [C, 16]: of dot products of tokens
+  std::int64_t zeros = 0;     // a row
+  std::int64_t dots = 0;      // [T] q dq, when there is a gate, and no gk
+  std::int64_t anchors = 0;   // [segments - 1] states of dq, when there is a gate
   // With a gk:
   std::int64_t gate_rows = 0;     // [C, K]
   std::int64_t token_decays = 0;  // [C, K]

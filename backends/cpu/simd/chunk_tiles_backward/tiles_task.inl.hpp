@@ -16,6 +16,8 @@ struct BackwardTiles {
   std::int64_t copies_size = 0;
   OutputRows dq, dk, dv, dg;
   InputRows g;
+  float gamma = 0.0F;
+  float scale = 1.0F;
   bool has_decay = false;  // of any kind
   bool stream = false;
   TileRecurrence to_dq, to_dk, to_dv;
@@ -25,7 +27,8 @@ struct BackwardTiles {
   float* partial = nullptr;
   float* dots = nullptr;
   float* anchors = nullptr;
-  float gate = 0.0F;  // the gradient at the token at hand
+  double* dgamma = nullptr;
+  double gate = 0.0;  // what passes the edge of a chunk
 
   std::int64_t chunks() const { return (tokens + chunk - 1) / chunk; }
   std::int64_t state_size() const {
@@ -122,18 +125,21 @@ inline BackwardTiles backward_tiles(const TilesBackwardParams& p, std::int64_t s
   task.kept_chunks = p.kept_chunks;
   task.stream = p.stream;
   add_tensors(p, range, scratch, task);
-  task.has_decay = f.g.data || f.gk.data;
+  task.gamma = gamma_of(f, range);
+  task.dgamma = p.dgamma ? p.dgamma + sequence * f.heads + head : nullptr;
+  task.scale = f.scale;
+  task.has_decay = has_key_decay(f);
   const RecurrenceSizes from_values{f.value_dim, f.key_dim};
   const RecurrenceSizes from_keys{f.key_dim, f.value_dim};
   const auto recurrence = [&](const RecurrenceSizes& sizes, int state) {
-    return tile_recurrence(p, sizes, p.scratch.states[state], f.g.data && !f.gk.data, scratch);
+    return tile_recurrence(p, sizes, p.scratch.states[state], task.has_decay && !f.gk.data,
+                           scratch);
   };
   task.to_dq = recurrence(from_values, 0);
   task.to_dk = recurrence(from_values, 1);
   task.to_dv = recurrence(from_keys, 2);
-  // do is scaled for dq as for dk: the pairs do . v of both then round alike, and what that takes
-  // from q dq it takes from k dk.
-  task.to_dq.read_scale = task.to_dk.write_scale = task.to_dv.write_scale = f.scale;
+  task.to_dv.keys.sums.data = scratch + p.scratch.key_sums;
+  task.to_dv.keys.keeps_sums = task.has_decay;
   task.outputs = scratch + p.scratch.outputs;
   task.partial = scratch + p.scratch.partial;
   task.dots = scratch + p.scratch.dots;
