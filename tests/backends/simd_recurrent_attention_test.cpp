@@ -1,7 +1,10 @@
 // What simd.recurrent_attention answers a tuner, and what the op's own cases do not reach.
 // tests/backends/conformance_test.cpp holds its results against the oracle.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -238,6 +241,71 @@ TEST(SimdRecurrentAttention, GivesTheSameBitsHoweverItMovesItsData) {
     }
     EXPECT_EQ(outputs({{"prefetch_state", "512"}, {"stream", "yes"}}), plain);
     EXPECT_EQ(outputs({{"tile_v", "32"}, {"stream", "yes"}, {"threads", "2"}}), plain);
+  }
+}
+
+/// Gates of long sequences, per token or per key channel: each value for so many tokens in turn.
+std::vector<double> gates_in_turn(const std::vector<double>& gates, std::int64_t tokens,
+                                  std::int64_t of_each) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < tokens * of_each; ++i) {
+    // Neighbouring channels are at different places of the list.
+    const std::int64_t place = i / of_each / 7 + i % of_each;
+    values.push_back(gates[static_cast<std::size_t>(place % std::ssize(gates))]);
+  }
+  return values;
+}
+
+// A state may be owed the decays of many tokens (recurrent_deferred.inl.hpp).
+TEST(SimdRecurrentAttention, IsTheFormulaWhateverTheDecaysAddUpTo) {
+  constexpr double kReset = -std::numeric_limits<double>::infinity();
+  const std::vector<double> kinds[] = {
+      {-1e-5},                            // owed until the last token
+      {-0.3},                             // more than may be owed, at some token
+      {-0.01, -5.0, -0.2, 0.0},           // in a few channels
+      {0.4, -0.4, 0.1, -0.1, -3.0, 3.0},  // states that grow
+      {-0.1, kReset, -0.1, -200.0, 0.0},  // resets
+  };
+  for (const std::vector<double>& gates : kinds) {
+    for (const int per : {int{ops::kGateG}, int{ops::kGateGk}, ops::kGateGk | ops::kGateGv}) {
+      for (const bool states : {false, true}) {
+        const RecurrentAttentionProblem problem{
+            .T = 131, .H = 2, .Hkv = 1, .K = 20, .V = 40, .gates = per, .h0 = states, .ht = states};
+        SCOPED_TRACE(problem_text<RecurrentAttention>(problem));
+        RecurrentTensors tensors(problem, 7);
+        const TensorView gate = tensors.add(
+            DType::kF32, per == ops::kGateG ? Extents{1, 131, 2} : Extents{1, 131, 2, 20}, 0.0);
+        assign(gate, gates_in_turn(gates, 131, element_count(gate.shape) / 131));
+        (per == ops::kGateG ? tensors.forward.g : tensors.forward.gk) = gate;
+        const DoubleOutputs expected = run(tensors.as_doubles());
+        for (const char* const tokens : {"1", "2", "4"}) {
+          run_simd(problem, tensors.forward, {{"tokens_per_pass", tokens}});
+          EXPECT_LE(relative_rms_error(to_doubles(tensors.forward.o), expected.o), 2e-6);
+          if (!states) continue;
+          EXPECT_LE(
+              relative_rms_error(to_doubles(*tensors.forward.final_state), expected.final_state),
+              2e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST(SimdRecurrentAttention, KeepsANotANumberInItsHead) {
+  const RecurrentAttentionProblem problem{
+      .T = 40, .H = 2, .Hkv = 2, .K = 20, .V = 24, .gates = ops::kGateGk};
+  RecurrentTensors tensors(problem, 8);
+  const TensorView gate = tensors.add(DType::kF32, {1, 40, 2, 20}, -0.1);
+  std::vector<double> values = to_doubles(gate);
+  values[(9 * 2 + 1) * 20 + 3] = std::numeric_limits<double>::quiet_NaN();  // token 9 of head 1
+  assign(gate, values);
+  tensors.forward.gk = gate;
+  run_simd(problem, tensors.forward);
+  const std::vector<double> o = to_doubles(tensors.forward.o);
+  for (std::size_t i = 0; i < o.size(); ++i) {
+    const std::size_t token = i / 48;
+    const std::size_t head = i / 24 % 2;
+    EXPECT_EQ(std::isnan(o[i]), head == 1 && token >= 9) << token << " " << head;
   }
 }
 

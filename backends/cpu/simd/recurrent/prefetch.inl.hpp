@@ -47,12 +47,12 @@ class Prefetcher {
   static constexpr std::int64_t kCacheLine = 64;
   static constexpr int kMaxStreams = 10;  // q, k, v, do, gk, gv, dk, dv, dgk, dgv
   struct Stream {
-    const char* data = nullptr;
-    std::int64_t offset = 0;  // of the next row, in bytes as the others
-    std::int64_t step = 0;
-    std::int64_t bytes = 0;
+    const char* data;
+    std::int64_t offset;  // of the next row, in bytes as the others
+    std::int64_t step;
+    std::int64_t bytes;
   };
-  Stream streams_[kMaxStreams];
+  Stream streams_[kMaxStreams];  // the first count_ of them
   int count_ = 0;
   int current_ = 0;
   std::int64_t token_ = 0;

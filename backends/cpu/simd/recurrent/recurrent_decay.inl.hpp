@@ -10,9 +10,9 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 struct Decays {
   float* of_token = nullptr;  // [kTokens, width]
   float* total = nullptr;     // [width]
-  // Log of what rounding took from the totals so far, [width]. Added to the next pass: a slow
-  // constant decay is otherwise off by up to half an ulp in the same direction in every pass, for
-  // ever.
+  // Log of what the state is owed from before, [width], which decays the next token: what rounding
+  // took from the totals so far, as a slow constant decay is otherwise off by up to half an ulp in
+  // the same direction in every pass, for ever; and decays that were deferred.
   float* carry = nullptr;
   std::int64_t width = 0;  // whole vectors
 };
@@ -77,7 +77,8 @@ template <int kTokens>
   for (int t = 0; t < kTokens; ++t) {
     // Added up before they are scaled: what cancels then cancels exactly.
     decay[t] = (load(logs.gates.row(t) + channel) + logs.offset[t]) * kScale;
-    total = t == 0 ? fma(load(carry), kScale, decay[0]) : total + decay[t];
+    if (t == 0) decay[0] = fma(load(carry), kScale, decay[0]);
+    total = t == 0 ? decay[0] : total + decay[t];
   }
   store(carry, exp2_each(decay));
   VectorDecays<kTokens> result;

@@ -6,6 +6,7 @@
 // columns are contiguous.
 #pragma once
 
+#include "recurrent_deferred.inl.hpp"
 #include "recurrent_task.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -36,16 +37,16 @@ struct Visit {
   alignas(64) float mix[kMostPasses][round_up_to_lanes(pair_count(kTokens))];
 };
 
-// The value side of pass `pass` as rows of fp32; its tokens are from `token` on.
+// The value side of pass `pass` as rows of fp32; its tokens are from `token` on. In place: a copy
+// of what was just written in parts waits until all stores in front of it are done.
 template <int kTokens>
-PassRows prepare_values(const HeadTask& task, std::int64_t token, int pass) {
+void prepare_values(const HeadTask& task, std::int64_t token, int pass, PassRows& rows) {
   const ValueSide& side = task.values;
   const std::int64_t buffer = pass * kTokens * task.tile_v;
-  PassRows rows;
   rows.v = widened_rows<kTokens>(side.v, token, task.columns, {side.v_rows + buffer, task.tile_v});
   rows.o = is_direct(side.o.type, task.columns) ? direct_rows<float>(side.o, token)
                                                 : F32Rows<float>{side.o_rows + buffer, task.tile_v};
-  if (!side.gv.data) return rows;
+  if (!side.gv.data) return;
   Decays decays = side.decays;
   decays.of_token += pass * kTokens * decays.width;
   decays.total += pass * decays.width;
@@ -57,17 +58,33 @@ PassRows prepare_values(const HeadTask& task, std::int64_t token, int pass) {
   for (std::int64_t i = 0; i < decays.width; i += kLanes) {
     store_decays<kTokens>(exponentiate<kTokens>(logs, i, decays.carry + i), i, decays);
   }
-  return rows;
+}
+
+// Prepares the keys and returns whether the pass decays the rows of the state.
+template <int kTokens>
+bool prepare_row_decay(HeadTask& task, std::int64_t token, float* coefficients, float* mix) {
+  const KeySide& keys = task.keys;
+  // Decays of the values would have to be deferred as well.
+  if (!keys.has_decay || task.values.gv.data) {
+    prepare_keys<kTokens>(keys, token, coefficients, mix);
+    return keys.has_decay;
+  }
+  const bool is_last = token + kTokens == task.tokens;
+  bool decays_state = task.deferred == kMostDeferred || (is_last && task.final.data);
+  prepare_deferring_keys<kTokens>(keys, token, coefficients, mix, decays_state);
+  task.deferred = decays_state ? 0 : task.deferred + 1;
+  return decays_state;
 }
 
 template <int kTokens>
-void prepare_pass(const HeadTask& task, std::int64_t token, int pass, Visit<kTokens>& visit) {
+void prepare_pass(HeadTask& task, std::int64_t token, int pass, Visit<kTokens>& visit) {
   float* const coefficients =
       task.coefficients + pass * coefficient_vectors(kTokens) * round_up_to_lanes(task.keys.rows);
-  prepare_keys<kTokens>(task.keys, token, coefficients, visit.mix[pass]);
-  visit.rows[pass] = prepare_values<kTokens>(task, token, pass);
-  visit.rows[pass].coefficients = coefficients;
-  visit.rows[pass].mix = visit.mix[pass];
+  PassRows& rows = visit.rows[pass];
+  rows.coefficients = coefficients;
+  rows.mix = visit.mix[pass];
+  rows.row_decay = prepare_row_decay<kTokens>(task, token, coefficients, visit.mix[pass]);
+  prepare_values<kTokens>(task, token, pass, rows);
 }
 
 template <int kTokens, int kVectors>
@@ -79,7 +96,7 @@ void run_block(HeadTask& task, const PassRows& rows, const BlockRange& block,
     }
   }
   const bool column_decay = task.values.gv.data != nullptr;
-  const auto run = task.keys.has_decay
+  const auto run = rows.row_decay
                        ? (column_decay ? &pass_over_block<kTokens, kVectors, true, true>
                                        : &pass_over_block<kTokens, kVectors, true, false>)
                        : (column_decay ? &pass_over_block<kTokens, kVectors, false, true>

@@ -37,6 +37,7 @@ struct PassRows {
   const float* total_decay = nullptr;
   const float* coefficients = nullptr;
   const float* mix = nullptr;
+  bool row_decay = false;  // whether rows of the state decay in this pass
 };
 
 template <int kTokens, int kVectors>

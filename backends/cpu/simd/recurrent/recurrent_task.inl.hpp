@@ -26,6 +26,7 @@ struct HeadTask {
   int passes = 1;                   // of a visit
   std::int64_t prefetch_state = 0;  // in floats
   bool stream = false;              // write the final state past the caches
+  int deferred = 0;                 // passes since the state was last decayed
   KeySide keys;
   ValueSide values;
   StateView<const float*> initial;
