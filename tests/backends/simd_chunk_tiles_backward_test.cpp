@@ -144,7 +144,7 @@ TEST(SimdChunkTilesBackward, GivesTheSameBitsHoweverWorkIsDivided) {
   }
 }
 
-// With a gk, strong decays cut chunks into spans, down to single tokens.
+// With a gk, strong decays cut chunks into spans, of which the shortest divide by nothing.
 TEST(SimdChunkTilesBackward, TakesDecaysOfAnySize) {
   for (const double decay : {-0.5, -4.0, -40.0, -1e4, kReset}) {
     for (const std::int32_t gates : kSomeGates) {

@@ -8,6 +8,7 @@
 // what token s writes has decayed by r_t / r_s when token t reads it: the two are factors of rows,
 // and products are those of a recurrence without decays. A span ends before the log of an r
 // exceeds kLargestLog, so the division loses nothing; a_0 is applied to the state, and may be 0.
+// Where that leaves fewer than 16 tokens, exact_spans.inl.hpp takes as many.
 #pragma once
 
 #include "tile_recurrence.inl.hpp"
@@ -150,6 +151,7 @@ inline bool decay_rows(const ChannelTokens& tokens, std::int64_t begin, std::int
 struct ChannelSpans {
   std::int64_t count = 0;
   std::int64_t begin[kMaxChunk + 1];
+  bool is_exact[kMaxChunk];  // cut where 16 tokens are, whatever their decays
 };
 
 inline void cut_chunk(const ChannelTokens& tokens, std::int64_t width, std::int64_t present,
@@ -157,8 +159,11 @@ inline void cut_chunk(const ChannelTokens& tokens, std::int64_t width, std::int6
   spans.count = 0;
   std::int64_t begin = 0;
   while (begin < present) {
+    const std::int64_t enough = present - begin < kTileRows ? present : begin + kTileRows;
+    const std::int64_t end = end_of_span(tokens, width, begin, present);
+    spans.is_exact[spans.count] = end < enough;
     spans.begin[spans.count++] = begin;
-    begin = end_of_span(tokens, width, begin, present);
+    begin = end < enough ? enough : end;
   }
   spans.begin[spans.count] = present;
 }

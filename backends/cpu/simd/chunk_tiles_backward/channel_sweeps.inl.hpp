@@ -25,24 +25,65 @@ inline void pack_span(const TileRecurrence& of, const ChunkSpan& span, const Rec
 
 // ---- with the sequence ----
 
-[[gnu::noinline]] inline void write_dq(const ChannelBackward& task, const ChannelSpan& at,
-                                       const RecurrenceResults& results) {
-  const OutputBlock& block = results.at;
+// A result, and what it adds to the gradient of a gate: q dq or k dk.
+struct ChannelResult {
+  F32 gradient;
+  F32 term;
+};
+
+// 16 channels from `channel` on of a token's row: times `factor` for the gradient, times q~ or k~
+// for the gate's. In an exact span the sums are those of the state alone.
+template <bool kExact>
+[[gnu::always_inline]] inline ChannelResult finish_channels(const float* sums, const float* factor,
+                                                            F32 decayed, const float* own,
+                                                            F32 given) {
+  const F32 sum = load(sums);
+  if constexpr (!kExact) return {.gradient = sum * load(factor), .term = sum * decayed};
+  return {.gradient = fma(sum, load(factor), load(own)),
+          .term = fma(sum, decayed, load(own) * given)};
+}
+
+template <bool kExact>
+[[gnu::noinline]] void write_dq(const ChannelBackward& task, const ChannelSpan& at,
+                                const RecurrenceResults& results) {
+  const std::int64_t column = results.at.column;
   const std::int64_t width = at.rows.width;
   const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
-    const std::int64_t row = block.token + t;
+    const std::int64_t row = results.at.token + t;
     const std::int64_t token = at.span.token + row;
-    const float* const sums = result_row(results.sums, t);
-    const float* const decay = at.rows.decays + row * width + block.column;
-    float* const term = task.terms + token * width + block.column;
-    const F32 first = load(sums);
-    const F32 second = load(sums + kTileFloats);
-    store(term, first * at.q.vector(row, block.column));
-    store(term + kLanes, second * at.q.vector(row, block.column + kLanes));
-    write_output(first * load(decay), second * load(decay + kLanes), sizes.columns,
-                 task.dq.row(token) + 2 * block.column, task.stream);
+    const float* const sums = result_row(kExact ? results.of_state : results.sums, t);
+    F32 gradient[2];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t i = column + half * kLanes;
+      const ChannelResult result = finish_channels<kExact>(
+          sums + half * kTileFloats, at.rows.decays + row * width + i, at.q.vector(row, i),
+          at.exact.own + row * width + i, kExact ? at.exact.q.vector(row, i) : F32{});
+      store(task.terms + token * width + i, result.term);
+      gradient[half] = result.gradient;
+    }
+    write_output(gradient[0], gradient[1], sizes.columns, task.dq.row(token) + 2 * column,
+                 task.stream);
   }
+}
+
+inline void forward_span(const ChannelBackward& task, const ChannelSpan& at, LineFetcher& fetcher) {
+  const TileRecurrence& of = task.to_dq;
+  multiply_floats(task.state_decay, at.rows.first, at.rows.width);
+  pack_span(of, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k});
+  if (at.is_exact) {
+    sum_own_exactly(of.keys.sums.data, at.exact.k, at.exact.decays, at.rows.width, at.exact.own);
+    run_recurrence(of, at.span,
+                   {.before = {.columns = task.state_decay}, .after = {.columns = at.rows.total}},
+                   true, task.outputs, fetcher,
+                   [&](const RecurrenceResults& results) { write_dq<true>(task, at, results); });
+    return fill_floats(task.state_decay, at.rows.width, 1.0F);
+  }
+  run_recurrence(of, at.span, {.before = {.columns = task.state_decay}}, false, task.outputs,
+                 fetcher,
+                 [&](const RecurrenceResults& results) { write_dq<false>(task, at, results); });
+  copy_floats(at.rows.total, at.rows.width, task.state_decay);
 }
 
 inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t index,
@@ -52,18 +93,13 @@ inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t inde
   for (std::int64_t i = 0; i < chunk.spans.count; ++i) {
     ChannelSpan at;
     channel_span(task, chunk, i, at);
-    multiply_floats(task.state_decay, at.rows.first, at.rows.width);
-    pack_span(task.to_dq, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k});
-    run_recurrence(task.to_dq, at.span, {.before = {.columns = task.state_decay}}, false,
-                   task.outputs, fetcher,
-                   [&](const RecurrenceResults& results) { write_dq(task, at, results); });
-    copy_floats(at.rows.total, at.rows.width, task.state_decay);
+    forward_span(task, at, fetcher);
   }
 }
 
 inline void sweep_channels_with(const ChannelBackward& task, const char** lines) {
   const std::int64_t width = task.inputs.width;
-  for (std::int64_t i = 0; i < width; i += kLanes) store(task.state_decay + i, broadcast(1.0F));
+  fill_floats(task.state_decay, width, 1.0F);
   read_state(task.to_dq.state, {.data = task.initial.data,
                                 .key_stride = task.initial.value_stride,
                                 .value_stride = task.initial.key_stride});
@@ -90,38 +126,41 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
 // ---- against it ----
 
 // dk and the gradients of gates; results are from the last token of the span on.
-[[gnu::noinline]] inline void write_dk(const ChannelBackward& task, const ChannelSpan& at,
-                                       const RecurrenceResults& results) {
-  const OutputBlock& block = results.at;
+template <bool kExact>
+[[gnu::noinline]] void write_dk(const ChannelBackward& task, const ChannelSpan& at,
+                                const RecurrenceResults& results) {
+  const std::int64_t column = results.at.column;
   const std::int64_t width = at.rows.width;
   const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
-  float* const gates = task.gates + block.column;
-  F32 gate[2] = {load(gates), load(gates + kLanes)};
+  F32 gate[2] = {load(task.gates + column), load(task.gates + column + kLanes)};
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
-    const std::int64_t row = at.span.present - 1 - block.token - t;
+    const std::int64_t against = results.at.token + t;
+    const std::int64_t row = at.span.present - 1 - against;
     const std::int64_t token = at.span.token + row;
-    const float* const inverse = at.rows.inverses + row * width + block.column;
-    const float* const term = task.terms + token * width + block.column;
-    F32 sum[2];
+    const float* const sums = result_row(kExact ? results.of_state : results.sums, t);
+    F32 gradient[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      sum[half] = load(result_row(results.sums, t) + half * kTileFloats);
-      const std::int64_t i = half * kLanes;
-      gate[half] += load(term + i) - sum[half] * at.k.vector(row, block.column + i);
-      sum[half] *= load(inverse + i);
-      if (row > 0) continue;
-      gate[half] = load(at.rows.first + block.column + i) == F32{} ? F32{} : gate[half];
+      const std::int64_t i = column + half * kLanes;
+      const ChannelResult result = finish_channels<kExact>(
+          sums + half * kTileFloats, at.rows.inverses + row * width + i, at.k.vector(row, i),
+          at.exact.own + against * width + i, kExact ? at.exact.k.vector(row, i) : F32{});
+      gradient[half] = result.gradient;
+      gate[half] += load(task.terms + token * width + i) - result.term;
+      if (!kExact && row > 0) continue;
+      // A channel that a token resets has no gradient there, whatever the terms round to.
+      const float* const decay = kExact ? at.exact.decays + row * width : at.rows.first;
+      gate[half] = load(decay + i) == F32{} ? F32{} : gate[half];
     }
-    write_output(sum[0], sum[1], sizes.columns, task.dk.row(token) + 2 * block.column, task.stream);
-    write_gates(gate[0], gate[1], sizes.columns, task.dgk.row(token) + 4 * block.column,
-                task.stream);
+    write_output(gradient[0], gradient[1], sizes.columns, task.dk.row(token) + 2 * column,
+                 task.stream);
+    write_gates(gate[0], gate[1], sizes.columns, task.dgk.row(token) + 4 * column, task.stream);
     if (!task.sums_gates()) continue;
     float* const partial = task.partial + row * kLanes;
-    const F32 before = block.column == 0 ? F32{} : load(partial);
-    store(partial, before + gate[0] + gate[1]);
+    store(partial, (column == 0 ? F32{} : load(partial)) + gate[0] + gate[1]);
   }
-  store(gates, gate[0]);
-  store(gates + kLanes, gate[1]);
+  store(task.gates + column, gate[0]);
+  store(task.gates + column + kLanes, gate[1]);
 }
 
 // Gradients of what all channels decay by.
@@ -134,23 +173,67 @@ inline void sum_gates(const ChannelBackward& task, const ChunkSpan& span) {
   }
 }
 
-inline void backward_span(const ChannelBackward& task, ChannelSpan& at, LineFetcher& fetcher) {
-  ChunkSpan against = at.span;
-  against.token = task.tokens - at.span.token - at.span.present;
-  HalfRows k = at.k;
-  for (HalfRows* const rows : {&at.q, &k, &at.v, &at.d_o}) reverse_rows(*rows, at.span.present);
-  multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
-  pack_span(task.to_dk, against, {.reads = at.v, .writes = at.d_o, .values = at.q});
-  run_recurrence(task.to_dk, against, {.before = {.columns = task.gradient_decay}}, false,
-                 task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) { write_dk(task, at, results); });
+// A span's rows, in the order against the sequence.
+struct ReversedSpan {
+  ChunkSpan span;
+  HalfRows q, k, v, d_o;
+};
+
+inline void reverse_span(const ChannelBackward& task, const ChannelSpan& at, ReversedSpan& to) {
+  to.span = at.span;
+  to.span.token = task.tokens - at.span.token - at.span.present;
+  to.q = at.q;
+  to.k = at.k;
+  to.v = at.v;
+  to.d_o = at.d_o;
+  for (HalfRows* const rows : {&to.q, &to.k, &to.v, &to.d_o}) reverse_rows(*rows, at.span.present);
+}
+
+inline void make_dk(const ChannelBackward& task, const ChannelSpan& at, const ReversedSpan& against,
+                    LineFetcher& fetcher) {
+  const TileRecurrence& of = task.to_dk;
+  pack_span(of, against.span, {.reads = against.v, .writes = against.d_o, .values = against.q});
+  if (!at.is_exact) {
+    return run_recurrence(
+        of, against.span, {.before = {.columns = task.gradient_decay}}, false, task.outputs,
+        fetcher, [&](const RecurrenceResults& results) { write_dk<false>(task, at, results); });
+  }
+  HalfRows q = at.exact.q;
+  reverse_rows(q, at.span.present);
+  sum_own_exactly(of.keys.sums.data, q, at.exact.against, at.rows.width, at.exact.own);
+  run_recurrence(of, against.span,
+                 {.before = {.columns = task.gradient_decay}, .after = {.columns = at.rows.total}},
+                 true, task.outputs, fetcher,
+                 [&](const RecurrenceResults& results) { write_dk<true>(task, at, results); });
+}
+
+inline void make_dv(const ChannelBackward& task, const ChannelSpan& at, const ReversedSpan& against,
+                    LineFetcher& fetcher) {
+  const TileRecurrence& of = task.to_dv;
   const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
-                             .columns = task.to_dv.state.columns,
+                             .columns = of.state.columns,
                              .stream = task.stream};
-  pack_span(task.to_dv, against, {.reads = k, .writes = at.q, .values = at.d_o});
-  run_recurrence(task.to_dv, against, {.before = {.rows = task.gradient_decay}}, false,
-                 task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) { write_results(dv, against, results); });
+  pack_span(of, against.span, {.reads = against.k, .writes = against.q, .values = against.d_o});
+  ChunkDecay decay{.before = {.rows = task.gradient_decay}};
+  if (at.is_exact) {
+    HalfRows q = at.exact.q, k = at.exact.k;
+    reverse_rows(q, at.span.present);
+    reverse_rows(k, at.span.present);
+    pair_exactly(of.keys, against.span, k, q, at.exact.against);
+    decay.after.rows = at.rows.total;
+  }
+  run_recurrence(
+      of, against.span, decay, false, task.outputs, fetcher,
+      [&](const RecurrenceResults& results) { write_results(dv, against.span, results); });
+}
+
+inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
+                          LineFetcher& fetcher) {
+  ReversedSpan against;
+  reverse_span(task, at, against);
+  if (!at.is_exact) multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
+  make_dk(task, at, against, fetcher);
+  make_dv(task, at, against, fetcher);
   copy_floats(at.rows.first, at.rows.width, task.gradient_decay);
   if (task.sums_gates()) sum_gates(task, at.span);
 }
@@ -174,7 +257,7 @@ inline FetchList list_channels_against(const ChannelBackward& task, std::int64_t
 inline void sweep_channels_against(const ChannelBackward& task, const char** lines) {
   const std::int64_t width = task.inputs.width;
   const TileState& gradient = task.to_dk.state;
-  for (std::int64_t i = 0; i < width; i += kLanes) store(task.gradient_decay + i, broadcast(1.0F));
+  fill_floats(task.gradient_decay, width, 1.0F);
   read_state(gradient, {.data = task.dfinal.data,
                         .key_stride = task.dfinal.value_stride,
                         .value_stride = task.dfinal.key_stride});

@@ -2,13 +2,14 @@
 // chunk, and the gradients of the gates.
 #pragma once
 
-#include "channel_rows.inl.hpp"
+#include "exact_spans.inl.hpp"
 #include "tiles_task.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 struct ChannelBackward : BackwardTiles {
   ChannelInputs inputs;
+  ExactSpan exact;
   ChannelRows rows;           // of the first chunk copied
   float* is_whole = nullptr;  // likewise: whether it is one span, 1 or 0
   OutputRows dgk;
@@ -48,6 +49,11 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
                .first = chunk + copies.first,
                .total = chunk + copies.total,
                .width = task.inputs.width};
+  float* const exact = scratch + at.exact_span;
+  const std::int64_t exact_size = kTileRows * task.inputs.width;
+  task.exact.decays = exact;
+  task.exact.against = exact + exact_size;
+  task.exact.own = exact + 2 * exact_size;
   task.is_whole = chunk + copies.is_whole;
   task.dgk = rows_of<char>(p.dgk, range, head, 0);
   task.terms = scratch + at.terms;
@@ -100,7 +106,7 @@ inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool 
     scale_rows(chunk.d_o, present, task.to_dq.keys.width, task.scale, task.d_o.copies + place);
   }
   float* const is_whole = task.is_whole + floats;
-  chunk.spans = {.count = 1, .begin = {0, present}};
+  chunk.spans = {.count = 1, .begin = {0, present}, .is_exact = {false}};
   if (is_kept && *is_whole != 0.0F) return;
   channel_tokens(task.inputs, chunk.span, chunk.tokens);
   *is_whole = decay_rows(chunk.tokens, 0, present, chunk.rows) ? 1.0F : 0.0F;
@@ -112,6 +118,8 @@ struct ChannelSpan {
   ChunkSpan span;
   ChannelRows rows;
   HalfRows q, k, v, d_o;  // q~ and k~
+  bool is_exact;
+  ExactSpan exact;
 };
 
 inline void channel_span(const ChannelBackward& task, const ChannelChunk& chunk, std::int64_t index,
@@ -122,20 +130,34 @@ inline void channel_span(const ChannelBackward& task, const ChannelChunk& chunk,
                .present = present,
                .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
   made.rows = chunk.rows.from(begin);
-  if (chunk.spans.count > 1) decay_rows(chunk.tokens, begin, begin + present, made.rows);
+  made.is_exact = chunk.spans.is_exact[index];
+  made.exact = task.exact;
+  if (made.is_exact) {
+    exact_rows(chunk.tokens, begin, begin + present, made.rows, made.exact);
+  } else if (chunk.spans.count > 1) {
+    decay_rows(chunk.tokens, begin, begin + present, made.rows);
+  }
   for (std::int64_t t = 0; t < present; ++t) {
     made.q.of[t] = made.rows.q + 2 * t * made.rows.width;
     made.k.of[t] = made.rows.k + 2 * t * made.rows.width;
     made.v.of[t] = chunk.v.of[begin + t];
     made.d_o.of[t] = chunk.d_o.of[begin + t];
+    if (!made.is_exact) continue;
+    made.exact.q.of[t] = chunk.tokens.q.of[begin + t];
+    made.exact.k.of[t] = chunk.tokens.k.of[begin + t];
   }
-  for (HalfRows* const rows : {&made.q, &made.k, &made.v, &made.d_o}) {
+  for (HalfRows* const rows :
+       {&made.q, &made.k, &made.v, &made.d_o, &made.exact.q, &made.exact.k}) {
     for (std::int64_t t = present; t < made.span.padded; ++t) rows->of[t] = task.q.zeros;
   }
 }
 
 inline void multiply_floats(float* x, const float* factors, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, load(x + i) * load(factors + i));
+}
+
+inline void fill_floats(float* x, std::int64_t count, float value) {
+  for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, broadcast(value));
 }
 
 inline void copy_floats(const float* from, std::int64_t count, float* to) {

@@ -16,6 +16,7 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 using Config = TilesBackwardConfig;
 
 constexpr std::int64_t kTileFloats = 256;
+constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kTileDepth = 32;
 constexpr std::int64_t kVector = 16;
 
@@ -85,6 +86,7 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
     scratch.token_decays = layout.reserve(chunk * key_width);
     scratch.q_rows = layout.reserve(chunk * key_width / 2);
     scratch.k_rows = layout.reserve(chunk * key_width / 2);
+    scratch.exact_span = layout.reserve(3 * kTileRows * key_width);
     scratch.terms = layout.reserve(problem.T * key_width);
     scratch.gates = layout.reserve(key_width);
     scratch.state_decay = layout.reserve(key_width);
