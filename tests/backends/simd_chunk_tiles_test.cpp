@@ -195,6 +195,20 @@ TEST(SimdChunkTiles, TakeAnyDecay) {
   }
 }
 
+// Chunks of moderate decays leave theirs to the next one to apply, strong ones do not.
+TEST(SimdChunkTiles, TakeDecaysThatChangeFromChunkToChunk) {
+  constexpr std::size_t kChannels = 2 * 20;
+  for (const std::int32_t gates : {+ops::kGateGk, ops::kGateGamma | ops::kGateGk}) {
+    for (const bool begins_strong : {false, true}) {
+      SCOPED_TRACE(str("gates ", gates, ", begins strong ", begins_strong));
+      RecurrentTensors tensors = with_decays(200, gates, [&](std::size_t i) {
+        return (i / kChannels / 64 % 2 == 1) != begins_strong ? -3.0 : -0.1;
+      });
+      expect_the_formula(tensors);
+    }
+  }
+}
+
 // The error of a chunk's decay must not add up: exp of the summed logs, what it rounds off carried.
 TEST(SimdChunkTiles, KeepASlowDecayForAThousandTokens) {
   for (const std::int32_t gate : kEachGate) {

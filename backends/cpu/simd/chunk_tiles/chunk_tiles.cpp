@@ -18,6 +18,7 @@ using simd::ScratchLayout;
 
 void reserve_key_decays(ScratchLayout& layout, std::int64_t chunk, std::int64_t width,
                         ChunkTilesScratch& scratch) {
+  scratch.key_magnitudes = layout.reserve(width);
   scratch.near_keys = layout.reserve(kTileRows * width / 2);
   scratch.key_gates = layout.reserve(kTileRows * width);
   scratch.key_token_decays = layout.reserve(kTileRows * width);
@@ -58,12 +59,12 @@ ChunkTilesTiling chunk_tiles_tiling(const ChunkTilesConfig& config,
   ChunkTilesScratch& scratch = tiling.scratch;
   ScratchLayout layout;
   scratch.state = layout.reserve(keys * values);
-  scratch.state_pairs = layout.reserve(keys * values / 2);
+  scratch.state_pairs = layout.reserve(2 * keys * kTileDepth / 2);
   scratch.queries = layout.reserve(chunk * keys / 2);
   scratch.keys = layout.reserve(chunk * keys / 2);
   scratch.writes = layout.reserve(chunk * keys / 2);
-  scratch.values = layout.reserve(chunk * values / 2);
-  scratch.sums = layout.reserve(chunk * chunk);
+  scratch.values = layout.reserve(chunk * (has_gv ? values : 2 * kTileDepth) / 2);
+  if (has_gk || has_gv) scratch.sums = layout.reserve(chunk * chunk);
   scratch.pairs = layout.reserve(chunk * chunk / 2);
   scratch.outputs = layout.reserve(4 * kTileFloats);
   scratch.q_copies = layout.reserve(chunk * keys / 2);
@@ -71,6 +72,7 @@ ChunkTilesTiling chunk_tiles_tiling(const ChunkTilesConfig& config,
   scratch.v_copies = layout.reserve(chunk * values / 2);
   scratch.key_decays = layout.reserve(keys);
   scratch.key_carries = layout.reserve(keys);
+  scratch.key_pending = layout.reserve(keys);
   if (has_gk) reserve_key_decays(layout, chunk, keys, scratch);
   if (has_gv) reserve_value_decays(layout, chunk, values, scratch);
   scratch.zeros = layout.reserve(std::max(keys, values));

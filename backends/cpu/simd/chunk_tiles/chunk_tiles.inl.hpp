@@ -1,29 +1,26 @@
 // The chunked forward kernel on tile registers.
 //
-// A task is a sequence, a query head and a tile of V. Its state lies in scratch memory twice: fp32,
-// and as pairs of bf16 for the products that read it. A chunk passes over both once, 32 columns at
-// a time:
+// A task is a sequence, a query head and a tile of V. Its state lies in scratch memory as fp32. A
+// chunk makes the operands of its tokens and then passes over the state once, 32 columns at a time:
 //
-//   o = (q~ S + P v) scale,   S := D S + k~^T v,   S once more as pairs
+//   o = (q~ S + P v) scale,   S := D S + k~^T v
 #pragma once
 
 #include "chunk_tiles_isa.hpp"
-#include "cpu/simd/chunk/fetch_list.inl.hpp"
-#include "cpu/simd/chunk/output_rows.inl.hpp"
 #include "cpu/simd/recurrent/recurrent_task.inl.hpp"
-#include "tile_state.inl.hpp"
-#include "tile_values.inl.hpp"
+#include "tile_channel_decays.inl.hpp"
+#include "tile_pairs.inl.hpp"
+#include "tile_strips.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 struct TileTask {
   std::int64_t tokens = 0;
   std::int64_t chunk = 0;
-  float scale = 1.0F;
-  bool stream = false;
   TileKeys keys;
   TileValues values;
   TileState state;
+  OutputTarget target;
   StateView<const float*> initial;
   StateView<float*> final;
   FetchList* fetch_list = nullptr;  // null when nothing is fetched ahead
@@ -64,6 +61,8 @@ inline TileKeys tile_keys(const ChunkTilesTiling& tiling, const RecurrentForward
   keys.pairs = {scratch + at.pairs, tokens_deep};
   keys.decays = scratch + at.key_decays;
   keys.carries = scratch + at.key_carries;
+  keys.pending = scratch + at.key_pending;
+  keys.magnitudes = scratch + at.key_magnitudes;
   keys.near_keys = scratch + at.near_keys;
   keys.token_decays = scratch + at.key_token_decays;
   keys.relative = scratch + at.key_relative;
@@ -114,10 +113,12 @@ inline TileTask tile_task(const ChunkTilesTiling& tiling, const RecurrentForward
   TileTask task;
   task.tokens = range.tokens;
   task.chunk = tiling.chunk;
-  task.scale = p.scale;
-  task.stream = tiling.stream;
   task.keys = tile_keys(tiling, p, range, scratch);
   task.values = tile_values(tiling, p, range, scratch);
+  task.target = {.rows = task.values.o,
+                 .columns = task.values.columns,
+                 .scale = p.scale,
+                 .stream = tiling.stream};
   task.state = {.floats = {scratch + tiling.scratch.state, task.keys.width / kTileRows},
                 .pairs = {scratch + tiling.scratch.state_pairs, task.keys.depth()},
                 .rows = p.key_dim,
@@ -131,57 +132,60 @@ inline TileTask tile_task(const ChunkTilesTiling& tiling, const RecurrentForward
 
 // ---- outputs ----
 
-// 32 columns of one token, `count` of which exist.
-[[gnu::always_inline]] inline void write_output(F32 first, F32 second, std::int64_t count,
-                                                char* target, bool stream) {
-  const F32 halves = join_bf16(first, second);
-  if (count < kTileDepth) {
-    char tail[64];
-    __builtin_memcpy(tail, &halves, sizeof(halves));
-    copy_tail(tail, 2 * count, target);
-  } else if (stream && reinterpret_cast<std::uintptr_t>(target) % sizeof(F32) == 0) {
-    stream_vector(halves, target);
-  } else {
-    __builtin_memcpy(target, &halves, sizeof(halves));
-  }
-}
-
-// Where rows of o go, from a token of the chunk and a column on.
-struct OutputBlock {
-  std::int64_t token = 0;   // of the chunk
-  std::int64_t column = 0;  // of the task
+// What the chunk at hand is made of.
+struct TileChunk {
+  const TileTask& task;
+  ChunkSpan span;
+  StripDecay decay = {};
+  bool is_pending = false;         // whether rows are to be multiplied by keys.decays behind it
+  const float* factors = nullptr;  // of the rows of q S, or null
+  const HalfRows* v = nullptr;     // null where values are packed as a whole
+  ExactBlocks exact = {};
+  BesideProducts beside = {};
+  // What `beside` works on: strips take turns.
+  StripRounding rounding[2] = {};
+  ValuePacking packing[2] = {};
+  OutputWriting<false> writing = {};
+  OutputWriting<true> factor_writing = {};
+  StateWriting state_writing = {};
 };
 
-// Two tiles side by side: rows of o.
-[[gnu::noinline]] inline void write_tiles(const TileTask& task, const ChunkSpan& span,
-                                          const OutputBlock& at, const float* tiles) {
-  const TileValues& values = task.values;
-  const std::int64_t left = values.columns - at.column;
-  const std::int64_t rows =
-      span.present - at.token < kTileRows ? span.present - at.token : kTileRows;
-  char* target = values.o.row(span.token + at.token) + 2 * at.column;
-  for (std::int64_t t = 0; t < rows; ++t) {
-    write_output(load(tiles + t * kLanes) * task.scale,
-                 load(tiles + kTileFloats + t * kLanes) * task.scale,
-                 left < kTileDepth ? left : kTileDepth, target, task.stream);
-    target += values.o.step;
+// Rows of q~ S + P v, 32 at a time.
+[[gnu::noinline]] inline void multiply_outputs(TileChunk& chunk, const Strip& strip) {
+  const TileKeys& keys = chunk.task.keys;
+  float* const out = chunk.task.values.outputs;
+  BesideProducts& beside = chunk.beside;
+  for (std::int64_t block = 0; block < chunk.span.blocks(); block += 2) {
+    zero_block<2>();
+    add_block_beside<2>(keys.queries, block, strip.state, 0, keys.depth(), beside);
+    add_block_beside<2>(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
+    beside.results.run_all();
+    store_block<2>({{out, out + kTileFloats, out + 2 * kTileFloats, out + 3 * kTileFloats}});
+    chunk.writing = {.to = &chunk.task.target,
+                     .span = &chunk.span,
+                     .tiles = out,
+                     .at = {block * kTileRows, strip.column}};
+    beside.results.add(tile_work(chunk.writing, 2 * kTileRows / chunk.writing.kRows));
   }
 }
 
-[[gnu::noinline]] inline void multiply_outputs(const TileTask& task, const ChunkSpan& span,
-                                               std::int64_t column) {
-  const TileKeys& keys = task.keys;
-  const std::int64_t tile = column / kLanes;
-  float* const out = task.values.outputs;
-  for (std::int64_t block = 0; block < span.blocks(); block += 2) {
-    fetch_state(task.state, column, block / 2, span.blocks() / 2);
+// Rows of q S and of P v, 16 at a time: q S is yet to decay.
+[[gnu::noinline]] inline void multiply_separate_outputs(TileChunk& chunk, const Strip& strip) {
+  const TileKeys& keys = chunk.task.keys;
+  float* const out = chunk.task.values.outputs;
+  BesideProducts& beside = chunk.beside;
+  for (std::int64_t block = 0; block < chunk.span.blocks(); ++block) {
     zero_block<2>();
-    add_block<2>(keys.queries, block, task.state.pairs, tile, keys.depth());
-    add_block<2>(keys.pairs, block, task.values.values, tile, block / 2 + 1);
+    add_row_beside<0>(keys.queries, block, strip.state, 0, keys.depth(), beside);
+    add_row_beside<2>(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
+    beside.results.run_all();
     store_block<2>({{out, out + kTileFloats, out + 2 * kTileFloats, out + 3 * kTileFloats}});
-    const std::int64_t token = block * kTileRows;
-    write_tiles(task, span, {token, column}, out);
-    write_tiles(task, span, {token + kTileRows, column}, out + 2 * kTileFloats);
+    chunk.factor_writing = {.to = &chunk.task.target,
+                            .span = &chunk.span,
+                            .factors = chunk.factors,
+                            .tiles = out,
+                            .at = {block * kTileRows, strip.column}};
+    beside.results.add(tile_work(chunk.factor_writing, kTileRows / chunk.factor_writing.kRows));
   }
 }
 
@@ -198,17 +202,16 @@ struct OutputBlock {
   }
 }
 
-[[gnu::noinline]] inline void multiply_decayed_outputs(const TileTask& task, const ChunkSpan& span,
-                                                       std::int64_t column,
-                                                       const ExactBlocks& exact) {
-  const TileKeys& keys = task.keys;
-  const TileValues& values = task.values;
+[[gnu::noinline]] inline void multiply_decayed_outputs(const TileChunk& chunk, const Strip& strip) {
+  const TileKeys& keys = chunk.task.keys;
+  const TileValues& values = chunk.task.values;
+  const std::int64_t column = strip.column;
   const std::int64_t tile = column / kLanes;
   float* const out = values.outputs;
   float* const from_state = out + 2 * kTileFloats;
-  for (std::int64_t block = 0; block < span.blocks(); ++block) {
+  for (std::int64_t block = 0; block < chunk.span.blocks(); ++block) {
     zero_block<1>();
-    add_block<1>(keys.queries, block, task.state.pairs, tile, keys.depth());
+    add_block<1>(keys.queries, block, strip.state, 0, keys.depth());
     store_block<1>({{from_state, from_state + kTileFloats}});
     zero_block<1>();
     add_block<1>(keys.pairs, block, values.blocks[block], tile, block / 2 + 1);
@@ -217,63 +220,198 @@ struct OutputBlock {
       const std::int64_t first = column + half * kLanes;
       decay_outputs(values, block, first, from_state + half * kTileFloats,
                     out + half * kTileFloats);
-      if (!exact[block]) continue;
+      if (!chunk.exact[block]) continue;
       HalfRows v;
-      half_rows(values.v, span.token, span.present, span.padded, v);
+      half_rows(values.v, chunk.span.token, chunk.span.present, chunk.span.padded, v);
       add_block_values_exactly(values, v, block * kTileRows, first, keys.sums.at(block, block),
                                out + half * kTileFloats);
     }
-    write_tiles(task, span, {block * kTileRows, column}, out);
+    const OutputWriting<false> writing{.to = &chunk.task.target,
+                                       .span = &chunk.span,
+                                       .tiles = out,
+                                       .at = {block * kTileRows, column}};
+    for (std::int64_t i = 0; i < kTileRows / writing.kRows; ++i) writing.run_part(i);
   }
 }
 
 // ---- a chunk ----
 
-inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span) {
+inline Strip strip_at(const TileChunk& chunk, std::int64_t column) {
+  const TileTask& task = chunk.task;
+  const TileMatrix& values = task.values.values;
+  const std::int64_t turn = column / kTileDepth % 2;
+  Strip strip;
+  strip.column = column;
+  strip.state = {task.state.pairs.data + turn * 2 * task.keys.depth() * kTileFloats,
+                 task.keys.depth()};
+  const std::int64_t tile = chunk.v ? 2 * turn : column / kLanes;
+  strip.values = {values.at(tile, 0), values.across};
+  return strip;
+}
+
+// What has to be done before a strip's products.
+struct StripWork {
+  TileWork parts[2];
+};
+
+inline StripWork strip_work(TileChunk& chunk, std::int64_t column) {
+  const std::int64_t turn = column / kTileDepth % 2;
+  const Strip strip = strip_at(chunk, column);
+  StripRounding& rounding = chunk.rounding[turn];
+  ValuePacking& packing = chunk.packing[turn];
+  rounding = {.state = &chunk.task.state,
+              .initial = chunk.span.token == 0 ? &chunk.task.initial : nullptr,
+              .decay = chunk.decay,
+              .strip = strip};
+  packing = {.rows = chunk.v, .padded = chunk.span.padded, .strip = strip};
+  return {{tile_work(rounding, rounding.parts()), tile_work(packing, packing.parts())}};
+}
+
+// The state's columns after the chunk.
+[[gnu::noinline]] inline void update_strip(TileChunk& chunk, const Strip& strip) {
+  const TileTask& task = chunk.task;
+  const TileState& state = task.state;
+  const bool is_last = task.final.data && chunk.span.token + chunk.span.present == task.tokens;
+  const std::int64_t tile = strip.column / kLanes;
+  for (std::int64_t row = 0; row < state.row_tiles; row += 2) {
+    const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
+                         state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
+    load_block(at);
+    add_block_beside<2>(task.keys.writes, row, strip.values, 0, chunk.span.padded / kTileDepth,
+                        chunk.beside);
+    chunk.beside.results.run_all();
+    store_block<2>(at);
+    if (!is_last) continue;
+    chunk.state_writing = {.state = &state,
+                           .final = &task.final,
+                           .pending = chunk.is_pending ? task.keys.decays : nullptr,
+                           .column_tile = tile,
+                           .row_tile = row};
+    chunk.beside.results.add(tile_work(chunk.state_writing, StateWriting::kParts));
+  }
+}
+
+// The first strip is ready.
+inline void run_strips(TileChunk& chunk) {
+  const TileTask& task = chunk.task;
+  BesideProducts& beside = chunk.beside;
+  for (std::int64_t column = 0; column < task.values.width; column += kTileDepth) {
+    beside.operands.run_all();
+    const std::int64_t next = column + kTileDepth;
+    if (next < task.values.width) {
+      for (const TileWork& work : strip_work(chunk, next).parts) beside.operands.add(work);
+    }
+    const Strip strip = strip_at(chunk, column);
+    if (task.values.decay()) {
+      multiply_decayed_outputs(chunk, strip);
+    } else if (chunk.factors) {
+      multiply_separate_outputs(chunk, strip);
+    } else {
+      multiply_outputs(chunk, strip);
+    }
+    update_strip(chunk, strip);
+  }
+  beside.results.run_all();
+}
+
+// Operands of the key side and of the first strip.
+inline void prepare_operands(TileChunk& chunk, TileTokenDecays& decays) {
+  const TileTask& task = chunk.task;
+  const TileKeys& keys = task.keys;
+  const ChunkSpan& span = chunk.span;
+  const auto add_first_strip = [&] {
+    for (const TileWork& work : strip_work(chunk, 0).parts) chunk.beside.operands.add(work);
+  };
+  if (keys.has_decay) chunk.decay.rows = keys.decays;
+  if (task.values.decay()) {
+    prepare_keys(keys, span);
+    return add_first_strip();
+  }
+  HalfRows q, k;
+  TokenLogs logs;
+  find_rows(keys.q, span.token, span.present, span.padded, q);
+  find_rows(keys.k, span.token, span.present, span.padded, k);
+  token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
+  float* const sums = task.values.outputs;
+  if (keys.gk.rows.data) {
+    if (!divide_channel_decays(keys, span, logs, q, k)) {
+      prepare_keys(keys, span);
+      return add_first_strip();
+    }
+    exp_with_carry(keys.decays, keys.carries, keys.width);
+    chunk.decay.rows = nullptr;
+    chunk.is_pending = true;
+    PairPreparation<false>(keys, span, {.k = k}, nullptr, sums)
+        .run(chunk.beside, strip_work(chunk, 0).parts);
+  } else if (!keys.has_decay) {
+    PairPreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)
+        .run(chunk.beside, strip_work(chunk, 0).parts);
+  } else {
+    const F32 total = tile_token_decays(logs, span.padded, keys.carries, decays);
+    for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
+    chunk.factors = decays.through;
+    PairPreparation<true>(keys, span, {.q = &q, .k = k}, &decays, sums)
+        .run(chunk.beside, strip_work(chunk, 0).parts);
+  }
+}
+
+// How often something is fetched in a chunk: after every second product.
+inline std::int64_t fetch_steps(const TileTask& task) {
+  const std::int64_t halves = task.chunk / kTileDepth;
+  const std::int64_t strips = task.values.width / kTileDepth;
+  const std::int64_t depth = task.keys.depth();
+  const std::int64_t pairs = halves * (halves + 1) / 2;
+  return 2 * (pairs * depth + strips * (halves * depth + pairs + depth * halves));
+}
+
+// `is_pending` says, before and after, whether the state is yet to be multiplied by keys.pending.
+inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span, bool& is_pending) {
   const TileKeys& keys = task.keys;
   const TileValues& values = task.values;
-  ExactBlocks exact;
-  prepare_keys(keys, span);
-  prepare_values(values, span, exact);
-  LineFetcher fetcher;
+  TileChunk chunk{.task = task, .span = span};
+  TileTokenDecays decays;
   const bool fetches = task.fetch_list && span.token + 2 * task.chunk <= task.tokens;
-  if (fetches) fetcher = task.fetch_list->fetcher(values.width / kTileDepth);
-  const StateDecay decay{.rows = keys.has_decay ? keys.decays : nullptr,
-                         .columns = values.decay() ? values.decays : nullptr};
-  for (std::int64_t column = 0; column < values.width; column += kTileDepth) {
-    if (values.decay()) {
-      multiply_decayed_outputs(task, span, column, exact);
-    } else {
-      multiply_outputs(task, span, column);
-    }
-    const char* const* const until = fetcher.end - fetcher.next < fetcher.lines_per_step
-                                         ? fetcher.end
-                                         : fetcher.next + fetcher.lines_per_step;
-    fetcher.next = fetch_lines(fetcher.next, until);
-    decay_state(task.state, decay, column);
-    update_state(task.state, keys.writes, values.values, column, span.padded / kTileDepth);
-    pair_state(task.state, column);
+  if (fetches) chunk.beside.fetcher = task.fetch_list->fetcher(fetch_steps(task));
+  if (is_pending) chunk.decay.before = keys.pending;
+  HalfRows v;
+  if (values.decay()) {
+    prepare_values(values, span, chunk.exact);
+    chunk.decay.columns = values.decays;
+  } else {
+    find_rows(values.v, span.token, span.present, span.padded, v);
+    chunk.v = &v;
   }
+  prepare_operands(chunk, decays);
+  run_strips(chunk);
   if (fetches) task.fetch_list->next_chunk();
+  is_pending = chunk.is_pending;
+  for (std::int64_t i = 0; is_pending && i < keys.width; i += kLanes) {
+    store(keys.pending + i, load(keys.decays + i));
+  }
 }
 
 inline void run_tile_task(TileTask& task, const char** lines) {
   FetchList list(lines, 0, 0);
   if (task.fetch_list == nullptr && lines != nullptr && task.tokens > task.chunk) {
-    list = fetch_list(task.keys, task.values, task.stream, task.chunk, lines);
+    list = fetch_list(task.keys, task.values, task.target.stream, task.chunk, lines);
     task.fetch_list = &list;
   }
-  read_state(task.state, task.initial);
+  if (task.tokens == 0) {
+    read_floats(task.state, task.initial);
+    return write_state(task.state, task.final);
+  }
   reset_keys(task.keys);
   reset_values(task.values);
+  bool is_pending = false;
   for (std::int64_t token = 0; token < task.tokens; token += task.chunk) {
     const std::int64_t left = task.tokens - token;
     const std::int64_t present = left < task.chunk ? left : task.chunk;
-    run_tile_chunk(task, {.token = token,
-                          .present = present,
-                          .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth});
+    run_tile_chunk(task,
+                   {.token = token,
+                    .present = present,
+                    .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth},
+                   is_pending);
   }
-  write_state(task.state, task.final);
 }
 
 inline void run_chunk_tiles(const ChunkTilesTiling& tiling, const RecurrentForwardParams& params,

@@ -11,12 +11,12 @@ namespace attune::cpu {
 /// 32s. A float of an operand is a pair of bf16.
 struct ChunkTilesScratch {
   std::int64_t state = 0;        // [V / 16][K / 16] tiles of fp32
-  std::int64_t state_pairs = 0;  // [V / 16][K / 32] tiles
+  std::int64_t state_pairs = 0;  // two strips of 32 columns: [2][K / 32] tiles each
   std::int64_t queries = 0;      // [C / 16][K / 32] tiles
   std::int64_t keys = 0;         // [C / 16][K / 32] tiles: keys as columns
   std::int64_t writes = 0;       // [K / 16][C / 32] tiles: keys as channels, decayed
-  std::int64_t values = 0;       // [V / 16][C / 32] tiles
-  std::int64_t sums = 0;         // [C / 16][C / 16] tiles of fp32: pairs of tokens
+  std::int64_t values = 0;       // the same of v, [2][C / 32]; with a gv [V / 16][C / 32]
+  std::int64_t sums = 0;         // with a gk or gv [C / 16][C / 16] tiles of fp32: pairs of tokens
   std::int64_t pairs = 0;        // [C / 16][C / 32] tiles: the same as an operand
   std::int64_t outputs = 0;      // four tiles of fp32
   std::int64_t q_copies = 0;     // [C, K] bf16, as the next
@@ -24,7 +24,9 @@ struct ChunkTilesScratch {
   std::int64_t v_copies = 0;    // [C, V] bf16
   std::int64_t key_decays = 0;  // [K], as the next
   std::int64_t key_carries = 0;
+  std::int64_t key_pending = 0;
   // With a gk:
+  std::int64_t key_magnitudes = 0;    // [K]
   std::int64_t near_keys = 0;         // [K / 32] tiles: keys of a block, back to its beginning
   std::int64_t key_gates = 0;         // [16, K], as the next two
   std::int64_t key_token_decays = 0;  // of each token

@@ -58,7 +58,9 @@ struct TileKeys {
   TileMatrix pairs;               // [chunk / 16][chunk / 32]
   float* decays = nullptr;        // [width], as the next
   float* carries = nullptr;       // log of what rounding took from the decays so far
-  float* near_keys = nullptr;     // with a gk, as all below: tiles [width / 32]
+  float* pending = nullptr;       // [width]: decays that the state has not taken yet
+  float* magnitudes = nullptr;    // [width]: with a gk, as all below
+  float* near_keys = nullptr;     // tiles [width / 32]
   float* token_decays = nullptr;  // [16, width]
   float* relative = nullptr;      // [16, width]: q from the beginning of a block on
   float* ends = nullptr;          // [chunk, width]: k until the end of its block

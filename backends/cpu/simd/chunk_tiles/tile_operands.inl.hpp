@@ -157,6 +157,14 @@ struct HalfSource {
   for (std::int64_t t = present; t < padded; ++t) rows.of[t] = source.zeros;
 }
 
+// The same rows where they lie, if their elements are whole 32s: for what reads each but once.
+inline void find_rows(const HalfSource& source, std::int64_t token, std::int64_t present,
+                      std::int64_t padded, HalfRows& rows) {
+  if (source.elements % kTileDepth != 0) return half_rows(source, token, present, padded, rows);
+  for (std::int64_t t = 0; t < present; ++t) rows.of[t] = source.rows.row(token + t);
+  for (std::int64_t t = present; t < padded; ++t) rows.of[t] = source.zeros;
+}
+
 // `count`, a whole number of vectors.
 inline void zero_floats(float* x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, F32{});
@@ -204,20 +212,27 @@ template <class Source>
   }
 }
 
-// Columns of B, `count` tokens from `token` on, 16 or 32 in one tile, as depth: tiles
-// (j / 16, token / 32).
+// Columns of B from `column` of the source on, `count` tokens from `token` on, 16 or 32 in one
+// tile, as depth: tiles (j / 16, token / 32).
 template <class Source>
 [[gnu::always_inline]] inline void pack_columns(const Source& source, std::int64_t token,
-                                                std::int64_t count, std::int64_t width,
-                                                const TileMatrix& tiles) {
+                                                std::int64_t count, std::int64_t column,
+                                                std::int64_t width, const TileMatrix& tiles) {
   for (std::int64_t j = 0; j < width; j += kLanes) {
     float* const tile = tiles.at(j / kLanes, token / kTileDepth);
     float* target = tile + token % kTileDepth / 2 * kLanes;
     for (std::int64_t t = 0; t < count; t += 2) {
-      store(target, source.pair(token + t, j));
+      store(target, source.pair(token + t, column + j));
       target += kLanes;
     }
   }
+}
+
+template <class Source>
+[[gnu::always_inline]] inline void pack_columns(const Source& source, std::int64_t token,
+                                                std::int64_t count, std::int64_t width,
+                                                const TileMatrix& tiles) {
+  pack_columns(source, token, count, 0, width, tiles);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -140,7 +140,8 @@ struct StateDecay {
   }
 }
 
-inline void read_state(const TileState& state, const StateView<const float*>& from) {
+// fp32 alone.
+inline void read_floats(const TileState& state, const StateView<const float*>& from) {
   for (std::int64_t column = 0; column < state.column_tiles; ++column) {
     for (std::int64_t row = 0; row < state.row_tiles; ++row) {
       StatePart part = part_of(state, column, row);
@@ -148,6 +149,10 @@ inline void read_state(const TileState& state, const StateView<const float*>& fr
       read_state_tile(from, part, state.floats.at(column, row));
     }
   }
+}
+
+inline void read_state(const TileState& state, const StateView<const float*>& from) {
+  read_floats(state, from);
   for (std::int64_t column = 0; column < state.column_tiles; column += 2) {
     pair_state(state, column * kLanes);
   }

@@ -1,0 +1,192 @@
+// What a chunk does with 32 columns of the state and of v, a strip, beside the products: their
+// operands, and rows of o.
+//
+// A strip is rounded to bf16 just before it is read, which brings its fp32 into the first-level
+// cache for when the chunk is added to it.
+#pragma once
+
+#include "cpu/simd/chunk/output_rows.inl.hpp"
+#include "tile_state.inl.hpp"
+#include "tile_values.inl.hpp"
+#include "tile_work.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// ---- operands ----
+
+// Factors of the state's rows and columns; null for 1. `before` are taken before it is read.
+struct StripDecay {
+  const float* before = nullptr;
+  const float* rows = nullptr;
+  const float* columns = nullptr;
+};
+
+// Operands of 32 columns from `column` of the task on.
+struct Strip {
+  std::int64_t column = 0;
+  TileMatrix state;   // [2][K / 32]
+  TileMatrix values;  // [2][chunk / 32]
+};
+
+// The state rounded, a tile of fp32 at a time. It decays as well; before the first chunk it is
+// read.
+struct StripRounding {
+  const TileState* state = nullptr;
+  const StateView<const float*>* initial = nullptr;  // null behind the first chunk
+  StripDecay decay;
+  Strip strip;
+
+  std::int64_t parts() const { return 2 * state->row_tiles; }
+
+  void run_part(std::int64_t index) const {
+    const std::int64_t half = index % 2;
+    const std::int64_t row_tile = index / 2;
+    if (initial) read_tile(strip.column / kLanes + half, row_tile);
+    if (decay.before || decay.rows || decay.columns) {
+      round_tile<true>(half, row_tile);
+    } else {
+      round_tile<false>(half, row_tile);
+    }
+  }
+
+ private:
+  void read_tile(std::int64_t column_tile, std::int64_t row_tile) const {
+    StatePart part = part_of(*state, column_tile, row_tile);
+    if (!initial->data) part.rows = 0;
+    read_state_tile(*initial, part, state->floats.at(column_tile, row_tile));
+  }
+
+  template <bool kDecays>
+  [[gnu::noinline]] void round_tile(std::int64_t half, std::int64_t row_tile) const {
+    const std::int64_t column = strip.column + half * kLanes;
+    const std::int64_t row = row_tile * kTileRows;
+    float* const x = state->floats.at(column / kLanes, row_tile);
+    float* const target = strip.state.at(half, row_tile / 2) + row_tile % 2 * (kTileFloats / 2);
+    const F32 of_column = kDecays && decay.columns ? load(decay.columns + column) : broadcast(1.0F);
+    const auto decayed = [&](std::int64_t i) {
+      F32 value = load(x + i * kLanes);
+      if constexpr (kDecays) {
+        if (decay.before) value *= decay.before[row + i];
+        store(x + i * kLanes, value * (decay.rows ? of_column * decay.rows[row + i] : of_column));
+      }
+      return value;
+    };
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kTileRows; i += 2) {
+      store(target + i / 2 * kLanes, pair_bf16(decayed(i), decayed(i + 1)));
+    }
+  }
+};
+
+// Two by two tiles of the state, when the last chunk was added, to where the caller wants them.
+struct StateWriting {
+  const TileState* state = nullptr;
+  const StateView<float*>* final = nullptr;
+  const float* pending = nullptr;  // decays of rows that it has not taken yet, or null
+  std::int64_t column_tile = 0;
+  std::int64_t row_tile = 0;
+
+  static constexpr std::int64_t kParts = 4;
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    const std::int64_t column = column_tile + index % 2;
+    const std::int64_t row = row_tile + index / 2;
+    float* const tile = state->floats.at(column, row);
+    for (std::int64_t i = 0; pending && i < kTileRows; ++i) {
+      float* const x = tile + i * kLanes;
+      store(x, load(x) * pending[row * kTileRows + i]);
+    }
+    write_state_tile(*final, part_of(*state, column, row), tile);
+  }
+};
+
+// Values of the tokens of a chunk, 16 tokens and columns at a time.
+struct ValuePacking {
+  const HalfRows* rows = nullptr;  // null where values are ready
+  std::int64_t padded = 0;
+  Strip strip;
+
+  std::int64_t parts() const { return rows ? padded / kTileRows * 2 : 0; }
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    const std::int64_t half = index % 2;
+    const std::int64_t token = index / 2 * kTileRows;
+    float* const target =
+        strip.values.at(half, token / kTileDepth) + token % kTileDepth / 2 * kLanes;
+#pragma GCC unroll 8
+    for (std::int64_t t = 0; t < kTileRows; t += 2) {
+      store(target + t / 2 * kLanes, rows->pair(token + t, strip.column + half * kLanes));
+    }
+  }
+};
+
+// ---- outputs ----
+
+// 32 columns of one token, `count` of which exist.
+[[gnu::always_inline]] inline void write_output(F32 first, F32 second, std::int64_t count,
+                                                char* target, bool stream) {
+  const F32 halves = join_bf16(first, second);
+  if (count < kTileDepth) {
+    char tail[64];
+    __builtin_memcpy(tail, &halves, sizeof(halves));
+    copy_tail(tail, 2 * count, target);
+  } else if (stream && reinterpret_cast<std::uintptr_t>(target) % sizeof(F32) == 0) {
+    stream_vector(halves, target);
+  } else {
+    __builtin_memcpy(target, &halves, sizeof(halves));
+  }
+}
+
+// Where rows of o go, from a token of the chunk and a column on.
+struct OutputBlock {
+  std::int64_t token = 0;   // of the chunk
+  std::int64_t column = 0;  // of the task
+};
+
+// Where a task's rows of o go.
+struct OutputTarget {
+  OutputRows rows;
+  std::int64_t columns = 0;
+  float scale = 1.0F;
+  bool stream = false;
+};
+
+// Rows of o from sums in two tiles side by side. With kFactors, of rows of the chunk, in two tiles
+// more: the first two times these go before.
+template <bool kFactors>
+struct OutputWriting {
+  const OutputTarget* to = nullptr;
+  const ChunkSpan* span = nullptr;
+  const float* factors = nullptr;
+  const float* tiles = nullptr;
+  OutputBlock at;
+
+  static constexpr std::int64_t kRows = 8;  // of a part
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    const std::int64_t first = index * kRows;
+    const std::int64_t token = at.token + first;
+    const std::int64_t left = to->columns - at.column;
+    const std::int64_t columns = left < kTileDepth ? left : kTileDepth;
+    const std::int64_t missing = span->present - token;
+    const std::int64_t rows = missing < kRows ? missing : kRows;
+    // Two tiles make 16 rows.
+    const float* tile = tiles + first / kTileRows * 2 * kTileFloats + first % kTileRows * kLanes;
+    char* target = to->rows.row(span->token + token) + 2 * at.column;
+    const F32 scale = broadcast(to->scale);
+    for (std::int64_t t = 0; t < rows; ++t) {
+      F32 left_half = load(tile);
+      F32 right_half = load(tile + kTileFloats);
+      if constexpr (kFactors) {
+        const F32 factor = broadcast(factors[token + t]);
+        left_half = fma(left_half, factor, load(tile + 2 * kTileFloats));
+        right_half = fma(right_half, factor, load(tile + 3 * kTileFloats));
+      }
+      write_output(left_half * scale, right_half * scale, columns, target, to->stream);
+      tile += kLanes;
+      target += to->rows.step;
+    }
+  }
+};
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
