@@ -115,6 +115,7 @@ inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* 
 inline PassRows prepare_values(const DecodeParams& p, const DecodeTask& task, const OutputRows& o,
                                float* scratch) {
   PassRows rows;
+  rows.row_decay = has_key_decay(p);
   rows.v = widened_rows<1>(row_of<const char>(p.v, task.row, task.kv_head, task.column), 0,
                            task.columns, {scratch + p.scratch.v_row});
   rows.o = is_direct(o.type, task.columns) ? direct_rows<float>(o, 0)
@@ -134,19 +135,12 @@ inline PassRows prepare_values(const DecodeParams& p, const DecodeTask& task, co
 }
 
 template <int kVectors>
-void run_decode_block(const DecodeParams& p, const PassRows& rows, const BlockRange& block,
-                      const StateRows& state) {
+void run_decode_block(const PassRows& rows, const BlockRange& block, const StateRows& state) {
   if constexpr (kVectors > 1) {
-    if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(p, rows, block, state);
+    if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(rows, block, state);
   }
-  const bool row_decay = has_key_decay(p);
-  const bool column_decay = p.gv.data != nullptr;
-  const auto run = row_decay ? (column_decay ? &pass_over_block<1, kVectors, true, true>
-                                             : &pass_over_block<1, kVectors, true, false>)
-                             : (column_decay ? &pass_over_block<1, kVectors, false, true>
-                                             : &pass_over_block<1, kVectors, false, false>);
   Prefetcher no_rows{0};
-  run(rows, block.first, state, no_rows, 0);
+  run_pass<1, kVectors>(rows, block.first, state, no_rows, 0);
 }
 
 inline void run_decode_blocks(const DecodeParams& p, const PassRows& rows, std::int64_t columns,
@@ -159,7 +153,7 @@ inline void run_decode_blocks(const DecodeParams& p, const PassRows& rows, std::
     if (!direct) {
       read_block({view.data, view.key_stride, view.value_stride}, p.key_dim, block, packed);
     }
-    run_decode_block<kDecodeBlockVectors>(p, rows, block,
+    run_decode_block<kDecodeBlockVectors>(rows, block,
                                           {.rows = p.key_dim,
                                            .source = data,
                                            .source_step = step,

@@ -88,20 +88,14 @@ void prepare_pass(HeadTask& task, std::int64_t token, int pass, Visit<kTokens>& 
 }
 
 template <int kTokens, int kVectors>
-void run_block(HeadTask& task, const PassRows& rows, const BlockRange& block,
-               const StateRows& state, Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+void run_block(const PassRows& rows, const BlockRange& block, const StateRows& state,
+               Prefetcher& prefetcher, std::int64_t prefetch_rows) {
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) {
-      return run_block<kTokens, kVectors / 2>(task, rows, block, state, prefetcher, prefetch_rows);
+      return run_block<kTokens, kVectors / 2>(rows, block, state, prefetcher, prefetch_rows);
     }
   }
-  const bool column_decay = task.values.gv.data != nullptr;
-  const auto run = rows.row_decay
-                       ? (column_decay ? &pass_over_block<kTokens, kVectors, true, true>
-                                       : &pass_over_block<kTokens, kVectors, true, false>)
-                       : (column_decay ? &pass_over_block<kTokens, kVectors, false, true>
-                                       : &pass_over_block<kTokens, kVectors, false, false>);
-  run(rows, block.first, state, prefetcher, prefetch_rows);
+  run_pass<kTokens, kVectors>(rows, block.first, state, prefetcher, prefetch_rows);
 }
 
 // How many rows to fetch per vector of rows, to be done with a pass's share by its end.
@@ -130,7 +124,16 @@ void visit_block(HeadTask& task, std::int64_t token, const Visit<kTokens>& visit
   const bool is_last = token + visit.passes * kTokens == task.tokens;
   const bool reads_directly = is_first && is_direct(task.initial, block);
   const bool writes_directly = is_last && is_direct(task.final, block);
-  if (is_first && !reads_directly) read_block(task.initial, task.keys.rows, block, packed);
+  // A gate that is not a number, or inf, makes one even of a zero.
+  const auto keeps_state = [&](int pass) {
+    return kTokens > 1 && !visit.rows[pass].row_decay && !task.values.gv.data;
+  };
+  const int last_pass = visit.passes - 1;
+  const bool is_zero = is_first && !task.initial.data && keeps_state(0);
+  const bool is_dropped = is_last && !task.final.data && keeps_state(last_pass);
+  if (is_first && !reads_directly && !is_zero) {
+    read_block(task.initial, task.keys.rows, block, packed);
+  }
   for (int pass = 0; pass < visit.passes; ++pass) {
     StateRows state = in_scratch;
     if (pass == 0 && reads_directly) {
@@ -138,12 +141,17 @@ void visit_block(HeadTask& task, std::int64_t token, const Visit<kTokens>& visit
       state.source_step = task.initial.key_stride;
       state.ahead = task.prefetch_state;
     }
-    if (pass == visit.passes - 1 && writes_directly) {
+    if (pass == 0 && is_zero) {
+      state.source = nullptr;
+    } else if (pass == last_pass && is_dropped) {
+      state.target = nullptr;
+    }
+    if (pass == last_pass && writes_directly) {
       state.target = task.final.data + block.first;
       state.target_step = task.final.key_stride;
       state.stream = task.stream && is_aligned(task.final, block.first);
     }
-    run_block<kTokens, kSumsPerPass / kTokens>(task, visit.rows[pass], block, state, prefetcher,
+    run_block<kTokens, kSumsPerPass / kTokens>(visit.rows[pass], block, state, prefetcher,
                                                prefetch_rows);
   }
   if (is_last && task.final.data && !writes_directly) {
@@ -195,8 +203,9 @@ void run_passes(Task& task, std::int64_t token) {
 
 inline void run_tasks(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& params,
                       std::int64_t first_task, std::int64_t last_task, float* scratch) {
+  Task task;
   for (std::int64_t index = first_task; index < last_task; ++index) {
-    Task task = make_task(tiling, params, index, scratch);
+    set_up_task(tiling, params, index, scratch, task);
     if (task.heads[0].tokens == 0) {
       for (int i = 0; i < task.count; ++i) pass_state_through(task.heads[i]);
       continue;

@@ -107,11 +107,11 @@ inline Balance balance_of(const RecurrentForwardParams& p, const TaskRange& rang
       .gv = rows_of<const char>(p.gv, range, range.head, 0), .channels = p.value_dim, .sign = sign};
 }
 
-// `place` is the head's among those of its task.
-inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                        const TaskRange& range, std::int64_t place, float* scratch) {
+// What follows is set up in place: a copy of what was just written in parts waits until all stores
+// in front of it are done. `place` is the head's among those of its task.
+inline void set_up_keys(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                        const TaskRange& range, std::int64_t place, float* scratch, KeySide& side) {
   const std::int64_t padded_rows = round_up_to_lanes(p.key_dim);
-  KeySide side;
   side.q = rows_of<const char>(p.q, range, range.head, 0);
   side.k = rows_of<const char>(p.k, range, range.kv_head, 0);
   side.g = rows_of<const char>(p.g, range, range.head, 0);
@@ -127,12 +127,11 @@ inline KeySide key_side(const RecurrentForwardTiling& tiling, const RecurrentFor
                  .carry = scratch + tiling.scratch.key_carries + place * padded_rows,
                  .width = p.gk.data ? padded_rows : kLanes};
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
-  return side;
 }
 
-inline ValueSide value_side(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                            const TaskRange& range, std::int64_t place, float* scratch) {
-  ValueSide side;
+inline void set_up_values(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                          const TaskRange& range, std::int64_t place, float* scratch,
+                          ValueSide& side) {
   side.v = rows_of<const char>(p.v, range, range.kv_head, range.column);
   side.gv = rows_of<const char>(p.gv, range, range.head, range.column);
   side.o = rows_of<char>(p.o, range, range.head, range.column);
@@ -144,15 +143,14 @@ inline ValueSide value_side(const RecurrentForwardTiling& tiling, const Recurren
                  .total = scratch + tiling.scratch.value_totals,
                  .carry = scratch + tiling.scratch.value_carries + place * tiling.tile_v,
                  .width = round_up_to_lanes(left < tiling.tile_v ? left : tiling.tile_v)};
-  if (!side.gv.data) return side;
+  if (!side.gv.data) return;
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
-  return side;
 }
 
-inline HeadTask head_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                          const TaskRange& range, std::int64_t place, float* scratch) {
+inline void set_up_head(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                        const TaskRange& range, std::int64_t place, float* scratch,
+                        HeadTask& task) {
   const std::int64_t left = p.value_dim - range.column;
-  HeadTask task;
   task.tokens = range.tokens;
   task.columns = left < tiling.tile_v ? left : tiling.tile_v;
   task.tile_v = tiling.tile_v;
@@ -160,13 +158,13 @@ inline HeadTask head_task(const RecurrentForwardTiling& tiling, const RecurrentF
   task.passes = tiling.passes;
   task.prefetch_state = tiling.prefetch_state;
   task.stream = tiling.stream;
-  task.keys = key_side(tiling, p, range, place, scratch);
-  task.values = value_side(tiling, p, range, place, scratch);
+  task.deferred = 0;
+  set_up_keys(tiling, p, range, place, scratch, task.keys);
+  set_up_values(tiling, p, range, place, scratch, task.values);
   task.initial = state_of(p.initial_state, range);
   task.final = state_of(p.final_state, range);
   task.state = scratch + tiling.scratch.state + place * p.key_dim * tiling.tile_v;
   task.coefficients = scratch + tiling.scratch.coefficients;
-  return task;
 }
 
 // Fetches what a head's visits read and write, from token `first` on.
@@ -188,18 +186,19 @@ struct Task {
   int count = 0;  // of heads
 };
 
-inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
-                      std::int64_t index, float* scratch) {
+// Whatever `task` was before.
+inline void set_up_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                        std::int64_t index, float* scratch, Task& task) {
   const std::int64_t groups = (p.heads + tiling.heads - 1) / tiling.heads;
   const std::int64_t group = index / tiling.tiles;
   const std::int64_t first = group % groups * tiling.heads;
   const std::int64_t end = first + tiling.heads < p.heads ? first + tiling.heads : p.heads;
-  Task task;
+  task.count = 0;
   for (std::int64_t head = first; head < end; ++head) {
     TaskRange range = head_range(p, group / groups, head);
     range.column = index % tiling.tiles * tiling.tile_v;
     HeadTask& part = task.heads[task.count];
-    part = head_task(tiling, p, range, task.count, scratch);
+    set_up_head(tiling, p, range, task.count, scratch, part);
     if (tiling.prefetch) {
       // Nothing is there to fetch the first visit of all.
       const std::int64_t first_visit = tiling.passes * tiling.tokens_per_pass;
@@ -207,7 +206,6 @@ inline Task make_task(const RecurrentForwardTiling& tiling, const RecurrentForwa
     }
     ++task.count;
   }
-  return task;
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
