@@ -152,8 +152,10 @@ template <bool kExact>
       const float* const decay = kExact ? at.exact.decays + row * width : at.rows.first;
       gate[half] = load(decay + i) == F32{} ? F32{} : gate[half];
     }
-    write_output(gradient[0], gradient[1], sizes.columns, task.dk.row(token) + 2 * column,
-                 task.stream);
+    if (add_to_group(task.dk_sums, token, column, gradient[0], gradient[1])) {
+      write_output(gradient[0], gradient[1], sizes.columns, task.dk.row(token) + 2 * column,
+                   task.stream);
+    }
     write_gates(gate[0], gate[1], sizes.columns, task.dgk.row(token) + 4 * column, task.stream);
     if (!task.sums_gates()) continue;
     float* const partial = task.partial + row * kLanes;
@@ -212,7 +214,8 @@ inline void make_dv(const ChannelBackward& task, const ChannelSpan& at, const Re
   const TileRecurrence& of = task.to_dv;
   const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
                              .columns = of.state.columns,
-                             .stream = task.stream};
+                             .stream = task.stream,
+                             .group = task.dv_sums};
   pack_span(of, against.span, {.reads = against.k, .writes = against.q, .values = against.d_o});
   ChunkDecay decay{.before = {.rows = task.gradient_decay}};
   if (at.is_exact) {

@@ -54,7 +54,6 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
     if (has_gamma(problem) && (problem.gates & ops::kGateGk) != 0) {
       return Support::no("takes no constant decay beside gk");
     }
-    if (problem.H != problem.Hkv) return Support::no("takes as many kv heads as query heads");
     if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
       return Support::no(str("takes K and V of at least ", kLeastWidth));
     }
@@ -105,7 +104,7 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
   static Config usual_config(const Problem& problem, const DeviceInfo& device,
                              std::int64_t useful) {
     const int threads =
-        axis_value_for(&Config::threads, std::min(useful, problem.sequences() * problem.H));
+        axis_value_for(&Config::threads, std::min(useful, problem.sequences() * problem.Hkv));
     return {.anchor_tokens = has_gamma(problem) ? Config{}.chunk : Config{}.anchor_tokens,
             .stream = streams_gradients(problem, device, threads),
             .threads = threads};

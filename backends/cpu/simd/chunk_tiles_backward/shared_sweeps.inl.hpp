@@ -231,7 +231,8 @@ inline void backward_tiles_chunk(BackwardTiles& task, std::int64_t index, LineFe
   }
   const RecurrenceOutputs dk{.rows = from_the_end(task.dk, task.tokens),
                              .columns = to_dk.state.columns,
-                             .stream = task.stream};
+                             .stream = task.stream,
+                             .group = task.dk_sums};
   run_recurrence(to_dk, against, decay_of_chunk(to_dk), has_gates, task.outputs, fetcher,
                  [&](const RecurrenceResults& results) {
                    write_results(dk, against, results);
@@ -247,7 +248,8 @@ inline void backward_tiles_chunk(BackwardTiles& task, std::int64_t index, LineFe
   }
   const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
                              .columns = to_dv.state.columns,
-                             .stream = task.stream};
+                             .stream = task.stream,
+                             .group = task.dv_sums};
   run_recurrence(to_dv, against, decay_of_chunk(to_dv), false, task.outputs, fetcher,
                  [&](const RecurrenceResults& results) { write_results(dv, against, results); });
 }

@@ -100,11 +100,36 @@ inline ResultSizes sizes_of(const RecurrenceResults& results, const ChunkSpan& s
   return tiles + t / kTileRows * 2 * kTileFloats + t % kTileRows * kLanes;
 }
 
+// Sums over the heads of a group, which run one after the other: rows of fp32, by their order in
+// the sweep. Null where every head has a key and a value of its own.
+struct GroupSums {
+  float* rows = nullptr;
+  std::int64_t width = 0;
+  bool is_first = true;
+  bool is_last = true;
+};
+
+// Adds 32 columns of a row to those of the heads before. Returns whether they are all.
+[[gnu::always_inline]] inline bool add_to_group(const GroupSums& group, std::int64_t row,
+                                                std::int64_t column, F32& first, F32& second) {
+  if (!group.rows) return true;
+  float* const sums = group.rows + row * group.width + column;
+  if (!group.is_first) {
+    first += load(sums);
+    second += load(sums + kLanes);
+  }
+  if (group.is_last) return true;
+  store(sums, first);
+  store(sums + kLanes, second);
+  return false;
+}
+
 // Where y goes.
 struct RecurrenceOutputs {
   OutputRows rows;
   std::int64_t columns = 0;
   bool stream = false;  // past the caches
+  GroupSums group = {};
 };
 
 [[gnu::noinline]] inline void write_results(const RecurrenceOutputs& to, const ChunkSpan& span,
@@ -112,8 +137,11 @@ struct RecurrenceOutputs {
   const ResultSizes sizes = sizes_of(results, span, to.columns);
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
     const float* const sums = result_row(results.sums, t);
-    write_output(load(sums), load(sums + kTileFloats), sizes.columns,
-                 to.rows.row(span.token + results.at.token + t) + 2 * results.at.column, to.stream);
+    const std::int64_t row = span.token + results.at.token + t;
+    F32 first = load(sums);
+    F32 second = load(sums + kTileFloats);
+    if (!add_to_group(to.group, row, results.at.column, first, second)) continue;
+    write_output(first, second, sizes.columns, to.rows.row(row) + 2 * results.at.column, to.stream);
   }
 }
 

@@ -31,19 +31,22 @@ inline void run_tiles_backward(const TilesBackwardParams& p, std::int64_t first,
   if (p.forward.gk.data) {
     zero_floats(scratch + p.scratch.gate_rows, p.scratch.token_decays - p.scratch.gate_rows);
   }
+  const std::int64_t group = p.forward.heads / p.forward.kv_heads;
   configure_tiles();
   const char* lines[FetchList::kMaxLines];
   for (std::int64_t index = first; index < last; ++index) {
-    const std::int64_t sequence = index / p.forward.heads;
-    const std::int64_t head = index % p.forward.heads;
-    if (p.forward.gk.data) {
-      const ChannelBackward task = channel_backward(p, sequence, head, scratch);
-      sweep_channels_with(task, lines);
-      sweep_channels_against(task, lines);
-    } else {
-      BackwardTiles task = backward_tiles(p, sequence, head, scratch);
-      sweep_with(task, lines);
-      sweep_against(task, lines);
+    const std::int64_t sequence = index / p.forward.kv_heads;
+    const std::int64_t first_head = index % p.forward.kv_heads * group;
+    for (std::int64_t head = first_head; head < first_head + group; ++head) {
+      if (p.forward.gk.data) {
+        const ChannelBackward task = channel_backward(p, sequence, head, scratch);
+        sweep_channels_with(task, lines);
+        sweep_channels_against(task, lines);
+      } else {
+        BackwardTiles task = backward_tiles(p, sequence, head, scratch);
+        sweep_with(task, lines);
+        sweep_against(task, lines);
+      }
     }
   }
   release_tiles();

@@ -20,6 +20,8 @@ constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kTileDepth = 32;
 constexpr std::int64_t kVector = 16;
 
+std::int64_t task_count(const Problem& problem) { return problem.sequences() * problem.Hkv; }
+
 std::int64_t padded_tokens(const Problem& problem, const Config& config) {
   return round_up(problem.T, config.chunk);
 }
@@ -76,6 +78,10 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
   scratch.decays = layout.reserve(width);
   scratch.partial = layout.reserve(chunk * kVector);
   scratch.zeros = layout.reserve(width);
+  if (problem.H != problem.Hkv) {
+    scratch.dk_sums = layout.reserve(problem.T * key_width);
+    scratch.dv_sums = layout.reserve(problem.T * value_width);
+  }
   const bool has_gates = problem.gates != 0;
   const std::int64_t between = segment_tokens(problem, config);
   const bool has_gk = (problem.gates & ops::kGateGk) != 0;
@@ -102,8 +108,7 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
 using Workspace = BackwardWorkspace<TilesBackwardScratch>;
 
 Workspace workspace_of(const Problem& problem, const Config& config) {
-  const std::int64_t tasks = problem.sequences() * problem.H;
-  return backward_workspace(problem, std::min<std::int64_t>(config.threads, tasks),
+  return backward_workspace(problem, std::min<std::int64_t>(config.threads, task_count(problem)),
                             scratch_layout(problem, config));
 }
 
@@ -127,7 +132,7 @@ void launch_tiles_backward(const Problem& problem, const Args& args, const Confi
   [[maybe_unused]] auto* const memory =
       reinterpret_cast<float*>(workspace.data());  // aligned by contract
   if (layout.threads > 0) {
-    run_task_queue(problem.sequences() * problem.H, layout.threads,
+    run_task_queue(task_count(problem), layout.threads,
                    [&]([[maybe_unused]] std::int64_t thread, [[maybe_unused]] std::int64_t first,
                        [[maybe_unused]] std::int64_t last) {
 #if defined(__x86_64__)  // no other device has amx_bf16

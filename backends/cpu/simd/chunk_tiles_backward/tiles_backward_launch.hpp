@@ -1,5 +1,6 @@
 // From the op's arguments to the tensors of the chunked backward kernel on tile registers, and to
-// tasks on threads. A task is a head of a sequence; results do not depend on the number of threads.
+// tasks on threads. A task is a kv head of a sequence, with all its query heads; results do not
+// depend on the number of threads.
 #pragma once
 
 #include <cstddef>

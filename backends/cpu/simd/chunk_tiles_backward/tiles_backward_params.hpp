@@ -40,6 +40,8 @@ struct TilesBackwardScratch {
   std::int64_t decays = 0;    // [W]
   std::int64_t partial = 0;   // [C, 16]: of dot products of tokens
   std::int64_t zeros = 0;     // a row
+  std::int64_t dk_sums = 0;   // [T, K] over the heads of a group, when it has several
+  std::int64_t dv_sums = 0;   // [T, V]
   std::int64_t dots = 0;      // [T] q dq, when there is a gate, and no gk
   std::int64_t anchors = 0;   // [segments - 1] states of dq, when there is a gate
   // With a gk:
@@ -65,8 +67,8 @@ struct TilesBackwardParams : BackwardTensors {
   TilesBackwardScratch scratch;
 };
 
-/// Tasks [first, last) of (sequence, head), head fastest. `scratch` is aligned to 64 bytes and used
-/// by no other thread.
+/// Tasks [first, last) of (sequence, kv head), kv head fastest: the heads of a group in turn.
+/// `scratch` is aligned to 64 bytes and used by no other thread.
 void tiles_backward_amx_bf16(const TilesBackwardParams& params, std::int64_t first,
                              std::int64_t last, float* scratch);
 

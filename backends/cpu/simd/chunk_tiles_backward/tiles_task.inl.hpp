@@ -15,6 +15,7 @@ struct BackwardTiles {
   HalfSource q, k, v, d_o;  // `copies` of the first chunk
   std::int64_t copies_size = 0;
   OutputRows dq, dk, dv, dg;
+  GroupSums dk_sums, dv_sums;
   InputRows g;
   float gamma = 0.0F;
   float scale = 1.0F;
@@ -92,26 +93,42 @@ inline void add_tensors(const TilesBackwardParams& p, const TaskRange& range, fl
                         BackwardTiles& task) {
   const RecurrentForwardParams& f = p.forward;
   const TilesBackwardScratch::Copies& at = p.scratch.copies_of_chunk;
-  const auto source = [&](const TokenTensor<const void*>& tensor, std::int64_t elements,
-                          std::int64_t copies) {
-    return HalfSource{.rows = rows_of<const char>(tensor, range, range.head, 0),
+  const auto source = [&](const TokenTensor<const void*>& tensor, std::int64_t head,
+                          std::int64_t elements, std::int64_t copies) {
+    return HalfSource{.rows = rows_of<const char>(tensor, range, head, 0),
                       .elements = elements,
                       .copies = reinterpret_cast<char*>(scratch + p.scratch.copies + copies),
                       .zeros = reinterpret_cast<const char*>(scratch + p.scratch.zeros)};
   };
-  task.q = source(f.q, f.key_dim, at.q);
-  task.k = source(f.k, f.key_dim, at.k);
-  task.v = source(f.v, f.value_dim, at.v);
-  task.d_o = source(p.d_o, f.value_dim, at.d_o);
+  task.q = source(f.q, range.head, f.key_dim, at.q);
+  task.k = source(f.k, range.kv_head, f.key_dim, at.k);
+  task.v = source(f.v, range.kv_head, f.value_dim, at.v);
+  task.d_o = source(p.d_o, range.head, f.value_dim, at.d_o);
   task.copies_size = at.size;
   task.dq = rows_of<char>(p.dq, range, range.head, 0);
-  task.dk = rows_of<char>(p.dk, range, range.head, 0);
-  task.dv = rows_of<char>(p.dv, range, range.head, 0);
+  task.dk = rows_of<char>(p.dk, range, range.kv_head, 0);
+  task.dv = rows_of<char>(p.dv, range, range.kv_head, 0);
   task.dg = rows_of<char>(p.dg, range, range.head, 0);
   task.g = rows_of<const char>(f.g, range, range.head, 0);
   task.initial = state_of(f.initial_state, range);
   task.dfinal = state_of(p.dfinal_state, range);
   task.dinitial = state_of(p.dinitial_state, range);
+}
+
+// Of the query heads of a kv head.
+inline void add_group_sums(const TilesBackwardParams& p, const TaskRange& range, float* scratch,
+                           BackwardTiles& task) {
+  const std::int64_t group = p.forward.heads / p.forward.kv_heads;
+  if (group == 1) return;
+  const std::int64_t place = range.head % group;
+  const auto sums = [&](std::int64_t rows, std::int64_t width) {
+    return GroupSums{.rows = scratch + rows,
+                     .width = width,
+                     .is_first = place == 0,
+                     .is_last = place == group - 1};
+  };
+  task.dk_sums = sums(p.scratch.dk_sums, task.to_dk.width());
+  task.dv_sums = sums(p.scratch.dv_sums, task.to_dv.width());
 }
 
 inline BackwardTiles backward_tiles(const TilesBackwardParams& p, std::int64_t sequence,
@@ -140,6 +157,7 @@ inline BackwardTiles backward_tiles(const TilesBackwardParams& p, std::int64_t s
   task.to_dv = recurrence(from_keys, 2);
   task.to_dv.keys.sums.data = scratch + p.scratch.key_sums;
   task.to_dv.keys.keeps_sums = task.has_decay;
+  add_group_sums(p, range, scratch, task);
   task.outputs = scratch + p.scratch.outputs;
   task.partial = scratch + p.scratch.partial;
   task.dots = scratch + p.scratch.dots;
