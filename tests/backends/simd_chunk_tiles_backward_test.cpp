@@ -175,6 +175,21 @@ TEST(SimdChunkTilesBackward, TakesDecaysOfAnySize) {
   }
 }
 
+// Chunks that are cut beside ones that are not, whose states wait to decay by as much as may be.
+TEST(SimdChunkTilesBackward, TakesDecaysThatGrowAndFade) {
+  for (const double strongest : {-0.9, -1.8, -3.0, -6.0}) {
+    expect_like_reference_after(sized(330, 1, 20, 24, ops::kGateGk), {{"anchor_tokens", "64"}},
+                                [&](const RecurrentTensors& tensors) {
+                                  fill(*tensors.backward.gk, [&](std::size_t i, double) {
+                                    const std::size_t token = i / 20, channel = i % 20;
+                                    const auto wave =
+                                        static_cast<double>((token / 40 + channel) % 3);
+                                    return strongest * wave / 2 - 1e-3;
+                                  });
+                                });
+  }
+}
+
 // Resets at the first and last tokens of chunks and of stretches between anchors.
 TEST(SimdChunkTilesBackward, AResetEndsAllGradientsWhereverItFalls) {
   constexpr std::size_t kChannels = 16;

@@ -8,7 +8,9 @@
 // what token s writes has decayed by r_t / r_s when token t reads it: the two are factors of rows,
 // and products are those of a recurrence without decays. A span ends before the log of an r
 // exceeds kLargestLog, so the division loses nothing; a_0 is applied to the state, and may be 0.
-// Where that leaves fewer than 16 tokens, exact_spans.inl.hpp takes as many.
+// Where a chunk is cut, r begins with what makes the largest and the least of its logs equally far
+// from 0, and a_0 is divided by that. Where even so a span would have fewer than 16 tokens,
+// exact_spans.inl.hpp takes as many.
 #pragma once
 
 #include "tile_recurrence.inl.hpp"
@@ -79,72 +81,127 @@ struct ChannelRows {
   }
 };
 
+// 1 / x to about 2^-23 of it, for what is far from the ends of a float.
+[[gnu::always_inline]] inline F32 reciprocal(F32 x) {
+#if defined(__AVX512F__) && ATTUNE_SIMD_LANES == 16
+  const F32 about = (F32)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)x);
+  return about * (broadcast(2.0F) - x * about);
+#else
+  return broadcast(1.0F) / x;
+#endif
+}
+
+// The tokens of a span, and what the logs of r begin with.
+struct SpanTokens {
+  const ChannelTokens& of_chunk;
+  std::int64_t begin, end;
+  const float* centers = nullptr;  // [K]; null for 0
+
+  [[gnu::always_inline]] F32 gate(std::int64_t t, std::int64_t channel) const {
+    return load(of_chunk.gates[t] + channel) + of_chunk.shared.log[t];
+  }
+  [[gnu::always_inline]] F32 center(std::int64_t channel) const {
+    return centers ? load(centers + channel) : F32{};
+  }
+};
+
 // Of 32 channels. Returns the largest magnitudes of a log of r.
-[[gnu::noinline]] inline F32 decay_channels(const ChannelTokens& tokens, std::int64_t begin,
-                                            std::int64_t end, std::int64_t channel,
+[[gnu::noinline]] inline F32 decay_channels(const SpanTokens& span, std::int64_t channel,
                                             const ChannelRows& to) {
-  const auto gate = [&](std::int64_t t, int half) {
-    return load(tokens.gates[t] + channel + half * kLanes) + tokens.shared.log[t];
-  };
-  F32 first[2] = {gate(begin, 0), gate(begin, 1)};
+  const HalfRows& q = span.of_chunk.q;
+  const HalfRows& k = span.of_chunk.k;
+  F32 log[2];
+  F32 first[2];
+  F32 decay[2] = {};
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t i = channel + half * kLanes;
+    log[half] = span.center(i);
+    first[half] = span.gate(span.begin, i) - log[half];
+  }
   exp_each(first);
-  store(to.first + channel, first[0]);
-  store(to.first + channel + kLanes, first[1]);
-  F32 log[2] = {};
   F32 largest{};
-  F32 decay[4] = {};  // r, then 1 / r
-  for (std::int64_t t = begin; t < end; ++t) {
+  for (std::int64_t t = span.begin; t < span.end; ++t) {
+    const std::int64_t at = (t - span.begin) * to.width + channel;
+    F32 inverse[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      if (t > begin) log[half] += gate(t, half);
+      if (t > span.begin) log[half] += span.gate(t, channel + half * kLanes);
       const F32 magnitude = as_f32(as_bits(log[half]) & 0x7fffffffU);
       // The other way round a NaN would pass.
       largest = magnitude <= largest ? largest : magnitude;
       decay[half] = log[half];
-      decay[half + 2] = -log[half];
     }
     exp_each(decay);
-    const std::int64_t at = (t - begin) * to.width + channel;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
+      inverse[half] = reciprocal(decay[half]);
       store(to.decays + at + half * kLanes, decay[half]);
-      store(to.inverses + at + half * kLanes, decay[half + 2]);
+      store(to.inverses + at + half * kLanes, inverse[half]);
     }
-    const F32 q = join_bf16(tokens.q.vector(t, channel) * decay[0],
-                            tokens.q.vector(t, channel + kLanes) * decay[1]);
-    const F32 k = join_bf16(tokens.k.vector(t, channel) * decay[2],
-                            tokens.k.vector(t, channel + kLanes) * decay[3]);
-    __builtin_memcpy(to.q + 2 * at, &q, sizeof(q));
-    __builtin_memcpy(to.k + 2 * at, &k, sizeof(k));
+    const F32 decayed_q =
+        join_bf16(q.vector(t, channel) * decay[0], q.vector(t, channel + kLanes) * decay[1]);
+    const F32 decayed_k =
+        join_bf16(k.vector(t, channel) * inverse[0], k.vector(t, channel + kLanes) * inverse[1]);
+    __builtin_memcpy(to.q + 2 * at, &decayed_q, sizeof(decayed_q));
+    __builtin_memcpy(to.k + 2 * at, &decayed_k, sizeof(decayed_k));
   }
-  store(to.total + channel, decay[0]);
-  store(to.total + channel + kLanes, decay[1]);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    store(to.first + channel + half * kLanes, first[half]);
+    store(to.total + channel + half * kLanes, decay[half]);
+  }
   return largest;
 }
 
-// The rows of a span [begin, end) of a chunk; `to` is where its first ones go. Returns whether that
-// is a span: whether no log of r exceeds kLargestLog.
-inline bool decay_rows(const ChannelTokens& tokens, std::int64_t begin, std::int64_t end,
-                       const ChannelRows& to) {
+// Rows of a span; `to` is where its first ones go. Returns whether it is one: whether no log of r
+// exceeds kLargestLog.
+inline bool decay_rows(const SpanTokens& span, const ChannelRows& to) {
   F32 largest{};
   for (std::int64_t i = 0; i < to.width; i += kTileDepth) {
-    const F32 of_channels = decay_channels(tokens, begin, end, i, to);
+    const F32 of_channels = decay_channels(span, i, to);
     largest = of_channels <= largest ? largest : of_channels;
   }
   return is_small(largest);
 }
 
+// Of the logs of r of a channel since the first token of a span.
+struct LogRange {
+  F32 log{}, least{}, largest{};
+
+  void add(F32 gate) {
+    log += gate;
+    least = log < least ? log : least;
+    largest = log > largest ? log : largest;
+  }
+  // Whether they are within kLargestLog of their center.
+  bool is_small_around_center() const {
+    // The sum is not a number where a log is not.
+    return is_small((largest - least) * 0.5F + log * 0.0F);
+  }
+};
+
 // Where the span that begins at a token ends, at `end` or before.
 [[gnu::noinline]] inline std::int64_t end_of_span(const ChannelTokens& tokens, std::int64_t width,
                                                   std::int64_t begin, std::int64_t end) {
+  SpanTokens span{.of_chunk = tokens, .begin = begin, .end = end};
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    F32 log{};
-    for (std::int64_t t = begin + 1; t < end; ++t) {
-      log += load(tokens.gates[t] + i) + tokens.shared.log[t];
-      if (!is_small(as_f32(as_bits(log) & 0x7fffffffU))) end = t;
+    LogRange range;
+    for (std::int64_t t = begin + 1; t < span.end; ++t) {
+      range.add(span.gate(t, i));
+      if (!range.is_small_around_center()) span.end = t;
     }
   }
-  return end;
+  return span.end;
+}
+
+[[gnu::noinline]] inline void center_logs(const SpanTokens& span, std::int64_t width,
+                                          float* centers) {
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    LogRange range;
+    for (std::int64_t t = span.begin + 1; t < span.end; ++t) range.add(span.gate(t, i));
+    store(centers + i, (range.largest + range.least) * -0.5F);
+  }
 }
 
 // The spans of a chunk: [begin[i], begin[i + 1]).

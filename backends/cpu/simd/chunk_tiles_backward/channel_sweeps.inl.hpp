@@ -23,6 +23,25 @@ inline void pack_span(const TileRecurrence& of, const ChunkSpan& span, const Rec
   pack_values(of, span, rows.values);
 }
 
+// Decays the states by all that they are still to decay by. The decays of spans around centers are
+// too small to be multiplied with what is left to do: states bear the two one after the other.
+inline void settle(const TileState& state, const StateDecay& decay) {
+  for (std::int64_t column = 0; column < state.column_tiles * kLanes; column += kTileDepth) {
+    decay_state(state, decay, column);
+  }
+}
+
+inline void settle_state(const ChannelBackward& task) {
+  settle(task.to_dq.state, {.columns = task.state_decay});
+  fill_floats(task.state_decay, task.inputs.width, 1.0F);
+}
+
+inline void settle_gradients(const ChannelBackward& task) {
+  settle(task.to_dk.state, {.columns = task.gradient_decay});
+  settle(task.to_dv.state, {.rows = task.gradient_decay});
+  fill_floats(task.gradient_decay, task.inputs.width, 1.0F);
+}
+
 // ---- with the sequence ----
 
 // A result, and what it adds to the gradient of a gate: q dq or k dk.
@@ -70,6 +89,7 @@ template <bool kExact>
 
 inline void forward_span(const ChannelBackward& task, const ChannelSpan& at, LineFetcher& fetcher) {
   const TileRecurrence& of = task.to_dq;
+  if (at.is_cut) settle_state(task);
   multiply_floats(task.state_decay, at.rows.first, at.rows.width);
   pack_span(of, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k});
   if (at.is_exact) {
@@ -84,6 +104,7 @@ inline void forward_span(const ChannelBackward& task, const ChannelSpan& at, Lin
                  fetcher,
                  [&](const RecurrenceResults& results) { write_dq<false>(task, at, results); });
   copy_floats(at.rows.total, at.rows.width, task.state_decay);
+  if (at.is_cut) settle_state(task);
 }
 
 inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t index,
@@ -234,10 +255,12 @@ inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
                           LineFetcher& fetcher) {
   ReversedSpan against;
   reverse_span(task, at, against);
+  if (at.is_cut) settle_gradients(task);
   if (!at.is_exact) multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
   make_dk(task, at, against, fetcher);
   make_dv(task, at, against, fetcher);
   copy_floats(at.rows.first, at.rows.width, task.gradient_decay);
+  if (at.is_cut) settle_gradients(task);
   if (task.sums_gates()) sum_gates(task, at.span);
 }
 
@@ -286,9 +309,7 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
     }
     if (index > 0) list.next_chunk();
   }
-  for (std::int64_t column = 0; column < task.to_dv.width(); column += kTileDepth) {
-    decay_state(task.to_dv.state, {.rows = task.gradient_decay}, column);
-  }
+  settle_gradients(task);
   write_state(task.to_dv.state, task.dinitial);
 }
 

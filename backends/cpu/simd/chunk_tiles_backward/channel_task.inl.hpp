@@ -13,6 +13,7 @@ struct ChannelBackward : BackwardTiles {
   ChannelRows rows;           // of the first chunk copied
   float* is_whole = nullptr;  // likewise: whether it is one span, 1 or 0
   OutputRows dgk;
+  float* centers = nullptr;         // [K]: of a span's logs
   float* terms = nullptr;           // [T, K]: q dq
   float* gates = nullptr;           // [K]: the gradients at the token at hand
   float* state_decay = nullptr;     // [K]: what S is still to decay by, as the next
@@ -56,6 +57,7 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
   task.exact.own = exact + 2 * exact_size;
   task.is_whole = chunk + copies.is_whole;
   task.dgk = rows_of<char>(p.dgk, range, head, 0);
+  task.centers = scratch + at.centers;
   task.terms = scratch + at.terms;
   task.gates = scratch + at.gates;
   task.state_decay = scratch + at.state_decay;
@@ -72,6 +74,7 @@ struct ChannelChunk {
   ChannelTokens tokens;  // only where the rows are made anew
   HalfRows v, d_o;
   ChannelSpans spans;
+  bool is_cut = false;  // perhaps into one span: its rows are not those of the chunk
 };
 
 // do as operands of products: before its one rounding times the scale.
@@ -109,8 +112,9 @@ inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool 
   chunk.spans = {.count = 1, .begin = {0, present}, .is_exact = {false}};
   if (is_kept && *is_whole != 0.0F) return;
   channel_tokens(task.inputs, chunk.span, chunk.tokens);
-  *is_whole = decay_rows(chunk.tokens, 0, present, chunk.rows) ? 1.0F : 0.0F;
-  if (*is_whole == 0.0F) cut_chunk(chunk.tokens, chunk.rows.width, present, chunk.spans);
+  chunk.is_cut = !decay_rows({.of_chunk = chunk.tokens, .begin = 0, .end = present}, chunk.rows);
+  *is_whole = chunk.is_cut ? 0.0F : 1.0F;
+  if (chunk.is_cut) cut_chunk(chunk.tokens, chunk.rows.width, present, chunk.spans);
 }
 
 // A span as products work on it.
@@ -118,7 +122,7 @@ struct ChannelSpan {
   ChunkSpan span;
   ChannelRows rows;
   HalfRows q, k, v, d_o;  // q~ and k~
-  bool is_exact;
+  bool is_cut, is_exact;
   ExactSpan exact;
 };
 
@@ -130,12 +134,16 @@ inline void channel_span(const ChannelBackward& task, const ChannelChunk& chunk,
                .present = present,
                .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
   made.rows = chunk.rows.from(begin);
+  made.is_cut = chunk.is_cut;
   made.is_exact = chunk.spans.is_exact[index];
   made.exact = task.exact;
   if (made.is_exact) {
     exact_rows(chunk.tokens, begin, begin + present, made.rows, made.exact);
-  } else if (chunk.spans.count > 1) {
-    decay_rows(chunk.tokens, begin, begin + present, made.rows);
+  } else if (chunk.is_cut) {
+    SpanTokens span{.of_chunk = chunk.tokens, .begin = begin, .end = begin + present};
+    center_logs(span, made.rows.width, task.centers);
+    span.centers = task.centers;
+    decay_rows(span, made.rows);
   }
   for (std::int64_t t = 0; t < present; ++t) {
     made.q.of[t] = made.rows.q + 2 * t * made.rows.width;

@@ -92,6 +92,7 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
     scratch.token_decays = layout.reserve(chunk * key_width);
     scratch.q_rows = layout.reserve(chunk * key_width / 2);
     scratch.k_rows = layout.reserve(chunk * key_width / 2);
+    scratch.centers = layout.reserve(key_width);
     scratch.exact_span = layout.reserve(3 * kTileRows * key_width);
     scratch.terms = layout.reserve(problem.T * key_width);
     scratch.gates = layout.reserve(key_width);

@@ -49,6 +49,7 @@ struct TilesBackwardScratch {
   std::int64_t token_decays = 0;  // [C, K]
   std::int64_t q_rows = 0;        // [C, K] bf16, as the next
   std::int64_t k_rows = 0;
+  std::int64_t centers = 0;     // [K]
   std::int64_t exact_span = 0;  // three of [16, K]
   std::int64_t terms = 0;       // [T, K] q dq
   std::int64_t gates = 0;       // [K], as the next two
