@@ -116,6 +116,8 @@ TEST(SimdExpectedTime, MakesTheFastestKernelTheDefault) {
   EXPECT_EQ(default_of(kForward, "T=65 H=16 D=64 gate=gk dtype=bf16"), "simd.recurrent_attention");
   constexpr const char* kBackward = kOps[1];
   EXPECT_EQ(default_of(kBackward, "T=33 H=16 D=64"), "simd.recurrent_attention.backward");
+  EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=64 gate=g"), "simd.recurrent_attention.backward");
+  EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=64 gate=gamma"), "simd.chunk.backward");
   EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=128 gate=g"), "simd.chunk.backward");
   EXPECT_EQ(default_of(kBackward, "T=512 H=16 D=64 gate=gk dtype=bf16"),
             "simd.chunk_tiles.backward");

@@ -51,6 +51,15 @@ template <int kTokens>
   prepare_side(task.values, token, pass.value_pairs, pass.values);
 }
 
+inline float* terms_of(const BackwardSide& side, std::int64_t token) {
+  return side.terms + token * side.in.decays.width;
+}
+
+inline void keep_terms(const BackwardSide& side, std::int64_t token, const float* reads,
+                       const float* dreads) {
+  store_terms(reads, dreads, side.width, side.in.decays.width == kLanes, terms_of(side, token));
+}
+
 template <int kTokens, Direction kDirection>
 void pass_over_matrix(const BackwardTask& task, const Matrix& m, Prefetcher& prefetcher) {
   const bool row_decay = task.values.in.has_decay;
@@ -111,12 +120,9 @@ void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pref
   for (int t = 0; t < kTokens; ++t) {
     const float* const dq = keys.sums + t * keys.width;
     write_row(keys.dreads.type, dq, keys.channels, keys.dreads.row(token + t), task.stream);
-    if (keys.wants_gate) {
-      store_terms(pass.keys.reads[t], dq, keys.width, keys.terms + (token + t) * keys.width);
-    }
+    if (keys.wants_gate) keep_terms(keys, token + t, pass.keys.reads[t], dq);
     if (values.wants_gate) {
-      store_terms(pass.values.reads[t], values.sums + t * values.width, values.width,
-                  values.terms + (token + t) * values.width);
+      keep_terms(values, token + t, pass.values.reads[t], values.sums + t * values.width);
     }
   }
 }
@@ -151,7 +157,7 @@ template <int kTokens>
 void write_gates(const BackwardTask& task, const BackwardSide& side, std::int64_t token) {
   if (!side.dgates.data) return;
   for (int t = 0; t < kTokens; ++t) {
-    write_row(side.dgates.type, side.terms + (token + t) * side.width, side.channels,
+    write_row(side.dgates.type, terms_of(side, token + t), side.channels,
               side.dgates.row(token + t), task.stream);
   }
 }
@@ -161,7 +167,7 @@ void key_gate_gradients(const BackwardTask& task, const SideRows<kTokens>& rows,
                         std::int64_t token) {
   const BackwardSide& side = task.keys;
   alignas(64) float dg[round_up_to_lanes(kTokens)];
-  step_gates(rows, nullptr, side.sums, side.terms + token * side.width, side.gate, dg);
+  step_gates(rows, side.sums, {.terms = terms_of(side, token), .gate = side.gate, .totals = dg});
   write_gates<kTokens>(task, side, token);
   for (int t = kTokens - 1; t >= 0; --t) {
     if (task.dg.data) __builtin_memcpy(task.dg.row(token + t), &dg[t], sizeof(dg[t]));
@@ -175,8 +181,11 @@ void value_gate_gradients(const BackwardTask& task, const BackwardPass<kTokens>&
   const BackwardSide& side = task.values;
   const bool key_decay_is_shared = pass.keys.has_decay && !task.keys.in.gk.data;
   alignas(64) float totals[round_up_to_lanes(kTokens)];
-  step_gates(pass.values, key_decay_is_shared ? pass.keys.decays : nullptr, side.sums,
-             side.terms + token * side.width, side.gate, totals);
+  step_gates(pass.values, side.sums,
+             {.other = key_decay_is_shared ? pass.keys.decays : nullptr,
+              .terms = terms_of(side, token),
+              .gate = side.gate,
+              .totals = totals});
   write_gates<kTokens>(task, side, token);
 }
 
@@ -238,17 +247,24 @@ void sweep_forward(const BackwardTask& task, std::int64_t segment_tokens, bool h
 }
 
 inline void sum_gates_anew(const BackwardTask& task, const float* state_after) {
-  if (task.keys.wants_gate) sum_product_columns(task.dstate, state_after, task.keys.gate);
+  const BackwardSide& keys = task.keys;
+  if (keys.wants_gate) {
+    sum_product_columns(task.dstate, state_after, keys.gate);
+    if (keys.in.decays.width < keys.width) fold_vectors(keys.gate, keys.width);
+  }
   if (task.values.wants_gate) sum_product_rows(task.dstate, state_after, task.values.gate);
+}
+
+// The gradient of what all channels of K decay by, at the current token.
+inline double carried_gate(const BackwardTask& task) {
+  return sum_of(task.keys.gate, task.keys.in.decays.width);
 }
 
 // Before the first of `tokens` tokens that the gates were carried on over.
 inline void end_segment(const BackwardTask& task, const float* state_before, std::int64_t tokens) {
-  const BackwardSide& keys = task.keys;
-  const double carried = task.dgamma ? sum_of(keys.gate, keys.width) : 0.0;
+  const double carried = task.dgamma ? carried_gate(task) : 0.0;
   sum_gates_anew(task, state_before);
-  if (!task.dgamma) return;
-  *task.dgamma -= excess_of_segment(carried, sum_of(keys.gate, keys.width), tokens);
+  if (task.dgamma) *task.dgamma -= excess_of_segment(carried, carried_gate(task), tokens);
 }
 
 template <int kTokens>

@@ -17,7 +17,7 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 /// Gate gradients are summed up over no more tokens than this, or than checkpoints are kept; those
 /// of constant decays, which add them up once more, over fewer. Passes of any number of tokens fill
 /// a segment.
-constexpr std::int64_t kSegmentTokens = 64;
+constexpr std::int64_t kSegmentTokens = 128;
 constexpr std::int64_t kSegmentTokensOfLongSums = 32;
 
 std::int64_t segment_tokens(const Problem& problem) {
@@ -27,14 +27,14 @@ std::int64_t segment_tokens(const Problem& problem) {
 }
 
 BackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem, int tokens,
-                                  std::int64_t width, bool has_gates) {
+                                  std::int64_t width, std::int64_t gate_width) {
   BackwardScratch::Side side;
   side.coefficients = layout.reserve((2 * tokens + 1) * width);
   for (std::int64_t* rows : {&side.reads, &side.writes, &side.decays, &side.sums}) {
     *rows = layout.reserve(tokens * width);
   }
   for (std::int64_t* row : {&side.totals, &side.carries, &side.gate}) *row = layout.reserve(width);
-  side.terms = layout.reserve(has_gates ? problem.T * width : 0);
+  side.terms = layout.reserve(problem.T * gate_width);
   side.group_sum = layout.reserve(problem.H > problem.Hkv ? problem.T * width : 0);
   return side;
 }
@@ -43,8 +43,9 @@ BackwardScratch scratch_layout(const Problem& problem, const RecurrentBackwardCo
   const std::int64_t key_width = round_up(problem.K, lanes(config.isa));
   const std::int64_t value_width = round_up(problem.V, lanes(config.isa));
   const std::int64_t state = problem.V * key_width;
-  const bool key_gates = (problem.gates & ~ops::kGateGv) != 0;
-  const bool value_gates = (problem.gates & ops::kGateGv) != 0;
+  const std::int64_t shared = (problem.gates & ~ops::kGateGv) != 0 ? lanes(config.isa) : 0;
+  const std::int64_t key_gates = (problem.gates & ops::kGateGk) != 0 ? key_width : shared;
+  const std::int64_t value_gates = (problem.gates & ops::kGateGv) != 0 ? value_width : 0;
   const std::int64_t segments = problem.gates != 0 ? problem.T / segment_tokens(problem) + 1 : 1;
   ScratchLayout layout;
   BackwardScratch scratch;

@@ -20,7 +20,8 @@ struct BackwardScratch {
     std::int64_t totals = 0;  // [channels], as the next
     std::int64_t carries = 0;
     std::int64_t sums = 0;       // [tokens, channels] what a pass adds up: dq or o, dk or dv
-    std::int64_t terms = 0;      // [T, channels] q dq or do o, when the side has gates
+    std::int64_t terms = 0;      // [T, channels] q dq or do o, when the side has gates; [T, lanes]
+                                 // where all channels decay alike
     std::int64_t gate = 0;       // [channels] the gradient of the gates at the current token
     std::int64_t group_sum = 0;  // [T, channels] dk or dv of the heads so far, with a group
   };

@@ -7,7 +7,8 @@
 //
 // with E_t the same sum without o_t's part. At the end of each segment E is summed up anew from the
 // checkpoint, so an error of rounding lives no longer than a segment. The channels of V obey the
-// same with do, o, v and dv.
+// same with do, o, v and dv. Where channels decay alike only their sum is wanted, and there is one
+// vector of partial sums instead of all channels.
 #pragma once
 
 #include "pair_terms.inl.hpp"
@@ -30,50 +31,89 @@ inline void sum_product_rows(const Matrix& a, const float* b, float* gate) {
   }
 }
 
-// gate[j] = sum_i a[i, j] b[i, j]
+// gate[j] = sum_i a[i, j] b[i, j], in a few sums that do not wait for one another.
 inline void sum_product_columns(const Matrix& a, const float* b, float* gate) {
+  constexpr int kSums = 4;
   for (std::int64_t j = 0; j < a.width; j += kLanes) {
-    F32 sum{};
-    for (std::int64_t row = 0; row < a.rows * a.width; row += a.width) {
-      sum = fma(load(a.data + row + j), load(b + row + j), sum);
+    F32 sums[kSums] = {};
+    std::int64_t i = 0;
+    for (; i + kSums <= a.rows; i += kSums) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kSums; ++r) {
+        const std::int64_t at = (i + r) * a.width + j;
+        sums[r] = fma(load(a.data + at), load(b + at), sums[r]);
+      }
     }
-    store(gate + j, sum);
+    for (; i < a.rows; ++i) {
+      sums[0] = fma(load(a.data + i * a.width + j), load(b + i * a.width + j), sums[0]);
+    }
+    store(gate + j, (sums[0] + sums[1]) + (sums[2] + sums[3]));
   }
 }
 
-// terms[i] = reads[i] dreads[i]
-inline void store_terms(const float* reads, const float* dreads, std::int64_t width, float* terms) {
+// gate[lane] = the sum over all vectors of a row of channels that decay alike.
+inline void fold_vectors(float* gate, std::int64_t width) {
+  F32 sum = load(gate);
+  for (std::int64_t i = kLanes; i < width; i += kLanes) sum += load(gate + i);
+  store(gate, sum);
+}
+
+// terms[i] = reads[i] dreads[i] for the channels, or one vector of sums where they decay alike.
+inline void store_terms(const float* reads, const float* dreads, std::int64_t width,
+                        bool decays_alike, float* terms) {
+  F32 sum{};
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    store(terms + i, load(reads + i) * load(dreads + i));
+    const F32 product = load(reads + i) * load(dreads + i);
+    sum += product;
+    if (!decays_alike) store(terms + i, product);
   }
+  if (decays_alike) store(terms, sum);
 }
 
-// Takes `gate` from E at the last token of a pass to E before its first one. The rows of `terms`
-// become D_t, those of `totals` its sums over channels. A channel that a token resets has no
-// gradient there, whatever the terms round to; nor has any when `other` is 0, the decay that all
-// channels of the other side share, [kTokens] vectors or null.
+// What step_gates() works on, rows of rows.decay_width.
+struct GateStep {
+  // The decay that all channels of the other side share, a vector a token, or null.
+  const float* other = nullptr;
+  float* terms = nullptr;   // [kTokens] rows, which become D_t
+  float* gate = nullptr;    // from E at the last token of a pass to E before its first one
+  float* totals = nullptr;  // [kTokens] sums of D_t over channels
+};
+
+// One vector of channels, of which each token has `written` k dk. A channel that a token resets has
+// no gradient there, whatever the terms round to; nor has any where `other` is 0.
 template <int kTokens>
-[[gnu::noinline]] void step_gates(const SideRows<kTokens>& rows, const float* other,
-                                  const float* dwrites, float* terms, float* gate, float* totals) {
-  const float* decay_row = rows.decays;
-  F32 sums[kTokens] = {};
-  for (std::int64_t i = 0; i < rows.width; i += kLanes) {
-    F32 gradient = load(gate + i);
+[[gnu::always_inline]] inline void step_gates_of_vector(const SideRows<kTokens>& rows,
+                                                        const GateStep& step, std::int64_t channel,
+                                                        const F32* written, F32* sums) {
+  F32 gradient = load(step.gate + channel);
 #pragma GCC unroll 8
-    for (int t = kTokens - 1; t >= 0; --t) {
-      float* const term = terms + t * rows.width + i;
-      const F32 written = load(rows.writes[t] + i) * load(dwrites + t * rows.width + i);
-      gradient = gradient + load(term) - written;
-      F32 decay = load(decay_row + t * rows.decay_width);
-      if (other) decay *= load(other + t * kLanes);
-      gradient = decay == F32{} ? F32{} : gradient;
-      store(term, gradient);
-      sums[t] += gradient;
-    }
-    store(gate + i, gradient);
-    decay_row += rows.decay_step();
+  for (int t = kTokens - 1; t >= 0; --t) {
+    const std::int64_t at = t * rows.decay_width + channel;
+    gradient = gradient + load(step.terms + at) - written[t];
+    F32 decay = load(rows.decays + at);
+    if (step.other) decay *= load(step.other + t * kLanes);
+    gradient = decay == F32{} ? F32{} : gradient;
+    store(step.terms + at, gradient);
+    sums[t] += gradient;
   }
-  sum_lanes<kTokens>(sums, totals);
+  store(step.gate + channel, gradient);
+}
+
+template <int kTokens>
+[[gnu::noinline]] void step_gates(const SideRows<kTokens>& rows, const float* dwrites,
+                                  const GateStep& step) {
+  F32 sums[kTokens] = {};
+  F32 written[kTokens] = {};
+  for (std::int64_t i = 0; i < rows.width; i += kLanes) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const F32 product = load(rows.writes[t] + i) * load(dwrites + t * rows.width + i);
+      written[t] = rows.decays_alike() ? written[t] + product : product;
+    }
+    if (!rows.decays_alike()) step_gates_of_vector(rows, step, i, written, sums);
+  }
+  if (rows.decays_alike()) step_gates_of_vector(rows, step, 0, written, sums);
+  sum_lanes<kTokens>(sums, step.totals);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

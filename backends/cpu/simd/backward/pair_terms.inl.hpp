@@ -22,7 +22,8 @@ struct SideRows {
   std::int64_t width;            // channels, whole vectors
   bool has_decay;
 
-  std::int64_t decay_step() const { return decay_width > kLanes ? kLanes : 0; }
+  bool decays_alike() const { return decay_width == kLanes; }
+  std::int64_t decay_step() const { return decays_alike() ? 0 : kLanes; }
 };
 
 // sums[t] = scale (a_0 .. a_t sums[t] + sum_{s <= t} pairs[t][s] a_{s+1} .. a_t writes[s]), which

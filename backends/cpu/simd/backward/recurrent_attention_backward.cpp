@@ -16,13 +16,23 @@ using Problem = ops::RecurrentAttentionProblem;
 
 constexpr double kFlopsPerThread = 1e6;
 
+/// By what fifteen problems took beside simd.chunk.backward on one thread, not fitted.
 constexpr TokenCosts kCosts{
-    .step = 4, .token = 56, .channel = 0.35, .product = 0.081, .g = 26, .gk = 1.5, .gv = 3.3};
+    .step = 4, .token = 87, .channel = 0.15, .product = 0.0785, .g = 4, .gk = 1.5, .gv = 3.2};
 
-/// Gradients past the caches: their rows, one or two a channel, cost less. By what six problems
-/// took on one thread, not fitted.
-constexpr TokenCosts kStreamedCosts{
-    .step = 4, .token = 56, .channel = 0.21, .product = 0.081, .g = 26, .gk = 1.4, .gv = 3.2};
+/// What a constant decay costs: more states, and an error in its gradient that is half as large
+/// again as that of simd.chunk.backward, which is therefore taken where the two are close.
+constexpr double kConstantDecay = 45;
+
+/// What a channel costs besides where its rows are made into floats in either sweep.
+constexpr double kWidenedChannel = 0.4;
+
+TokenCosts costs_of(const Problem& problem) {
+  TokenCosts costs = kCosts;
+  if ((problem.gates & ops::kGateGamma) != 0) costs.g = kConstantDecay;
+  if (problem.dtype != DType::kF32) costs.channel += kWidenedChannel;
+  return costs;
+}
 
 int threads_for(const Problem& problem, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, backward_task_count(problem)));
@@ -49,8 +59,7 @@ class RecurrentAttentionBackwardKernel final : public SimdKernel<Config> {
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     const Config config = heuristic_config(problem, device);
-    return simd::expected_us(config.stream ? kStreamedCosts : kCosts, problem,
-                             by_group(problem, 1, config.threads));
+    return simd::expected_us(costs_of(problem), problem, by_group(problem, 1, config.threads));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
