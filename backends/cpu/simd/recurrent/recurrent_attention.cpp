@@ -79,8 +79,9 @@ int most_heads(const Problem& problem, const DeviceInfo& device, Config config) 
 
 /// Together, where tokens lie on more pages than a TLB remembers: their rows of a token share one.
 ///
-/// Measured on Sapphire Rapids, gate gk, D = 64 and 128: at T = 2048 on one core 8 heads take 0.72
-/// and 0.83 times as long together as one by one; on 4 cores at T = 512, D = 64, 1.1 times as long.
+/// Measured on one core of a Sapphire Rapids, T = 512 to 4096, 8 heads take 0.75 to 0.94 times as
+/// long together as one by one; on huge pages 1.03 to 1.10 times at D = 64 up to T = 2048, 0.80 to
+/// 0.98 times beyond and at D = 128. On 4 cores at T = 512, D = 64, 1.1 times as long.
 int heads_for(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const bool apart = problem.layout == ops::Layout::kBhtd || problem.T <= config.tokens_per_pass;
   if (apart || caches_of_tokens(problem, device, config) < 2) return 1;
