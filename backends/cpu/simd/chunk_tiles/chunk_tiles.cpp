@@ -59,7 +59,7 @@ ChunkTilesTiling chunk_tiles_tiling(const ChunkTilesConfig& config,
   ChunkTilesScratch& scratch = tiling.scratch;
   ScratchLayout layout;
   scratch.state = layout.reserve(keys * values);
-  scratch.state_pairs = layout.reserve(2 * keys * kTileDepth / 2);
+  scratch.state_pairs = layout.reserve(keys * kTileDepth / 2);
   scratch.queries = layout.reserve(chunk * keys / 2);
   scratch.keys = layout.reserve(chunk * keys / 2);
   scratch.writes = layout.reserve(chunk * keys / 2);

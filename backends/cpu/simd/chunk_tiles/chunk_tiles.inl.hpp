@@ -142,9 +142,9 @@ struct TileChunk {
   const HalfRows* v = nullptr;     // null where values are packed as a whole
   ExactBlocks exact = {};
   BesideProducts beside = {};
-  // What `beside` works on: strips take turns.
-  StripRounding rounding[2] = {};
-  ValuePacking packing[2] = {};
+  // What `beside` works on.
+  StripRounding rounding = {};
+  ValuePacking packing = {};
   OutputWriting<false> writing = {};
   OutputWriting<true> factor_writing = {};
   StateWriting state_writing = {};
@@ -242,29 +242,27 @@ inline Strip strip_at(const TileChunk& chunk, std::int64_t column) {
   const std::int64_t turn = column / kTileDepth % 2;
   Strip strip;
   strip.column = column;
-  strip.state = {task.state.pairs.data + turn * 2 * task.keys.depth() * kTileFloats,
-                 task.keys.depth()};
+  strip.state = {task.state.pairs.data, task.keys.depth()};
   const std::int64_t tile = chunk.v ? 2 * turn : column / kLanes;
   strip.values = {values.at(tile, 0), values.across};
   return strip;
 }
 
-// What has to be done before a strip's products.
-struct StripWork {
-  TileWork parts[2];
-};
+// What has to be done before a strip's products. Values take turns in two places, as the strip
+// before needs its own until its end; the state's products are its first.
+inline TileWork packing_work(TileChunk& chunk, std::int64_t column) {
+  ValuePacking& packing = chunk.packing;
+  packing = {.rows = chunk.v, .padded = chunk.span.padded, .strip = strip_at(chunk, column)};
+  return tile_work(packing, packing.parts());
+}
 
-inline StripWork strip_work(TileChunk& chunk, std::int64_t column) {
-  const std::int64_t turn = column / kTileDepth % 2;
-  const Strip strip = strip_at(chunk, column);
-  StripRounding& rounding = chunk.rounding[turn];
-  ValuePacking& packing = chunk.packing[turn];
+inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
+  StripRounding& rounding = chunk.rounding;
   rounding = {.state = &chunk.task.state,
               .initial = chunk.span.token == 0 ? &chunk.task.initial : nullptr,
               .decay = chunk.decay,
-              .strip = strip};
-  packing = {.rows = chunk.v, .padded = chunk.span.padded, .strip = strip};
-  return {{tile_work(rounding, rounding.parts()), tile_work(packing, packing.parts())}};
+              .strip = strip_at(chunk, column)};
+  return tile_work(rounding, rounding.parts());
 }
 
 // The state's columns after the chunk.
@@ -298,9 +296,8 @@ inline void run_strips(TileChunk& chunk) {
   for (std::int64_t column = 0; column < task.values.width; column += kTileDepth) {
     beside.operands.run_all();
     const std::int64_t next = column + kTileDepth;
-    if (next < task.values.width) {
-      for (const TileWork& work : strip_work(chunk, next).parts) beside.operands.add(work);
-    }
+    const bool has_next = next < task.values.width;
+    if (has_next) beside.operands.add(packing_work(chunk, next));
     const Strip strip = strip_at(chunk, column);
     if (task.values.decay()) {
       multiply_decayed_outputs(chunk, strip);
@@ -309,6 +306,7 @@ inline void run_strips(TileChunk& chunk) {
     } else {
       multiply_outputs(chunk, strip);
     }
+    if (has_next) beside.operands.add(rounding_work(chunk, next));
     update_strip(chunk, strip);
   }
   beside.results.run_all();
@@ -320,7 +318,8 @@ inline void prepare_operands(TileChunk& chunk, TileTokenDecays& decays) {
   const TileKeys& keys = task.keys;
   const ChunkSpan& span = chunk.span;
   const auto add_first_strip = [&] {
-    for (const TileWork& work : strip_work(chunk, 0).parts) chunk.beside.operands.add(work);
+    chunk.beside.operands.add(packing_work(chunk, 0));
+    chunk.beside.operands.add(rounding_work(chunk, 0));
   };
   if (keys.has_decay) chunk.decay.rows = keys.decays;
   if (task.values.decay()) {
@@ -341,17 +340,16 @@ inline void prepare_operands(TileChunk& chunk, TileTokenDecays& decays) {
     exp_with_carry(keys.decays, keys.carries, keys.width);
     chunk.decay.rows = nullptr;
     chunk.is_pending = true;
-    PairPreparation<false>(keys, span, {.k = k}, nullptr, sums)
-        .run(chunk.beside, strip_work(chunk, 0).parts);
+    PairPreparation<false>(keys, span, {.k = k}, nullptr, sums).run(chunk.beside, add_first_strip);
   } else if (!keys.has_decay) {
     PairPreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)
-        .run(chunk.beside, strip_work(chunk, 0).parts);
+        .run(chunk.beside, add_first_strip);
   } else {
     const F32 total = tile_token_decays(logs, span.padded, keys.carries, decays);
     for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
     chunk.factors = decays.through;
     PairPreparation<true>(keys, span, {.q = &q, .k = k}, &decays, sums)
-        .run(chunk.beside, strip_work(chunk, 0).parts);
+        .run(chunk.beside, add_first_strip);
   }
 }
 

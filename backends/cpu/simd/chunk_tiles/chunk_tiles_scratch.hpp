@@ -11,11 +11,11 @@ namespace attune::cpu {
 /// 32s. A float of an operand is a pair of bf16.
 struct ChunkTilesScratch {
   std::int64_t state = 0;        // [V / 16][K / 16] tiles of fp32
-  std::int64_t state_pairs = 0;  // two strips of 32 columns: [2][K / 32] tiles each
+  std::int64_t state_pairs = 0;  // [2][K / 32] tiles: of 32 columns, a strip
   std::int64_t queries = 0;      // [C / 16][K / 32] tiles
   std::int64_t keys = 0;         // [C / 16][K / 32] tiles: keys as columns
   std::int64_t writes = 0;       // [K / 16][C / 32] tiles: keys as channels, decayed
-  std::int64_t values = 0;       // the same of v, [2][C / 32]; with a gv [V / 16][C / 32]
+  std::int64_t values = 0;       // of two strips [4][C / 32] tiles; with a gv [V / 16][C / 32]
   std::int64_t sums = 0;         // with a gk or gv [C / 16][C / 16] tiles of fp32: pairs of tokens
   std::int64_t pairs = 0;        // [C / 16][C / 32] tiles: the same as an operand
   std::int64_t outputs = 0;      // four tiles of fp32

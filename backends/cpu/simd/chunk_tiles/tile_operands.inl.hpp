@@ -138,6 +138,22 @@ struct HalfSource {
   const char* zeros = nullptr;
 };
 
+// Copies less than 64 bytes.
+[[gnu::always_inline]] inline void copy_part_of_line(const char* source, std::int64_t bytes,
+                                                     char* target) {
+  const auto copy = [&]<std::size_t kBytes>(std::integral_constant<std::size_t, kBytes>) {
+    if ((static_cast<std::size_t>(bytes) & kBytes) == 0) return;
+    __builtin_memcpy(target, source, kBytes);
+    source += kBytes;
+    target += kBytes;
+  };
+  copy(std::integral_constant<std::size_t, 32>());
+  copy(std::integral_constant<std::size_t, 16>());
+  copy(std::integral_constant<std::size_t, 8>());
+  copy(std::integral_constant<std::size_t, 4>());
+  copy(std::integral_constant<std::size_t, 2>());
+}
+
 // Tokens [token, token + present) of `padded`.
 [[gnu::noinline]] inline void half_rows(const HalfSource& source, std::int64_t token,
                                         std::int64_t present, std::int64_t padded, HalfRows& rows) {
@@ -150,7 +166,7 @@ struct HalfSource {
     for (; bytes - i >= 64; i += 64) __builtin_memcpy(copy + i, row + i, 64);
     if (i < bytes) {
       __builtin_memset(copy + i, 0, 64);
-      copy_tail(row + i, bytes - i, copy + i);
+      copy_part_of_line(row + i, bytes - i, copy + i);
     }
     rows.of[t] = copy;
   }

@@ -193,20 +193,20 @@ class PairPreparation {
                   const TileTokenDecays* decays, float* sums)
       : keys_(keys), rows_(rows), decays_(decays), sums_(sums), halves_(span.padded / kTileDepth) {}
 
-  // `next` is work that may be done as soon as there is time.
-  template <int kCount>
-  void run(BesideProducts& beside, const TileWork (&next)[kCount]) {
+  // `add_next()` adds operands that may be made as soon as there is time.
+  template <class AddNext>
+  void run(BesideProducts& beside, const AddNext& add_next) {
     static_assert(kMaxChunk == 2 * kTileDepth);
     pack(0, beside.operands);
     beside.operands.run_all();
     if (halves_ == 1) {
-      for (const TileWork& work : next) beside.operands.add(work);
+      add_next();
       multiply(0, 0, beside);
     } else {
       pack(1, beside.operands);
       multiply(0, 0, beside);
       beside.operands.run_all();
-      for (const TileWork& work : next) beside.operands.add(work);
+      add_next();
       multiply(1, 0, beside);
       multiply(1, 1, beside);
     }

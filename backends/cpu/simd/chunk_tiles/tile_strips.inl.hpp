@@ -129,7 +129,7 @@ struct ValuePacking {
   if (count < kTileDepth) {
     char tail[64];
     __builtin_memcpy(tail, &halves, sizeof(halves));
-    copy_tail(tail, 2 * count, target);
+    copy_part_of_line(tail, 2 * count, target);
   } else if (stream && reinterpret_cast<std::uintptr_t>(target) % sizeof(F32) == 0) {
     stream_vector(halves, target);
   } else {
