@@ -181,11 +181,19 @@ struct LogRange {
   }
 };
 
+[[gnu::always_inline]] inline LogRange range_of(const SpanTokens& span, std::int64_t channel) {
+  LogRange range;
+  for (std::int64_t t = span.begin + 1; t < span.end; ++t) range.add(span.gate(t, channel));
+  return range;
+}
+
 // Where the span that begins at a token ends, at `end` or before.
 [[gnu::noinline]] inline std::int64_t end_of_span(const ChannelTokens& tokens, std::int64_t width,
                                                   std::int64_t begin, std::int64_t end) {
   SpanTokens span{.of_chunk = tokens, .begin = begin, .end = end};
   for (std::int64_t i = 0; i < width; i += kLanes) {
+    // A range only grows: asked for once where it is small, which is costly to ask.
+    if (range_of(span, i).is_small_around_center()) continue;
     LogRange range;
     for (std::int64_t t = begin + 1; t < span.end; ++t) {
       range.add(span.gate(t, i));
@@ -198,8 +206,7 @@ struct LogRange {
 [[gnu::noinline]] inline void center_logs(const SpanTokens& span, std::int64_t width,
                                           float* centers) {
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    LogRange range;
-    for (std::int64_t t = span.begin + 1; t < span.end; ++t) range.add(span.gate(t, i));
+    const LogRange range = range_of(span, i);
     store(centers + i, (range.largest + range.least) * -0.5F);
   }
 }

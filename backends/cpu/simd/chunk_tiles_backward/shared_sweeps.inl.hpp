@@ -29,9 +29,7 @@ inline void pack_chunk(const TileRecurrence& of, const ChunkSpan& span, const Re
   }
   pack_values(of, span, rows.values);
   join_pairs<true>(keys, span, of_token, scales.reads * scales.writes);
-  if (keys.has_decay || scales.reads != 1.0F) {
-    pack_queries(keys, span, ScaledRows{rows.reads, through});
-  }
+  if (keys.has_decay) pack_queries(keys, span, ScaledRows{rows.reads, through});
   pack_writes(keys, span, ScaledRows{rows.writes, behind});
 }
 
@@ -48,9 +46,13 @@ inline void forward_tiles(BackwardTiles& task, std::int64_t index, LineFetcher f
   TokenLogs logs;
   token_logs(task.g, task.gamma, span.token, span.present, span.padded, logs);
   const TileRecurrence& of = task.to_dq;
-  pack_chunk(of, span, {.reads = rows.d_o, .writes = rows.v, .values = rows.k}, logs,
-             {.reads = task.scale});
-  const RecurrenceOutputs dq{.rows = task.dq, .columns = of.state.columns, .stream = task.stream};
+  // Reads that have to be packed once more with their decays take the scale with them.
+  const RowScales scales{.reads = task.has_decay ? task.scale : 1.0F};
+  pack_chunk(of, span, {.reads = rows.d_o, .writes = rows.v, .values = rows.k}, logs, scales);
+  const RecurrenceOutputs dq{.rows = task.dq,
+                             .columns = of.state.columns,
+                             .stream = task.stream,
+                             .scale = task.has_decay ? 1.0F : task.scale};
   run_recurrence(of, span, decay_of_chunk(of), task.has_decay, task.outputs, fetcher,
                  [&](const RecurrenceResults& results) {
                    write_results(dq, span, results);

@@ -129,6 +129,7 @@ struct RecurrenceOutputs {
   OutputRows rows;
   std::int64_t columns = 0;
   bool stream = false;  // past the caches
+  float scale = 1.0F;
   GroupSums group = {};
 };
 
@@ -138,8 +139,8 @@ struct RecurrenceOutputs {
   for (std::int64_t t = 0; t < sizes.rows; ++t) {
     const float* const sums = result_row(results.sums, t);
     const std::int64_t row = span.token + results.at.token + t;
-    F32 first = load(sums);
-    F32 second = load(sums + kTileFloats);
+    F32 first = load(sums) * to.scale;
+    F32 second = load(sums + kTileFloats) * to.scale;
     if (!add_to_group(to.group, row, results.at.column, first, second)) continue;
     write_output(first, second, sizes.columns, to.rows.row(row) + 2 * results.at.column, to.stream);
   }
