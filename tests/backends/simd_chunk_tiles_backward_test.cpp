@@ -177,16 +177,18 @@ TEST(SimdChunkTilesBackward, TakesDecaysOfAnySize) {
 
 // Chunks that are cut beside ones that are not, whose states wait to decay by as much as may be.
 TEST(SimdChunkTilesBackward, TakesDecaysThatGrowAndFade) {
+  constexpr std::size_t kChannels = 20;
   for (const double strongest : {-0.9, -1.8, -3.0, -6.0}) {
-    expect_like_reference_after(sized(330, 1, 20, 24, ops::kGateGk), {{"anchor_tokens", "64"}},
-                                [&](const RecurrentTensors& tensors) {
-                                  fill(*tensors.backward.gk, [&](std::size_t i, double) {
-                                    const std::size_t token = i / 20, channel = i % 20;
-                                    const auto wave =
-                                        static_cast<double>((token / 40 + channel) % 3);
-                                    return strongest * wave / 2 - 1e-3;
-                                  });
-                                });
+    for (const char* const kept : {"0", "1024"}) {
+      expect_like_reference_after(
+          sized(330, 1, kChannels, 24, ops::kGateGk),
+          {{"anchor_tokens", "64"}, {"kept_tokens", kept}}, [&](const RecurrentTensors& tensors) {
+            fill(*tensors.backward.gk, [&](std::size_t i, double) {
+              const std::size_t wave = (i / kChannels / 40 + i % kChannels) % 3;
+              return strongest * static_cast<double>(wave) / 2 - 1e-3;
+            });
+          });
+    }
   }
 }
 

@@ -10,8 +10,8 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 struct ChannelBackward : BackwardTiles {
   ChannelInputs inputs;
   ExactSpan exact;
-  ChannelRows rows;           // of the first chunk copied
-  float* is_whole = nullptr;  // likewise: whether it is one span, 1 or 0
+  ChannelRows rows;            // of the first chunk copied
+  float* kept_rows = nullptr;  // likewise: one of those below
   OutputRows dgk;
   float* centers = nullptr;         // [K]: of a span's logs
   float* terms = nullptr;           // [T, K]: q dq
@@ -55,7 +55,7 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
   task.exact.decays = exact;
   task.exact.against = exact + exact_size;
   task.exact.own = exact + 2 * exact_size;
-  task.is_whole = chunk + copies.is_whole;
+  task.kept_rows = chunk + copies.kept_rows;
   task.dgk = rows_of<char>(p.dgk, range, head, 0);
   task.centers = scratch + at.centers;
   task.terms = scratch + at.terms;
@@ -74,7 +74,8 @@ struct ChannelChunk {
   ChannelTokens tokens;  // only where the rows are made anew
   HalfRows v, d_o;
   ChannelSpans spans;
-  bool is_cut = false;  // perhaps into one span: its rows are not those of the chunk
+  bool is_cut = false;    // perhaps into one span, around its center
+  bool has_rows = false;  // else channel_span() makes those of each span
 };
 
 // do as operands of products: before its one rounding times the scale.
@@ -88,8 +89,34 @@ struct ChannelChunk {
   }
 }
 
-// Leaves the rows as decayed where the chunk is one span; where not, decay_span() makes those of
-// each span. What the first sweep kept of a chunk is kept.
+inline void decay_around_center(const ChannelBackward& task, const ChannelTokens& tokens,
+                                std::int64_t begin, std::int64_t end, const ChannelRows& to) {
+  SpanTokens span{.of_chunk = tokens, .begin = begin, .end = end};
+  center_logs(span, to.width, task.centers);
+  span.centers = task.centers;
+  decay_rows(span, to);
+}
+
+// What was kept of a chunk's rows.
+inline constexpr float kNoRows = 0.0F;
+inline constexpr float kRowsOfChunk = 1.0F;
+inline constexpr float kRowsAroundCenter = 2.0F;
+
+// The rows where the chunk is one span, or else its spans. `is_cut` says whether that is known.
+inline void make_rows(const ChannelBackward& task, ChannelChunk& chunk) {
+  const std::int64_t present = chunk.span.present;
+  if (!chunk.is_cut) {
+    chunk.has_rows = decay_rows({.of_chunk = chunk.tokens, .begin = 0, .end = present}, chunk.rows);
+    chunk.is_cut = !chunk.has_rows;
+  }
+  if (chunk.has_rows) return;
+  cut_chunk(chunk.tokens, chunk.rows.width, present, chunk.spans);
+  if (chunk.spans.count > 1 || chunk.spans.is_exact[0]) return;
+  decay_around_center(task, chunk.tokens, 0, present, chunk.rows);
+  chunk.has_rows = true;
+}
+
+// What the first sweep kept of a chunk is kept.
 inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool is_kept,
                           ChannelChunk& chunk) {
   chunk.span = task.span(index);
@@ -108,13 +135,14 @@ inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool 
   if (!is_kept && task.d_o.rows.data) {
     scale_rows(chunk.d_o, present, task.to_dq.keys.width, task.scale, task.d_o.copies + place);
   }
-  float* const is_whole = task.is_whole + floats;
   chunk.spans = {.count = 1, .begin = {0, present}, .is_exact = {false}};
-  if (is_kept && *is_whole != 0.0F) return;
+  float* const kept = task.kept_rows + floats;
+  chunk.has_rows = is_kept && *kept != kNoRows;
+  chunk.is_cut = is_kept && *kept != kRowsOfChunk;
+  if (chunk.has_rows) return;
   channel_tokens(task.inputs, chunk.span, chunk.tokens);
-  chunk.is_cut = !decay_rows({.of_chunk = chunk.tokens, .begin = 0, .end = present}, chunk.rows);
-  *is_whole = chunk.is_cut ? 0.0F : 1.0F;
-  if (chunk.is_cut) cut_chunk(chunk.tokens, chunk.rows.width, present, chunk.spans);
+  make_rows(task, chunk);
+  *kept = !chunk.has_rows ? kNoRows : chunk.is_cut ? kRowsAroundCenter : kRowsOfChunk;
 }
 
 // A span as products work on it.
@@ -139,11 +167,8 @@ inline void channel_span(const ChannelBackward& task, const ChannelChunk& chunk,
   made.exact = task.exact;
   if (made.is_exact) {
     exact_rows(chunk.tokens, begin, begin + present, made.rows, made.exact);
-  } else if (chunk.is_cut) {
-    SpanTokens span{.of_chunk = chunk.tokens, .begin = begin, .end = begin + present};
-    center_logs(span, made.rows.width, task.centers);
-    span.centers = task.centers;
-    decay_rows(span, made.rows);
+  } else if (!chunk.has_rows) {
+    decay_around_center(task, chunk.tokens, begin, begin + present, made.rows);
   }
   for (std::int64_t t = 0; t < present; ++t) {
     made.q.of[t] = made.rows.q + 2 * t * made.rows.width;

@@ -1,5 +1,5 @@
-// The chunked backward kernel on tile registers, for decays that all channels share (g), those of
-// each channel of K (gk), or none.
+// The chunked backward kernel on tile registers, for decays that all channels share (g, gamma),
+// those of each channel of K (gk, with or without g), or none.
 //
 // Each gradient is a linear recurrence of its own, which tile_recurrence.inl.hpp runs. With
 // o_t = scale q_t S_t, S the state, D the gradient of the loss with respect to it, and a_t the

@@ -48,7 +48,7 @@ TilesBackwardScratch::Copies copies_layout(std::int64_t chunk, std::int64_t key_
     copies.inverses = layout.reserve(chunk * key_width);
     copies.first = layout.reserve(key_width);
     copies.total = layout.reserve(key_width);
-    copies.is_whole = layout.reserve(1);
+    copies.kept_rows = layout.reserve(1);
   }
   copies.size = layout.size();
   return copies;

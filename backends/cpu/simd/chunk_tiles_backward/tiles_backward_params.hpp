@@ -25,7 +25,7 @@ struct TilesBackwardScratch {
     std::int64_t inverses = 0;  // with a gk, as the next three: [C, K]
     std::int64_t first = 0;     // [K], as the next
     std::int64_t total = 0;
-    std::int64_t is_whole = 0;  // one
+    std::int64_t kept_rows = 0;  // one
     std::int64_t size = 0;
   };
   State states[3];            // of dq, of dk, of dv
