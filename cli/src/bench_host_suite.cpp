@@ -125,16 +125,26 @@ class Ceilings {
   MeasureSettings settings_;
 };
 
-/// What tells that others use the machine: multiply-adds, and bytes updated in the second-level
-/// cache and in the third.
+/// Instructions that wait for nothing. While the core's other hardware thread runs anything at all,
+/// it takes turns at issuing, and this takes up to twice as long.
+void issue_instructions(std::int64_t count) {
+  constexpr std::int64_t kTogether = 64;
+  for (std::int64_t i = 0; i < count; i += kTogether) asm volatile(".rept 64\n\tnop\n\t.endr");
+}
+
+/// What tells that others use the machine: instructions issued, multiply-adds, and bytes updated in
+/// the second-level cache and in the third.
 std::vector<QuietProbe> quiet_probes(CeilingMemory& memory, const DeviceInfo& host, int threads) {
   const std::int64_t l2 = std::max<std::int64_t>(host.l2_bytes, 1 << 18) * threads;
   const auto update = [&](std::int64_t bytes) {
     return QuietProbe(memory.update(std::min(bytes, memory.bytes()), threads).work);
   };
   const yardsticks::Loops& loops = yardsticks::loops_of_this_cpu().front();
-  return {QuietProbe(multiply_add_ceiling(loops, threads, 10'000).work), update(l2 / 4),
-          update(2 * l2)};
+  const auto issue = [threads] {
+    parallel_for(threads, threads, [](std::int64_t) { issue_instructions(300'000); });
+  };
+  return {QuietProbe(issue), QuietProbe(multiply_add_ceiling(loops, threads, 10'000).work),
+          update(l2 / 4), update(2 * l2)};
 }
 
 /// Cores that a row is timed on.
