@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <utility>
 
 namespace attune::cli {
 namespace {
 
 constexpr double kShareOfTime = 0.96;
 constexpr std::int64_t kFewestRounds = 3;
+constexpr int kAttempts = 4;  // at a sample between quiet probes
 
 double thread_cpu_us() {
   timespec time{};
@@ -50,27 +52,53 @@ std::int64_t repeats_of(const HostWork& work, double min_sample_us) {
   return static_cast<std::int64_t>(std::max(1.0, std::ceil(min_sample_us / once_us)));
 }
 
-/// One sample of each work, and what the probes took before and after them.
+/// One sample of each work, and the longest that each probe took right before or after one.
 struct Round {
   std::vector<double> us;
   bool undisturbed = true;  // as far as this process can tell
   std::vector<double> probe_us;
 };
 
-Round take_round(std::span<const HostWork> works, std::span<const std::int64_t> repeats) {
+std::vector<double> times_of(std::span<QuietProbe> probes) {
+  std::vector<double> us(probes.size());
+  std::transform(probes.begin(), probes.end(), us.begin(),
+                 [](QuietProbe& probe) { return probe.time_us(); });
+  return us;
+}
+
+bool are_quiet(std::span<const QuietProbe> probes, const std::vector<double>& us) {
+  return std::equal(probes.begin(), probes.end(), us.begin(),
+                    [](const QuietProbe& probe, double time) { return probe.is_quiet(time); });
+}
+
+std::vector<double> longer_of(std::vector<double> a, const std::vector<double>& b) {
+  std::transform(a.begin(), a.end(), b.begin(), a.begin(),
+                 [](double x, double y) { return std::max(x, y); });
+  return a;
+}
+
+/// A sample that others disturb is taken again, as long as there are `attempts`: whoever it is may
+/// be gone in a moment. Adds the time of all of them to `spent_us`.
+Round take_round(std::span<const HostWork> works, std::span<const std::int64_t> repeats,
+                 std::span<QuietProbe> probes, int attempts, double& spent_us) {
   Round round;
+  round.probe_us.resize(probes.size());
+  std::vector<double> before = times_of(probes);
   for (std::size_t i = 0; i < works.size(); ++i) {
-    const Sample sample = take_sample(works[i], repeats[i]);
+    Sample sample;
+    std::vector<double> around;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
+      sample = take_sample(works[i], repeats[i]);
+      spent_us += sample.us;
+      const std::vector<double> after = times_of(probes);
+      around = longer_of(std::exchange(before, after), after);
+      if (sample.undisturbed && are_quiet(probes, around)) break;
+    }
     round.undisturbed &= sample.undisturbed;
+    round.probe_us = longer_of(std::move(round.probe_us), around);
     round.us.push_back(sample.us / static_cast<double>(repeats[i]));
   }
   return round;
-}
-
-/// The longer of two times of each probe.
-void add_probes(std::span<QuietProbe> probes, std::vector<double>& us) {
-  us.resize(probes.size());
-  for (std::size_t i = 0; i < probes.size(); ++i) us[i] = std::max(us[i], probes[i].time_us());
 }
 
 /// Judged anew each time: a later round may show what is the shortest time of a probe.
@@ -78,10 +106,7 @@ std::vector<const Round*> rounds_that_count(const std::vector<Round>& rounds,
                                             std::span<QuietProbe> probes) {
   std::vector<const Round*> counted;
   for (const Round& round : rounds) {
-    const bool quiet =
-        std::equal(probes.begin(), probes.end(), round.probe_us.begin(),
-                   [](const QuietProbe& probe, double us) { return probe.is_quiet(us); });
-    if (round.undisturbed && quiet) counted.push_back(&round);
+    if (round.undisturbed && are_quiet(probes, round.probe_us)) counted.push_back(&round);
   }
   return counted;
 }
@@ -114,14 +139,7 @@ HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& s
     return counted >= settings.iters || (taken >= kFewestRounds && spent_us >= settings.budget_us);
   };
   while (!enough() && !settings.stop()) {
-    std::vector<double> probe_us;
-    add_probes(probes, probe_us);
-    Round& round = rounds.emplace_back(take_round(works, repeats));
-    round.probe_us = std::move(probe_us);
-    add_probes(probes, round.probe_us);
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      spent_us += round.us[i] * static_cast<double>(repeats[i]);
-    }
+    rounds.push_back(take_round(works, repeats, probes, probes.empty() ? 1 : kAttempts, spent_us));
   }
   std::vector<const Round*> counted = rounds_that_count(rounds, probes);
   HostRounds result;

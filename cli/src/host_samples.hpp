@@ -37,10 +37,10 @@ struct HostRounds {
   double kept = 0;                      // share of the rounds that count
 };
 
-/// Times every work once a round. A round counts when nobody else took its cores, in each of its
-/// samples the calling thread ran for at least 96 % of the time and no thread of the process was
-/// preempted, and when `probes` were quiet before and after it. Where fewer than three of them
-/// count, all do, and `kept` is 0.
+/// Times every work once a round. A round counts when nobody else took its cores: in each of its
+/// samples the calling thread ran for at least 96 % of the time, no thread of the process was
+/// preempted, and `probes` were quiet right before and after it; a sample of which that is not so
+/// is taken up to four times. Where fewer than three rounds count, all do, and `kept` is 0.
 HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& settings,
                        std::span<QuietProbe> probes = {});
 
