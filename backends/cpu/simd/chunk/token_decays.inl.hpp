@@ -49,15 +49,24 @@ inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
   }
 }
 
+// In all lanes, exp of what the lanes of `log_sum` add up to; `carries` is one vector.
+[[gnu::always_inline]] inline F32 exp_of_lanes_with_carry(F32 log_sum, float* carries) {
+  alignas(64) float total[kLanes];
+  sum_lanes<1>(&log_sum, total);
+  for (float& lane : total) lane = total[0];
+  exp_with_carry(total, carries, kLanes);
+  return load(total);
+}
+
 // Decays of tokens: `of_token`, those up to each, itself included, `through`, and those after it,
 // `behind`. Returns that over the whole chunk in all lanes; `carries` is one vector.
 [[gnu::always_inline]] inline F32 decays_of_tokens(const TokenLogs& logs, std::int64_t chunk,
                                                    float* of_token, float* through, float* behind,
                                                    float* carries) {
-  F32 log_sum[1] = {};
+  F32 log_sum{};
   for (std::int64_t t = 0; t < chunk; t += kLanes) {
     F32 decay[1] = {load(logs.log + t)};
-    log_sum[0] += decay[0];
+    log_sum += decay[0];
     exp_each(decay);
     store(of_token + t, decay[0]);
   }
@@ -65,12 +74,7 @@ inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
   for (std::int64_t t = 0; t < chunk; ++t) through[t] = product *= of_token[t];
   product = 1.0F;
   for (std::int64_t t = chunk; t-- > 0; product *= of_token[t]) behind[t] = product;
-
-  alignas(64) float total[kLanes];
-  sum_lanes<1>(log_sum, total);
-  for (float& lane : total) lane = total[0];
-  exp_with_carry(total, carries, kLanes);
-  return load(total);
+  return exp_of_lanes_with_carry(log_sum, carries);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -157,8 +157,8 @@ struct TileChunk {
   BesideProducts& beside = chunk.beside;
   for (std::int64_t block = 0; block < chunk.span.blocks(); block += 2) {
     zero_block<2>();
-    add_block_beside<2>(keys.queries, block, strip.state, 0, keys.depth(), beside);
-    add_block_beside<2>(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
+    add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), beside);
+    add_block_beside(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
     beside.results.run_all();
     store_block<2>({{out, out + kTileFloats, out + 2 * kTileFloats, out + 3 * kTileFloats}});
     chunk.writing = {.to = &chunk.task.target,
@@ -275,8 +275,8 @@ inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
     const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
                          state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
     load_block(at);
-    add_block_beside<2>(task.keys.writes, row, strip.values, 0, chunk.span.padded / kTileDepth,
-                        chunk.beside);
+    add_block_beside(task.keys.writes, row, strip.values, 0, chunk.span.padded / kTileDepth,
+                     chunk.beside);
     chunk.beside.results.run_all();
     store_block<2>(at);
     if (!is_last) continue;

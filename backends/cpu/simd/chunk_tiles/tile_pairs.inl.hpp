@@ -221,7 +221,7 @@ class PairPreparation {
 
   [[gnu::noinline]] void multiply(std::int64_t half, std::int64_t source, BesideProducts& beside) {
     zero_block<2>();
-    add_block_beside<2>(keys_.queries, 2 * half, keys_.keys, 2 * source, keys_.depth(), beside);
+    add_block_beside(keys_.queries, 2 * half, keys_.keys, 2 * source, keys_.depth(), beside);
     beside.results.run_all();
     store_block<2>(
         {{sums_, sums_ + kTileFloats, sums_ + 2 * kTileFloats, sums_ + 3 * kTileFloats}});

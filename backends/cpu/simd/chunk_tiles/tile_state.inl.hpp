@@ -95,17 +95,6 @@ inline StatePart part_of(const TileState& state, std::int64_t column_tile, std::
   }
 }
 
-// Asks for one of `parts` of two tiles of columns, fp32, before they are decayed and added to.
-[[gnu::always_inline]] inline void fetch_state(const TileState& state, std::int64_t column,
-                                               std::int64_t part, std::int64_t parts) {
-  const std::int64_t count = 2 * state.row_tiles * kTileFloats;
-  const float* const first = state.floats.at(column / kLanes, 0);
-#pragma GCC unroll 1
-  for (std::int64_t i = count * part / parts; i < count * (part + 1) / parts; i += kLanes) {
-    __builtin_prefetch(first + i);
-  }
-}
-
 // Factors of rows and columns; null for 1.
 struct StateDecay {
   const float* rows = nullptr;

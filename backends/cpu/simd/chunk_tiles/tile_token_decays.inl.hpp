@@ -49,14 +49,14 @@ template <int kStep>
 [[gnu::noinline]] inline F32 tile_token_decays(const TokenLogs& logs, std::int64_t padded,
                                                float* carries, TileTokenDecays& decays) {
   const std::int64_t blocks = padded / kTileRows;
-  F32 log_sum[1] = {};
+  F32 log_sum{};
   F32 after[TileTokenDecays::kBlocks];
   float of_block[TileTokenDecays::kBlocks];
   float before = 1.0F;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t token = block * kTileRows;
     F32 decay[1] = {load(logs.log + token)};
-    log_sum[0] += decay[0];
+    log_sum += decay[0];
     exp_each(decay);
     const F32 products = running_products<1>(decay[0]);
     after[block] =
@@ -75,11 +75,7 @@ template <int kStep>
     }
     store(decays.behind + block * kTileRows, until);
   }
-  alignas(64) float total[kLanes];
-  sum_lanes<1>(log_sum, total);
-  for (float& lane : total) lane = total[0];
-  exp_with_carry(total, carries, kLanes);
-  return load(total);
+  return exp_of_lanes_with_carry(log_sum, carries);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

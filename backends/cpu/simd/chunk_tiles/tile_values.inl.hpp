@@ -85,16 +85,11 @@ inline void reset_values(const TileValues& values) {
 // Which blocks' own values are left to add_block_values_exactly().
 using ExactBlocks = bool[kMaxChunk / kTileRows];
 
+// With a gv. Without one, values are packed a strip at a time (tile_strips.inl.hpp).
 [[gnu::noinline]] inline void prepare_values(const TileValues& values, const ChunkSpan& span,
                                              ExactBlocks& exact) {
   HalfRows v;
   half_rows(values.v, span.token, span.present, span.padded, v);
-  if (!values.decay()) {
-    for (std::int64_t t = 0; t < span.padded; t += kTileDepth) {
-      pack_columns(v, t, kTileDepth, values.width, values.values);
-    }
-    return;
-  }
   for (std::int64_t j = 0; j < values.width; j += kLanes) {
     store(values.starts + j, broadcast(1.0F));
     store(values.decays + j, F32{});

@@ -29,7 +29,7 @@ TileWork tile_work(const Body& body, std::int64_t count) {
           .count = count};
 }
 
-// In the order in which it was added.
+// In the order in which it was added; at most kMost while any of it is left to do.
 class TileWorkQueue {
  public:
   void add(const TileWork& work) {
@@ -82,8 +82,18 @@ struct BesideProducts {
   }
 };
 
-// Accumulators += A B as add_block() has it, with something done beside it.
-template <int kRows>
+// Accumulators kC and kC + 1 += a tile of A times two of B, which stay in tiles 6 and 7.
+template <int kC>
+[[gnu::always_inline]] inline void multiply_row(const float* a, const float* b,
+                                                std::int64_t b_step) {
+  load_tile<6>(b);
+  load_tile<4>(a);
+  multiply_tiles<kC, 4, 6>();
+  load_tile<7>(b + b_step);
+  multiply_tiles<kC + 1, 4, 7>();
+}
+
+// Accumulators += A B as add_block<2>() has it, with something done beside it.
 [[gnu::always_inline]] inline void add_block_beside(const TileMatrix& a, std::int64_t i,
                                                     const TileMatrix& b, std::int64_t j,
                                                     std::int64_t depth, BesideProducts& beside) {
@@ -93,18 +103,12 @@ template <int kRows>
   const std::int64_t b_step = b.across * kTileFloats;
 #pragma GCC unroll 1
   for (const float* const end = from_a + depth * kTileFloats; from_a != end;) {
-    load_tile<6>(from_b);
-    load_tile<4>(from_a);
-    multiply_tiles<0, 4, 6>();
-    load_tile<7>(from_b + b_step);
-    multiply_tiles<1, 4, 7>();
+    multiply_row<0>(from_a, from_b, b_step);
     beside();
-    if constexpr (kRows == 2) {
-      load_tile<5>(from_a + a_step);
-      multiply_tiles<2, 5, 6>();
-      multiply_tiles<3, 5, 7>();
-      beside();
-    }
+    load_tile<5>(from_a + a_step);
+    multiply_tiles<2, 5, 6>();
+    multiply_tiles<3, 5, 7>();
+    beside();
     from_a += kTileFloats;
     from_b += kTileFloats;
   }
@@ -120,11 +124,7 @@ template <int kC>
   const std::int64_t b_step = b.across * kTileFloats;
 #pragma GCC unroll 1
   for (const float* const end = from_a + depth * kTileFloats; from_a != end;) {
-    load_tile<6>(from_b);
-    load_tile<4>(from_a);
-    multiply_tiles<kC, 4, 6>();
-    load_tile<7>(from_b + b_step);
-    multiply_tiles<kC + 1, 4, 7>();
+    multiply_row<kC>(from_a, from_b, b_step);
     beside();
     from_a += kTileFloats;
     from_b += kTileFloats;
