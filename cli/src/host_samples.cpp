@@ -15,6 +15,12 @@ constexpr double kShareOfTime = 0.96;
 constexpr std::int64_t kFewestRounds = 3;
 constexpr int kAttempts = 4;  // at a sample between quiet probes
 
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
 double thread_cpu_us() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -34,16 +40,12 @@ struct Sample {
   bool undisturbed = false;
 };
 
-/// Several repeats begin with one that is not timed: what ran before left its own data in the
-/// caches, and the first repeat would pay for all.
 Sample take_sample(const HostWork& work, std::int64_t repeats) {
-  using Clock = std::chrono::steady_clock;
-  if (repeats > 1) work();
   const long preempted_before = times_preempted();
   const double cpu_before = thread_cpu_us();
   const Clock::time_point start = Clock::now();
   for (std::int64_t i = 0; i < repeats; ++i) work();
-  const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  const double us = us_since(start);
   const double cpu_us = thread_cpu_us() - cpu_before;
   const bool preempted = times_preempted() != preempted_before;
   return {us, cpu_us >= kShareOfTime * us && !preempted};
@@ -80,8 +82,9 @@ std::vector<double> longer_of(std::vector<double> a, const std::vector<double>& 
   return a;
 }
 
-/// A sample that others disturb is taken again, as long as there are `attempts`: whoever it is may
-/// be gone in a moment. Adds the time of all of them to `spent_us`.
+/// Before each sample its work runs once, untimed: what ran before left other data in the caches. A
+/// sample that others disturb is taken again, as long as there are `attempts`: whoever it is may be
+/// gone in a moment. Adds the time of all of them to `spent_us`.
 Round take_round(std::span<const HostWork> works, std::span<const std::int64_t> repeats,
                  std::span<QuietProbe> probes, int attempts, double& spent_us) {
   Round round;
@@ -91,8 +94,10 @@ Round take_round(std::span<const HostWork> works, std::span<const std::int64_t> 
     Sample sample;
     std::vector<double> around;
     for (int attempt = 0; attempt < attempts; ++attempt) {
+      const Clock::time_point start = Clock::now();
+      works[i]();
       sample = take_sample(works[i], repeats[i]);
-      spent_us += sample.us;
+      spent_us += us_since(start);
       const std::vector<double> after = times_of(probes);
       around = longer_of(std::exchange(before, after), after);
       if (sample.undisturbed && are_quiet(probes, around)) break;

@@ -40,8 +40,8 @@ struct HostRounds {
 /// Times every work once a round. A round counts when nobody else took its cores: in each of its
 /// samples the calling thread ran for at least 96 % of the time, no thread of the process was
 /// preempted, and `probes` were quiet right before and after it; a sample of which that is not so
-/// is taken up to four times. Where fewer than three rounds count, all do, and `kept` is 0. A
-/// sample of several repeats begins with one that is not timed.
+/// is taken up to four times. Where fewer than three rounds count, all do, and `kept` is 0. Before
+/// each sample its work runs once, untimed.
 HostRounds take_rounds(std::span<const HostWork> works, const MeasureSettings& settings,
                        std::span<QuietProbe> probes = {});
 
