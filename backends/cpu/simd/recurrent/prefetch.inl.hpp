@@ -14,6 +14,13 @@ class Prefetcher {
   /// Fetches from token `first` on. 0 for not at all.
   explicit Prefetcher(std::int64_t first) : token_(first) {}
 
+  /// As one that was just made. In place: a copy would wait for what it copies to be written.
+  void restart(std::int64_t first) {
+    count_ = current_ = 0;
+    token_ = first;
+    end_ = 0;
+  }
+
   /// At most kMaxStreams times.
   template <class Byte>
   void add(const Rows<Byte>& rows, std::int64_t elements) {

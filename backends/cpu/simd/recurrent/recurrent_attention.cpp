@@ -42,10 +42,9 @@ bool states_are_far(const Problem& problem, const DeviceInfo& device, const Conf
   return both / config.threads > std::max<std::int64_t>(device.l2_bytes, 1 << 20);
 }
 
-/// How many times a thread's own caches hold its share of the tokens.
-double caches_of_tokens(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  return ops::RecurrentAttention::bytes(problem) / config.threads /
-         static_cast<double>(device.l2_bytes);
+/// How many times a thread's own caches hold its share of `bytes`.
+double caches_of(double bytes, const DeviceInfo& device, const Config& config) {
+  return bytes / config.threads / static_cast<double>(device.l2_bytes);
 }
 
 /// Each of several threads has that many tasks, so that others can help one whose core is slow.
@@ -84,7 +83,10 @@ int most_heads(const Problem& problem, const DeviceInfo& device, Config config) 
 /// 0.98 times beyond and at D = 128. On 4 cores at T = 512, D = 64, 1.1 times as long.
 int heads_for(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const bool apart = problem.layout == ops::Layout::kBhtd || problem.T <= config.tokens_per_pass;
-  if (apart || caches_of_tokens(problem, device, config) < 2) return 1;
+  Problem without_states = problem;
+  without_states.h0 = without_states.ht = false;
+  const double bytes = ops::RecurrentAttention::bytes(without_states);
+  if (apart || caches_of(bytes, device, config) < 2) return 1;
   return most_heads(problem, device, config);
 }
 
@@ -111,7 +113,8 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
     config.threads = threads_for(problem, config, useful);
     config.heads = heads_for(problem, device, config);
     config.passes = passes_for(problem, config);
-    config.prefetch = config.passes > 1 && caches_of_tokens(problem, device, config) > 1;
+    const double bytes = ops::RecurrentAttention::bytes(problem);
+    config.prefetch = config.passes > 1 && caches_of(bytes, device, config) > 1;
     config.stream = problem.h0 && problem.ht && states_are_far(problem, device, config);
     if (config.tokens_per_pass == 1 && problem.h0) {
       config.prefetch_state = config.stream ? 1024 : 512;

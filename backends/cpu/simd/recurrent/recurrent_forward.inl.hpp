@@ -153,6 +153,7 @@ void visit_block(HeadTask& task, std::int64_t token, const Visit<kTokens>& visit
     }
     run_block<kTokens, kSumsPerPass / kTokens>(visit.rows[pass], block, state, prefetcher,
                                                prefetch_rows);
+    task.states.fetch_rows<2>(task.state_rows);
   }
   if (is_last && task.final.data && !writes_directly) {
     write_block(task.final, task.keys.rows, block, packed);
@@ -190,12 +191,14 @@ void run_passes(Task& task, std::int64_t token) {
     const int passes = left < any.passes ? static_cast<int>(left) : any.passes;
     const std::int64_t end = token + passes * kTokens;
     const std::int64_t next_end = end + passes * kTokens;
-    for (int i = 0; i < task.count; ++i) {
-      const bool is_last = i + 1 == task.count;
-      Prefetcher& next = task.heads[is_last ? 0 : i + 1].prefetcher;
-      next.allow_until(!is_last ? end : next_end < any.tokens ? next_end : any.tokens);
+    for (int i = 0; i + 1 < task.count; ++i) {
+      Prefetcher& next = task.heads[i + 1].prefetcher;
+      next.allow_until(end);
       run_visit<kTokens>(task.heads[i], token, passes, next, prefetched);
     }
+    Prefetcher& next = end < any.tokens ? task.heads[0].prefetcher : task.following;
+    if (end < any.tokens) next.allow_until(next_end < any.tokens ? next_end : any.tokens);
+    run_visit<kTokens>(task.heads[task.count - 1], token, passes, next, prefetched);
     token = end;
   }
   if constexpr (kTokens > 1) run_passes<kTokens / 2>(task, token);

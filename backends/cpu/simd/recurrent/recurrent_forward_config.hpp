@@ -16,7 +16,7 @@ struct RecurrentForwardConfig {
   int passes = 4;            // over a few columns of the state, before the next few
   int heads = 8;             // of a sequence that advance together in one task; clipped to H
   int tile_v = 256;          // columns of the state in one task; clipped to V
-  bool prefetch = true;      // fetch the rows of the next passes during these
+  bool prefetch = true;      // fetch the rows of the next passes, and the states of the next head
   int prefetch_state = 0;    // how far ahead a state is fetched, in floats, by passes of one token
   bool stream = false;       // write the final state past the caches; never done in place
   int threads = 64;          // at most; a launch never uses more than it has tasks

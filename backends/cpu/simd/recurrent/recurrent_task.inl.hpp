@@ -31,7 +31,9 @@ struct HeadTask {
   ValueSide values;
   StateView<const float*> initial;
   StateView<float*> final;
-  Prefetcher prefetcher{0};
+  Prefetcher prefetcher{0};     // of rows
+  Prefetcher states{0};         // of what is written at the end, and read by the task behind
+  std::int64_t state_rows = 0;  // of those, to fetch between two passes over a block
   float* state = nullptr;
   float* coefficients = nullptr;
 };
@@ -147,18 +149,29 @@ inline void set_up_values(const RecurrentForwardTiling& tiling, const RecurrentF
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
 }
 
+inline std::int64_t columns_of(const RecurrentForwardTiling& tiling,
+                               const RecurrentForwardParams& p, const TaskRange& range) {
+  const std::int64_t left = p.value_dim - range.column;
+  return left < tiling.tile_v ? left : tiling.tile_v;
+}
+
+inline std::int64_t first_visit(const RecurrentForwardTiling& tiling) {  // in tokens
+  return tiling.passes * tiling.tokens_per_pass;
+}
+
 inline void set_up_head(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
                         const TaskRange& range, std::int64_t place, float* scratch,
                         HeadTask& task) {
-  const std::int64_t left = p.value_dim - range.column;
   task.tokens = range.tokens;
-  task.columns = left < tiling.tile_v ? left : tiling.tile_v;
+  task.columns = columns_of(tiling, p, range);
   task.tile_v = tiling.tile_v;
   task.block_vectors = tiling.block_vectors;
   task.passes = tiling.passes;
   task.prefetch_state = tiling.prefetch_state;
   task.stream = tiling.stream;
   task.deferred = 0;
+  task.states.restart(0);
+  task.state_rows = 0;
   set_up_keys(tiling, p, range, place, scratch, task.keys);
   set_up_values(tiling, p, range, place, scratch, task.values);
   task.initial = state_of(p.initial_state, range);
@@ -167,24 +180,57 @@ inline void set_up_head(const RecurrentForwardTiling& tiling, const RecurrentFor
   task.coefficients = scratch + tiling.scratch.coefficients;
 }
 
-// Fetches what a head's visits read and write, from token `first` on.
-inline Prefetcher prefetcher_of(const HeadTask& task, std::int64_t first) {
-  Prefetcher prefetcher(first);
-  prefetcher.add(task.keys.q, task.keys.rows);
-  prefetcher.add(task.keys.k, task.keys.rows);
-  prefetcher.add(task.keys.gk, task.keys.rows);
-  prefetcher.add(task.values.v, task.columns);
-  prefetcher.add(task.values.gv, task.columns);
-  prefetcher.add(task.values.o, task.columns);
-  return prefetcher;
+// Has `prefetcher` fetch what a head's visits read and write, from token `first` on.
+inline void fetch_visits(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                         const TaskRange& range, std::int64_t first, Prefetcher& prefetcher) {
+  const std::int64_t columns = columns_of(tiling, p, range);
+  prefetcher.restart(first);
+  prefetcher.add(rows_of<const char>(p.q, range, range.head, 0), p.key_dim);
+  prefetcher.add(rows_of<const char>(p.k, range, range.kv_head, 0), p.key_dim);
+  prefetcher.add(rows_of<const char>(p.gk, range, range.head, 0), p.key_dim);
+  prefetcher.add(rows_of<const char>(p.v, range, range.kv_head, range.column), columns);
+  prefetcher.add(rows_of<const char>(p.gv, range, range.head, range.column), columns);
+  prefetcher.add(rows_of<char>(p.o, range, range.head, range.column), columns);
 }
 
 // Heads advance together: a token's rows of neighbouring heads share pages, which are looked up
 // once for all of them, and lie side by side.
 struct Task {
   HeadTask heads[kMostHeads];
-  int count = 0;  // of heads
+  int count = 0;            // of heads
+  Prefetcher following{0};  // of the first visit's rows of the task behind
 };
+
+// A state's rows where they lie side by side, none elsewhere.
+template <class Pointer>
+InputRows rows_of_state(const StateView<Pointer>& state) {
+  if (!state.data || state.value_stride != 1) return {};
+  return {.data = reinterpret_cast<const char*>(state.data),
+          .step = state.key_stride * static_cast<std::int64_t>(sizeof(float))};
+}
+
+// A head by itself fetches, over all of its passes, its final state and what the next task begins
+// with. Whether the same thread runs that one is not known, but likely.
+inline void fetch_ahead(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
+                        std::int64_t next, Task& task) {
+  HeadTask& head = task.heads[0];
+  Prefetcher& states = head.states;
+  task.following.restart(0);
+  const bool in_place = p.final_state.data == p.initial_state.data;
+  if (!in_place && !tiling.stream) states.add(rows_of_state(head.final), head.columns);
+  if (next < p.sequences * p.heads * tiling.tiles) {
+    const TaskRange range = task_range(tiling, p, next);
+    fetch_visits(tiling, p, range, 0, task.following);
+    const std::int64_t visit = first_visit(tiling);
+    task.following.allow_until(visit < range.tokens ? visit : range.tokens);
+    states.add(rows_of_state(state_of(p.initial_state, range)), columns_of(tiling, p, range));
+  }
+  states.allow_until(p.key_dim);
+  const std::int64_t block_width = block_at(head.columns, head.block_vectors, 0).width();
+  const std::int64_t times = (head.columns + block_width - 1) / block_width *
+                             ((head.tokens + tiling.tokens_per_pass - 1) / tiling.tokens_per_pass);
+  if (times > 0) head.state_rows = (p.key_dim * states.rows_per_token() + times - 1) / times;
+}
 
 // Whatever `task` was before.
 inline void set_up_task(const RecurrentForwardTiling& tiling, const RecurrentForwardParams& p,
@@ -200,12 +246,12 @@ inline void set_up_task(const RecurrentForwardTiling& tiling, const RecurrentFor
     HeadTask& part = task.heads[task.count];
     set_up_head(tiling, p, range, task.count, scratch, part);
     if (tiling.prefetch) {
-      // Nothing is there to fetch the first visit of all.
-      const std::int64_t first_visit = tiling.passes * tiling.tokens_per_pass;
-      part.prefetcher = prefetcher_of(part, task.count == 0 ? first_visit : 0);
+      // The first visit of all is the task's before, if there is one.
+      fetch_visits(tiling, p, range, task.count == 0 ? first_visit(tiling) : 0, part.prefetcher);
     }
     ++task.count;
   }
+  if (tiling.prefetch && tiling.heads == 1) fetch_ahead(tiling, p, index + 1, task);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
