@@ -61,9 +61,10 @@ inline void channel_pairs(const Panels& reads, const Panels& writes, const Chann
 
 // What finish_reads() and finish_writes() work on.
 struct ChannelTerms {
-  Panels rows;   // k or v, q or do
-  Panels pairs;  // [kChannelChunk, kChannelChunk], of the other side
-  Panels sums;   // in and out
+  Panels rows;     // k or v, q or do
+  Panels pairs;    // [kChannelChunk, kChannelChunk], of the other side
+  Panels sums;     // in and out
+  Panels decayed;  // the rows: k or v until the end of the chunk, q or do since its start
   // [kChannelChunk] or null: what else the state decayed by until a token, or since.
   const float* factors = nullptr;
 };
@@ -78,7 +79,8 @@ struct ChannelTerms {
 }
 
 // sums[t] = a_0 .. a_t factor_t sums[t] + sum_{s <= t} pairs[t][s] a_{s+1} .. a_t rows[s], which
-// turns the state before the chunk, read by do, into dq, and read by q into o.
+// turns the state before the chunk, read by do, into dq, and read by q into o. What has become of
+// the rows by the end of the chunk is what writes to the state.
 [[gnu::noinline]] inline void finish_reads(const ChannelTerms& terms, const ChannelDecay& decays,
                                            std::int64_t width) {
   for (std::int64_t i = 0; i < width; i += kLanes) {
@@ -110,11 +112,14 @@ struct ChannelTerms {
 #pragma GCC unroll 16
       for (int s = 0; s < begin; ++s) written[s] *= of_block;
     }
+#pragma GCC unroll 16
+    for (int s = 0; s < kChannelChunk; ++s) store(terms.decayed.at(s, i), written[s]);
   }
 }
 
 // sums[s] = a_{s+1} .. a_{n-1} factor_s sums[s] + sum_{t >= s} pairs[t][s] a_{s+1} .. a_t rows[t],
 // which turns the gradient of the state after the chunk, read by v, into dk, and read by k into dv.
+// What has become of the rows by the start of the chunk is what writes to that gradient.
 [[gnu::noinline]] inline void finish_writes(const ChannelTerms& terms, const ChannelDecay& decays,
                                             std::int64_t width) {
   for (std::int64_t i = 0; i < width; i += kLanes) {
@@ -147,6 +152,8 @@ struct ChannelTerms {
 #pragma GCC unroll 16
       for (int t = end; t < kChannelChunk; ++t) read[t] *= of_block;
     }
+#pragma GCC unroll 16
+    for (int t = 0; t < kChannelChunk; ++t) store(terms.decayed.at(t, i), read[t]);
   }
 }
 

@@ -53,7 +53,7 @@ inline void plan_prefetch(ChunkTask& task, std::int64_t index, bool backward) {
     task.prefetcher.add(in_order(backward ? side->dwrites : side->dreads), side->channels);
   }
   const std::int64_t fetches = fetches_of_chunk(task, backward ? 1 : task.values.decay.given);
-  task.prefetch_rows = (task.chunk * task.prefetcher.rows_per_token() + fetches - 1) / fetches;
+  task.prefetch_lines = (task.chunk * task.prefetcher.lines_per_token() + fetches - 1) / fetches;
 }
 
 // The rows of chunk `index` may be fetched from now on.

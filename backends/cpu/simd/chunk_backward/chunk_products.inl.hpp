@@ -78,12 +78,14 @@ inline const Panels& writes_of_pairs(const ChunkSide& side) {
   return side.decay.given ? side.local_writes : side.writes;
 }
 
-// The same on the side of K with the decays that its channels share.
-inline const Panels& weighed_by_token(const ChunkTask& task, const Panels& rows,
-                                      const float* factors, const Panels& target) {
+// What updates a state on the side of K: `rows`, decayed by token where its channels share their
+// decays. Where each has its own, finish_reads() or finish_writes() has left the rows in `decayed`.
+inline const Panels& keys_of_update(const ChunkTask& task, const Panels& rows, const float* factors,
+                                    const Panels& decayed) {
+  if (task.keys.decay.given) return decayed;
   if (!task.shared.given) return rows;
-  scale_rows(rows, factors, task.chunk, task.keys.width, target);
-  return target;
+  scale_rows(rows, factors, task.chunk, task.keys.width, decayed);
+  return decayed;
 }
 
 // matrix = total matrix + sum_t values[t]' keys[t]
@@ -100,15 +102,15 @@ inline void update(ChunkTask& task, const Panels& matrix, const Panels& values,
   const bool by_rows = task.shared.given || task.values.decay.given;
   if (by_rows && task.keys.decay.given) {
     multiply_panels<Left::kColumns, Start::kScaleBoth>(product, task.prefetcher,
-                                                       task.prefetch_rows);
+                                                       task.prefetch_lines);
   } else if (by_rows) {
     multiply_panels<Left::kColumns, Start::kScaleRows>(product, task.prefetcher,
-                                                       task.prefetch_rows);
+                                                       task.prefetch_lines);
   } else if (task.keys.decay.given) {
     multiply_panels<Left::kColumns, Start::kScaleColumns>(product, task.prefetcher,
-                                                          task.prefetch_rows);
+                                                          task.prefetch_lines);
   } else {
-    multiply_panels<Left::kColumns, Start::kAdd>(product, task.prefetcher, task.prefetch_rows);
+    multiply_panels<Left::kColumns, Start::kAdd>(product, task.prefetcher, task.prefetch_lines);
   }
 }
 
@@ -129,7 +131,7 @@ inline void read_by_values(ChunkTask& task, const Panels& matrix, const Panels& 
                                               .rows = task.chunk,
                                               .columns = task.keys.width,
                                               .depth = task.values.width},
-                                             task.prefetcher, task.prefetch_rows);
+                                             task.prefetcher, task.prefetch_lines);
 }
 
 // target[j, t] = sum_i matrix[j, i] keys[t, i]; `target` [V, chunk] is the transposed of the
@@ -142,7 +144,7 @@ inline void read_by_keys(ChunkTask& task, const Panels& matrix, const Panels& ke
                                               .rows = task.values.width,
                                               .columns = task.chunk,
                                               .depth = task.keys.width},
-                                             task.prefetcher, task.prefetch_rows);
+                                             task.prefetcher, task.prefetch_lines);
 }
 
 template <Left kLeft>

@@ -27,8 +27,9 @@ inline void make_dq(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   read_by_values(task, task.state, decayed_reads(task.values));
   if (keys.decay.given) {
-    return finish_reads({.rows = keys.writes, .pairs = pairs, .sums = keys.sums}, keys.decay,
-                        keys.width);
+    return finish_reads(
+        {.rows = keys.writes, .pairs = pairs, .sums = keys.sums, .decayed = keys.decayed_writes},
+        keys.decay, keys.width);
   }
   if (task.shared.given) {
     dots_of_state(task, keys.reads, task.shared.prefix, task.dots + task.token_of(index));
@@ -50,6 +51,7 @@ inline void make_o(ChunkTask& task) {
   finish_reads({.rows = values.writes,
                 .pairs = task.key_pairs,
                 .sums = values.sums,
+                .decayed = values.decayed_writes,
                 .factors = task.shared.given ? task.shared.prefix : nullptr},
                values.decay, values.width);
 }
@@ -74,8 +76,8 @@ inline void forward_chunk(ChunkTask& task, std::int64_t index) {
   if (keys.decay.given) keep_terms(task, keys, index);
   unpack_rows(keys.sums, keys.dreads, task.range(index), keys.channels, keys.scale);
   total_row_decays(task);
-  update(task, task.state, writes_of_pairs(values),
-         weighed_by_token(task, decayed_writes(keys), task.shared.suffix, keys.decayed_writes));
+  update(task, task.state, values.decay.given ? values.decayed_writes : values.writes,
+         keys_of_update(task, keys.writes, task.shared.suffix, keys.decayed_writes));
 }
 
 // ---- against it ----
@@ -85,8 +87,9 @@ inline void make_dk(ChunkTask& task, std::int64_t index) {
   const ChunkSide& keys = task.keys;
   read_by_values(task, task.dstate, decayed_writes(task.values));
   if (keys.decay.given) {
-    return finish_writes({.rows = keys.reads, .pairs = pairs, .sums = keys.sums}, keys.decay,
-                         keys.width);
+    return finish_writes(
+        {.rows = keys.reads, .pairs = pairs, .sums = keys.sums, .decayed = keys.decayed_reads},
+        keys.decay, keys.width);
   }
   if (task.shared.given) {
     dots_of_state(task, keys.writes, task.shared.suffix, task.shared.written);
@@ -117,25 +120,19 @@ inline void make_dv(ChunkTask& task, std::int64_t index) {
     }
     weigh_pairs(task.key_pairs, task.shared.ratios, task.chunk);
   }
-  if (!values.decay.given) {
-    const PanelProduct product{.left = values.reads,
-                               .right = task.key_pairs,
-                               .target = values.transposed,
-                               .rows = values.width,
-                               .columns = task.chunk,
-                               .depth = task.chunk,
-                               .column_scale = task.shared.suffix};
-    if (task.shared.given) {
-      multiply_panels<Left::kColumns, Start::kScaleColumns>(product);
-    } else {
-      multiply_panels<Left::kColumns, Start::kAdd>(product);
-    }
-  }
   transpose_panels(values.transposed, values.width, task.chunk, values.sums);
-  if (!values.decay.given) return;
+  if (!values.decay.given) {
+    return add_pairs<Left::kColumns>(task, task.shared.suffix,
+                                     {.left = task.key_pairs,
+                                      .right = values.reads,
+                                      .target = values.sums,
+                                      .rows = task.chunk,
+                                      .columns = values.width});
+  }
   finish_writes({.rows = values.reads,
                  .pairs = task.key_pairs,
                  .sums = values.sums,
+                 .decayed = values.decayed_reads,
                  .factors = task.shared.given ? task.shared.suffix : nullptr},
                 values.decay, values.width);
 }
@@ -210,8 +207,8 @@ inline void backward_chunk(ChunkTask& task, std::int64_t index) {
   write_shared(task, keys, index);
   write_shared(task, values, index);
   total_row_decays(task);
-  update(task, task.dstate, decayed_reads(values),
-         weighed_by_token(task, decayed_reads(keys), task.shared.prefix, keys.decayed_reads));
+  update(task, task.dstate, values.decay.given ? values.decayed_reads : values.reads,
+         keys_of_update(task, keys.reads, task.shared.prefix, keys.decayed_reads));
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

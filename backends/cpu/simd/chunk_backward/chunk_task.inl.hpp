@@ -62,8 +62,8 @@ struct ChunkTask {
   float* pairs = nullptr;
   Panels key_pairs;
   float* dots = nullptr;
-  Prefetcher prefetcher{0};        // of the sweep that runs
-  std::int64_t prefetch_rows = 0;  // between two calls of a product
+  Prefetcher prefetcher{0};         // of the sweep that runs
+  std::int64_t prefetch_lines = 0;  // between two calls of a product
 
   std::int64_t chunks() const { return (tokens + chunk - 1) / chunk; }
   std::int64_t token_of(std::int64_t index) const { return index * chunk; }

@@ -52,28 +52,30 @@ using PanelTile = F32[kRows][kVectors];
 
 // Adds what C starts with to the sums: once, at the end. Sums that began with it would round each
 // of their steps to its precision, and a state is larger than what a chunk adds to it.
+//
+// Factors stay in registers: the compiler cannot know that stores to C leave them as they are.
 template <Start kStart, int kRows, int kVectors>
 [[gnu::always_inline]] inline void finish_panel_tile(const PanelProduct& p, std::int64_t row,
                                                      std::int64_t column,
+                                                     const F32 (&column_scale)[kVectors],
                                                      PanelTile<kRows, kVectors>& tile) {
   float* const target = p.target.at(row, column);
   const std::int64_t step = vector_step(p.target.size);
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
+    F32 row_scale{};
+    if constexpr (kStart == Start::kScaleRows || kStart == Start::kScaleBoth) {
+      row_scale = in_register(broadcast(p.row_scale[row + m]));
+    }
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) {
       float* const at = target + m * kPanelWidth + j * step;
       F32 sum = tile[m][j];
       if constexpr (kStart == Start::kAdd) sum += load(at);
-      if constexpr (kStart == Start::kScaleRows) {
-        sum = fma(load(at), broadcast(p.row_scale[row + m]), sum);
-      }
-      if constexpr (kStart == Start::kScaleColumns) {
-        sum = fma(load(at), load(p.column_scale + column + j * kLanes), sum);
-      }
+      if constexpr (kStart == Start::kScaleRows) sum = fma(load(at), row_scale, sum);
+      if constexpr (kStart == Start::kScaleColumns) sum = fma(load(at), column_scale[j], sum);
       if constexpr (kStart == Start::kScaleBoth) {
-        const F32 scaled = load(at) * broadcast(p.row_scale[row + m]);
-        sum = fma(scaled, load(p.column_scale + column + j * kLanes), sum);
+        sum = fma(load(at) * row_scale, column_scale[j], sum);
       }
       store(at, sum);
     }
@@ -115,14 +117,16 @@ template <int kRows, int kVectors>
 
 template <Left kLeft, Start kStart, int kVectors>
 [[gnu::always_inline]] inline void multiply_panel_tile(const PanelProduct& p, std::int64_t row,
-                                                       std::int64_t column, Prefetcher& prefetcher,
-                                                       std::int64_t prefetch_rows) {
+                                                       std::int64_t column,
+                                                       const F32 (&column_scale)[kVectors],
+                                                       Prefetcher& prefetcher,
+                                                       std::int64_t prefetch_lines) {
   constexpr int kRows = kPanelTileRows<kVectors>;
   PanelTile<kRows, kVectors> tile = {};
   const std::int64_t right_step = vector_step(p.right.size);
   if constexpr (kLeft == Left::kColumns) {
     fetch_tile<kRows, kVectors>(p.target.at(row + kRows, column), vector_step(p.target.size));
-    prefetcher.fetch_rows<2>(prefetch_rows);
+    prefetcher.fetch_lines<2>(prefetch_lines);
     const std::int64_t first = p.triangular ? row : 0;
     const float* right = p.right.at(first, column);
     add_panel_products<kLeft, kRows, kVectors>(p.left.at(first, row), right, right_step,
@@ -132,37 +136,45 @@ template <Left kLeft, Start kStart, int kVectors>
     const float* left = p.left.at(row, 0);
     const float* right = p.right.at(0, column);
     for (std::int64_t rest = end; rest > 0; rest -= kPanelWidth) {
-      prefetcher.fetch_rows<2>(prefetch_rows);
+      prefetcher.fetch_lines<2>(prefetch_lines);
       add_panel_products<kLeft, kRows, kVectors>(left, right, right_step,
                                                  rest < kPanelWidth ? rest : kPanelWidth, tile);
       left += p.left.size;
     }
   }
-  finish_panel_tile<kStart, kRows, kVectors>(p, row, column, tile);
+  finish_panel_tile<kStart, kRows, kVectors>(p, row, column, column_scale, tile);
 }
 
 // Columns [column, column + kVectors * kLanes) of C. Not inlined, and with little else in it: GCC
 // spills the tile otherwise.
 template <Left kLeft, Start kStart, int kVectors>
 [[gnu::noinline]] void multiply_panel_columns(const PanelProduct& product, std::int64_t column,
-                                              Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+                                              Prefetcher& prefetcher, std::int64_t prefetch_lines) {
   const PanelProduct p = product;
+  F32 column_scale[kVectors] = {};
+  if constexpr (kStart == Start::kScaleColumns || kStart == Start::kScaleBoth) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) {
+      column_scale[j] = load(p.column_scale + column + j * kLanes);
+    }
+  }
   for (std::int64_t row = 0; row < p.rows; row += kPanelTileRows<kVectors>) {
-    multiply_panel_tile<kLeft, kStart, kVectors>(p, row, column, prefetcher, prefetch_rows);
+    multiply_panel_tile<kLeft, kStart, kVectors>(p, row, column, column_scale, prefetcher,
+                                                 prefetch_lines);
   }
 }
 
-// Fetches `prefetch_rows` every kFetchDepth steps of a tile.
+// Fetches `prefetch_lines` before every panel of the depth, or before every tile of a transpose.
 template <Left kLeft, Start kStart>
-void multiply_panels(const PanelProduct& p, Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+void multiply_panels(const PanelProduct& p, Prefetcher& prefetcher, std::int64_t prefetch_lines) {
   constexpr std::int64_t kWidth = kWideTileVectors * kLanes;
   std::int64_t column = 0;
   for (; column + kWidth <= p.columns; column += kWidth) {
-    multiply_panel_columns<kLeft, kStart, kWideTileVectors>(p, column, prefetcher, prefetch_rows);
+    multiply_panel_columns<kLeft, kStart, kWideTileVectors>(p, column, prefetcher, prefetch_lines);
   }
   if constexpr (kPanelIsVector) {
     if (column < p.columns) {
-      multiply_panel_columns<kLeft, kStart, 1>(p, column, prefetcher, prefetch_rows);
+      multiply_panel_columns<kLeft, kStart, 1>(p, column, prefetcher, prefetch_lines);
     }
   }
 }

@@ -70,27 +70,41 @@ template <StorageType kType>
   }
 }
 
+// Channels [channel, channel + kCount) of all tokens, whole panels.
+template <StorageType kType, std::int64_t kCount>
+[[gnu::always_inline]] inline void pack_columns(const InputRows& rows, const TokenRange& tokens,
+                                                std::int64_t channel, F32 factor,
+                                                const Panels& panels) {
+  const char* source = rows.row(tokens.first) + channel * size_of(kType);
+  for (std::int64_t t = 0; t < tokens.present; ++t) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kCount; i += kLanes) {
+      store(panels.at(t, channel + i), widen(kType, source + i * size_of(kType)) * factor);
+    }
+    source += rows.step;
+  }
+}
+
+// One cache line of all rows after the other, so that panels are written from end to end: what they
+// are written to may lie beyond L2, and is fetched ahead then.
 template <StorageType kType>
 void pack_tokens(const InputRows& rows, const TokenRange& tokens, std::int64_t channels,
                  float scale, const Panels& panels) {
+  constexpr std::int64_t kLine = 64 / size_of(kType);
   const F32 factor = broadcast(scale);
+  std::int64_t done = 0;
+  for (; channels - done >= kLine; done += kLine) {
+    pack_columns<kType, kLine>(rows, tokens, done, factor, panels);
+  }
+  for (; channels - done >= kPanelWidth; done += kPanelWidth) {
+    pack_columns<kType, kPanelWidth>(rows, tokens, done, factor, panels);
+  }
+  if (done == channels) return;
   for (std::int64_t t = 0; t < tokens.present; ++t) {
-    const char* source = rows.row(tokens.first + t);
-    float* target = panels.at(t, 0);
-    std::int64_t left = channels;
-    for (; left >= kPanelWidth; left -= kPanelWidth) {
-#pragma GCC unroll 4
-      for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
-        store(target + lane, widen(kType, source + lane * size_of(kType)) * factor);
-      }
-      source += kPanelWidth * size_of(kType);
-      target += panels.size;
-    }
-    if (left == 0) continue;
     alignas(64) float padded[kPanelWidth];
-    widen_panel<kType>(source, left, padded);
+    widen_panel<kType>(rows.row(tokens.first + t) + done * size_of(kType), channels - done, padded);
     for (std::int64_t lane = 0; lane < kPanelWidth; lane += kLanes) {
-      store(target + lane, load(padded + lane) * factor);
+      store(panels.at(t, done) + lane, load(padded + lane) * factor);
     }
   }
 }
