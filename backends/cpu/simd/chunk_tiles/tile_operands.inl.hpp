@@ -90,8 +90,8 @@ struct HalfRows {
     return halves;
   }
   [[gnu::always_inline]] F32 pair(std::int64_t t, std::int64_t i) const {
-    const U32 first = __builtin_convertvector(load_halves(of[t] + 2 * i), U32);
-    const U32 second = __builtin_convertvector(load_halves(of[t + 1] + 2 * i), U32);
+    const U32 first = widen_lanes(load_halves(of[t] + 2 * i));
+    const U32 second = widen_lanes(load_halves(of[t + 1] + 2 * i));
     return as_f32(first | second << 16);
   }
 };
