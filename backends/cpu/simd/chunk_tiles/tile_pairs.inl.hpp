@@ -36,7 +36,7 @@ template <int kHalf>
 }
 
 // 32 tokens from `token` on: as columns of B, tiles (token / 16 and the next, channel / 32) of
-// `keys`, and as depth of A in `writes`, times a factor for each token where kScaled.
+// `keys`, and as depth of A in `writes`, if there are, times a factor for each token where kScaled.
 template <bool kScaled>
 struct KeyPacking {
   const TileKeys& keys;
@@ -49,7 +49,7 @@ struct KeyPacking {
   void run_part(std::int64_t index) const {
     const std::int64_t channel = index / 3 * kTileDepth;
     if (index % 3 < 2) return pack_across(token + index % 3 * kTileRows, channel);
-    pack_writes(channel);
+    if (keys.writes.data) pack_writes(channel);
   }
 
  private:

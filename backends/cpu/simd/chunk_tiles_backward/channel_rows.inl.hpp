@@ -63,12 +63,11 @@ inline void channel_tokens(const ChannelInputs& inputs, const ChunkSpan& chunk,
 
 // Where what decay_rows() makes of a chunk goes: [chunk, K] each, but for the last two.
 struct ChannelRows {
-  char* q = nullptr;          // q~ in bf16
-  char* k = nullptr;          // k~ in bf16
-  float* decays = nullptr;    // r
-  float* inverses = nullptr;  // 1 / r
-  float* first = nullptr;     // [K]: a_0 of a span
-  float* total = nullptr;     // [K]: r of its last token
+  char* q = nullptr;        // q~ in bf16
+  char* k = nullptr;        // k~ in bf16
+  float* decays = nullptr;  // r
+  float* first = nullptr;   // [K]: a_0 of a span
+  float* total = nullptr;   // [K]: r of its last token
   std::int64_t width = 0;
 
   ChannelRows from(std::int64_t token) const {
@@ -76,7 +75,6 @@ struct ChannelRows {
     rows.q += 2 * token * width;
     rows.k += 2 * token * width;
     rows.decays += token * width;
-    rows.inverses += token * width;
     return rows;
   }
 };
@@ -137,7 +135,6 @@ struct SpanTokens {
     for (int half = 0; half < 2; ++half) {
       inverse[half] = reciprocal(decay[half]);
       store(to.decays + at + half * kLanes, decay[half]);
-      store(to.inverses + at + half * kLanes, inverse[half]);
     }
     const F32 decayed_q =
         join_bf16(q.vector(t, channel) * decay[0], q.vector(t, channel + kLanes) * decay[1]);

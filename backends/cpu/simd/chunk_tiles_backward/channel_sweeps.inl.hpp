@@ -18,11 +18,6 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-inline void pack_span(const TileRecurrence& of, const ChunkSpan& span, const RecurrenceRows& rows) {
-  prepare_shared_decay(of.keys, span, rows.reads, rows.writes, TokenLogs{});
-  pack_values(of, span, rows.values);
-}
-
 // Decays the states by all that they are still to decay by. The decays of spans around centers are
 // too small to be multiplied with what is left to do: states bear the two one after the other.
 inline void settle(const TileState& state, const StateDecay& decay) {
@@ -38,11 +33,15 @@ inline void settle_state(const ChannelBackward& task) {
 
 inline void settle_gradients(const ChannelBackward& task) {
   settle(task.to_dk.state, {.columns = task.gradient_decay});
-  settle(task.to_dv.state, {.rows = task.gradient_decay});
   fill_floats(task.gradient_decay, task.inputs.width, 1.0F);
 }
 
 // ---- with the sequence ----
+
+inline std::int64_t columns_from(const ChannelBackward& task, std::int64_t column) {
+  const std::int64_t left = task.inputs.gk.elements - column;
+  return left < kTileDepth ? left : kTileDepth;
+}
 
 // A result, and what it adds to the gradient of a gate: q dq or k dk.
 struct ChannelResult {
@@ -50,80 +49,123 @@ struct ChannelResult {
   F32 term;
 };
 
-// 16 channels from `channel` on of a token's row: times `factor` for the gradient, times q~ or k~
+// 16 channels of a token's row: times `factor` for the gradient, times q~ or k~
 // for the gate's. In an exact span the sums are those of the state alone.
 template <bool kExact>
-[[gnu::always_inline]] inline ChannelResult finish_channels(const float* sums, const float* factor,
+[[gnu::always_inline]] inline ChannelResult finish_channels(const float* sums, F32 factor,
                                                             F32 decayed, const float* own,
                                                             F32 given) {
   const F32 sum = load(sums);
-  if constexpr (!kExact) return {.gradient = sum * load(factor), .term = sum * decayed};
-  return {.gradient = fma(sum, load(factor), load(own)),
-          .term = fma(sum, decayed, load(own) * given)};
+  if constexpr (!kExact) return {.gradient = sum * factor, .term = sum * decayed};
+  return {.gradient = fma(sum, factor, load(own)), .term = fma(sum, decayed, load(own) * given)};
 }
 
+// Rows of a span's gradient.
+struct ChannelWriting {
+  static constexpr std::int64_t kRows = 4;  // of a part
+
+  const ChannelBackward& task;
+  const ChannelSpan& span;
+  RecurrenceResults results = {};
+};
+
 template <bool kExact>
-[[gnu::noinline]] void write_dq(const ChannelBackward& task, const ChannelSpan& at,
-                                const RecurrenceResults& results) {
-  const std::int64_t column = results.at.column;
-  const std::int64_t width = at.rows.width;
-  const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
-  for (std::int64_t t = 0; t < sizes.rows; ++t) {
+struct DqWriting : ChannelWriting {
+  static constexpr bool kSeparate = kExact;
+
+  static std::int64_t parts() { return 2 * kTileRows / kRows; }
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    const std::int64_t first = index * kRows;
+    const std::int64_t count = rows_present(span.span, results.at.token + first, kRows);
+    for (std::int64_t t = 0; t < count; ++t) write_row(first + t);
+  }
+
+ private:
+  [[gnu::always_inline]] void write_row(std::int64_t t) const {
+    const std::int64_t column = results.at.column;
+    const std::int64_t width = span.rows.width;
     const std::int64_t row = results.at.token + t;
-    const std::int64_t token = at.span.token + row;
-    const float* const sums = result_row(kExact ? results.of_state : results.sums, t);
+    const std::int64_t token = span.span.token + row;
+    const float* const sums = result_row(results.tiles, t);
     F32 gradient[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const std::int64_t i = column + half * kLanes;
       const ChannelResult result = finish_channels<kExact>(
-          sums + half * kTileFloats, at.rows.decays + row * width + i, at.q.vector(row, i),
-          at.exact.own + row * width + i, kExact ? at.exact.q.vector(row, i) : F32{});
+          sums + half * kTileFloats, load(span.rows.decays + row * width + i),
+          span.q.vector(row, i), span.exact.own + row * width + i,
+          kExact ? span.exact.q.vector(row, i) : F32{});
       store(task.terms + token * width + i, result.term);
       gradient[half] = result.gradient;
     }
-    write_output(gradient[0], gradient[1], sizes.columns, task.dq.row(token) + 2 * column,
-                 task.stream);
+    write_output(gradient[0], gradient[1], columns_from(task, column),
+                 task.dq.row(token) + 2 * column, task.stream);
   }
+};
+
+// A span of a recurrence, by how its gradient is written.
+template <class Writing>
+RecurrenceChunk<Writing> span_of_recurrence(const TileRecurrence& of, const ChannelSpan& at,
+                                            const HalfRows& values, const ChunkDecay& decay,
+                                            BesideProducts& beside, const Writing& writing) {
+  return {.of = of,
+          .span = at.span,
+          .values = values,
+          .decay = decay,
+          .beside = beside,
+          .writing = writing};
 }
 
-inline void forward_span(const ChannelBackward& task, const ChannelSpan& at, LineFetcher& fetcher) {
+template <bool kExact>
+void make_span_dq(const ChannelBackward& task, const ChannelSpan& at, const ChunkDecay& decay,
+                  BesideProducts& beside) {
   const TileRecurrence& of = task.to_dq;
+  auto span = span_of_recurrence(of, at, at.k, decay, beside,
+                                 DqWriting<kExact>{{.task = task, .span = at}});
+  PairPreparation<false>(of.keys, at.span, {.q = &at.d_o, .k = at.v}, nullptr, of.outputs)
+      .run(beside, [&] { span.add_first_strip(); });
+  if constexpr (kExact) {
+    sum_own_exactly<TokenOrder::kWithSequence>(of.outputs, at.exact.k, at.exact.decays,
+                                               at.rows.width, at.exact.own);
+  }
+  run_recurrence(span);
+}
+
+inline void forward_span(const ChannelBackward& task, const ChannelSpan& at,
+                         BesideProducts& beside) {
   if (at.is_cut) settle_state(task);
   multiply_floats(task.state_decay, at.rows.first, at.rows.width);
-  pack_span(of, at.span, {.reads = at.d_o, .writes = at.v, .values = at.k});
+  ChunkDecay decay{.before = task.state_decay};
   if (at.is_exact) {
-    sum_own_exactly(of.keys.sums.data, at.exact.k, at.exact.decays, at.rows.width, at.exact.own);
-    run_recurrence(of, at.span,
-                   {.before = {.columns = task.state_decay}, .after = {.columns = at.rows.total}},
-                   true, task.outputs, fetcher,
-                   [&](const RecurrenceResults& results) { write_dq<true>(task, at, results); });
+    decay.after = at.rows.total;
+    make_span_dq<true>(task, at, decay, beside);
     return fill_floats(task.state_decay, at.rows.width, 1.0F);
   }
-  run_recurrence(of, at.span, {.before = {.columns = task.state_decay}}, false, task.outputs,
-                 fetcher,
-                 [&](const RecurrenceResults& results) { write_dq<false>(task, at, results); });
+  make_span_dq<false>(task, at, decay, beside);
   copy_floats(at.rows.total, at.rows.width, task.state_decay);
   if (at.is_cut) settle_state(task);
 }
 
 inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t index,
-                                  LineFetcher fetcher) {
+                                  const LineFetcher& fetcher) {
+  BesideProducts beside;
+  beside.fetcher = fetcher;
   ChannelChunk chunk;
   channel_chunk(task, index, false, chunk);
   for (std::int64_t i = 0; i < chunk.spans.count; ++i) {
     ChannelSpan at;
     channel_span(task, chunk, i, at);
-    forward_span(task, at, fetcher);
+    forward_span(task, at, beside);
   }
 }
 
 inline void sweep_channels_with(const ChannelBackward& task, const char** lines) {
   const std::int64_t width = task.inputs.width;
   fill_floats(task.state_decay, width, 1.0F);
-  read_state(task.to_dq.state, {.data = task.initial.data,
-                                .key_stride = task.initial.value_stride,
-                                .value_stride = task.initial.key_stride});
+  read_floats(task.to_dq.state, {.data = task.initial.data,
+                                 .key_stride = task.initial.value_stride,
+                                 .value_stride = task.initial.key_stride});
   FetchList list(lines, task.chunk, task.chunk);
   if (task.tokens >= 2 * task.chunk) {
     for (const HalfSource* source : {&task.q, &task.k, &task.v, &task.d_o}) {
@@ -138,53 +180,69 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
       keep_decayed_state(task.to_dq.state, task.state_decay, anchor);
     }
     const bool fetches = token + 2 * task.chunk <= task.tokens;
-    forward_channel_chunk(task, index,
-                          fetches ? list.fetcher(task.to_dq.width() / kTileDepth) : LineFetcher{});
+    forward_channel_chunk(
+        task, index,
+        fetches ? list.fetcher(products_beside(task.to_dq, task.chunk)) : LineFetcher{});
     if (fetches) list.next_chunk();
   }
 }
 
 // ---- against it ----
 
-// dk and the gradients of gates; results are from the last token of the span on.
+// dk and the gradients of gates, which add up from the last token on.
 template <bool kExact>
-[[gnu::noinline]] void write_dk(const ChannelBackward& task, const ChannelSpan& at,
-                                const RecurrenceResults& results) {
-  const std::int64_t column = results.at.column;
-  const std::int64_t width = at.rows.width;
-  const ResultSizes sizes = sizes_of(results, at.span, task.inputs.gk.elements);
-  F32 gate[2] = {load(task.gates + column), load(task.gates + column + kLanes)};
-  for (std::int64_t t = 0; t < sizes.rows; ++t) {
-    const std::int64_t against = results.at.token + t;
-    const std::int64_t row = at.span.present - 1 - against;
-    const std::int64_t token = at.span.token + row;
-    const float* const sums = result_row(kExact ? results.of_state : results.sums, t);
+struct DkWriting : ChannelWriting {
+  static constexpr bool kSeparate = kExact;
+
+  static std::int64_t parts() { return 2 * kTileRows / kRows; }
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    float* const gates = task.gates + results.at.column;
+    F32 gate[2] = {load(gates), load(gates + kLanes)};
+    const std::int64_t first = (parts() - 1 - index) * kRows;
+    const std::int64_t count = rows_present(span.span, results.at.token + first, kRows);
+    for (std::int64_t t = count; t-- > 0;) write_row(first + t, gate);
+    store(gates, gate[0]);
+    store(gates + kLanes, gate[1]);
+  }
+
+ private:
+  [[gnu::always_inline]] void write_row(std::int64_t t, F32 (&gate)[2]) const {
+    const std::int64_t column = results.at.column;
+    const std::int64_t width = span.rows.width;
+    const std::int64_t row = results.at.token + t;
+    const std::int64_t token = span.span.token + row;
+    const float* const sums = result_row(results.tiles, t);
     F32 gradient[2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const std::int64_t i = column + half * kLanes;
       const ChannelResult result = finish_channels<kExact>(
-          sums + half * kTileFloats, at.rows.inverses + row * width + i, at.k.vector(row, i),
-          at.exact.own + against * width + i, kExact ? at.exact.k.vector(row, i) : F32{});
+          sums + half * kTileFloats, decays_behind(row * width + i), span.k.vector(row, i),
+          span.exact.own + row * width + i, kExact ? span.exact.k.vector(row, i) : F32{});
       gradient[half] = result.gradient;
       gate[half] += load(task.terms + token * width + i) - result.term;
       if (!kExact && row > 0) continue;
       // A channel that a token resets has no gradient there, whatever the terms round to.
-      const float* const decay = kExact ? at.exact.decays + row * width : at.rows.first;
+      const float* const decay = kExact ? span.exact.decays + row * width : span.rows.first;
       gate[half] = load(decay + i) == F32{} ? F32{} : gate[half];
     }
+    const std::int64_t columns = columns_from(task, column);
     if (add_to_group(task.dk_sums, token, column, gradient[0], gradient[1])) {
-      write_output(gradient[0], gradient[1], sizes.columns, task.dk.row(token) + 2 * column,
-                   task.stream);
+      write_output(gradient[0], gradient[1], columns, task.dk.row(token) + 2 * column, task.stream);
     }
-    write_gates(gate[0], gate[1], sizes.columns, task.dgk.row(token) + 4 * column, task.stream);
-    if (!task.sums_gates()) continue;
+    write_gates(gate[0], gate[1], columns, task.dgk.row(token) + 4 * column, task.stream);
+    if (!task.sums_gates()) return;
     float* const partial = task.partial + row * kLanes;
     store(partial, (column == 0 ? F32{} : load(partial)) + gate[0] + gate[1]);
   }
-  store(task.gates + column, gate[0]);
-  store(task.gates + column + kLanes, gate[1]);
-}
+  // What dk is sums times: the gradient behind the span has decayed by all of it, 1 / r takes back
+  // what is before the token. In an exact span it has not, and decays from the token on.
+  [[gnu::always_inline]] F32 decays_behind(std::int64_t at) const {
+    if constexpr (kExact) return load(span.exact.behind + at);
+    return reciprocal(load(span.rows.decays + at));
+  }
+};
 
 // Gradients of what all channels decay by.
 inline void sum_gates(const ChannelBackward& task, const ChunkSpan& span) {
@@ -196,69 +254,49 @@ inline void sum_gates(const ChannelBackward& task, const ChunkSpan& span) {
   }
 }
 
-// A span's rows, in the order against the sequence.
-struct ReversedSpan {
-  ChunkSpan span;
-  HalfRows q, k, v, d_o;
-};
-
-inline void reverse_span(const ChannelBackward& task, const ChannelSpan& at, ReversedSpan& to) {
-  to.span = at.span;
-  to.span.token = task.tokens - at.span.token - at.span.present;
-  to.q = at.q;
-  to.k = at.k;
-  to.v = at.v;
-  to.d_o = at.d_o;
-  for (HalfRows* const rows : {&to.q, &to.k, &to.v, &to.d_o}) reverse_rows(*rows, at.span.present);
-}
-
-inline void make_dk(const ChannelBackward& task, const ChannelSpan& at, const ReversedSpan& against,
-                    LineFetcher& fetcher) {
+template <bool kExact>
+void make_span_dk(const ChannelBackward& task, const ChannelSpan& at, const ChunkDecay& decay,
+                  BesideProducts& beside) {
   const TileRecurrence& of = task.to_dk;
-  pack_span(of, against.span, {.reads = against.v, .writes = against.d_o, .values = against.q});
-  if (!at.is_exact) {
-    return run_recurrence(
-        of, against.span, {.before = {.columns = task.gradient_decay}}, false, task.outputs,
-        fetcher, [&](const RecurrenceResults& results) { write_dk<false>(task, at, results); });
+  auto span = span_of_recurrence(of, at, at.q, decay, beside,
+                                 DkWriting<kExact>{{.task = task, .span = at}});
+  span.transposed = task.to_dv.state.pairs;
+  PreparationAgainst<false>(of.keys, at.span, {.reads = at.v, .writes = at.d_o, .values = at.q}, {},
+                            {.tiles = of.keys.sums})
+      .run(beside, [&] { span.add_first_strip(); });
+  if constexpr (kExact) {
+    sum_own_exactly<TokenOrder::kAgainstSequence>(of.keys.sums.data, at.exact.q, at.exact.decays,
+                                                  at.rows.width, at.exact.own);
   }
-  HalfRows q = at.exact.q;
-  reverse_rows(q, at.span.present);
-  sum_own_exactly(of.keys.sums.data, q, at.exact.against, at.rows.width, at.exact.own);
-  run_recurrence(of, against.span,
-                 {.before = {.columns = task.gradient_decay}, .after = {.columns = at.rows.total}},
-                 true, task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) { write_dk<true>(task, at, results); });
+  run_recurrence(span);
 }
 
-inline void make_dv(const ChannelBackward& task, const ChannelSpan& at, const ReversedSpan& against,
-                    LineFetcher& fetcher) {
+inline void make_span_dv(const ChannelBackward& task, const ChannelSpan& at,
+                         BesideProducts& beside) {
   const TileRecurrence& of = task.to_dv;
-  const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
-                             .columns = of.state.columns,
-                             .stream = task.stream,
-                             .group = task.dv_sums};
-  pack_span(of, against.span, {.reads = against.k, .writes = against.q, .values = against.d_o});
-  ChunkDecay decay{.before = {.rows = task.gradient_decay}};
-  if (at.is_exact) {
-    HalfRows q = at.exact.q, k = at.exact.k;
-    reverse_rows(q, at.span.present);
-    reverse_rows(k, at.span.present);
-    pair_exactly(of.keys, against.span, k, q, at.exact.against);
-    decay.after.rows = at.rows.total;
-  }
-  run_recurrence(
-      of, against.span, decay, false, task.outputs, fetcher,
-      [&](const RecurrenceResults& results) { write_results(dv, against.span, results); });
+  const GradientRows dv{
+      .rows = task.dv, .columns = of.state.columns, .stream = task.stream, .group = task.dv_sums};
+  auto span =
+      span_of_recurrence(of, at, at.d_o, {}, beside, GradientWriting{.to = &dv, .span = &at.span});
+  PreparationAgainst<false>(of.keys, at.span, {.reads = at.k, .writes = at.q, .values = at.d_o}, {},
+                            {.tiles = of.keys.sums})
+      .run(beside, [&] { span.add_first_strip(); });
+  if (at.is_exact) pair_exactly(of.keys, at.exact);
+  run_recurrence(span);
 }
 
 inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
-                          LineFetcher& fetcher) {
-  ReversedSpan against;
-  reverse_span(task, at, against);
+                          BesideProducts& beside) {
   if (at.is_cut) settle_gradients(task);
   if (!at.is_exact) multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
-  make_dk(task, at, against, fetcher);
-  make_dv(task, at, against, fetcher);
+  ChunkDecay decay{.before = task.gradient_decay};
+  if (at.is_exact) {
+    decay.after = at.rows.total;
+    make_span_dk<true>(task, at, decay, beside);
+  } else {
+    make_span_dk<false>(task, at, decay, beside);
+  }
+  make_span_dv(task, at, beside);
   copy_floats(at.rows.first, at.rows.width, task.gradient_decay);
   if (at.is_cut) settle_gradients(task);
   if (task.sums_gates()) sum_gates(task, at.span);
@@ -267,8 +305,9 @@ inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
 inline FetchList list_channels_against(const ChannelBackward& task, std::int64_t index,
                                        const char** lines) {
   FetchList list(lines, task.tokens - index * task.chunk, task.chunk);
+  list.add(from_the_end(task.v.rows, task.tokens), task.v.elements);
   if (index <= task.first_kept()) {
-    for (const HalfSource* source : {&task.q, &task.k, &task.v, &task.d_o}) {
+    for (const HalfSource* source : {&task.q, &task.k, &task.d_o}) {
       list.add(from_the_end(source->rows, task.tokens), source->elements);
     }
     list.add(from_the_end(task.inputs.gk.rows, task.tokens), task.inputs.gk.elements);
@@ -284,25 +323,26 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
   const std::int64_t width = task.inputs.width;
   const TileState& gradient = task.to_dk.state;
   fill_floats(task.gradient_decay, width, 1.0F);
-  read_state(gradient, {.data = task.dfinal.data,
-                        .key_stride = task.dfinal.value_stride,
-                        .value_stride = task.dfinal.key_stride});
-  read_state(task.to_dv.state, task.dfinal);
+  read_floats(gradient, {.data = task.dfinal.data,
+                         .key_stride = task.dfinal.value_stride,
+                         .value_stride = task.dfinal.key_stride});
   sum_product_columns(gradient, task.to_dq.state.floats.data, task.state_decay, task.gates);
   if (task.dgamma) *task.dgamma = 0.0;
-  const std::int64_t steps = (task.to_dk.width() + task.to_dv.width()) / kTileDepth;
+  const std::int64_t steps =
+      products_beside(task.to_dk, task.chunk) + products_beside(task.to_dv, task.chunk);
   FetchList list(lines, 0, 0);
   for (std::int64_t index = task.chunks() - 1; index >= 0; --index) {
     if (index > 0 && (index == task.chunks() - 1 || index == task.first_kept())) {
       list = list_channels_against(task, index, lines);
     }
-    LineFetcher fetcher = index > 0 ? list.fetcher(steps) : LineFetcher{};
+    BesideProducts beside;
+    if (index > 0) beside.fetcher = list.fetcher(steps);
     ChannelChunk chunk;
     channel_chunk(task, index, index >= task.first_kept(), chunk);
     for (std::int64_t i = chunk.spans.count; i-- > 0;) {
       ChannelSpan at;
       channel_span(task, chunk, i, at);
-      backward_span(task, at, fetcher);
+      backward_span(task, at, beside);
     }
     if (const float* const anchor = task.anchor_at(chunk.span.token)) {
       sum_product_columns(gradient, anchor, task.gradient_decay, task.gates);
@@ -310,7 +350,9 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
     if (index > 0) list.next_chunk();
   }
   settle_gradients(task);
-  write_state(task.to_dv.state, task.dinitial);
+  write_state(task.to_dk.state, {.data = task.dinitial.data,
+                                 .key_stride = task.dinitial.value_stride,
+                                 .value_stride = task.dinitial.key_stride});
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

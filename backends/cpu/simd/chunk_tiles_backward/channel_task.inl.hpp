@@ -31,7 +31,6 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
   const TilesBackwardScratch& at = p.scratch;
   const TilesBackwardScratch::Copies& copies = at.copies_of_chunk;
   float* const chunk = scratch + at.copies;
-  task.to_dv.keys.keeps_sums = false;
   task.inputs = {.q = task.q,
                  .k = task.k,
                  .gk = {.rows = rows_of<const char>(f.gk, range, head, 0),
@@ -45,15 +44,14 @@ inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64
   task.inputs.k.copies = reinterpret_cast<char*>(scratch + at.k_rows);
   task.rows = {.q = task.q.copies,
                .k = task.k.copies,
-               .decays = scratch + at.token_decays,
-               .inverses = chunk + copies.inverses,
+               .decays = chunk + copies.decays,
                .first = chunk + copies.first,
                .total = chunk + copies.total,
                .width = task.inputs.width};
   float* const exact = scratch + at.exact_span;
   const std::int64_t exact_size = kTileRows * task.inputs.width;
   task.exact.decays = exact;
-  task.exact.against = exact + exact_size;
+  task.exact.behind = exact + exact_size;
   task.exact.own = exact + 2 * exact_size;
   task.kept_rows = chunk + copies.kept_rows;
   task.dgk = rows_of<char>(p.dgk, range, head, 0);
@@ -127,14 +125,16 @@ inline void channel_chunk(const ChannelBackward& task, std::int64_t index, bool 
   chunk.rows = task.rows;
   chunk.rows.q += place;
   chunk.rows.k += place;
-  chunk.rows.inverses += floats;
+  chunk.rows.decays += floats;
   chunk.rows.first += floats;
   chunk.rows.total += floats;
   chunk_halves(task.v, place, chunk.span, is_kept, chunk.v);
-  chunk_halves(task.d_o, place, chunk.span, is_kept, chunk.d_o);
-  if (!is_kept && task.d_o.rows.data) {
-    scale_rows(chunk.d_o, present, task.to_dq.keys.width, task.scale, task.d_o.copies + place);
+  const std::int64_t given = task.d_o.rows.data ? present : 0;
+  if (!is_kept) {
+    chunk_halves(task.d_o, place, chunk.span, false, chunk.d_o);
+    scale_rows(chunk.d_o, given, task.to_dq.keys.width, task.scale, task.d_o.copies + place);
   }
+  find_copies(task.d_o, place, given, chunk.span.padded, chunk.d_o);
   chunk.spans = {.count = 1, .begin = {0, present}, .is_exact = {false}};
   float* const kept = task.kept_rows + floats;
   chunk.has_rows = is_kept && *kept != kNoRows;

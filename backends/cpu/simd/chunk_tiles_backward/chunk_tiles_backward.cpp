@@ -115,6 +115,8 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
     const Config usual = usual_config(problem, device, device.cores);
     const bool one_value = problem.gates == 0 || has_gamma(problem);
     if (config.anchor_tokens != usual.anchor_tokens && one_value) return false;
+    const bool keeps_rows = (problem.gates & ops::kGateGk) != 0;
+    if (config.kept_tokens != usual.kept_tokens && !keeps_rows) return false;
     if (has_gamma(problem) && !keeps_each_state(config)) return false;
     if (!full_or_half(config, &Config::threads, usual.threads)) return false;
     const int changes = (config.threads != usual.threads) +

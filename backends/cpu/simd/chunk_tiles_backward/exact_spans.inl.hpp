@@ -7,18 +7,19 @@
 #pragma once
 
 #include "channel_rows.inl.hpp"
+#include "pairs_against.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 // Besides the rows of a span; [16, K] each.
 struct ExactSpan {
-  HalfRows q, k;             // as they are given
-  float* decays = nullptr;   // a_t
-  float* against = nullptr;  // the same against the sequence: a_{n-t}, where t > 0
-  float* own = nullptr;      // what the span's own tokens give to a gradient
+  HalfRows q, k;            // as they are given
+  float* decays = nullptr;  // a_t; 1 behind the span
+  float* behind = nullptr;  // from a token to the end of the span
+  float* own = nullptr;     // what the span's own tokens give to a gradient
 };
 
-// `to.decays` are those from the state to a token, `to.inverses` from the token to the other state.
+// `to.decays` are those from the state to a token.
 [[gnu::noinline]] inline void exact_rows(const ChannelTokens& tokens, std::int64_t begin,
                                          std::int64_t end, const ChannelRows& to,
                                          const ExactSpan& exact) {
@@ -32,10 +33,6 @@ struct ExactSpan {
       decay[t] = power[0];
       store(exact.decays + t * to.width + i, decay[t]);
     }
-    for (std::int64_t t = 0; t < kTileRows; ++t) {
-      const bool is_between = t > 0 && t < count;
-      store(exact.against + t * to.width + i, is_between ? decay[count - t] : broadcast(1.0F));
-    }
     F32 through = broadcast(1.0F);
     for (std::int64_t t = 0; t < count; ++t) {
       if (t > 0) through *= decay[t];
@@ -47,7 +44,7 @@ struct ExactSpan {
     store(to.total + i, through);
     F32 behind = broadcast(1.0F);
     for (std::int64_t t = count; t-- > 0; behind *= decay[t]) {
-      store(to.inverses + t * to.width + i, behind);
+      store(exact.behind + t * to.width + i, behind);
       const U16 k = narrow_bf16(tokens.k.vector(begin + t, i) * behind);
       __builtin_memcpy(to.k + 2 * (t * to.width + i), &k, sizeof(k));
     }
@@ -55,16 +52,21 @@ struct ExactSpan {
 }
 
 // own[t] = sum_{s <= t} pairs[t, s] decays[s + 1] .. decays[t] rows[s], of one tile of sums.
-[[gnu::noinline]] inline void sum_own_exactly(const float* pairs, const HalfRows& rows,
-                                              const float* decays, std::int64_t width, float* own) {
+// Against the sequence it is the sum over s >= t, with decays[t + 1] .. decays[s].
+template <TokenOrder kOrder>
+[[gnu::noinline]] void sum_own_exactly(const float* pairs, const HalfRows& rows,
+                                       const float* decays, std::int64_t width, float* own) {
+  constexpr bool kWith = kOrder == TokenOrder::kWithSequence;
+  const auto token = [](std::int64_t index) { return kWith ? index : kTileRows - 1 - index; };
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 written[kTileRows];
-    for (std::int64_t t = 0; t < kTileRows; ++t) {
-      const F32 decay = load(decays + t * width + i);
+    for (std::int64_t index = 0; index < kTileRows; ++index) {
+      const std::int64_t t = token(index);
       written[t] = rows.vector(t, i);
       F32 sum = written[t] * pairs[t * kLanes + t];
-      for (std::int64_t s = 0; s < t; ++s) {
-        written[s] *= decay;
+      for (std::int64_t before = 0; before < index; ++before) {
+        const std::int64_t s = token(before);
+        written[s] *= load(decays + (kWith ? t : t + 1) * width + i);
         sum = fma(broadcast(pairs[t * kLanes + s]), written[s], sum);
       }
       store(own + t * width + i, sum);
@@ -72,16 +74,22 @@ struct ExactSpan {
   }
 }
 
-// The pairs that reads and writes of the span would have made, in the place of those they made.
-inline void pair_exactly(const TileKeys& keys, const ChunkSpan& span, const HalfRows& reads,
-                         const HalfRows& writes, float* decays) {
+// The pairs k_t . q_s that decayed rows of the span would have made, in the place of those they
+// made: of one tile, as those of a span are.
+inline void pair_exactly(const TileKeys& keys, const ExactSpan& span) {
   TileKeys exact = keys;
-  exact.token_decays = decays;
+  exact.token_decays = span.decays;
   exact.channels = keys.width;
   const ChunkRows no_gates{};
   sum_block_pairs_exactly(exact,
-                          {.q = reads, .k = writes, .gk = no_gates, .log = nullptr, .index = 0});
-  join_pairs<false>(keys, span, nullptr);
+                          {.q = span.q, .k = span.k, .gk = no_gates, .log = nullptr, .index = 0});
+  F32 sums[kTileRows];
+  for (std::int64_t t = 0; t < kTileRows; ++t) sums[t] = load(keys.sums.data + t * kLanes);
+  transpose(sums);
+  store_rows(keys.sums.data, sums);
+  const FactorsAgainst no_factors;
+  const SumsAgainst at{.tiles = keys.sums};
+  PairJoiningAgainst<false>{.keys = &keys, .factors = &no_factors, .sums = &at}.run_part(0);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -5,60 +5,80 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// What rows of a recurrence are times: before their one rounding.
-struct RowScales {
-  float reads = 1.0F;
-  float writes = 1.0F;
-};
-
-// Pairs are summed from the rows as they are: their products are in gradients of gates, too.
-inline void pack_chunk(const TileRecurrence& of, const ChunkSpan& span, const RecurrenceRows& rows,
-                       const TokenLogs& logs, const RowScales& scales) {
-  const TileKeys& keys = of.keys;
-  pack_queries(keys, span, rows.reads);
-  pack_keys(keys, span, rows.writes);
-  sum_pairs(keys, span);
-  alignas(64) float of_token[kMaxChunk];
-  alignas(64) float through[kMaxChunk];
-  alignas(64) float behind[kMaxChunk];
-  const F32 total = decays_of_tokens(logs, span.padded, of_token, through, behind, keys.carries);
-  for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    through[t] *= scales.reads;
-    behind[t] *= scales.writes;
-  }
-  pack_values(of, span, rows.values);
-  join_pairs<true>(keys, span, of_token, scales.reads * scales.writes);
-  if (keys.has_decay) pack_queries(keys, span, ScaledRows{rows.reads, through});
-  pack_writes(keys, span, ScaledRows{rows.writes, behind});
+// Decays of a chunk's tokens; that of the whole chunk goes into `keys.decays`.
+inline void chunk_decays(const BackwardTiles& task, const TileKeys& keys, const ChunkSpan& span,
+                         TileTokenDecays& decays) {
+  TokenLogs logs;
+  token_logs(task.g, task.gamma, span.token, span.present, span.padded, logs);
+  const F32 total = tile_token_decays(logs, span.padded, keys.carries, decays);
+  for (std::int64_t i = 0; i < task.widest(); i += kLanes) store(keys.decays + i, total);
 }
 
+// All elements of a state decay alike.
 inline ChunkDecay decay_of_chunk(const TileRecurrence& of) {
-  return {.before = {}, .after = {.rows = of.keys.has_decay ? of.keys.decays : nullptr}};
+  return {.after = of.keys.has_decay ? of.keys.decays : nullptr};
+}
+
+// Gradients of a chunk, by what their writing needs.
+template <class Writing>
+RecurrenceChunk<Writing> recurrence_chunk(const TileRecurrence& of, const ChunkSpan& span,
+                                          const RecurrenceRows& rows, BesideProducts& beside,
+                                          const Writing& writing) {
+  return {.of = of,
+          .span = span,
+          .values = rows.values,
+          .decay = decay_of_chunk(of),
+          .beside = beside,
+          .writing = writing};
 }
 
 // ---- with the sequence ----
 
-inline void forward_tiles(BackwardTiles& task, std::int64_t index, LineFetcher fetcher) {
+// do, v and k of a chunk, with its decays.
+inline void make_decayed_dq(const BackwardTiles& task, const ChunkSpan& span,
+                            const ChunkHalves& rows, const GradientRows& dq,
+                            BesideProducts& beside) {
+  const TileRecurrence& of = task.to_dq;
+  TileTokenDecays decays;
+  chunk_decays(task, of.keys, span, decays);
+  auto chunk = recurrence_chunk(of, span, {rows.d_o, rows.v, rows.k}, beside,
+                                DecayedWriting<true>{.to = &dq,
+                                                     .span = &span,
+                                                     .factors = decays.through,
+                                                     .rows = &rows.q,
+                                                     .partial = task.partial});
+  PairPreparation<true>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, &decays, of.outputs)
+      .run(beside, [&] { chunk.add_first_strip(); });
+  run_recurrence(chunk);
+  add_decayed_dots(task.partial, decays.through, task.scale, span.padded, task.dots + span.token);
+}
+
+inline void make_dq(const BackwardTiles& task, const ChunkSpan& span, const ChunkHalves& rows,
+                    const GradientRows& dq, BesideProducts& beside) {
+  const TileRecurrence& of = task.to_dq;
+  auto chunk = recurrence_chunk(of, span, {rows.d_o, rows.v, rows.k}, beside,
+                                GradientWriting{.to = &dq, .span = &span});
+  PairPreparation<false>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, nullptr, of.outputs)
+      .run(beside, [&] { chunk.add_first_strip(); });
+  run_recurrence(chunk);
+}
+
+inline void forward_tiles(const BackwardTiles& task, std::int64_t index,
+                          const LineFetcher& fetcher) {
   const ChunkSpan span = task.span(index);
   ChunkHalves rows;
   chunk_halves(task, index, false, rows);
-  TokenLogs logs;
-  token_logs(task.g, task.gamma, span.token, span.present, span.padded, logs);
-  const TileRecurrence& of = task.to_dq;
-  // Reads that have to be packed once more with their decays take the scale with them.
-  const RowScales scales{.reads = task.has_decay ? task.scale : 1.0F};
-  pack_chunk(of, span, {.reads = rows.d_o, .writes = rows.v, .values = rows.k}, logs, scales);
-  const RecurrenceOutputs dq{.rows = task.dq,
-                             .columns = of.state.columns,
-                             .stream = task.stream,
-                             .scale = task.has_decay ? 1.0F : task.scale};
-  run_recurrence(of, span, decay_of_chunk(of), task.has_decay, task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) {
-                   write_results(dq, span, results);
-                   if (task.has_decay) add_dots_of_state(results, span, rows.q, task.partial);
-                 });
-  if (task.has_decay) add_partial_dots(task.partial, span.padded, task.dots + span.token);
+  BesideProducts beside;
+  beside.fetcher = fetcher;
+  const GradientRows dq{.rows = task.dq,
+                        .columns = task.to_dq.state.columns,
+                        .stream = task.stream,
+                        .scale = task.scale};
+  if (task.has_decay) {
+    make_decayed_dq(task, span, rows, dq, beside);
+  } else {
+    make_dq(task, span, rows, dq, beside);
+  }
 }
 
 inline void keep_state(const TileState& state, float* anchor) {
@@ -68,9 +88,9 @@ inline void keep_state(const TileState& state, float* anchor) {
 
 // Transposed.
 inline void read_initial(const BackwardTiles& task) {
-  read_state(task.to_dq.state, {.data = task.initial.data,
-                                .key_stride = task.initial.value_stride,
-                                .value_stride = task.initial.key_stride});
+  read_floats(task.to_dq.state, {.data = task.initial.data,
+                                 .key_stride = task.initial.value_stride,
+                                 .value_stride = task.initial.key_stride});
 }
 
 inline void sweep_with(BackwardTiles& task, const char** lines) {
@@ -88,7 +108,7 @@ inline void sweep_with(BackwardTiles& task, const char** lines) {
     if (float* const anchor = task.anchor_at(token)) keep_state(task.to_dq.state, anchor);
     const bool fetches = token + 2 * task.chunk <= task.tokens;
     forward_tiles(task, index,
-                  fetches ? list.fetcher(task.to_dq.width() / kTileDepth) : LineFetcher{});
+                  fetches ? list.fetcher(products_beside(task.to_dq, task.chunk)) : LineFetcher{});
     if (fetches) list.next_chunk();
   }
 }
@@ -112,61 +132,38 @@ inline void sweep_with(BackwardTiles& task, const char** lines) {
   return total[0];
 }
 
-// Decays of a chunk's tokens, in their order.
-inline void token_decays(const BackwardTiles& task, const ChunkSpan& span, float* decays) {
-  TokenLogs logs;
-  token_logs(task.g, task.gamma, span.token, span.present, span.padded, logs);
-  for (std::int64_t t = 0; t < span.padded; t += kLanes) {
-    F32 decay[1] = {load(logs.log + t)};
-    exp_each(decay);
-    store(decays + t, decay[0]);
-  }
-}
-
-// Between a token and the one after it D decays by that one's; the last token's is as it was given.
-inline void logs_against(const BackwardTiles& task, const ChunkSpan& span, TokenLogs& logs) {
-  const std::int64_t behind = task.tokens - span.token - 1;
-  const std::int64_t given = behind < span.present ? behind : span.present;
-  TokenLogs next;
-  token_logs(task.g, task.gamma, span.token + 1, given, span.padded, next);
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    logs.log[t] = t < span.present ? next.log[span.present - 1 - t] : 0.0F;
-  }
-}
-
 alignas(64) inline constexpr float kLaneNumbers[] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                      8, 9, 10, 11, 12, 13, 14, 15};
 
-// steps[t] = sum_{s > t} a[s, t] b[s, t] - sum_{s < t} a[t, s] b[t, s], of sums of pairs against
-// the sequence: what the chunk's own add to a gate's gradient from the token behind it to this one.
-[[gnu::noinline]] inline void step_tile_pairs(const TileMatrix& a, const TileMatrix& b,
-                                              const ChunkSpan& span, float* steps) {
+// steps[t] = sum_{s < t} x[s, t] - sum_{s > t} x[t, s], of what pairs add to the gradients of the
+// gates between them: what the chunk's own add to that of token t beside that of the next.
+[[gnu::noinline]] inline void step_tile_pairs(const TileMatrix& pairs, const ChunkSpan& span,
+                                              float* steps) {
   zero_floats(steps, span.padded);
   for (std::int64_t block = 0; block < span.blocks(); ++block) {
-    F32 written[kTileRows] = {};
-    for (std::int64_t source = 0; source <= block; ++source) {
-      const float* const left = a.at(block, source);
-      const float* const right = b.at(block, source);
-      F32 read{};
+    F32 read[kTileRows] = {};
+    for (std::int64_t writer = block; writer < span.blocks(); ++writer) {
+      const float* const tile = pairs.at(block, writer);
+      F32 written{};
 #pragma GCC unroll 16
       for (std::int64_t t = 0; t < kTileRows; ++t) {
-        const F32 product = load(left + t * kLanes) * load(right + t * kLanes);
-        const bool is_other = source < block;
-        const F32 other = is_other || load(kLaneNumbers) < static_cast<float>(t) ? product : F32{};
-        written[t] += other;
-        read += other;
+        const F32 product = load(tile + t * kLanes);
+        const bool is_other = writer > block;
+        const F32 other = is_other || load(kLaneNumbers) > static_cast<float>(t) ? product : F32{};
+        read[t] += other;
+        written += other;
       }
-      float* const step = steps + source * kTileRows;
-      store(step, load(step) + read);
+      float* const step = steps + writer * kTileRows;
+      store(step, load(step) + written);
     }
     alignas(64) float sums[kTileRows];
-    sum_lanes<kTileRows>(written, sums);
+    sum_lanes<kTileRows>(read, sums);
     float* const step = steps + block * kTileRows;
     store(step, load(step) - load(sums));
   }
 }
 
-// What a chunk's tokens add to the gradients of its gates, against the sequence.
+// What a chunk's tokens add to the gradients of its gates.
 struct GateTerms {
   alignas(64) float written[kMaxChunk];  // k dk of the gradient behind the chunk
   alignas(64) float steps[kMaxChunk];    // of its own pairs
@@ -186,10 +183,8 @@ inline void gate_gradients(BackwardTiles& task, const ChunkSpan& span, const flo
   double of_pairs = 0.0;
   for (std::int64_t t = span.present; t-- > 0;) {
     const std::int64_t token = span.token + t;
-    const std::int64_t against = span.present - 1 - t;
-    of_states +=
-        static_cast<double>(task.dots[token]) - static_cast<double>(terms.written[against]);
-    of_pairs += static_cast<double>(terms.steps[against]);
+    of_states += static_cast<double>(task.dots[token]) - static_cast<double>(terms.written[t]);
+    of_pairs += static_cast<double>(terms.steps[t]);
     if (decays[t] == 0.0F) of_states = of_pairs = 0.0;
     const double gradient = of_states + of_pairs;
     if (task.dgamma) *task.dgamma += gradient;
@@ -207,53 +202,93 @@ inline const float* state_before(const BackwardTiles& task, const ChunkSpan& spa
   return task.to_dq.state.floats.data;
 }
 
-inline void backward_tiles_chunk(BackwardTiles& task, std::int64_t index, LineFetcher fetcher) {
-  const ChunkSpan span = task.span(index);
-  ChunkSpan against = span;
-  against.token = task.tokens - span.token - span.present;
+// A chunk against the sequence.
+struct BackwardChunk {
+  ChunkSpan span;
   ChunkHalves rows;
-  chunk_halves(task, index, index >= task.first_kept(), rows);
-  for (HalfRows* of : {&rows.q, &rows.k, &rows.v, &rows.d_o}) {
-    if (of->of[0] != task.q.zeros) reverse_rows(*of, span.present);
-  }
-  TokenLogs logs;
-  logs_against(task, span, logs);
-  const TileRecurrence& to_dk = task.to_dk;
-  const TileRecurrence& to_dv = task.to_dv;
-  const bool has_gates = task.has_decay;
-  alignas(64) float decays[kMaxChunk];
+  TileTokenDecays decays;
+  alignas(64) float writes[kMaxChunk];  // factors of what tokens write
   GateTerms terms;
-  pack_chunk(to_dk, against, {.reads = rows.v, .writes = rows.d_o, .values = rows.q}, logs,
-             {.writes = task.scale});
-  const float* const before = has_gates ? state_before(task, span) : nullptr;
-  if (before) {
-    token_decays(task, span, decays);
-    task.gate = static_cast<double>(decays[0] * to_dk.keys.decays[0]) *
-                static_cast<double>(sum_products(to_dk.state, before));
+  BesideProducts beside;
+
+  FactorsAgainst factors(float scale) const {
+    return {.decays = &decays, .writes = writes, .pairs = scale};
   }
-  const RecurrenceOutputs dk{.rows = from_the_end(task.dk, task.tokens),
-                             .columns = to_dk.state.columns,
-                             .stream = task.stream,
-                             .group = task.dk_sums};
-  run_recurrence(to_dk, against, decay_of_chunk(to_dk), has_gates, task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) {
-                   write_results(dk, against, results);
-                   if (has_gates) add_dots_of_state(results, against, rows.k, task.partial);
-                 });
-  if (has_gates) add_partial_dots(task.partial, span.padded, terms.written);
-  pack_chunk(to_dv, against, {.reads = rows.k, .writes = rows.q, .values = rows.d_o}, logs,
-             {.writes = task.scale});
-  if (has_gates) {
-    step_tile_pairs(to_dk.keys.sums, to_dv.keys.sums, span, terms.steps);
-    if (!before) token_decays(task, span, decays);
-    gate_gradients(task, span, decays, terms, before != nullptr);
+};
+
+// The sums of pairs of dk are left as they are, for those of dv.
+template <class Writing>
+void make_dk(const BackwardTiles& task, BackwardChunk& of_task, const Writing& writing) {
+  const TileRecurrence& of = task.to_dk;
+  const ChunkHalves& rows = of_task.rows;
+  const RecurrenceRows roles{.reads = rows.v, .writes = rows.d_o, .values = rows.q};
+  auto chunk = recurrence_chunk(of, of_task.span, roles, of_task.beside, writing);
+  chunk.transposed = task.to_dv.state.pairs;
+  PreparationAgainst<true>(of.keys, of_task.span, roles, of_task.factors(task.scale),
+                           {.tiles = of.keys.sums, .are_kept = task.has_decay})
+      .run(of_task.beside, [&] { chunk.add_first_strip(); });
+  run_recurrence(chunk);
+}
+
+template <class Writing>
+void make_dv(const BackwardTiles& task, BackwardChunk& of_task, const Writing& writing) {
+  const TileRecurrence& of = task.to_dv;
+  const ChunkHalves& rows = of_task.rows;
+  const RecurrenceRows roles{.reads = rows.k, .writes = rows.q, .values = rows.d_o};
+  auto chunk = recurrence_chunk(of, of_task.span, roles, of_task.beside, writing);
+  PreparationAgainst<true>(of.keys, of_task.span, roles, of_task.factors(task.scale),
+                           {.tiles = of.keys.sums,
+                            .are_kept = task.has_decay,
+                            .others = task.has_decay ? &task.to_dk.keys.sums : nullptr})
+      .run(of_task.beside, [&] { chunk.add_first_strip(); });
+  run_recurrence(chunk);
+}
+
+// <S, D> of the state before a chunk and the gradient behind it, as it passes the chunk.
+inline double passing(const BackwardTiles& task, const float* before) {
+  return static_cast<double>(task.to_dk.keys.decays[0]) *
+         static_cast<double>(sum_products(task.to_dk.state, before));
+}
+
+inline void backward_with_gates(BackwardTiles& task, BackwardChunk& chunk, const GradientRows& dk,
+                                const GradientRows& dv) {
+  const ChunkSpan& span = chunk.span;
+  const TileTokenDecays& decays = chunk.decays;
+  const float* const before = state_before(task, span);
+  if (before) task.gate = passing(task, before);
+  make_dk(task, chunk,
+          DecayedWriting<true>{.to = &dk,
+                               .span = &span,
+                               .factors = decays.behind,
+                               .rows = &chunk.rows.k,
+                               .partial = task.partial});
+  add_decayed_dots(task.partial, decays.behind, 1.0F, span.padded, chunk.terms.written);
+  make_dv(task, chunk, DecayedWriting<false>{.to = &dv, .span = &span, .factors = decays.behind});
+  step_tile_pairs(task.to_dv.keys.sums, span, chunk.terms.steps);
+  gate_gradients(task, span, decays.of_token, chunk.terms, before != nullptr);
+}
+
+inline void backward_tiles_chunk(BackwardTiles& task, std::int64_t index,
+                                 const LineFetcher& fetcher) {
+  BackwardChunk chunk;
+  chunk.span = task.span(index);
+  chunk.beside.fetcher = fetcher;
+  chunk_halves(task, index, index >= task.first_kept(), chunk.rows);
+  chunk_decays(task, task.to_dk.keys, chunk.span, chunk.decays);
+  for (std::int64_t t = 0; t < chunk.span.padded; t += kLanes) {
+    store(chunk.writes + t, load(chunk.decays.through + t) * task.scale);
   }
-  const RecurrenceOutputs dv{.rows = from_the_end(task.dv, task.tokens),
-                             .columns = to_dv.state.columns,
-                             .stream = task.stream,
-                             .group = task.dv_sums};
-  run_recurrence(to_dv, against, decay_of_chunk(to_dv), false, task.outputs, fetcher,
-                 [&](const RecurrenceResults& results) { write_results(dv, against, results); });
+  const GradientRows dk{.rows = task.dk,
+                        .columns = task.to_dk.state.columns,
+                        .stream = task.stream,
+                        .group = task.dk_sums};
+  const GradientRows dv{.rows = task.dv,
+                        .columns = task.to_dv.state.columns,
+                        .stream = task.stream,
+                        .group = task.dv_sums};
+  if (task.has_decay) return backward_with_gates(task, chunk, dk, dv);
+  make_dk(task, chunk, GradientWriting{.to = &dk, .span = &chunk.span});
+  make_dv(task, chunk, GradientWriting{.to = &dv, .span = &chunk.span});
 }
 
 inline FetchList list_against(const BackwardTiles& task, std::int64_t index, const char** lines) {
@@ -262,8 +297,8 @@ inline FetchList list_against(const BackwardTiles& task, std::int64_t index, con
     list.add(from_the_end(task.dk, task.tokens), task.k.elements);
     list.add(from_the_end(task.dv, task.tokens), task.v.elements);
   }
-  if (index > task.first_kept()) return list;
   for (const HalfSource* source : {&task.q, &task.k, &task.v, &task.d_o}) {
+    if (index > task.first_kept() && source->elements % kTileDepth != 0) continue;
     list.add(from_the_end(source->rows, task.tokens), source->elements);
   }
   return list;
@@ -271,16 +306,15 @@ inline FetchList list_against(const BackwardTiles& task, std::int64_t index, con
 
 inline void sweep_against(BackwardTiles& task, const char** lines) {
   zero_floats(task.to_dk.keys.carries, kLanes);
-  zero_floats(task.to_dv.keys.carries, kLanes);
-  read_state(task.to_dk.state, {.data = task.dfinal.data,
-                                .key_stride = task.dfinal.value_stride,
-                                .value_stride = task.dfinal.key_stride});
-  read_state(task.to_dv.state, task.dfinal);
+  read_floats(task.to_dk.state, {.data = task.dfinal.data,
+                                 .key_stride = task.dfinal.value_stride,
+                                 .value_stride = task.dfinal.key_stride});
   if (task.dgamma) *task.dgamma = 0.0;
   if (task.has_decay) {
     task.gate = static_cast<double>(sum_products(task.to_dk.state, task.to_dq.state.floats.data));
   }
-  const std::int64_t steps = (task.to_dk.width() + task.to_dv.width()) / kTileDepth;
+  const std::int64_t steps =
+      products_beside(task.to_dk, task.chunk) + products_beside(task.to_dv, task.chunk);
   FetchList list(lines, 0, 0);
   for (std::int64_t index = task.chunks() - 1; index >= 0; --index) {
     if (index > 0 && (index == task.chunks() - 1 || index == task.first_kept())) {
@@ -289,15 +323,9 @@ inline void sweep_against(BackwardTiles& task, const char** lines) {
     backward_tiles_chunk(task, index, index > 0 ? list.fetcher(steps) : LineFetcher{});
     if (index > 0) list.next_chunk();
   }
-  if (task.has_decay && task.tokens > 0) {
-    alignas(64) float decays[kMaxChunk];
-    token_decays(task, task.span(0), decays);
-    for (std::int64_t i = 0; i < task.to_dv.keys.width; ++i) task.to_dv.keys.decays[i] = decays[0];
-    for (std::int64_t column = 0; column < task.to_dv.width(); column += kTileDepth) {
-      decay_state(task.to_dv.state, {.rows = task.to_dv.keys.decays}, column);
-    }
-  }
-  write_state(task.to_dv.state, task.dinitial);
+  write_state(task.to_dk.state, {.data = task.dinitial.data,
+                                 .key_stride = task.dinitial.value_stride,
+                                 .value_stride = task.dinitial.key_stride});
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -4,218 +4,248 @@
 //   y_t = r_t M_t
 //
 // with the operands of cpu/simd/chunk_tiles: r takes the place of q, w that of k, x that of v. What
-// tokens give to one another is in pairs; what is left is M as a chunk finds and leaves it.
+// tokens give to one another is in pairs; what is left is M as a chunk finds and leaves it. Against
+// the sequence rows stay in its order, and what is above the diagonal of pairs is what counts.
 //
-// Products and what is done with their results take turns: a result's last sums are not waited for,
-// and a product reads what was written some products before.
+// It passes over M once, 32 columns at a time, with all that is not a product between products, as
+// cpu/simd/chunk_tiles/tile_work.inl.hpp says.
 #pragma once
 
 #include "cpu/simd/chunk_tiles/chunk_tiles.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
+enum class TokenOrder { kWithSequence, kAgainstSequence };
+
 struct TileRecurrence {
-  TileKeys keys;      // the side of r and w
-  TileState state;    // M
-  TileMatrix values;  // [columns / 16][chunk / 32]
+  TokenOrder order = TokenOrder::kWithSequence;
+  // Whether M is the transpose of another recurrence's, which rounds it for both and keeps it.
+  bool is_transposed = false;
+  TileKeys keys;             // the side of r and w
+  TileState state;           // M; `pairs` are those of a strip, or of all of a transposed one
+  TileMatrix values;         // [4][chunk / 32]: of two strips
+  float* outputs = nullptr;  // eight tiles
 
   std::int64_t width() const { return state.column_tiles * kLanes; }
 };
 
-// The rows of a chunk, in the order of the recurrence.
+// The rows of a chunk, in the order of the sequence.
 struct RecurrenceRows {
   const HalfRows& reads;
   const HalfRows& writes;
   const HalfRows& values;
 };
 
-inline void pack_values(const TileRecurrence& of, const ChunkSpan& span, const HalfRows& values) {
-  for (std::int64_t t = 0; t < span.padded; t += kTileDepth) {
-    pack_columns(values, t, kTileDepth, of.width(), of.values);
-  }
-}
-
 // ---- the state ----
 
-// What a chunk finds has still to decay before it is read, or decays once it has been.
+// Factors of the state's columns; null for 1. What a chunk finds has still to decay before it is
+// read, or decays once it has been.
 struct ChunkDecay {
-  StateDecay before = {};
-  StateDecay after = {};
+  const float* before = nullptr;
+  const float* after = nullptr;
 };
 
-[[gnu::always_inline]] inline F32 decay_of_row(const StateDecay& decay, std::int64_t row,
-                                               F32 of_column) {
-  return decay.rows ? of_column * decay.rows[row] : of_column;
-}
+// A strip of the state decayed, and rounded as operands in between, a tile of fp32 at a time: for
+// the recurrence, and for that of the transposed state if there is one.
+struct StateRounding {
+  const TileState* state = nullptr;
+  ChunkDecay decay;
+  Strip strip;
+  TileMatrix transposed;  // [rows / 16][columns / 32], or null
 
-[[gnu::always_inline]] inline F32 decay_of_column(const StateDecay& decay, std::int64_t column) {
-  return decay.columns ? load(decay.columns + column) : broadcast(1.0F);
-}
+  std::int64_t parts() const { return 2 * state->row_tiles; }
 
-// Two tiles of 16 columns from `column` on: decayed, and rounded as operands in between.
-[[gnu::noinline]] inline void decay_and_pair(const TileState& state, const ChunkDecay& decay,
-                                             std::int64_t column) {
-  for (std::int64_t tile = column / kLanes; tile < column / kLanes + 2; ++tile) {
-    const F32 before = decay_of_column(decay.before, tile * kLanes);
-    const F32 after = decay_of_column(decay.after, tile * kLanes);
-    float* x = state.floats.at(tile, 0);
-    float* pair = state.pairs.at(tile, 0);
-    for (std::int64_t row = 0; row < state.row_tiles * kTileRows; row += 2) {
-      const F32 first = load(x) * decay_of_row(decay.before, row, before);
-      const F32 second = load(x + kLanes) * decay_of_row(decay.before, row + 1, before);
-      store(pair, pair_bf16(first, second));
-      store(x, first * decay_of_row(decay.after, row, after));
-      store(x + kLanes, second * decay_of_row(decay.after, row + 1, after));
-      x += 2 * kLanes;
-      pair += kLanes;
+  void run_part(std::int64_t index) const {
+    if (decay.before || decay.after) {
+      round_tile<true>(index % 2, index / 2);
+    } else {
+      round_tile<false>(index % 2, index / 2);
     }
   }
-}
+
+ private:
+  template <bool kDecays>
+  [[gnu::noinline]] void round_tile(std::int64_t half, std::int64_t row_tile) const {
+    const std::int64_t column = strip.column + half * kLanes;
+    float* const tile = state->floats.at(column / kLanes, row_tile);
+    const F32 before = decay.before ? load(decay.before + column) : broadcast(1.0F);
+    const F32 after = decay.after ? load(decay.after + column) : broadcast(1.0F);
+    F32 x[kTileRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      x[i] = load(tile + i * kLanes);
+      if constexpr (kDecays) {
+        x[i] *= before;
+        store(tile + i * kLanes, x[i] * after);
+      }
+    }
+    store_pairs(x, strip.state.at(half, row_tile / 2) + row_tile % 2 * (kTileFloats / 2));
+    if (!transposed.data) return;
+    transpose(x);
+    store_pairs(x, transposed.at(row_tile, column / kTileDepth) + half * (kTileFloats / 2));
+  }
+
+  [[gnu::always_inline]] static void store_pairs(const F32 (&x)[kTileRows], float* target) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) store(target + i / 2 * kLanes, pair_bf16(x[i], x[i + 1]));
+  }
+};
 
 // ---- results ----
 
-// 32 tokens of 32 columns, from a token of the chunk and a column on: four tiles each, all columns
-// of 16 tokens and then those of the next. `of_state` is what was read from M, without pairs.
+// What becomes of sums: `Writing` is tile work, `kRows` rows a part, on the block that is put into
+// its `results`.
 struct RecurrenceResults {
   OutputBlock at;
-  float* sums = nullptr;
-  float* of_state = nullptr;  // null where nobody asked
+  const float* tiles = nullptr;
 };
 
-// Rows of results that exist, and columns.
-struct ResultSizes {
-  std::int64_t rows, columns;
-};
-
-inline ResultSizes sizes_of(const RecurrenceResults& results, const ChunkSpan& span,
-                            std::int64_t columns) {
-  const std::int64_t rows = span.present - results.at.token;
-  const std::int64_t left = columns - results.at.column;
-  return {.rows = rows < kTileDepth ? rows : kTileDepth,
-          .columns = left < kTileDepth ? left : kTileDepth};
-}
-
-// 16 columns of a token in four tiles; the next 16 are a tile further.
+// 16 columns of a token in two by two tiles; the next 16 are a tile further.
 [[gnu::always_inline]] inline const float* result_row(const float* tiles, std::int64_t t) {
   return tiles + t / kTileRows * 2 * kTileFloats + t % kTileRows * kLanes;
 }
 
-// Sums over the heads of a group, which run one after the other: rows of fp32, by their order in
-// the sweep. Null where every head has a key and a value of its own.
-struct GroupSums {
-  float* rows = nullptr;
-  std::int64_t width = 0;
-  bool is_first = true;
-  bool is_last = true;
-};
-
-// Adds 32 columns of a row to those of the heads before. Returns whether they are all.
-[[gnu::always_inline]] inline bool add_to_group(const GroupSums& group, std::int64_t row,
-                                                std::int64_t column, F32& first, F32& second) {
-  if (!group.rows) return true;
-  float* const sums = group.rows + row * group.width + column;
-  if (!group.is_first) {
-    first += load(sums);
-    second += load(sums + kLanes);
-  }
-  if (group.is_last) return true;
-  store(sums, first);
-  store(sums + kLanes, second);
-  return false;
-}
-
-// Where y goes.
-struct RecurrenceOutputs {
-  OutputRows rows;
-  std::int64_t columns = 0;
-  bool stream = false;  // past the caches
-  float scale = 1.0F;
-  GroupSums group = {};
-};
-
-[[gnu::noinline]] inline void write_results(const RecurrenceOutputs& to, const ChunkSpan& span,
-                                            const RecurrenceResults& results) {
-  const ResultSizes sizes = sizes_of(results, span, to.columns);
-  for (std::int64_t t = 0; t < sizes.rows; ++t) {
-    const float* const sums = result_row(results.sums, t);
-    const std::int64_t row = span.token + results.at.token + t;
-    F32 first = load(sums) * to.scale;
-    F32 second = load(sums + kTileFloats) * to.scale;
-    if (!add_to_group(to.group, row, results.at.column, first, second)) continue;
-    write_output(first, second, sizes.columns, to.rows.row(row) + 2 * results.at.column, to.stream);
-  }
-}
-
-// Adds products of what was read from M with rows of `factors` to partial sums, [tokens, 16].
-[[gnu::noinline]] inline void add_dots_of_state(const RecurrenceResults& results,
-                                                const ChunkSpan& span, const HalfRows& factors,
-                                                float* partial) {
-  const auto [first_token, column] = results.at;
-  const ResultSizes sizes = sizes_of(results, span, 0);
-  for (std::int64_t t = 0; t < sizes.rows; ++t) {
-    const float* const row = result_row(results.of_state, t);
-    float* const sum = partial + (first_token + t) * kLanes;
-    const F32 before = column == 0 ? F32{} : load(sum);
-    store(sum, fma(load(row), factors.vector(first_token + t, column),
-                   fma(load(row + kTileFloats), factors.vector(first_token + t, column + kLanes),
-                       before)));
-  }
-}
-
-// dots[t] of the `padded` tokens.
-inline void add_partial_dots(const float* partial, std::int64_t padded, float* dots) {
-  for (std::int64_t t = 0; t < padded; t += kTileRows) {
-    F32 sums[kTileRows];
-    for (std::int64_t i = 0; i < kTileRows; ++i) sums[i] = load(partial + (t + i) * kLanes);
-    sum_lanes<kTileRows>(sums, dots + t);
-  }
-}
-
 // ---- a chunk ----
 
-// 32 tokens of 32 columns. `tiles` are eight.
-[[gnu::always_inline]] inline RecurrenceResults read_block(const TileRecurrence& of,
-                                                           const OutputBlock& at, bool of_state,
-                                                           float* tiles) {
-  const RecurrenceResults results{
-      .at = at, .sums = tiles, .of_state = of_state ? tiles + 4 * kTileFloats : nullptr};
-  const auto place = [](float* first) {
-    return BlockTiles{
-        {first, first + kTileFloats, first + 2 * kTileFloats, first + 3 * kTileFloats}};
-  };
-  const std::int64_t block = at.token / kTileRows;
-  const std::int64_t tile = at.column / kLanes;
-  zero_block<2>();
-  add_block<2>(of.keys.queries, block, of.state.pairs, tile, of.keys.depth());
-  if (of_state) store_block<2>(place(results.of_state));
-  add_block<2>(of.keys.pairs, block, of.values, tile, block / 2 + 1);
-  store_block<2>(place(results.sums));
-  return results;
+template <class Writing>
+struct RecurrenceChunk {
+  const TileRecurrence& of;
+  const ChunkSpan& span;
+  const HalfRows& values;
+  ChunkDecay decay;
+  BesideProducts& beside;
+  Writing writing;
+  TileMatrix transposed = {};  // see StateRounding
+  // What `beside` works on besides.
+  StateRounding rounding = {};
+  ValuePacking packing = {};
+
+  bool is_against() const { return of.order == TokenOrder::kAgainstSequence; }
+
+  Strip strip_at(std::int64_t column) const {
+    const std::int64_t turn = column / kTileDepth % 2;
+    const std::int64_t tile = of.is_transposed ? column / kLanes : 0;
+    return {.column = column,
+            .state = {of.state.pairs.at(tile, 0), of.state.pairs.across},
+            .values = {of.values.at(2 * turn, 0), of.values.across}};
+  }
+  // What has to be done before a strip's products. Values take turns in two places, as the strip
+  // before needs its own until its end; the state's products are its first.
+  TileWork packing_work(std::int64_t column) {
+    packing = {.rows = &values, .padded = span.padded, .strip = strip_at(column)};
+    return tile_work(packing, packing.parts());
+  }
+  TileWork rounding_work(std::int64_t column) {
+    rounding = {
+        .state = &of.state, .decay = decay, .strip = strip_at(column), .transposed = transposed};
+    return tile_work(rounding, of.is_transposed ? 0 : rounding.parts());
+  }
+  void add_first_strip() {
+    beside.operands.add(packing_work(0));
+    beside.operands.add(rounding_work(0));
+  }
+  void write(const OutputBlock& at) {
+    writing.results = {.at = at, .tiles = of.outputs};
+    beside.results.add(tile_work(writing, writing.parts()));
+  }
+};
+
+// The pairs of 32 tokens with all that they read, from `block` on.
+struct PairsOfBlocks {
+  std::int64_t first;  // in tiles of 32 tokens, as the next
+  std::int64_t count;
+};
+
+template <class Writing>
+PairsOfBlocks pairs_of(const RecurrenceChunk<Writing>& chunk, std::int64_t block) {
+  const std::int64_t half = block / 2;
+  if (!chunk.is_against()) return {.first = 0, .count = half + 1};
+  return {.first = half, .count = chunk.span.padded / kTileDepth - half};
 }
 
-// The operands are packed. `tiles` are sixteen of scratch memory; finish() is given all results in
-// turn. Fetches all there is to fetch.
-template <class Finish>
-void run_recurrence(const TileRecurrence& of, const ChunkSpan& span, const ChunkDecay& decay,
-                    bool of_state, float* tiles, LineFetcher& fetcher, const Finish& finish) {
-  decay_and_pair(of.state, decay, 0);
-  RecurrenceResults before;
-  for (std::int64_t column = 0; column < of.width(); column += kTileDepth) {
-    if (column + kTileDepth < of.width()) decay_and_pair(of.state, decay, column + kTileDepth);
-    for (std::int64_t token = 0; token < span.padded; token += kTileDepth) {
-      const RecurrenceResults results =
-          read_block(of, {.token = token, .column = column}, of_state,
-                     before.sums == tiles ? tiles + 8 * kTileFloats : tiles);
-      if (before.sums) finish(before);
-      before = results;
+inline TileMatrix tiles_from(const TileMatrix& tiles, std::int64_t column) {
+  return {tiles.data + column * kTileFloats, tiles.across};
+}
+
+inline BlockTiles output_tiles(float* first) {
+  return {{first, first + kTileFloats, first + 2 * kTileFloats, first + 3 * kTileFloats}};
+}
+
+// r M + P x.
+template <class Writing>
+[[gnu::noinline]] void multiply_joined(RecurrenceChunk<Writing>& chunk, const Strip& strip,
+                                       std::int64_t block) {
+  const TileKeys& keys = chunk.of.keys;
+  const PairsOfBlocks pairs = pairs_of(chunk, block);
+  zero_block<2>();
+  add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), chunk.beside);
+  add_block_beside(tiles_from(keys.pairs, pairs.first), block,
+                   tiles_from(strip.values, pairs.first), 0, pairs.count, chunk.beside);
+  chunk.beside.results.run_all();
+  store_block<2>(output_tiles(chunk.of.outputs));
+}
+
+// r M, and behind it P x.
+template <class Writing>
+[[gnu::noinline]] void multiply_separately(RecurrenceChunk<Writing>& chunk, const Strip& strip,
+                                           std::int64_t block) {
+  const TileKeys& keys = chunk.of.keys;
+  const PairsOfBlocks pairs = pairs_of(chunk, block);
+  zero_block<2>();
+  add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), chunk.beside);
+  chunk.beside.results.run_all();
+  store_block<2>(output_tiles(chunk.of.outputs));
+  zero_block<2>();
+  add_block_beside(tiles_from(keys.pairs, pairs.first), block,
+                   tiles_from(strip.values, pairs.first), 0, pairs.count, chunk.beside);
+  store_block<2>(output_tiles(chunk.of.outputs + 4 * kTileFloats));
+}
+
+// 32 rows at a time.
+template <class Writing>
+void multiply_results(RecurrenceChunk<Writing>& chunk, const Strip& strip) {
+  const std::int64_t blocks = chunk.span.blocks();
+  for (std::int64_t i = 0; i < blocks; i += 2) {
+    const std::int64_t block = chunk.is_against() ? blocks - 2 - i : i;
+    if constexpr (Writing::kSeparate) {
+      multiply_separately(chunk, strip, block);
+    } else {
+      multiply_joined(chunk, strip, block);
     }
-    const char* const* const until = fetcher.end - fetcher.next < fetcher.lines_per_step
-                                         ? fetcher.end
-                                         : fetcher.next + fetcher.lines_per_step;
-    fetcher.next = fetch_lines(fetcher.next, until);
-    update_state(of.state, of.keys.writes, of.values, column, span.padded / kTileDepth);
+    chunk.write({.token = block * kTileRows, .column = strip.column});
   }
-  finish(before);
+}
+
+template <class Writing>
+[[gnu::noinline]] void update_columns(RecurrenceChunk<Writing>& chunk, const Strip& strip) {
+  const TileState& state = chunk.of.state;
+  const std::int64_t tile = strip.column / kLanes;
+  for (std::int64_t row = 0; row < state.row_tiles; row += 2) {
+    const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
+                         state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
+    load_block(at);
+    add_block_beside(chunk.of.keys.writes, row, strip.values, 0, chunk.span.padded / kTileDepth,
+                     chunk.beside);
+    chunk.beside.results.run_all();
+    store_block<2>(at);
+  }
+}
+
+// Pairs, reads and writes are packed; the operands of the first strip are, or wait to be.
+template <class Writing>
+void run_recurrence(RecurrenceChunk<Writing>& chunk) {
+  BesideProducts& beside = chunk.beside;
+  for (std::int64_t column = 0; column < chunk.of.width(); column += kTileDepth) {
+    beside.operands.run_all();
+    const std::int64_t next = column + kTileDepth;
+    const bool has_next = next < chunk.of.width();
+    if (has_next) beside.operands.add(chunk.packing_work(next));
+    const Strip strip = chunk.strip_at(column);
+    multiply_results(chunk, strip);
+    if (has_next) beside.operands.add(chunk.rounding_work(next));
+    if (!chunk.of.is_transposed) update_columns(chunk, strip);
+  }
+  beside.results.run_all();
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

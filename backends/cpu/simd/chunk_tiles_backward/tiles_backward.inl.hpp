@@ -9,12 +9,13 @@
 //   dk_t = v_t D_t'           D_t = a_{t+1} D_{t+1} + scale q_t' do_t   against it
 //   dv_t = k_t D_t
 //
-// so S is kept transposed, and D both ways: a product reads its state by the channels it sums over.
+// A product reads its state by the channels it sums over, so S and D are kept transposed, and D is
+// rounded both ways.
 //
-// Two sweeps over the chunks of a head. The first copies the rows and makes dq; where there is a
-// gate it also leaves the sums q_t . dq_t, and S every few chunks. The second makes dk and dv, and
-// from k_t . dk_t and <S, D> the gradients of the gates, as chunk_backward/chunk_gates.inl.hpp has
-// it. All of these are fp32 sums taken before anything is rounded.
+// Two sweeps over the chunks of a head. The first makes dq; where there is a gate it also leaves
+// the sums q_t . dq_t, and S every few chunks. The second makes dk and dv, and from k_t . dk_t and
+// <S, D> the gradients of the gates, as chunk_backward/chunk_gates.inl.hpp has it. All of these are
+// fp32 sums taken before anything is rounded.
 #pragma once
 
 #include "channel_sweeps.inl.hpp"
@@ -29,7 +30,7 @@ inline void run_tiles_backward(const TilesBackwardParams& p, std::int64_t first,
   zero_floats(scratch + p.scratch.zeros, round_up_to_lanes(row));
   zero_floats(scratch + p.scratch.partial, p.chunk * kLanes);
   if (p.forward.gk.data) {
-    zero_floats(scratch + p.scratch.gate_rows, p.scratch.token_decays - p.scratch.gate_rows);
+    zero_floats(scratch + p.scratch.gate_rows, p.scratch.q_rows - p.scratch.gate_rows);
   }
   const std::int64_t group = p.forward.heads / p.forward.kv_heads;
   configure_tiles();

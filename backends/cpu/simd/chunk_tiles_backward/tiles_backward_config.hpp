@@ -12,7 +12,7 @@ struct TilesBackwardConfig {
   using Op = ops::RecurrentAttentionBackward;
   int chunk = 64;           // tokens
   int anchor_tokens = 128;  // at least, between two states that gate gradients are summed up from
-  int kept_tokens = 1024;   // of the end of a sequence, copied once for both sweeps, at most
+  int kept_tokens = 1024;   // of the end of a sequence, decayed once for both sweeps, at most
   bool stream = false;      // write gradients past the caches
   int threads = 64;         // at most; a launch never uses more than it has tasks
   friend constexpr bool operator==(const TilesBackwardConfig&,

@@ -32,7 +32,10 @@ std::int64_t segment_tokens(const Problem& problem, const Config& config) {
   return tokens_between_states(config.anchor_tokens, has_gamma ? problem.T / 4 : problem.T);
 }
 
+// Rows are read where they lie, but for those that decay and those that do not fill tiles.
 std::int64_t kept_chunks(const Problem& problem, const Config& config) {
+  const bool has_gk = (problem.gates & ops::kGateGk) != 0;
+  if (!has_gk && problem.K % kTileDepth == 0 && problem.V % kTileDepth == 0) return 0;
   return std::min<std::int64_t>(config.kept_tokens, padded_tokens(problem, config)) / config.chunk;
 }
 
@@ -45,7 +48,7 @@ TilesBackwardScratch::Copies copies_layout(std::int64_t chunk, std::int64_t key_
   copies.v = layout.reserve(chunk * value_width / 2);
   copies.d_o = layout.reserve(chunk * value_width / 2);
   if (has_gk) {
-    copies.inverses = layout.reserve(chunk * key_width);
+    copies.decays = layout.reserve(chunk * key_width);
     copies.first = layout.reserve(key_width);
     copies.total = layout.reserve(key_width);
     copies.kept_rows = layout.reserve(1);
@@ -64,17 +67,18 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
   TilesBackwardScratch scratch;
   for (TilesBackwardScratch::State& state : scratch.states) {
     state.floats = layout.reserve(state_size);
-    state.pairs = layout.reserve(state_size / 2);
     state.carries = layout.reserve(kVector);
   }
-  for (std::int64_t* operand :
-       {&scratch.queries, &scratch.keys, &scratch.writes, &scratch.values}) {
+  scratch.transposed_pairs = layout.reserve(state_size / 2);
+  scratch.state_pairs = layout.reserve(2 * width / kTileDepth * kTileFloats);
+  for (std::int64_t* operand : {&scratch.queries, &scratch.keys, &scratch.writes}) {
     *operand = layout.reserve(chunk * width / 2);
   }
+  scratch.values = layout.reserve(4 * chunk / kTileDepth * kTileFloats);
   scratch.sums = layout.reserve(chunk * chunk);
   scratch.key_sums = layout.reserve(chunk * chunk);
   scratch.pairs = layout.reserve(chunk * chunk / 2);
-  scratch.outputs = layout.reserve(16 * kTileFloats);
+  scratch.outputs = layout.reserve(8 * kTileFloats);
   scratch.decays = layout.reserve(width);
   scratch.partial = layout.reserve(chunk * kVector);
   scratch.zeros = layout.reserve(width);
@@ -89,7 +93,6 @@ TilesBackwardScratch scratch_layout(const Problem& problem, const Config& config
   scratch.anchors = layout.reserve(has_gates ? problem.T / between * state_size : 0);
   if (has_gk) {
     scratch.gate_rows = layout.reserve(chunk * key_width);
-    scratch.token_decays = layout.reserve(chunk * key_width);
     scratch.q_rows = layout.reserve(chunk * key_width / 2);
     scratch.k_rows = layout.reserve(chunk * key_width / 2);
     scratch.centers = layout.reserve(key_width);

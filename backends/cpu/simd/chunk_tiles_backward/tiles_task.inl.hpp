@@ -2,7 +2,8 @@
 // and scratch memory, whatever its gates, and the rows of its chunks.
 #pragma once
 
-#include "tile_recurrence.inl.hpp"
+#include "gradient_rows.inl.hpp"
+#include "pairs_against.inl.hpp"
 #include "tiles_backward_params.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
@@ -24,13 +25,15 @@ struct BackwardTiles {
   TileRecurrence to_dq, to_dk, to_dv;
   StateView<const float*> initial, dfinal;
   StateView<float*> dinitial;
-  float* outputs = nullptr;
   float* partial = nullptr;
   float* dots = nullptr;
   float* anchors = nullptr;
   double* dgamma = nullptr;
   double gate = 0.0;  // what passes the edge of a chunk
 
+  std::int64_t widest() const {
+    return to_dk.width() > to_dv.width() ? to_dk.width() : to_dv.width();
+  }
   std::int64_t chunks() const { return (tokens + chunk - 1) / chunk; }
   std::int64_t state_size() const {
     return to_dq.state.row_tiles * to_dq.state.column_tiles * kTileFloats;
@@ -55,6 +58,7 @@ struct BackwardTiles {
 // ---- making a task ----
 
 struct RecurrenceSizes {
+  TokenOrder order;
   std::int64_t channels;  // of the reads
   std::int64_t columns;
 };
@@ -67,6 +71,7 @@ inline TileRecurrence tile_recurrence(const TilesBackwardParams& p, const Recurr
     return (count + kTileDepth - 1) / kTileDepth * kTileDepth;
   };
   TileRecurrence made;
+  made.order = sizes.order;
   TileKeys& keys = made.keys;
   keys.has_decay = has_decay;
   keys.channels = sizes.channels;
@@ -81,11 +86,22 @@ inline TileRecurrence tile_recurrence(const TilesBackwardParams& p, const Recurr
   keys.carries = scratch + at.carries;
   made.values = {scratch + shared.values, tokens_deep};
   made.state = {.floats = {scratch + at.floats, keys.width / kTileRows},
-                .pairs = {scratch + at.pairs, keys.depth()},
+                .pairs = {scratch + shared.state_pairs, keys.depth()},
                 .rows = sizes.channels,
                 .columns = sizes.columns,
                 .row_tiles = keys.width / kTileRows,
                 .column_tiles = padded(sizes.columns) / kLanes};
+  made.outputs = scratch + shared.outputs;
+  return made;
+}
+
+// D is made once: dk reads it transposed.
+inline TileRecurrence transposed_recurrence(const TilesBackwardParams& p, TileRecurrence made,
+                                            float* scratch) {
+  made.is_transposed = true;
+  made.state.floats = {};
+  made.state.pairs.data = scratch + p.scratch.transposed_pairs;
+  made.keys.writes = {};
   return made;
 }
 
@@ -146,19 +162,16 @@ inline BackwardTiles backward_tiles(const TilesBackwardParams& p, std::int64_t s
   task.dgamma = p.dgamma ? p.dgamma + sequence * f.heads + head : nullptr;
   task.scale = f.scale;
   task.has_decay = has_key_decay(f);
-  const RecurrenceSizes from_values{f.value_dim, f.key_dim};
-  const RecurrenceSizes from_keys{f.key_dim, f.value_dim};
   const auto recurrence = [&](const RecurrenceSizes& sizes, int state) {
     return tile_recurrence(p, sizes, p.scratch.states[state], task.has_decay && !f.gk.data,
                            scratch);
   };
-  task.to_dq = recurrence(from_values, 0);
-  task.to_dk = recurrence(from_values, 1);
-  task.to_dv = recurrence(from_keys, 2);
+  task.to_dq = recurrence({TokenOrder::kWithSequence, f.value_dim, f.key_dim}, 0);
+  task.to_dk = recurrence({TokenOrder::kAgainstSequence, f.value_dim, f.key_dim}, 1);
+  task.to_dv = transposed_recurrence(
+      p, recurrence({TokenOrder::kAgainstSequence, f.key_dim, f.value_dim}, 1), scratch);
   task.to_dv.keys.sums.data = scratch + p.scratch.key_sums;
-  task.to_dv.keys.keeps_sums = task.has_decay;
   add_group_sums(p, range, scratch, task);
-  task.outputs = scratch + p.scratch.outputs;
   task.partial = scratch + p.scratch.partial;
   task.dots = scratch + p.scratch.dots;
   task.anchors = scratch + p.scratch.anchors;
@@ -171,37 +184,46 @@ struct ChunkHalves {
   HalfRows q, k, v, d_o;
 };
 
-// Copies the rows of a chunk, or finds the copies where they are.
-inline void chunk_halves(const HalfSource& source, std::int64_t place, const ChunkSpan& span,
-                         bool is_copied, HalfRows& rows) {
-  HalfSource placed = source;
-  placed.copies += place;
-  const std::int64_t given = source.rows.data ? span.present : 0;
-  if (!is_copied) return half_rows(placed, span.token, given, span.padded, rows);
+// Rows of a chunk that were copied, `present` of them.
+inline void find_copies(const HalfSource& source, std::int64_t place, std::int64_t present,
+                        std::int64_t padded, HalfRows& rows) {
+  const char* const copies = source.copies + place;
   const std::int64_t step = (source.elements + kTileDepth - 1) / kTileDepth * kTileDepth * 2;
-  for (std::int64_t t = 0; t < span.padded; ++t) {
-    rows.of[t] = t < given ? placed.copies + t * step : source.zeros;
-  }
+  for (std::int64_t t = 0; t < present; ++t) rows.of[t] = copies + t * step;
+  for (std::int64_t t = present; t < padded; ++t) rows.of[t] = source.zeros;
 }
 
-inline void chunk_halves(const BackwardTiles& task, std::int64_t index, bool is_copied,
+// Rows where they lie. If their elements are not whole 32s they are copied, or were.
+inline void chunk_halves(const HalfSource& source, std::int64_t place, const ChunkSpan& span,
+                         bool is_kept, HalfRows& rows) {
+  const std::int64_t given = source.rows.data ? span.present : 0;
+  if (is_kept && source.elements % kTileDepth != 0) {
+    return find_copies(source, place, given, span.padded, rows);
+  }
+  HalfSource placed = source;
+  placed.copies += place;
+  find_rows(placed, span.token, given, span.padded, rows);
+}
+
+inline void chunk_halves(const BackwardTiles& task, std::int64_t index, bool is_kept,
                          ChunkHalves& rows) {
   const ChunkSpan span = task.span(index);
   const std::int64_t slot = index < task.first_kept() ? 0 : index - task.first_kept() + 1;
   const auto place = slot * task.copies_size * static_cast<std::int64_t>(sizeof(float));
-  chunk_halves(task.q, place, span, is_copied, rows.q);
-  chunk_halves(task.k, place, span, is_copied, rows.k);
-  chunk_halves(task.v, place, span, is_copied, rows.v);
-  chunk_halves(task.d_o, place, span, is_copied, rows.d_o);
+  chunk_halves(task.q, place, span, is_kept, rows.q);
+  chunk_halves(task.k, place, span, is_kept, rows.k);
+  chunk_halves(task.v, place, span, is_kept, rows.v);
+  chunk_halves(task.d_o, place, span, is_kept, rows.d_o);
 }
 
-// Missing rows stay at the end.
-inline void reverse_rows(HalfRows& rows, std::int64_t present) {
-  for (std::int64_t t = 0; t < present / 2; ++t) {
-    const char* const last = rows.of[present - 1 - t];
-    rows.of[present - 1 - t] = rows.of[t];
-    rows.of[t] = last;
-  }
+// How often a chunk of a recurrence does something beside products: after every second one.
+inline std::int64_t products_beside(const TileRecurrence& of, std::int64_t chunk) {
+  const std::int64_t halves = chunk / kTileDepth;
+  const std::int64_t strips = of.width() / kTileDepth;
+  const std::int64_t depth = of.keys.depth();
+  const std::int64_t pairs = halves * (halves + 1) / 2;
+  const std::int64_t updates = of.is_transposed ? 0 : depth * halves;
+  return 2 * (pairs * depth + strips * (halves * depth + pairs + updates));
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

@@ -1,0 +1,206 @@
+// Pairs of tokens against the sequence, 32 by 32 at a time: rows are the tokens that read, columns
+// those that write, which come later or are the same,
+//
+//   P[t, s] = (r_t . w_s) a_{t+1} .. a_s        t <= s
+//
+// with decays as cpu/simd/chunk_tiles/tile_token_decays.inl.hpp has them: those of the same pairs
+// with the sequence, where s reads t. What is below the diagonal is left out.
+#pragma once
+
+#include "tile_recurrence.inl.hpp"
+
+namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+
+// One tile of sums as they decay, times a scale. Where it is of one block, rows are to be asked for
+// from the last one on.
+template <bool kDecay, TilePairs kPairs>
+class DecayedSumsAgainst {
+ public:
+  [[gnu::always_inline]] DecayedSumsAgainst(const float* tile, const TileTokenDecays* decays,
+                                            float scale, std::int64_t token, std::int64_t writer)
+      : tile_(tile), decays_(decays), token_(token), decay_(broadcast(scale)) {
+    if constexpr (kDecay && kPairs == TilePairs::kOfBlocks) {
+      until_ = decays->until[writer / kTileRows] + token;
+      decay_ *= load(decays->in_block + writer);
+    }
+  }
+
+  [[gnu::always_inline]] F32 row(int t) {
+    F32 sum = load(tile_ + t * kLanes);
+    if constexpr (kPairs == TilePairs::kOfBlocks) {
+      if constexpr (kDecay) sum *= decay_ * until_[t];
+      return sum;
+    } else {
+      const U32 lane = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+        return U32{std::uint32_t(kIndex)...};
+      }
+      (std::make_index_sequence<kLanes>());
+      const auto row = static_cast<std::uint32_t>(t);
+      if constexpr (kDecay) {
+        if (t + 1 < kTileRows) {
+          decay_ = lane > row ? decay_ * decays_->of_token[token_ + t + 1] : decay_;
+        }
+        sum *= decay_;
+      }
+      return lane >= row ? sum : F32{};
+    }
+  }
+
+ private:
+  const float* tile_;
+  const TileTokenDecays* decays_;
+  std::int64_t token_;
+  const float* until_ = nullptr;
+  F32 decay_;
+};
+
+// The factors of pairs and of writes. Without decays there are none.
+struct FactorsAgainst {
+  const TileTokenDecays* decays = nullptr;
+  const float* writes = nullptr;  // of each token
+  float pairs = 1.0F;
+};
+
+// Where sums of pairs are left. With `others`, sums of the same pairs, products of the two are,
+// these as they decay.
+struct SumsAgainst {
+  TileMatrix tiles;  // [chunk / 16][chunk / 16]; four tiles where nobody asks for them again
+  bool are_kept = false;
+  const TileMatrix* others = nullptr;
+
+  float* at(std::int64_t row, std::int64_t column) const {
+    return are_kept ? tiles.at(row, column) : tiles.data + (row % 2 * 2 + column % 2) * kTileFloats;
+  }
+};
+
+// 32 by 32 sums, of tokens from `token` and writers from `writer` on: rounded to pairs, 16 rows at
+// a time.
+template <bool kDecay>
+struct PairJoiningAgainst {
+  const TileKeys* keys = nullptr;
+  const FactorsAgainst* factors = nullptr;
+  const SumsAgainst* sums = nullptr;
+  std::int64_t token = 0;
+  std::int64_t writer = 0;
+
+  static constexpr std::int64_t kParts = 2;
+
+  [[gnu::noinline]] void run_part(std::int64_t half) const {
+    const std::int64_t block = token / kTileRows + half;
+    if (token != writer) return join(of_blocks(block, 0), of_blocks(block, 1), block);
+    if (half == 0) return join(of_block(block, 0), of_blocks(block, 1), block);
+    join(NoSums(), of_block(block, 1), block);
+  }
+
+ private:
+  // A tile of sums, and where its products go.
+  template <class Sums>
+  struct Tile {
+    Sums sums;
+    const float* other;
+    float* product;
+
+    [[gnu::always_inline]] F32 row(int t) {
+      const F32 sum = sums.row(t);
+      if (other) store(product + t * kLanes, sum * load(other + t * kLanes));
+      return sum;
+    }
+  };
+  struct NoSums {
+    [[gnu::always_inline]] F32 row(int) const { return F32{}; }
+  };
+
+  template <TilePairs kPairs>
+  [[gnu::always_inline]] auto tile(std::int64_t block, std::int64_t side) const {
+    using Sums = DecayedSumsAgainst<kDecay, kPairs>;
+    const std::int64_t column = writer / kTileRows + side;
+    float* const at = sums->at(block, column);
+    return Tile<Sums>{
+        .sums = Sums(at, factors->decays, factors->pairs, block * kTileRows, column * kTileRows),
+        .other = sums->others ? sums->others->at(block, column) : nullptr,
+        .product = at};
+  }
+  [[gnu::always_inline]] auto of_blocks(std::int64_t block, std::int64_t side) const {
+    return tile<TilePairs::kOfBlocks>(block, side);
+  }
+  [[gnu::always_inline]] auto of_block(std::int64_t block, std::int64_t side) const {
+    return tile<TilePairs::kOfOneBlock>(block, side);
+  }
+
+  template <class Left, class Right>
+  [[gnu::always_inline]] void join(Left left, Right right, std::int64_t block) const {
+    float* const target = keys->pairs.at(block, writer / kTileDepth);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      const int t = 15 - i;
+      store(target + t * kLanes, join_bf16(left.row(t), right.row(t)));
+    }
+  }
+};
+
+// Reads, pairs and writes of a chunk. With kDecay, pairs and writes have factors.
+template <bool kDecay>
+class PreparationAgainst {
+ public:
+  PreparationAgainst(const TileKeys& keys, const ChunkSpan& span, const RecurrenceRows& rows,
+                     const FactorsAgainst& factors, const SumsAgainst& sums)
+      : keys_(keys),
+        rows_(rows),
+        factors_(factors),
+        sums_(sums),
+        halves_(span.padded / kTileDepth) {}
+
+  // `add_next()` adds operands that may be made as soon as there is time.
+  template <class AddNext>
+  void run(BesideProducts& beside, const AddNext& add_next) {
+    static_assert(kMaxChunk == 2 * kTileDepth);
+    pack(0, beside.operands);
+    beside.operands.run_all();
+    if (halves_ == 1) {
+      add_next();
+      multiply(0, 0, beside);
+    } else {
+      pack(1, beside.operands);
+      multiply(0, 0, beside);
+      beside.operands.run_all();
+      add_next();
+      multiply(0, 1, beside);
+      multiply(1, 1, beside);
+    }
+    beside.results.run_all();
+  }
+
+ private:
+  void pack(std::int64_t half, TileWorkQueue& operands) {
+    operands.add(tile_work(queries_[half], queries_[half].parts()));
+    operands.add(tile_work(packings_[half], packings_[half].parts()));
+  }
+
+  [[gnu::noinline]] void multiply(std::int64_t half, std::int64_t writers, BesideProducts& beside) {
+    const std::int64_t row = 2 * half;
+    const std::int64_t column = 2 * writers;
+    zero_block<2>();
+    add_block_beside(keys_.queries, row, keys_.keys, column, keys_.depth(), beside);
+    beside.results.run_all();
+    store_block<2>({{sums_.at(row, column), sums_.at(row, column + 1), sums_.at(row + 1, column),
+                     sums_.at(row + 1, column + 1)}});
+    joining_ = {.keys = &keys_,
+                .factors = &factors_,
+                .sums = &sums_,
+                .token = half * kTileDepth,
+                .writer = writers * kTileDepth};
+    beside.results.add(tile_work(joining_, PairJoiningAgainst<kDecay>::kParts));
+  }
+
+  const TileKeys& keys_;
+  RecurrenceRows rows_;
+  FactorsAgainst factors_;
+  SumsAgainst sums_;
+  std::int64_t halves_;
+  KeyPacking<kDecay> packings_[2] = {{keys_, rows_.writes, factors_.writes, 0},
+                                     {keys_, rows_.writes, factors_.writes, kTileDepth}};
+  QueryPacking queries_[2] = {{keys_, &rows_.reads, 0}, {keys_, &rows_.reads, kTileDepth}};
+  PairJoiningAgainst<kDecay> joining_;
+};
+
+}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
