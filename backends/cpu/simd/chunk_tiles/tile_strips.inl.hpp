@@ -103,19 +103,27 @@ struct StateWriting {
 // Values of the tokens of a chunk, 16 tokens and columns at a time.
 struct ValuePacking {
   const HalfRows* rows = nullptr;  // null where values are ready
+  const float* factors = nullptr;  // of rows; null for 1
   std::int64_t padded = 0;
   Strip strip;
 
   std::int64_t parts() const { return rows ? padded / kTileRows * 2 : 0; }
 
   [[gnu::noinline]] void run_part(std::int64_t index) const {
+    if (factors) return pack_part(ScaledRows{*rows, factors}, index);
+    pack_part(*rows, index);
+  }
+
+ private:
+  template <class Source>
+  [[gnu::always_inline]] void pack_part(const Source& source, std::int64_t index) const {
     const std::int64_t half = index % 2;
     const std::int64_t token = index / 2 * kTileRows;
     float* const target =
         strip.values.at(half, token / kTileDepth) + token % kTileDepth / 2 * kLanes;
 #pragma GCC unroll 8
     for (std::int64_t t = 0; t < kTileRows; t += 2) {
-      store(target + t / 2 * kLanes, rows->pair(token + t, strip.column + half * kLanes));
+      store(target + t / 2 * kLanes, source.pair(token + t, strip.column + half * kLanes));
     }
   }
 };
@@ -147,7 +155,6 @@ struct OutputBlock {
 struct OutputTarget {
   OutputRows rows;
   std::int64_t columns = 0;
-  float scale = 1.0F;
   bool stream = false;
 };
 
@@ -157,6 +164,7 @@ template <bool kFactors>
 struct OutputWriting {
   const OutputTarget* to = nullptr;
   const ChunkSpan* span = nullptr;
+  const float* scales = nullptr;  // of rows of the chunk
   const float* factors = nullptr;
   const float* tiles = nullptr;
   OutputBlock at;
@@ -173,7 +181,6 @@ struct OutputWriting {
     // Two tiles make 16 rows.
     const float* tile = tiles + first / kTileRows * 2 * kTileFloats + first % kTileRows * kLanes;
     char* target = to->rows.row(span->token + token) + 2 * at.column;
-    const F32 scale = broadcast(to->scale);
     for (std::int64_t t = 0; t < rows; ++t) {
       F32 left_half = load(tile);
       F32 right_half = load(tile + kTileFloats);
@@ -182,6 +189,7 @@ struct OutputWriting {
         left_half = fma(left_half, factor, load(tile + 2 * kTileFloats));
         right_half = fma(right_half, factor, load(tile + 3 * kTileFloats));
       }
+      const F32 scale = broadcast(scales[token + t]);
       write_output(left_half * scale, right_half * scale, columns, target, to->stream);
       tile += kLanes;
       target += to->rows.step;

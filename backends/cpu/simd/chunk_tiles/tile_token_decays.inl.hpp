@@ -10,7 +10,7 @@
 #pragma once
 
 #include "cpu/simd/chunk/token_decays.inl.hpp"
-#include "tile_operands.inl.hpp"
+#include "tile_token_factors.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -25,23 +25,19 @@ struct TileTokenDecays {
   alignas(64) float until[kBlocks][kMaxChunk];
 };
 
-// Lanes move up by kShift, or down by -kShift; ones come in.
-template <int kShift, std::size_t... kIndex>
-[[gnu::always_inline]] inline F32 shift_lanes(F32 x, std::index_sequence<kIndex...>) {
-  return __builtin_shufflevector(
-      x, broadcast(1.0F),
-      (int(kIndex) - kShift < 0 || int(kIndex) - kShift >= kLanes ? kLanes + int(kIndex)
-                                                                  : int(kIndex) - kShift)...);
+// Ones come in.
+template <int kShift>
+[[gnu::always_inline]] inline F32 shift_lanes(F32 x) {
+  return shift_lanes<kShift>(x, broadcast(1.0F), std::make_index_sequence<kLanes>());
 }
 
 // Lane i: the product of lanes 0 to i, or, where kStep is negative, i to 15.
 template <int kStep>
 [[gnu::always_inline]] inline F32 running_products(F32 x) {
-  constexpr auto kIndices = std::make_index_sequence<kLanes>();
-  x *= shift_lanes<kStep>(x, kIndices);
-  x *= shift_lanes<2 * kStep>(x, kIndices);
-  x *= shift_lanes<4 * kStep>(x, kIndices);
-  return x * shift_lanes<8 * kStep>(x, kIndices);
+  x *= shift_lanes<kStep>(x);
+  x *= shift_lanes<2 * kStep>(x);
+  x *= shift_lanes<4 * kStep>(x);
+  return x * shift_lanes<8 * kStep>(x);
 }
 
 // Returns the decay over the whole chunk in all lanes; `carries` is one vector, as
@@ -59,8 +55,7 @@ template <int kStep>
     log_sum += decay[0];
     exp_each(decay);
     const F32 products = running_products<1>(decay[0]);
-    after[block] =
-        shift_lanes<-1>(running_products<-1>(decay[0]), std::make_index_sequence<kLanes>());
+    after[block] = shift_lanes<-1>(running_products<-1>(decay[0]));
     of_block[block] = products[kLanes - 1];
     store(decays.of_token + token, decay[0]);
     store(decays.in_block + token, products);
