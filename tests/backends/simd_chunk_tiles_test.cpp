@@ -2,6 +2,7 @@
 // product itself is tested on every machine. Where the CPU has AMX, conformance_test.cpp runs the
 // kernel itself.
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -87,20 +88,23 @@ constexpr std::int32_t kGates[] = {0,
                                    ops::kGateGk | ops::kGateGv,
                                    ops::kGateGamma | ops::kGateGk};
 
+// States of whole tiles are read where they lie.
 TEST(SimdChunkTiles, AgreeAcrossEveryEdgeOfAChunk) {
   for (const std::int64_t tokens : {1, 15, 16, 17, 31, 33, 64, 65, 100}) {
     for (const std::int32_t gates : kGates) {
-      SCOPED_TRACE(str("T=", tokens, " gates=", gates));
-      RecurrentTensors tensors({.T = tokens,
-                                .H = 2,
-                                .Hkv = 1,
-                                .K = 33,
-                                .V = 40,
-                                .dtype = DType::kBF16,
-                                .gates = gates,
-                                .h0 = true},
-                               static_cast<std::uint64_t>(tokens));
-      expect_the_formula(tensors);
+      for (const bool is_whole : {false, true}) {
+        SCOPED_TRACE(str("T=", tokens, " gates=", gates, " whole tiles: ", is_whole));
+        RecurrentTensors tensors({.T = tokens,
+                                  .H = 2,
+                                  .Hkv = 1,
+                                  .K = is_whole ? 32 : 33,
+                                  .V = is_whole ? 64 : 40,
+                                  .dtype = DType::kBF16,
+                                  .gates = gates,
+                                  .h0 = true},
+                                 static_cast<std::uint64_t>(tokens));
+        expect_the_formula(tensors);
+      }
     }
   }
 }
@@ -206,6 +210,19 @@ TEST(SimdChunkTiles, TakeDecaysThatChangeFromChunkToChunk) {
       });
       expect_the_formula(tensors);
     }
+  }
+}
+
+// Sums of logs go on from chunk to chunk until they are too large, or begin above zero, or are too
+// large within a chunk.
+TEST(SimdChunkTiles, TakeTokenDecaysThatChangeFromChunkToChunk) {
+  constexpr double kDecays[] = {-0.3, -0.3, -1.0, 0.1, -0.01, -3.0, -0.6, 0.0, -1.2};
+  for (const std::size_t first : {0, 2, 3, 5, 8}) {
+    SCOPED_TRACE(first);
+    RecurrentTensors tensors = with_decays(9 * 64 - 7, ops::kGateG, [&](std::size_t i) {
+      return kDecays[(i / 2 / 64 + first) % std::size(kDecays)];
+    });
+    expect_the_formula(tensors);
   }
 }
 

@@ -49,9 +49,21 @@ inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
   StripRounding& rounding = chunk.rounding;
   rounding = {.state = &chunk.task.state,
               .initial = chunk.span.token == 0 ? &chunk.task.initial : nullptr,
+              .in_place = chunk.reads_in_place,
               .decay = chunk.decay,
               .strip = strip_at(chunk, column)};
   return tile_work(rounding, rounding.parts());
+}
+
+inline BlockTiles state_tiles(const TileState& state, std::int64_t tile, std::int64_t row) {
+  return {{state.floats.at(tile, row), state.floats.at(tile + 1, row),
+           state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
+}
+
+// Where tiles of a state pass through that nothing else is kept of: a chunk is all there is.
+inline BlockTiles passing_tiles(const TileState& state) {
+  float* const first = state.floats.data;
+  return {{first, first + kTileFloats, first + 2 * kTileFloats, first + 3 * kTileFloats}};
 }
 
 // The state's columns after the chunk.
@@ -59,11 +71,15 @@ inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
   const TileTask& task = chunk.task;
   const TileState& state = task.state;
   const bool is_last = task.final.data && chunk.is_last();
+  const bool is_only = is_last && chunk.reads_in_place;
   const std::int64_t tile = strip.column / kLanes;
   for (std::int64_t row = 0; row < state.row_tiles; row += 2) {
-    const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
-                         state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
-    load_block(at);
+    const BlockTiles at = is_only ? passing_tiles(state) : state_tiles(state, tile, row);
+    if (chunk.reads_in_place) {
+      load_block(tile_of(task.initial, tile, row), task.initial.key_stride);
+    } else {
+      load_block(at);
+    }
     add_block_beside(task.keys.writes, row, strip.values, 0, chunk.span.padded / kTileDepth,
                      chunk.beside);
     chunk.beside.results.run_all();
@@ -71,6 +87,7 @@ inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
     if (!is_last) continue;
     chunk.state_writing = {.state = &state,
                            .final = &task.final,
+                           .tiles = at,
                            .pending = chunk.is_pending ? task.keys.decays : nullptr,
                            .column_tile = tile,
                            .row_tile = row};
@@ -82,6 +99,7 @@ inline TileWork rounding_work(TileChunk& chunk, std::int64_t column) {
 inline void run_strips(TileChunk& chunk) {
   const TileTask& task = chunk.task;
   BesideProducts& beside = chunk.beside;
+  const bool is_read_again = task.final.data || !chunk.is_last();
   for (std::int64_t column = 0; column < task.values.width; column += kTileDepth) {
     beside.operands.run_all();
     const std::int64_t next = column + kTileDepth;
@@ -96,7 +114,7 @@ inline void run_strips(TileChunk& chunk) {
       multiply_outputs(chunk, strip);
     }
     if (has_next) beside.operands.add(rounding_work(chunk, next));
-    update_strip(chunk, strip);
+    if (is_read_again) update_strip(chunk, strip);
   }
   beside.results.run_all();
 }
@@ -137,6 +155,8 @@ inline void prepare_operands(TileChunk& chunk, StateDue& due, TokenDecays& decay
   const TileKeys& keys = task.keys;
   const ChunkSpan& span = chunk.span;
   const auto add_first_strip = [&] {
+    chunk.reads_in_place =
+        span.token == 0 && !chunk.decay.any() && lies_in_tiles(task.state, task.initial);
     chunk.beside.operands.add(packing_work(chunk, 0));
     chunk.beside.operands.add(rounding_work(chunk, 0));
   };

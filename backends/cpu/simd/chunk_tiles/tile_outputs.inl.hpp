@@ -11,7 +11,8 @@ struct TileChunk {
   const TileTask& task;
   ChunkSpan span;
   StripDecay decay = {};
-  bool is_pending = false;  // whether rows are to be multiplied by keys.decays behind it
+  bool reads_in_place = false;  // whether the state is read where the caller has it
+  bool is_pending = false;      // whether rows are to be multiplied by keys.decays behind it
   const float* value_factors = nullptr;  // of the rows of v, or null
   const float* factors = nullptr;        // of the rows of q S, or null
   const float* scales = nullptr;         // of the rows of o

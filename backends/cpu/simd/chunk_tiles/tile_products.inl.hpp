@@ -43,6 +43,15 @@ struct BlockTiles {
   load_tile<3>(at.tile[3]);
 }
 
+// Two by two tiles of a matrix of fp32 whose rows are `step` floats apart.
+[[gnu::always_inline]] inline void load_block(const float* rows, std::int64_t step) {
+  const std::int64_t bytes = step * std::int64_t{sizeof(float)};
+  load_tile<0>(rows, bytes);
+  load_tile<1>(rows + kLanes, bytes);
+  load_tile<2>(rows + kTileRows * step, bytes);
+  load_tile<3>(rows + kTileRows * step + kLanes, bytes);
+}
+
 template <int kRows>
 [[gnu::always_inline]] inline void store_block(const BlockTiles& at) {
   store_tile<0>(at.tile[0]);

@@ -46,10 +46,10 @@ template <int kTile>
   asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
 }
 
+// Rows are `step` bytes apart.
 template <int kTile>
-[[gnu::always_inline]] inline void load_tile(const float* source) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(source), "r"(std::int64_t{64}), "i"(kTile)
-               : "memory");
+[[gnu::always_inline]] inline void load_tile(const float* source, std::int64_t step = 64) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(source), "r"(step), "i"(kTile) : "memory");
 }
 
 template <int kTile>
@@ -78,8 +78,11 @@ void zero_tile() {
 }
 
 template <int kTile>
-void load_tile(const float* source) {
-  __builtin_memcpy(emulated_tiles[kTile], source, sizeof(emulated_tiles[kTile]));
+void load_tile(const float* source, std::int64_t step = 64) {
+  for (std::int64_t row = 0; row < kTileRows; ++row) {
+    __builtin_memcpy(emulated_tiles[kTile] + row * kLanes,
+                     reinterpret_cast<const char*>(source) + row * step, 64);
+  }
 }
 
 template <int kTile>

@@ -36,6 +36,18 @@ inline StatePart part_of(const TileState& state, std::int64_t column_tile, std::
           .columns = limited(state.columns - column)};
 }
 
+// Whether tiles may be read where a caller has them: rows are contiguous and all of them exist.
+inline bool lies_in_tiles(const TileState& state, const StateView<const float*>& from) {
+  return from.data && from.value_stride == 1 && state.rows == state.row_tiles * kTileRows &&
+         state.columns == state.column_tiles * kLanes;
+}
+
+[[gnu::always_inline]] inline const float* tile_of(const StateView<const float*>& from,
+                                                   std::int64_t column_tile,
+                                                   std::int64_t row_tile) {
+  return from.data + row_tile * kTileRows * from.key_stride + column_tile * kLanes;
+}
+
 [[gnu::noinline]] inline void read_state_tile(const StateView<const float*>& from,
                                               const StatePart& part, float* tile) {
   const float* const source =
@@ -59,22 +71,28 @@ inline StatePart part_of(const TileState& state, std::int64_t column_tile, std::
   store_rows(tile, x);
 }
 
+// With factors of its rows, from `factors` on, or null.
 [[gnu::noinline]] inline void write_state_tile(const StateView<float*>& to, const StatePart& part,
-                                               const float* tile) {
+                                               const float* tile, const float* factors = nullptr) {
   float* const target = to.data + part.row * to.key_stride + part.column * to.value_stride;
+  const auto row = [&](std::int64_t i) {
+    const F32 x = load(tile + i * kLanes);
+    return factors ? x * factors[i] : x;
+  };
   if (part.is_whole() && to.value_stride == 1) {
-    for (int i = 0; i < 16; ++i) store(target + i * to.key_stride, load(tile + i * kLanes));
+    for (int i = 0; i < 16; ++i) store(target + i * to.key_stride, row(i));
   } else if (part.is_whole() && to.key_stride == 1) {
     F32 x[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) x[i] = load(tile + i * kLanes);
+    for (int i = 0; i < 16; ++i) x[i] = row(i);
     transpose(x);
 #pragma GCC unroll 16
     for (int j = 0; j < 16; ++j) store(target + j * to.value_stride, x[j]);
   } else {
     for (std::int64_t i = 0; i < part.rows; ++i) {
+      const F32 x = row(i);
       for (std::int64_t j = 0; j < part.columns; ++j) {
-        target[i * to.key_stride + j * to.value_stride] = tile[i * kLanes + j];
+        target[i * to.key_stride + j * to.value_stride] = x[j];
       }
     }
   }

@@ -19,6 +19,8 @@ struct StripDecay {
   const float* before = nullptr;
   const float* rows = nullptr;
   const float* columns = nullptr;
+
+  bool any() const { return before || rows || columns; }
 };
 
 // Operands of 32 columns from `column` of the task on.
@@ -29,10 +31,11 @@ struct Strip {
 };
 
 // The state rounded, a tile of fp32 at a time. It decays as well; before the first chunk it is
-// read.
+// read, where it lies or into its tiles.
 struct StripRounding {
   const TileState* state = nullptr;
   const StateView<const float*>* initial = nullptr;  // null behind the first chunk
+  bool in_place = false;                             // whether it does not become tiles
   StripDecay decay;
   Strip strip;
 
@@ -41,12 +44,17 @@ struct StripRounding {
   void run_part(std::int64_t index) const {
     const std::int64_t half = index % 2;
     const std::int64_t row_tile = index / 2;
-    if (initial) read_tile(strip.column / kLanes + half, row_tile);
-    if (decay.before || decay.rows || decay.columns) {
-      round_tile<true>(half, row_tile);
-    } else {
-      round_tile<false>(half, row_tile);
+    const std::int64_t column_tile = strip.column / kLanes + half;
+    if (in_place) {
+      const float* const rows = tile_of(*initial, column_tile, row_tile);
+      return round_rows(rows, initial->key_stride, target(half, row_tile));
     }
+    if (initial) read_tile(column_tile, row_tile);
+    float* const tile = state->floats.at(column_tile, row_tile);
+    if (decay.any()) {
+      return decay_tile(tile, half, row_tile);
+    }
+    round_rows(tile, kLanes, target(half, row_tile));
   }
 
  private:
@@ -56,24 +64,31 @@ struct StripRounding {
     read_state_tile(*initial, part, state->floats.at(column_tile, row_tile));
   }
 
-  template <bool kDecays>
-  [[gnu::noinline]] void round_tile(std::int64_t half, std::int64_t row_tile) const {
+  float* target(std::int64_t half, std::int64_t row_tile) const {
+    return strip.state.at(half, row_tile / 2) + row_tile % 2 * (kTileFloats / 2);
+  }
+
+  [[gnu::noinline]] static void round_rows(const float* rows, std::int64_t step, float* to) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kTileRows; i += 2) {
+      store(to + i / 2 * kLanes, pair_bf16(load(rows + i * step), load(rows + (i + 1) * step)));
+    }
+  }
+
+  [[gnu::noinline]] void decay_tile(float* tile, std::int64_t half, std::int64_t row_tile) const {
     const std::int64_t column = strip.column + half * kLanes;
     const std::int64_t row = row_tile * kTileRows;
-    float* const x = state->floats.at(column / kLanes, row_tile);
-    float* const target = strip.state.at(half, row_tile / 2) + row_tile % 2 * (kTileFloats / 2);
-    const F32 of_column = kDecays && decay.columns ? load(decay.columns + column) : broadcast(1.0F);
+    float* const to = target(half, row_tile);
+    const F32 of_column = decay.columns ? load(decay.columns + column) : broadcast(1.0F);
     const auto decayed = [&](std::int64_t i) {
-      F32 value = load(x + i * kLanes);
-      if constexpr (kDecays) {
-        if (decay.before) value *= decay.before[row + i];
-        store(x + i * kLanes, value * (decay.rows ? of_column * decay.rows[row + i] : of_column));
-      }
+      F32 value = load(tile + i * kLanes);
+      if (decay.before) value *= decay.before[row + i];
+      store(tile + i * kLanes, value * (decay.rows ? of_column * decay.rows[row + i] : of_column));
       return value;
     };
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < kTileRows; i += 2) {
-      store(target + i / 2 * kLanes, pair_bf16(decayed(i), decayed(i + 1)));
+      store(to + i / 2 * kLanes, pair_bf16(decayed(i), decayed(i + 1)));
     }
   }
 };
@@ -82,6 +97,7 @@ struct StripRounding {
 struct StateWriting {
   const TileState* state = nullptr;
   const StateView<float*>* final = nullptr;
+  BlockTiles tiles = {};
   const float* pending = nullptr;  // decays of rows that it has not taken yet, or null
   std::int64_t column_tile = 0;
   std::int64_t row_tile = 0;
@@ -91,12 +107,8 @@ struct StateWriting {
   [[gnu::noinline]] void run_part(std::int64_t index) const {
     const std::int64_t column = column_tile + index % 2;
     const std::int64_t row = row_tile + index / 2;
-    float* const tile = state->floats.at(column, row);
-    for (std::int64_t i = 0; pending && i < kTileRows; ++i) {
-      float* const x = tile + i * kLanes;
-      store(x, load(x) * pending[row * kTileRows + i]);
-    }
-    write_state_tile(*final, part_of(*state, column, row), tile);
+    write_state_tile(*final, part_of(*state, column, row), tiles.tile[index],
+                     pending ? pending + row * kTileRows : nullptr);
   }
 };
 
