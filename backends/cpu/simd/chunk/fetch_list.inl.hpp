@@ -59,7 +59,7 @@ class FetchList {
 
  private:
   static constexpr std::int64_t kCacheLine = 64;
-  static constexpr int kMaxStreams = 6;  // q, k, gk, v, gv, o
+  static constexpr int kMaxStreams = 7;  // q, k, gk, v, gv, o, g
   struct Stream {
     std::int64_t first = 0, end = 0, step = 0;
   };

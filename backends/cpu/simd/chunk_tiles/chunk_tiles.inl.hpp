@@ -10,16 +10,57 @@
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
-// What is kept of the state has yet to take until it is the state.
-struct StateDue {
-  StateScale scale;           // where all channels decay alike
-  bool has_channels = false;  // whether rows are to be multiplied by keys.pending
+// Decays of g and gamma at the tokens of a chunk, as factors of rows of v and of o where they are
+// moderate.
+struct ChunkTokens {
+  TokenLogs logs;
+  bool is_moderate = false;
+  TokenFactors factors;
+  float state_factor = 1.0F;  // what is kept of the state takes it before the chunk
 };
 
-// Of one chunk: either.
-struct TokenDecays {
-  TokenFactors factors;
-  TileTokenDecays products;
+// What goes on from chunk to chunk.
+struct TaskProgress {
+  StateScale scale;          // where all channels decay alike
+  bool has_pending = false;  // whether the state's rows are to be multiplied by keys.pending
+  ChunkTokens tokens[2];     // of this chunk and of the next, in turns
+};
+
+inline ChunkSpan span_at(const TileTask& task, std::int64_t token) {
+  const std::int64_t left = task.tokens - token;
+  const std::int64_t present = left < task.chunk ? left : task.chunk;
+  return {.token = token,
+          .present = present,
+          .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
+}
+
+inline bool has_token_decays(const TileTask& task) {
+  return task.keys.has_decay && !task.keys.gk.rows.data && !task.values.decay();
+}
+
+// What a chunk's tokens decay by is made while the products of the chunk before run: its rows of g
+// are lines of their own.
+struct TokenPreparation {
+  const TileTask* task = nullptr;
+  TaskProgress* progress = nullptr;
+  std::int64_t token = 0;
+
+  static constexpr std::int64_t kParts = 2;
+
+  [[gnu::noinline]] void run_part(std::int64_t index) const {
+    const ChunkSpan span = span_at(*task, token);
+    ChunkTokens& tokens = progress->tokens[token / task->chunk % 2];
+    const TileKeys& keys = task->keys;
+    if (index == 0) {
+      return token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, tokens.logs);
+    }
+    const TokenLogRange range = range_of(tokens.logs, span.padded);
+    const double log = scale_for(progress->scale.log, range.fall, range.rise);
+    tokens.is_moderate = log == log;
+    tokens.state_factor = progress->scale.move_to(tokens.is_moderate ? log : 0.0);
+    if (!tokens.is_moderate) return;
+    token_factors(tokens.logs, span.padded, task->scale, progress->scale, tokens.factors);
+  }
 };
 
 inline Strip strip_at(const TileChunk& chunk, std::int64_t column) {
@@ -104,6 +145,7 @@ inline void run_strips(TileChunk& chunk) {
     beside.operands.run_all();
     const std::int64_t next = column + kTileDepth;
     const bool has_next = next < task.values.width;
+    if (column == 0) beside.operands.add(chunk.next_tokens);
     if (has_next) beside.operands.add(packing_work(chunk, next));
     const Strip strip = strip_at(chunk, column);
     if (task.values.decay()) {
@@ -116,41 +158,32 @@ inline void run_strips(TileChunk& chunk) {
     if (has_next) beside.operands.add(rounding_work(chunk, next));
     if (is_read_again) update_strip(chunk, strip);
   }
+  beside.operands.run_all();
   beside.results.run_all();
 }
 
-// What of the state is kept takes a factor before the chunk reads it.
-inline void scale_state(TileChunk& chunk, float factor) {
-  const TileKeys& keys = chunk.task.keys;
-  for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.pending + i, broadcast(factor));
-  chunk.decay.before = keys.pending;
-}
-
-// Decays of g and gamma as factors of rows of v and of o. Returns false where they are too large
-// for that; nothing is due then.
-inline bool scale_tokens(TileChunk& chunk, const TokenLogs& logs, StateScale& scale,
-                         TokenFactors& factors) {
+// Where decays of g and gamma are factors of rows, or will be.
+inline void scale_tokens(TileChunk& chunk, TaskProgress& progress, const ChunkTokens& tokens) {
   const TileTask& task = chunk.task;
-  const TokenLogRange range = range_of(logs, chunk.span.padded);
-  const double now = scale_for(scale.log, range.fall, range.rise);
-  const bool is_moderate = now == now;
-  const double before = is_moderate ? now : 0.0;
-  if (scale.log != before) scale_state(chunk, scale.move_to(before));
-  if (!is_moderate) return false;
-  token_factors(logs, chunk.span.padded, task.scale, scale, factors);
-  chunk.value_factors = factors.of_values;
-  chunk.scales = factors.of_outputs;
-  chunk.decay.rows = nullptr;
-  if (chunk.is_last() && scale.log != 0.0) {
-    const F32 due = broadcast(scale.move_to(0.0));
-    for (std::int64_t i = 0; i < task.keys.width; i += kLanes) store(task.keys.decays + i, due);
-    chunk.is_pending = true;
+  const TileKeys& keys = task.keys;
+  const auto fill = [&](float* factors, float factor) {
+    for (std::int64_t i = 0; i < keys.width; i += kLanes) store(factors + i, broadcast(factor));
+  };
+  if (tokens.state_factor != 1.0F) {
+    fill(keys.pending, tokens.state_factor);
+    chunk.decay.before = keys.pending;
   }
-  return true;
+  if (!tokens.is_moderate) return;
+  chunk.value_factors = tokens.factors.of_values;
+  chunk.scales = tokens.factors.of_outputs;
+  chunk.decay.rows = nullptr;
+  if (!chunk.is_last() || progress.scale.log == 0.0) return;
+  fill(keys.decays, progress.scale.move_to(0.0));
+  chunk.is_pending = true;
 }
 
 // Operands of the key side and of the first strip.
-inline void prepare_operands(TileChunk& chunk, StateDue& due, TokenDecays& decays) {
+inline void prepare_operands(TileChunk& chunk, TaskProgress& progress, TileTokenDecays& decays) {
   const TileTask& task = chunk.task;
   const TileKeys& keys = task.keys;
   const ChunkSpan& span = chunk.span;
@@ -166,12 +199,14 @@ inline void prepare_operands(TileChunk& chunk, StateDue& due, TokenDecays& decay
     return add_first_strip();
   }
   HalfRows q, k;
-  TokenLogs logs;
   find_rows(keys.q, span.token, span.present, span.padded, q);
   find_rows(keys.k, span.token, span.present, span.padded, k);
-  token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
   float* const sums = task.values.outputs;
+  ChunkTokens& tokens = progress.tokens[span.token / task.chunk % 2];
+  if (has_token_decays(task)) scale_tokens(chunk, progress, tokens);
   if (keys.gk.rows.data) {
+    TokenLogs logs;
+    token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
     if (!divide_channel_decays(keys, span, logs, q, k)) {
       prepare_keys(keys, span);
       return add_first_strip();
@@ -180,14 +215,14 @@ inline void prepare_operands(TileChunk& chunk, StateDue& due, TokenDecays& decay
     chunk.decay.rows = nullptr;
     chunk.is_pending = true;
     PairPreparation<false>(keys, span, {.k = k}, nullptr, sums).run(chunk.beside, add_first_strip);
-  } else if (!keys.has_decay || scale_tokens(chunk, logs, due.scale, decays.factors)) {
+  } else if (!keys.has_decay || tokens.is_moderate) {
     PairPreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)
         .run(chunk.beside, add_first_strip);
   } else {
-    const F32 total = tile_token_decays(logs, span.padded, keys.carries, decays.products);
+    const F32 total = tile_token_decays(tokens.logs, span.padded, keys.carries, decays);
     for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
-    chunk.factors = decays.products.through;
-    PairPreparation<true>(keys, span, {.q = &q, .k = k}, &decays.products, sums)
+    chunk.factors = decays.through;
+    PairPreparation<true>(keys, span, {.q = &q, .k = k}, &decays, sums)
         .run(chunk.beside, add_first_strip);
   }
 }
@@ -201,14 +236,14 @@ inline std::int64_t fetch_steps(const TileTask& task) {
   return 2 * (pairs * depth + strips * (halves * depth + pairs + depth * halves));
 }
 
-inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span, StateDue& due) {
+inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span, TaskProgress& progress) {
   const TileKeys& keys = task.keys;
   const TileValues& values = task.values;
   TileChunk chunk{.task = task, .span = span, .scales = task.scales};
-  TokenDecays decays;
+  TileTokenDecays decays;
   const bool fetches = task.fetch_list && span.token + 2 * task.chunk <= task.tokens;
   if (fetches) chunk.beside.fetcher = task.fetch_list->fetcher(fetch_steps(task));
-  if (due.has_channels) chunk.decay.before = keys.pending;
+  if (progress.has_pending) chunk.decay.before = keys.pending;
   HalfRows v;
   if (values.decay()) {
     prepare_values(values, span, chunk.exact);
@@ -217,11 +252,14 @@ inline void run_tile_chunk(const TileTask& task, const ChunkSpan& span, StateDue
     find_rows(values.v, span.token, span.present, span.padded, v);
     chunk.v = &v;
   }
-  prepare_operands(chunk, due, decays);
+  prepare_operands(chunk, progress, decays);
+  const TokenPreparation next{
+      .task = &task, .progress = &progress, .token = span.token + task.chunk};
+  if (has_token_decays(task) && !chunk.is_last()) chunk.next_tokens = tile_work(next, next.kParts);
   run_strips(chunk);
   if (fetches) task.fetch_list->next_chunk();
-  due.has_channels = chunk.is_pending;
-  for (std::int64_t i = 0; due.has_channels && i < keys.width; i += kLanes) {
+  progress.has_pending = chunk.is_pending;
+  for (std::int64_t i = 0; progress.has_pending && i < keys.width; i += kLanes) {
     store(keys.pending + i, load(keys.decays + i));
   }
 }
@@ -230,6 +268,7 @@ inline void run_tile_task(TileTask& task, const char** lines) {
   FetchList list(lines, 0, 0);
   if (task.fetch_list == nullptr && lines != nullptr && task.tokens > task.chunk) {
     list = fetch_list(task.keys, task.values, task.target.stream, task.chunk, lines);
+    list.add(task.keys.g, 1);
     task.fetch_list = &list;
   }
   if (task.tokens == 0) {
@@ -238,15 +277,13 @@ inline void run_tile_task(TileTask& task, const char** lines) {
   }
   reset_keys(task.keys);
   reset_values(task.values);
-  StateDue due;
+  TaskProgress progress;
+  if (has_token_decays(task)) {
+    const TokenPreparation first{.task = &task, .progress = &progress};
+    for (std::int64_t i = 0; i < first.kParts; ++i) first.run_part(i);
+  }
   for (std::int64_t token = 0; token < task.tokens; token += task.chunk) {
-    const std::int64_t left = task.tokens - token;
-    const std::int64_t present = left < task.chunk ? left : task.chunk;
-    run_tile_chunk(task,
-                   {.token = token,
-                    .present = present,
-                    .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth},
-                   due);
+    run_tile_chunk(task, span_at(task, token), progress);
   }
 }
 

@@ -25,6 +25,7 @@ struct TileChunk {
   OutputWriting<false> writing = {};
   OutputWriting<true> factor_writing = {};
   StateWriting state_writing = {};
+  TileWork next_tokens = {};  // what the next chunk's tokens decay by
 
   bool is_last() const { return span.token + span.present == task.tokens; }
 };
