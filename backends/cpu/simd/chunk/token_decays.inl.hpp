@@ -12,13 +12,34 @@ struct TokenLogs {
   alignas(64) float log[kMaxChunk];
 };
 
+// One element of each row of kLanes tokens.
+template <std::size_t... kIndex>
+[[gnu::always_inline]] inline F32 widened_scalars(const InputRows& rows, std::int64_t token,
+                                                  std::index_sequence<kIndex...>) {
+  const auto element = [&]<class Element>(std::size_t i, Element value) {
+    __builtin_memcpy(&value, rows.row(token + static_cast<std::int64_t>(i)), sizeof(value));
+    return value;
+  };
+  if (rows.type == StorageType::kF32) return F32{element(kIndex, 0.0F)...};
+  const U16 halves{element(kIndex, std::uint16_t{0})...};
+  return rows.type == StorageType::kBF16 ? widen_bf16(halves) : widen_f16(halves);
+}
+
+// In whole vectors where there are as many tokens: a vector read right after its elements were
+// written waits until they have reached the cache.
 inline void token_logs(const InputRows& g, float gamma, std::int64_t token, std::int64_t present,
                        std::int64_t chunk, TokenLogs& logs) {
-  for (std::int64_t t = 0; t < present; ++t) {
+  const std::int64_t padded = round_up_to_lanes(chunk);
+  std::int64_t t = 0;
+  for (; t + kLanes <= present; t += kLanes) {
+    const F32 of_g =
+        g.data ? widened_scalars(g, token + t, std::make_index_sequence<kLanes>()) : F32{};
+    store(logs.log + t, of_g + gamma);
+  }
+  for (; t < present; ++t) {
     logs.log[t] = gamma + (g.data ? widened_scalar(g, token + t) : 0.0F);
   }
-  const std::int64_t padded = round_up_to_lanes(chunk);
-  for (std::int64_t t = present; t < padded; ++t) logs.log[t] = 0.0F;
+  for (; t < padded; ++t) logs.log[t] = 0.0F;
 }
 
 // Adds what this side takes over from the other.

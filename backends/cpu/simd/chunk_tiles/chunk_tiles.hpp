@@ -4,7 +4,7 @@
 //   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
 //
 // The state and all sums are fp32. Rounded to bf16, once each, are the operands of products: the
-// state as a chunk reads it, q and k with their decays, the pairs of tokens. Any decay is taken,
+// state as a chunk reads it, q, k and v with their decays, the pairs of tokens. Any decay is taken,
 // and -inf resets exactly. Tasks write disjoint outputs and a sum over K is never split, so results
 // do not depend on the number of threads, nor on tile_v, prefetch and stream. Denormals count as
 // zero.

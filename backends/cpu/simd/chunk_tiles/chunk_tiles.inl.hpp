@@ -1,9 +1,12 @@
 // The chunked forward kernel on tile registers.
 //
-// A task is a sequence, a query head and a tile of V. Its state lies in scratch memory as fp32. A
-// chunk makes the operands of its tokens and then passes over the state once, 32 columns at a time:
+// A task is a sequence, a query head and a tile of V. Its state lies in scratch memory as fp32; one
+// that is a single chunk reads and writes it where the caller has it. A chunk makes the operands of
+// its tokens and then passes over the state once, 32 columns at a time:
 //
 //   o = (q~ S + P v) scale,   S := D S + k~^T v
+//
+// Moderate decays of g and gamma are factors of v and o instead, and S does not decay.
 #pragma once
 
 #include "tile_outputs.inl.hpp"
@@ -182,6 +185,19 @@ inline void scale_tokens(TileChunk& chunk, TaskProgress& progress, const ChunkTo
   chunk.is_pending = true;
 }
 
+// Decays of each channel as factors of rows. Returns false where they are too large for it.
+inline bool scale_channels(TileChunk& chunk, const HalfRows& q, HalfRows& k) {
+  const TileKeys& keys = chunk.task.keys;
+  const ChunkSpan& span = chunk.span;
+  TokenLogs logs;
+  token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
+  if (!divide_channel_decays(keys, span, logs, q, k)) return false;
+  exp_with_carry(keys.decays, keys.carries, keys.width);
+  chunk.decay.rows = nullptr;
+  chunk.is_pending = true;
+  return true;
+}
+
 // Operands of the key side and of the first strip.
 inline void prepare_operands(TileChunk& chunk, TaskProgress& progress, TileTokenDecays& decays) {
   const TileTask& task = chunk.task;
@@ -205,15 +221,10 @@ inline void prepare_operands(TileChunk& chunk, TaskProgress& progress, TileToken
   ChunkTokens& tokens = progress.tokens[span.token / task.chunk % 2];
   if (has_token_decays(task)) scale_tokens(chunk, progress, tokens);
   if (keys.gk.rows.data) {
-    TokenLogs logs;
-    token_logs(keys.g, keys.gamma, span.token, span.present, span.padded, logs);
-    if (!divide_channel_decays(keys, span, logs, q, k)) {
+    if (!scale_channels(chunk, q, k)) {
       prepare_keys(keys, span);
       return add_first_strip();
     }
-    exp_with_carry(keys.decays, keys.carries, keys.width);
-    chunk.decay.rows = nullptr;
-    chunk.is_pending = true;
     PairPreparation<false>(keys, span, {.k = k}, nullptr, sums).run(chunk.beside, add_first_strip);
   } else if (!keys.has_decay || tokens.is_moderate) {
     PairPreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)

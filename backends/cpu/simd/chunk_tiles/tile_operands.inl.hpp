@@ -40,6 +40,22 @@ typedef std::uint16_t Halves __attribute__((vector_size(64)));
   return halves;
 }
 
+// 16 of them as fp32: one shuffle, where a conversion takes a shuffle and a shift.
+template <std::size_t... kIndex>
+[[gnu::always_inline]] inline F32 widen_halves_at(const char* source,
+                                                  std::index_sequence<kIndex...>) {
+#if defined(__AVX512BW__)
+  const Halves lanes = {(kIndex / 2)...};
+  __m256i halves;
+  __builtin_memcpy(&halves, source, sizeof(halves));
+  constexpr __mmask32 kUpper = 0xaaaaaaaaU;
+  return (F32)_mm512_maskz_permutexvar_epi16(kUpper, (__m512i)lanes,
+                                             _mm512_castsi256_si512(halves));
+#else
+  return widen_bf16(load_halves(source));
+#endif
+}
+
 // ---- transposing ----
 
 template <int kStep, std::size_t... kIndex>
@@ -82,7 +98,7 @@ struct HalfRows {
   const char* of[kMaxChunk];
 
   [[gnu::always_inline]] F32 vector(std::int64_t t, std::int64_t i) const {
-    return widen_bf16(load_halves(of[t] + 2 * i));
+    return widen_halves_at(of[t] + 2 * i, std::make_index_sequence<32>());
   }
   [[gnu::always_inline]] F32 row(std::int64_t t, std::int64_t i) const {
     F32 halves;

@@ -112,6 +112,19 @@ struct StateWriting {
   }
 };
 
+// Rows of bf16 times finite factors. Rounded with ties away from zero, which takes two thirds of
+// the time: a NaN of bf16 stays one.
+struct FactoredRows {
+  const HalfRows& rows;
+  const float* factors;
+
+  [[gnu::always_inline]] F32 pair(std::int64_t t, std::int64_t i) const {
+    const U32 first = as_bits(rows.vector(t, i) * factors[t]) + 0x8000U;
+    const U32 second = as_bits(rows.vector(t + 1, i) * factors[t + 1]) + 0x8000U;
+    return as_f32(first >> 16 | (second & 0xffff0000U));
+  }
+};
+
 // Values of the tokens of a chunk, 16 tokens and columns at a time.
 struct ValuePacking {
   const HalfRows* rows = nullptr;  // null where values are ready
@@ -122,7 +135,7 @@ struct ValuePacking {
   std::int64_t parts() const { return rows ? padded / kTileRows * 2 : 0; }
 
   [[gnu::noinline]] void run_part(std::int64_t index) const {
-    if (factors) return pack_part(ScaledRows{*rows, factors}, index);
+    if (factors) return pack_part(FactoredRows{*rows, factors}, index);
     pack_part(*rows, index);
   }
 
