@@ -12,10 +12,9 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 // pairs[t, s] = sum_i reads[t, i] writes[s, i] a_{s+1}[i] .. a_t[i] within a block, whose first
 // token all panels point to. Leaves behind the reads decayed from the beginning of the block on and
 // the writes decayed until its end.
-[[gnu::noinline]] inline void pairs_of_block(const Panels& reads, const Panels& writes,
-                                             const Panels& decays, std::int64_t width,
-                                             const Panels& local_reads, const Panels& local_writes,
-                                             float* pairs) {
+[[gnu::noinline]] inline void pairs_of_block(Panels reads, Panels writes, Panels decays,
+                                             std::int64_t width, Panels local_reads,
+                                             Panels local_writes, float* pairs) {
   F32 products[kPairTokens][kPairTokens] = {};
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 written[kPairTokens];
@@ -81,8 +80,11 @@ struct ChannelTerms {
 // sums[t] = a_0 .. a_t factor_t sums[t] + sum_{s <= t} pairs[t][s] a_{s+1} .. a_t rows[s], which
 // turns the state before the chunk, read by do, into dq, and read by q into o. What has become of
 // the rows by the end of the chunk is what writes to the state.
-[[gnu::noinline]] inline void finish_reads(const ChannelTerms& terms, const ChannelDecay& decays,
+[[gnu::noinline]] inline void finish_reads(const ChannelTerms& given, const ChannelDecay& decays,
                                            std::int64_t width) {
+  const ChannelTerms terms = given;  // or each store might have changed it
+  const Panels of_tokens = decays.decay;
+  const float* const of_blocks = decays.of_blocks;
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 written[kChannelChunk];  // decayed until the end of the block before, or until token t
     F32 before = broadcast(1.0F);
@@ -93,7 +95,7 @@ struct ChannelTerms {
       F32 prefix = broadcast(1.0F);
 #pragma GCC unroll 4
       for (int t = begin; t < end; ++t) {
-        const F32 decay = load(decays.decay.at(t, i));
+        const F32 decay = load(of_tokens.at(t, i));
         prefix *= decay;
         F32 sum = state_term(terms, t, i) * before;
 #pragma GCC unroll 16
@@ -107,7 +109,7 @@ struct ChannelTerms {
         }
         store(terms.sums.at(t, i), fma(broadcast(pair_at(terms, t, t)), written[t], sum));
       }
-      const F32 of_block = load(decays.of_blocks + b * width + i);
+      const F32 of_block = load(of_blocks + b * width + i);
       before *= of_block;
 #pragma GCC unroll 16
       for (int s = 0; s < begin; ++s) written[s] *= of_block;
@@ -120,8 +122,11 @@ struct ChannelTerms {
 // sums[s] = a_{s+1} .. a_{n-1} factor_s sums[s] + sum_{t >= s} pairs[t][s] a_{s+1} .. a_t rows[t],
 // which turns the gradient of the state after the chunk, read by v, into dk, and read by k into dv.
 // What has become of the rows by the start of the chunk is what writes to that gradient.
-[[gnu::noinline]] inline void finish_writes(const ChannelTerms& terms, const ChannelDecay& decays,
+[[gnu::noinline]] inline void finish_writes(const ChannelTerms& given, const ChannelDecay& decays,
                                             std::int64_t width) {
+  const ChannelTerms terms = given;  // or each store might have changed it
+  const Panels of_tokens = decays.decay;
+  const float* const of_blocks = decays.of_blocks;
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 read[kChannelChunk];  // decayed since the end of the block, or since behind token s
     F32 behind = broadcast(1.0F);
@@ -142,12 +147,12 @@ struct ChannelTerms {
 #pragma GCC unroll 4
         for (int t = s; t < end; ++t) sum = fma(broadcast(pair_at(terms, t, s)), read[t], sum);
         store(terms.sums.at(s, i), sum);
-        const F32 decay = load(decays.decay.at(s, i));
+        const F32 decay = load(of_tokens.at(s, i));
         suffix *= decay;
 #pragma GCC unroll 4
         for (int t = s; t < end; ++t) read[t] *= decay;
       }
-      const F32 of_block = load(decays.of_blocks + b * width + i);
+      const F32 of_block = load(of_blocks + b * width + i);
       behind *= of_block;
 #pragma GCC unroll 16
       for (int t = end; t < kChannelChunk; ++t) read[t] *= of_block;

@@ -60,8 +60,7 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
   for (std::int64_t t = present; t < chunk; ++t) logs[t] = 0.0F;
 }
 
-[[gnu::noinline]] inline void shared_ratios(const float* logs, std::int64_t chunk,
-                                            const Panels& ratios) {
+[[gnu::noinline]] inline void shared_ratios(const float* logs, std::int64_t chunk, Panels ratios) {
   for (std::int64_t s = 0; s < chunk; s += kLanes) {
     const F32 source = lane_numbers() + static_cast<float>(s);
     F32 sum{};
@@ -107,8 +106,7 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
 
 // pairs[t, s] times the ratio of shared decays for s <= t, and 0 above the diagonal, whatever a
 // product there came to.
-[[gnu::noinline]] inline void weigh_pairs(const Panels& pairs, const Panels& ratios,
-                                          std::int64_t chunk) {
+[[gnu::noinline]] inline void weigh_pairs(Panels pairs, Panels ratios, std::int64_t chunk) {
   for (std::int64_t s = 0; s < chunk; s += kLanes) {
     const F32 source = lane_numbers() + static_cast<float>(s);
     for (std::int64_t t = 0; t < chunk; ++t) {
@@ -137,9 +135,13 @@ struct ChannelDecay {
 // From log decays in `decays.decay`, to which `offsets` of the tokens are added.
 [[gnu::noinline]] inline void channel_decays(const ChannelDecay& decays, const float* offsets,
                                              std::int64_t width) {
+  const Panels of_tokens = decays.decay;
+  float* const carries = decays.carry;
+  float* const totals = decays.total;
+  float* const of_blocks = decays.of_blocks;
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    float* const column = decays.decay.at(0, i);
-    F32 sum[1] = {load(decays.carry + i)};
+    float* const column = of_tokens.at(0, i);
+    F32 sum[1] = {load(carries + i)};
     for (int b = 0; b < kPairBlocks; ++b) {
       F32 decay[kPairTokens];
       float* const rows = column + b * kPairTokens * kPanelWidth;
@@ -155,18 +157,19 @@ struct ChannelDecay {
         if (t > 0) product *= decay[t];
         store(rows + t * kPanelWidth, decay[t]);
       }
-      store(decays.of_blocks + b * width + i, product);
+      store(of_blocks + b * width + i, product);
     }
-    store(decays.carry + i, exp_each(sum));
-    store(decays.total + i, sum[0]);
+    store(carries + i, exp_each(sum));
+    store(totals + i, sum[0]);
   }
 }
 
 // to[t] = a_0 .. a_t from[t]
-[[gnu::noinline]] inline void decay_from_start(const ChannelDecay& decays, const Panels& from,
-                                               std::int64_t width, const Panels& to) {
+[[gnu::noinline]] inline void decay_from_start(const ChannelDecay& decays, Panels from,
+                                               std::int64_t width, Panels to) {
+  const Panels of_tokens = decays.decay;
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    const float* const decay = decays.decay.at(0, i);
+    const float* const decay = of_tokens.at(0, i);
     F32 prefix = broadcast(1.0F);
 #pragma GCC unroll 4
     for (std::int64_t t = 0; t < kChannelChunk; ++t) {
@@ -177,10 +180,11 @@ struct ChannelDecay {
 }
 
 // to[t] = a_{t+1} .. a_{n-1} from[t]
-[[gnu::noinline]] inline void decay_to_end(const ChannelDecay& decays, const Panels& from,
-                                           std::int64_t width, const Panels& to) {
+[[gnu::noinline]] inline void decay_to_end(const ChannelDecay& decays, Panels from,
+                                           std::int64_t width, Panels to) {
+  const Panels of_tokens = decays.decay;
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    const float* const decay = decays.decay.at(0, i);
+    const float* const decay = of_tokens.at(0, i);
     F32 suffix = broadcast(1.0F);
 #pragma GCC unroll 4
     for (std::int64_t t = kChannelChunk - 1; t >= 0; --t) {

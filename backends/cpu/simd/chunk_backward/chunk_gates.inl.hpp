@@ -52,8 +52,7 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 }
 
 // steps[t] = sum_{s < t} a[t, s] b[t, s] - sum_{u > t} a[u, t] b[u, t]
-[[gnu::noinline]] inline void step_pairs(const Panels& a, const Panels& b, std::int64_t chunk,
-                                         float* steps) {
+[[gnu::noinline]] inline void step_pairs(Panels a, Panels b, std::int64_t chunk, float* steps) {
   for (std::int64_t t = 0; t < chunk; t += kLanes) store(steps + t, F32{});
   for (std::int64_t t = 0; t < chunk; t += kLanes) {
     F32 read[kLanes] = {};
@@ -86,15 +85,17 @@ struct GateStep {
 // Takes `gate` from E at the last token of a chunk to E before its first one; `totals` [chunk]
 // become the sums of D over channels. A channel that a token resets has no gradient there, whatever
 // the terms round to; nor has any where `shared` is 0.
-[[gnu::noinline]] inline void step_channel_gates(const GateStep& step, const ChannelDecay& decays,
+[[gnu::noinline]] inline void step_channel_gates(const GateStep& given, const ChannelDecay& decays,
                                                  std::int64_t width, float* gate, float* totals) {
+  const GateStep step = given;  // or each store might have changed it
+  const Panels of_tokens = decays.decay;
   F32 sums[kChannelChunk] = {};
   for (std::int64_t i = 0; i < width; i += kLanes) {
     F32 gradient = load(gate + i);
 #pragma GCC unroll 4
     for (int t = kChannelChunk - 1; t >= 0; --t) {
       const F32 written = load(step.writes.at(t, i)) * load(step.dwrites.at(t, i));
-      F32 decay = load(decays.decay.at(t, i));
+      F32 decay = load(of_tokens.at(t, i));
       if (step.shared) decay *= step.shared[t];
       gradient = gradient + load(step.terms.at(t, i)) - written;
       gradient = decay == F32{} ? F32{} : gradient;

@@ -1,4 +1,7 @@
 // What else is done to panels: transposing them, writing their rows to tensors, sums over rows.
+//
+// Loops that store take their operands by value: of those by reference the compiler would have to
+// read anew where they lie after each store.
 #pragma once
 
 #include "cpu/simd/chunk/output_rows.inl.hpp"
@@ -29,8 +32,8 @@ template <int kBit = kLanes / 2>
 }
 
 // to[c, r] = from[r, c] for `rows` x `columns`, multiples of kPanelWidth.
-[[gnu::noinline]] inline void transpose_panels(const Panels& from, std::int64_t rows,
-                                               std::int64_t columns, const Panels& to) {
+[[gnu::noinline]] inline void transpose_panels(Panels from, std::int64_t rows, std::int64_t columns,
+                                               Panels to) {
   for (std::int64_t column = 0; column < columns; column += kLanes) {
     for (std::int64_t row = 0; row < rows; row += kLanes) {
       F32 block[kLanes];
@@ -73,8 +76,7 @@ template <StorageType kType>
 // Channels [channel, channel + kCount) of all tokens, whole panels.
 template <StorageType kType, std::int64_t kCount>
 [[gnu::always_inline]] inline void pack_columns(const InputRows& rows, const TokenRange& tokens,
-                                                std::int64_t channel, F32 factor,
-                                                const Panels& panels) {
+                                                std::int64_t channel, F32 factor, Panels panels) {
   const char* source = rows.row(tokens.first) + channel * size_of(kType);
   for (std::int64_t t = 0; t < tokens.present; ++t) {
 #pragma GCC unroll 8
@@ -88,8 +90,8 @@ template <StorageType kType, std::int64_t kCount>
 // One cache line of all rows after the other, so that panels are written from end to end: what they
 // are written to may lie beyond L2, and is fetched ahead then.
 template <StorageType kType>
-void pack_tokens(const InputRows& rows, const TokenRange& tokens, std::int64_t channels,
-                 float scale, const Panels& panels) {
+void pack_tokens(InputRows rows, TokenRange tokens, std::int64_t channels, float scale,
+                 Panels panels) {
   constexpr std::int64_t kLine = 64 / size_of(kType);
   const F32 factor = broadcast(scale);
   std::int64_t done = 0;
@@ -131,7 +133,7 @@ void pack_tokens(const InputRows& rows, const TokenRange& tokens, std::int64_t c
 
 // Whole cache lines of a row, of `channels` at most, past the caches. Returns how many channels.
 template <StorageType kType>
-[[gnu::always_inline]] inline std::int64_t stream_panels(const Panels& panels, std::int64_t token,
+[[gnu::always_inline]] inline std::int64_t stream_panels(Panels panels, std::int64_t token,
                                                          std::int64_t channels, F32 factor,
                                                          char* target) {
   constexpr std::int64_t kLine = 64 / size_of(kType);
@@ -156,8 +158,8 @@ template <StorageType kType>
 }
 
 template <StorageType kType>
-void unpack_tokens(const Panels& panels, const OutputRows& rows, const TokenRange& tokens,
-                   std::int64_t channels, float scale) {
+void unpack_tokens(Panels panels, OutputRows rows, TokenRange tokens, std::int64_t channels,
+                   float scale) {
   const F32 factor = broadcast(scale);
   for (std::int64_t t = 0; t < tokens.present; ++t) {
     char* target = rows.row(tokens.first + t);
