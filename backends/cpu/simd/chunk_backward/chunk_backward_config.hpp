@@ -13,7 +13,7 @@ namespace attune::cpu {
 struct ChunkBackwardConfig {
   using Op = ops::RecurrentAttentionBackward;
   int chunk = 16;            // tokens
-  int anchor_tokens = 128;   // at least, between two states that gate gradients are summed up from
+  int anchor_tokens = 256;   // at least, between two states that gate gradients are summed up from
   int kept_tokens = 512;     // of the end of a sequence, packed once for both sweeps, at most
   bool stream = false;       // write gradients of tokens past the caches
   int group_parts = 1;       // tasks that the query heads of a group are shared by, at most
