@@ -71,18 +71,17 @@ struct TileKeys {
   float* block_decay(std::int64_t block) const { return block_decays + block * width; }
 };
 
-// Sums of tokens' pairs as an operand. With kDecay they are times a scale, and those of different
-// tokens decay in between.
+// Sums of tokens' pairs as an operand. With kDecay those of different tokens decay in between.
 template <bool kDecay>
 [[gnu::noinline]] void join_pairs(const TileKeys& keys, const ChunkSpan& span,
-                                  const float* of_token, float scale = 1.0F) {
+                                  const float* of_token) {
   const U32 lane = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return U32{std::uint32_t(kIndex)...};
   }
   (std::make_index_sequence<kLanes>());
   for (std::int64_t first = 0; first < span.padded; first += kTileDepth) {
     const U32 sources[2] = {lane + std::uint32_t(first), lane + std::uint32_t(first + kLanes)};
-    F32 decay[2] = {broadcast(scale), broadcast(scale)};
+    F32 decay[2] = {broadcast(1.0F), broadcast(1.0F)};
     for (std::int64_t t = first; t < span.padded; ++t) {
       const auto token = static_cast<std::uint32_t>(t);
       const std::int64_t row = t % kTileRows * kLanes;

@@ -147,11 +147,18 @@ template <bool kDecay>
 struct PairJoining {
   const TileKeys* keys = nullptr;
   const TileTokenDecays* decays = nullptr;
-  const float* tiles = nullptr;
+  float* tiles = nullptr;
   std::int64_t token = 0;
   std::int64_t source = 0;
 
+  static constexpr bool kAgainst = false;
   static constexpr std::int64_t kParts = 2;
+
+  BlockTiles place(std::int64_t token_of_rows, std::int64_t token_of_columns) {
+    token = token_of_rows;
+    source = token_of_columns;
+    return {{tiles, tiles + kTileFloats, tiles + 2 * kTileFloats, tiles + 3 * kTileFloats}};
+  }
 
   [[gnu::noinline]] void run_part(std::int64_t half) const {
     using Whole = DecayedSums<kDecay, TilePairs::kOfBlocks>;
@@ -184,14 +191,18 @@ struct PairRows {
   const HalfRows& k;
 };
 
-// Pairs, queries and writes of a chunk. With kDecay, pairs and writes decay.
-template <bool kDecay>
-class PairPreparation {
+// Pairs, queries and writes of a chunk. `Joining` is tile work on 32 by 32 sums: place() says which
+// are next, and where they are put. With kScaled, writes have factors.
+template <bool kScaled, class Joining>
+class PairProducts {
  public:
-  // `sums` are four tiles of scratch memory.
-  PairPreparation(const TileKeys& keys, const ChunkSpan& span, const PairRows& rows,
-                  const TileTokenDecays* decays, float* sums)
-      : keys_(keys), rows_(rows), decays_(decays), sums_(sums), halves_(span.padded / kTileDepth) {}
+  PairProducts(const TileKeys& keys, const ChunkSpan& span, const PairRows& rows,
+               const float* factors, const Joining& joining)
+      : keys_(keys),
+        rows_(rows),
+        factors_(factors),
+        joining_(joining),
+        halves_(span.padded / kTileDepth) {}
 
   // `add_next()` adds operands that may be made as soon as there is time.
   template <class AddNext>
@@ -207,7 +218,11 @@ class PairPreparation {
       multiply(0, 0, beside);
       beside.operands.run_all();
       add_next();
-      multiply(1, 0, beside);
+      if constexpr (Joining::kAgainst) {
+        multiply(0, 1, beside);
+      } else {
+        multiply(1, 0, beside);
+      }
       multiply(1, 1, beside);
     }
     beside.results.run_all();
@@ -223,26 +238,28 @@ class PairPreparation {
     zero_block<2>();
     add_block_beside(keys_.queries, 2 * half, keys_.keys, 2 * source, keys_.depth(), beside);
     beside.results.run_all();
-    store_block<2>(
-        {{sums_, sums_ + kTileFloats, sums_ + 2 * kTileFloats, sums_ + 3 * kTileFloats}});
-    joining_ = {.keys = &keys_,
-                .decays = decays_,
-                .tiles = sums_,
-                .token = half * kTileDepth,
-                .source = source * kTileDepth};
-    beside.results.add(tile_work(joining_, PairJoining<kDecay>::kParts));
+    store_block<2>(joining_.place(half * kTileDepth, source * kTileDepth));
+    beside.results.add(tile_work(joining_, Joining::kParts));
   }
 
   const TileKeys& keys_;
   PairRows rows_;
-  const TileTokenDecays* decays_;
-  float* sums_;
+  const float* factors_;
+  Joining joining_;
   std::int64_t halves_;
-  const float* factors_ = kDecay ? decays_->behind : nullptr;
-  KeyPacking<kDecay> packings_[2] = {{keys_, rows_.k, factors_, 0},
-                                     {keys_, rows_.k, factors_, kTileDepth}};
+  KeyPacking<kScaled> packings_[2] = {{keys_, rows_.k, factors_, 0},
+                                      {keys_, rows_.k, factors_, kTileDepth}};
   QueryPacking queries_[2] = {{keys_, rows_.q, 0}, {keys_, rows_.q, kTileDepth}};
-  PairJoining<kDecay> joining_;
+};
+
+// With the sequence. With kDecay, pairs and writes decay; `sums` are four tiles of scratch memory.
+template <bool kDecay>
+struct PairPreparation : PairProducts<kDecay, PairJoining<kDecay>> {
+  PairPreparation(const TileKeys& keys, const ChunkSpan& span, const PairRows& rows,
+                  const TileTokenDecays* decays, float* sums)
+      : PairProducts<kDecay, PairJoining<kDecay>>(
+            keys, span, rows, kDecay ? decays->behind : nullptr,
+            {.keys = &keys, .decays = decays, .tiles = sums}) {}
 };
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

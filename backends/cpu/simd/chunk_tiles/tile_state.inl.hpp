@@ -98,56 +98,6 @@ inline bool lies_in_tiles(const TileState& state, const StateView<const float*>&
   }
 }
 
-// ---- what a chunk does ----
-
-// Two tiles of 16 columns from `column` on, rounded.
-[[gnu::noinline]] inline void pair_state(const TileState& state, std::int64_t column) {
-  for (std::int64_t tile = column / kLanes; tile < column / kLanes + 2; ++tile) {
-    const float* source = state.floats.at(tile, 0);
-    float* target = state.pairs.at(tile, 0);
-    for (std::int64_t row = 0; row < state.row_tiles * kTileRows; row += 2) {
-      store(target, pair_bf16(load(source), load(source + kLanes)));
-      source += 2 * kLanes;
-      target += kLanes;
-    }
-  }
-}
-
-// Factors of rows and columns; null for 1.
-struct StateDecay {
-  const float* rows = nullptr;
-  const float* columns = nullptr;
-};
-
-[[gnu::noinline]] inline void decay_state(const TileState& state, const StateDecay& decay,
-                                          std::int64_t column) {
-  if (!decay.rows && !decay.columns) return;
-  for (std::int64_t tile = column / kLanes; tile < column / kLanes + 2; ++tile) {
-    const F32 of_column = decay.columns ? load(decay.columns + tile * kLanes) : broadcast(1.0F);
-    float* x = state.floats.at(tile, 0);
-    for (std::int64_t row = 0; row < state.row_tiles * kTileRows; ++row) {
-      const F32 factor = decay.rows ? of_column * decay.rows[row] : of_column;
-      store(x, load(x) * factor);
-      x += kLanes;
-    }
-  }
-}
-
-// S += k~^T v over `depth` tiles of tokens.
-[[gnu::noinline]] inline void update_state(const TileState& state, const TileMatrix& writes,
-                                           const TileMatrix& values, std::int64_t column,
-                                           std::int64_t depth) {
-  const std::int64_t tile = column / kLanes;
-  for (std::int64_t row = 0; row < state.row_tiles; row += 2) {
-    const BlockTiles at{{state.floats.at(tile, row), state.floats.at(tile + 1, row),
-                         state.floats.at(tile, row + 1), state.floats.at(tile + 1, row + 1)}};
-    load_block(at);
-    add_block<2>(writes, row, values, tile, depth);
-    store_block<2>(at);
-  }
-}
-
-// fp32 alone.
 inline void read_floats(const TileState& state, const StateView<const float*>& from) {
   for (std::int64_t column = 0; column < state.column_tiles; ++column) {
     for (std::int64_t row = 0; row < state.row_tiles; ++row) {
@@ -155,13 +105,6 @@ inline void read_floats(const TileState& state, const StateView<const float*>& f
       if (!from.data) part.rows = 0;
       read_state_tile(from, part, state.floats.at(column, row));
     }
-  }
-}
-
-inline void read_state(const TileState& state, const StateView<const float*>& from) {
-  read_floats(state, from);
-  for (std::int64_t column = 0; column < state.column_tiles; column += 2) {
-    pair_state(state, column * kLanes);
   }
 }
 

@@ -20,20 +20,15 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 // Decays the states by all that they are still to decay by. The decays of spans around centers are
 // too small to be multiplied with what is left to do: states bear the two one after the other.
-inline void settle(const TileState& state, const StateDecay& decay) {
-  for (std::int64_t column = 0; column < state.column_tiles * kLanes; column += kTileDepth) {
-    decay_state(state, decay, column);
+inline void settle(const TileState& state, float* decay) {
+  for (std::int64_t tile = 0; tile < state.column_tiles; ++tile) {
+    const F32 factor = load(decay + tile * kLanes);
+    float* const x = state.floats.at(tile, 0);
+    for (std::int64_t i = 0; i < state.row_tiles * kTileFloats; i += kLanes) {
+      store(x + i, load(x + i) * factor);
+    }
   }
-}
-
-inline void settle_state(const ChannelBackward& task) {
-  settle(task.to_dq.state, {.columns = task.state_decay});
-  fill_floats(task.state_decay, task.inputs.width, 1.0F);
-}
-
-inline void settle_gradients(const ChannelBackward& task) {
-  settle(task.to_dk.state, {.columns = task.gradient_decay});
-  fill_floats(task.gradient_decay, task.inputs.width, 1.0F);
+  fill_floats(decay, state.column_tiles * kLanes, 1.0F);
 }
 
 // ---- with the sequence ----
@@ -134,7 +129,7 @@ void make_span_dq(const ChannelBackward& task, const ChannelSpan& at, const Chun
 
 inline void forward_span(const ChannelBackward& task, const ChannelSpan& at,
                          BesideProducts& beside) {
-  if (at.is_cut) settle_state(task);
+  if (at.is_cut) settle(task.to_dq.state, task.state_decay);
   multiply_floats(task.state_decay, at.rows.first, at.rows.width);
   ChunkDecay decay{.before = task.state_decay};
   if (at.is_exact) {
@@ -144,7 +139,7 @@ inline void forward_span(const ChannelBackward& task, const ChannelSpan& at,
   }
   make_span_dq<false>(task, at, decay, beside);
   copy_floats(at.rows.total, at.rows.width, task.state_decay);
-  if (at.is_cut) settle_state(task);
+  if (at.is_cut) settle(task.to_dq.state, task.state_decay);
 }
 
 inline void forward_channel_chunk(const ChannelBackward& task, std::int64_t index,
@@ -287,7 +282,7 @@ inline void make_span_dv(const ChannelBackward& task, const ChannelSpan& at,
 
 inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
                           BesideProducts& beside) {
-  if (at.is_cut) settle_gradients(task);
+  if (at.is_cut) settle(task.to_dk.state, task.gradient_decay);
   if (!at.is_exact) multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
   ChunkDecay decay{.before = task.gradient_decay};
   if (at.is_exact) {
@@ -298,7 +293,7 @@ inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
   }
   make_span_dv(task, at, beside);
   copy_floats(at.rows.first, at.rows.width, task.gradient_decay);
-  if (at.is_cut) settle_gradients(task);
+  if (at.is_cut) settle(task.to_dk.state, task.gradient_decay);
   if (task.sums_gates()) sum_gates(task, at.span);
 }
 
@@ -349,7 +344,7 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
     }
     if (index > 0) list.next_chunk();
   }
-  settle_gradients(task);
+  settle(task.to_dk.state, task.gradient_decay);
   write_state(task.to_dk.state, {.data = task.dinitial.data,
                                  .key_stride = task.dinitial.value_stride,
                                  .value_stride = task.dinitial.key_stride});

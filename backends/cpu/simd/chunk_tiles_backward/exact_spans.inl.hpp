@@ -87,9 +87,7 @@ inline void pair_exactly(const TileKeys& keys, const ExactSpan& span) {
   for (std::int64_t t = 0; t < kTileRows; ++t) sums[t] = load(keys.sums.data + t * kLanes);
   transpose(sums);
   store_rows(keys.sums.data, sums);
-  const FactorsAgainst no_factors;
-  const SumsAgainst at{.tiles = keys.sums};
-  PairJoiningAgainst<false>{.keys = &keys, .factors = &no_factors, .sums = &at}.run_part(0);
+  PairJoiningAgainst<false>{.keys = &keys, .factors = {}, .sums = {.tiles = keys.sums}}.run_part(0);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE

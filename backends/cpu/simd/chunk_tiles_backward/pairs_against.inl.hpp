@@ -78,12 +78,22 @@ struct SumsAgainst {
 template <bool kDecay>
 struct PairJoiningAgainst {
   const TileKeys* keys = nullptr;
-  const FactorsAgainst* factors = nullptr;
-  const SumsAgainst* sums = nullptr;
+  FactorsAgainst factors;
+  SumsAgainst sums;
   std::int64_t token = 0;
   std::int64_t writer = 0;
 
+  static constexpr bool kAgainst = true;
   static constexpr std::int64_t kParts = 2;
+
+  BlockTiles place(std::int64_t token_of_rows, std::int64_t token_of_columns) {
+    token = token_of_rows;
+    writer = token_of_columns;
+    const std::int64_t row = token / kTileRows;
+    const std::int64_t column = writer / kTileRows;
+    return {{sums.at(row, column), sums.at(row, column + 1), sums.at(row + 1, column),
+             sums.at(row + 1, column + 1)}};
+  }
 
   [[gnu::noinline]] void run_part(std::int64_t half) const {
     const std::int64_t block = token / kTileRows + half;
@@ -114,10 +124,10 @@ struct PairJoiningAgainst {
   [[gnu::always_inline]] auto tile(std::int64_t block, std::int64_t side) const {
     using Sums = DecayedSumsAgainst<kDecay, kPairs>;
     const std::int64_t column = writer / kTileRows + side;
-    float* const at = sums->at(block, column);
+    float* const at = sums.at(block, column);
     return Tile<Sums>{
-        .sums = Sums(at, factors->decays, factors->pairs, block * kTileRows, column * kTileRows),
-        .other = sums->others ? sums->others->at(block, column) : nullptr,
+        .sums = Sums(at, factors.decays, factors.pairs, block * kTileRows, column * kTileRows),
+        .other = sums.others ? sums.others->at(block, column) : nullptr,
         .product = at};
   }
   [[gnu::always_inline]] auto of_blocks(std::int64_t block, std::int64_t side) const {
@@ -140,67 +150,12 @@ struct PairJoiningAgainst {
 
 // Reads, pairs and writes of a chunk. With kDecay, pairs and writes have factors.
 template <bool kDecay>
-class PreparationAgainst {
- public:
+struct PreparationAgainst : PairProducts<kDecay, PairJoiningAgainst<kDecay>> {
   PreparationAgainst(const TileKeys& keys, const ChunkSpan& span, const RecurrenceRows& rows,
                      const FactorsAgainst& factors, const SumsAgainst& sums)
-      : keys_(keys),
-        rows_(rows),
-        factors_(factors),
-        sums_(sums),
-        halves_(span.padded / kTileDepth) {}
-
-  // `add_next()` adds operands that may be made as soon as there is time.
-  template <class AddNext>
-  void run(BesideProducts& beside, const AddNext& add_next) {
-    static_assert(kMaxChunk == 2 * kTileDepth);
-    pack(0, beside.operands);
-    beside.operands.run_all();
-    if (halves_ == 1) {
-      add_next();
-      multiply(0, 0, beside);
-    } else {
-      pack(1, beside.operands);
-      multiply(0, 0, beside);
-      beside.operands.run_all();
-      add_next();
-      multiply(0, 1, beside);
-      multiply(1, 1, beside);
-    }
-    beside.results.run_all();
-  }
-
- private:
-  void pack(std::int64_t half, TileWorkQueue& operands) {
-    operands.add(tile_work(queries_[half], queries_[half].parts()));
-    operands.add(tile_work(packings_[half], packings_[half].parts()));
-  }
-
-  [[gnu::noinline]] void multiply(std::int64_t half, std::int64_t writers, BesideProducts& beside) {
-    const std::int64_t row = 2 * half;
-    const std::int64_t column = 2 * writers;
-    zero_block<2>();
-    add_block_beside(keys_.queries, row, keys_.keys, column, keys_.depth(), beside);
-    beside.results.run_all();
-    store_block<2>({{sums_.at(row, column), sums_.at(row, column + 1), sums_.at(row + 1, column),
-                     sums_.at(row + 1, column + 1)}});
-    joining_ = {.keys = &keys_,
-                .factors = &factors_,
-                .sums = &sums_,
-                .token = half * kTileDepth,
-                .writer = writers * kTileDepth};
-    beside.results.add(tile_work(joining_, PairJoiningAgainst<kDecay>::kParts));
-  }
-
-  const TileKeys& keys_;
-  RecurrenceRows rows_;
-  FactorsAgainst factors_;
-  SumsAgainst sums_;
-  std::int64_t halves_;
-  KeyPacking<kDecay> packings_[2] = {{keys_, rows_.writes, factors_.writes, 0},
-                                     {keys_, rows_.writes, factors_.writes, kTileDepth}};
-  QueryPacking queries_[2] = {{keys_, &rows_.reads, 0}, {keys_, &rows_.reads, kTileDepth}};
-  PairJoiningAgainst<kDecay> joining_;
+      : PairProducts<kDecay, PairJoiningAgainst<kDecay>>(
+            keys, span, {.q = &rows.reads, .k = rows.writes}, factors.writes,
+            {.keys = &keys, .factors = factors, .sums = sums}) {}
 };
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
