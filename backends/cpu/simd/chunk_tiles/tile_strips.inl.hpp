@@ -47,14 +47,14 @@ struct StripRounding {
     const std::int64_t column_tile = strip.column / kLanes + half;
     if (in_place) {
       const float* const rows = tile_of(*initial, column_tile, row_tile);
-      return round_rows(rows, initial->key_stride, target(half, row_tile));
+      return round_rows<false>(rows, initial->key_stride, target(half, row_tile));
     }
     if (initial) read_tile(column_tile, row_tile);
     float* const tile = state->floats.at(column_tile, row_tile);
     if (decay.any()) {
       return decay_tile(tile, half, row_tile);
     }
-    round_rows(tile, kLanes, target(half, row_tile));
+    round_rows<true>(tile, kLanes, target(half, row_tile));
   }
 
  private:
@@ -68,7 +68,10 @@ struct StripRounding {
     return strip.state.at(half, row_tile / 2) + row_tile % 2 * (kTileFloats / 2);
   }
 
-  [[gnu::noinline]] static void round_rows(const float* rows, std::int64_t step, float* to) {
+  // With kIsTile the step is kLanes, which addresses of rows then are made with.
+  template <bool kIsTile>
+  [[gnu::noinline]] static void round_rows(const float* rows, std::int64_t row_step, float* to) {
+    const std::int64_t step = kIsTile ? kLanes : row_step;
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < kTileRows; i += 2) {
       store(to + i / 2 * kLanes, pair_bf16(load(rows + i * step), load(rows + (i + 1) * step)));
