@@ -35,11 +35,11 @@ constexpr double kNearBytes = 1024 * 1024;
 /// a Sapphire Rapids and 19 us on 16.
 constexpr double kFlopsPerTiledThread = 1e6;
 
-/// Fitted to 48 problems of bf16, T from 64 to 2048, K and V from 32 to 256, four of them at a time
-/// on cores of their own: 13 % of the relative errors were left, most of it at T = 64, where
-/// reading and writing states takes a third.
+/// Fitted to 47 problems of bf16, T from 64 to 2048, K and V from 32 to 256, four of them at a time
+/// on cores of their own: 9 % of the relative errors were left. g is 4 there, and 8 keeps narrower
+/// problems with the recurrent kernel, which they are faster with.
 constexpr TokenCosts kCosts{
-    .step = 32, .token = 15, .product = 0.013, .g = 15, .gk = 0.6, .gv = 1.75};
+    .step = 32, .token = 12, .product = 0.0123, .g = 8, .gk = 0.45, .gv = 1.65};
 
 ChunkTilesTiling tiling_of(const Problem& problem, const Config& config) {
   return chunk_tiles_tiling(config, forward_sizes(problem), (problem.gates & ops::kGateGk) != 0,
@@ -83,9 +83,11 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttention::flops(problem), kFlopsPerTiledThread, device);
     Config config;
-    // Without a gate a chunk has little to do but products with the state, and one of 32 tokens
-    // keeps nearly all of it in the first-level cache: 1.05 to 1.2 times as fast there.
-    if (problem.gates == 0 && problem.K <= 64 && problem.V <= 64) config.chunk = 32;
+    // Where channels decay alike a chunk has little to do but products with the state, and one of
+    // 32 tokens keeps nearly all of it in the first-level cache: 1.05 to 1.2 times as fast there.
+    const bool is_small = problem.K <= 64 && problem.V <= 64;
+    const bool decays_alike = (problem.gates & (ops::kGateGk | ops::kGateGv)) == 0;
+    if (is_small && decays_alike && tokens_per_sequence(problem) > config.chunk) config.chunk = 32;
     config.stream = is_far(problem);
     choose_tile_v(config, problem.V, useful,
                   [&](const Config& tiled) { return tiled_task_count(problem, tiled); });
