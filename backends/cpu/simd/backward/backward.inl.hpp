@@ -112,7 +112,8 @@ void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pref
   BackwardPass<kTokens> pass;
   prepare_pass(task, token, pass);
   if (values.wants_gate) {
-    read_by_columns<kTokens>(task.state, keys.coefficients, 0, values.sums, values.width);
+    read_by_columns<kTokens>(task.state, keys.coefficients, 0, keys.sums, values.sums,
+                             values.width);
     finish_reads<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
   }
   pass_over_matrix<kTokens, Direction::kForward>(task, task.state, prefetcher);
@@ -196,7 +197,8 @@ void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pre
   allow_next_pass<kTokens>(task, task.tokens - token - kTokens, prefetcher);
   BackwardPass<kTokens> pass;
   prepare_pass(task, token, pass);
-  read_by_columns<kTokens>(task.dstate, keys.coefficients, kTokens, values.sums, values.width);
+  read_by_columns<kTokens>(task.dstate, keys.coefficients, kTokens, keys.sums, values.sums,
+                           values.width);
   pass_over_matrix<kTokens, Direction::kBackward>(task, task.dstate, prefetcher);
   finish_writes<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
   finish_writes<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
