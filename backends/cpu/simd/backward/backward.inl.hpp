@@ -15,8 +15,8 @@ namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 template <int kTokens>
 struct BackwardPass {
   SideRows<kTokens> keys, values;
-  alignas(64) float key_pairs[round_up_to_lanes(pair_count(kTokens))];    // scale q_t . k_s
-  alignas(64) float value_pairs[round_up_to_lanes(pair_count(kTokens))];  // do_t . v_s
+  alignas(64) float key_pairs[round_up_to_lanes(pair_count(kTokens))];  // scale q_t . k_s
+  float* value_pairs;                                                   // do_t . v_s
 };
 
 // A row that prepare_keys() read: where it lies, or its copy in fp32.
@@ -28,10 +28,10 @@ struct BackwardPass {
 }
 
 // In place: a copy of rows just written would wait for the writes.
-template <int kTokens>
+template <Prepare kPrepare, int kTokens>
 [[gnu::always_inline]] inline void prepare_side(const BackwardSide& side, std::int64_t token,
                                                 float* pairs, SideRows<kTokens>& rows) {
-  prepare_keys<kTokens, true>(side.in, token, side.coefficients, pairs);
+  prepare_keys<kTokens, kPrepare>(side.in, token, side.coefficients, pairs);
   for (int t = 0; t < kTokens; ++t) {
     const std::int64_t offset = t * side.width;
     rows.reads[t] = prepared_row(side.in.q, token + t, side.channels, side.in.q_rows + offset);
@@ -44,11 +44,28 @@ template <int kTokens>
   rows.has_decay = side.in.has_decay;
 }
 
+// Nobody reads q before the second sweep, but for o where the gradient of gv needs it.
 template <int kTokens>
-[[gnu::always_inline]] inline void prepare_pass(const BackwardTask& task, std::int64_t token,
-                                                BackwardPass<kTokens>& pass) {
-  prepare_side(task.keys, token, pass.key_pairs, pass.keys);
-  prepare_side(task.values, token, pass.value_pairs, pass.values);
+[[gnu::always_inline]] inline void prepare_forward(const BackwardTask& task, std::int64_t token,
+                                                   BackwardPass<kTokens>& pass) {
+  pass.value_pairs = value_pairs_of(task, token);
+  if (task.values.wants_gate) {
+    prepare_side<Prepare{.keep_decays = true}>(task.keys, token, pass.key_pairs, pass.keys);
+  } else {
+    constexpr Prepare kWritten{.reads = false, .pairs = false, .keep_decays = true};
+    prepare_side<kWritten>(task.keys, token, nullptr, pass.keys);
+  }
+  prepare_side<Prepare{.keep_decays = true}>(task.values, token, pass.value_pairs, pass.values);
+}
+
+// The pairs of V are those of the first sweep.
+template <int kTokens>
+[[gnu::always_inline]] inline void prepare_backward(const BackwardTask& task, std::int64_t token,
+                                                    BackwardPass<kTokens>& pass) {
+  pass.value_pairs = value_pairs_of(task, token);
+  prepare_side<Prepare{.keep_decays = true}>(task.keys, token, pass.key_pairs, pass.keys);
+  constexpr Prepare kCoefficients{.pairs = false, .keep_decays = true};
+  prepare_side<kCoefficients>(task.values, token, nullptr, pass.values);
 }
 
 inline float* terms_of(const BackwardSide& side, std::int64_t token) {
@@ -110,7 +127,7 @@ void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pref
   const BackwardSide& values = task.values;
   allow_next_pass<kTokens>(task, token, prefetcher);
   BackwardPass<kTokens> pass;
-  prepare_pass(task, token, pass);
+  prepare_forward(task, token, pass);
   if (values.wants_gate) {
     read_by_columns<kTokens>(task.state, keys.coefficients, 0, keys.sums, values.sums,
                              values.width);
@@ -196,7 +213,7 @@ void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pre
   const BackwardSide& values = task.values;
   allow_next_pass<kTokens>(task, task.tokens - token - kTokens, prefetcher);
   BackwardPass<kTokens> pass;
-  prepare_pass(task, token, pass);
+  prepare_backward(task, token, pass);
   read_by_columns<kTokens>(task.dstate, keys.coefficients, kTokens, keys.sums, values.sums,
                            values.width);
   pass_over_matrix<kTokens, Direction::kBackward>(task, task.dstate, prefetcher);
@@ -210,13 +227,15 @@ void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pre
   }
 }
 
+// The passes of forward_passes(), from the last one on.
 template <int kTokens>
-void backward_passes(const BackwardTask& task, std::int64_t begin, std::int64_t token,
+void backward_passes(const BackwardTask& task, std::int64_t begin, std::int64_t end,
                      Prefetcher& prefetcher) {
-  for (; token - begin >= kTokens; token -= kTokens) {
+  std::int64_t token = end - (end - begin) % kTokens;
+  if constexpr (kTokens > 1) backward_passes<kTokens / 2>(task, token, end, prefetcher);
+  for (; token > begin; token -= kTokens) {
     backward_pass<kTokens>(task, token - kTokens, prefetcher);
   }
-  if constexpr (kTokens > 1) backward_passes<kTokens / 2>(task, begin, token, prefetcher);
 }
 
 // ---- the sweeps ----

@@ -53,6 +53,8 @@ BackwardScratch scratch_layout(const Problem& problem, const RecurrentBackwardCo
   scratch.values = side_layout(layout, problem, config.tokens_per_pass, value_width, value_gates);
   scratch.state = layout.reserve(state);
   scratch.dstate = layout.reserve(state);
+  scratch.value_pairs =
+      layout.reserve(problem.T * BackwardScratch::kPairsPerToken + lanes(config.isa));
   scratch.checkpoints = layout.reserve((segments - 1) * state);
   scratch.zeros = layout.reserve(value_width);
   scratch.size = layout.size();

@@ -25,9 +25,12 @@ struct BackwardScratch {
     std::int64_t gate = 0;       // [channels] the gradient of the gates at the current token
     std::int64_t group_sum = 0;  // [T, channels] dk or dv of the heads so far, with a group
   };
+  /// n tokens of a pass make n (n + 1) / 2 pairs, and n is 4 at most.
+  static constexpr std::int64_t kPairsPerToken = 4;
   Side keys, values;
   std::int64_t state = 0;        // [V, K], as the next
   std::int64_t dstate = 0;       // the gradient of the loss with respect to the state
+  std::int64_t value_pairs = 0;  // [T, kPairsPerToken]: a pass's pairs from its first token on
   std::int64_t checkpoints = 0;  // [segments - 1, V, K], when there are gates
   std::int64_t zeros = 0;        // [V]: a row of do where it is not given
   std::int64_t size = 0;

@@ -37,12 +37,19 @@ struct BackwardTask {
   GroupPlace place;
   BackwardSide keys, values;
   OutputRows dg;
+  float* value_pairs = nullptr;
   Matrix state, dstate;
   float* checkpoints = nullptr;
   StateView<const float*> initial, dfinal;  // transposed, as the next
   StateView<float*> dinitial;
   double* dgamma = nullptr;
 };
+
+// Those of the pass that begins with `token`. The vector that sum_lanes() writes reaches into the
+// place of the pass behind it, which the first sweep has not made yet.
+inline float* value_pairs_of(const BackwardTask& task, std::int64_t token) {
+  return task.value_pairs + token * BackwardScratch::kPairsPerToken;
+}
 
 inline KeySide side_memory(const BackwardScratch::Side& at, std::int64_t channels,
                            bool decays_differ, float* scratch) {
@@ -133,6 +140,7 @@ inline BackwardTask backward_task(const RecurrentBackwardParams& p, std::int64_t
   task.dg = rows_of<char>(p.dg, range, head, 0);
   task.state = {scratch + p.scratch.state, f.value_dim, task.keys.width};
   task.dstate = {scratch + p.scratch.dstate, f.value_dim, task.keys.width};
+  task.value_pairs = scratch + p.scratch.value_pairs;
   task.checkpoints = scratch + p.scratch.checkpoints;
   task.initial = transposed(state_of(f.initial_state, range));
   task.dfinal = transposed(state_of(p.dfinal_state, range));

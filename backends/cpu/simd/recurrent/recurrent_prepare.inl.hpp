@@ -58,6 +58,13 @@ template <int kTokens>
 
 enum class RowDecay { kNone, kShared, kPerRow };
 
+// What prepare_keys() makes besides the coefficients of k and of the state's decay.
+struct Prepare {
+  bool reads = true;         // coefficients of q
+  bool pairs = true;         // mix
+  bool keep_decays = false;  // decays stay in side.decays
+};
+
 template <int kTokens, bool kKeepDecays>
 [[gnu::always_inline]] inline VectorDecays<kTokens> decays_of_rows(const LogDecays<kTokens>& logs,
                                                                    std::int64_t row,
@@ -67,40 +74,46 @@ template <int kTokens, bool kKeepDecays>
   return decays;
 }
 
-template <int kTokens, RowDecay kRowDecay, bool kKeepDecays>
+template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
 [[gnu::always_inline]] inline void weigh_keys(const KeySide& side,
                                               const F32Rows<const float>& q_rows,
                                               const F32Rows<const float>& k_rows,
                                               const LogDecays<kTokens>& logs, float* coefficients,
                                               float* mix) {
   constexpr bool kDecay = kRowDecay != RowDecay::kNone;
+  constexpr bool kUsesReads = kPrepare.reads || kPrepare.pairs;
   const Decays kept = side.decays;
   const F32 scale = broadcast(side.scale);
   const std::int64_t rows = side.rows;
   VectorDecays<kTokens> decays;
   if constexpr (kRowDecay == RowDecay::kShared) {
-    decays = decays_of_rows<kTokens, kKeepDecays>(logs, 0, kept);
+    decays = decays_of_rows<kTokens, kPrepare.keep_decays>(logs, 0, kept);
   }
   F32 products[pair_count(kTokens)];
 #pragma GCC unroll 64
   for (F32& product : products) product = F32{};
   for (std::int64_t row = 0; row < rows; row += kLanes) {
     if constexpr (kRowDecay == RowDecay::kPerRow) {
-      decays = decays_of_rows<kTokens, kKeepDecays>(logs, row, kept);
+      decays = decays_of_rows<kTokens, kPrepare.keep_decays>(logs, row, kept);
     }
     F32 written[kTokens];
     F32 prefix{};
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      const F32 q = load(q_rows.row(t) + row) * scale;
+      const F32 q = kUsesReads ? load(q_rows.row(t) + row) * scale : F32{};
       const F32 decay = kDecay ? decays.of_token[t] : F32{};
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) {
         if constexpr (kDecay) written[s] *= decay;
-        products[pair_index(t, s)] = fma(q, written[s], products[pair_index(t, s)]);
+        if constexpr (kPrepare.pairs) {
+          products[pair_index(t, s)] = fma(q, written[s], products[pair_index(t, s)]);
+        }
       }
       written[t] = load(k_rows.row(t) + row);
-      products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
+      if constexpr (kPrepare.pairs) {
+        products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
+      }
+      if constexpr (!kPrepare.reads) continue;
       if constexpr (kDecay) {
         prefix = t == kTokens - 1 ? decays.total : t == 0 ? decay : prefix * decay;
       }
@@ -111,11 +124,10 @@ template <int kTokens, RowDecay kRowDecay, bool kKeepDecays>
     if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, decays.total);
     coefficients += coefficient_vectors(kTokens) * kLanes;
   }
-  sum_lanes<pair_count(kTokens)>(products, mix);
+  if constexpr (kPrepare.pairs) sum_lanes<pair_count(kTokens)>(products, mix);
 }
 
-// Decays stay in side.decays where kKeepDecays says so.
-template <int kTokens, bool kKeepDecays = false>
+template <int kTokens, Prepare kPrepare = Prepare{}>
 [[gnu::noinline]] void prepare_keys(const KeySide& side, std::int64_t token, float* coefficients,
                                     float* mix) {
   const std::int64_t padded_rows = round_up_to_lanes(side.rows);
@@ -124,13 +136,13 @@ template <int kTokens, bool kKeepDecays = false>
   const F32Rows<const float> k =
       widened_rows<kTokens>(side.k, token, side.rows, {side.k_rows, padded_rows});
   if (!side.has_decay) {
-    return weigh_keys<kTokens, RowDecay::kNone, kKeepDecays>(side, q, k, {}, coefficients, mix);
+    return weigh_keys<kTokens, RowDecay::kNone, kPrepare>(side, q, k, {}, coefficients, mix);
   }
   const LogDecays<kTokens> logs = key_logs<kTokens>(side, token);
   if (side.decays.width > kLanes) {
-    weigh_keys<kTokens, RowDecay::kPerRow, kKeepDecays>(side, q, k, logs, coefficients, mix);
+    weigh_keys<kTokens, RowDecay::kPerRow, kPrepare>(side, q, k, logs, coefficients, mix);
   } else {
-    weigh_keys<kTokens, RowDecay::kShared, kKeepDecays>(side, q, k, logs, coefficients, mix);
+    weigh_keys<kTokens, RowDecay::kShared, kPrepare>(side, q, k, logs, coefficients, mix);
   }
 }
 
