@@ -37,11 +37,10 @@ template <Prepare kPrepare, int kTokens>
     rows.reads[t] = prepared_row(side.in.q, token + t, side.channels, side.in.q_rows + offset);
     rows.writes[t] = prepared_row(side.in.k, token + t, side.channels, side.in.k_rows + offset);
   }
-  rows.decays = side.in.decays.of_token;
-  rows.decay_width = side.in.decays.width;
-  rows.total = side.in.decays.total;
   rows.width = side.width;
-  rows.has_decay = side.in.has_decay;
+  rows.decay = side.decay;
+  rows.decays = side.in.decays.of_token;
+  rows.total = side.in.decays.total;
 }
 
 // Nobody reads q before the second sweep, but for o where the gradient of gv needs it.
@@ -49,7 +48,7 @@ template <int kTokens>
 [[gnu::always_inline]] inline void prepare_forward(const BackwardTask& task, std::int64_t token,
                                                    BackwardPass<kTokens>& pass) {
   pass.value_pairs = value_pairs_of(task, token);
-  if (task.values.wants_gate) {
+  if (task.values.decay != RowDecay::kNone) {
     prepare_side<Prepare{.keep_decays = true}>(task.keys, token, pass.key_pairs, pass.keys);
   } else {
     constexpr Prepare kWritten{.reads = false, .pairs = false, .keep_decays = true};
@@ -70,11 +69,6 @@ template <int kTokens>
 
 inline float* terms_of(const BackwardSide& side, std::int64_t token) {
   return side.terms + token * side.in.decays.width;
-}
-
-inline void keep_terms(const BackwardSide& side, std::int64_t token, const float* reads,
-                       const float* dreads) {
-  store_terms(reads, dreads, side.width, side.in.decays.width == kLanes, terms_of(side, token));
 }
 
 template <int kTokens, Direction kDirection>
@@ -98,20 +92,6 @@ void pass_over_matrix(const BackwardTask& task, const Matrix& m, Prefetcher& pre
       prefetcher);
 }
 
-template <int kTokens>
-[[gnu::noinline]] void finish_reads(const SideRows<kTokens>& rows, const float* pairs, float scale,
-                                    float* sums) {
-  if (rows.has_decay) return finish_reads<kTokens, true>(rows, pairs, scale, sums);
-  finish_reads<kTokens, false>(rows, pairs, scale, sums);
-}
-
-template <int kTokens>
-[[gnu::noinline]] void finish_writes(const SideRows<kTokens>& rows, const float* pairs, float scale,
-                                     float* sums) {
-  if (rows.has_decay) return finish_writes<kTokens, true>(rows, pairs, scale, sums);
-  finish_writes<kTokens, false>(rows, pairs, scale, sums);
-}
-
 // Rows of the pass that follows, `done` tokens of the sweep being behind it.
 template <int kTokens>
 void allow_next_pass(const BackwardTask& task, std::int64_t done, Prefetcher& prefetcher) {
@@ -128,20 +108,17 @@ void forward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pref
   allow_next_pass<kTokens>(task, token, prefetcher);
   BackwardPass<kTokens> pass;
   prepare_forward(task, token, pass);
-  if (values.wants_gate) {
+  if (values.decay != RowDecay::kNone) {
     read_by_columns<kTokens>(task.state, keys.coefficients, 0, keys.sums, values.sums,
                              values.width);
-    finish_reads<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
+    finish_reads<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums, terms_of(values, token));
   }
   pass_over_matrix<kTokens, Direction::kForward>(task, task.state, prefetcher);
-  finish_reads<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
+  finish_reads<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums,
+                        terms_of(keys, token));
   for (int t = 0; t < kTokens; ++t) {
-    const float* const dq = keys.sums + t * keys.width;
-    write_row(keys.dreads.type, dq, keys.channels, keys.dreads.row(token + t), task.stream);
-    if (keys.wants_gate) keep_terms(keys, token + t, pass.keys.reads[t], dq);
-    if (values.wants_gate) {
-      keep_terms(values, token + t, pass.values.reads[t], values.sums + t * values.width);
-    }
+    write_row(keys.dreads.type, keys.sums + t * keys.width, keys.channels,
+              keys.dreads.row(token + t), task.stream);
   }
 }
 
@@ -180,12 +157,14 @@ void write_gates(const BackwardTask& task, const BackwardSide& side, std::int64_
   }
 }
 
+// dk of a pass, and with it the gradients of what the channels of K decay by.
 template <int kTokens>
-void key_gate_gradients(const BackwardTask& task, const SideRows<kTokens>& rows,
-                        std::int64_t token) {
+void finish_keys(const BackwardTask& task, const BackwardPass<kTokens>& pass, std::int64_t token) {
   const BackwardSide& side = task.keys;
   alignas(64) float dg[round_up_to_lanes(kTokens)];
-  step_gates(rows, side.sums, {.terms = terms_of(side, token), .gate = side.gate, .totals = dg});
+  finish_writes(pass.keys, pass.value_pairs, side.in.scale, side.sums,
+                {.terms = terms_of(side, token), .gate = side.gate, .totals = dg});
+  if (side.decay == RowDecay::kNone) return;
   write_gates<kTokens>(task, side, token);
   for (int t = kTokens - 1; t >= 0; --t) {
     if (task.dg.data) __builtin_memcpy(task.dg.row(token + t), &dg[t], sizeof(dg[t]));
@@ -193,18 +172,18 @@ void key_gate_gradients(const BackwardTask& task, const SideRows<kTokens>& rows,
   }
 }
 
+// dv of a pass, and dgv.
 template <int kTokens>
-void value_gate_gradients(const BackwardTask& task, const BackwardPass<kTokens>& pass,
-                          std::int64_t token) {
+void finish_values(const BackwardTask& task, const BackwardPass<kTokens>& pass,
+                   std::int64_t token) {
   const BackwardSide& side = task.values;
-  const bool key_decay_is_shared = pass.keys.has_decay && !task.keys.in.gk.data;
   alignas(64) float totals[round_up_to_lanes(kTokens)];
-  step_gates(pass.values, side.sums,
-             {.other = key_decay_is_shared ? pass.keys.decays : nullptr,
-              .terms = terms_of(side, token),
-              .gate = side.gate,
-              .totals = totals});
-  write_gates<kTokens>(task, side, token);
+  finish_writes(pass.values, pass.key_pairs, 1.0F, side.sums,
+                {.other = pass.keys.decay == RowDecay::kShared ? pass.keys.decays : nullptr,
+                 .terms = terms_of(side, token),
+                 .gate = side.gate,
+                 .totals = totals});
+  if (side.decay != RowDecay::kNone) write_gates<kTokens>(task, side, token);
 }
 
 template <int kTokens>
@@ -217,10 +196,8 @@ void backward_pass(const BackwardTask& task, std::int64_t token, Prefetcher& pre
   read_by_columns<kTokens>(task.dstate, keys.coefficients, kTokens, keys.sums, values.sums,
                            values.width);
   pass_over_matrix<kTokens, Direction::kBackward>(task, task.dstate, prefetcher);
-  finish_writes<kTokens>(pass.keys, pass.value_pairs, keys.in.scale, keys.sums);
-  finish_writes<kTokens>(pass.values, pass.key_pairs, 1.0F, values.sums);
-  if (keys.wants_gate) key_gate_gradients(task, pass.keys, token);
-  if (values.wants_gate) value_gate_gradients(task, pass, token);
+  finish_keys(task, pass, token);
+  finish_values(task, pass, token);
   for (int t = 0; t < kTokens; ++t) {
     write_shared(task, keys, token + t, keys.sums + t * keys.width);
     write_shared(task, values, token + t, values.sums + t * values.width);
@@ -269,11 +246,10 @@ void sweep_forward(const BackwardTask& task, std::int64_t segment_tokens, bool h
 
 inline void sum_gates_anew(const BackwardTask& task, const float* state_after) {
   const BackwardSide& keys = task.keys;
-  if (keys.wants_gate) {
-    sum_product_columns(task.dstate, state_after, keys.gate);
-    if (keys.in.decays.width < keys.width) fold_vectors(keys.gate, keys.width);
-  }
-  if (task.values.wants_gate) sum_product_rows(task.dstate, state_after, task.values.gate);
+  if (keys.decay != RowDecay::kNone) sum_product_columns(task.dstate, state_after, keys.gate);
+  if (keys.decay == RowDecay::kShared) fold_vectors(keys.gate, keys.width);
+  if (task.values.decay != RowDecay::kNone)
+    sum_product_rows(task.dstate, state_after, task.values.gate);
 }
 
 // The gradient of what all channels of K decay by, at the current token.
@@ -313,7 +289,7 @@ void sweep_backward(const BackwardTask& task, std::int64_t segment_tokens) {
 template <int kTokens>
 void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
   if (task.dgamma) *task.dgamma = 0.0;
-  sweep_forward<kTokens>(task, segment_tokens, task.keys.wants_gate || task.values.wants_gate);
+  sweep_forward<kTokens>(task, segment_tokens, task.keys.in.has_decay || task.values.in.has_decay);
   sweep_backward<kTokens>(task, segment_tokens);
   if (!task.dinitial.data) return;
   write_block(task.dinitial, task.dstate.rows, whole_block(task.keys), task.dstate.data);

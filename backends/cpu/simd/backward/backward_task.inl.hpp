@@ -4,7 +4,7 @@
 #include "backward_params.hpp"
 #include "cpu/simd/chunk/output_rows.inl.hpp"
 #include "cpu/simd/recurrent/recurrent_task.inl.hpp"
-#include "gate_gradients.inl.hpp"
+#include "pair_terms.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -13,11 +13,11 @@ struct BackwardSide {
   // q, k and gates as the names of the key side have them; do, v and gv for the channels of V.
   KeySide in;
   std::int64_t channels = 0;
-  std::int64_t width = 0;  // the same in whole vectors
-  OutputRows dreads;       // dq; none for V, as o is not wanted
-  OutputRows dwrites;      // dk or dv
-  OutputRows dgates;       // dgk or dgv
-  bool wants_gate = false;
+  std::int64_t width = 0;            // the same in whole vectors
+  OutputRows dreads;                 // dq; none for V, as o is not wanted
+  OutputRows dwrites;                // dk or dv
+  OutputRows dgates;                 // dgk or dgv
+  RowDecay decay = RowDecay::kNone;  // what has one has the gradients of its gates
   float* coefficients = nullptr;
   float* sums = nullptr;
   float* terms = nullptr;
@@ -93,7 +93,7 @@ inline BackwardSide backward_keys(const RecurrentBackwardParams& p, const TaskRa
   side.in.scale = f.scale;
   side.in.has_decay = has_key_decay(f);
   side.in.balance = balance_of(f, range, 1.0F);
-  side.wants_gate = side.in.has_decay;
+  if (side.in.has_decay) side.decay = f.gk.data ? RowDecay::kPerRow : RowDecay::kShared;
   side.dreads = rows_of<char>(p.dq, range, range.head, 0);
   side.dwrites = rows_of<char>(p.dk, range, range.kv_head, 0);
   side.dgates = rows_of<char>(p.dgk, range, range.head, 0);
@@ -114,7 +114,7 @@ inline BackwardSide backward_values(const RecurrentBackwardParams& p, const Task
   side.in.gk = rows_of<const char>(f.gv, range, range.head, 0);
   side.in.has_decay = f.gv.data != nullptr;
   side.in.balance = balance_of(f, range, -1.0F);
-  side.wants_gate = side.in.has_decay;
+  if (side.in.has_decay) side.decay = RowDecay::kPerRow;
   side.dwrites = rows_of<char>(p.dv, range, range.kv_head, 0);
   side.dgates = rows_of<char>(p.dgv, range, range.head, 0);
   return side;

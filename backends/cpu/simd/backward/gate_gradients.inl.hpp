@@ -11,7 +11,6 @@
 // vector of partial sums instead of all channels.
 #pragma once
 
-#include "pair_terms.inl.hpp"
 #include "segment_sums.inl.hpp"
 #include "state_passes.inl.hpp"
 
@@ -58,19 +57,7 @@ inline void fold_vectors(float* gate, std::int64_t width) {
   store(gate, sum);
 }
 
-// terms[i] = reads[i] dreads[i] for the channels, or one vector of sums where they decay alike.
-inline void store_terms(const float* reads, const float* dreads, std::int64_t width,
-                        bool decays_alike, float* terms) {
-  F32 sum{};
-  for (std::int64_t i = 0; i < width; i += kLanes) {
-    const F32 product = load(reads + i) * load(dreads + i);
-    sum += product;
-    if (!decays_alike) store(terms + i, product);
-  }
-  if (decays_alike) store(terms, sum);
-}
-
-// What step_gates() works on, rows of rows.decay_width.
+// What a pass does to the gates of a side, rows of as many channels as decay by themselves.
 struct GateStep {
   // The decay that all channels of the other side share, a vector a token, or null.
   const float* other = nullptr;
@@ -79,41 +66,25 @@ struct GateStep {
   float* totals = nullptr;  // [kTokens] sums of D_t over channels
 };
 
-// One vector of channels, of which each token has `written` k dk. A channel that a token resets has
-// no gradient there, whatever the terms round to; nor has any where `other` is 0.
+// One vector of channels, whose tokens decay by `decays`, of which each has `written` k dk. A
+// channel that a token resets has no gradient there, whatever the terms round to; nor has any where
+// `other` is 0.
 template <int kTokens>
-[[gnu::always_inline]] inline void step_gates_of_vector(const SideRows<kTokens>& rows,
-                                                        const GateStep& step, std::int64_t channel,
-                                                        const F32* written, F32* sums) {
+[[gnu::always_inline]] inline void step_gates(const GateStep& step, const float* decays,
+                                              std::int64_t decay_width, std::int64_t channel,
+                                              const F32* written, F32* sums) {
   F32 gradient = load(step.gate + channel);
 #pragma GCC unroll 8
   for (int t = kTokens - 1; t >= 0; --t) {
-    const std::int64_t at = t * rows.decay_width + channel;
-    gradient = gradient + load(step.terms + at) - written[t];
-    F32 decay = load(rows.decays + at);
+    float* const term = step.terms + t * decay_width + channel;
+    gradient = gradient + load(term) - written[t];
+    F32 decay = load(decays + t * decay_width);
     if (step.other) decay *= load(step.other + t * kLanes);
     gradient = decay == F32{} ? F32{} : gradient;
-    store(step.terms + at, gradient);
+    store(term, gradient);
     sums[t] += gradient;
   }
   store(step.gate + channel, gradient);
-}
-
-template <int kTokens>
-[[gnu::noinline]] void step_gates(const SideRows<kTokens>& rows, const float* dwrites,
-                                  const GateStep& step) {
-  F32 sums[kTokens] = {};
-  F32 written[kTokens] = {};
-  for (std::int64_t i = 0; i < rows.width; i += kLanes) {
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      const F32 product = load(rows.writes[t] + i) * load(dwrites + t * rows.width + i);
-      written[t] = rows.decays_alike() ? written[t] + product : product;
-    }
-    if (!rows.decays_alike()) step_gates_of_vector(rows, step, i, written, sums);
-  }
-  if (rows.decays_alike()) step_gates_of_vector(rows, step, 0, written, sums);
-  sum_lanes<kTokens>(sums, step.totals);
 }
 
 }  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
