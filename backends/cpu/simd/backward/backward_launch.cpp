@@ -30,9 +30,10 @@ BackwardScratch::Side side_layout(ScratchLayout& layout, const Problem& problem,
                                   std::int64_t width, std::int64_t gate_width) {
   BackwardScratch::Side side;
   side.coefficients = layout.reserve((2 * tokens + 1) * width);
-  for (std::int64_t* rows : {&side.reads, &side.writes, &side.decays, &side.sums}) {
+  for (std::int64_t* rows : {&side.reads, &side.writes, &side.decays}) {
     *rows = layout.reserve(tokens * width);
   }
+  for (std::int64_t& rows : side.sums) rows = layout.reserve(tokens * width);
   for (std::int64_t* row : {&side.totals, &side.carries, &side.gate}) *row = layout.reserve(width);
   side.terms = layout.reserve(problem.T * gate_width);
   side.group_sum = layout.reserve(problem.H > problem.Hkv ? problem.T * width : 0);

@@ -19,7 +19,8 @@ struct BackwardScratch {
     std::int64_t decays = 0;
     std::int64_t totals = 0;  // [channels], as the next
     std::int64_t carries = 0;
-    std::int64_t sums = 0;       // [tokens, channels] what a pass adds up: dq or o, dk or dv
+    // [tokens, channels] what a pass adds up: dq or o, dk or dv. Passes take turns.
+    std::int64_t sums[2] = {};
     std::int64_t terms = 0;      // [T, channels] q dq or do o, when the side has gates; [T, lanes]
                                  // where all channels decay alike
     std::int64_t gate = 0;       // [channels] the gradient of the gates at the current token

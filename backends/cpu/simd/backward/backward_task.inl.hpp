@@ -19,7 +19,7 @@ struct BackwardSide {
   OutputRows dgates;                 // dgk or dgv
   RowDecay decay = RowDecay::kNone;  // what has one has the gradients of its gates
   float* coefficients = nullptr;
-  float* sums = nullptr;
+  float* sums[2] = {};
   float* terms = nullptr;
   float* gate = nullptr;
   float* group_sum = nullptr;
@@ -71,7 +71,7 @@ inline BackwardSide backward_side(const BackwardScratch::Side& at, std::int64_t 
   side.channels = channels;
   side.width = round_up_to_lanes(channels);
   side.coefficients = scratch + at.coefficients;
-  side.sums = scratch + at.sums;
+  for (int turn : {0, 1}) side.sums[turn] = scratch + at.sums[turn];
   side.terms = scratch + at.terms;
   side.gate = scratch + at.gate;
   side.group_sum = scratch + at.group_sum;

@@ -21,6 +21,7 @@ struct SideRows {
   RowDecay decay;
   const float* decays;  // [kTokens, decay_width], one vector wide where all channels decay alike
   const float* total;   // [decay_width]
+  float* sums;          // [kTokens, width] what is added up over the state, then dq, dk or dv
 };
 
 // sums[t] = scale (a_0 .. a_t sums[t] + sum_{s <= t} pairs[t][s] a_{s+1} .. a_t writes[s]), which
@@ -28,11 +29,11 @@ struct SideRows {
 // decays `terms` become reads[t] sums[t], [kTokens, decay_width].
 template <int kTokens, RowDecay kDecay>
 [[gnu::always_inline]] inline void finish_reads_of(const SideRows<kTokens>& rows,
-                                                   const float* pairs, float scale, float* sums,
-                                                   float* terms) {
+                                                   const float* pairs, float scale, float* terms) {
   constexpr std::int64_t kDecayStep = kDecay == RowDecay::kPerRow ? kLanes : 0;
   const std::int64_t decay_width = kDecay == RowDecay::kShared ? kLanes : rows.width;
   const float* decay_row = rows.decays;
+  float* const sums = rows.sums;
   const float* total_row = rows.total;
   F32 shared_terms[kTokens] = {};
   for (std::int64_t i = 0; i < rows.width; i += kLanes) {
@@ -72,14 +73,14 @@ template <int kTokens, RowDecay kDecay>
 
 template <int kTokens>
 [[gnu::noinline]] void finish_reads(const SideRows<kTokens>& rows, const float* pairs, float scale,
-                                    float* sums, float* terms) {
+                                    float* terms) {
   switch (rows.decay) {
     case RowDecay::kNone:
-      return finish_reads_of<kTokens, RowDecay::kNone>(rows, pairs, scale, sums, terms);
+      return finish_reads_of<kTokens, RowDecay::kNone>(rows, pairs, scale, terms);
     case RowDecay::kShared:
-      return finish_reads_of<kTokens, RowDecay::kShared>(rows, pairs, scale, sums, terms);
+      return finish_reads_of<kTokens, RowDecay::kShared>(rows, pairs, scale, terms);
     case RowDecay::kPerRow:
-      return finish_reads_of<kTokens, RowDecay::kPerRow>(rows, pairs, scale, sums, terms);
+      return finish_reads_of<kTokens, RowDecay::kPerRow>(rows, pairs, scale, terms);
   }
 }
 
@@ -88,11 +89,12 @@ template <int kTokens>
 // Where there are decays `step` takes the gates along.
 template <int kTokens, RowDecay kDecay>
 [[gnu::always_inline]] inline void finish_writes_of(const SideRows<kTokens>& rows,
-                                                    const float* pairs, float scale, float* sums,
+                                                    const float* pairs, float scale,
                                                     const GateStep& step) {
   constexpr std::int64_t kDecayStep = kDecay == RowDecay::kPerRow ? kLanes : 0;
   const std::int64_t decay_width = kDecay == RowDecay::kShared ? kLanes : rows.width;
   const float* decay_row = rows.decays;
+  float* const sums = rows.sums;
   F32 written[kTokens] = {};  // k dk
   F32 totals[kTokens] = {};
   for (std::int64_t i = 0; i < rows.width; i += kLanes) {
@@ -132,14 +134,14 @@ template <int kTokens, RowDecay kDecay>
 
 template <int kTokens>
 [[gnu::noinline]] void finish_writes(const SideRows<kTokens>& rows, const float* pairs, float scale,
-                                     float* sums, const GateStep& step) {
+                                     const GateStep& step) {
   switch (rows.decay) {
     case RowDecay::kNone:
-      return finish_writes_of<kTokens, RowDecay::kNone>(rows, pairs, scale, sums, step);
+      return finish_writes_of<kTokens, RowDecay::kNone>(rows, pairs, scale, step);
     case RowDecay::kShared:
-      return finish_writes_of<kTokens, RowDecay::kShared>(rows, pairs, scale, sums, step);
+      return finish_writes_of<kTokens, RowDecay::kShared>(rows, pairs, scale, step);
     case RowDecay::kPerRow:
-      return finish_writes_of<kTokens, RowDecay::kPerRow>(rows, pairs, scale, sums, step);
+      return finish_writes_of<kTokens, RowDecay::kPerRow>(rows, pairs, scale, step);
   }
 }
 

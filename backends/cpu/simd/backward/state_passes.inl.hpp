@@ -8,6 +8,7 @@
 
 #include "cpu/simd/recurrent/prefetch.inl.hpp"
 #include "cpu/simd/recurrent/recurrent_prepare.inl.hpp"
+#include "pending_rows.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
@@ -87,20 +88,40 @@ template <int kTokens, int kVectors, int kRows, Direction kDirection, bool kRowD
   }
 }
 
-// Rows and columns of a pass, and what it fetches meanwhile.
+// Rows of the caller's tensors that come and go while a matrix is passed over. They are fetched by
+// lines where the matrix does not fit the first-level cache: its own lines come through the same
+// few buffers, which whole rows would fill.
+struct RowTraffic {
+  Prefetcher fetched;
+  PendingRows pending;
+  // In each step of read_and_update(), and the lines in those of read_by_columns() too.
+  std::int64_t fetched_rows = 0;
+  std::int64_t fetched_lines = 0;
+  std::int64_t pending_rows = 0;
+
+  [[gnu::always_inline]] void step() {
+    if (fetched_lines > 0) {
+      fetched.fetch_lines<2>(fetched_lines);
+    } else {
+      fetched.fetch_rows<2>(fetched_rows);
+    }
+    pending.write(pending_rows);
+  }
+};
+
+// Rows and columns of a pass.
 struct MatrixPass {
   Matrix m;
   const float* rows = nullptr;     // coefficients
   const float* columns = nullptr;  // coefficients
   float* sums = nullptr;           // [kTokens, K]
-  std::int64_t prefetch_rows = 0;  // a vector of rows and block of columns
 };
 
 // sums[t][i] = sum_j reads_t[j] M[j, i], then M = decay * M + sum_t writes_t writes_t', for
 // kVectors vectors of columns.
 template <int kTokens, int kVectors, Direction kDirection, bool kRowDecay, bool kColumnDecay>
 [[gnu::always_inline]] inline void update_block(const MatrixPass& pass, std::int64_t column,
-                                                Prefetcher& prefetcher) {
+                                                RowTraffic& traffic) {
   using At = Roles<kTokens, kDirection>;
   constexpr int kRows = rows_of_update<kVectors>();
   constexpr std::int64_t kStep = coefficient_vectors(kTokens) * kLanes;
@@ -119,7 +140,7 @@ template <int kTokens, int kVectors, Direction kDirection, bool kRowDecay, bool 
   float* row = pass.m.data + column;
   const float* rows = pass.rows;
   for (std::int64_t left = pass.m.rows; left > 0; left -= kLanes) {
-    prefetcher.fetch_rows<2>(pass.prefetch_rows);
+    traffic.step();
     const float* c = rows;
     const float* const end = c + (left < kLanes ? left : kLanes);
     for (; end - c >= kRows; c += kRows) {
@@ -147,14 +168,14 @@ template <int kTokens>
 constexpr int kBlockVectors = 8 / kTokens;
 
 template <int kTokens, Direction kDirection, bool kRowDecay, bool kColumnDecay>
-[[gnu::noinline]] void read_and_update(const MatrixPass& pass, Prefetcher& prefetcher) {
+[[gnu::noinline]] void read_and_update(const MatrixPass& pass, RowTraffic& traffic) {
   constexpr int kVectors = kBlockVectors<kTokens>;
   std::int64_t column = 0;
   for (; column + kVectors * kLanes <= pass.m.width; column += kVectors * kLanes) {
-    update_block<kTokens, kVectors, kDirection, kRowDecay, kColumnDecay>(pass, column, prefetcher);
+    update_block<kTokens, kVectors, kDirection, kRowDecay, kColumnDecay>(pass, column, traffic);
   }
   for (; column < pass.m.width; column += kLanes) {
-    update_block<kTokens, 1, kDirection, kRowDecay, kColumnDecay>(pass, column, prefetcher);
+    update_block<kTokens, 1, kDirection, kRowDecay, kColumnDecay>(pass, column, traffic);
   }
 }
 
@@ -202,6 +223,26 @@ constexpr int rows_of_dots() {
 #else
   return 4;
 #endif
+}
+
+// Spreads the rows of a pass's tokens, and those that are pending, over the loops of a pass.
+template <int kTokens>
+void spread_traffic(const Matrix& m, bool reads_columns, RowTraffic& traffic) {
+  constexpr std::int64_t kFirstLevelFloats = 8192;
+  const auto steps_for = [](std::int64_t count, std::int64_t steps) {
+    // In 32 bits, which divide several times as fast.
+    const auto divisor = static_cast<std::uint32_t>(steps);
+    return std::int64_t{(static_cast<std::uint32_t>(count) + divisor - 1) / divisor};
+  };
+  const std::int64_t block = kBlockVectors<kTokens> * kLanes;
+  const std::int64_t updates = (m.rows + kLanes - 1) / kLanes * ((m.width + block - 1) / block);
+  traffic.pending_rows = steps_for(traffic.pending.count(), updates);
+  if (m.rows * m.width > kFirstLevelFloats) {
+    const std::int64_t reads = reads_columns ? m.rows / rows_of_dots() : 0;
+    traffic.fetched_lines = steps_for(kTokens * traffic.fetched.lines_per_token(), updates + reads);
+  } else {
+    traffic.fetched_rows = steps_for(kTokens * traffic.fetched.rows_per_token(), updates);
+  }
 }
 
 // A vector of channels of kTokens tokens, which each have a vector at `reads`, as dot_rows() wants
@@ -266,7 +307,8 @@ template <int kTokens, int kRows>
 // has room for kTokens rows of M.
 template <int kTokens>
 [[gnu::noinline]] void read_by_columns(const Matrix& m, const float* columns, int first,
-                                       float* shared, float* sums, std::int64_t stride) {
+                                       float* shared, float* sums, std::int64_t stride,
+                                       RowTraffic& traffic) {
   constexpr int kRows = rows_of_dots();
   columns += first * kLanes;
   for (std::int64_t i = 0; i < m.width; i += kLanes) {
@@ -276,6 +318,7 @@ template <int kTokens>
   const float* row = m.data;
   std::int64_t j = 0;
   for (; j + kRows <= m.rows; j += kRows) {
+    traffic.fetched.fetch_lines<2>(traffic.fetched_lines);
     dot_rows<kTokens, kRows>(m, row, shared, sums + j, stride);
     row += kRows * m.width;
   }
