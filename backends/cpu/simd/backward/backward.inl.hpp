@@ -22,8 +22,8 @@ struct BackwardPass {
 // What goes from one pass of a sweep to the next.
 struct Sweep {
   RowTraffic traffic;
-  int turn =
-      0;  // which of a side's sums the pass has; gradients of the one before may be in others
+  // Which of a side's sums the pass has: gradients of the one before may still be in the others.
+  int turn = 0;
 };
 
 // A row that prepare_keys() read: where it lies, or its copy in fp32.
