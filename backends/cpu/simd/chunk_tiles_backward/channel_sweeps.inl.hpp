@@ -57,7 +57,7 @@ template <bool kExact>
 
 // Rows of a span's gradient.
 struct ChannelWriting {
-  static constexpr std::int64_t kRows = 4;  // of a part
+  static constexpr std::int64_t kRows = 8;  // of a part
 
   const ChannelBackward& task;
   const ChannelSpan& span;

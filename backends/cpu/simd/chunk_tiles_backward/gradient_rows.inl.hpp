@@ -90,7 +90,7 @@ struct GradientWriting {
 template <bool kDots>
 struct DecayedWriting {
   static constexpr bool kSeparate = true;
-  static constexpr std::int64_t kRows = kDots ? 4 : 8;
+  static constexpr std::int64_t kRows = 8;
 
   const GradientRows* to = nullptr;
   const ChunkSpan* span = nullptr;
