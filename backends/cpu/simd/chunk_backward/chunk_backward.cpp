@@ -21,7 +21,7 @@ constexpr std::int64_t kFewestTokens = 32;
 constexpr int kChannelChunk = 16;
 
 constexpr TokenCosts kCosts{
-    .step = 16, .token = 25, .channel = 0.83, .product = 0.069, .g = 26, .gk = 1.8, .gv = 3.2};
+    .step = 16, .token = 25, .channel = 0.83, .product = 0.0665, .g = 26, .gk = 1.8, .gv = 3.2};
 
 bool has_channel_gates(const Problem& problem) {
   return (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
