@@ -4,7 +4,7 @@
 // problems of f32 and bf16, K and V from 16 to 256, T from 16 to 2048, on single cores of a
 // Sapphire Rapids (AVX-512, about 3 GHz), least squares of the relative errors, of which 4 to 8 %
 // were left; a kernel says so where a number is not. Since then loops have changed, and the default
-// takes 0.5 to 1.4 % longer than the fastest kernel on average and 25 % at worst (docs/cpu.md).
+// takes 0.1 to 1.2 % longer than the fastest kernel on average and 19 % at worst (docs/cpu.md).
 // Narrower instruction sets slow the kernels that use them alike.
 #pragma once
 
