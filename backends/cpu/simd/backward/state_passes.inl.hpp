@@ -184,16 +184,13 @@ template <int kCount>
 [[gnu::always_inline]] inline F32 repeated(const float* source) {
   if constexpr (kCount == kLanes) {
     return load(source);
-  } else if constexpr (kCount == 1) {
-    return broadcast(*source);
   } else if constexpr (kCount == 2) {
-    typedef double Pairs __attribute__((vector_size(sizeof(F32))));
-    double pair;
+    // As integers: two floats may be a double that arithmetic flushes to zero.
+    typedef std::uint64_t Pairs __attribute__((vector_size(sizeof(F32))));
+    std::uint64_t pair;
     __builtin_memcpy(&pair, source, sizeof(pair));
-    return (F32)(pair - Pairs{});
+    return (F32)(Pairs{} + pair);
 #if defined(__AVX512F__) && ATTUNE_SIMD_LANES == 16
-  } else if constexpr (kCount == 4) {
-    return (F32)_mm512_maskz_broadcast_f32x4(__mmask16(-1), _mm_loadu_ps(source));
   } else if constexpr (kCount == 8) {
     return (F32)_mm512_maskz_broadcast_f32x8(__mmask16(-1), _mm256_loadu_ps(source));
 #elif defined(__AVX__) && ATTUNE_SIMD_LANES == 8

@@ -67,9 +67,8 @@ inline ChunkKeys chunk_keys(const ChunkForwardTiling& tiling, const RecurrentFor
 inline ChunkValues chunk_values(const ChunkForwardTiling& tiling, const RecurrentForwardParams& p,
                                 const TaskRange& range, float* scratch) {
   const ChunkForwardScratch& at = tiling.scratch;
-  const std::int64_t left = p.value_dim - range.column;
   ChunkValues values;
-  values.columns = left < tiling.tile_v ? left : tiling.tile_v;
+  values.columns = columns_of(tiling, p, range);
   values.padded = round_up_to_lanes(values.columns);
   values.chunk = tiling.chunk;
   values.v = {.rows = rows_of<const char>(p.v, range, range.kv_head, range.column),

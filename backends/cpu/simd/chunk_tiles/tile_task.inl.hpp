@@ -72,9 +72,8 @@ inline TileKeys tile_keys(const ChunkTilesTiling& tiling, const RecurrentForward
 inline TileValues tile_values(const ChunkTilesTiling& tiling, const RecurrentForwardParams& p,
                               const TaskRange& range, float* scratch) {
   const ChunkTilesScratch& at = tiling.scratch;
-  const std::int64_t left = p.value_dim - range.column;
   TileValues values;
-  values.columns = left < tiling.tile_v ? left : tiling.tile_v;
+  values.columns = columns_of(tiling, p, range);
   values.width = (values.columns + kTileDepth - 1) / kTileDepth * kTileDepth;
   values.v = {.rows = rows_of<const char>(p.v, range, range.kv_head, range.column),
               .elements = values.columns,

@@ -70,6 +70,14 @@ TaskRange task_range(const Tiling& tiling, const RecurrentForwardParams& p, std:
   return range;
 }
 
+// Of V, before padding.
+template <class Tiling>
+std::int64_t columns_of(const Tiling& tiling, const RecurrentForwardParams& p,
+                        const TaskRange& range) {
+  const std::int64_t left = p.value_dim - range.column;
+  return left < tiling.tile_v ? left : tiling.tile_v;
+}
+
 template <class Byte, class Pointer>
 Rows<Byte> rows_of(const TokenTensor<Pointer>& tensor, const TaskRange& range, std::int64_t head,
                    std::int64_t column) {
@@ -140,22 +148,15 @@ inline void set_up_values(const RecurrentForwardTiling& tiling, const RecurrentF
   side.balance = balance_of(p, range, -1.0F);
   side.v_rows = scratch + tiling.scratch.v_rows;
   side.o_rows = scratch + tiling.scratch.o_rows;
-  const std::int64_t left = p.value_dim - range.column;
   side.decays = {.of_token = scratch + tiling.scratch.value_decays,
                  .total = scratch + tiling.scratch.value_totals,
                  .carry = scratch + tiling.scratch.value_carries + place * tiling.tile_v,
-                 .width = round_up_to_lanes(left < tiling.tile_v ? left : tiling.tile_v)};
+                 .width = round_up_to_lanes(columns_of(tiling, p, range))};
   if (!side.gv.data) return;
   for (std::int64_t i = 0; i < side.decays.width; ++i) side.decays.carry[i] = 0.0F;
 }
 
-inline std::int64_t columns_of(const RecurrentForwardTiling& tiling,
-                               const RecurrentForwardParams& p, const TaskRange& range) {
-  const std::int64_t left = p.value_dim - range.column;
-  return left < tiling.tile_v ? left : tiling.tile_v;
-}
-
-inline std::int64_t first_visit(const RecurrentForwardTiling& tiling) {  // in tokens
+inline std::int64_t tokens_of_visit(const RecurrentForwardTiling& tiling) {
   return tiling.passes * tiling.tokens_per_pass;
 }
 
@@ -221,7 +222,7 @@ inline void fetch_ahead(const RecurrentForwardTiling& tiling, const RecurrentFor
   if (next < p.sequences * p.heads * tiling.tiles) {
     const TaskRange range = task_range(tiling, p, next);
     fetch_visits(tiling, p, range, 0, task.following);
-    const std::int64_t visit = first_visit(tiling);
+    const std::int64_t visit = tokens_of_visit(tiling);
     task.following.allow_until(visit < range.tokens ? visit : range.tokens);
     states.add(rows_of_state(state_of(p.initial_state, range)), columns_of(tiling, p, range));
   }
@@ -247,7 +248,8 @@ inline void set_up_task(const RecurrentForwardTiling& tiling, const RecurrentFor
     set_up_head(tiling, p, range, task.count, scratch, part);
     if (tiling.prefetch) {
       // The first visit of all is the task's before, if there is one.
-      fetch_visits(tiling, p, range, task.count == 0 ? first_visit(tiling) : 0, part.prefetcher);
+      fetch_visits(tiling, p, range, task.count == 0 ? tokens_of_visit(tiling) : 0,
+                   part.prefetcher);
     }
     ++task.count;
   }
