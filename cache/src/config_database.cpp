@@ -24,15 +24,9 @@ void store_alone(sqlite::Db& db, const Row& row) {
   writing.commit();
 }
 
-/// The mode is a property of the file, so another program may have changed it.
-void use_rollback_journal(sqlite::Db& db) {
-  sqlite::Statement pragma(db, "PRAGMA journal_mode=DELETE");
-  if (pragma.step() && pragma.text(0) == "delete") return;
-  throw CacheError(str("config database ", db.path(), ": does not take a rollback journal"));
-}
-
 sqlite::Db open(const std::string& path, ConfigDatabase::Mode mode) {
   const bool write = mode == ConfigDatabase::Mode::kReadWrite;
+  if (mode == ConfigDatabase::Mode::kRecover) recover(path);
   sqlite::Db db = write ? open_for_writing(path) : open_for_reading(path);
   db.allow_seconds(kMaxSeconds);
   if (write) {

@@ -100,8 +100,8 @@ struct ConfigStore::State {
   }
 
   void open_user(LayerFile& file) {
-    for (const Mode mode : {Mode::kReadWrite, Mode::kReadOnly}) {
-      if (mode == Mode::kReadWrite && settings.read_only) continue;
+    const Mode best = settings.read_only ? Mode::kRecover : Mode::kReadWrite;
+    for (const Mode mode : {best, Mode::kReadOnly}) {
       try {
         database = std::make_unique<ConfigDatabase>(settings.user_path, mode);
         if (mode == Mode::kReadWrite) blame_suspects();

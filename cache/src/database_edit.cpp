@@ -14,7 +14,9 @@
 
 #include "content_keys.hpp"
 #include "database_connection.hpp"
+#include "database_image.hpp"
 #include "row_storage.hpp"
+#include "schema.hpp"
 #include "sqlite.hpp"
 
 namespace attune {
@@ -99,6 +101,12 @@ void store_difference(sqlite::Db& db, std::string_view table, const std::vector<
   }
 }
 
+void store_changes(sqlite::Db& db, const DatabaseContent& before, const DatabaseContent& after) {
+  store_difference(db, RowTable<ConfigRow>::kName, before.decisions, after.decisions);
+  store_difference(db, RowTable<PinRow>::kName, before.pins, after.pins);
+  store_difference(db, RowTable<QuarantineRow>::kName, before.quarantine, after.quarantine);
+}
+
 void remove_all(sqlite::Db& db) {
   for (const std::string_view table : {RowTable<StoredTrial>::kName, RowTable<ConfigRow>::kName,
                                        RowTable<PinRow>::kName, RowTable<QuarantineRow>::kName}) {
@@ -139,11 +147,18 @@ void ConfigDatabase::edit(const std::function<void(DatabaseContent&)>& change, B
     remove_all(db);
     before = {};
   }
-  store_difference(db, RowTable<ConfigRow>::kName, before.decisions, after.decisions);
-  store_difference(db, RowTable<PinRow>::kName, before.pins, after.pins);
-  store_difference(db, RowTable<QuarantineRow>::kName, before.quarantine, after.quarantine);
+  store_changes(db, before, after);
   writing.commit();
   if (bad == BadRows::kRemove) shrink(db);
+}
+
+std::string image_of(const DatabaseContent& content) {
+  sqlite::Db db = sqlite::Db::in_memory();
+  prepare_for_writing(db);
+  sqlite::Transaction writing(db, sqlite::Transaction::Kind::kImmediate);
+  store_changes(db, {}, content);
+  writing.commit();
+  return db.image();
 }
 
 }  // namespace attune

@@ -4,12 +4,17 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
+#include <attune/cache/config_database.hpp>
 #include <attune/core/error.hpp>
+#include <attune/core/input_file.hpp>
+#include <attune/core/log.hpp>
 
 namespace attune {
 namespace {
@@ -38,7 +43,9 @@ void check_kind(const struct stat& status, const std::string& path) {
   if (S_ISLNK(status.st_mode)) {
     fail(path, "is a symbolic link, which is not written through; name the file itself");
   }
-  if (!S_ISREG(status.st_mode)) fail(path, "is not a regular file");
+  if (!S_ISREG(status.st_mode)) {
+    fail(path, str("is not a regular file but ", kind_of_file(status.st_mode)));
+  }
   if (status.st_size > kMaxFileBytes) fail(path, "is larger than 1 GiB");
 }
 
@@ -75,7 +82,64 @@ std::string immutable_uri(const fs::path& file) {
   return uri + "?immutable=1";
 }
 
+sqlite::Db open_immutable(const fs::path& file, const std::string& path) {
+  return {immutable_uri(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path};
+}
+
+bool has_bytes(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && status.st_size > 0;
+}
+
+/// A file as it lies there, and what lies beside it (sqlite.org/fileformat2.html, 1.3).
+struct Look {
+  Look(sqlite::Db& db, const fs::path& file)
+      : header(db.header()),
+        journal(has_bytes(file.string() + "-journal")),
+        log(has_bytes(file.string() + "-wal")) {}
+
+  std::int64_t integer(std::size_t at) const {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      value = value << 8U | static_cast<unsigned char>(header[at + i]);
+    }
+    return static_cast<std::int32_t>(value);
+  }
+  bool blank() const { return header.find_first_not_of('\0') == std::string::npos; }
+  bool is_sqlite() const { return header.starts_with(std::string("SQLite format 3\0", 16)); }
+  bool in_wal_mode() const { return header[18] == 2 || header[19] == 2; }
+  std::int64_t user_version() const { return integer(60); }
+  std::int64_t application_id() const { return integer(68); }
+
+  std::string header;
+  bool journal;
+  bool log;
+};
+
+/// Refuses what is not attune's while SQLite has not yet rolled a journal into it, and a journal
+/// that cannot be the file's. A blank header is that of a new file, or of one whose first write was
+/// interrupted; SQLite knows what to do with it.
+void check_before_use(const Look& look, const std::string& path) {
+  if (look.blank()) return;
+  if (!look.is_sqlite()) fail(path, "not a SQLite database");
+  const bool unclaimed = look.application_id() == 0 && look.user_version() == 0 && !look.journal &&
+                         !look.log && !look.in_wal_mode();
+  if (look.application_id() != ConfigDatabase::kApplicationId && !unclaimed) {
+    fail(path, str("is a SQLite database, but not one of attune's (application id ",
+                   look.application_id(), ")"));
+  }
+  if (look.log && !look.in_wal_mode()) {
+    fail(path,
+         str("a write-ahead log that is not its own lies beside it; move ", path, "-wal away"));
+  }
+}
+
 }  // namespace
+
+bool is_there(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
 
 sqlite::Db open_for_writing(const std::string& path) {
   if (path.empty()) fail("\"\"", "has no name");
@@ -92,10 +156,27 @@ sqlite::Db open_for_writing(const std::string& path) {
   check_kind(status, path);
   sqlite::Db db(file.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, path);
   if (db.read_only()) fail(path, "cannot be written");
+  check_before_use(Look(db, file), path);
   // EXTRA is FULL, and the folder is synchronised too, so that a lost journal cannot take a commit
   // back.
   db.execute("PRAGMA synchronous=EXTRA");
   return db;
+}
+
+// The mode is a property of the file. SQLite's busy timeout is not for changing it.
+void use_rollback_journal(sqlite::Db& db) {
+  const auto deadline = std::chrono::steady_clock::now() + sqlite::kBusyTimeout;
+  for (;;) {
+    try {
+      sqlite::Statement pragma(db, "PRAGMA journal_mode=DELETE");
+      if (pragma.step() && pragma.text(0) == "delete") return;
+      fail(db.path(), "does not take a rollback journal");
+    } catch (const sqlite::Failure& failure) {
+      const bool busy = failure.primary_code() == SQLITE_BUSY;
+      if (!busy || std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 sqlite::Db open_for_reading(const std::string& path) {
@@ -106,8 +187,35 @@ sqlite::Db open_for_reading(const std::string& path) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0) fail(path, errno_text(errno));
   check_kind(status, path);
-  if (!never_changes(file, status)) return {file.string(), SQLITE_OPEN_READONLY, path};
-  return {immutable_uri(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path};
+  const bool immutable = never_changes(file, status);
+  sqlite::Db db = immutable ? open_immutable(file, path)
+                            : sqlite::Db(file.string(), SQLITE_OPEN_READONLY, path);
+  const Look look(db, file);
+  check_before_use(look, path);
+  if (look.log) {
+    fail(path, str("its last changes are still in the write-ahead log ", path,
+                   "-wal, which only a writer can take up ('attune db ls --db FILE')"));
+  }
+  if (immutable && look.journal) {
+    fail(path, str("a writer was interrupted, and what it had begun cannot be undone where ", path,
+                   "-journal and the file may not be written"));
+  }
+  // Reading in that mode would leave a log and its index behind. Nobody else is: there is no log.
+  if (!immutable && look.in_wal_mode()) return open_immutable(file, path);
+  return db;
+}
+
+void recover(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (!has_bytes(path + "-journal") && !has_bytes(path + "-wal")) return;
+  try {
+    sqlite::Db db = open_for_writing(path);
+    const bool newer = db.integer("PRAGMA user_version") > ConfigDatabase::kSchemaVersion;
+    if (!newer) use_rollback_journal(db);
+  } catch (const CacheError& error) {
+    log(LogLevel::kDebug, str("not recovered: ", error.what()));
+  }
 }
 
 }  // namespace attune

@@ -1,7 +1,9 @@
 // Finding out what a path is, and opening it as a database.
 //
 // A path is only ever looked at, never opened, except by SQLite: closing a descriptor of a file
-// drops every lock that this process holds on it, SQLite's among them.
+// drops every lock that this process holds on it, SQLite's among them. SQLite in turn believes
+// whatever lies beside a file under the names of its journals, and writes there even when it only
+// reads; so the file's header and these names are looked at before it is let loose.
 #pragma once
 
 #include <string>
@@ -11,10 +13,19 @@
 namespace attune {
 
 /// Opens a file for writing; makes it (mode 0600) and its folders (0700) when they are not there.
-/// Throws CacheError.
+/// What an interrupted writer had begun is undone. Throws CacheError.
 sqlite::Db open_for_writing(const std::string& path);
 
-/// Opens a file for reading; neither it nor a journal is ever written. Throws CacheError.
+/// Gives the file a rollback journal, whatever another program has given it. Throws CacheError,
+/// when others use it, after waiting for them.
+void use_rollback_journal(sqlite::Db& db);
+
+/// Opens a file for reading; neither it nor anything beside it is ever written. Throws CacheError,
+/// also when a writer was interrupted or has left changes in a write-ahead log.
 sqlite::Db open_for_reading(const std::string& path);
+
+/// Undoes what an interrupted writer had begun, if there is such a thing and the file may be
+/// written; otherwise nothing is done, and open_for_reading() says why.
+void recover(const std::string& path);
 
 }  // namespace attune

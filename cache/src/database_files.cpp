@@ -1,85 +1,117 @@
-// Whole files: reading any format, and replacing a file at once.
-#include <fcntl.h>
+// Whole files: reading any format, and making a file hold other content.
+//
+// A database that somebody may write is changed by a transaction in it: who has it open goes on
+// with it, and SQLite itself deals with a journal that lies beside it. To put another file in its
+// place would leave others writing to a file without a name, and their journal to the new one. A
+// text, and a database that nobody may write, are replaced.
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
+#include <istream>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include <attune/cache/config_database.hpp>
 #include <attune/cache/database_text.hpp>
+#include <attune/core/output_file.hpp>
+
+#include "database_image.hpp"
 
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kMode = 0644;  // less what the process's umask takes away
-
 [[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
   throw CacheError(str(path, ": ", what, ": ", std::generic_category().message(error)));
 }
 
-/// A name beside a file that is removed again unless the file took its place.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path)
-      : path_(path), temporary_(str(path, ".", getpid(), ".new")) {
-    std::error_code ignored;
-    fs::remove(temporary_, ignored);  // of a process with this id that was killed
+/// The first line that is neither empty nor a comment.
+std::string_view first_line(std::string_view text) {
+  for (;;) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (!line.empty() && line != "\r" && !line.starts_with('#')) return line;
+    if (line.size() == text.size()) return {};
+    text.remove_prefix(line.size() + 1);
   }
-  ~NewFile() {
-    if (placed_) return;
-    std::error_code ignored;
-    fs::remove(temporary_, ignored);
-    fs::remove(temporary_ + "-journal", ignored);
+}
+
+constexpr OutputFile::Kind kJsonlFiles{
+    .name = "JSONL file of a config database",
+    .is_ours = [](std::string_view head) { return first_line(head).starts_with("{\"table\":"); }};
+
+constexpr OutputFile::Kind kCsvFiles{
+    .name = "CSV file of a config database",
+    .is_ours = [](std::string_view head) { return head.starts_with("table,"); }};
+
+constexpr OutputFile::Kind kDatabases{
+    .name = "config database",
+    .is_ours =
+        [](std::string_view head) {
+          constexpr std::string_view kId = "ATUN";  // ConfigDatabase::kApplicationId
+          return head.starts_with(std::string_view("SQLite format 3\0", 16)) &&
+                 head.substr(std::min<std::size_t>(head.size(), 68)).starts_with(kId);
+        },
+    .even_read_only = true};
+
+void put_in_place(const std::string& path, const OutputFile::Kind& kind, std::string_view bytes) {
+  try {
+    OutputFile file(path, kind);
+    file.write(bytes);
+    file.commit();
+  } catch (const FileError& error) {
+    throw CacheError(error.what());
   }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+}
 
-  const std::string& temporary() const { return temporary_; }
+void write_text(const std::string& path, DatabaseFormat format, const DatabaseContent& content) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  write_database_text(content, format, text);
+  put_in_place(path, format == DatabaseFormat::kJsonl ? kJsonlFiles : kCsvFiles, text.view());
+}
 
-  void put_in_place(bool read_only) {
-    struct stat status {};
-    if (stat(temporary_.c_str(), &status) != 0) fail(path_, "cannot be made", errno);
-    if (read_only && chmod(temporary_.c_str(), status.st_mode & 0444U) != 0) {
-      fail(path_, "cannot be made read-only", errno);
+/// A file that may not be written may have no journal to be taken for the new one's, either.
+void replace_read_only(const std::string& file, const DatabaseContent& content) {
+  for (const char* suffix : {"-journal", "-wal"}) {
+    if (is_there(file + suffix)) {
+      throw CacheError(str(file, ": ", file, suffix,
+                           " lies beside it, of a writer that was interrupted; make the file "
+                           "writable and write to it once"));
     }
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "cannot be made", errno);
-    placed_ = true;
-    const std::string folder = fs::path(path_).parent_path().string();
-    const int descriptor = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY);
-    if (descriptor < 0) return;
-    fsync(descriptor);  // or a power failure could bring the old file back: no harm in that
-    close(descriptor);
   }
+  put_in_place(file, kDatabases, image_of(content));
+}
 
- private:
-  std::string path_;
-  std::string temporary_;
-  bool placed_ = false;
-};
+/// Where a path leads, links followed.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  const fs::path target = fs::canonical(path, error);
+  return error ? path : target.string();
+}
 
-void write_all(const std::string& path, std::string_view text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  if (file < 0) fail(path, "cannot be made", errno);
-  int error = 0;
-  while (!text.empty() && error == 0) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0) {
-      error = errno == EINTR ? 0 : errno;
-    } else {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
+void write_database(const std::string& file, const DatabaseContent& content, bool read_only) {
+  constexpr mode_t kAnyWrite = S_IWUSR | S_IWGRP | S_IWOTH;
+  struct stat status {};
+  const bool there = lstat(file.c_str(), &status) == 0;
+  if (there && S_ISREG(status.st_mode) && (status.st_mode & kAnyWrite) == 0) {
+    return replace_read_only(file, content);
   }
-  if (error == 0 && fsync(file) != 0) error = errno;
-  if (close(file) != 0 && error == 0) error = errno;
-  if (error != 0) fail(path, "cannot be written", error);
+  // Made here, or it would be for its owner alone.
+  if (!there && mknod(file.c_str(), S_IFREG | 0666, 0) != 0) fail(file, "cannot be made", errno);
+  try {
+    ConfigDatabase(file, ConfigDatabase::Mode::kReadWrite)
+        .edit([&](DatabaseContent& all) { all = content; }, ConfigDatabase::BadRows::kRemove);
+  } catch (...) {
+    if (!there && stat(file.c_str(), &status) == 0 && status.st_size == 0) unlink(file.c_str());
+    throw;
+  }
+  if (!read_only) return;
+  if (stat(file.c_str(), &status) != 0 || chmod(file.c_str(), status.st_mode & 0444U) != 0) {
+    fail(file, "cannot be made read-only", errno);
+  }
 }
 
 }  // namespace
@@ -94,33 +126,20 @@ DatabaseContent read_database_file(const std::string& path) {
   if (format == DatabaseFormat::kDatabase) {
     return ConfigDatabase(path, ConfigDatabase::Mode::kReadOnly).content();
   }
-  std::error_code error;
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
-    throw CacheError(str(path, ": is not a regular file"));
+  try {
+    InputFile file(path);
+    std::istream text(&file);
+    return read_database_text(text, format, path);
+  } catch (const FileError& error) {
+    throw CacheError(error.what());
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw CacheError(str(path, ": cannot be opened"));
-  return read_database_text(file, format, path);
 }
 
 void write_database_file(const std::string& path, DatabaseContent content, bool read_only) {
   content.sort();
   const DatabaseFormat format = database_format_of(path);
-  NewFile file(path);
-  if (format == DatabaseFormat::kDatabase) {
-    // Made here, or it would be for its owner alone.
-    if (mknod(file.temporary().c_str(), S_IFREG | kMode, 0) != 0) {
-      fail(path, "cannot be made", errno);
-    }
-    ConfigDatabase(file.temporary(), ConfigDatabase::Mode::kReadWrite)
-        .edit([&](DatabaseContent& all) { all = std::move(content); });
-  } else {
-    std::ostringstream text;
-    text.imbue(std::locale::classic());
-    write_database_text(content, format, text);
-    write_all(file.temporary(), text.str());
-  }
-  file.put_in_place(read_only);
+  if (format != DatabaseFormat::kDatabase) return write_text(path, format, content);
+  write_database(target_of(path), content, read_only);
 }
 
 }  // namespace attune

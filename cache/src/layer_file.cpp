@@ -12,11 +12,6 @@ namespace attune {
 
 namespace fs = std::filesystem;
 
-bool is_there(const std::string& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
-
 std::vector<std::string> databases_at(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return {path};

@@ -15,9 +15,6 @@ struct LayerFile {
   void take(ConfigSnapshot read);
 };
 
-/// Whether there is anything at the path, be it a link to nothing.
-bool is_there(const std::string& path);
-
 /// The databases that a path stands for: itself, or those in the folder it names, by name.
 std::vector<std::string> databases_at(const std::string& path);
 

@@ -9,8 +9,6 @@
 namespace attune::sqlite {
 namespace {
 
-constexpr int kBusyTimeoutMs = 10000;
-
 [[noreturn]] void fail(sqlite3* handle, int code, const std::string& path) {
   std::string reason;
   switch (code & 0xff) {
@@ -30,7 +28,10 @@ constexpr int kBusyTimeoutMs = 10000;
       reason = handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(code);
   }
   if (code == SQLITE_READONLY_ROLLBACK) {
-    reason = "a writer was interrupted; open it for writing once, to undo what that one had begun";
+    reason =
+        "a writer was interrupted; open it for writing once, to undo what that one had begun "
+        "('attune "
+        "db ls --db FILE')";
   }
   throw Failure(str("config database ", path, ": ", reason, " (SQLite code ", code, ")"), code);
 }
@@ -85,13 +86,34 @@ void Db::configure() {
       {SQLITE_LIMIT_ATTACHED, 0},        {SQLITE_LIMIT_WORKER_THREADS, 0},
   };
   for (const auto& [limit, value] : kLimits) sqlite3_limit(handle(), limit, value);
-  sqlite3_busy_timeout(handle(), kBusyTimeoutMs);
+  sqlite3_busy_timeout(handle(), static_cast<int>(kBusyTimeout.count()));
   sqlite3_progress_handler(handle(), 10000, past_deadline, deadline_.get());
   execute("PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;");
 }
 
 sqlite3* Db::handle() const { return handle_.get(); }
 bool Db::read_only() const { return sqlite3_db_readonly(handle(), "main") != 0; }
+
+std::string Db::header() {
+  check_process();
+  constexpr int kBytes = 100;
+  std::string bytes(kBytes, '\0');
+  sqlite3_file* file = nullptr;
+  int code = sqlite3_file_control(handle(), "main", SQLITE_FCNTL_FILE_POINTER, &file);
+  if (code == SQLITE_OK) code = file->pMethods->xRead(file, bytes.data(), kBytes, 0);
+  if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) fail(nullptr, code, path_);
+  return bytes;
+}
+
+std::string Db::image() {
+  check_process();
+  sqlite3_int64 size = 0;
+  const std::unique_ptr<unsigned char, decltype(&sqlite3_free)> bytes(
+      sqlite3_serialize(handle(), "main", &size, 0), sqlite3_free);
+  if (bytes == nullptr) fail(nullptr, SQLITE_NOMEM, path_);
+  return {reinterpret_cast<const char*>(bytes.get()), static_cast<std::size_t>(size)};
+}
+
 int Db::changes() const { return sqlite3_changes(handle()); }
 
 void Db::check_process() const {

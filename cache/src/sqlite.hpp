@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,6 +18,9 @@
 #include <attune/core/error.hpp>
 
 namespace attune::sqlite {
+
+/// How long a call waits for other processes.
+inline constexpr std::chrono::milliseconds kBusyTimeout{10'000};
 
 /// A call of SQLite that failed; code() is its extended result code.
 class Failure : public CacheError {
@@ -43,6 +47,11 @@ class Db {
 
   const std::string& path() const { return path_; }
   bool read_only() const;
+  /// The file's first 100 bytes, the database header; zeros where it is shorter. They are read as
+  /// they lie there: without a lock, and before SQLite acts on them or on a journal.
+  std::string header();
+  /// All of it, as the bytes of a file.
+  std::string image();
   int changes() const;
 
   /// Throws CacheError in a process other than the one that opened this.

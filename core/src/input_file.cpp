@@ -20,7 +20,7 @@ int open_regular(const std::string& path, InputFile::Links links, struct stat& s
   const int error = (follow ? stat(path.c_str(), &status) : lstat(path.c_str(), &status));
   if (error != 0) throw FileError(str(path, ": cannot be opened: ", errno_text(errno)));
   if (!S_ISREG(status.st_mode)) {
-    throw FileError(str(path, ": is ", kind_of_file(status.st_mode), ", not a regular file"));
+    throw FileError(str(path, ": is not a regular file but ", kind_of_file(status.st_mode)));
   }
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW);
   const int descriptor = open(path.c_str(), flags);

@@ -2,8 +2,11 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -44,6 +47,9 @@ class Opening : public ::testing::Test {
       EXPECT_NE(refusal(mode).find(reason), std::string::npos) << refusal(mode);
       EXPECT_NE(refusal(mode).find(path), std::string::npos) << "the file is not named";
     }
+  }
+  std::ptrdiff_t entries() const {
+    return std::distance(fs::directory_iterator(folder.path()), {});
   }
   mode_t permissions(const fs::path& of) const {
     struct stat status {};
@@ -200,6 +206,105 @@ TEST_F(Opening, UndoesAnInterruptedWriteUnlessForReading) {
   EXPECT_EQ(refusal(Mode::kReadOnly), "opened");
 }
 
+/// What a program that is killed leaves beside a database it has open.
+void leave_behind(const std::string& path, const std::string& sql) {
+  EXPECT_FALSE(in_child([&] {
+    raw_sql(path, sql, [] { raise(SIGKILL); });
+    return true;
+  }));
+}
+constexpr const char* kHalfAWrite = "PRAGMA cache_size=1; BEGIN; UPDATE decision SET samples = 1";
+constexpr const char* kOneRowLessInTheLog =
+    "PRAGMA journal_mode=WAL; DELETE FROM decision WHERE key_hash = (SELECT min(key_hash) FROM "
+    "decision)";
+
+TEST_F(Opening, ToRecoverUndoesAnInterruptedWriteAndReads) {
+  for (std::int64_t i = 0; i < 30; ++i) ConfigDatabase(path, Mode::kReadWrite).put(sample_row(i));
+  leave_behind(path, kHalfAWrite);
+  ASSERT_TRUE(fs::exists(path + "-journal"));
+  const ConfigDatabase db(path, Mode::kRecover);
+  EXPECT_FALSE(db.writable());
+  EXPECT_EQ(db.read().rows.size(), 30U);
+  EXPECT_EQ(db.read().bad_rows, 0);
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Opening, ToRecoverMakesNothing) {
+  EXPECT_NE(refusal(Mode::kRecover).find("is not there"), std::string::npos);
+  std::ofstream(path + "-journal") << "of nothing";
+  EXPECT_NE(refusal(Mode::kRecover).find("is not there"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(Opening, ReadsAFileInWalModeAndLeavesNothingBeside) {
+  make_sound();
+  raw_sql(path, "PRAGMA journal_mode=WAL");
+  for (const Mode mode : {Mode::kReadOnly, Mode::kRecover}) {
+    EXPECT_EQ(ConfigDatabase(path, mode).read().rows.size(), 1U);
+    EXPECT_EQ(entries(), 1);
+  }
+}
+
+TEST_F(Opening, DoesNotReadAFileWithoutTheChangesInItsLog) {
+  for (std::int64_t i = 0; i < 3; ++i) ConfigDatabase(path, Mode::kReadWrite).put(sample_row(i));
+  leave_behind(path, kOneRowLessInTheLog);
+  EXPECT_NE(refusal(Mode::kReadOnly).find("write-ahead log"), std::string::npos);
+  EXPECT_EQ(ConfigDatabase(path, Mode::kRecover).read().rows.size(), 2U);
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Opening, WaitsForOthersWhoHaveTheFileInWalMode) {
+  make_sound();
+  raw_sql(path, "PRAGMA journal_mode=WAL");
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "SELECT * FROM meta", nullptr, nullptr, nullptr), SQLITE_OK);
+  std::thread leaves([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    sqlite3_close(other);
+  });
+  EXPECT_EQ(refusal(Mode::kReadWrite), "opened");
+  leaves.join();
+}
+
+// SQLite would write what is in it to the file, whoever it was made for.
+TEST_F(Opening, RefusesALogThatIsNotTheFilesOwn) {
+  const std::string other = folder.file("other.db");
+  for (std::int64_t i = 0; i < 3; ++i) ConfigDatabase(other, Mode::kReadWrite).put(sample_row(i));
+  leave_behind(other, kOneRowLessInTheLog);
+  make_sound();
+  fs::copy_file(other + "-wal", path + "-wal");
+  expect_refused("not its own");
+  fs::remove(path + "-wal");
+  EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).read().rows.size(), 1U);
+}
+
+// The same for a file that is not attune's: it is as it was, with all that lies beside it.
+TEST_F(Opening, LeavesAnotherProgramsDatabaseAndItsJournalsAlone) {
+  for (const char* journal : {"PRAGMA journal_mode=WAL; INSERT INTO t VALUES(2)",
+                              "PRAGMA cache_size=1; BEGIN; UPDATE t SET x = zeroblob(5000)"}) {
+    fs::remove(path);
+    raw_sql(path,
+            "CREATE TABLE t(x); WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c "
+            "LIMIT 3000) INSERT INTO t SELECT x FROM c");
+    leave_behind(path, journal);
+    const auto bytes = [&] {
+      std::string all;
+      for (const char* suffix : {"", "-journal", "-wal", "-shm"}) {
+        std::ifstream file(path + suffix, std::ios::binary);
+        all.append(std::istreambuf_iterator<char>(file), {}) += '|';
+      }
+      return all;
+    };
+    const std::string before = bytes();
+    for (const Mode mode : {Mode::kReadOnly, Mode::kRecover, Mode::kReadWrite}) {
+      EXPECT_NE(refusal(mode).find("not one of attune's"), std::string::npos) << refusal(mode);
+      EXPECT_TRUE(bytes() == before);
+    }
+    for (const char* suffix : {"-journal", "-wal", "-shm"}) fs::remove(path + suffix);
+  }
+}
+
 TEST_F(Opening, ForReadingChangesNothing) {
   make_sound();
   const auto before = fs::last_write_time(path);
@@ -230,6 +335,23 @@ TEST_F(Opening, ReadsAFileThatItMayNotWrite) {
     if (!become_nobody()) throw std::runtime_error("cannot become nobody");
     const bool refused = refusal(Mode::kReadWrite).find("cannot be written") != std::string::npos;
     return refused && ConfigDatabase(path, Mode::kReadOnly).read().rows.size() == 1;
+  }));
+  fs::permissions(fs::path(path).parent_path(), static_cast<fs::perms>(0755));
+}
+
+// Where nothing may be written nothing can be undone, and half a write is not what was stored.
+TEST_F(Opening, NeverServesAnInterruptedWriteFromWhereItCannotBeUndone) {
+  path = folder.file("sealed/attune.db");
+  for (std::int64_t i = 0; i < 30; ++i) ConfigDatabase(path, Mode::kReadWrite).put(sample_row(i));
+  leave_behind(path, kHalfAWrite);
+  fs::permissions(folder.path(), static_cast<fs::perms>(0755));
+  fs::permissions(path, static_cast<fs::perms>(0444));
+  fs::permissions(path + "-journal", static_cast<fs::perms>(0444));
+  fs::permissions(fs::path(path).parent_path(), static_cast<fs::perms>(0555));
+  EXPECT_TRUE(in_child([&] {
+    if (!become_nobody()) throw std::runtime_error("cannot become nobody");
+    return refusal(Mode::kReadOnly).find("a writer was interrupted") != std::string::npos &&
+           refusal(Mode::kRecover).find("a writer was interrupted") != std::string::npos;
   }));
   fs::permissions(fs::path(path).parent_path(), static_cast<fs::perms>(0755));
 }

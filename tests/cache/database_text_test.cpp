@@ -17,26 +17,13 @@
 namespace attune {
 namespace {
 
+using test::sample_content;
 using test::sample_pin;
 using test::sample_quarantine;
 using test::sample_row;
 using test::sample_trial;
 using ::testing::HasSubstr;
 using Format = DatabaseFormat;
-
-DatabaseContent sample_content() {
-  DatabaseContent content;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    content.decisions.push_back({sample_row(i), {sample_trial(i), sample_trial(i + 1)}});
-    for (TrialRow& trial : content.decisions.back().trials) trial.key = sample_row(i).key;
-  }
-  content.decisions[0].trials[0].error = std::numeric_limits<double>::infinity();
-  content.decisions[1].trials.clear();
-  content.pins = {sample_pin(1), sample_pin(2)};
-  content.quarantine = {sample_quarantine(1)};
-  content.sort();
-  return content;
-}
 
 std::string text_of(const DatabaseContent& content, Format format) {
   std::ostringstream out;
@@ -172,54 +159,6 @@ TEST(DatabaseText, CsvNamesTheLineAndTheColumn) {
   with_expiry.insert(with_expiry.rfind("\r\n"), "7");
   EXPECT_THAT(error_of(with_expiry, Format::kCsv),
               HasSubstr("rows:2: expires: the row's table has no such column"));
-}
-
-class Files : public ::testing::Test {
- protected:
-  test::TemporaryFolder folder;
-};
-
-TEST_F(Files, OfEachFormatReadBackWhatWasWritten) {
-  for (const char* name : {"a.db", "a.jsonl", "a.csv"}) {
-    const std::string path = folder.file(name);
-    write_database_file(path, {});
-    write_database_file(path, sample_content());
-    EXPECT_EQ(read_database_file(path), sample_content()) << name;
-  }
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 3)
-      << "nothing temporary is left";
-}
-
-TEST_F(Files, ThatAreReadOnlyAreDatabasesLikeOthers) {
-  const std::string path = folder.file("shipped.db");
-  write_database_file(path, sample_content(), true);
-  EXPECT_EQ(std::filesystem::status(path).permissions() & std::filesystem::perms::owner_write,
-            std::filesystem::perms::none);
-  EXPECT_EQ(read_database_file(path), sample_content());
-  EXPECT_TRUE(ConfigDatabase(path, ConfigDatabase::Mode::kReadOnly).verify().ok());
-  write_database_file(path, {}, true);
-  EXPECT_EQ(read_database_file(path), DatabaseContent()) << "replaced all the same";
-}
-
-TEST_F(Files, StayAsTheyAreWhenWritingFails) {
-  const std::string path = folder.file("a.db");
-  write_database_file(path, sample_content());
-  DatabaseContent bad = sample_content();
-  bad.pins[0].config = "a\nb";
-  EXPECT_THROW(write_database_file(path, bad), InvalidArgument);
-  EXPECT_EQ(read_database_file(path), sample_content());
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-  EXPECT_THROW(write_database_file(folder.file("no/such/a.jsonl"), {}), CacheError);
-  EXPECT_THROW(write_database_file(folder.path().string(), {}), CacheError);
-}
-
-TEST_F(Files, ThatCannotBeReadSayWhy) {
-  EXPECT_THROW(read_database_file(folder.file("none.jsonl")), CacheError);
-  EXPECT_THROW(read_database_file(folder.file("none.db")), CacheError);
-  std::filesystem::create_directory(folder.path() / "folder.jsonl");
-  EXPECT_THROW(read_database_file(folder.file("folder.jsonl")), CacheError);
-  std::ofstream(folder.file("text.db")) << "{}";
-  EXPECT_THROW(read_database_file(folder.file("text.db")), CacheError);
 }
 
 }  // namespace

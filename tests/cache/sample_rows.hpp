@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <attune/cache/config_row.hpp>
+#include <attune/cache/database_content.hpp>
 #include <attune/core/error.hpp>
 
 namespace attune::test {
@@ -106,6 +107,21 @@ std::set<std::string> texts_of(const std::vector<Row>& rows) {
   std::set<std::string> texts;
   for (const Row& row : rows) texts.insert(text_of(row));
   return texts;
+}
+
+/// Some of everything, an infinite error among it.
+inline DatabaseContent sample_content() {
+  DatabaseContent content;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    content.decisions.push_back({sample_row(i), {sample_trial(i), sample_trial(i + 1)}});
+    for (TrialRow& trial : content.decisions.back().trials) trial.key = sample_row(i).key;
+  }
+  content.decisions[0].trials[0].error = std::numeric_limits<double>::infinity();
+  content.decisions[1].trials.clear();
+  content.pins = {sample_pin(1), sample_pin(2)};
+  content.quarantine = {sample_quarantine(1)};
+  content.sort();
+  return content;
 }
 
 }  // namespace attune::test

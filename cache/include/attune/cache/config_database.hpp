@@ -24,6 +24,10 @@
 
 namespace attune {
 
+/// Whether there is anything at the path, be it a link to nothing; true as well when that cannot be
+/// known, as in a folder that may not be entered.
+bool is_there(const std::string& path);
+
 /// What a file holds, at one moment. Immutable.
 class ConfigSnapshot {
  public:
@@ -66,7 +70,8 @@ class ConfigDatabase {
  public:
   enum class Mode {
     kReadWrite,  // made, with its folders, when it is not there
-    kReadOnly,   // never written, not even its journal
+    kReadOnly,   // never written, nor anything beside it
+    kRecover,    // read; before that, what an interrupted writer had begun is undone where it may be
   };
 
   static constexpr std::int64_t kSchemaVersion = 1;
@@ -74,8 +79,9 @@ class ConfigDatabase {
 
   /// Throws CacheError, saying what the file is instead, when it cannot be used: a folder, not a
   /// database, not attune's, damaged, locked for longer than the timeout, or of a newer schema
-  /// (which kReadOnly reads when the file allows it). An existing file that is empty is initialised
-  /// in kReadWrite.
+  /// (which is read when the file allows it). An existing file that is empty is initialised in
+  /// kReadWrite. kReadOnly refuses a file that a writer was interrupted at, whose changes would have
+  /// to be undone first, and one whose last changes are in a write-ahead log.
   ConfigDatabase(std::string path, Mode mode);
   ~ConfigDatabase();
   ConfigDatabase(ConfigDatabase&&) noexcept;

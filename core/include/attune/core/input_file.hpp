@@ -28,7 +28,7 @@ class FileError : public Error {
 std::string_view kind_of_file(mode_t mode);
 
 /// A regular file, open for reading. As a stream: `std::istream in(&file);`, from its beginning,
-/// once; the stream's exceptions are FileErrors.
+/// once; bad() when reading fails.
 class InputFile : public std::streambuf {
  public:
   enum class Links {
