@@ -1,6 +1,5 @@
 // `attune db`: what the config databases hold, and whether they are sound.
 #include <algorithm>
-#include <filesystem>
 
 #include <attune/core/params.hpp>
 
@@ -19,7 +18,7 @@ ExitCode print_path(const Invocation& call, const Session& session, Words words)
   if (call.for_people()) {
     call.out.write(printable(path) + '\n');
   } else {
-    call.print(Table({"path", "exists"}).add({path, std::filesystem::exists(path)}));
+    call.print(Table({"path", "exists"}).add({path, is_there(path)}));
   }
   return ExitCode::kOk;
 }
@@ -48,12 +47,20 @@ ExitCode list_rows(const Invocation& call, const Session& session, Words words) 
 struct Subverb {
   std::string_view name;
   ExitCode (*run)(const Invocation& call, const Session& session, Words words);
+  bool writes = false;  // the user's database, unless --dry-run
 };
-constexpr Subverb kSubverbs[] = {
-    {"path", print_path},    {"ls", list_rows},        {"show", show_rows},
-    {"stats", print_stats},  {"verify", verify_files}, {"merge", merge_files},
-    {"diff", diff_files},    {"export", export_rows},  {"import", import_files},
-    {"gc", collect_garbage}, {"pin", pin_problems},    {"unpin", unpin_problems}};
+constexpr Subverb kSubverbs[] = {{"path", print_path},
+                                 {"ls", list_rows},
+                                 {"show", show_rows},
+                                 {"stats", print_stats},
+                                 {"verify", verify_files},
+                                 {"merge", merge_files},
+                                 {"diff", diff_files},
+                                 {"export", export_rows},
+                                 {"import", import_files, true},
+                                 {"gc", collect_garbage, true},
+                                 {"pin", pin_problems, true},
+                                 {"unpin", unpin_problems, true}};
 
 ExitCode run(const Invocation& call) {
   std::vector<std::string> names;
@@ -61,7 +68,9 @@ ExitCode run(const Invocation& call) {
   if (call.words.empty()) throw UsageError("expected one of " + join(names, ", "));
   for (const Subverb& verb : kSubverbs) {
     if (verb.name != call.words[0]) continue;
-    const Session session(call, {});
+    const bool lists = call.words.size() == 1 && verb.name == "pin";
+    const bool writes = verb.writes && !lists && !call.options.flag("dry-run");
+    const Session session(call, {.writes_database = writes});
     return verb.run(call, session, std::span(call.words).subspan(1));
   }
   throw UsageError(str("no '", call.words[0], "': expected one of ", join(names, ", "),
@@ -74,7 +83,7 @@ std::vector<std::string> files_or_those_in_effect(const Session& session, Words 
   std::vector<std::string> files(words.begin(), words.end());
   if (!files.empty()) return files;
   for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
-    if (std::filesystem::exists(file.path)) files.push_back(file.path);
+    if (is_there(file.path)) files.push_back(file.path);
   }
   return files;
 }

@@ -1,6 +1,5 @@
 // `attune db export`: rows as a file for others; with --ship, only those worth shipping.
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <map>
 #include <sstream>

@@ -1,25 +1,17 @@
 // `attune db merge`, `diff`, `import`: whole databases, in any format.
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <map>
 #include <set>
 
 #include "db_verbs.hpp"
+#include "outputs.hpp"
 #include "row_check.hpp"
 #include "stored_rows.hpp"
 #include "text.hpp"
 
 namespace attune::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return fs::equivalent(a, b, error) ||
-         fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error);
-}
 
 const StoredDecision* find(const DatabaseContent& content, const RowKey& key) {
   const auto found = std::lower_bound(
@@ -161,9 +153,7 @@ const std::string& user_database(const Session& session) {
 std::string output_path(const Invocation& call, const Session& session, Words inputs) {
   const auto output = call.options.text("output");
   if (!output || output->empty()) throw UsageError("expected --output FILE");
-  for (const std::string& input : inputs) {
-    if (same_file(*output, input)) throw UsageError(str("--output: ", input, " is an input"));
-  }
+  check_not_an_input("--output", *output, inputs);
   for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
     if (!file.path.empty() && same_file(*output, file.path)) {
       throw UsageError(str("--output: ", file.path,
@@ -252,7 +242,7 @@ ExitCode import_files(const Invocation& call, const Session& session, Words word
     }
   };
   if (call.options.flag("dry-run")) {
-    DatabaseContent all = fs::exists(user) ? read_database_file(user) : DatabaseContent();
+    DatabaseContent all = is_there(user) ? read_database_file(user) : DatabaseContent();
     apply(all);
   } else {
     ConfigDatabase(user, ConfigDatabase::Mode::kReadWrite).edit(apply);

@@ -1,7 +1,6 @@
 // `attune db gc`: removes what can never be used again, and what it is asked to.
 #include <algorithm>
 #include <ctime>
-#include <filesystem>
 
 #include <attune/cache/suspect_note.hpp>
 
@@ -120,7 +119,7 @@ ExitCode collect_garbage(const Invocation& call, const Session& session, Words w
   const std::string& path = user_database(session);
   const bool dry = call.options.flag("dry-run");
   Collector collector(session, rules);
-  if (!std::filesystem::exists(path)) {
+  if (!is_there(path)) {
     call.note("there is no database yet");
   } else if (dry) {
     DatabaseContent all = read_database_file(path);

@@ -1,6 +1,5 @@
 // `attune db pin` and `unpin`: an operator's decision above everything that was measured.
 #include <ctime>
-#include <filesystem>
 #include <set>
 
 #include "db_verbs.hpp"
@@ -87,7 +86,7 @@ ExitCode unpin_problems(const Invocation& call, const Session& session, Words wo
   }
   std::size_t removed = 0;
   const std::string& path = user_database(session);
-  if (!std::filesystem::exists(path)) return ExitCode::kNo;
+  if (!is_there(path)) return ExitCode::kNo;
   ConfigDatabase(path, ConfigDatabase::Mode::kReadWrite).edit([&](DatabaseContent& all) {
     removed = std::erase_if(all.pins, [&](const PinRow& pin) {
       return by_key ? key_id(pin.key) == words[0] : keys.contains(pin.key);

@@ -1,5 +1,4 @@
 // `attune db verify`: structure, checksums, and whether each config is valid for its kernel.
-#include <filesystem>
 #include <optional>
 
 #include "db_verbs.hpp"

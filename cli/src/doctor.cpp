@@ -136,7 +136,7 @@ void report_database(const ConfigStore::FileStatus& file, Report& report) {
                           " damaged: 'attune db verify' lists them, 'attune db gc' removes them"));
   } else if (file.used) {
     report.ok(item, str(detail, "; ", file.rows, file.rows == 1 ? " row" : " rows"));
-  } else if (!std::filesystem::exists(file.path)) {
+  } else if (!is_there(file.path)) {
     report.info(item, file.path + ": not there yet, the first tuning makes it");
   } else {
     report.fail(item, detail);

@@ -1,12 +1,12 @@
 // `attune man`: manual pages in man(7) macros, made from the tables that help is made from.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
 
 #include "help.hpp"
+#include "outputs.hpp"
 #include "text.hpp"
 #include "verb.hpp"
 
@@ -94,11 +94,14 @@ std::string program_page() {
   return out;
 }
 
+constexpr OutputFile::Kind kPages{
+    .name = "manual page of attune's",
+    .is_ours = [](std::string_view head) { return head.starts_with(".TH \"ATTUNE"); }};
+
 void write_page(const std::filesystem::path& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  if (!file) throw ExecutionError(str("--folder: ", path.string(), " cannot be written"));
+  const auto file = open_output("--folder", path.string(), kPages);
+  file->write(page);
+  file->commit();
 }
 
 /// attune.1, attune-run.1, ... in a folder that is made when it is not there.

@@ -1,12 +1,12 @@
 // `attune report`: what databases hold, as one HTML file that needs nothing else.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
 #include <attune/core/version.hpp>
 
+#include "outputs.hpp"
 #include "report_svg.hpp"
 #include "session.hpp"
 #include "stored_rows.hpp"
@@ -283,11 +283,16 @@ constexpr std::string_view kStyle =
     "weight:500}\n"
     ".number{text-align:right;font-variant-numeric:tabular-nums}\n";
 
+constexpr std::string_view kTitle = "<title>attune report</title>";
+constexpr OutputFile::Kind kReports{
+    .name = "report of attune's", .is_ours = [](std::string_view head) {
+      return head.find(kTitle) != std::string_view::npos;
+    }};
+
 std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Ceilings& ceilings) {
   std::string html =
       str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-          "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>attune report</title>\n"
-          "<style>\n",
+          "<meta name=\"viewport\" content=\"width=device-width\"/>\n", kTitle, "\n<style>\n",
           kStyle, "</style>\n</head>\n<body>\n<h1>attune report</h1>\n<p class=\"note\">attune ",
           kVersion, ", ", all.size(), all.size() == 1 ? " tuned problem" : " tuned problems");
   if (bad_rows > 0) html += str(", ", bad_rows, " damaged rows left out");
@@ -311,15 +316,11 @@ Ceilings ceilings_of(const Options& options) {
   return {*bandwidth, *peak, true};
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw ExecutionError(str("--output ", path, ": cannot be written"));
-}
-
 ExitCode run(const Invocation& call) {
   const Ceilings ceilings = ceilings_of(call.options);
+  const auto path = call.options.text("output");
+  if (path) check_not_an_input("--output", *path, call.words);
+  const auto output = path ? open_output("--output", *path, kReports) : nullptr;
   const Session session(call, {});
   StoredRows stored = stored_rows(session, call.words);
   const std::int64_t bad_rows = stored.bad_rows;
@@ -329,8 +330,9 @@ ExitCode run(const Invocation& call) {
     return ExitCode::kNo;
   }
   const std::string html = page(all, bad_rows, ceilings);
-  if (const auto path = call.options.text("output")) {
-    write_file(*path, html);
+  if (output) {
+    output->write(html);
+    output->commit();
     call.note(str("wrote ", *path));
   } else {
     call.out.write(html);

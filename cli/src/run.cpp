@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "measure.hpp"
+#include "outputs.hpp"
 #include "session.hpp"
 #include "tensor_io.hpp"
 #include "text.hpp"
@@ -104,6 +105,11 @@ ExitCode run(const Invocation& call) {
   io::TensorFile input;
   if (input_path) input = read_inputs(*input_path).inputs;
   override_attributes(call.options, input.attributes);
+  std::unique_ptr<OutputFile> to;
+  if (output_path) {
+    if (input_path) check_not_an_input("--output", *output_path, {&*input_path, 1});
+    to = open_output("--output", *output_path, io::kTensorFiles);
+  }
 
   const Session session(call, {.writes_database = true});
   const std::vector<Work> work = input_path
@@ -116,12 +122,12 @@ ExitCode run(const Invocation& call) {
       {"op", "problem", "device", "kernel", "config", "source", "median_us", "samples", "tunings"});
   io::TensorFile output;
   for (const Work& item : work) {
-    run_and_report(session, item, output_path ? &output.tensors : nullptr, table);
+    run_and_report(session, item, to ? &output.tensors : nullptr, table);
   }
-  if (output_path) {
+  if (to) {
     output.attributes = input.attributes;
     output.attributes["op"] = work.front().op->name;
-    io::write_safetensors(*output_path, output);
+    io::write_safetensors(*to, output);
   }
   call.print(Document{{.name = "", .table = std::move(table), .record = true}});
   return ExitCode::kOk;

@@ -1,7 +1,6 @@
 #include "session.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -25,8 +24,7 @@ std::optional<Policy> policy_of(const Options& options, const Session::Settings&
 /// The library goes on without a database that it cannot use; who names one on the command line
 /// wants that one.
 void check_named_database(ConfigSelectorChain& chain, const std::string& path, bool writes) {
-  if (!std::filesystem::exists(path))
-    return;  // made by the first write, which says why when it cannot
+  if (!is_there(path)) return;  // made by the first write, which says why when it cannot
   for (const ConfigStore::FileStatus& file : chain.store().status()) {
     if (file.layer != Layer::kUser) continue;
     if (!file.used || (writes && !file.writable))

@@ -1,12 +1,6 @@
-#include <fcntl.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <span>
-#include <system_error>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -21,11 +15,6 @@ namespace {
 
 using nlohmann::json;
 using Named = TensorMap::value_type;
-
-[[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
-  throw ExecutionError(
-      str("tensor file ", path, ": ", what, ": ", std::generic_category().message(error)));
-}
 
 /// The tensors in the order of their data: those of wide elements first, so that each is aligned.
 std::vector<const Named*> data_order(const TensorMap& tensors) {
@@ -77,63 +66,31 @@ std::string header_of(const std::vector<const Named*>& order, const Attributes& 
   return prefix + text;
 }
 
-/// A new file beside the one it will replace; removed unless it did.
-class Replacement {
- public:
-  explicit Replacement(const std::string& path)
-      : path_(path), temporary_(unused_name(path)), fd_(create(temporary_)) {
-    if (fd_.get() < 0) fail(path, "cannot be made", errno);
-  }
-  ~Replacement() {
-    if (!done_) std::remove(temporary_.c_str());
-  }
-  Replacement(const Replacement&) = delete;
-  Replacement& operator=(const Replacement&) = delete;
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t put = ::write(fd_.get(), bytes.data(), bytes.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail(path_, "cannot be written", errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(put));
-    }
-  }
-
-  void replace() {
-    if (fsync(fd_.get()) != 0) fail(path_, "cannot be written", errno);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      fail(path_, "cannot be replaced", errno);
-    }
-    done_ = true;
-  }
-
- private:
-  static std::string unused_name(const std::string& path) {
-    static std::atomic<unsigned> count = 0;
-    return str(path, ".", getpid(), ".", ++count, ".tmp");
-  }
-  static int create(const std::string& name) {
-    return open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }
-
-  const std::string& path_;
-  std::string temporary_;
-  Descriptor fd_;
-  bool done_ = false;
-};
-
 }  // namespace
 
-void write_safetensors(const std::string& path, const TensorFile& file) {
+void write_safetensors(OutputFile& to, const TensorFile& file) {
   const std::vector<const Named*> order = data_order(file.tensors);
   const std::string header = header_of(order, file.attributes);
-  Replacement output(path);
-  output.write(std::as_bytes(std::span(header)));
-  for (const Named* named : order) {
-    const Tensor& tensor = named->second;
-    output.write({static_cast<const std::byte*>(tensor.view().data), tensor.bytes()});
+  try {
+    to.write(header);
+    for (const Named* named : order) {
+      const Tensor& tensor = named->second;
+      to.write({static_cast<const char*>(tensor.view().data), tensor.bytes()});
+    }
+    to.commit();
+  } catch (const FileError& error) {
+    throw ExecutionError(str("tensor file ", error.what()));
   }
-  output.replace();
+}
+
+void write_safetensors(const std::string& path, const TensorFile& file) {
+  std::optional<OutputFile> output;
+  try {
+    output.emplace(path, kTensorFiles);
+  } catch (const FileError& error) {
+    throw ExecutionError(str("tensor file ", error.what()));
+  }
+  write_safetensors(*output, file);
 }
 
 }  // namespace attune::io

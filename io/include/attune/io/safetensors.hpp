@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <attune/core/case.hpp>
+#include <attune/core/output_file.hpp>
 #include <attune/core/tensor.hpp>
 
 namespace attune::io {
@@ -20,10 +22,20 @@ struct TensorFile {
 /// match its bytes.
 TensorFile read_safetensors(const std::string& path);
 
-/// Writes to a temporary file beside `path` and renames it, so that a reader never sees half a
-/// file. Throws ExecutionError when that fails; `path` is then as it was. Throws InvalidArgument
-/// for a tensor that is not in host memory or is called "__metadata__", and for text that is not
-/// UTF-8.
+/// Tensor files, to be replaced by others.
+inline constexpr OutputFile::Kind kTensorFiles{
+    .name = "tensor file", .is_ours = [](std::string_view head) {
+      constexpr std::size_t kLength = 8;  // of the header's length, which stands first
+      return head.size() > kLength && head[kLength] == '{';
+    }};
+
+/// Makes `to`, which was opened for kTensorFiles, the tensor file, and puts it in place. Throws
+/// ExecutionError when that fails; the path is then as it was. Throws InvalidArgument for a tensor
+/// that is not in host memory or is called "__metadata__", and for text that is not UTF-8.
+void write_safetensors(OutputFile& to, const TensorFile& file);
+
+/// The same for a path, which may be as core/output_file.hpp says. Throws ExecutionError when it may
+/// not.
 void write_safetensors(const std::string& path, const TensorFile& file);
 
 }  // namespace attune::io
