@@ -32,7 +32,7 @@ std::unique_ptr<OutputFile> open_output(std::string_view option, const std::stri
   try {
     return std::make_unique<OutputFile>(path, kind);
   } catch (const FileError& error) {
-    throw UsageError(str(option, ' ', error.what()));
+    throw ExecutionError(str(option, ' ', error.what()));
   }
 }
 

@@ -17,7 +17,7 @@ bool same_file(const std::string& a, const std::string& b);
 void check_not_an_input(std::string_view option, const std::string& path,
                         std::span<const std::string> inputs);
 
-/// Throws UsageError, naming `option`, when the path may not be written.
+/// Throws ExecutionError, naming `option`, when the path may not be written.
 std::unique_ptr<OutputFile> open_output(std::string_view option, const std::string& path,
                                         const OutputFile::Kind& kind);
 

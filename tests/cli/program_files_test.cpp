@@ -1,4 +1,7 @@
 // Tensor files: run writes what check accepts.
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,6 +125,33 @@ TEST_F(Files, OptionsOverrideTheFilesAttributes) {
   const float once = run_scaled("1");
   EXPECT_NE(once, 0.0F);
   EXPECT_FLOAT_EQ(run_scaled("-2"), -2 * once);
+}
+
+TEST_F(Files, AnInputIsNeverTheOutput) {
+  const std::string in = write("in.safetensors", layer_file());
+  const std::string link = here_.file("link.safetensors");
+  std::filesystem::create_symlink("in.safetensors", link);
+  for (const std::string& output : {in, link}) {
+    const Outcome outcome =
+        here_.run({"run", "lightning_attention", "--input", in, "--output", output});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("is an input"));
+  }
+  EXPECT_TRUE(io::read_safetensors(in).tensors.contains("q"));
+}
+
+// Before anything runs: a call may take minutes, and its results would be lost.
+TEST_F(Files, AnOutputThatMayNotBeWrittenIsRefusedAndStays) {
+  const std::string notes = here_.file("notes.txt");
+  std::ofstream(notes) << "Dear diary,";
+  for (const std::string& output : {notes, here_.file("no/such"), here_.file("")}) {
+    const Outcome outcome = here_.run({"run", "recurrent_attention", "T=8", "H=1", "D=8",
+                                       "--output", output, "--policy", "heuristic"});
+    EXPECT_EQ(outcome.exit_code, 5) << output;
+    EXPECT_THAT(outcome.err, HasSubstr("--output " + output));
+    EXPECT_EQ(outcome.out, "");
+  }
+  EXPECT_EQ(std::filesystem::file_size(notes), 11U);
 }
 
 TEST_F(Files, OutputHoldsWhatTheFormatPromises) {
