@@ -8,7 +8,7 @@
 #include <ostream>
 #include <set>
 
-#include <nlohmann/json.hpp>
+#include <attune_json/strict_json.hpp>
 
 #include <attune/cache/database_text.hpp>
 #include <attune/core/error.hpp>
@@ -47,20 +47,17 @@ std::string csv_of(const Cell& cell) {
 class JsonCells final : public CellSource {
  public:
   explicit JsonCells(const std::string& line) {
-    std::set<std::string> names;
-    const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      const bool opens =
-          event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-      if (depth > 0 && opens) throw InvalidArgument("expected texts and numbers only");
-      if (event == Json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second) {
-        throw InvalidArgument(str(parsed.get<std::string>(), ": is given twice"));
-      }
-      return true;
-    };
     try {
-      object_ = Json::parse(line, check);
-    } catch (const Json::exception& error) {
-      throw InvalidArgument(str("not JSON: ", error.what()));
+      object_ = parse_strict_json<Json>(line, 1);
+    } catch (const JsonRefused& refused) {
+      switch (refused.why) {
+        case JsonRefused::Why::kNotJson:
+          throw InvalidArgument(str("not JSON: ", refused.what()));
+        case JsonRefused::Why::kNameTwice:
+          throw InvalidArgument(str(refused.name, ": is given twice"));
+        case JsonRefused::Why::kTooDeep:
+          throw InvalidArgument("expected texts and numbers only");
+      }
     }
     if (!object_.is_object()) throw InvalidArgument("expected a JSON object");
   }

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <set>
 
-#include <nlohmann/json.hpp>
+#include <attune_json/strict_json.hpp>
 
 #include "exit_code.hpp"
 #include "spec.hpp"
@@ -14,13 +13,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kExpectedValue =
+    "expected a whole number, a string, true, false, or a list of them";
+
 std::string scalar_text(std::string_view name, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
   if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
-  throw UsageError(
-      str("field '", name, "': expected a whole number, a string, true, false, or a list of them"));
+  throw UsageError(str("field '", name, "': ", kExpectedValue));
 }
 
 std::string axis_text(std::string_view name, const Json& value) {
@@ -29,6 +30,27 @@ std::string axis_text(std::string_view name, const Json& value) {
   for (const Json& element : value)
     text += str(text.empty() ? "" : ",", scalar_text(name, element));
   return text;
+}
+
+/// The names of fields are kept in their order, which is that of the axes.
+Json parse_object(std::string_view line) {
+  constexpr std::size_t kMaxDepth = 2;  // the spec, and a list or what was recorded
+  try {
+    Json object = parse_strict_json<Json>(line, kMaxDepth);
+    if (object.is_object()) return object;
+  } catch (const JsonRefused& refused) {
+    switch (refused.why) {
+      case JsonRefused::Why::kNotJson:
+        throw UsageError(str("not JSON: ", refused.what()));
+      case JsonRefused::Why::kNameTwice:
+        throw UsageError(str("field '", refused.name, "' is given twice"));
+      case JsonRefused::Why::kTooDeep:
+        if (refused.name.empty()) break;
+        throw UsageError(str("field '", refused.name, "': ",
+                             refused.name == "recorded" ? refused.what() : kExpectedValue));
+    }
+  }
+  throw UsageError("expected a JSON object");
 }
 
 RecordedCalls parse_recorded(const Json& value) {
@@ -71,23 +93,8 @@ void read_lines(std::istream& input, std::string_view source, std::vector<Spec>&
 }  // namespace
 
 Spec parse_spec_json(std::string_view line) {
-  std::set<std::string, std::less<>> keys;
-  const auto refuse_duplicates = [&keys](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key &&
-        !keys.insert(parsed.get<std::string>()).second) {
-      throw UsageError(str("field '", parsed.get<std::string>(), "' is given twice"));
-    }
-    return true;
-  };
-  Json object;
-  try {
-    object = Json::parse(line, refuse_duplicates);
-  } catch (const Json::exception& error) {
-    throw UsageError(str("not JSON: ", error.what()));
-  }
-  if (!object.is_object()) throw UsageError("expected a JSON object");
   Spec spec;
-  for (const auto& [name, value] : object.items()) {
+  for (const Json object = parse_object(line); const auto& [name, value] : object.items()) {
     if (name == "op") {
       if (!value.is_string()) throw UsageError("field 'op': expected a string");
       spec.op = value.get<std::string>();

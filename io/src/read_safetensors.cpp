@@ -5,11 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <system_error>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <attune_json/strict_json.hpp>
 
 #include <attune/core/error.hpp>
 #include <attune/io/safetensors.hpp>
@@ -72,25 +71,19 @@ class Input {
 
 /// The header as JSON. Two values under one name, or nesting deeper than the format's, are refused.
 json parse_header(const std::string& text, const Complaint& fail) {
-  constexpr int kMaxDepth = 3;  // header, tensor, shape
-  std::vector<std::set<std::string>> names(kMaxDepth + 1);
-  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= kMaxDepth) fail("the header is nested too deeply");
-      names[static_cast<std::size_t>(depth) + 1].clear();
-    }
-    if (event == json::parse_event_t::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!names[static_cast<std::size_t>(depth)].insert(name).second) {
-        fail("the header names ", parsed.dump(), " twice");
-      }
-    }
-    return true;
-  };
+  constexpr std::size_t kMaxDepth = 3;  // header, tensor, shape
   try {
-    return json::parse(text, check);
-  } catch (const json::exception& error) {
-    fail("the header is not JSON: ", error.what());
+    return parse_strict_json<json>(text, kMaxDepth);
+  } catch (const JsonRefused& refused) {
+    switch (refused.why) {
+      case JsonRefused::Why::kNotJson:
+        fail("the header is not JSON: ", refused.what());
+      case JsonRefused::Why::kNameTwice:
+        fail("the header names ", json(refused.name).dump(), " twice");
+      case JsonRefused::Why::kTooDeep:
+        fail("the header is nested too deeply");
+    }
+    throw;
   }
 }
 

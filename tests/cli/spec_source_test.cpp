@@ -22,7 +22,8 @@ TEST(SpecJson, IsTheSameGrammar) {
 TEST(SpecJson, RefusesWhatCannotBeAValue) {
   for (const char* text : {"", "{", "[]", "3", R"({"T": 1.5})", R"({"T": null})", R"({"T": {}})",
                            R"({"T": []})", R"({"T": [[1]]})", R"({"op": 3})", R"({"T": 1, "T": 2})",
-                           R"({"T": "a\nb"})", R"({"": 1})", R"({"T": 1} {"T": 2})"}) {
+                           R"({"T": [{"x": 1}]})", R"({"recorded": {"hits": 1, "hits": 2}})",
+                           R"({"recorded": {"hits": [[1]]}})", R"([[[1]]])", R"({"T": "a\nb"})", R"({"": 1})", R"({"T": 1} {"T": 2})"}) {
     EXPECT_THROW(parse_spec_json(text), UsageError) << text;
   }
 }
