@@ -13,6 +13,7 @@
 #include <attune/cache/database_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
+#include <attune/core/text_lines.hpp>
 
 #include "text_rows.hpp"
 
@@ -189,46 +190,26 @@ std::vector<std::string> csv_header(const std::string& line) {
   return header;
 }
 
-/// The next line without its end; nothing at the end of the text.
-std::optional<std::string> read_line(std::istream& in) {
-  std::string line;
-  for (int c = in.get(); c != std::istream::traits_type::eof(); c = in.get()) {
-    if (c == '\n') {
-      if (line.ends_with('\r')) line.pop_back();
-      return line;
-    }
-    line += static_cast<char>(c);
-    if (line.size() > kMaxLineBytes) {
-      throw InvalidArgument(str("longer than ", kMaxLineBytes, " bytes"));
-    }
-  }
-  return line.empty() ? std::nullopt : std::optional(std::move(line));
-}
-
-/// Reads rows until the end; `number` is the line that is being read.
-DatabaseContent read_rows(std::istream& in, DatabaseFormat format, std::size_t& number) {
+/// Reads rows until the end; `line` is that of the row which is wrong, or 0 when it is the whole.
+DatabaseContent read_rows(std::istream& in, DatabaseFormat format, std::size_t& line) {
+  TextLines lines(in, kMaxLineBytes, kMaxTextBytes);
   ContentBuilder builder;
   std::optional<std::vector<std::string>> header;
-  std::size_t bytes = 0;
-  for (number = 1;; ++number) {
-    const std::optional<std::string> line = read_line(in);
-    if (!line) break;
-    bytes += line->size();
-    if (bytes > kMaxTextBytes) throw InvalidArgument(str("more than ", kMaxTextBytes, " bytes"));
-    if (line->empty()) continue;
+  std::string text;
+  for (line = 1; lines.next(text); line = lines.number() + 1) {
+    if (text.empty()) continue;
     if (format == DatabaseFormat::kJsonl) {
-      if (line->starts_with('#')) continue;
-      JsonCells cells(*line);
-      builder.add(cells, number);
+      if (text.starts_with('#')) continue;
+      JsonCells cells(text);
+      builder.add(cells, line);
     } else if (!header) {
-      header = csv_header(*line);
+      header = csv_header(text);
     } else {
-      CsvCells cells(*header, csv_fields(*line));
-      builder.add(cells, number);
+      CsvCells cells(*header, csv_fields(text));
+      builder.add(cells, line);
     }
   }
-  if (in.bad()) throw InvalidArgument("cannot be read");
-  return builder.finish(number);
+  return builder.finish(line);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include <attune/core/error.hpp>
 
-#include "content_keys.hpp"
 #include "row_tables.hpp"
 
 namespace attune {
@@ -54,21 +53,9 @@ void add_columns(std::vector<std::string_view>& columns) {
   });
 }
 
-/// Throws when two neighbours of sorted rows have one key.
-template <class Row>
-void check_keys(std::string_view table, const std::vector<Row>& rows) {
-  const auto twice = std::adjacent_find(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return content_key(a) == content_key(b);
-  });
-  if (twice == rows.end()) return;
-  std::string what;
-  if constexpr (std::is_same_v<Row, QuarantineRow>) {
-    what = str(twice->kernel, ' ', twice->config);
-  } else {
-    const RowKey& key = content_key(*twice);
-    what = str(key.op, ' ', key.problem, " on ", key.device_class);
-  }
-  throw InvalidArgument(str("two rows of ", table, " have the same key: ", what));
+std::string describe_key(const QuarantineRow& row) { return str(row.kernel, ' ', row.config); }
+std::string describe_key(const auto& row) {
+  return str(row.key.op, ' ', row.key.problem, " on ", row.key.device_class);
 }
 
 }  // namespace
@@ -101,6 +88,17 @@ const std::vector<std::string_view>& text_columns() {
   return all;
 }
 
+/// Throws InvalidArgument when a row of the same table has its key.
+template <class Row>
+Row ContentBuilder::read_once(CellSource& source) {
+  auto row = read_text_row<Row>(source);
+  constexpr std::string_view kTable = RowTable<Row>::kName;
+  if (!keys_.insert(str(kTable, ' ', key_hash(RowTable<Row>::key(row)))).second) {
+    throw InvalidArgument(str("two rows of ", kTable, " have the same key: ", describe_key(row)));
+  }
+  return row;
+}
+
 void ContentBuilder::add_trial(CellSource& row, std::size_t line) {
   auto stored = read_text_row<StoredTrial>(row);
   trials_.push_back({stored.position, std::move(stored.row), line});
@@ -109,13 +107,13 @@ void ContentBuilder::add_trial(CellSource& row, std::size_t line) {
 void ContentBuilder::add(CellSource& row, std::size_t line) {
   const std::string table = row.table();
   if (table == RowTable<ConfigRow>::kName) {
-    content_.decisions.push_back({read_text_row<ConfigRow>(row), {}});
+    content_.decisions.push_back({read_once<ConfigRow>(row), {}});
   } else if (table == RowTable<StoredTrial>::kName) {
     add_trial(row, line);
   } else if (table == RowTable<PinRow>::kName) {
-    content_.pins.push_back(read_text_row<PinRow>(row));
+    content_.pins.push_back(read_once<PinRow>(row));
   } else if (table == RowTable<QuarantineRow>::kName) {
-    content_.quarantine.push_back(read_text_row<QuarantineRow>(row));
+    content_.quarantine.push_back(read_once<QuarantineRow>(row));
   } else {
     throw InvalidArgument(
         str("table: '", storable(table, 64), "', expected decision, trial, pin or quarantine"));
@@ -124,9 +122,6 @@ void ContentBuilder::add(CellSource& row, std::size_t line) {
 
 DatabaseContent ContentBuilder::finish(std::size_t& line) {
   content_.sort();
-  check_keys(RowTable<ConfigRow>::kName, content_.decisions);
-  check_keys(RowTable<PinRow>::kName, content_.pins);
-  check_keys(RowTable<QuarantineRow>::kName, content_.quarantine);
   std::stable_sort(trials_.begin(), trials_.end(), [](const Trial& a, const Trial& b) {
     return std::tie(a.row.key, a.position) < std::tie(b.row.key, b.position);
   });

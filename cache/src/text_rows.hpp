@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,9 +53,12 @@ class ContentBuilder {
     TrialRow row;
     std::size_t line;
   };
+  template <class Row>
+  Row read_once(CellSource& row);
   void add_trial(CellSource& row, std::size_t line);
 
   DatabaseContent content_;
+  std::set<std::string> keys_;  // of the rows so far, with their table's name
   std::vector<Trial> trials_;
 };
 

@@ -70,12 +70,15 @@ void summarize(const Invocation& call, const std::string& path) {
     return;
   }
   std::int64_t hits = 0;
-  std::size_t lines = 0;
-  for (const Spec& spec : read_specs(std::vector<std::string>{"@" + path})) {
-    hits += spec.recorded.hits;
-    ++lines;
+  try {
+    const std::vector<Spec> specs = read_specs(std::vector<std::string>{"@" + path});
+    for (const Spec& spec : specs) hits += spec.recorded.hits;
+    if (specs.empty()) return;
+  } catch (const UsageError& error) {
+    call.note(
+        str("what was counted cannot be read: ", error.what()));  // the program ran all the same
+    return;
   }
-  if (lines == 0) return;
   call.note(str(hits, " calls without a tuned config are counted in ", path,
                 ". Tune them: attune tune @", path));
 }

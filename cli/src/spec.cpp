@@ -90,6 +90,9 @@ void add_axis(Spec& spec, std::string_view name, std::string_view values) {
     if (axis.name == name)
       throw UsageError(str("field '", name, "' is given twice; list its values: ", name, "=a,b"));
   }
+  if (spec.axes.size() == kMaxAxes) {
+    throw UsageError(str("field '", name, "': more than ", kMaxAxes, " fields"));
+  }
   spec.axes.push_back({std::string(name), parse_values(name, values)});
 }
 
@@ -143,7 +146,7 @@ std::string op_of_pass(std::string op, std::string_view pass) {
 
 }  // namespace
 
-std::vector<NamedProblem> expand(const Spec& spec) {
+std::size_t problem_count(const Spec& spec) {
   std::size_t count = 1;
   for (const SpecAxis& axis : spec.axes) {
     count *= axis.values.size();  // at most kMaxProblems^2 before the check
@@ -151,6 +154,11 @@ std::vector<NamedProblem> expand(const Spec& spec) {
       throw UsageError(str("more than ", kMaxProblems, " problems at field '", axis.name, "'"));
     }
   }
+  return count;
+}
+
+std::vector<NamedProblem> expand(const Spec& spec) {
+  const std::size_t count = problem_count(spec);
   std::vector<NamedProblem> problems;
   for (std::size_t index = 0; index < count; ++index) {
     NamedProblem problem{spec.op, {}};

@@ -23,6 +23,9 @@ namespace attune::cli {
 /// More problems than this in one command are a slip.
 inline constexpr std::size_t kMaxProblems = 10'000;
 
+/// Ten times the fields that an op may have.
+inline constexpr std::size_t kMaxAxes = 256;
+
 struct SpecAxis {
   std::string name;
   std::vector<std::string> values;  // ranges written out
@@ -67,12 +70,16 @@ Spec parse_spec_json(std::string_view line);
 /// The reverse of parse_spec_text.
 std::string to_text(const Spec& spec);
 
+/// How many problems it means, at most kMaxProblems.
+std::size_t problem_count(const Spec& spec);
+
 /// The cross product.
 std::vector<NamedProblem> expand(const Spec& spec);
 
 /// The specs that words of the command line mean: all plain words form one; "@FILE" and "-" stand
 /// for one a line, as text or JSON, of the command line's op where they say none. Empty lines and
-/// lines that begin with '#' are skipped. Messages name file and line.
+/// lines that begin with '#' are skipped. FILE is a regular file; a line has at most 256 KiB, a
+/// source 64 MiB, and all sources mean at most kMaxProblems problems. Messages name file and line.
 std::vector<Spec> read_specs(std::span<const std::string> words);
 
 }  // namespace attune::cli

@@ -1,9 +1,13 @@
 // Specs from outside the command line: JSON objects, files, standard input.
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 #include <attune_json/strict_json.hpp>
+
+#include <attune/core/input_file.hpp>
+#include <attune/core/text_lines.hpp>
 
 #include "exit_code.hpp"
 #include "spec.hpp"
@@ -46,8 +50,8 @@ Json parse_object(std::string_view line) {
         throw UsageError(str("field '", refused.name, "' is given twice"));
       case JsonRefused::Why::kTooDeep:
         if (refused.name.empty()) break;
-        throw UsageError(str("field '", refused.name, "': ",
-                             refused.name == "recorded" ? refused.what() : kExpectedValue));
+        throw UsageError(str("field '", refused.name,
+                             "': ", refused.name == "recorded" ? refused.what() : kExpectedValue));
     }
   }
   throw UsageError("expected a JSON object");
@@ -73,22 +77,53 @@ Spec parse_line(std::string_view line) {
   return line.front() == '{' ? parse_spec_json(line) : parse_spec_text(line);
 }
 
-void read_lines(std::istream& input, std::string_view source, std::vector<Spec>& specs) {
-  std::size_t number = 0;
-  for (std::string line; std::getline(input, line);) {
-    ++number;
-    const std::size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string::npos || line[begin] == '#') continue;
+/// The specs of files and standard input.
+class SourceReader {
+ public:
+  /// "@FILE".
+  void read_file(const std::string& word) {
+    const std::string path = word.substr(1);
     try {
-      specs.push_back(parse_line(std::string_view(line).substr(begin)));
-    } catch (const UsageError& error) {
-      throw UsageError(str(source, ":", number, ": ", error.what()));
+      InputFile file(path);
+      std::istream input(&file);
+      read_lines(input, path);
+    } catch (const FileError& error) {
+      std::error_code ignored;
+      const bool is_stream = std::filesystem::is_other(path, ignored);
+      throw UsageError(str("'", word, "'", error.what() + path.size(),
+                           is_stream ? "; '-' reads standard input" : ""));
     }
-    if (specs.size() > kMaxProblems)
-      throw UsageError(str(source, ": more than ", kMaxProblems, " lines"));
   }
-  if (input.bad()) throw UsageError(str(source, ": cannot be read"));
-}
+
+  void read_lines(std::istream& input, std::string_view source) {
+    constexpr std::size_t kMaxLineBytes = std::size_t{256} << 10;
+    constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
+    TextLines lines(input, kMaxLineBytes, kMaxBytes);
+    try {
+      for (std::string line; lines.next(line);) {
+        const std::size_t begin = line.find_first_not_of(" \t");
+        if (begin == std::string::npos || line[begin] == '#') continue;
+        add(parse_line(std::string_view(line).substr(begin)));
+      }
+    } catch (const UsageError& error) {
+      throw UsageError(str(source, ':', lines.number(), ": ", error.what()));
+    } catch (const InvalidArgument& error) {
+      throw UsageError(str(source, ':', lines.number(), ": ", error.what()));
+    }
+  }
+
+  std::vector<Spec> take() { return std::move(specs_); }
+
+ private:
+  void add(Spec spec) {
+    problems_ += problem_count(spec);
+    if (problems_ > kMaxProblems) throw UsageError(str("more than ", kMaxProblems, " problems"));
+    specs_.push_back(std::move(spec));
+  }
+
+  std::vector<Spec> specs_;
+  std::size_t problems_ = 0;  // that they mean, repetitions included
+};
 
 }  // namespace
 
@@ -108,24 +143,24 @@ Spec parse_spec_json(std::string_view line) {
 }
 
 std::vector<Spec> read_specs(std::span<const std::string> words) {
-  std::vector<Spec> specs;
+  SourceReader reader;
   std::vector<std::string> plain;
   bool from_files = false;
   for (const std::string& word : words) {
     if (word == "-") {
       from_files = true;
-      read_lines(std::cin, "standard input", specs);
+      reader.read_lines(std::cin, "standard input");
+      // To a stream over stdio an error is an end, as where a folder is the input.
+      if (std::ferror(stdin) != 0) throw UsageError("standard input: cannot be read");
     } else if (word.starts_with('@')) {
       from_files = true;
-      const std::string path = word.substr(1);
-      std::ifstream file(path);
-      if (!file) throw UsageError(str("'", word, "': cannot be opened"));
-      read_lines(file, path, specs);
+      reader.read_file(word);
     } else {
       plain.push_back(word);
     }
   }
   const Spec line = parse_spec(plain);
+  std::vector<Spec> specs = reader.take();
   for (Spec& spec : specs) {
     if (spec.op.empty()) spec.op = line.op;
   }

@@ -112,6 +112,35 @@ TEST(DatabaseText, NamesTheLineAndTheColumn) {
   EXPECT_THAT(error_of(good + good), HasSubstr("two rows of decision have the same key"));
 }
 
+TEST(DatabaseText, NamesTheLineWhereARowIsRepeated) {
+  DatabaseContent content;
+  content.pins = {sample_pin(0), sample_pin(1)};
+  content.quarantine = {sample_quarantine(0)};
+  for (const Format format : {Format::kJsonl, Format::kCsv}) {
+    const std::string text = text_of(content, format);
+    const auto lines = std::count(text.begin(), text.end(), '\n');
+    const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
+    const std::string repeated = text.substr(last);
+    EXPECT_THAT(error_of(text + repeated, format),
+                HasSubstr(str("rows:", lines + 1, ": two rows of quarantine have the same key: ")));
+    // What stands between does not matter, nor what follows.
+    EXPECT_THAT(error_of(text + repeated + "\n\n" + repeated, format),
+                HasSubstr(str("rows:", lines + 1, ": two rows")));
+    content.quarantine[0].reason = "another";
+    const std::string other = text_of(content, format).substr(last);
+    EXPECT_THAT(error_of(text + other, format), HasSubstr(str("rows:", lines + 1, ": two rows")));
+  }
+}
+
+TEST(DatabaseText, MayBeginWithAByteOrderMark) {
+  const DatabaseContent content = sample_content();
+  for (const Format format : {Format::kJsonl, Format::kCsv}) {
+    EXPECT_EQ(read("\xef\xbb\xbf" + text_of(content, format), format), content);
+  }
+  EXPECT_EQ(read("\xef\xbb\xbf# a comment\n" + text_of(content, Format::kJsonl), Format::kJsonl),
+            content);
+}
+
 TEST(DatabaseText, RefusesValuesThatMayNotBeStored) {
   DatabaseContent content;
   content.pins = {sample_pin(0)};

@@ -1,4 +1,6 @@
 // Specs from files and JSON.
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 namespace attune::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(SpecJson, IsTheSameGrammar) {
@@ -20,10 +23,11 @@ TEST(SpecJson, IsTheSameGrammar) {
 }
 
 TEST(SpecJson, RefusesWhatCannotBeAValue) {
-  for (const char* text : {"", "{", "[]", "3", R"({"T": 1.5})", R"({"T": null})", R"({"T": {}})",
-                           R"({"T": []})", R"({"T": [[1]]})", R"({"op": 3})", R"({"T": 1, "T": 2})",
-                           R"({"T": [{"x": 1}]})", R"({"recorded": {"hits": 1, "hits": 2}})",
-                           R"({"recorded": {"hits": [[1]]}})", R"([[[1]]])", R"({"T": "a\nb"})", R"({"": 1})", R"({"T": 1} {"T": 2})"}) {
+  for (const char* text :
+       {"", "{", "[]", "3", R"({"T": 1.5})", R"({"T": null})", R"({"T": {}})", R"({"T": []})",
+        R"({"T": [[1]]})", R"({"op": 3})", R"({"T": 1, "T": 2})", R"({"T": [{"x": 1}]})",
+        R"({"recorded": {"hits": 1, "hits": 2}})", R"({"recorded": {"hits": [[1]]}})", R"([[[1]]])",
+        R"({"T": "a\nb"})", R"({"": 1})", R"({"T": 1} {"T": 2})"}) {
     EXPECT_THROW(parse_spec_json(text), UsageError) << text;
   }
 }
@@ -76,6 +80,47 @@ TEST(SpecJson, ReadsWhatARecorderNoted) {
   EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":3})"), UsageError);
   EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":{"hits":-1}})"), UsageError);
   EXPECT_THROW(parse_spec_json(R"({"op":"a","recorded":{"platform":1}})"), UsageError);
+}
+
+std::string refusal_of(const std::vector<std::string>& words) {
+  try {
+    read_specs(words);
+    return "accepted";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST_F(SpecFile, MayBeginWithAByteOrderMark) {
+  const std::vector<Spec> expected{parse_spec_text("toy T=1")};
+  EXPECT_EQ(read("\xef\xbb\xbf# shapes\r\ntoy T=1\r\n"), expected);
+  EXPECT_EQ(read("\xef\xbb\xbftoy T=1\n"), expected);
+  EXPECT_EQ(read("\xef\xbb\xbf{\"op\": \"toy\", \"T\": 1}\n"), expected);
+}
+
+TEST_F(SpecFile, IsARegularFile) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of({"toy", "@" + fifo}),
+              AllOf(HasSubstr("is a FIFO"), HasSubstr("'-' reads standard input")));
+  EXPECT_THAT(refusal_of({"toy", "@/dev/zero"}), HasSubstr("is a device"));
+  EXPECT_THAT(refusal_of({"toy", "@" + folder_.path().string()}), HasSubstr("is a folder"));
+  EXPECT_THAT(refusal_of({"toy", "@" + folder_.file("absent")}), HasSubstr("cannot be opened"));
+}
+
+TEST_F(SpecFile, IsReadUpToItsBounds) {
+  const auto refusal = [&](const std::string& content) {
+    std::ofstream(folder_.file("specs")) << content;
+    return refusal_of({"toy", "@" + folder_.file("specs")});
+  };
+  EXPECT_THAT(refusal("T=1\n" + std::string(300'000, ' ')), HasSubstr("specs:2: longer than"));
+  const std::string comment = "#" + std::string(200'000, ' ') + "\n";
+  std::string comments;
+  while (comments.size() <= std::size_t{64} << 20) comments += comment;
+  EXPECT_THAT(refusal(comments), HasSubstr("more than 67108864 bytes"));
+  // Each line is legal by itself, and all of them together would fill memory.
+  EXPECT_THAT(refusal("T=[1:10000:+1]\nT=[1:10000:+1]\n"),
+              HasSubstr("specs:2: more than 10000 problems"));
 }
 
 }  // namespace

@@ -79,6 +79,12 @@ TEST(Spec, MessagesNameTheField) {
   EXPECT_THAT(refusal("t T=1 u"), HasSubstr("'u': expected name=value"));
 }
 
+TEST(Spec, RefusesMoreFieldsThanAnyOpHas) {
+  std::string fields;
+  for (std::size_t i = 0; i <= kMaxAxes; ++i) fields += str(" f", i, "=1");
+  EXPECT_THAT(refusal("t" + fields), HasSubstr("'f256': more than 256 fields"));
+}
+
 TEST(Spec, RefusesMoreProblemsThanAnyoneMeans) {
   EXPECT_EQ(problems("t T=[1:10000:+1]").size(), kMaxProblems);
   EXPECT_THAT(refusal("t T=[1:10001:+1]"), HasSubstr("T: more than 10000"));
