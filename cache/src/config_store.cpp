@@ -121,9 +121,9 @@ struct ConfigStore::State {
   /// Quarantines what was running when a process or the machine ended.
   void blame_suspects() {
     take_suspects(settings.user_path, [this](const QuarantineRow& row) {
+      database->quarantine(row);
       log(LogLevel::kWarning, str(row.kernel, " ", row.config, " is not tried for a week on ",
                                   row.problem, ": ", row.reason));
-      database->quarantine(row);
     });
   }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <system_error>
 
@@ -54,7 +55,12 @@ ProcessIdentity this_process() {
   return {pid, read_stat(pid).started, this_boot()};
 }
 
+bool may_be_a_process(std::int64_t pid) {
+  return pid > 0 && pid <= std::numeric_limits<pid_t>::max();
+}
+
 bool has_ended(const ProcessIdentity& process) {
+  if (!may_be_a_process(process.pid)) return false;
   if (process.boot.empty() || process.boot != this_boot()) return false;
   if (kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return true;
   const ProcessStat now = read_stat(process.pid);

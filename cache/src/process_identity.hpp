@@ -16,6 +16,9 @@ struct ProcessIdentity {
 
 ProcessIdentity this_process();
 
+/// Whether a process can have this number; others mean groups of processes to kill(2).
+bool may_be_a_process(std::int64_t pid);
+
 /// True when `process` has certainly ended. Of another machine's, boot's or container's processes
 /// nothing is certain.
 bool has_ended(const ProcessIdentity& process);

@@ -1,27 +1,32 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <vector>
 
 #include <attune/cache/suspect_note.hpp>
-#include <attune/core/error.hpp>
+#include <attune/core/input_file.hpp>
+#include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
 
 #include "process_identity.hpp"
+#include "row_tables.hpp"
 
 namespace attune {
 namespace {
 
 constexpr std::string_view kInfix = ".running.";
 constexpr std::string_view kTitle = "attune running 1";
+constexpr std::uint64_t kMostNoteBytes = 16384;  // twice the longest
+constexpr int kMostNotes = 1000;                 // of one look
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -33,7 +38,7 @@ struct Note {
   ProcessIdentity process;
   std::string host;
   AtRisk at_risk = AtRisk::kProcess;
-  QuarantineRow candidate;
+  std::optional<QuarantineRow> candidate;  // nothing: nothing was running
 };
 
 std::string text_of(const ProcessIdentity& process, AtRisk at_risk) {
@@ -47,26 +52,44 @@ std::string text_of(const QuarantineRow& row) {
              row.config, '\n', row.problem, '\n');
 }
 
-std::optional<Note> read_note(const std::filesystem::path& path) {
-  constexpr std::size_t kLines = 12;
-  std::ifstream file(path);
+/// The lines of what may be a note, printable text. Throws FileError.
+std::vector<std::string> read_lines(const InputFile& file) {
+  constexpr std::size_t kLines = 12;  // a process that was killed may have left more below
+  const std::string text = file.text(kMostNoteBytes);
   std::vector<std::string> lines;
-  for (std::string line; lines.size() < kLines && std::getline(file, line);) lines.push_back(line);
-  std::int64_t at_risk = 0;
+  for (std::size_t begin = 0; lines.size() < kLines;) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) throw FileError(file.path() + ": has too few lines");
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+    const std::string problem = violation(attune::text("line", 0, kMostNoteBytes), lines.back());
+    if (!problem.empty()) throw FileError(str(file.path(), ": ", problem));
+  }
+  return lines;
+}
+
+/// Throws FileError for a file that is no note, or that names what could not be stored.
+Note read_note(const InputFile& file) {
+  std::vector<std::string> lines = read_lines(file);
   Note note;
-  if (lines.size() != kLines || lines[0] != kTitle || !parse_integer(lines[1], note.process.pid) ||
+  std::int64_t at_risk = 0;
+  std::int64_t version = 0;
+  if (lines[0] != kTitle || !parse_integer(lines[1], note.process.pid) ||
       !parse_integer(lines[2], note.process.started) || !parse_integer(lines[5], at_risk) ||
-      !parse_integer(lines[9], note.candidate.kernel_version)) {
-    return std::nullopt;
+      !parse_integer(lines[9], version) || !may_be_a_process(note.process.pid) || at_risk < 0 ||
+      at_risk > static_cast<std::int64_t>(AtRisk::kMachine)) {
+    throw FileError(file.path() + ": is no note of a process");
   }
   note.process.boot = lines[3];
   note.host = lines[4];
   note.at_risk = static_cast<AtRisk>(at_risk);
-  note.candidate.op = lines[6];
-  note.candidate.device_class = lines[7];
-  note.candidate.kernel = lines[8];
-  note.candidate.config = lines[10];
-  note.candidate.problem = lines[11];
+  constexpr std::string_view kNothing[] = {"", "", "", "0", "", ""};
+  if (std::equal(lines.begin() + 6, lines.end(), std::begin(kNothing))) return note;
+  std::string problem;
+  note.candidate = from_cells<QuarantineRow>(
+      {lines[6], lines[7], lines[8], version, lines[10], lines[11], std::string(), std::int64_t{0}},
+      problem);
+  if (!note.candidate) throw FileError(str(file.path(), ": ", problem));
   return note;
 }
 
@@ -84,21 +107,62 @@ bool machine_went_down(const Note& note) {
 /// Why the candidate of a note is a suspect; "" when it is not, and nothing while it may still run.
 std::optional<std::string> suspicion(const Note& note) {
   if (machine_went_down(note)) {
-    return note.candidate.kernel.empty() ? "" : str(kSuspect, "the machine went down while it ran");
+    return note.candidate ? str(kSuspect, "the machine went down while it ran") : "";
   }
   if (!has_ended(note.process)) return std::nullopt;
-  if (note.at_risk == AtRisk::kMachine || note.candidate.kernel.empty()) return "";
+  if (note.at_risk == AtRisk::kMachine || !note.candidate) return "";
   return str(kSuspect, "its process ended while it ran: a crash, or somebody killed it");
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& database) {
+  return database.has_parent_path() ? database.parent_path() : ".";
+}
+
+/// "<database>.running.<pid>.<n>". No other name is looked at, or said.
+bool is_note_of(const std::filesystem::path& database, const std::filesystem::path& file) {
+  const std::string begin = str(database.filename().string(), kInfix);
+  const std::string name = file.filename().string();
+  if (!name.starts_with(begin)) return false;
+  const std::string_view numbers = std::string_view(name).substr(begin.size());
+  return numbers.find_first_not_of("0123456789.") == std::string_view::npos &&
+         std::count(numbers.begin(), numbers.end(), '.') == 1;
+}
+
+/// Who may write to the database may say what it is to be spared.
+bool is_trusted(uid_t writer, const std::string& database) {
+  struct stat status {};
+  return writer == geteuid() || (stat(database.c_str(), &status) == 0 && status.st_uid == writer);
+}
+
+/// Throws FileError for what is no note, or somebody else's.
+void take_note(const std::string& database, const std::string& path,
+               const std::function<void(const QuarantineRow&)>& blame) {
+  const InputFile file(path, InputFile::Links::kRefuse);
+  if (!is_trusted(file.owner(), database)) throw FileError(path + ": belongs to somebody else");
+  Note note = read_note(file);
+  const std::optional<std::string> reason = suspicion(note);
+  if (!reason) return;
+  if (!reason->empty()) {
+    note.candidate->reason = *reason;
+    note.candidate->created = std::time(nullptr);
+    blame(*note.candidate);
+  }
+  ::unlink(path.c_str());
 }
 
 }  // namespace
 
 SuspectNote::SuspectNote(const std::string& path, AtRisk at_risk) : at_risk_(at_risk) {
-  static std::atomic<int> count = 0;
+  static std::atomic<unsigned> count = 0;
+  constexpr int kTries = 100;
   if (path.empty()) return;
   owner_ = text_of(this_process(), at_risk);
-  file_ = str(path, kInfix, getpid(), '.', count++);
-  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  for (int i = 0; i < kTries && descriptor_ < 0; ++i) {
+    // What has the name already is somebody else's, or a dead process' of the same number.
+    file_ = str(path, kInfix, getpid(), '.', count++);
+    descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (descriptor_ < 0 && errno != EEXIST) return;
+  }
   clear();
 }
 
@@ -124,23 +188,17 @@ void SuspectNote::write(std::string_view text) {
 
 void take_suspects(const std::string& path,
                    const std::function<void(const QuarantineRow&)>& blame) {
-  const std::filesystem::path database(path);
-  const std::string begin = str(database.filename().string(), kInfix);
   std::error_code error;
-  const std::filesystem::path folder =
-      database.has_parent_path() ? database.parent_path() : std::filesystem::path(".");
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (!entry.path().filename().string().starts_with(begin)) continue;
-    std::optional<Note> note = read_note(entry.path());
-    if (!note) continue;
-    const std::optional<std::string> reason = suspicion(*note);
-    if (!reason) continue;
-    if (!reason->empty()) {
-      note->candidate.reason = *reason;
-      note->candidate.created = std::time(nullptr);
-      blame(note->candidate);
+  int notes = 0;
+  for (std::filesystem::directory_iterator entry(folder_of(path), error), end;
+       !error && entry != end && notes < kMostNotes; entry.increment(error)) {
+    if (!is_note_of(path, entry->path())) continue;
+    ++notes;
+    try {
+      take_note(path, entry->path(), blame);
+    } catch (const FileError& problem) {
+      log_once(LogLevel::kDebug, str(problem.what(), "; it is left as it is"));
     }
-    std::filesystem::remove(entry.path(), error);
   }
 }
 

@@ -6,6 +6,10 @@
 // what they were running: a program that a candidate crashes does not try that candidate each time
 // it starts. Somebody may as well have killed the process, so such a suspicion holds for a week
 // only.
+//
+// Anything may lie beside a database under such a name. A note counts when it is a regular file (no
+// link to one) of at most 16 KiB, belongs to this user or to the owner of the database, and names a
+// process and a candidate that could be quarantined; what is no note is left where it is.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +33,8 @@ enum class AtRisk {
 
 class SuspectNote {
  public:
-  /// Beside the database at `path`; where nothing can be written, there are no notes.
+  /// Beside the database at `path`, in a file that was not there before; where none can be made,
+  /// there are no notes.
   SuspectNote(const std::string& path, AtRisk at_risk);
   /// Removes the note.
   ~SuspectNote();
@@ -51,7 +56,8 @@ class SuspectNote {
 };
 
 /// Calls `blame` with a row for each candidate that was running when its process, or this machine,
-/// ended, and removes its note after that. `path` is the database's.
+/// ended, and removes its note after that. `path` is the database's. Looks at 1000 files at most;
+/// throws what `blame` throws, and nothing for what lies there.
 void take_suspects(const std::string& path, const std::function<void(const QuarantineRow&)>& blame);
 
 }  // namespace attune
