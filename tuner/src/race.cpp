@@ -12,8 +12,7 @@ namespace {
 constexpr std::size_t kBlockSize = 15;    // racers that share one sample of the anchor
 constexpr int kRoundsBeforeDropping = 4;  // by the ratio of medians
 constexpr int kRoundsBeforeJudging = 8;   // by intervals, which need an estimate of the spread
-constexpr double kEqual = 1.01;           // survivors within this of the best are as good
-constexpr double kSureWithin = 0.0025;    // when their ratio is known this well
+constexpr double kSureWithin = 0.0025;    // survivors whose ratio is known this well are as good
 constexpr double kWarmUpShare = 0.1;      // of what remains, at most
 
 /// Round by round, how much longer `racer` took than `best`.
@@ -37,8 +36,7 @@ std::chrono::microseconds Budget::elapsed() const {
 }
 
 double Racer::score(const Racer& anchor) const {
-  if (!relative.empty()) return median(relative);
-  return anchor.estimate_us > 0 ? estimate_us / anchor.estimate_us : 1;
+  return relative.empty() ? estimate_us / anchor.estimate_us : median(relative);
 }
 
 double sample_us(CandidateRunner& runner, const Racer& racer) {
@@ -180,7 +178,6 @@ Racer& Race::leader() {
 void Race::drop_losers() {
   const Racer& best = leader();
   for (Racer& racer : racers_) {
-    if (!racer.racing || &racer == &best) continue;
     const std::vector<double> ratios = paired_ratios(racer, best);
     const double ratio = median(ratios);
     const bool surely_slower = ratio - median_uncertainty(ratios) > 1;
@@ -190,13 +187,13 @@ void Race::drop_losers() {
   }
 }
 
+/// Whether nothing is left to find out. Whoever is surely slower has left before.
 bool Race::decided() {
   const Racer& best = leader();
   for (const Racer& racer : racers_) {
     if (!racer.racing || &racer == &best) continue;
     if (rounds_ < kRoundsBeforeJudging) return false;
-    const std::vector<double> ratios = paired_ratios(racer, best);
-    if (median(ratios) > kEqual || median_uncertainty(ratios) > kSureWithin) return false;
+    if (median_uncertainty(paired_ratios(racer, best)) > kSureWithin) return false;
   }
   return true;
 }

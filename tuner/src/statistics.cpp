@@ -51,9 +51,8 @@ Interval median_interval(std::vector<double> values) {
 }
 
 NoiseGrade noise_grade(const std::vector<double>& samples) {
-  const double center = median(samples);
-  if (samples.size() < kFewestForGrade || center <= 0) return NoiseGrade::kC;
-  const double spread = median_deviation(samples) / center;
+  if (samples.size() < kFewestForGrade) return NoiseGrade::kC;
+  const double spread = median_deviation(samples) / median(samples);
   if (spread < 0.01) return NoiseGrade::kA;
   return spread < 0.03 ? NoiseGrade::kB : NoiseGrade::kC;
 }

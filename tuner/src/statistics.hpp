@@ -26,7 +26,8 @@ struct Interval {
 /// ranks. Of fewer than eight, their range, which is less sure. At least one value.
 Interval median_interval(std::vector<double> values);
 
-/// How quiet a session was, by the samples of a candidate that was measured all through it.
+/// How quiet a session was, by the samples of a candidate that was measured all through it, each
+/// above 0.
 NoiseGrade noise_grade(const std::vector<double>& samples);
 
 }  // namespace attune::tuning
