@@ -133,7 +133,7 @@ void Session::settle_racer(const Racer& racer) {
   Trial& trial = candidates_.trials[racer.trial];
   trial.median_us = racer.us.empty() ? racer.estimate_us : median(racer.us);
   trial.samples = std::max<std::int64_t>(1, std::ssize(racer.us));
-  trial.spread = trial.median_us > 0 ? median_deviation(racer.us) / trial.median_us : 0;
+  trial.spread = median_deviation(racer.us) / trial.median_us;
   trial.relative = racer.score(racers_.front());
   if (!racer.failure.empty()) {
     settle(racer.trial, racer.failed_as, racer.failure);
