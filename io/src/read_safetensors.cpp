@@ -1,16 +1,14 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <limits>
-#include <system_error>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include <attune_json/strict_json.hpp>
 
-#include <attune/core/error.hpp>
+#include <attune/core/input_file.hpp>
 #include <attune/io/safetensors.hpp>
 
 #include "safetensors_format.hpp"
@@ -34,39 +32,6 @@ class Complaint {
 
  private:
   const std::string& path_;
-};
-
-/// A regular file that is read by position.
-class Input {
- public:
-  Input(const std::string& path, const Complaint& fail)
-      : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), fail_(fail) {
-    if (fd_.get() < 0) fail_("cannot be opened: ", std::generic_category().message(errno));
-    struct stat status {};
-    if (fstat(fd_.get(), &status) != 0 || !S_ISREG(status.st_mode)) fail_("is not a regular file");
-    size_ = static_cast<std::uint64_t>(status.st_size);
-  }
-
-  std::uint64_t size() const { return size_; }
-
-  void read(std::uint64_t from, void* to, std::uint64_t bytes) const {
-    auto* place = static_cast<char*>(to);
-    while (bytes > 0) {
-      const ssize_t got = pread(fd_.get(), place, bytes, static_cast<off_t>(from));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_("cannot be read: ", std::generic_category().message(errno));
-      if (got == 0) fail_("ended while it was read");
-      const auto count = static_cast<std::uint64_t>(got);
-      from += count;
-      place += count;
-      bytes -= count;
-    }
-  }
-
- private:
-  Descriptor fd_;
-  const Complaint& fail_;
-  std::uint64_t size_ = 0;
 };
 
 /// The header as JSON. Two values under one name, or nesting deeper than the format's, are refused.
@@ -208,22 +173,29 @@ Attributes parse_metadata(const json& value, const Complaint& fail) {
   return attributes;
 }
 
-}  // namespace
+/// The header's text, and where the data begins.
+struct Header {
+  std::string text;
+  std::uint64_t data = 0;
+};
 
-TensorFile read_safetensors(const std::string& path) {
-  const Complaint fail(path);
-  const Input input(path, fail);
+Header read_header(const InputFile& input, const Complaint& fail) {
   std::uint64_t header_bytes = 0;
   if (input.size() < sizeof header_bytes) fail("is too short: ", input.size(), " bytes");
-  input.read(0, &header_bytes, sizeof header_bytes);
+  input.read_at(0, &header_bytes, sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes) {
     fail("its header is said to have ", header_bytes, " bytes, expected at most ", kMaxHeaderBytes);
   }
   if (header_bytes > input.size() - sizeof header_bytes) {
     fail("is too short: ", input.size(), " bytes, with a header of ", header_bytes);
   }
-  std::string text(header_bytes, '\0');
-  input.read(sizeof header_bytes, text.data(), text.size());
+  Header header{std::string(header_bytes, '\0'), sizeof header_bytes + header_bytes};
+  input.read_at(sizeof header_bytes, header.text.data(), header_bytes);
+  return header;
+}
+
+TensorFile read(const InputFile& input, const Complaint& fail) {
+  const auto [text, data] = read_header(input, fail);
   const json header = parse_header(text, fail);
   if (!header.is_object()) fail("the header is not a JSON object");
 
@@ -236,14 +208,24 @@ TensorFile read_safetensors(const std::string& path) {
       entries.push_back(EntryParser(name, value, fail).parse(name));
     }
   }
-  const std::uint64_t data = sizeof header_bytes + header_bytes;
   check_layout(entries, input.size() - data, fail);
   for (const Entry& entry : entries) {
     Tensor tensor(entry.dtype, entry.shape);
-    input.read(data + entry.begin, tensor.view().data, tensor.bytes());
+    input.read_at(data + entry.begin, tensor.view().data, tensor.bytes());
     file.tensors.emplace(entry.name, std::move(tensor));
   }
   return file;
+}
+
+}  // namespace
+
+TensorFile read_safetensors(const std::string& path) {
+  const Complaint fail(path);
+  try {
+    return read(InputFile(path), fail);
+  } catch (const FileError& error) {
+    throw InvalidArgument(str("tensor file ", error.what()));
+  }
 }
 
 }  // namespace attune::io

@@ -1,8 +1,6 @@
 // What reading and writing safetensors share.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -18,22 +16,6 @@ inline constexpr std::string_view kMetadataKey = "__metadata__";
 inline constexpr std::pair<std::string_view, DType> kDTypeNames[] = {
     {"F32", DType::kF32}, {"F16", DType::kF16}, {"BF16", DType::kBF16},
     {"I32", DType::kI32}, {"I64", DType::kI64},
-};
-
-/// Owns a file descriptor; -1 when there is none.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
 };
 
 }  // namespace attune::io
