@@ -102,9 +102,9 @@ TEST_F(SpecFile, IsARegularFile) {
   const std::string fifo = folder_.file("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(refusal_of({"toy", "@" + fifo}),
-              AllOf(HasSubstr("is a FIFO"), HasSubstr("'-' reads standard input")));
-  EXPECT_THAT(refusal_of({"toy", "@/dev/zero"}), HasSubstr("is a device"));
-  EXPECT_THAT(refusal_of({"toy", "@" + folder_.path().string()}), HasSubstr("is a folder"));
+              AllOf(HasSubstr("but a FIFO"), HasSubstr("'-' reads standard input")));
+  EXPECT_THAT(refusal_of({"toy", "@/dev/zero"}), HasSubstr("but a device"));
+  EXPECT_THAT(refusal_of({"toy", "@" + folder_.path().string()}), HasSubstr("but a folder"));
   EXPECT_THAT(refusal_of({"toy", "@" + folder_.file("absent")}), HasSubstr("cannot be opened"));
 }
 
