@@ -2,11 +2,14 @@
 // processes do not disturb each other.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -106,6 +109,11 @@ class ChainMeasuringTest : public ChainTest {
     add_tiled();
     settings.lock_folder = folder.path().string();
   }
+  std::string lock() const { return settings.lock_folder + "/attune-fake_0.lock"; }
+  static std::string content(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
 };
 
 TEST_F(ChainMeasuringTest, WhileAnotherProcessMeasuresTheHeuristicServes) {
@@ -173,6 +181,77 @@ TEST_F(ChainMeasuringTest, WaitingEndsWhenItIsStopped) {
   Tuner::Settings stopped = settings.tuner;
   stopped.stop = [] { return true; };
   EXPECT_THROW(chain().tune(what(), request(), stopped), ExecutionError);
+}
+
+TEST_F(ChainMeasuringTest, TheLockSaysItsHolderAndOfDeadOnesNothing) {
+  std::ofstream(lock()) << "4194304";  // of a holder that was killed, longer than ours may be
+  std::string meanwhile;
+  Tuner::Settings looking = settings.tuner;
+  looking.stop = [&] {
+    meanwhile = content(lock());
+    return false;
+  };
+  chain().tune(what(), request(), looking);
+  EXPECT_EQ(meanwhile, str(getpid()));
+  EXPECT_EQ(content(lock()), "");
+}
+
+TEST_F(ChainMeasuringTest, AFileThatSaysSomethingElseIsLockedAndLeftAsItIs) {
+  for (const std::string& text :
+       {std::string("precious"), std::string("4711\n"), std::string("12345678901")}) {
+    std::ofstream(lock()) << text;
+    const int other = open(lock().c_str(), O_RDONLY);
+    bool is_locked = false;
+    Tuner::Settings looking = settings.tuner;
+    looking.stop = [&] {
+      is_locked = flock(other, LOCK_EX | LOCK_NB) != 0;
+      return false;
+    };
+    chain().tune(what(), request(), looking);
+    close(other);
+    EXPECT_TRUE(is_locked) << text;
+    EXPECT_EQ(content(lock()), text);
+    restart();
+  }
+}
+
+TEST_F(ChainMeasuringTest, WhoHoldsItIsSaidInDigitsAlone) {
+  const int other = open(lock().c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  ASSERT_EQ(::write(other, "\x1b[31m7", 6), 6);
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    close(other);
+  });
+  chain().tune(what(), request(), settings.tuner);
+  ending.join();
+  EXPECT_THAT(logged, HasSubstr("waiting for another process, which measures on fake:0"));
+  EXPECT_EQ(logged.find('\x1b'), std::string::npos);
+}
+
+TEST_F(ChainMeasuringTest, WhatIsNoFileIsNoHindranceAndNotOpened) {
+  const std::string precious = folder.file("precious");
+  const auto tune = [&] {
+    restart();
+    EXPECT_EQ(text(chain().tune(what(), request(), settings.tuner).choice), kBest);
+    std::filesystem::remove(lock());
+  };
+  ASSERT_EQ(mkfifo(lock().c_str(), 0600), 0);
+  const int watch = inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(inotify_add_watch(watch, lock().c_str(), IN_OPEN), 0);
+  restart();
+  chain().tune(what(), request(), settings.tuner);
+  inotify_event event{};
+  EXPECT_LT(::read(watch, &event, sizeof event), 0) << "it has been opened";
+  close(watch);
+  tune();
+  std::filesystem::create_symlink(precious, lock());
+  tune();
+  EXPECT_FALSE(std::filesystem::exists(precious));
+  std::filesystem::create_symlink("/dev/full", lock());
+  tune();
+  std::filesystem::create_directory(lock());
+  tune();
 }
 
 TEST_F(ChainMeasuringTest, AFolderThatCannotBeWrittenIsNoHindrance) {

@@ -1,13 +1,9 @@
 #include "measuring_lock.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cerrno>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -44,11 +40,13 @@ std::string file_name(const Device& device) {
   return name;
 }
 
-/// Who holds the file, as its holder wrote it.
-std::string holder_of(int file) {
-  std::array<char, 32> bytes{};
-  const ssize_t count = ::pread(file, bytes.data(), bytes.size(), 0);
-  return std::string(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+/// The file's text where that is a process' number or nothing, as holders of the lock leave it.
+std::optional<std::string> holder_of(const SharedFile& file) {
+  constexpr std::size_t kMostDigits = 10;
+  std::string text = file.read(0, kMostDigits + 1);
+  const bool is_number =
+      text.size() <= kMostDigits && text.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::optional(std::move(text)) : std::nullopt;
 }
 
 }  // namespace
@@ -65,31 +63,31 @@ MeasuringLock::MeasuringLock(const Device& device, const std::string& folder, bo
 }
 
 MeasuringLock::~MeasuringLock() {
-  if (file_ < 0) return;
-  static_cast<void>(::ftruncate(file_, 0));
-  ::close(file_);
+  if (says_who_) file_->clear();
 }
 
 bool MeasuringLock::lock_file(const std::string& path, const Device& device, bool wait,
                               const std::function<bool()>& stop) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return true;
-  for (bool said = false; ::flock(file, LOCK_EX | LOCK_NB) != 0;) {
-    const bool taken = errno == EWOULDBLOCK;
-    if (!taken || !wait || stop()) {
-      ::close(file);
-      return !taken;  // a file system without locks is no hindrance
+  try {
+    file_.emplace(path, InputFile::Links::kRefuse);
+    for (bool said = false;; said = true) {
+      const SharedFile::Lock lock = file_->try_lock();
+      if (lock == SharedFile::Lock::kTaken) break;
+      if (lock == SharedFile::Lock::kNone) return true;
+      if (!wait || stop()) return false;
+      if (!said) {
+        const std::string holder = holder_of(*file_).value_or("");
+        log(LogLevel::kInfo, str("waiting for ", holder.empty() ? "another process" : "process ",
+                                 holder, ", which measures on ", device.info().id));
+      }
+      std::this_thread::sleep_for(kPollEvery);
     }
-    if (!said) {
-      log(LogLevel::kInfo,
-          str("waiting for process ", holder_of(file), ", which measures on ", device.info().id));
-    }
-    said = true;
-    std::this_thread::sleep_for(kPollEvery);
+    // A holder that was killed has left its number.
+    says_who_ = holder_of(*file_).has_value() && file_->clear();
+    if (says_who_) file_->append(str(getpid()));
+  } catch (const FileError& error) {
+    log_once(LogLevel::kDebug, error.what());
   }
-  file_ = file;
-  const std::string pid = str(getpid());
-  static_cast<void>(::pwrite(file_, pid.data(), pid.size(), 0));
   return true;
 }
 

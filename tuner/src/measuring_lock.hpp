@@ -3,16 +3,20 @@
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include <attune/core/device.hpp>
+
+#include "shared_file.hpp"
 
 namespace attune::chain {
 
 /// Held until destroyed: in this process by a mutex, and among processes by a lock on the file
 /// "<folder>/attune-<device>.lock" (of a GPU, its "uuid:" feature), which the system gives back
-/// when its holder dies. An empty folder, or one that cannot be written, is no hindrance: then
-/// there is only the mutex.
+/// when its holder dies. An empty folder, one that cannot be written, or something else than a file
+/// under that name is no hindrance: then there is only the mutex. The file says its holder's
+/// number; one that says something else is locked as well, and left as it is.
 class MeasuringLock {
  public:
   /// Nothing else that the folder serves is to measure on `device`. Without `wait` only when nobody
@@ -30,7 +34,8 @@ class MeasuringLock {
                  const std::function<bool()>& stop);
 
   std::unique_lock<std::mutex> here_;
-  int file_ = -1;
+  std::optional<SharedFile> file_;
+  bool says_who_ = false;  // the file, by our number
   bool held_ = false;
 };
 
