@@ -93,9 +93,9 @@ void Recorder::write(Entry& entry) {
       entry.written = entry.hits;
       return;
     }
-    log(LogLevel::kWarning, str("recording ends: ", path_, " holds 16 MiB"));
+    log_once(LogLevel::kWarning, str("recording ends: ", path_, " holds 16 MiB"));
   } catch (const std::exception& error) {
-    log(LogLevel::kWarning, str("recording ends: ", error.what()));
+    log_once(LogLevel::kWarning, str("recording ends: ", error.what()));
   }
   failed_ = true;
 }
