@@ -3,11 +3,16 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+
+#include <attune/core/input_file.hpp>
+#include <attune/tuner/recording.hpp>
 
 #include "spec.hpp"
 #include "text.hpp"
@@ -64,31 +69,41 @@ int run_program(std::vector<std::string> words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
 }
 
+/// Of a program that has ended: what the file holds besides records is no failure.
 void summarize(const Invocation& call, const std::string& path) {
-  if (!std::filesystem::exists(path)) {
-    call.note("nothing untuned was met");
-    return;
-  }
+  std::error_code error;
   std::int64_t hits = 0;
   try {
-    const std::vector<Spec> specs = read_specs(std::vector<std::string>{"@" + path});
-    for (const Spec& spec : specs) hits += spec.recorded.hits;
-    if (specs.empty()) return;
-  } catch (const UsageError& error) {
-    call.note(
-        str("what was counted cannot be read: ", error.what()));  // the program ran all the same
-    return;
+    if (std::filesystem::exists(path, error)) {
+      for (const Spec& spec : read_specs(std::vector<std::string>{"@" + path})) {
+        hits = std::min(hits + spec.recorded.hits, RecordedCalls::kMostHits);
+      }
+    }
+  } catch (const Error& unreadable) {
+    return call.note(str("what was counted cannot be read: ", unreadable.what()));
   }
+  if (hits == 0) return call.note("nothing untuned was met");
   call.note(str(hits, " calls without a tuned config are counted in ", path,
                 ". Tune them: attune tune @", path));
 }
 
+/// As an absolute path, for the program may change folders.
+std::string recording_for(const Invocation& call) {
+  const std::string given = call.options.text("output").value_or(std::string(kFile));
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(given, error).string();
+  if (error) throw UsageError(str("--output ", given, ": ", error.message()));
+  try {
+    check_recording(path);
+  } catch (const FileError& refused) {
+    throw UsageError(str("--output ", refused.what()));
+  }
+  return path;
+}
+
 ExitCode run(const Invocation& call) {
   if (call.words.empty()) throw UsageError("expected -- and a program with its arguments");
-  std::error_code error;
-  const std::string given = call.options.text("output").value_or(std::string(kFile));
-  const std::string path =
-      std::filesystem::absolute(given, error).string();  // it may change folders
+  const std::string path = recording_for(call);
   setenv("ATTUNE_RECORD", path.c_str(), 1);
   const int status = run_program(call.words);
   summarize(call, path);
@@ -110,6 +125,9 @@ Verb record_verb() {
           "neighbour, or by a stale row is counted there, one JSON object a line. Several "
           "processes may share the file; a further run adds to it. Sizes and types are written, "
           "never tensors.\n"
+          "FILE is new, empty, or a recording, whose first line besides comments is a JSON object "
+          "with an \"op\"; nothing else is added to. Lines of your own in it stay as they are, "
+          "and symbolic links are followed.\n"
           "The exit status is the program's.",
       .options = {{"output", '\0', "FILE", "where to count; default shapes.jsonl", false}},
       .run = run};

@@ -214,7 +214,8 @@ std::vector<Target> Session::targets(std::span<const std::string> words) const {
       const auto [known, is_new] = seen.try_emplace(
           {info.name, device, target.platform, info.text(target.problem, false)}, targets.size());
       if (!is_new) {
-        targets[known->second].hits += target.hits;
+        std::int64_t& hits = targets[known->second].hits;
+        hits = std::min(hits + target.hits, RecordedCalls::kMostHits);
         continue;
       }
       target.text = short_text(info, target.problem);

@@ -34,6 +34,7 @@ struct SpecAxis {
 
 /// What ATTUNE_RECORD noted of a problem's calls: {"op":...,"recorded":{"hits":3,...}}.
 struct RecordedCalls {
+  static constexpr std::int64_t kMostHits = std::int64_t{1} << 53;  // sums end there, too
   std::int64_t hits = 0;
   std::string device_class = {};  // that they ran on; "": not said
   std::string platform = {};      // that they asked for; "": not said

@@ -63,7 +63,7 @@ RecordedCalls parse_recorded(const Json& value) {
   for (const auto& [name, detail] : value.items()) {
     if (name == "hits") {
       if (!detail.is_number_unsigned()) throw UsageError("recorded hits: expected a whole number");
-      constexpr std::uint64_t kMost = std::uint64_t{1} << 53;
+      constexpr std::uint64_t kMost = RecordedCalls::kMostHits;
       recorded.hits = static_cast<std::int64_t>(std::min(detail.get<std::uint64_t>(), kMost));
     } else if (name == "device_class" || name == "platform") {
       if (!detail.is_string()) throw UsageError(str("recorded ", name, ": expected a string"));

@@ -1,4 +1,6 @@
 // Record, tune, use: `attune record` and `attune tune @FILE`.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -81,6 +83,51 @@ TEST_F(Record, WhatCostsMostIsTunedFirst) {
   EXPECT_EQ(plan.at(2).at("hits"), 5) << "lines of one problem add up";
   EXPECT_THAT(outcome.err, HasSubstr("1 recorded problems are of devices that are not here"));
   EXPECT_THAT(outcome.err, HasSubstr("3 problems to tune"));
+}
+
+TEST_F(Record, CountsOfAProblemAddUpWithoutWrappingAround) {
+  std::ofstream file(shapes);
+  for (int i = 0; i < 2000; ++i) {
+    file << R"({"op":"recurrent_attention","T":8,"H":2,"D":8,"recorded":{"hits":9007199254740993}})"
+         << '\n';
+  }
+  file.close();
+  const nlohmann::json plan = tune({"--dry-run"});
+  ASSERT_EQ(plan.size(), 1U);
+  EXPECT_EQ(plan.at(0).at("hits"), std::int64_t{1} << 53);
+  EXPECT_THAT(record({"true"}).err, HasSubstr("9007199254740992 calls"));
+}
+
+TEST_F(Record, WhatCannotBeRecordedIntoIsRefusedBeforeTheProgramStarts) {
+  const std::string started = here.file("started");
+  const auto refused = [&](const std::string& output) {
+    const Outcome outcome = here.run({"record", "--output", output, "--", "touch", started});
+    EXPECT_EQ(outcome.exit_code, 2) << output << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("--output " + output + ": "));
+    EXPECT_FALSE(std::filesystem::exists(started));
+  };
+  const std::string letter = here.file("letter");
+  std::ofstream(letter) << "Dear reader,\n";
+  ASSERT_EQ(mkfifo(here.file("fifo").c_str(), 0600), 0);
+  refused(letter);
+  refused(here.file("fifo"));
+  refused("/dev/null");
+  refused("/dev/full");
+  refused("/dev");
+  refused("/nonexistent/shapes.jsonl");
+  EXPECT_EQ(std::filesystem::file_size(letter), 13U);
+
+  EXPECT_EQ(record({"touch", started}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(started));
+  EXPECT_FALSE(std::filesystem::exists(shapes)) << "nothing untuned was met";
+}
+
+TEST_F(Record, TheExitCodeIsTheProgramsOwnWhateverElseTheRecordingHolds) {
+  std::ofstream(shapes) << R"({"op":"recurrent_attention","T":8,"H":2,"D":8})"
+                        << "\n{torn";
+  const Outcome outcome = record({"sh", "-c", "exit 7"});
+  EXPECT_EQ(outcome.exit_code, 7);
+  EXPECT_THAT(outcome.err, HasSubstr(shapes + ":2: "));
 }
 
 TEST_F(Record, APlatformThatWasAskedForIsTunedForItself) {
