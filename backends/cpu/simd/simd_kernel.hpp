@@ -44,9 +44,11 @@ class SimdKernel : public Kernel<Config> {
 
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& config) {
-      return !is_candidate(problem, device, config) || !fits(problem, device, config);
+    std::vector<Config> configs;
+    for_each_config<Config>([&](const Config& config) {
+      if (is_candidate(problem, device, config) && fits(problem, device, config)) {
+        configs.push_back(config);
+      }
     });
     return configs;
   }

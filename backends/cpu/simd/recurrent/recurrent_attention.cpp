@@ -142,22 +142,24 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
   /// fewer tokens a pass than two, never did where there was a choice.
   bool is_candidate(const Problem& problem, const DeviceInfo& device,
                     const Config& config) const override {
-    const int tile_v = axis_value_for(&Config::tile_v, problem.V);
-    const int threads = threads_for(problem, config, device.cores);
+    // What costs least comes first: it leaves one in a hundred points of the axes.
     const bool one_pass = problem.T <= config.tokens_per_pass;
-    const bool one_token = problem.T == 1;
-    const Isa widest = widest_isa(device);
+    if (config.prefetch_state != 0 && !(problem.T == 1 && problem.h0)) return false;
+    if (config.stream && !(problem.h0 && problem.ht)) return false;
+    if (one_pass && config.prefetch) return false;
+    if (config.passes != passes_for(problem, config)) return false;
+    if (!full_or_half(config, &Config::tokens_per_pass, most_tokens(problem))) return false;
+    const int tile_v = axis_value_for(&Config::tile_v, problem.V);
+    if (config.tile_v > tile_v) return false;
+    const int threads = threads_for(problem, config, device.cores);
+    if (!full_or_half(config, &Config::threads, threads)) return false;
     const bool is_plain = config.tile_v == tile_v && config.threads == threads;
-    const bool is_together =
-        is_plain && !one_pass && config.heads == most_heads(problem, device, config);
+    if (config.stream && !is_plain) return false;
+    const Isa widest = widest_isa(device);
     const bool narrower = config.isa == Isa::kAvx2 && widest == Isa::kAvx512 && !config.stream;
-    return full_or_half(config, &Config::tokens_per_pass, most_tokens(problem)) &&
-           full_or_half(config, &Config::threads, threads) && config.tile_v <= tile_v &&
-           (config.heads == 1 || is_together) && config.passes == passes_for(problem, config) &&
-           (!one_pass || !config.prefetch) &&
-           (config.prefetch_state == 0 || (one_token && problem.h0)) &&
-           (!config.stream || (problem.h0 && problem.ht && is_plain)) &&
-           (config.isa == widest || (narrower && is_plain));
+    if (config.isa != widest && !(narrower && is_plain)) return false;
+    if (config.heads == 1) return true;
+    return is_plain && !one_pass && config.heads == most_heads(problem, device, config);
   }
 };
 
