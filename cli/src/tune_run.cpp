@@ -28,14 +28,7 @@ std::string news_of(const ConfigRow& row) {
 }  // namespace
 
 std::optional<ConfigRow> known_row(const Session& session, const Target& target) {
-  const RowKey key = row_key(target, session.request(target));
-  for (ConfigStore::Hit& hit :
-       session.chain().store().find(key, target.op->text(target.problem, true))) {
-    const RegisteredKernel* kernel = session.registry().find_kernel(hit.row.kernel);
-    if (hit.bucket || kernel == nullptr) continue;
-    if (why_stale(hit.row, *kernel->kernel, target.device->info()).empty()) return hit.row;
-  }
-  return std::nullopt;
+  return session.chain().tuned_row(target.problem, session.request(target));
 }
 
 void TuneRun::tune(const std::vector<Target>& targets, std::span<const Device* const> devices,

@@ -19,8 +19,8 @@ namespace attune::cli {
 
 inline constexpr std::chrono::milliseconds kProblemBudget{10'000};  // where --budget is not given
 
-/// The row that makes tuning a target unnecessary: of this very problem, measured with this kernel,
-/// library and driver.
+/// The row that makes tuning a target unnecessary: of this very problem, usable here, measured with
+/// this kernel, library and driver.
 std::optional<ConfigRow> known_row(const Session& session, const Target& target);
 
 class TuneRun {

@@ -240,6 +240,62 @@ TEST_F(ChainPersistentTest, ARowThatIsQuarantinedIsRefused) {
   EXPECT_EQ(select().tier, Tier::kHeuristic);
 }
 
+/// Rows that no call can use: of names that the kernel has not or no longer has, of a kernel that
+/// is not there, and of what this device cannot run.
+class ARowOfNoUseHere : public ChainPersistentTest,
+                        public testing::WithParamInterface<std::pair<const char*, const char*>> {
+ protected:
+  ARowOfNoUseHere() {
+    add({.misfits = [](const ScalingProblem&, const TiledConfig& config) {
+      return config.tile == 16 ? "needs avx1024, which this CPU has not" : "";
+    }});
+    write(row(GetParam().second, GetParam().first));
+  }
+};
+
+TEST_P(ARowOfNoUseHere, IsAMissThatIsTunedAndReplaced) {
+  settings.policy = policy_of(Policy::kTune);
+  EXPECT_EQ(select().tier, Tier::kAutotune);
+  EXPECT_EQ(chain().counters().tunings, 1U);
+  ASSERT_EQ(rows_on_disk().size(), 1U);
+  EXPECT_EQ(rows_on_disk()[0].kernel, "test.scaling.tiled");
+  EXPECT_EQ(rows_on_disk()[0].config, "tile=32,threads=1");
+  restart();
+  EXPECT_EQ(select().tier, Tier::kPersistent);
+}
+
+TEST_P(ARowOfNoUseHere, DoesNotMakeTuningUnnecessary) {
+  EXPECT_EQ(chain().tuned_row(what(), request()), std::nullopt);
+  chain().tune(what(), request(), settings.tuner);
+  const std::optional<ConfigRow> tuned = chain().tuned_row(what(), request());
+  ASSERT_TRUE(tuned);
+  EXPECT_EQ(tuned->config, "tile=32,threads=1");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ARowOfNoUseHere,
+                         testing::Values(std::pair("test.scaling.tiled", "tiles=8"),
+                                         std::pair("test.scaling.tiled", "tile=7"),
+                                         std::pair("test.scaling.tiled", "nonsense"),
+                                         std::pair("test.scaling.tiled", "tile=16"),
+                                         std::pair("test.scaling.gone", "tile=8")));
+
+TEST_F(ChainPersistentTest, OnlyAFreshRowOfTheVeryProblemMakesTuningUnnecessary) {
+  add({.version = 2});
+  ConfigRow stale = row("tile=8");
+  write(stale);
+  EXPECT_EQ(chain().tuned_row(what(), request()), std::nullopt) << "of another kernel version";
+  ConfigRow near = row("tile=8");
+  near.kernel_version = 2;
+  near.key.problem = "rows=101 flavour=0";
+  write(near);
+  restart();
+  EXPECT_EQ(chain().tuned_row(what(), request()), std::nullopt) << "of a neighbour";
+  near.key.problem = row_key().problem;
+  write(near, "site.db");
+  restart();
+  EXPECT_EQ(chain().tuned_row(what(), request()), near) << "of any layer";
+}
+
 TEST_F(ChainPersistentTest, ADatabaseThatIsNoneIsNotFatal) {
   add_tiled();
   std::filesystem::create_directories(settings.store.user_path);

@@ -73,6 +73,16 @@ Resolved validate_row(State& state, Call& call, const ConfigRow& row) {
   return resolved;
 }
 
+std::optional<ConfigRow> tuned_row(State& state, Call& call) {
+  for (ConfigStore::Hit& hit : state.store().find(call.row_key(), call.bucket())) {
+    if (hit.bucket) continue;
+    const Resolved resolved = validate_row(state, call, hit.row);
+    if (!resolved.candidate) continue;
+    if (why_stale(hit.row, *resolved.candidate->kernel, call.info()).empty()) return hit.row;
+  }
+  return std::nullopt;
+}
+
 std::string describe_row(const ConfigStore::Hit& hit) {
   std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ",
                          hit.path, ", noise grade ", to_string(hit.row.noise));

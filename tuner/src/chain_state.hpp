@@ -137,6 +137,10 @@ Resolved resolve_row(const State& state, const Call& call, const std::string& ke
 /// quarantined.
 Resolved validate_row(State& state, Call& call, const ConfigRow& row);
 
+/// The row of this very problem that nothing is to be measured again for: it may be used, and it is
+/// not stale.
+std::optional<ConfigRow> tuned_row(State& state, Call& call);
+
 /// "a user row of FILE, noise grade A, 1.3 times as fast as the default".
 std::string describe_row(const ConfigStore::Hit& hit);
 

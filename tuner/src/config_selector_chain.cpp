@@ -208,6 +208,13 @@ ConfigSelectorChain::TuneReport ConfigSelectorChain::tune(ProblemRef problem,
   return chain::tune_and_store(*state_, call, settings);
 }
 
+std::optional<ConfigRow> ConfigSelectorChain::tuned_row(ProblemRef problem,
+                                                        const Request& request) {
+  const SelectionKey key = selection_key(state_->registry.op(problem.op), problem, request);
+  Call call(*state_, key, problem, request);
+  return chain::tuned_row(*state_, call);
+}
+
 ConfigSelectorChain::Counters ConfigSelectorChain::counters() const {
   const auto& from = state_->counters;
   Counters counters;

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,10 @@ class ConfigSelectorChain final : public ConfigSelector {
     ConfigRow row;
   };
   TuneReport tune(ProblemRef problem, const Request& request, const Tuner::Settings& settings);
+
+  /// The row that makes tuning a problem unnecessary: of this very problem, of use for the request
+  /// as things are here and now, and measured with this kernel, library and driver.
+  std::optional<ConfigRow> tuned_row(ProblemRef problem, const Request& request);
 
   /// Problems tuned in this process, and look-ups since the start that were answered by each slow
   /// tier.
