@@ -98,7 +98,8 @@ ExitCode run_without_verb(const std::vector<std::string>& arguments, Output& out
 
 ExitCode run_help(const std::vector<std::string>& words, Output& out) {
   if (words.size() > 1) throw UsageError("help: expected one verb");
-  out.write(words.empty() ? program_help() : verb_help(verb_named(words[0])));
+  const bool of_program = words.empty() || words[0] == "help";
+  out.write(of_program ? program_help() : verb_help(verb_named(words[0])));
   return ExitCode::kOk;
 }
 

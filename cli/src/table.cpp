@@ -104,10 +104,12 @@ bool is_shared(const Table& table, std::size_t column) {
 
 std::string rows_text(const Table& table, const TextStyle& style) {
   const std::vector<std::size_t> widths = column_widths(table);
+  const bool too_wide = style.width > 0 && natural_width(widths) > style.width;
+  std::vector<bool> numeric;
   std::vector<std::size_t> shown;
   std::string out;
   for (std::size_t c = 0; c < widths.size(); ++c) {
-    const bool too_wide = style.width > 0 && natural_width(widths) > style.width;
+    numeric.push_back(is_numeric(table, c));
     if (!too_wide || !is_shared(table, c)) {
       shown.push_back(c);
     } else if (const std::string text = cell_text(table.rows().front()[c]); !text.empty()) {
@@ -119,8 +121,7 @@ std::string rows_text(const Table& table, const TextStyle& style) {
     for (const std::size_t c : shown) {
       if (c != shown.front()) line += "  ";
       const std::string text = text_of(c);
-      line +=
-          paint(c, is_numeric(table, c) ? pad_left(text, widths[c]) : pad_right(text, widths[c]));
+      line += paint(c, numeric[c] ? pad_left(text, widths[c]) : pad_right(text, widths[c]));
     }
     trim_right(line);
     out += line + '\n';

@@ -4,6 +4,7 @@
 
 #include "interrupt.hpp"
 #include "isolated_runner.hpp"
+#include "progress.hpp"
 #include "session.hpp"
 #include "text.hpp"
 #include "tune_plan.hpp"
@@ -15,15 +16,23 @@ namespace attune::cli {
 namespace {
 
 /// Says what would be done, and about how long it would take.
-void print_plan(const Invocation& call, const Session& session,
-                const std::vector<Target>& targets) {
+ExitCode print_plan(const Invocation& call, const Session& session,
+                    const std::vector<Target>& targets) {
   const bool retune = call.options.flag("retune");
   const auto budget = call.options.duration("budget");
   Table table({"op", "problem", "device", "hits", "candidates", "estimate_s", "state"});
   std::size_t problems = 0;
   std::size_t candidates = 0;
   double seconds = 0;
+  const InterruptGuard guard;
+  std::optional<Progress> progress(std::in_place, call.quiet);
   for (const Target& target : targets) {
+    if (interrupted()) {
+      write_error("attune: interrupted\n");
+      return ExitCode::kInterrupted;
+    }
+    progress->update(str('[', table.rows().size() + 1, '/', targets.size(), "] ", target.text,
+                         "  counting candidates"));
     const bool known = known_row(session, target).has_value();
     const bool tunes = !known || retune;
     const std::size_t count = candidate_count(session, target);
@@ -36,12 +45,14 @@ void print_plan(const Invocation& call, const Session& session,
                target.hits > 0 ? Cell(target.hits) : Cell(), count, Cell::unless_zero(estimate),
                tunes ? Cell(known ? "to tune again" : "to tune") : Cell("tuned", Tone::kFaint)});
   }
+  progress.reset();
   call.print(std::move(table));
   const double most =
       std::chrono::duration<double>(budget.value_or(kProblemBudget * static_cast<int>(problems)))
           .count();
   call.note(str(problems, " problems to tune, ", candidates, " candidates: about ",
                 elapsed_text(std::min(seconds, most)), ", at most ", elapsed_text(most)));
+  return ExitCode::kOk;
 }
 
 IsolationSettings isolation_settings(const Invocation& call) {
@@ -130,10 +141,7 @@ ExitCode run(const Invocation& call) {
   const Session session(call, {.writes_database = !dry});
   std::vector<Target> targets = session.targets(call.words);
   order_by_cost(targets);
-  if (dry) {
-    print_plan(call, session, targets);
-    return ExitCode::kOk;
-  }
+  if (dry) return print_plan(call, session, targets);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, session, targets);
   TuneRun tuning(session, {.tuner = tuner_settings(call, session.seed()),
