@@ -99,7 +99,8 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
     store(shared.prefix + t, decay[1]);
     store(shared.suffix + t, decay[2]);
   }
-  shared.carry = exp_each(total)[0];
+  const float owed = exp_each(total)[0];
+  shared.carry = owed == owed ? owed : 0.0F;  // a NaN stays in its chunk
   *shared.total = total[0][0];
   shared_ratios(logs, chunk, shared.ratios);
 }
@@ -159,7 +160,8 @@ struct ChannelDecay {
       }
       store(of_blocks + b * width + i, product);
     }
-    store(carries + i, exp_each(sum));
+    const F32 owed = exp_each(sum);
+    store(carries + i, owed == owed ? owed : F32{});  // a NaN stays in its chunk
     store(totals + i, sum[0]);
   }
 }
