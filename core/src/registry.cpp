@@ -34,6 +34,7 @@ void Registry::add(OpInfo op) {
 }
 
 void Registry::add(std::unique_ptr<const ErasedKernel> kernel, const Placement& at) {
+  if (kernel == nullptr) throw InvalidArgument("a kernel to register is null");
   const std::string name(kernel->name());
   if (find_op(kernel->op()) == nullptr) {
     throw InvalidArgument(str("kernel '", name, "': op '", kernel->op(), "' is not registered"));
@@ -55,6 +56,7 @@ void Registry::add(std::unique_ptr<const ErasedKernel> kernel, const Placement& 
 }
 
 void Registry::add(std::unique_ptr<const Device> device) {
+  if (device == nullptr) throw InvalidArgument("a device to register is null");
   const DeviceId id = device->info().id;
   if (find_device(id) != nullptr)
     throw InvalidArgument(str("device '", id, "' is registered twice"));

@@ -1,6 +1,10 @@
 // An op that attune has never heard of works in every verb.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <attune/core/error.hpp>
 
 #include "attune_process.hpp"
 
@@ -41,6 +45,26 @@ TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
   const Outcome outcome = here.run({"db", "ls", "-o", "json"});
   EXPECT_EQ(outcome.json().at(0).at("op"), "row_softmax");
   EXPECT_THAT(outcome.json().at(0).at("problem").get<std::string>(), HasSubstr("rows=4"));
+}
+
+TEST(Plugin, ThatCannotBeLoadedEndsTheProgramBeforeItDoesAnything) {
+  const Sandbox here;
+  const auto status = [&](const Call& call) {
+    const Outcome outcome = here.run(call);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr(FAULTY_PLUGIN));
+    return outcome.exit_code;
+  };
+  const std::vector<std::string> ops{"ops", "--plugin", FAULTY_PLUGIN};
+  for (const char* const fault : {"null_abi", "throws_int", "throws_exception", "op_twice"}) {
+    SCOPED_TRACE(fault);
+    const std::string variable = str("FAULTY_PLUGIN=", fault);
+    EXPECT_EQ(status({.arguments = ops, .environment = {variable}}), 3);
+    EXPECT_EQ(
+        status({.arguments = {"ops"}, .environment = {variable, "ATTUNE_PLUGINS=" FAULTY_PLUGIN}}),
+        2);
+  }
+  EXPECT_FALSE(std::filesystem::exists(here.database()));
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // An op from a plugin, through key, chain, tuner, database and Plan. The command line's part is in
 // tests/cli.
-#include <cmath>
-#include <cstdlib>
+#include <stdlib.h>
+#include <sys/stat.h>
 
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <attune/attune.hpp>
@@ -14,6 +18,10 @@ namespace attune {
 namespace {
 
 using row_softmax::RowSoftmax;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::StrEq;
 
 class PluginTest : public testing::Test {
  protected:
@@ -85,20 +93,87 @@ TEST_F(PluginTest, ExplainNamesEachTier) {
     EXPECT_FALSE(note.reason.empty()) << to_string(note.tier);
 }
 
-TEST(LoadPlugin, RefusesWhatIsNotAPluginOfThisAttune) {
-  const auto message = [](const char* path) {
-    Registry registry;
-    try {
-      load_plugin(path, registry);
-    } catch (const Unavailable& error) {
-      return std::string(error.what());
-    }
-    return std::string("loaded");
+/// Why a plugin was refused; "loaded" when it was not.
+std::string refusal(const std::string& path) {
+  Registry registry;
+  register_all(registry);
+  try {
+    load_plugin(path, registry);
+  } catch (const Unavailable& error) {
+    return error.what();
+  }
+  return "loaded";
+}
+
+/// The same of faulty_plugin.cpp.
+std::string refusal_of(const char* fault) {
+  setenv("FAULTY_PLUGIN", fault, 1);
+  const std::string reason = refusal(FAULTY_PLUGIN);
+  unsetenv("FAULTY_PLUGIN");
+  return reason;
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(LoadPlugin, RefusesWhatIsNoSharedObject) {
+  const test::TemporaryFolder folder;
+  const auto named = [&](const char* name, const std::string& content) {
+    std::ofstream(folder.file(name), std::ios::binary) << content;
+    return folder.file(name);
   };
-  EXPECT_NE(message("/nonexistent/libx.so").find("plugin '/nonexistent/libx.so'"),
-            std::string::npos);
-  EXPECT_NE(message(WRONG_ABI_PLUGIN).find("was built for 'attune 0.0.0"), std::string::npos);
-  EXPECT_NE(message(PLAIN_LIBRARY).find("has no function attune_plugin_abi"), std::string::npos);
+  const std::string fifo = folder.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string whole = bytes_of(ROW_SOFTMAX_PLUGIN);
+  const std::pair<std::string, const char*> cases[] = {
+      {folder.file("nothing"), "No such file"},
+      {fifo, "not a regular file but a FIFO"},
+      {folder.path(), "not a regular file but a folder"},
+      {"/dev/zero", "not a regular file but a device"},
+      {named("empty", ""), "file too short"},
+      {named("text", std::string(1000, 'x')), "invalid ELF header"},
+      {named("header", whole.substr(0, 64)), ""},
+      {named("quarter", whole.substr(0, whole.size() / 4)), "its end is missing"},
+      {named("half", whole.substr(0, whole.size() / 2)), "its end is missing"},
+  };
+  for (const auto& [path, reason] : cases) {
+    EXPECT_THAT(refusal(path), AllOf(StartsWith(str("plugin '", path, "': ")), HasSubstr(reason)));
+  }
+}
+
+TEST(LoadPlugin, RefusesASharedObjectThatIsNoPluginOfThisAttune) {
+  EXPECT_THAT(refusal(PLAIN_LIBRARY),
+              StrEq("plugin '" PLAIN_LIBRARY "': it has no function attune_plugin_abi"));
+  EXPECT_THAT(refusal_of("null_abi"),
+              StrEq("plugin '" FAULTY_PLUGIN "': attune_plugin_abi returned null"));
+  EXPECT_THAT(refusal_of("other_abi"),
+              StartsWith("plugin '" FAULTY_PLUGIN "': it was built for 'attune 0.0.0"));
+}
+
+TEST(LoadPlugin, NamesThePluginInWhateverItThrows) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"abi_throws", "it threw a value of type int"},
+      {"throws_int", "it threw a value of type int"},
+      {"throws_type", "NotAnException"},
+      {"throws_exception", "no licence found"},
+      {"kernel_of_unknown_op", "kernel 'stray': op 'no_such_op' is not registered"},
+      {"null_kernel", "a kernel to register is null"},
+      {"null_device", "a device to register is null"},
+      {"op_twice", "op 'recurrent_decode' is registered twice"},
+  };
+  for (const auto& [fault, reason] : cases) {
+    EXPECT_THAT(refusal_of(fault),
+                AllOf(StartsWith("plugin '" FAULTY_PLUGIN "': "), HasSubstr(reason)));
+  }
+  EXPECT_EQ(refusal_of("none"), "loaded");
+}
+
+TEST(LoadPlugin, LoadsNoneTwice) {
+  Registry registry;
+  load_plugin(ROW_SOFTMAX_PLUGIN, registry);
+  EXPECT_THROW(load_plugin(ROW_SOFTMAX_PLUGIN, registry), Unavailable);
 }
 
 }  // namespace

@@ -30,8 +30,18 @@ inline constexpr const char* kPluginAbi =
 #undef ATTUNE_STRINGIZE_
 
 /// Loads a plugin and lets it register into `registry`. The object stays loaded as long as the
-/// process. Throws Unavailable when it cannot be loaded, lacks an entry, or was built against
-/// another attune.
+/// process, as what it registered is its code.
+///
+/// Throws Unavailable, with the plugin's path and the reason, when the path is not there or is no
+/// regular file (a FIFO, a device or a folder is not opened), when it is no shared object or not
+/// all of one, or lacks one of the two functions; when attune_plugin_abi returns null or the text
+/// of another attune; and when either function throws, whatever it throws: what the registry
+/// refuses (a kernel that is registered already, or is for an op that is not) says so in the
+/// reason. After that the registry may hold a part of what the plugin brings: drop it.
+/// `attune --plugin` ends with status 3 then, and with 2 where ATTUNE_PLUGINS named the plugin.
+///
+/// A plugin runs with all that the process may do. Initialisers of its globals run before anything
+/// of it can be checked, and an exception that leaves one ends the process.
 void load_plugin(const std::string& path, Registry& registry);
 
 }  // namespace attune
