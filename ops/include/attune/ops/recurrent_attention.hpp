@@ -1,34 +1,63 @@
 // Gated recurrent (linear) attention.
 //
-//   S_t[i,j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i,j] + k_t[i] v_t[j]      S in R^{K
-//   x V} o_t[j]   = scale * sum_i q_t[i] S_t[i,j]
+//   S_t[i,j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i,j] + k_t[i] v_t[j]      [K,V]
+//   o_t[j]   = scale * sum_i q_t[i] S_t[i,j]
 //
 // for each sequence n and query head h: decay, then write, then read. Every gate is optional; gates
 // are natural logarithms of the decay, added up, and not negated (0 keeps the state, -inf resets it
 // exactly).
 //
-//   tensor            shape                    type            notes
-//   q                 [B,T,H,K]                f32, f16, bf16  any strides, last dimension
-//   contiguous k, v              [B,T,Hkv,K], [B,T,Hkv,V] q's             H a multiple of Hkv: head
-//   h reads kv head h/(H/Hkv) g                 [B,T,H]                  f32 or q's      one decay
-//   a head. [B,T,H,K] means gk gk, gv            [B,T,H,K], [B,T,H,V]     f32 or q's      one a key
-//   channel, one a value channel g_gamma           [H] or [N,H]             f32             one a
-//   head, constant in time initial_state     [N,H,K,V]                f32             any strides,
-//   so [V,K] storage is a view of it final_state       [N,H,K,V]                f32             may
-//   be exactly initial_state: updated in place cu_seqlens        [N+1]                    i32, i64
-//   packed sequences: B = 1, sequence n is the tokens
-//                                                              cu_seqlens[n] .. cu_seqlens[n+1];
-//                                                              may be empty
-//   o                 [B,T,H,V]                q's
+//   tensor         shape                     type            notes
+//   q              [B,T,H,K]                 f32, f16, bf16  any strides, last dimension contiguous
+//   k, v           [B,T,Hkv,K], [B,T,Hkv,V]  q's             H a multiple of Hkv: head h reads kv
+//                                                            head h/(H/Hkv)
+//   g              [B,T,H]                   f32 or q's      one decay a head. [B,T,H,K] means gk
+//   gk, gv         [B,T,H,K], [B,T,H,V]      f32 or q's      one a key channel, one a value channel
+//   g_gamma        [H] or [N,H]              f32             one a head, constant in time
+//   initial_state  [N,H,K,V]                 f32             any strides: [V,K] storage is a view
+//   final_state    [N,H,K,V]                 f32             may be exactly initial_state: updated
+//                                                            in place
+//   cu_seqlens     [N+1]                     i32, i64        packed sequences: B = 1, sequence n is
+//                                                            the tokens from cu_seqlens[n] up to
+//                                                            cu_seqlens[n+1]; may be empty
+//   o              [B,T,H,V]                 q's
 //
 // K and V are independent, any size >= 1. N is B, or the number of packed sequences. Packed q, k, v
 // and gates may have rank 3, [T,H,K]. T = 0 and B = 0 are legal; an empty sequence passes its state
 // through. With `reverse` tokens are taken from the last to the first, and the final state is the
 // one after token 0.
 //
-// State and sums are fp32 for 16-bit inputs. f32 inputs use IEEE fp32 unless allow_tf32. Relative
-// RMS error against float64 is at most 2e-5 (f32) or 5e-3 (f16, bf16) for each tensor. One config
-// gives the same bits on every run.
+// Precision. State and sums are fp32 for 16-bit inputs. f32 inputs use IEEE fp32 unless allow_tf32.
+// One config gives the same bits on every run. Errors are RMS errors over a tensor, against the
+// formula in float64. With e = 2e-5 for f32 inputs, and 5e-3 for f16, bf16 and allow_tf32, those of
+// o, final_state, dq, dk, dv and dinitial_state are at most e times the RMS of that tensor.
+//
+// Gradients of gates are sums of terms that cancel where gates are strong: with every g at -12, dg
+// is a difference of terms a hundred thousand times as large, and their rounding in f32 a sixth of
+// it. Their errors are at most
+//
+//   the larger of   d * RMS(gradient)   and   e * (RMS(read) + RMS(left)),     d = 1e-4 for f32 and
+//                                                                              2e-2 otherwise
+//   gradient          read, from the state                left, in it; 0 without a dfinal_state
+//   dg    [B,T,H]     sum over K of q dq                  sum over K and V of
+//                                                           final_state dfinal_state      [N,H]
+//   dgk   [B,T,H,K]   q dq                                sum over V of the same        [N,H,K]
+//   dgv   [B,T,H,V]   o do                                sum over K of the same        [N,H,V]
+//   dg_gamma          dg's, summed over the tokens that   dg's, summed over the sequences that
+//   [H] or [N,H]      each of its values stands for       each of its values stands for
+//
+// dslopes is as dg_gamma. f32 keeps no digits below 1.2e-38, and nothing is promised of those.
+//
+// Values that are not finite. -inf is a gate like any other. A NaN, or any other infinity, in an
+// input stays in its sequence and head: from q, do and gates in their query head, and in dk and dv
+// of the kv head that it reads; from k and v in the query heads that read theirs. All else has the
+// same bits as without it, but that a dg_gamma [H] is a sum over sequences.
+//
+// There it goes where the formula takes it: to o and dq of its own token and of those after it, to
+// dk and dv of its own and of those before it, and to the states. As kernels take up to 64 tokens
+// at a time, o and dq of up to 63 tokens before it may be hit, too, and dk and dv of up to 63
+// tokens after it; none further away is. Gradients of gates are sums over tokens: all those of its
+// sequence and head may be hit. With `reverse`, before and after change places.
 //
 // Sources: Katharopoulos et al., arXiv:2006.16236, eq. 16-20; Yang et al., arXiv:2312.06635,
 // section 4.
