@@ -10,7 +10,7 @@ enum class ExitCode : int {
   kOk = 0,
   kNo = 1,  // the answer is no: a check failed, damage was found, a problem is not tuned
   kUsage = 2,
-  kUnavailable = 3,    // the device or backend asked for is not there
+  kUnavailable = 3,    // the device, backend or plugin asked for is not there
   kDatabase = 4,       // a database cannot be read or written
   kFailure = 5,        // something was launched or written, and failed
   kInterrupted = 130,  // Ctrl-C; what was finished is kept

@@ -55,7 +55,7 @@ constexpr std::pair<std::string_view, std::string_view> kExitStatuses[] = {
     {"0", "done"},
     {"1", "the answer is no: a check failed, a problem is not tuned"},
     {"2", "the command line is wrong"},
-    {"3", "the device or backend is not there"},
+    {"3", "the device, backend or plugin is not there, or cannot be used"},
     {"4", "a database cannot be used"},
     {"5", "it was tried and failed"},
     {"130", "interrupted; what was finished is kept"}};
