@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 namespace attune::ops {
@@ -17,14 +18,14 @@ struct Term {
   std::int64_t stride = 0;  // bytes, > 0
   std::int64_t low = 0;
   std::int64_t high = 0;
+  std::int64_t narrower_low = 0;   // what the terms of narrower strides come to, at least
+  std::int64_t narrower_high = 0;  // and at most
 };
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
-  return a / b + ((a % b != 0 && a > 0) ? 1 : 0);
+  return a / b + (a % b > 0 ? 1 : 0);  // a remainder has the sign of a
 }
-std::int64_t divide_down(std::int64_t a, std::int64_t b) {
-  return a / b - ((a % b != 0 && a < 0) ? 1 : 0);
-}
+std::int64_t divide_down(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 /// All distances of an element of one array from an element of another: distance + sum of terms.
 class Distances {
@@ -33,23 +34,24 @@ class Distances {
       : constant_(between_firsts) {
     add(a, true);
     add(b, false);
-    std::sort(terms_.begin(), terms_.begin() + count_,
-              [](const Term& x, const Term& y) { return x.stride > y.stride; });
-    for (int i = count_ - 1; i >= 0; --i) {
-      const Term& term = terms_[at(i)];
-      rest_low_[at(i)] = rest_low_[at(i + 1)] + term.low * term.stride;
-      rest_high_[at(i)] = rest_high_[at(i + 1)] + term.high * term.stride;
+    const std::span<Term> terms(terms_.data(), count_);
+    std::ranges::sort(terms, {}, &Term::stride);
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+    for (Term& term : terms) {
+      term.narrower_low = low;
+      term.narrower_high = high;
+      low += term.low * term.stride;
+      high += term.high * term.stride;
     }
   }
 
   /// Whether one of them lies in [least, most]; true when that takes too long to find out.
   bool reach(std::int64_t least, std::int64_t most) {
-    return reach_from(0, least - constant_, most - constant_);
+    return reach_by(count_, least - constant_, most - constant_);
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   void add(const ViewRef& view, bool positive) {
     const auto width = static_cast<std::int64_t>(size_of(view.dtype()));
     for (int dim = 0; dim < view.rank(); ++dim) {
@@ -60,31 +62,28 @@ class Distances {
       // `between_firsts` is taken from the least addresses.
       Term* term = std::find_if(terms_.data(), terms_.data() + count_,
                                 [&](const Term& t) { return t.stride == stride; });
-      if (term == terms_.data() + count_) terms_[at(count_++)].stride = stride;
+      if (term == terms_.data() + count_) terms_[count_++].stride = stride;
       (positive ? term->high : term->low) += positive ? last : -last;
     }
   }
 
-  bool reach_from(int i, std::int64_t least, std::int64_t most) {
-    if (least > most) return false;
-    if (i == count_) return least <= 0 && 0 <= most;
+  /// Whether the sum of the `count` narrowest terms can lie in [least, most].
+  bool reach_by(std::size_t count, std::int64_t least, std::int64_t most) {
+    if (count == 0) return least <= 0 && 0 <= most;
     if (++steps_ > kMaxSteps) return true;
-    const Term& term = terms_[at(i)];
-    const std::int64_t low =
-        std::max(term.low, divide_up(least - rest_high_[at(i + 1)], term.stride));
+    const Term& term = terms_[count - 1];
+    const std::int64_t low = std::max(term.low, divide_up(least - term.narrower_high, term.stride));
     const std::int64_t high =
-        std::min(term.high, divide_down(most - rest_low_[at(i + 1)], term.stride));
+        std::min(term.high, divide_down(most - term.narrower_low, term.stride));
     for (std::int64_t c = low; c <= high; ++c) {
-      if (reach_from(i + 1, least - c * term.stride, most - c * term.stride)) return true;
+      if (reach_by(count - 1, least - c * term.stride, most - c * term.stride)) return true;
     }
     return false;
   }
 
   std::int64_t constant_;
-  std::array<Term, kMaxTerms> terms_{};  // widest stride first
-  std::array<std::int64_t, kMaxTerms + 1> rest_low_{};
-  std::array<std::int64_t, kMaxTerms + 1> rest_high_{};
-  int count_ = 0;
+  std::array<Term, kMaxTerms> terms_{};  // narrowest stride first
+  std::size_t count_ = 0;
   int steps_ = 0;
 };
 

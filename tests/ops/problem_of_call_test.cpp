@@ -1,0 +1,249 @@
+// A problem that is written as text is the one that a call on dense tensors of its sizes has, so
+// that what is tuned ahead of time is found; and one that leaves out its outputs, as a plan does,
+// is the one that has them.
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/ops/recurrent_attention_op.hpp>
+#include <attune/ops/recurrent_decode_op.hpp>
+
+#include "attention_call.hpp"
+#include "decode_call.hpp"
+
+namespace attune::ops {
+namespace {
+
+using AttentionProblem = RecurrentAttentionProblem;
+using DecodeProblem = RecurrentDecodeProblem;
+
+/// Dense tensors, each aligned, apart from all others, and nowhere: only shapes are looked at.
+class Nowhere {
+ public:
+  TensorView dense(DType dtype, const Extents& shape) {
+    next_ += std::uintptr_t{1} << 20;
+    return {reinterpret_cast<void*>(next_), dtype, shape};
+  }
+
+ private:
+  std::uintptr_t next_ = 0;
+};
+
+DecodeProblem problem_of_call(const DecodeProblem& p, bool with_o) {
+  Nowhere memory;
+  const ConstTensorView q = memory.dense(p.dtype, {p.B, p.H, p.K});
+  const ConstTensorView k = memory.dense(p.dtype, {p.B, p.Hkv, p.K});
+  const ConstTensorView v = memory.dense(p.dtype, {p.B, p.Hkv, p.V});
+  const TensorView state = memory.dense(DType::kF32, {p.S, p.H, p.K, p.V});
+  const TensorView o = memory.dense(p.dtype, {p.B, p.H, p.V});
+  const ConstTensorView slots = memory.dense(DType::kI64, {p.B});
+  DecodeInputs inputs;
+  inputs.op = RecurrentDecode::kName;
+  inputs.q = &q;
+  inputs.k = &k;
+  inputs.v = &v;
+  inputs.state = &state;
+  inputs.slot_indices = p.slots ? &slots : nullptr;
+  inputs.allow_tf32 = p.tf32;
+  return check_decode(inputs, with_o ? &o : nullptr, Look::kShapesOnly);
+}
+
+TEST(ProblemOfACall, OfDecodeIsItsTexts) {
+  int several = 0;
+  for (const std::int64_t batch : {0, 1, 2, 3}) {
+    for (const std::int64_t spare : {0, 1}) {
+      for (const std::int64_t heads : {1, 2, 4}) {
+        for (const std::int64_t keys : {1, 2, 3, 4, 8, 16}) {
+          for (const std::int64_t values : {1, 2, 3, 4, 8, 16}) {
+            for (const DType dtype : {DType::kF32, DType::kBF16}) {
+              DecodeProblem problem;
+              problem.B = batch;
+              problem.S = batch + spare;
+              problem.H = heads;
+              problem.Hkv = heads == 4 ? 2 : 1;
+              problem.K = keys;
+              problem.V = values;
+              problem.dtype = dtype;
+              problem.slots = spare == 1;
+              problem.tf32 = keys == 16;
+              RecurrentDecode::complete(problem);
+              ASSERT_EQ(problem_of_call(problem, true), problem)
+                  << problem_text<RecurrentDecode>(problem);
+              ASSERT_EQ(problem_of_call(problem, false), problem)
+                  << problem_text<RecurrentDecode>(problem);
+              several += problem.aligned ? 0 : 1;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(several, 100);
+}
+
+/// As the caller has it: [B, T, H, D], stored [B, H, T, D] where the problem says so.
+TensorView tokens(Nowhere& memory, const AttentionProblem& p, std::int64_t heads,
+                  std::int64_t channels) {
+  if (p.layout != Layout::kBhtd) return memory.dense(p.dtype, {p.B, p.T, heads, channels});
+  return memory.dense(p.dtype, {p.B, heads, p.T, channels}).permute({0, 2, 1, 3});
+}
+
+AttentionProblem problem_of_call(const AttentionProblem& p, bool with_o) {
+  Nowhere memory;
+  const ConstTensorView q = tokens(memory, p, p.H, p.K);
+  const ConstTensorView k = tokens(memory, p, p.Hkv, p.K);
+  const ConstTensorView v = tokens(memory, p, p.Hkv, p.V);
+  const TensorView o = tokens(memory, p, p.H, p.V);
+  const ConstTensorView bounds = memory.dense(DType::kI64, {p.N + 1});
+  const ConstTensorView h0 = memory.dense(DType::kF32, {p.sequences(), p.H, p.K, p.V});
+  const TensorView ht = memory.dense(DType::kF32, {p.sequences(), p.H, p.K, p.V});
+  AttentionInputs inputs;
+  inputs.op = RecurrentAttention::kName;
+  inputs.q = &q;
+  inputs.k = &k;
+  inputs.v = &v;
+  inputs.cu_seqlens = p.N > 0 ? &bounds : nullptr;
+  inputs.initial_state = p.h0 ? &h0 : nullptr;
+  inputs.reverse = p.reverse;
+  inputs.allow_tf32 = p.tf32;
+  AttentionOutputs outputs{.want_final_state = p.ht};
+  if (with_o) outputs = {.o = &o, .final_state = p.ht ? &ht : nullptr};
+  return check_forward(inputs, outputs, Look::kShapesOnly).problem;
+}
+
+TEST(ProblemOfACall, OfAttentionIsItsTexts) {
+  int unaligned = 0;
+  int transposed = 0;
+  for (const std::int64_t batch : {0, 1, 2}) {
+    for (const std::int64_t length : {0, 1, 2, 5}) {
+      for (const std::int64_t heads : {1, 2, 4}) {
+        for (const std::int64_t keys : {1, 3, 4, 8}) {
+          for (const std::int64_t values : {1, 3, 4, 8}) {
+            for (const DType dtype : {DType::kF32, DType::kBF16}) {
+              for (const Layout layout : {Layout::kBthd, Layout::kBhtd}) {
+                AttentionProblem problem;
+                problem.B = batch;
+                problem.T = length;
+                problem.H = heads;
+                problem.Hkv = heads;
+                problem.K = keys;
+                problem.V = values;
+                problem.N = batch == 1 && keys == 4 ? 2 : 0;
+                problem.dtype = dtype;
+                problem.layout = layout;
+                problem.h0 = values == 3;
+                problem.ht = values == 4;
+                problem.reverse = keys == 3;
+                problem.tf32 = keys == 8;
+                RecurrentAttention::complete(problem);
+                ASSERT_EQ(problem_of_call(problem, true), problem)
+                    << problem_text<RecurrentAttention>(problem);
+                // What it allocates itself is dense.
+                if (problem.layout == Layout::kBthd) {
+                  ASSERT_EQ(problem_of_call(problem, false), problem)
+                      << problem_text<RecurrentAttention>(problem);
+                }
+                unaligned += problem.aligned ? 0 : 1;
+                transposed += problem.layout == Layout::kBhtd ? 1 : 0;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(unaligned, 100);
+  EXPECT_GT(transposed, 100);
+}
+
+TEST(ProblemOfACall, AlignmentOfATextIsKeptWhereTheLayoutIsNotDense) {
+  for (const bool aligned : {false, true}) {
+    DecodeProblem decode;
+    decode.B = 2;
+    decode.K = decode.V = 3;
+    decode.layout = Layout::kStrided;
+    decode.aligned = aligned;
+    RecurrentDecode::complete(decode);
+    EXPECT_EQ(decode.aligned, aligned);
+    AttentionProblem attention;
+    attention.T = 2;
+    attention.K = attention.V = 3;
+    attention.layout = Layout::kStrided;
+    attention.aligned = aligned;
+    RecurrentAttention::complete(attention);
+    EXPECT_EQ(attention.aligned, aligned);
+  }
+}
+
+TEST(ProblemOfACall, ATextMaySayThatDenseTensorsAreNotAligned) {
+  DecodeProblem decode;
+  decode.B = 2;
+  decode.K = decode.V = 8;
+  decode.aligned = false;
+  RecurrentDecode::complete(decode);
+  EXPECT_FALSE(decode.aligned);
+  AttentionProblem attention;
+  attention.T = 2;
+  attention.K = attention.V = 8;
+  attention.aligned = false;
+  RecurrentAttention::complete(attention);
+  EXPECT_FALSE(attention.aligned);
+}
+
+TEST(ProblemOfACall, OfNothingHasOneSpelling) {
+  for (const std::int64_t batch : {0, 2}) {
+    AttentionProblem attention;
+    attention.B = batch;
+    attention.T = batch == 0 ? 5 : 0;
+    attention.K = attention.V = 3;
+    attention.layout = Layout::kStrided;
+    attention.aligned = false;
+    RecurrentAttention::complete(attention);
+    EXPECT_EQ(attention.layout, Layout::kBthd);
+    EXPECT_TRUE(attention.aligned);
+  }
+  for (const std::int64_t slots : {0, 2}) {
+    DecodeProblem decode;
+    decode.B = 0;
+    decode.S = slots;
+    decode.K = decode.V = 8;
+    decode.layout = Layout::kStrided;
+    decode.aligned = false;
+    RecurrentDecode::complete(decode);
+    EXPECT_EQ(decode.layout, slots == 0 ? Layout::kBthd : Layout::kStrided)
+        << "a pool is there also where no row uses it";
+    EXPECT_EQ(decode.aligned, slots == 0);
+  }
+}
+
+TEST(ReducedProblem, OfADecodeKeepsTheGroupsOfHeads) {
+  DecodeProblem problem;
+  problem.B = 64;
+  problem.H = 12;
+  problem.Hkv = 3;
+  problem.K = problem.V = 8;
+  const DecodeProblem small = RecurrentDecode::reduced(problem);
+  EXPECT_EQ(small.H, 8);
+  EXPECT_EQ(small.Hkv, 2);
+}
+
+TEST(Formulas, OfADecodeCountEachGateOnce) {
+  DecodeProblem problem;
+  problem.B = problem.S = 3;
+  problem.H = 2;
+  problem.Hkv = 1;
+  problem.K = 8;
+  problem.V = 4;
+  problem.dtype = DType::kBF16;
+  problem.gates = kGateG | kGateGk | kGateGv;
+  problem.slots = false;
+  RecurrentDecode::complete(problem);
+  const double without = 3 * (2 + 1) * (8 + 4) * 2 + 2 * 3 * 2 * 8 * 4 * 4;
+  EXPECT_EQ(RecurrentDecode::bytes(problem), without + 3 * 2 * (1 + 8 + 4) * 4);
+  problem.gate_dtype = GateDType::kIo;
+  EXPECT_EQ(RecurrentDecode::bytes(problem), without + 3 * 2 * (1 + 8 + 4) * 2);
+}
+
+}  // namespace
+}  // namespace attune::ops
