@@ -1,9 +1,13 @@
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <attune/cache/config_cache.hpp>
 
@@ -68,6 +72,38 @@ TEST(ConfigCache, TellsKeysApartByEachOfTheirParts) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     EXPECT_TRUE(is_choice_of(*cache.find(keys[i]), static_cast<std::int64_t>(i))) << i;
   }
+}
+
+/// Keys that differ in one word and have one hash. XXH3 multiplies the words of a pair, each mixed
+/// with a constant of its own: where the first word is its constant, the product is 0.
+SelectionKey colliding_key(std::int64_t i) {
+  SelectionKey key = key_of(0);
+  key.problem.values[0] = 0x78e5c0cc4ee679cb;  // bytes 32 to 39 of XXH3's default secret
+  key.problem.values[1] = i;
+  return key;
+}
+
+TEST(ConfigCache, TellsKeysOfOneHashApart) {
+  const auto hash_of = [](const SelectionKey& key) {
+    return XXH3_64bits(&key, offsetof(SelectionKey, problem) + offsetof(FieldValues, values) +
+                                 key.problem.count * sizeof(std::int64_t));
+  };
+  ASSERT_EQ(hash_of(colliding_key(1)), hash_of(colliding_key(2)));
+  ASSERT_NE(hash_of(key_of(1)), hash_of(key_of(2)));
+  ConfigCache cache;
+  ASSERT_TRUE(cache.put(colliding_key(1), choice_of(1)));
+  EXPECT_EQ(cache.find(colliding_key(2)), nullptr);
+  EXPECT_FALSE(cache.erase(colliding_key(2)));
+  for (std::int64_t i = 2; i < 100; ++i) ASSERT_TRUE(cache.put(colliding_key(i), choice_of(i)));
+  EXPECT_EQ(cache.size(), 99U);
+  for (std::int64_t i = 1; i < 100; ++i) {
+    const Choice* choice = cache.find(colliding_key(i));
+    ASSERT_NE(choice, nullptr);
+    EXPECT_TRUE(is_choice_of(*choice, i)) << i;
+  }
+  EXPECT_TRUE(cache.erase(colliding_key(50)));
+  EXPECT_EQ(cache.find(colliding_key(50)), nullptr);
+  EXPECT_NE(cache.find(colliding_key(51)), nullptr);
 }
 
 TEST(ConfigCache, IgnoresWordsBeyondTheCount) {
