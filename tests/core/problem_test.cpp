@@ -106,5 +106,34 @@ TEST(AnyProblem, KeepsTheValueAndKnowsItsOp) {
   EXPECT_THROW(ProblemRef(any).as<Other>(), std::logic_error);
 }
 
+TEST(Labels, OfAValueThatHasNoneIsItsNumber) {
+  const FieldInfo kind{"kind", Bucket::kExact, Labels::kValues, kKinds};
+  EXPECT_EQ(detail::label_text(kind, 0), "plain");
+  EXPECT_EQ(detail::label_text(kind, 1), "fancy");
+  EXPECT_EQ(detail::label_text(kind, 2), "2");
+  EXPECT_EQ(detail::label_text(kind, -1), "-1");
+  const FieldInfo number{"rows", Bucket::kPow2, Labels::kNone, {}};
+  EXPECT_EQ(detail::label_text(number, 0), "0");
+}
+
+TEST(Labels, OfBitsAreJoinedAndNoneIsNone) {
+  const FieldInfo parts{"parts", Bucket::kExact, Labels::kBits, kParts};
+  EXPECT_EQ(detail::label_text(parts, 0), "none");
+  EXPECT_EQ(detail::label_text(parts, 6), "body+tail");
+  EXPECT_EQ(detail::parse_label(parts, "none"), 0);
+  EXPECT_EQ(detail::parse_label(parts, "tail+head"), 5);
+  for (const char* text : {"", "head+", "+head", "head++tail", "none+head"}) {
+    EXPECT_THROW(detail::parse_label(parts, text), InvalidArgument) << text;
+  }
+}
+
+TEST(Labels, OfANumberIsOneThatIsNotNegative) {
+  const FieldInfo number{"rows", Bucket::kPow2, Labels::kNone, {}};
+  EXPECT_EQ(detail::parse_label(number, "0"), 0);
+  EXPECT_EQ(detail::parse_label(number, "12"), 12);
+  EXPECT_THROW(detail::parse_label(number, "-1"), InvalidArgument);
+  EXPECT_THROW(detail::parse_label(number, "12x"), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace attune

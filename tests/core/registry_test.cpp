@@ -108,5 +108,52 @@ TEST(Registry, HoldsDevicesBesideTheHost) {
   EXPECT_EQ(registry.backends(), (std::vector<std::string>{"cpu", "toy"}));
 }
 
+TEST(Registry, RefusesReservedBackendsAndTakesAnyOther) {
+  Registry registry = toy_registry();
+  for (const char* backend : {"", "auto"}) {
+    EXPECT_EQ(message_of([&] {
+                registry.add(std::make_unique<ToyKernel>("x"),
+                             {.platform = "fast", .backend = backend});
+              }),
+              str("kernel 'x': backend '", backend, "' is a reserved word"));
+  }
+  registry.add(std::make_unique<ToyKernel>("x"), {.platform = "fast", .backend = "npu"});
+  EXPECT_NE(registry.find_kernel("x"), nullptr);
+}
+
+TEST(Registry, RefusesAnOpWhoseIdIsAnothersButNotAnAlias) {
+  Registry registry = toy_registry();
+  OpInfo twin = op_info<ToyOp>();
+  twin.name = "twin";
+  twin.kernel_op = "twin";
+  EXPECT_EQ(message_of([&] { registry.add(twin); }),
+            "op 'twin' has the same id as 'toy': rename it");
+  twin.kernel_op = "toy";
+  registry.add(twin);
+  twin.name = "other";
+  twin.kernel_op = "other";
+  twin.id = 1;
+  registry.add(twin);
+  EXPECT_EQ(registry.ops().size(), 3U);
+}
+
+TEST(Registry, FindsNothingByAnUnknownName) {
+  const Registry registry = toy_registry();
+  EXPECT_EQ(registry.find_op("to"), nullptr);
+  EXPECT_EQ(registry.find_op("toys"), nullptr);
+  EXPECT_EQ(registry.find_kernel("fast"), nullptr);
+  EXPECT_EQ(registry.find_device({"cpu", 1}), nullptr);
+  EXPECT_NE(registry.find_device({"cpu", 0}), nullptr);
+  EXPECT_TRUE(registry.kernels("tay").empty());
+  EXPECT_EQ(registry.kernels("toy", "auto", "cpu").size(), 3U);
+  EXPECT_EQ(registry.kernels("toy", "fast", "gpu").size(), 1U);
+  EXPECT_EQ(registry.platforms(), (std::vector<std::string>{"fast", "reference"}));
+}
+
+TEST(Registry, OfNothingSaysNone) {
+  const Registry empty;
+  EXPECT_EQ(message_of([&] { (void)empty.op("toy"); }), "no op 'toy'; registered: none");
+}
+
 }  // namespace
 }  // namespace attune

@@ -6,11 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -161,6 +164,158 @@ TEST(CpuDevice, TimesEachRepeat) {
   const double us = cpu_device().time_us([&](void*, int repeat) { EXPECT_EQ(repeat, calls++); }, 7);
   EXPECT_EQ(calls, 7);
   EXPECT_GE(us, 0);
+}
+
+/// Memory of its own that happens to be the host's; it counts what is copied from it.
+class ElsewhereDevice final : public Device {
+ public:
+  ElsewhereDevice() { info_.id = {"elsewhere", 0}; }
+  const DeviceInfo& info() const noexcept override { return info_; }
+  void* allocate(std::size_t bytes, void*) const override {
+    ++blocks;
+    return std::malloc(bytes);
+  }
+  void deallocate(void* pointer, void*) const noexcept override {
+    --blocks;
+    std::free(pointer);
+  }
+  void copy_to_device(void* to, const void* from, std::size_t bytes, void*) const override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes, void*) const override {
+    copied_from = from;
+    copied_bytes = bytes;
+    std::memcpy(to, from, bytes);
+  }
+  void fill(void* to, std::byte value, std::size_t bytes, void*) const override {
+    std::memset(to, std::to_integer<int>(value), bytes);
+  }
+  void synchronize(void*) const override {}
+  double time_us(FunctionRef<void(void*, int)>, int) const override { return 1; }
+
+  mutable const void* copied_from = nullptr;
+  mutable std::size_t copied_bytes = 0;
+  mutable int blocks = 0;
+
+ private:
+  DeviceInfo info_;
+};
+
+TEST(ToHost, OfAnotherDeviceCopiesWhatTheViewReachesAndNoMore) {
+  const ElsewhereDevice device;
+  std::vector<std::int32_t> memory(40);
+  std::iota(memory.begin(), memory.end(), 0);
+  // Backwards, with gaps: elements 30, 27, 24 and, a row further, 18, 15, 12.
+  const ConstTensorView view(&memory[30], DType::kI32, {2, 3, 1}, {-12, -3, 99}, {"elsewhere", 0});
+  EXPECT_EQ(to_doubles(to_host(view, device)), (std::vector<double>{30, 27, 24, 18, 15, 12}));
+  EXPECT_EQ(device.copied_from, &memory[12]);
+  EXPECT_EQ(device.copied_bytes, 19 * sizeof(std::int32_t));
+  const ConstTensorView mixed(&memory[10], DType::kI32, {2, 3}, {-10, 2}, {"elsewhere", 0});
+  EXPECT_EQ(to_doubles(to_host(mixed, device)), (std::vector<double>{10, 12, 14, 0, 2, 4}));
+  EXPECT_EQ(device.copied_from, &memory[0]);
+  EXPECT_EQ(device.copied_bytes, 15 * sizeof(std::int32_t));
+}
+
+TEST(ToHost, OfAnEmptyViewCopiesNothing) {
+  const ElsewhereDevice device;
+  const ConstTensorView none(nullptr, DType::kF32, {2, 0}, DeviceId{"elsewhere", 0});
+  EXPECT_EQ(to_host(none, device).bytes(), 0U);
+  EXPECT_EQ(device.copied_from, nullptr);
+}
+
+TEST(Tensor, GivesItsMemoryBackOnce) {
+  const ElsewhereDevice device;
+  {
+    Tensor first(DType::kF32, {4}, device);
+    Tensor second(DType::kF32, {5}, device);
+    EXPECT_EQ(device.blocks, 2);
+    first = std::move(second);
+    EXPECT_EQ(device.blocks, 1);
+    EXPECT_EQ(first.shape(), (Extents{5}));
+    EXPECT_EQ(second.bytes(), 0U);
+    Tensor& same = first;
+    first = std::move(same);
+    EXPECT_EQ(first.bytes(), 20U);
+    const Tensor third = std::move(first);
+    EXPECT_EQ(device.blocks, 1);
+    EXPECT_THROW((void)third.values<float>(), InvalidArgument) << "it is not in host memory";
+  }
+  EXPECT_EQ(device.blocks, 0);
+}
+
+TEST(Tensor, MayBeEmptyOnAnyDevice) {
+  const ElsewhereDevice device;
+  const Tensor empty(DType::kF32, {3, 0}, device);
+  EXPECT_EQ(device.blocks, 0);
+  EXPECT_TRUE(empty.values<float>().empty());
+}
+
+TEST(Tensor, OfTooManyBytesIsRefused) {
+  EXPECT_THROW(Tensor(DType::kF32, {std::int64_t{1} << 62}), InvalidArgument);
+}
+
+TEST(TensorView, TakesOnlyDimensionsThatItHas) {
+  std::vector<float> data(24);
+  const TensorView view(data.data(), {2, 3, 4});
+  EXPECT_THROW(view.permute({-1, 0, 1}), InvalidArgument);
+  EXPECT_THROW(view.permute({0, 1, 2, 2}), InvalidArgument);
+  EXPECT_THROW(view.permute({}), InvalidArgument);
+  EXPECT_THROW(view.slice(-1, 0, 0), InvalidArgument);
+  EXPECT_THROW(view.slice(0, -1, 1), InvalidArgument);
+  EXPECT_THROW(view.slice(0, 2, 1), InvalidArgument);
+  EXPECT_THROW(view.slice(2, 0, 5), InvalidArgument);
+  EXPECT_EQ(view.slice(2, 0, 4).shape, view.shape) << "all of it";
+  EXPECT_TRUE(view.slice(1, 3, 3).empty());
+  EXPECT_EQ(view.slice(0, 1, 2).data, data.data() + 12);
+  EXPECT_THROW(view.unsqueeze(-1), InvalidArgument);
+  EXPECT_THROW(view.unsqueeze(4), InvalidArgument);
+}
+
+TEST(TensorView, UnsqueezeKeepsADenseViewDenseInAnyPlace) {
+  std::vector<float> data(24);
+  const TensorView view(data.data(), {2, 3, 4});
+  EXPECT_EQ(view.unsqueeze(0).strides, (Extents{24, 12, 4, 1}));
+  EXPECT_EQ(view.unsqueeze(2).strides, (Extents{12, 4, 4, 1}));
+  EXPECT_EQ(view.unsqueeze(3).strides, (Extents{12, 4, 1, 1}));
+  EXPECT_EQ(view.unsqueeze(3).shape, (Extents{2, 3, 4, 1}));
+  EXPECT_THROW(view.unsqueeze(0).unsqueeze(0).unsqueeze(0), InvalidArgument);
+}
+
+TEST(TensorView, IsContiguousWhateverTheStrideOfOneElement) {
+  std::vector<float> data(24);
+  EXPECT_TRUE(TensorView(data.data(), DType::kF32, {2, 1, 4}, {4, 99, 1}).is_contiguous());
+  EXPECT_FALSE(TensorView(data.data(), DType::kF32, {2, 1, 4}, {5, 4, 1}).is_contiguous());
+  EXPECT_FALSE(TensorView(data.data(), DType::kF32, {2, 4}, {4, 0}).is_contiguous());
+  EXPECT_TRUE(TensorView(data.data(), DType::kF32, {0, 4}, {7, 7}).is_contiguous());
+}
+
+TEST(Extents, MayBeAsManyAsFiveAndAreWrittenInBrackets) {
+  EXPECT_EQ((Extents{1, 2, 3, 4, 5}).rank(), 5);
+  std::ostringstream out;
+  out << Extents{2, 64} << Extents{} << DeviceId{"gpu", 3};
+  EXPECT_EQ(out.str(), "[2, 64][]gpu:3");
+  EXPECT_EQ(contiguous_strides({2, 0, 3}), (Extents{3, 3, 1}));
+}
+
+TEST(ElementAsDouble, FollowsTheStridesOfEveryType) {
+  const std::vector<std::int64_t> wide = {5, -6, 7, -8};
+  const ConstTensorView view(wide.data(), {2, 2});
+  EXPECT_EQ(element_as_double(view.permute({1, 0}), 1), 7);
+  const std::vector<f16> half = {f16(0.5F), f16(-2.0F)};
+  EXPECT_EQ(to_doubles(ConstTensorView(half.data(), {2})), (std::vector<double>{0.5, -2}));
+  const std::vector<bf16> brain = {bf16(0.25F), bf16(-4.0F)};
+  EXPECT_EQ(to_doubles(ConstTensorView(brain.data(), {2})), (std::vector<double>{0.25, -4}));
+}
+
+TEST(RelativeRmsError, ComparesInfinitiesByTheirSign) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(relative_rms_error({infinity, 3}, {infinity, 3}), 0);
+  EXPECT_EQ(relative_rms_error({-infinity, 3}, {infinity, 3}), infinity);
+  EXPECT_EQ(relative_rms_error({1, 3}, {infinity, 3}), infinity);
+  EXPECT_EQ(relative_rms_error({infinity, 3}, {1, 3}), infinity);
+  EXPECT_EQ(relative_rms_error({1, 3}, {nan, 3}), infinity);
+  EXPECT_EQ(relative_rms_error({}, {}), 0);
 }
 
 }  // namespace

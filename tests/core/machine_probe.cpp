@@ -1,0 +1,42 @@
+// Says what a process takes its machine to be, and on how many threads a loop of at most
+// three runs. TEST_CORES is the number of cores that it may run on, whatever
+// there are.
+#include <sched.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <attune/core/device.hpp>
+#include <attune/core/parallel_for.hpp>
+
+/// In the place of the C library's.
+extern "C" int sched_getaffinity(pid_t /*pid*/, std::size_t size, cpu_set_t* set) noexcept {
+  const char* cores = std::getenv("TEST_CORES");
+  CPU_ZERO_S(size, set);
+  for (std::size_t core = 0; core < std::strtoul(cores, nullptr, 10); ++core) {
+    CPU_SET_S(2 * core, size, set);
+  }
+  return 0;
+}
+
+int main() {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  attune::parallel_for(60, 3, [&](std::int64_t) {
+    {
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const attune::DeviceInfo info = attune::read_cpu_info();
+  std::printf("usable=%d cores=%d threads=%zu l1=%lld l2=%lld l3=%lld class=%s name=%s\n",
+              attune::usable_cores(), info.cores, threads.size(),
+              static_cast<long long>(info.l1_bytes), static_cast<long long>(info.l2_bytes),
+              static_cast<long long>(info.l3_bytes), info.device_class.c_str(), info.name.c_str());
+  return 0;
+}
