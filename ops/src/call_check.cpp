@@ -1,6 +1,7 @@
 #include "call_check.hpp"
 
 #include <bit>
+#include <span>
 #include <string>
 
 namespace attune::ops {
@@ -158,8 +159,7 @@ void CallCheck::summed_output(std::string_view name, const ViewRef& view) {
 void CallCheck::apart_from_others(const Seen& output, std::string_view in_place_of) const {
   if (look_ == Look::kShapesOnly) return;
   const AddressRange& own = output.memory.range;
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Seen& other = seen_[i];
+  for (const Seen& other : std::span(seen_).first(count_)) {
     const AddressRange& theirs = other.memory.range;
     if (own.end <= theirs.first || theirs.end <= own.first) continue;
     const bool may_be_in_place = !in_place_of.empty() && other.name == in_place_of;

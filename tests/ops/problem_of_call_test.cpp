@@ -245,5 +245,22 @@ TEST(Formulas, OfADecodeCountEachGateOnce) {
   EXPECT_EQ(RecurrentDecode::bytes(problem), without + 3 * 2 * (1 + 8 + 4) * 2);
 }
 
+TEST(ProblemOfACall, APoolStoredTransposedIsAlignedWhereItsRowsAre) {
+  for (const std::int64_t keys : {3, 4}) {
+    Nowhere memory;
+    const ConstTensorView q = memory.dense(DType::kF32, {1, 1, keys});
+    const ConstTensorView v = memory.dense(DType::kF32, {1, 1, 4});
+    const TensorView state = memory.dense(DType::kF32, {1, 1, 4, keys}).permute({0, 1, 3, 2});
+    DecodeInputs inputs;
+    inputs.op = RecurrentDecode::kName;
+    inputs.q = inputs.k = &q;
+    inputs.v = &v;
+    inputs.state = &state;
+    const DecodeProblem problem = check_decode(inputs, nullptr, Look::kShapesOnly);
+    EXPECT_EQ(problem.layout, Layout::kStrided);
+    EXPECT_EQ(problem.aligned, keys == 4);
+  }
+}
+
 }  // namespace
 }  // namespace attune::ops

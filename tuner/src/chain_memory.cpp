@@ -33,7 +33,7 @@ Answer ask_memory(const State& state, const Call& call) {
 
 void remember(State& state, Call& call, const Choice& choice) {
   Choice entry = choice;
-  if (choice.origin == Tier::kAutotune && call.policy.use_databases) {
+  if (choice.origin == Tier::kAutotune) {
     if (const Answer pin = ask_pin(state, call); pin.choice) entry = *pin.choice;
   }
   // Look and put in one piece: a heuristic must not replace what another thread has tuned in
