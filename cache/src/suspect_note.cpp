@@ -137,7 +137,7 @@ bool is_trusted(uid_t writer, const std::string& database) {
 /// Throws FileError for what is no note, or somebody else's.
 void take_note(const std::string& database, const std::string& path,
                const std::function<void(const QuarantineRow&)>& blame) {
-  const InputFile file(path, InputFile::Links::kRefuse);
+  const InputFile file(path, FileLinks::kRefuse);
   if (!is_trusted(file.owner(), database)) throw FileError(path + ": belongs to somebody else");
   Note note = read_note(file);
   const std::optional<std::string> reason = suspicion(note);

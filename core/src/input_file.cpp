@@ -13,23 +13,6 @@ namespace {
 
 std::string errno_text(int error) { return std::generic_category().message(error); }
 
-/// Opening some devices is an act of its own, so what is no regular file is not opened. The check
-/// is made again on what was opened: the path may be another file by then.
-int open_regular(const std::string& path, InputFile::Links links, struct stat& status) {
-  const bool follow = links == InputFile::Links::kFollow;
-  const int error = (follow ? stat(path.c_str(), &status) : lstat(path.c_str(), &status));
-  if (error != 0) throw FileError(str(path, ": cannot be opened: ", errno_text(errno)));
-  if (!S_ISREG(status.st_mode)) {
-    throw FileError(str(path, ": is not a regular file but ", kind_of_file(status.st_mode)));
-  }
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW);
-  const int descriptor = open(path.c_str(), flags);
-  if (descriptor < 0) throw FileError(str(path, ": cannot be opened: ", errno_text(errno)));
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
-  close(descriptor);
-  throw FileError(str(path, ": is not a regular file"));
-}
-
 }  // namespace
 
 std::string_view kind_of_file(mode_t mode) {
@@ -52,9 +35,28 @@ std::string_view kind_of_file(mode_t mode) {
   }
 }
 
-InputFile::InputFile(const std::string& path, Links links) : path_(path) {
+// Opening some devices is an act of its own, so what is no regular file is not opened. The check is
+// made again on what was opened: the path may be another file by then.
+int open_regular_file(const std::string& path, int flags, FileLinks links) {
+  const bool follow = links == FileLinks::kFollow;
   struct stat status {};
-  descriptor_ = open_regular(path, links, status);
+  const int error = follow ? stat(path.c_str(), &status) : lstat(path.c_str(), &status);
+  if (error != 0) throw FileError(str(path, ": cannot be opened: ", errno_text(errno)));
+  if (!S_ISREG(status.st_mode)) {
+    throw FileError(str(path, ": is not a regular file but ", kind_of_file(status.st_mode)));
+  }
+  flags |= O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW);
+  const int descriptor = open(path.c_str(), flags);
+  if (descriptor < 0) throw FileError(str(path, ": cannot be opened: ", errno_text(errno)));
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  close(descriptor);
+  throw FileError(str(path, ": is not a regular file"));
+}
+
+InputFile::InputFile(const std::string& path, FileLinks links)
+    : path_(path), descriptor_(open_regular_file(path, O_RDONLY, links)) {
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) return;  // of what was just opened
   size_ = static_cast<std::uint64_t>(status.st_size);
   owner_ = status.st_uid;
 }

@@ -128,7 +128,7 @@ TEST_F(InputFileTest, FollowsALinkUnlessToldNotTo) {
   put(path, "text");
   fs::create_symlink(path, folder.file("link"));
   EXPECT_EQ(InputFile(folder.file("link")).text(10), "text");
-  EXPECT_THAT(refusal([&] { InputFile file(folder.file("link"), InputFile::Links::kRefuse); }),
+  EXPECT_THAT(refusal([&] { InputFile file(folder.file("link"), FileLinks::kRefuse); }),
               HasSubstr("but a symbolic link"));
 }
 

@@ -226,17 +226,18 @@ TEST_F(RecordFile, OfNothingElseIsAnythingChanged) {
 
 TEST_F(RecordFile, IsNoDeviceFolderFifoOrSocket) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(refusal(path), path + ": is a FIFO, not a regular file");
-  EXPECT_EQ(refusal("/dev/null"), "/dev/null: is a device, not a regular file");
-  EXPECT_EQ(refusal("/dev/full"), "/dev/full: is a device, not a regular file");
-  EXPECT_EQ(refusal(folder.path()), folder.path().string() + ": is a folder, not a regular file");
+  EXPECT_EQ(refusal(path), path + ": is not a regular file but a FIFO");
+  EXPECT_EQ(refusal("/dev/null"), "/dev/null: is not a regular file but a device");
+  EXPECT_EQ(refusal("/dev/full"), "/dev/full: is not a regular file but a device");
+  EXPECT_EQ(refusal(folder.path()),
+            folder.path().string() + ": is not a regular file but a folder");
   const std::string socket_path = folder.file("socket");
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, socket_path.c_str(), sizeof address.sun_path - 1);
   ASSERT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(refusal(socket_path), socket_path + ": is a socket, not a regular file");
+  EXPECT_EQ(refusal(socket_path), socket_path + ": is not a regular file but a socket");
   close(socket);
   EXPECT_THAT(refusal("/nonexistent/shapes.jsonl"), HasSubstr("No such file or directory"));
   EXPECT_THAT(refusal(folder.file("new/")), HasSubstr("new/: cannot be "));
@@ -256,7 +257,7 @@ TEST_F(RecordFile, ThatMayNotBeWrittenIsRefused) {
 TEST_F(RecordFile, ALinkIsFollowedAndStaysALink) {
   const std::string target = folder.file("target");
   std::filesystem::create_symlink(target, path);
-  EXPECT_EQ(refusal(path), path + ": is a symbolic link that leads nowhere");
+  EXPECT_EQ(refusal(path), path + ": cannot be opened: No such file or directory");
   EXPECT_FALSE(std::filesystem::exists(target));
   std::ofstream(target) << kLine;
   fill((1U << 20U) - 2 * kLine.size());

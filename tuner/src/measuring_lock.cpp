@@ -69,7 +69,7 @@ MeasuringLock::~MeasuringLock() {
 bool MeasuringLock::lock_file(const std::string& path, const Device& device, bool wait,
                               const std::function<bool()>& stop) {
   try {
-    file_.emplace(path, InputFile::Links::kRefuse);
+    file_.emplace(path, FileLinks::kRefuse);
     for (bool said = false;; said = true) {
       const SharedFile::Lock lock = file_->try_lock();
       if (lock == SharedFile::Lock::kTaken) break;

@@ -154,7 +154,7 @@ SharedFile open_locked(const std::string& path, std::chrono::milliseconds patien
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPollEvery{1};
   for (const auto begin = Clock::now(); Clock::now() - begin < patience;) {
-    SharedFile file(path, InputFile::Links::kFollow);
+    SharedFile file(path, FileLinks::kFollow);
     const SharedFile::Lock lock = file.try_lock();
     if (lock == SharedFile::Lock::kNone) throw FileError(path + ": cannot be locked");
     if (lock == SharedFile::Lock::kTaken && file.is_at_its_path()) return file;
@@ -248,7 +248,7 @@ namespace attune {
 void check_recording(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0 || errno != ENOENT) {
-    const chain::SharedFile file(path, InputFile::Links::kFollow);
+    const chain::SharedFile file(path, FileLinks::kFollow);
     chain::refuse_unless_recording(path, file);
     if (file.size() >= chain::kMost) throw FileError(path + ": holds 16 MiB, which is the most");
     return;

@@ -14,47 +14,26 @@
 namespace attune::chain {
 namespace {
 
-using Links = InputFile::Links;
-
 [[noreturn]] void fail(const std::string& path, std::string_view what, int error) {
   throw FileError(str(path, ": ", what, ": ", std::generic_category().message(error)));
 }
 
-void refuse_unless_regular(const std::string& path, mode_t mode) {
-  if (S_ISREG(mode)) return;
-  throw FileError(str(path, ": is ", kind_of_file(mode), ", not a regular file"));
-}
-
-/// Of a path under which nothing is: it is made, unless another process is faster.
-int make(const std::string& path, int flags) {
-  const int made = open(path.c_str(), flags | O_CREAT | O_EXCL, 0600);
-  if (made >= 0 || errno != EEXIST) return made;
+/// Makes the file when nothing is there, unless another process is faster.
+int open_or_make(const std::string& path, FileLinks links) {
+  constexpr int kFlags = O_RDWR | O_APPEND;
   struct stat status {};
-  const bool is_link = lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
-  if (is_link) throw FileError(path + ": is a symbolic link that leads nowhere");
-  return open(path.c_str(), flags);
-}
-
-/// Looked at before it is opened, for opening a device is an act of its own, and again after that.
-int open_regular(const std::string& path, Links links) {
-  const bool follow = links == Links::kFollow;
-  const int flags =
-      O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW);
-  struct stat status {};
-  const bool there = (follow ? stat(path.c_str(), &status) : lstat(path.c_str(), &status)) == 0;
-  if (!there && errno != ENOENT) fail(path, "cannot be opened", errno);
-  if (there) refuse_unless_regular(path, status.st_mode);
-  const int descriptor = there ? open(path.c_str(), flags) : make(path, flags);
-  if (descriptor < 0) fail(path, "cannot be opened", errno);
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
-  close(descriptor);
-  throw FileError(path + ": is not a regular file");
+  if (lstat(path.c_str(), &status) != 0 && errno == ENOENT) {
+    const int made = open(path.c_str(), kFlags | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made >= 0) return made;
+    if (errno != EEXIST) fail(path, "cannot be made", errno);
+  }
+  return open_regular_file(path, kFlags, links);
 }
 
 }  // namespace
 
-SharedFile::SharedFile(const std::string& path, Links links)
-    : path_(path), descriptor_(open_regular(path, links)) {}
+SharedFile::SharedFile(const std::string& path, FileLinks links)
+    : path_(path), descriptor_(open_or_make(path, links)) {}
 
 SharedFile::SharedFile(SharedFile&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -15,7 +15,7 @@ class SharedFile {
  public:
   /// Opens it for reading and writing; makes it, mode 0600, when nothing is there. What is no
   /// regular file is not opened, and a link that leads nowhere makes nothing. Throws FileError.
-  SharedFile(const std::string& path, InputFile::Links links);
+  SharedFile(const std::string& path, FileLinks links);
   /// Gives its lock back.
   ~SharedFile();
   SharedFile(SharedFile&& other) noexcept;

@@ -24,6 +24,13 @@ class FileError : public Error {
   using Error::Error;
 };
 
+/// Where others may put names, a link could lead to a file that is not meant.
+enum class FileLinks { kFollow, kRefuse };
+
+/// The descriptor of a regular file, opened with these flags of open(2) and without waiting. Throws
+/// FileError when the path is not there, is no regular file, or may not be opened so.
+int open_regular_file(const std::string& path, int flags, FileLinks links = FileLinks::kFollow);
+
 /// What a mode of stat(2) says a file is, for messages: "a folder", "a FIFO", "a device", ...
 std::string_view kind_of_file(mode_t mode);
 
@@ -31,13 +38,8 @@ std::string_view kind_of_file(mode_t mode);
 /// once; bad() when reading fails.
 class InputFile : public std::streambuf {
  public:
-  enum class Links {
-    kFollow,
-    kRefuse,  // where others may put names, a link could lead to a file that is not meant
-  };
-
   /// Throws FileError when the path is not there, is no regular file, or may not be read.
-  explicit InputFile(const std::string& path, Links links = Links::kFollow);
+  explicit InputFile(const std::string& path, FileLinks links = FileLinks::kFollow);
   ~InputFile() override;
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
