@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,18 @@ void check_sums(std::string_view text) {
   }
 }
 
+/// Whether the first line besides blank ones and comments is a JSON object with a string "op".
+bool begins_as_a_recording(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    const Json json = Json::parse(line, nullptr, false);
+    return json.is_object() && json.contains("op") && json["op"].is_string();
+  }
+  return false;
+}
+
 void check_file(std::string_view text) {
   static const test::TemporaryFolder folder;
   const std::string path = folder.file("shapes.jsonl");
@@ -117,6 +130,8 @@ void check_file(std::string_view text) {
   } catch (const FileError&) {
     is_refused = true;
   }
+  const bool is_recording = text.empty() || begins_as_a_recording(text);
+  fuzz::expect(is_refused != is_recording || lines_of(text).is_ambiguous, "recordings alone");
   try {
     fuzz::expect(chain::append_recorded(path, line), "room for a line");
     fuzz::expect(!is_refused, "a recording that is refused is not added to");
