@@ -156,6 +156,8 @@ TEST_F(Machine, ALimitOfVersion1Counts) {
   EXPECT_THAT(said, HasSubstr("usable=4 "));
   files["/sys/fs/cgroup/cpu/cpu.cfs_quota_us"] = "-1\n";
   EXPECT_THAT(probe(), HasSubstr("usable=8 "));
+  group("/", "200000 100000");
+  EXPECT_THAT(probe(), HasSubstr("usable=2 ")) << "none here takes nothing from one there";
 }
 
 TEST_F(Machine, CachesAreTheDataCachesOfTheFirstCore) {

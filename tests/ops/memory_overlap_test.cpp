@@ -197,6 +197,9 @@ TEST(MemoryOverlap, IsSupposedWhereAnArrayIsTooLongToReckonWith) {
   EXPECT_TRUE(share_memory(between, wide));
   EXPECT_TRUE(share_memory(wide, wide));
   EXPECT_FALSE(share_memory(wide, array_at(base - 4, DType::kF32, {1}, {1})));
+  const ConstTensorView longest = array_at(base, DType::kF32, {2}, {far / 2 - 1});
+  EXPECT_FALSE(share_memory(longest, between)) << "2^61 bytes";
+  EXPECT_FALSE(share_memory(between, longest));
   const ConstTensorView beyond = array_at(base, DType::kF32, {3}, {kHuge / 4});
   EXPECT_TRUE(share_memory(beyond, between));
   EXPECT_TRUE(share_memory(between, beyond));

@@ -1,6 +1,7 @@
 // The tiers that databases answer: pins, and rows of the user, the site and the installation.
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
@@ -46,9 +47,10 @@ void rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
 std::vector<std::string> rows_after(const State& state, const std::vector<ConfigStore::Hit>& hits,
                                     std::size_t chosen) {
   std::vector<std::string> rows;
-  for (std::size_t i = chosen + 1; i < hits.size() && !hits[i].bucket; ++i) {
-    const bool weaker = is_weak(state, hits[i]) && !is_weak(state, hits[chosen]);
-    rows.push_back(str(describe_row(hits[i]), ": ", hits[i].row.kernel, ' ', hits[i].row.config,
+  for (const ConfigStore::Hit& hit : std::span(hits).subspan(chosen + 1)) {
+    if (hit.bucket) break;
+    const bool weaker = is_weak(state, hit) && !is_weak(state, hits[chosen]);
+    rows.push_back(str(describe_row(hit), ": ", hit.row.kernel, ' ', hit.row.config,
                        weaker ? ", measured in noise or for an older kernel" : ", comes later"));
   }
   return rows;
