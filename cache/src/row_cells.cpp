@@ -32,11 +32,11 @@ std::size_t character_bytes(std::string_view text) {
   return legal ? size : 0;
 }
 
-/// Of the character at the start of `text`: C0, DEL or C1 (U+0080 to U+009F).
+/// Of the whole character at the start of `text`: C0, DEL or C1 (U+0080 to U+009F).
 bool is_control(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x20 || first == 0x7f) return true;
-  return first == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0;
+  return first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
 }
 
 std::string text_violation(std::string_view text, const Column& column) {

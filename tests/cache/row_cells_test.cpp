@@ -104,5 +104,54 @@ TEST(RowCells, SumEveryPartOfARow) {
   EXPECT_NE(checksum("t", hash, moved), checksum("t", hash, other));
 }
 
+TEST(RowCells, TakeTheFirstAndTheLastCharacterOfEachLength) {
+  for (const char* text : {" ", "~", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+                           "\xee\x80\x80", "\xf0\x90\x80\x80"}) {
+    EXPECT_EQ(text_problem(text), "") << text;
+    EXPECT_EQ(storable(text, 16), text);
+  }
+  for (const char* text : {"\x1f", "\x7f", "\xc2\x80", "\xc2\x9f"}) {
+    EXPECT_EQ(text_problem(text), "config: a control character");
+    EXPECT_EQ(storable(text, 16), "?");
+  }
+  for (const char* text : {"\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xbf"}) {
+    EXPECT_EQ(text_problem(text), "config: not UTF-8");
+  }
+}
+
+TEST(RowCells, TakeNumbersUpToTheirBounds) {
+  EXPECT_EQ(violation(count("noise", 2), Cell(std::int64_t{0})), "");
+  EXPECT_EQ(violation(finite("spread"), Cell(1e300)), "");
+  EXPECT_NE(violation(finite("spread"), Cell(1.01e300)), "");
+  EXPECT_EQ(violation(maybe_infinite("error"), Cell(1.01e300)), "");
+}
+
+TEST(RowCells, CutFreeTextWhereItIsFull) {
+  EXPECT_EQ(storable("abcdef", 3), "abc");
+  EXPECT_EQ(storable("ab\xc3\xbc", 4), "ab\xc3\xbc");
+  EXPECT_EQ(storable("ab\xc3\xbc", 3), "ab");
+  EXPECT_EQ(storable("abc", 0), "");
+}
+
+TEST(RowCells, AreReadAsWhatTheyAreAndNothingElse) {
+  sqlite::Db db = sqlite::Db::in_memory();
+  sqlite::Statement row(db, "SELECT 'text', 7, 0.5");
+  ASSERT_TRUE(row.step());
+  const Column columns[] = {{"text", ColumnKind::kText, 0, 9},
+                            {"integer", ColumnKind::kInteger, 0, 9},
+                            {"real", ColumnKind::kReal}};
+  for (int column = 0; column < 3; ++column) {
+    for (int value = 0; value < 3; ++value) {
+      std::string problem;
+      const Cell cell = read_cell(row, value, columns[column], problem);
+      EXPECT_EQ(problem.empty(), column == value) << column << value;
+      if (column == value) {
+        EXPECT_EQ(cell.index(), static_cast<std::size_t>(column));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attune

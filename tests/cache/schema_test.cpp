@@ -6,6 +6,7 @@
 #include <attune/cache/config_database.hpp>
 
 #include "database_file.hpp"
+#include "row_cells.hpp"
 #include "row_tables.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -136,6 +137,12 @@ TEST(Sqlite, RefusesValuesBeyondItsLimits) {
   EXPECT_THROW(db.integer("SELECT length(zeroblob(2000000))"), sqlite::Failure);
   EXPECT_THROW(db.execute("ATTACH ':memory:' AS other"), sqlite::Failure);
   EXPECT_THROW(db.execute("SELECT \"not a column\""), sqlite::Failure);
+}
+
+// Files in the world are of this version: whatever changes is a further step.
+TEST(Schema, OfAReleasedVersionIsNeverEdited) {
+  ASSERT_GE(migrations().size(), 1U);
+  EXPECT_EQ(to_hex(key_hash(migrations()[0])), "ab38ea8db88a75e94381bfbb");
 }
 
 }  // namespace
