@@ -1,0 +1,65 @@
+// A recorder by itself: how much one process records, and what it says when that is all.
+#include "recorder.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/log.hpp>
+
+#include "support/temporary_folder.hpp"
+
+namespace attune::test {
+namespace {
+
+SelectionKey key_of(std::int64_t i) {
+  SelectionKey key{};
+  key.problem.count = 1;
+  key.problem.values[0] = i;
+  return key;
+}
+
+class RecorderTest : public testing::Test {
+ protected:
+  RecorderTest() {
+    set_log_sink([this](LogLevel, std::string_view line) { logged.emplace_back(line); });
+  }
+  ~RecorderTest() override { set_log_sink({}); }
+
+  /// How many lines say so.
+  std::ptrdiff_t said(const std::string& what) const {
+    return std::count_if(logged.begin(), logged.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  }
+  void count(std::int64_t problem) {
+    recorder.count(key_of(problem), [&]() -> chain::RecordedCall {
+      ++described;
+      return {"scaling", "rows=1", "fake:1", "auto", "heuristic"};
+    });
+  }
+
+  TemporaryFolder folder;
+  // In a folder that is not there: nothing is written, which is said once.
+  chain::Recorder recorder{folder.file("missing/shapes.jsonl")};
+  std::vector<std::string> logged;
+  int described = 0;
+};
+
+TEST_F(RecorderTest, LeavesOutWhatIsNewPastTenThousandProblemsAndSaysSoOnce) {
+  for (std::int64_t i = 0; i < 10'000; ++i) count(i);
+  EXPECT_EQ(described, 10'000);
+  EXPECT_EQ(said("recording ends"), 1);
+  EXPECT_EQ(said("further ones are left out"), 0);
+  count(0);
+  EXPECT_EQ(said("further ones are left out"), 0) << "it is known";
+  count(10'000);
+  count(10'001);
+  EXPECT_EQ(described, 10'000);
+  EXPECT_EQ(said("10000 problems are recorded in this process; further ones are left out"), 1);
+}
+
+}  // namespace
+}  // namespace attune::test
