@@ -33,8 +33,8 @@
 // o, final_state, dq, dk, dv and dinitial_state are at most e times the RMS of that tensor.
 //
 // Gradients of gates are sums of terms that cancel where gates are strong: with every g at -12, dg
-// is a difference of terms a hundred thousand times as large, and their rounding in f32 a sixth of
-// it. Their errors are at most
+// is a difference of terms a hundred thousand times as large, and what rounds those in f32 may be a
+// sixth of it. Their errors are at most
 //
 //   the larger of   d * RMS(gradient)   and   e * (RMS(read) + RMS(left)),     d = 1e-4 for f32 and
 //                                                                              2e-2 otherwise
