@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <tuple>
 
 #include <attune_json/strict_json.hpp>
 
@@ -115,14 +117,24 @@ class SourceReader {
   std::vector<Spec> take() { return std::move(specs_); }
 
  private:
+  /// A recording has many lines of one problem, whose hits add up.
   void add(Spec spec) {
+    RecordedCalls& recorded = spec.recorded;
+    const auto [known, is_new] = places_.try_emplace(
+        {to_text(spec), recorded.device_class, recorded.platform}, specs_.size());
+    if (!is_new) {
+      std::int64_t& hits = specs_[known->second].recorded.hits;
+      hits = std::min(hits + recorded.hits, RecordedCalls::kMostHits);
+      return;
+    }
     problems_ += problem_count(spec);
     if (problems_ > kMaxProblems) throw UsageError(str("more than ", kMaxProblems, " problems"));
     specs_.push_back(std::move(spec));
   }
 
   std::vector<Spec> specs_;
-  std::size_t problems_ = 0;  // that they mean, repetitions included
+  std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places_;
+  std::size_t problems_ = 0;  // that they mean
 };
 
 }  // namespace

@@ -98,6 +98,17 @@ TEST_F(SpecFile, MayBeginWithAByteOrderMark) {
   EXPECT_EQ(read("\xef\xbb\xbf{\"op\": \"toy\", \"T\": 1}\n"), expected);
 }
 
+// A recording grows to 16 MiB, which may be 100,000 lines of a few problems.
+TEST_F(SpecFile, AddsUpTheLinesOfOneProblem) {
+  const std::string line = R"({"op":"toy","T":1,"recorded":{"platform":"auto","hits":2}})";
+  std::string text;
+  for (std::size_t i = 0; i < 2 * kMaxProblems; ++i) text += line + '\n';
+  const std::vector<Spec> specs = read(text + R"({"op":"toy","T":1,"recorded":{"hits":1}})" + '\n');
+  ASSERT_EQ(specs.size(), 2U);
+  EXPECT_EQ(specs[0].recorded.hits, 4 * static_cast<std::int64_t>(kMaxProblems));
+  EXPECT_EQ(specs[1].recorded.hits, 1);
+}
+
 TEST_F(SpecFile, IsARegularFile) {
   const std::string fifo = folder_.file("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -119,7 +130,7 @@ TEST_F(SpecFile, IsReadUpToItsBounds) {
   while (comments.size() <= std::size_t{64} << 20) comments += comment;
   EXPECT_THAT(refusal(comments), HasSubstr("more than 67108864 bytes"));
   // Each line is legal by itself, and all of them together would fill memory.
-  EXPECT_THAT(refusal("T=[1:10000:+1]\nT=[1:10000:+1]\n"),
+  EXPECT_THAT(refusal("T=[1:10000:+1]\nT=[2:10000:+1]\n"),
               HasSubstr("specs:2: more than 10000 problems"));
 }
 
