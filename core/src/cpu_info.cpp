@@ -58,7 +58,7 @@ int quota_cores() {
     double quota = 0;
     double period = 0;
     if (text >> quota >> period) keep_least(cores(quota, period));
-    if (path.empty() || path.find('/') == std::string::npos) break;
+    if (path.find('/') == std::string::npos) break;
   }
   // Version 1.
   std::istringstream quota_text(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));

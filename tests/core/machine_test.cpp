@@ -149,6 +149,14 @@ TEST_F(Machine, TheLeastLimitOfAGroupAndThoseAboveItCounts) {
   EXPECT_THAT(probe(), HasSubstr("usable=1 "));
 }
 
+TEST_F(Machine, AGroupOfNoPathIsTheTopmost) {
+  group_of_process = "odd";
+  group("", "300000 100000");
+  EXPECT_THAT(probe(), HasSubstr("usable=8 ")) << "there is none above it";
+  group_of_process = "";
+  EXPECT_THAT(probe(), HasSubstr("usable=3 "));
+}
+
 TEST_F(Machine, ALimitOfVersion1Counts) {
   files["/sys/fs/cgroup/cpu/cpu.cfs_quota_us"] = "350000\n";
   files["/sys/fs/cgroup/cpu/cpu.cfs_period_us"] = "100000\n";

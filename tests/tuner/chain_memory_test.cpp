@@ -1,6 +1,7 @@
 // What memory holds, and which policies an entry of it is enough for.
 #include <gmock/gmock.h>
 
+#include "cache/raw_sqlite.hpp"
 #include "chain_state.hpp"
 #include "tuner/chain_fixture.hpp"
 
@@ -163,6 +164,40 @@ TEST_F(RowsTest, ARowWithoutTimesIsDescribedWithoutASpeedup) {
   hit.row.median_us = 10;
   hit.row.default_us = 0;
   EXPECT_THAT(chain::describe_row(hit), Not(HasSubstr("times")));
+}
+
+TEST_F(RowsTest, ExplainNamesEachRefusedRowOnce) {
+  settings.policy = policy_of(Policy::kDb);
+  settings.store.site_paths = {folder.file("site.db")};
+  add_tiled();
+  write(row("tile=8", "plugin.first"));
+  write(row("tile=4", "plugin.second"), "site.db");
+  const auto reason = [&] {
+    restart();
+    return chain()
+        .explain(what(), request())
+        .notes.at(static_cast<std::size_t>(Tier::kPersistent))
+        .reason;
+  };
+  EXPECT_EQ(reason(),
+            "2 rows were refused: no kernel 'plugin.first' is loaded; passed over: no kernel "
+            "'plugin.second' is loaded");
+  write(row("tile=2"), "site.db");
+  EXPECT_THAT(reason(), HasSubstr("passed over: no kernel 'plugin.first' is loaded"));
+}
+
+TEST_F(RowsTest, ADatabaseWithDamagedRowsIsToldOfAndAGoodOneIsNot) {
+  settings.policy = policy_of(Policy::kDb);
+  add_tiled();
+  write(row("tile=8"));
+  listen();
+  select();
+  EXPECT_TRUE(seen_of(EventKind::kDatabase).empty());
+  raw_sql(settings.store.user_path, "UPDATE decision SET checksum = checksum + 1");
+  restart();
+  select();
+  ASSERT_EQ(seen_of(EventKind::kDatabase).size(), 1U);
+  EXPECT_THAT(seen_of(EventKind::kDatabase)[0].reason, HasSubstr("1 bad rows are left out"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
+#include "chain_tune.hpp"
 #include "correctness.hpp"
 #include "tuner/tuner_fixture.hpp"
 
@@ -150,6 +151,28 @@ TEST_F(OracleTest, ACandidateThatThrowsWhateverItIsHasFailed) {
   EXPECT_EQ(odd->outcome, TrialOutcome::kFailed);
   EXPECT_EQ(odd->reason, "threw what is no std::exception");
   EXPECT_EQ(of.check(candidate("test.large", ""))->reason, tuning::kOutOfMemory);
+}
+
+TEST_F(OracleTest, IsTheReferenceThatIsNearestToTheDevice) {
+  const auto add_reference = [&](const std::string& name, std::string_view backend) {
+    registry.add(std::make_unique<NotingKernel>(name),
+                 {.platform = kReferencePlatform, .backend = backend});
+  };
+  const auto found = [&]() -> std::string {
+    const RegisteredKernel* oracle = chain::find_oracle(registry, "scaling", device);
+    return oracle == nullptr ? "none" : std::string(oracle->kernel->name());
+  };
+  EXPECT_EQ(found(), "none") << "what is no reference says nothing";
+  add_reference("reference.elsewhere", "elsewhere");
+  EXPECT_EQ(found(), "none");
+  add_reference("reference.host", "cpu");
+  EXPECT_EQ(found(), "reference.host");
+  add_reference("reference.any", "any");
+  EXPECT_EQ(found(), "reference.any");
+  add_reference("reference.fake", "fake");
+  EXPECT_EQ(found(), "reference.fake");
+  add_reference("reference.later", "fake");
+  EXPECT_EQ(found(), "reference.fake") << "of equals the first";
 }
 
 }  // namespace
