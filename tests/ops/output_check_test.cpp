@@ -1,0 +1,73 @@
+// What an output may differ by, at the bounds.
+#include "output_check.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace attune::ops {
+namespace {
+
+Tensor values(const std::vector<float>& given) {
+  return Tensor::of(given, {static_cast<std::int64_t>(given.size())});
+}
+
+OutputCheck check(const std::vector<float>& actual, const std::vector<float>& expected,
+                  const Tolerances& tolerances, const SummandRms& summand_rms = {}) {
+  const Tensor right = values(expected);
+  return check_output("x", values(actual), &right, tolerances, summand_rms);
+}
+
+TEST(OutputCheck, MayDifferByExactlyItsTolerance) {
+  const Tolerances half{.tensor = 0.5, .gate_gradient = 4};
+  EXPECT_TRUE(check({1.5F, 1.5F}, {1, 1}, half).passed);
+  EXPECT_FALSE(check({1.5F, 1.5001F}, {1, 1}, half).passed);
+  EXPECT_EQ(check({1.5F, 1.5F}, {1, 1}, half).error, 0.5);
+}
+
+TEST(OutputCheck, OfAGateMayDifferByWhatItsSummandsMay) {
+  const Tolerances tolerances{.tensor = 0.5, .gate_gradient = 1};
+  int asked = 0;
+  const SummandRms of_four = [&] {
+    ++asked;
+    return 4.0;
+  };
+  EXPECT_TRUE(check({2}, {1}, tolerances, of_four).passed);
+  EXPECT_EQ(asked, 0) << "it is within its own tolerance";
+  EXPECT_TRUE(check({3}, {1}, tolerances, of_four).passed) << "0.5 * 4 / 1";
+  EXPECT_FALSE(check({3.01F}, {1}, tolerances, of_four).passed);
+  EXPECT_EQ(check({3.01F}, {1}, tolerances, of_four).tolerance, 2);
+  EXPECT_TRUE(check({5}, {2}, tolerances, [] { return 1.0; }).tolerance == 1) << "never less";
+  // Of a gradient that should be 0, the summands alone say how far it may be off.
+  EXPECT_TRUE(check({2}, {0}, tolerances, of_four).passed);
+  EXPECT_FALSE(check({2.01F}, {0}, tolerances, of_four).passed);
+}
+
+TEST(OutputCheck, OfZerosIsByItsSize) {
+  const Tolerances tolerances{.tensor = 0.5, .gate_gradient = 1};
+  EXPECT_EQ(check({0, 0}, {0, 0}, tolerances).tolerance, kAbsoluteTolerance);
+  EXPECT_TRUE(check({0, 0}, {0, 0}, tolerances).passed);
+  const auto most = static_cast<float>(kAbsoluteTolerance);
+  EXPECT_FALSE(check({2 * most}, {0}, tolerances).passed);
+  EXPECT_TRUE(check({0.9F * most}, {0}, tolerances).passed);
+}
+
+TEST(OutputCheck, WhatVanishesInF32MayBeAnything) {
+  const Tolerances tolerances{.tensor = 1e-5, .gate_gradient = 1e-5};
+  constexpr float kTiny = 1e-39F;  // subnormal
+  EXPECT_TRUE(check({0}, {kTiny}, tolerances).passed);
+  EXPECT_TRUE(check({1 + kTiny}, {1}, tolerances).passed);
+  constexpr float kSmallestNormal = std::numeric_limits<float>::min();
+  EXPECT_FALSE(check({0}, {4 * kSmallestNormal}, tolerances).passed);
+}
+
+TEST(OutputCheck, RmsLeavesOutWhatIsNotFinite) {
+  EXPECT_EQ(rms({}), 0);
+  EXPECT_EQ(rms({3, 4, 0, 0}), 2.5);
+  EXPECT_EQ(rms({6, std::numeric_limits<double>::infinity(), std::nan(""), 0}), 3);
+}
+
+}  // namespace
+}  // namespace attune::ops
