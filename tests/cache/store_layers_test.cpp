@@ -108,5 +108,19 @@ TEST_F(StoreLayers, ASuspicionIsForgottenAfterAWeekAndACrashIsNot) {
   EXPECT_TRUE(is_known(kSuspicionSeconds + 60, "crashed"));
 }
 
+TEST_F(StoreLayers, ASitesFileThatIsMissingIsReportedAndAShippedOneIsNot) {
+  StoreSettings settings = two_sites();
+  settings.shipped_paths = {folder.file("shipped.db")};
+  fill(folder.file("first.db"), {row_of(0, "first=1")});
+  const auto status = ConfigStore(settings).status();
+  ASSERT_EQ(status.size(), 3U);
+  EXPECT_TRUE(status[1].used);
+  EXPECT_EQ(status[2].path, folder.file("second.db"));
+  EXPECT_FALSE(status[2].used);
+  EXPECT_NE(status[2].reason, "");
+  fill(folder.file("shipped.db"), {row_of(0, "shipped=1")});
+  EXPECT_EQ(ConfigStore(settings).status().size(), 4U);
+}
+
 }  // namespace
 }  // namespace attune

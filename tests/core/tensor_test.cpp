@@ -214,6 +214,10 @@ TEST(ToHost, OfAnotherDeviceCopiesWhatTheViewReachesAndNoMore) {
   EXPECT_EQ(to_doubles(to_host(mixed, device)), (std::vector<double>{10, 12, 14, 0, 2, 4}));
   EXPECT_EQ(device.copied_from, &memory[0]);
   EXPECT_EQ(device.copied_bytes, 15 * sizeof(std::int32_t));
+  const ConstTensorView of_rank_5(memory.data(), DType::kI32, {1, 1, 1, 2, 3}, {9, 9, 9, 4, 1},
+                                  {"elsewhere", 0});
+  EXPECT_EQ(to_doubles(to_host(of_rank_5, device)), (std::vector<double>{0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(device.copied_bytes, 7 * sizeof(std::int32_t));
 }
 
 TEST(ToHost, OfAnEmptyViewCopiesNothing) {

@@ -200,5 +200,26 @@ TEST_F(RowsTest, ADatabaseWithDamagedRowsIsToldOfAndAGoodOneIsNot) {
   EXPECT_THAT(seen_of(EventKind::kDatabase)[0].reason, HasSubstr("1 bad rows are left out"));
 }
 
+TEST_F(RowsTest, ExplainNamesRowsForOthersOnlyWhereNoneIsForThisOne) {
+  settings.policy = policy_of(Policy::kDb);
+  add_tiled();
+  ConfigRow elsewhere = row("tile=16");
+  elsewhere.key.device_class = "fake:2";
+  write(elsewhere);
+  const auto reason = [&] {
+    restart();
+    return chain()
+        .explain(what(), request())
+        .notes.at(static_cast<std::size_t>(Tier::kPersistent))
+        .reason;
+  };
+  EXPECT_THAT(reason(), HasSubstr("for device class fake:2"));
+  write(row("tile=8"));
+  EXPECT_THAT(reason(), Not(HasSubstr("fake:2")));
+  settings.policy = policy_of(Policy::kHeuristic);
+  ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadWrite).erase(row_key());
+  EXPECT_EQ(reason(), "the policy does not read databases");
+}
+
 }  // namespace
 }  // namespace attune::test
