@@ -1,11 +1,12 @@
-// Says what a process takes its machine to be, and on how many threads a loop of at most
-// three runs. TEST_CORES is the number of cores that it may run on, whatever
-// there are.
+// Says what a process takes its machine to be, how many threads it makes, and on how many a loop of
+// at most three runs. TEST_CORES is the number of cores that it may run on, whatever there are.
 #include <sched.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -33,9 +34,13 @@ int main() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
+  // A loop within each task of a loop, so that every helper is asked for that there may be.
+  attune::parallel_for(8, 64,
+                       [](std::int64_t) { attune::parallel_for(8, 64, [](std::int64_t) {}); });
+  const auto tasks = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
   const attune::DeviceInfo info = attune::read_cpu_info();
-  std::printf("usable=%d cores=%d threads=%zu l1=%lld l2=%lld l3=%lld class=%s name=%s\n",
-              attune::usable_cores(), info.cores, threads.size(),
+  std::printf("usable=%d cores=%d threads=%zu tasks=%td l1=%lld l2=%lld l3=%lld class=%s name=%s\n",
+              attune::usable_cores(), info.cores, threads.size(), tasks,
               static_cast<long long>(info.l1_bytes), static_cast<long long>(info.l2_bytes),
               static_cast<long long>(info.l3_bytes), info.device_class.c_str(), info.name.c_str());
   return 0;

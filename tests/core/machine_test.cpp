@@ -111,13 +111,13 @@ TEST_F(Machine, HasTheCoresThatTheProcessMayRunOn) {
   EXPECT_THAT(said, HasSubstr("name=A test's CPU @ 1 GHz"));
 }
 
-TEST_F(Machine, ALoopRunsOnAsManyThreadsAsItMay) {
+TEST_F(Machine, ALoopRunsOnAsManyThreadsAsItMayAndAllOnAsManyAsThereAreCores) {
   const std::string said = probe();
-  EXPECT_THAT(said, HasSubstr(" threads=3 "));
+  EXPECT_THAT(said, HasSubstr(" threads=3 tasks=8 "));
   cores = 2;
-  EXPECT_THAT(probe(), HasSubstr(" threads=2 "));
+  EXPECT_THAT(probe(), HasSubstr(" threads=2 tasks=2 "));
   cores = 1;
-  EXPECT_THAT(probe(), HasSubstr(" threads=1 "));
+  EXPECT_THAT(probe(), HasSubstr(" threads=1 tasks=1 "));
 }
 
 TEST_F(Machine, AControlGroupsLimitCountsRoundedUp) {
