@@ -3,8 +3,13 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <array>
 #include <cerrno>
@@ -194,6 +199,22 @@ TEST(CpuInfo, MayBeOfAProcessWithFewerCores) {
   EXPECT_EQ(read_cpu_info(1).cores, 1);
   EXPECT_THAT(read_cpu_info(1).device_class, HasSubstr(":1c:"));
 }
+
+#if defined(__x86_64__)
+TEST(CpuInfo, ListsTilesWhereTheProcessorHasThemAndTheSystemGrantsThem) {
+  constexpr unsigned kTilesAndTheirBf16Products = 1U << 24 | 1U << 22;  // CPUID leaf 7: EDX
+  constexpr int kGetPermission = 0x1022;                                // ARCH_GET_XCOMP_PERM
+  constexpr unsigned long kTileData = 1UL << 18;
+  const DeviceInfo info = read_cpu_info();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool known = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0;
+  unsigned long granted = 0;
+  const bool asked = syscall(SYS_arch_prctl, kGetPermission, &granted) == 0;
+  const bool there = known && (edx & kTilesAndTheirBf16Products) == kTilesAndTheirBf16Products;
+  EXPECT_EQ(info.has("amx_bf16"),
+            there && info.has("avx512_bf16") && asked && (granted & kTileData) != 0);
+}
+#endif
 
 }  // namespace
 }  // namespace attune
