@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <thread>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -105,6 +105,19 @@ TEST(ProcessIdentity, OfAnotherMachineBootOrContainerIsUncertain) {
   EXPECT_FALSE(has_ended(identity));
   identity.boot.clear();
   EXPECT_FALSE(has_ended(identity));
+}
+
+TEST(ProcessIdentity, OfANumberThatNoProcessHasIsUncertain) {
+  constexpr std::int64_t kMost = std::numeric_limits<pid_t>::max();
+  EXPECT_TRUE(may_be_a_process(1));
+  EXPECT_TRUE(may_be_a_process(kMost));
+  for (const std::int64_t pid :
+       {std::int64_t{0}, std::int64_t{-1}, kMost + 1, kMost + 1 + getpid()}) {
+    EXPECT_FALSE(may_be_a_process(pid)) << pid;
+    ProcessIdentity identity = this_process();
+    identity.pid = pid;
+    EXPECT_FALSE(has_ended(identity)) << pid;
+  }
 }
 
 }  // namespace

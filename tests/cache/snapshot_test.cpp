@@ -84,5 +84,19 @@ TEST(Snapshot, AQuarantineIsOfACandidateOnADeviceClassForOneProblemOrAll) {
   EXPECT_EQ(snapshot.find_quarantine(key, "simd.row_softmax.blocked", 3, "unroll=2"), nullptr);
 }
 
+TEST(Content, IsSortedWhereManyRowsHaveOneKeyAsATextMayClaim) {
+  DatabaseContent content;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    content.decisions.push_back({sample_row(i % 2), {}});
+    content.pins.push_back(sample_pin(0));
+    content.quarantine.push_back(sample_quarantine(0));
+  }
+  content.sort();
+  EXPECT_EQ(content.decisions.front().row.key, sample_key(0));
+  EXPECT_EQ(content.decisions[149].row.key, sample_key(0));
+  EXPECT_EQ(content.decisions[150].row.key, sample_key(1));
+  EXPECT_EQ(content.pins.size(), 300U);
+}
+
 }  // namespace
 }  // namespace attune
