@@ -56,7 +56,9 @@ TEST_F(RecorderTest, LeavesOutWhatIsNewPastTenThousandProblemsAndSaysSoOnce) {
   count(0);
   EXPECT_EQ(said("further ones are left out"), 0) << "it is known";
   count(10'000);
+  EXPECT_EQ(said("further ones are left out"), 1);
   count(10'001);
+  count(10'002);
   EXPECT_EQ(described, 10'000);
   EXPECT_EQ(said("10000 problems are recorded in this process; further ones are left out"), 1);
 }
