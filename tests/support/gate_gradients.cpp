@@ -148,7 +148,10 @@ std::vector<double> ConstantGates::final_summands(const std::string& gradient) c
   const Values of_keys = sums(of_both, problem_.V);
   if (gradient == "dgk") return of_keys;
   const Values of_heads = sums(of_keys, problem_.K);
-  return gradient == "dg" ? of_heads : sums(of_heads, problem_.B, problem_.H);
+  if (gradient == "dg") return of_heads;
+  Values of_tokens = sums(of_heads, problem_.B, problem_.H);  // each token has what its head has
+  for (double& value : of_tokens) value *= static_cast<double>(problem_.T);
+  return of_tokens;
 }
 
 std::vector<GradientError> ConstantGates::errors(const TensorMap& got) const {

@@ -43,8 +43,8 @@
 //                                                           final_state dfinal_state      [N,H]
 //   dgk   [B,T,H,K]   q dq                                sum over V of the same        [N,H,K]
 //   dgv   [B,T,H,V]   o do                                sum over K of the same        [N,H,V]
-//   dg_gamma          dg's, summed over the tokens that   dg's, summed over the sequences that
-//   [H] or [N,H]      each of its values stands for       each of its values stands for
+//   dg_gamma          dg's, summed over the tokens that   dg's, which each of these tokens has,
+//   [H] or [N,H]      each of its values stands for       likewise
 //
 // dslopes is as dg_gamma. f32 keeps no digits below 1.2e-38, and nothing is promised of those.
 //
