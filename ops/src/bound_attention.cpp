@@ -59,6 +59,7 @@ class BoundInputs {
     }
     in_.scale = file_.number("scale");
     in_.reverse = file_.flag("reverse");
+    file_.warn_of_unread_attributes();
   }
   BoundInputs(const BoundInputs&) = delete;  // in_ points into it
   BoundInputs& operator=(const BoundInputs&) = delete;

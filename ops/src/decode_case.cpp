@@ -88,6 +88,7 @@ std::unique_ptr<Case> bind_decode(std::string_view op, std::span<const std::stri
   in.decay = file.decay(needs_constant_decay);
   in.slot_indices = file.optional("slot_indices");
   in.scale = file.number("scale");
+  file.warn_of_unread_attributes();
   const Tensor* state = file.host("kv_cache");
   if (state == nullptr) throw InvalidArgument(str(op, ": kv_cache: not among the given tensors"));
   in.state = tensors.updated("kv_cache", copy_of(*state));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
 
 namespace attune::ops {
@@ -40,7 +41,17 @@ const ConstTensorView* FileInputs::required(std::string_view name) {
   return view;
 }
 
+void FileInputs::warn_of_unread_attributes() const {
+  for (const auto& [name, text] : attributes_) {
+    if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
+    log_once(LogLevel::kWarning,
+             str(op_, ": attribute '", name, "' is not used: the op has none of that name",
+                 did_you_mean(name, asked_)));
+  }
+}
+
 const std::string* FileInputs::attribute(std::string_view name) const {
+  asked_.emplace_back(name);
   const auto found = attributes_.find(name);
   return found == attributes_.end() ? nullptr : &found->second;
 }

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <attune/core/case.hpp>
 
@@ -38,6 +40,10 @@ class FileInputs {
   /// slopes, g_gamma, or the attributes layer_idx and num_layers.
   DecayInputs decay(bool required);
 
+  /// Warns of attributes that nobody has asked for: a misspelt one would be ignored. "op" says what
+  /// the file is for, and "format" is what other writers of such files put there.
+  void warn_of_unread_attributes() const;
+
  private:
   const std::string* attribute(std::string_view name) const;
 
@@ -45,6 +51,7 @@ class FileInputs {
   const TensorMap& tensors_;
   const Attributes& attributes_;
   CaseTensors& to_;
+  mutable std::vector<std::string> asked_{"op", "format"};  // attributes
 };
 
 /// A dense copy of a host tensor.

@@ -14,6 +14,7 @@ namespace {
 
 using io::TensorFile;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Tensor values(const Extents& shape, float start) {
   std::vector<float> data(static_cast<std::size_t>(element_count(shape)));
@@ -75,6 +76,37 @@ class Files : public ::testing::Test {
 
   Sandbox here_;
 };
+
+TEST_F(Files, AnAttributeThatTheOpDoesNotReadIsNamed) {
+  TensorFile file = layer_file();
+  file.attributes["revers"] = "yes";
+  file.attributes["layer_index"] = "2";
+  file.attributes["format"] = "pt";  // as other writers have it
+  const Outcome outcome =
+      here_.run({"run", "lightning_attention", "--input", write("in.safetensors", file),
+                 "--backward", "--policy", "heuristic"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("attribute 'revers' is not used: the op has none of that "
+                                     "name; did you mean 'reverse'?"));
+  EXPECT_THAT(outcome.err, HasSubstr("attribute 'layer_index' is not used"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("format")));
+  file = expected_file();
+  file.attributes["revers"] = "yes";
+  const Outcome checked = here_.run({"check", write("case.safetensors", file)});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.err, HasSubstr("attribute 'revers' is not used"));
+}
+
+TEST_F(Files, AttributesThatTheOpReadsAreNotRemarkedOn) {
+  TensorFile file = layer_file();
+  file.attributes["scale"] = "0.5";
+  file.attributes["reverse"] = "no";
+  const Outcome outcome =
+      here_.run({"run", "lightning_attention", "--input", write("in.safetensors", file),
+                 "--backward", "--policy", "heuristic"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+}
 
 TEST_F(Files, CheckAcceptsWhatRunComputed) {
   const nlohmann::json rows = check(write("case.safetensors", expected_file()), 0);
