@@ -1,6 +1,7 @@
 #include "table.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <stdexcept>
 
@@ -249,9 +250,28 @@ std::string csv_text(const Document& document, bool terminal) {
   return out;
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+/// Text as Markdown that shows that very text: nothing of it is markup, or HTML. Underscores within
+/// a name are none, and stay.
 std::string md_field(std::string_view text) {
   std::string out;
-  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool within_a_name =
+        c == '_' && i > 0 && i + 1 < text.size() && is_word(text[i - 1]) && is_word(text[i + 1]);
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else {
+      constexpr std::string_view kMarkup = "\\|`*_[]~";
+      if (kMarkup.find(c) != std::string_view::npos && !within_a_name) out += '\\';
+      out += c;
+    }
+  }
   return out;
 }
 
@@ -260,7 +280,7 @@ std::string md_text(const Document& document) {
   for (const Section& section : document) {
     const Table& table = section.table;
     if (!out.empty()) out += '\n';
-    if (!section.name.empty()) out += "### " + section.name + "\n\n";
+    if (!section.name.empty()) out += "### " + md_field(section.name) + "\n\n";
     out += '|';
     for (const std::string& column : table.columns()) out += ' ' + md_field(column) + " |";
     out += "\n|";

@@ -127,8 +127,23 @@ TEST(Table, MarkdownEscapesBarsAndAlignsNumbers) {
   EXPECT_EQ(render(one_table(), Format::kMd),
             "| name | median_us | count | ok | nothing |\n"
             "|---|---:|---:|---|---|\n"
-            "| a,\"b\"\\|c\\n\\x1b[2Jd | 118.2 | 3 | yes |  |\n"
+            "| a,\"b\"\\|c\\\\n\\\\x1b\\[2Jd | 118.2 | 3 | yes |  |\n"
             "| plain | 0.5000 | 12 | no |  |\n");
+}
+
+TEST(Table, MarkdownOfACellIsTheTextItselfAndNoMarkup) {
+  const auto in_a_cell = [](const std::string& text) {
+    const std::string all = render({{.name = "", .table = Table({"x"}).add({text})}}, Format::kMd);
+    const std::size_t begin = all.rfind("\n| ") + 3;
+    return all.substr(begin, all.size() - begin - 3);
+  };
+  EXPECT_EQ(in_a_cell("<script>alert(1)</script>"), "&lt;script&gt;alert(1)&lt;/script&gt;");
+  EXPECT_EQ(in_a_cell("a & b &lt; c"), "a &amp; b &amp;lt; c");
+  EXPECT_EQ(in_a_cell("![x](http://y) [a]: b"), "!\\[x\\](http://y) \\[a\\]: b");
+  EXPECT_EQ(in_a_cell("*a* `b` ~~c~~ _d_"), "\\*a\\* \\`b\\` \\~\\~c\\~\\~ \\_d\\_");
+  EXPECT_EQ(in_a_cell("tile_v=4,gated_linear_attention"), "tile_v=4,gated_linear_attention");
+  // A bar ends the cell unless the backslashes before it are an odd number.
+  EXPECT_EQ(in_a_cell("a|b\\|c\\"), "a\\|b\\\\\\|c\\\\");
 }
 
 TEST(Table, ColorIsOnlyAddedToTablesForPeople) {
