@@ -145,6 +145,7 @@ TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {
                       HasSubstr("\nusage:\n"), HasSubstr("--output-format")));
     EXPECT_EQ(outcome.err, "");
     EXPECT_EQ(here.run({"help", verb}).out, outcome.out);
+    EXPECT_EQ(here.run({"help", "help"}).out, here.run({"--help"}).out);
     EXPECT_THAT(here.run({"--help"}).out, HasSubstr(std::string("\n  ") + verb + " "));
   }
 }
