@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -107,23 +110,20 @@ bool ConfigDatabase::erase(const RowKey& key) {
   return found;
 }
 
-std::vector<TrialRow> ConfigDatabase::trials(const RowKey& key) const {
+std::vector<TrialRow> ConfigDatabase::trials(const RowKey& key,
+                                             std::vector<std::string>* damage) const {
   const std::string hash = hash_of(key);
   const auto lock = connection_->use();
-  sqlite::Statement select(connection_->db,
-                           str("SELECT ", column_list<StoredTrial>(),
-                               " FROM trial WHERE key_hash = ? ORDER BY position"));
-  select.bind(1, std::as_bytes(std::span(hash)));
-  const std::vector<Column> columns = columns_of<StoredTrial>();
-  std::vector<TrialRow> rows;
-  while (select.step()) {
-    std::string problem;
-    std::optional<StoredTrial> stored = read_row<StoredTrial>(select, columns, problem);
-    if (!stored) continue;  // verify() tells of it
-    stored->row.key = key;
-    rows.push_back(std::move(stored->row));
-  }
-  return rows;
+  std::map<std::int64_t, TrialRow> rows;
+  Damage found;
+  read_trials(connection_->db, hash, found, [&](StoredTrial stored) {
+    stored.row.key = key;
+    rows.insert_or_assign(stored.position, std::move(stored.row));
+  });
+  if (damage != nullptr) std::ranges::move(found.reasons, std::back_inserter(*damage));
+  std::vector<TrialRow> sorted;
+  for (auto& [position, row] : rows) sorted.push_back(std::move(row));
+  return sorted;
 }
 
 void ConfigDatabase::pin(const PinRow& pin) {
@@ -182,9 +182,13 @@ void check_rows(sqlite::Db& db, Verification& found) {
   read_table<StoredTrial>(db, damage, ignore);
   found.bad_rows = damage.rows;
   for (std::string& reason : damage.reasons) found.problems.push_back(std::move(reason));
-  const std::int64_t orphans = db.integer(
-      "SELECT count(*) FROM trial WHERE key_hash NOT IN (SELECT key_hash FROM decision)");
-  if (orphans > 0) found.problems.push_back(str("trial: ", orphans, " rows without a decision"));
+  try {
+    const std::int64_t orphans = db.integer(
+        "SELECT count(*) FROM trial WHERE key_hash NOT IN (SELECT key_hash FROM decision)");
+    if (orphans > 0) found.problems.push_back(str("trial: ", orphans, " rows without a decision"));
+  } catch (const sqlite::Failure& failure) {
+    if (!is_damage(failure)) throw;  // which the tables have told of
+  }
 }
 
 }  // namespace

@@ -36,16 +36,28 @@ bool same_bucket(const ConfigRow& row, const RowKey& key, const std::string& buc
          row.key.platform == key.platform;
 }
 
-void sort_by_distance(std::vector<Hit>& hits, const RowKey& key) {
-  std::vector<std::pair<double, Hit>> ranked;
-  for (Hit& hit : hits) {
-    const double distance = problem_distance(hit.row.key.problem, key.problem);
-    ranked.emplace_back(distance, std::move(hit));
+/// A row that is not copied before it is known to be among the nearest.
+struct Near {
+  double distance = 0;
+  Layer layer = Layer::kUser;
+  const std::string* path = nullptr;
+  const ConfigRow* row = nullptr;
+};
+
+/// The nearest as hits, ties by `tie_of` a row.
+template <class TieOf>
+std::vector<Hit> nearest_hits(std::vector<Near> rows, TieOf&& tie_of) {
+  const std::size_t count = std::min(rows.size(), ConfigStore::kMostNeighbours);
+  std::partial_sort(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), rows.end(),
+                    [&](const Near& a, const Near& b) {
+                      return a.distance != b.distance ? a.distance < b.distance
+                                                      : tie_of(a) < tie_of(b);
+                    });
+  std::vector<Hit> hits;
+  for (std::size_t i = 0; i < count; ++i) {
+    hits.push_back({rows[i].layer, *rows[i].path, *rows[i].row, false, rows[i].distance});
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.first, a.second.row.key) < std::tie(b.first, b.second.row.key);
-  });
-  for (std::size_t i = 0; i < hits.size(); ++i) hits[i] = std::move(ranked[i].second);
+  return hits;
 }
 
 }  // namespace
@@ -170,8 +182,8 @@ struct ConfigStore::State {
     return reason;
   }
 
-  Hit user_hit(const ConfigRow& row, bool bucket, bool stored = true) const {
-    return {Layer::kUser, stored ? settings.user_path : "", row, bucket};
+  Hit user_hit(const ConfigRow& row, bool stored) const {
+    return {Layer::kUser, stored ? settings.user_path : "", row};
   }
 
   std::vector<Hit> exact_hits(const RowKey& key) const {
@@ -179,9 +191,9 @@ struct ConfigStore::State {
     const auto change = changes.find(key);
     if (change != changes.end()) {
       const auto& [row, stored] = change->second;
-      if (row) hits.push_back(user_hit(*row, false, stored));
+      if (row) hits.push_back(user_hit(*row, stored));
     } else if (const ConfigRow* row = user.snapshot.find(key)) {
-      hits.push_back(user_hit(*row, false));
+      hits.push_back(user_hit(*row, true));
     }
     for (const LayerFile& file : below) {
       const ConfigRow* row = file.snapshot.find(key);
@@ -191,36 +203,59 @@ struct ConfigStore::State {
   }
 
   std::vector<Hit> bucket_hits(const RowKey& key, const std::string& bucket) const {
-    std::vector<Hit> hits;
-    for (const ConfigRow* row : user.snapshot.find_bucket(key, bucket)) {
-      if (!changes.contains(row->key)) hits.push_back(user_hit(*row, true));
+    std::vector<Near> near;
+    visit_rows(
+        [&](const ConfigSnapshot& snapshot) { return snapshot.find_bucket(key, bucket); },
+        [&](const ConfigRow& row) { return same_bucket(row, key, bucket); },
+        [&](const ConfigRow& row, Layer layer, const std::string& path) {
+          if (row.key == key) return;
+          near.push_back({problem_distance(row.key.problem, key.problem), layer, &path, &row});
+        });
+    std::vector<Hit> hits = nearest_hits(
+        std::move(near), [](const Near& of) { return std::tie(of.row->key, of.layer, *of.path); });
+    for (Hit& hit : hits) {
+      hit.bucket = true;
+      hit.octaves = 0;
     }
-    for (const auto& [changed, change] : changes) {
-      if (!change.row || !same_bucket(*change.row, key, bucket)) continue;
-      hits.push_back(user_hit(*change.row, true, change.stored));
-    }
-    for (const LayerFile& file : below) {
-      for (const ConfigRow* row : file.snapshot.find_bucket(key, bucket)) {
-        hits.push_back({file.status.layer, file.status.path, *row, true});
-      }
-    }
-    std::erase_if(hits, [&](const Hit& hit) { return hit.row.key == key; });
-    sort_by_distance(hits, key);
     return hits;
   }
 
   /// Calls f(row, layer, path) for every row, as it is now.
   template <class F>
   void for_each_row(F&& f) const {
+    const auto all = [](const ConfigSnapshot& snapshot) {
+      std::vector<const ConfigRow*> rows;
+      rows.reserve(snapshot.rows.size());
+      for (const ConfigRow& row : snapshot.rows) rows.push_back(&row);
+      return rows;
+    };
+    visit_rows(
+        all, [](const ConfigRow&) { return true; }, f);
+  }
+
+  /// The same for the rows of a problem, for any device and platform.
+  template <class F>
+  void for_each_row_of(const std::string& op, const std::string& problem, F&& f) const {
+    visit_rows([&](const ConfigSnapshot& snapshot) { return snapshot.find_problem(op, problem); },
+               [&](const ConfigRow& row) { return row.key.op == op && row.key.problem == problem; },
+               f);
+  }
+
+  /// `rows_of` gives the rows of a snapshot, `is_one` says of a row whether it is one of them.
+  template <class RowsOf, class IsOne, class F>
+  void visit_rows(RowsOf&& rows_of, IsOne&& is_one, F&& f) const {
     static const std::string kNoFile;
-    for (const ConfigRow& row : user.snapshot.rows) {
-      if (!changes.contains(row.key)) f(row, Layer::kUser, settings.user_path);
+    for (const ConfigRow* row : rows_of(user.snapshot)) {
+      if (!changes.contains(row->key)) f(*row, Layer::kUser, settings.user_path);
     }
     for (const auto& [key, change] : changes) {
-      if (change.row) f(*change.row, Layer::kUser, change.stored ? settings.user_path : kNoFile);
+      if (!change.row || !is_one(*change.row)) continue;
+      f(*change.row, Layer::kUser, change.stored ? settings.user_path : kNoFile);
     }
     for (const LayerFile& file : below) {
-      for (const ConfigRow& row : file.snapshot.rows) f(row, file.status.layer, file.status.path);
+      for (const ConfigRow* row : rows_of(file.snapshot)) {
+        f(*row, file.status.layer, file.status.path);
+      }
     }
   }
 
@@ -254,7 +289,7 @@ struct ConfigStore::State {
   std::vector<LayerFile> below;  // site, then shipped
   std::map<RowKey, Change> changes;
   std::map<std::string, NeighbourIndex> neighbours;  // by op; points into the rows above
-  std::vector<QuarantineRow> quarantine;             // added by this process
+  ConfigSnapshot own;                                // quarantined by this process; no rows
 };
 
 ConfigStore::ConfigStore(StoreSettings settings)
@@ -265,6 +300,7 @@ std::vector<Hit> ConfigStore::find(const RowKey& key, const std::string& bucket)
   state_->load_once();
   const std::lock_guard lock(state_->memory);
   std::vector<Hit> hits = state_->exact_hits(key);
+  if (bucket.empty()) return hits;
   std::vector<Hit> neighbours = state_->bucket_hits(key, bucket);
   std::move(neighbours.begin(), neighbours.end(), std::back_inserter(hits));
   return hits;
@@ -275,24 +311,22 @@ std::vector<Hit> ConfigStore::find_nearest(const RowKey& key,
                                            double octaves) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<Hit> hits;
+  std::vector<Near> near;
   for (const auto& [entry, distance] : state_->neighbours_of(key.op, scalable).find(key, octaves)) {
-    hits.push_back({entry->layer, *entry->path, *entry->row, false, distance});
+    near.push_back({distance, entry->layer, entry->path, entry->row});
   }
-  std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) {
-    return std::tie(a.octaves, a.layer, a.row.key) < std::tie(b.octaves, b.layer, b.row.key);
-  });
-  return hits;
+  return nearest_hits(std::move(near),
+                      [](const Near& of) { return std::tie(of.layer, of.row->key, *of.path); });
 }
 
 std::vector<Hit> ConfigStore::find_elsewhere(const RowKey& key) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
   std::vector<Hit> hits;
-  state_->for_each_row([&](const ConfigRow& row, Layer layer, const std::string& path) {
-    const bool same = row.key.op == key.op && row.key.problem == key.problem;
-    if (same && row.key != key) hits.push_back({layer, path, row, false});
-  });
+  state_->for_each_row_of(key.op, key.problem,
+                          [&](const ConfigRow& row, Layer layer, const std::string& path) {
+                            if (row.key != key) hits.push_back({layer, path, row, false});
+                          });
   return hits;
 }
 
@@ -312,9 +346,7 @@ std::optional<std::string> ConfigStore::quarantined(const RowKey& key, const std
                                                     const std::string& config) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  ConfigSnapshot own;
-  own.quarantine = state_->quarantine;
-  std::vector<const ConfigSnapshot*> snapshots = {&own, &state_->user.snapshot};
+  std::vector<const ConfigSnapshot*> snapshots = {&state_->own, &state_->user.snapshot};
   for (const LayerFile& file : state_->below) snapshots.push_back(&file.snapshot);
   for (const ConfigSnapshot* snapshot : snapshots) {
     const QuarantineRow* row = snapshot->find_quarantine(key, kernel, kernel_version, config);
@@ -344,7 +376,8 @@ void ConfigStore::erase(const RowKey& key) {
 void ConfigStore::quarantine(const QuarantineRow& row) {
   state_->write(State::IfAbsent::kMake, [&](ConfigDatabase& db) { db.quarantine(row); });
   const std::lock_guard lock(state_->memory);
-  state_->quarantine.push_back(row);
+  state_->own.quarantine.push_back(row);
+  state_->own.index();
 }
 
 bool ConfigStore::acquire_lease(const RowKey& key, std::int64_t seconds) {

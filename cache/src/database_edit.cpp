@@ -22,7 +22,7 @@
 namespace attune {
 namespace {
 
-void read_trials(sqlite::Db& db, Damage& damage, std::vector<StoredDecision>& decisions) {
+void read_all_trials(sqlite::Db& db, Damage& damage, std::vector<StoredDecision>& decisions) {
   std::map<std::string, StoredDecision*> by_hash;
   for (StoredDecision& decision : decisions) by_hash[hash_of(decision.row.key)] = &decision;
   std::map<StoredDecision*, std::map<std::int64_t, TrialRow>> found;
@@ -54,7 +54,7 @@ DatabaseContent read_content(sqlite::Db& db) {
     throw CacheError(
         str("config database ", db.path(), ": nothing can be read: ", damage.reasons.at(0)));
   }
-  read_trials(db, damage, content.decisions);
+  read_all_trials(db, damage, content.decisions);
   content.bad_rows = damage.rows;
   content.bad_reasons = std::move(damage.reasons);
   content.sort();

@@ -116,6 +116,22 @@ std::optional<Row> read_row(const sqlite::Statement& statement, const std::vecto
 /// Whether a failed read tells of the file's content, so that other parts of it may still be good.
 bool is_damage(const sqlite::Failure& failure);
 
+/// Calls scan(forward) from the table's front and, where the table cannot be read on, from its end.
+/// False when that happened.
+template <class Scan>
+bool read_from_both_ends(std::string_view table, Damage& damage, Scan&& scan) {
+  for (const bool forward : {true, false}) {
+    try {
+      scan(forward);
+      return forward;
+    } catch (const sqlite::Failure& failure) {
+      if (!is_damage(failure)) throw;
+      if (forward) damage.add(str(table, ": cannot be read on: ", failure.what()));
+    }
+  }
+  return false;
+}
+
 /// Reads a whole table in the order of its keys' hashes, calling take(row) or take(hash, row) for
 /// each good row. Where the table cannot be read on, it is read from its other end too. False when
 /// that happened.
@@ -124,7 +140,7 @@ bool read_table(sqlite::Db& db, Damage& damage, Take&& take) {
   const std::vector<Column> columns = columns_of<Row>();
   const std::string table(RowTable<Row>::kName);
   std::string last;
-  const auto scan = [&](bool forward) {
+  return read_from_both_ends(table, damage, [&](bool forward) {
     sqlite::Statement select(db, str("SELECT ", column_list<Row>(), " FROM ", table,
                                      " ORDER BY key_hash", forward ? "" : " DESC"));
     while (select.step()) {
@@ -142,17 +158,29 @@ bool read_table(sqlite::Db& db, Damage& damage, Take&& take) {
         damage.add(str(table, " ", to_hex(hash), ": ", problem));
       }
     }
-  };
-  for (const bool forward : {true, false}) {
-    try {
-      scan(forward);
-      return forward;
-    } catch (const sqlite::Failure& failure) {
-      if (!is_damage(failure)) throw;
-      if (forward) damage.add(str(table, ": cannot be read on: ", failure.what()));
+  });
+}
+
+/// The same for the trials of one decision; one may be taken twice where the table is damaged.
+template <class Take>
+void read_trials(sqlite::Db& db, const std::string& hash, Damage& damage, Take&& take) {
+  const std::vector<Column> columns = columns_of<StoredTrial>();
+  const std::string table(RowTable<StoredTrial>::kName);
+  read_from_both_ends(table, damage, [&](bool forward) {
+    sqlite::Statement select(db,
+                             str("SELECT ", column_list<StoredTrial>(), " FROM ", table,
+                                 " WHERE key_hash = ? ORDER BY position", forward ? "" : " DESC"));
+    select.bind(1, std::as_bytes(std::span(hash)));
+    while (select.step()) {
+      std::string problem;
+      std::optional<StoredTrial> trial = read_row<StoredTrial>(select, columns, problem);
+      if (trial) {
+        take(*std::move(trial));
+      } else if (forward) {
+        damage.add(str(table, " ", to_hex(hash), ": ", problem));
+      }
     }
-  }
-  return false;
+  });
 }
 
 }  // namespace attune

@@ -57,6 +57,23 @@ TEST_F(Store, GivesNeighboursAfterExactRowsNearestFirst) {
   for (std::size_t i = 1; i < 4; ++i) EXPECT_TRUE(hits[i].bucket);
 }
 
+TEST_F(Store, GivesTheNearestNeighboursOfManyAndNoneWithoutABucket) {
+  std::vector<ConfigRow> rows;
+  constexpr auto kMost = static_cast<std::int64_t>(ConfigStore::kMostNeighbours);
+  for (std::int64_t i = 0; i < 3 * kMost; ++i) rows.push_back(sample_row(i));
+  for (const ConfigRow& row : rows) fill(user, {row});
+  const ConfigStore store(user_only());
+  const auto hits = store.find(sample_key(0), kBucket);
+  ASSERT_EQ(hits.size(), static_cast<std::size_t>(kMost + 1));
+  for (std::int64_t i = 0; i <= kMost; ++i) {
+    EXPECT_EQ(hits[static_cast<std::size_t>(i)].row.key, sample_key(i)) << "nearest first";
+  }
+  const auto nearest = store.find_nearest(sample_key(0), {"rows"}, 2);
+  ASSERT_EQ(nearest.size(), static_cast<std::size_t>(kMost));
+  EXPECT_EQ(nearest.back().row.key, sample_key(kMost));
+  EXPECT_EQ(store.find(sample_key(0), "").size(), 1U);
+}
+
 TEST_F(Store, MeasuresDistanceOverAllNumbersOfAProblem) {
   const auto row_with = [](const std::string& problem) {
     ConfigRow row = sample_row(0);

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include <attune/cache/config_database.hpp>
 
+#include "raw_sqlite.hpp"
 #include "sample_rows.hpp"
 #include "support/campaign.hpp"
 #include "support/temporary_folder.hpp"
@@ -160,6 +162,45 @@ TEST_F(Damage, OfTheEndNeverShowsInARow) {
     read_damaged();
     write_to_damaged(static_cast<std::int64_t>(size));
   }
+}
+
+/// Overwrites a page, which begin with 1.
+std::string with_damaged_page(std::string bytes, std::int64_t page, std::int64_t page_size) {
+  return bytes.replace(static_cast<std::size_t>((page - 1) * page_size),
+                       static_cast<std::size_t>(page_size),
+                       std::string(static_cast<std::size_t>(page_size), '\x55'));
+}
+
+TEST_F(Damage, OfAnyPageOfTrialsLeavesTheRowsAndTheOtherTrials) {
+  const std::string path = folder.file("sound.db");
+  const std::int64_t page_size = test::raw_integer(path, "PRAGMA page_size");
+  const std::int64_t root = test::raw_integer(
+      path, "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'trial'");
+  const auto pages = static_cast<std::int64_t>(bytes.size()) / page_size;
+  std::size_t told = 0;
+  std::size_t lost = 0;
+  for (std::int64_t page = 2; page <= pages; ++page) {
+    write(with_damaged_page(bytes, page, page_size));
+    std::optional<ConfigDatabase> db;
+    try {
+      db.emplace(damaged, Mode::kReadOnly);
+      if (texts_of(db->read().rows).size() != static_cast<std::size_t>(kRows)) continue;
+    } catch (const CacheError&) {
+      continue;  // a page of another table
+    }
+    SCOPED_TRACE(str("page ", page));
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      std::vector<std::string> damage;
+      const std::vector<TrialRow> trials = db->trials(sample_key(i), &damage);
+      EXPECT_TRUE(trials.size() == 2 || !damage.empty()) << "what is left out is told of";
+      EXPECT_TRUE(page != root || !damage.empty());
+      told += damage.empty() ? 0 : 1;
+      lost += 2 - trials.size();
+    }
+    EXPECT_TRUE(db->verify().readable);
+  }
+  EXPECT_GT(told, static_cast<std::size_t>(kRows)) << "the root and a leaf at least";
+  EXPECT_GT(lost, 0U);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <sqlite3.h>
 
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,20 @@ inline void raw_sql(
   before_closing();
   sqlite3_close(db);
   if (code != SQLITE_OK) throw std::runtime_error(sql + ": " + message);
+}
+
+/// What a statement answers, which is one number.
+inline std::int64_t raw_integer(const std::string& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  sqlite3_stmt* statement = nullptr;
+  sqlite3_open(path.c_str(), &db);
+  sqlite3_prepare_v2(db, sql.c_str(), -1, &statement, nullptr);
+  const bool answered = sqlite3_step(statement) == SQLITE_ROW;
+  const std::int64_t answer = answered ? sqlite3_column_int64(statement, 0) : 0;
+  sqlite3_finalize(statement);
+  sqlite3_close(db);
+  if (!answered) throw std::runtime_error(sql + ": no answer");
+  return answer;
 }
 
 }  // namespace attune::test

@@ -76,8 +76,7 @@ Resolved validate_row(State& state, Call& call, const ConfigRow& row) {
 }
 
 std::optional<ConfigRow> tuned_row(State& state, Call& call) {
-  for (ConfigStore::Hit& hit : state.store().find(call.row_key(), call.bucket())) {
-    if (hit.bucket) continue;
+  for (ConfigStore::Hit& hit : state.store().find(call.row_key(), "")) {
     const Resolved resolved = validate_row(state, call, hit.row);
     if (!resolved.candidate) continue;
     if (why_stale(hit.row, *resolved.candidate->kernel, call.info()).empty()) return hit.row;

@@ -43,6 +43,9 @@ class ConfigSnapshot {
   const ConfigRow* find(const RowKey& key) const;
   /// Rows of the same op, device class, platform and bucket, by their keys.
   std::vector<const ConfigRow*> find_bucket(const RowKey& key, const std::string& bucket) const;
+  /// Rows of one problem for any device class and platform, by their keys.
+  std::vector<const ConfigRow*> find_problem(const std::string& op,
+                                             const std::string& problem) const;
   /// The pin that holds at time `now`.
   const PinRow* find_pin(const RowKey& key, std::int64_t now) const;
   /// The reason a candidate is quarantined, or nullptr.
@@ -53,6 +56,9 @@ class ConfigSnapshot {
  private:
   std::map<RowKey, std::size_t> by_key_;
   std::multimap<RowKey, std::size_t> by_bucket_;  // key.problem holds the bucket's text
+  // Sorted, of the vectors above: by op, problem and key; by key; and by all that names a
+  // candidate.
+  std::vector<std::size_t> rows_by_problem_, pins_by_key_, quarantine_by_key_;
 };
 
 /// What verify() found.
@@ -71,7 +77,7 @@ class ConfigDatabase {
   enum class Mode {
     kReadWrite,  // made, with its folders, when it is not there
     kReadOnly,   // never written, nor anything beside it
-    kRecover,    // read; before that, what an interrupted writer had begun is undone where it may be
+    kRecover,  // read; before that, what an interrupted writer had begun is undone where it may be
   };
 
   static constexpr std::int64_t kSchemaVersion = 1;
@@ -80,8 +86,8 @@ class ConfigDatabase {
   /// Throws CacheError, saying what the file is instead, when it cannot be used: a folder, not a
   /// database, not attune's, damaged, locked for longer than the timeout, or of a newer schema
   /// (which is read when the file allows it). An existing file that is empty is initialised in
-  /// kReadWrite. kReadOnly refuses a file that a writer was interrupted at, whose changes would have
-  /// to be undone first, and one whose last changes are in a write-ahead log.
+  /// kReadWrite. kReadOnly refuses a file that a writer was interrupted at, whose changes would
+  /// have to be undone first, and one whose last changes are in a write-ahead log.
   ConfigDatabase(std::string path, Mode mode);
   ~ConfigDatabase();
   ConfigDatabase(ConfigDatabase&&) noexcept;
@@ -101,7 +107,9 @@ class ConfigDatabase {
   void put(const ConfigRow& row, std::span<const TrialRow> trials = {});
   /// Removes a decision and its trials. False when there was none.
   bool erase(const RowKey& key);
-  std::vector<TrialRow> trials(const RowKey& key) const;
+  /// The trials of a decision that can be read, in their order. Why others cannot is appended to
+  /// `damage`.
+  std::vector<TrialRow> trials(const RowKey& key, std::vector<std::string>* damage = nullptr) const;
 
   void pin(const PinRow& pin);
   bool unpin(const RowKey& key);

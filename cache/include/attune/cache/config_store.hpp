@@ -52,9 +52,13 @@ class ConfigStore {
   ConfigStore(const ConfigStore&) = delete;
   ConfigStore& operator=(const ConfigStore&) = delete;
 
-  /// All rows that may serve the key: exact ones first (user, site, shipped), then those of the
-  /// bucket, nearest problem first, ties by key. Ranking beyond that needs the kernels and is the
-  /// chain's.
+  /// The most neighbours that a look-up gives: who has no use for these has none for what is
+  /// further.
+  static constexpr std::size_t kMostNeighbours = 32;
+
+  /// Rows that may serve the key: exact ones first (user, site, shipped), then those of the
+  /// bucket, nearest problem first, ties by key; an empty `bucket` has none. Ranking beyond that
+  /// needs the kernels and is the chain's.
   std::vector<Hit> find(const RowKey& key, const std::string& bucket) const;
   /// Where neither the problem nor its bucket was tuned: rows of problems that differ from it in
   /// the fields `scalable` alone, by at most `octaves` in all (the sum of |log2| of their ratios),
