@@ -21,24 +21,16 @@ NoiseGrade min_grade(const Invocation& call) {
   return static_cast<NoiseGrade>(grade[0] - 'A');
 }
 
-bool is_quarantined(const DatabaseContent& content, const ConfigRow& row) {
-  return std::any_of(content.quarantine.begin(), content.quarantine.end(),
-                     [&](const QuarantineRow& bad) {
-                       return bad.op == row.key.op && bad.device_class == row.key.device_class &&
-                              bad.kernel == row.kernel && bad.config == row.config &&
-                              bad.kernel_version == row.kernel_version &&
-                              (bad.problem.empty() || bad.problem == row.key.problem);
-                     });
-}
-
 /// Why a row is not shipped, or "".
-std::string why_not_shipped(RowChecker& checker, const DatabaseContent& content,
-                            const ConfigRow& row, NoiseGrade worst) {
+std::string why_not_shipped(RowChecker& checker, const ConfigSnapshot& bad, const ConfigRow& row,
+                            NoiseGrade worst) {
   if (row.noise > worst) {
     return str("measured in noise: grade ", to_string(row.noise), ", shipped is ", to_string(worst),
                " or better (--min-grade)");
   }
-  if (is_quarantined(content, row)) return "its config is quarantined";
+  if (bad.find_quarantine(row.key, row.kernel, row.kernel_version, row.config) != nullptr) {
+    return "its config is quarantined";
+  }
   const RowVerdict verdict = checker.check(row);
   if (verdict.state == RowState::kGood) return "";
   return str(to_string(verdict.state), ": ", verdict.reason);
@@ -50,9 +42,12 @@ std::string why_not_shipped(RowChecker& checker, const DatabaseContent& content,
 DatabaseContent shipped_part(const Session& session, const DatabaseContent& all, NoiseGrade worst,
                              Table& left_behind) {
   RowChecker checker(session.registry());
+  ConfigSnapshot bad;
+  bad.quarantine = all.quarantine;
+  bad.index();
   DatabaseContent part;
   for (const StoredDecision& decision : all.decisions) {
-    const std::string why = why_not_shipped(checker, all, decision.row, worst);
+    const std::string why = why_not_shipped(checker, bad, decision.row, worst);
     if (why.empty()) {
       part.decisions.push_back({decision.row, {}});
       continue;

@@ -66,8 +66,11 @@ void diff_rows(std::string_view what, const std::vector<Row>& a, const std::vect
                Add&& add) {
   const auto add_missing = [&](const std::vector<Row>& from, const std::vector<Row>& in,
                                std::string_view where) {
+    const auto by_value = [](const Row* x, const Row* y) { return *x < *y; };
+    std::set<const Row*, decltype(by_value)> there(by_value);
+    for (const Row& row : in) there.insert(&row);
     for (const Row& row : from) {
-      if (std::find(in.begin(), in.end(), row) == in.end()) add(row, str(what, ' ', where));
+      if (!there.contains(&row)) add(row, str(what, ' ', where));
     }
   };
   add_missing(a, b, "only in the first");

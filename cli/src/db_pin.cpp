@@ -32,9 +32,7 @@ ExitCode list_pins(const Invocation& call, const Session& session) {
 
 /// The whole config that --config means for the target; what it does not name is the heuristic's.
 PinRow pin_of(const Session& session, const Target& target) {
-  const Decision decision = session.context().explain(target.problem, session.request(target));
-  if (!decision.choice) throw InvalidArgument(str(target.text, ": ", decision.error));
-  const Choice& choice = *decision.choice;
+  const Choice choice = session.context().select(target.problem, session.request(target));
   PinRow pin;
   pin.key = row_key(target, session.request(target));
   pin.kernel = choice.kernel->name();
@@ -54,19 +52,18 @@ ExitCode pin_problems(const Invocation& call, const Session& session, Words word
   const std::int64_t now = std::time(nullptr);
   const auto lasts = call.options.duration("expires");
   std::vector<PinRow> pins;
+  std::set<RowKey> pinned;
   for (const Target& target : session.targets(words)) {
     PinRow pin = pin_of(session, target);
     pin.reason = reason;
     pin.created = now;
     if (lasts) pin.expires = now + std::chrono::ceil<std::chrono::seconds>(*lasts).count();
-    pins.push_back(std::move(pin));
+    if (pinned.insert(pin.key).second) pins.push_back(std::move(pin));
   }
   ConfigDatabase(user_database(session), ConfigDatabase::Mode::kReadWrite)
       .edit([&](DatabaseContent& all) {
-        for (const PinRow& pin : pins) {
-          std::erase_if(all.pins, [&](const PinRow& old) { return old.key == pin.key; });
-          all.pins.push_back(pin);
-        }
+        std::erase_if(all.pins, [&](const PinRow& old) { return pinned.contains(old.key); });
+        all.pins.insert(all.pins.end(), pins.begin(), pins.end());
       });
   for (const PinRow& pin : pins) {
     call.note(str("pinned ", pin.key.op, ' ', problem_text_of(session, pin.key), " to ", pin.kernel,

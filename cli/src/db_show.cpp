@@ -109,9 +109,10 @@ ExitCode show_rows(const Invocation& call, const Session& session, Words words) 
                    "layer",
                    "file"});
   Table trials({"key", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
+  Evidence evidence;
   for (const StoredRow& stored : rows) {
     add_decision(session, stored, decisions);
-    for (const TrialRow& trial : trials_of(stored)) {
+    for (const TrialRow& trial : evidence.trials_of(stored)) {
       trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
                   Cell::unless_zero(trial.median_us), trial.samples, trial.error,
                   trial.reason.empty() ? Cell() : Cell(trial.reason)});
@@ -123,6 +124,7 @@ ExitCode show_rows(const Invocation& call, const Session& session, Words words) 
   }
   call.print(Document{{.name = "decision", .table = std::move(decisions), .record = true},
                       {.name = "trials", .table = std::move(trials)}});
+  evidence.note_damage(call);
   return ExitCode::kOk;
 }
 

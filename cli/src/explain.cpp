@@ -44,9 +44,10 @@ ExitCode run(const Invocation& call) {
   const Session session(call, {});
   const std::vector<Target> targets = session.targets(call.words);
   std::vector<Explanation> explanations;
+  Evidence evidence;
   bool all_chosen = true;
   for (const Target& target : targets) {
-    explanations.push_back(explain(session, target));
+    explanations.push_back(explain(session, target, evidence));
     all_chosen = all_chosen && explanations.back().decision.choice.has_value();
     if (!call.for_people()) continue;
     if (explanations.size() > 1) call.out.write("\n");
@@ -54,6 +55,7 @@ ExitCode run(const Invocation& call) {
         explanation_screen(session, explanations.back(), call.screen.color, call.verbose));
   }
   if (!call.for_people()) call.print(document_of(explanations));
+  evidence.note_damage(call);
   return all_chosen ? ExitCode::kOk : ExitCode::kNo;
 }
 

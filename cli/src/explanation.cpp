@@ -1,6 +1,5 @@
 #include "explanation.hpp"
 
-#include "stored_rows.hpp"
 #include "text.hpp"
 
 namespace attune::cli {
@@ -92,7 +91,7 @@ std::string support_text(const Support& support) {
   return support ? "takes it" : "declines: " + support.reason();
 }
 
-Explanation explain(const Session& session, const Target& target) {
+Explanation explain(const Session& session, const Target& target, Evidence& evidence) {
   Explanation explanation;
   explanation.target = &target;
   explanation.decision = session.context().explain(target.problem, session.request(target));
@@ -106,7 +105,7 @@ Explanation explain(const Session& session, const Target& target) {
     }
     explanation.kernels.push_back(std::move(note));
   }
-  explanation.trials = trials_of(session, target);
+  explanation.trials = evidence.trials_of(session, target);
   return explanation;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "session.hpp"
+#include "stored_rows.hpp"
 #include "verb.hpp"
 
 namespace attune::cli {
@@ -26,7 +27,7 @@ struct Explanation {
   std::vector<TrialRow> trials;     // of the tuning that the persistent tier knows, fastest first
 };
 
-Explanation explain(const Session& session, const Target& target);
+Explanation explain(const Session& session, const Target& target, Evidence& evidence);
 
 std::string_view outcome_text(TierNote::Outcome outcome);
 Tone outcome_tone(TierNote::Outcome outcome);

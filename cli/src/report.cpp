@@ -16,12 +16,22 @@
 namespace attune::cli {
 namespace {
 
+/// Nothing where it is no text of parameters: another program may have written it.
+Params readable_params(const std::string& text, char separator) {
+  try {
+    return parse_params(text, separator);
+  } catch (const InvalidArgument&) {
+    return {};
+  }
+}
+
 /// A stored decision, with what its op knows of the problem where the op is registered.
 struct Entry {
   StoredRow stored;
   std::string problem;
   double flops = 0;  // 0: not known
   double bytes = 0;
+  bool unreadable = false;  // its op is registered, and cannot read the problem
 
   const ConfigRow& row() const { return stored.row; }
   const std::string& op() const { return row().key.op; }
@@ -29,7 +39,7 @@ struct Entry {
   std::string name() const { return op() + ' ' + problem; }
   /// The problem with D= for a K= and a V= that are the same.
   std::string label() const {
-    Params params = parse_params(problem, ' ');
+    Params params = readable_params(problem, ' ');
     const std::string* k = find_param(params, "K");
     const std::string* v = find_param(params, "V");
     if (k == nullptr || v == nullptr || *k != *v) return problem;
@@ -49,7 +59,7 @@ struct Entry {
 std::vector<Entry> entries(const Session& session, StoredRows stored) {
   std::vector<Entry> all;
   for (StoredRow& row : stored.rows) {
-    Entry entry{std::move(row), "", 0, 0};
+    Entry entry{.stored = std::move(row), .problem = ""};
     const RowKey& key = entry.row().key;
     entry.problem = problem_text_of(session, key);
     if (const OpInfo* op = session.registry().find_op(key.op)) {
@@ -58,7 +68,7 @@ std::vector<Entry> entries(const Session& session, StoredRows stored) {
         entry.flops = op->flops(problem);
         entry.bytes = op->bytes(problem);
       } catch (const InvalidArgument&) {
-        entry.flops = 0;  // of another version of the op: it has no place in the roofline
+        entry.unreadable = true;  // of another version of the op: it has no place in the roofline
       }
     }
     all.push_back(std::move(entry));
@@ -114,7 +124,7 @@ std::string roofline_section(const Group& group, const Ceilings& given) {
 /// of two values.
 struct Axis {
   std::string name;
-  std::vector<std::string> values;  // as they first appear, numbers ascending
+  std::vector<std::string> values;  // numbers first, ascending
   double effect = 1;
 };
 
@@ -123,45 +133,51 @@ struct Timed {
   double median_us = 0;
 };
 
-std::vector<std::string> values_of(const std::vector<Timed>& timed, const std::string& name) {
-  std::vector<std::string> values;
-  for (const Timed& trial : timed) {
-    const std::string* value = find_param(trial.params, name);
-    if (value != nullptr && std::find(values.begin(), values.end(), *value) == values.end())
-      values.push_back(*value);
+/// The candidates of the winning kernel that were timed.
+std::vector<Timed> timed_of(const Entry& entry, Evidence& evidence) {
+  std::vector<Timed> timed;
+  for (const TrialRow& trial : evidence.trials_of(entry.stored)) {
+    if (trial.kernel != entry.row().kernel || trial.median_us <= 0) continue;
+    timed.push_back({readable_params(trial.config, ','), trial.median_us});
   }
-  std::stable_sort(values.begin(), values.end(), [](const std::string& a, const std::string& b) {
-    std::int64_t x = 0;
-    std::int64_t y = 0;
-    return parse_integer(a, x) && parse_integer(b, y) && x < y;
-  });
-  return values;
+  return timed;
 }
 
-std::optional<double> best_with(const std::vector<Timed>& timed, const Params& wanted) {
-  std::optional<double> best;
+bool comes_before(const std::string& a, const std::string& b) {
+  std::int64_t x = 0;
+  std::int64_t y = 0;
+  const bool a_is_number = parse_integer(a, x);
+  const bool b_is_number = parse_integer(b, y);
+  return std::tie(b_is_number, x, a) < std::tie(a_is_number, y, b);
+}
+
+/// The least time with each value of each parameter.
+std::map<std::string, std::map<std::string, double>> best_by_value(
+    const std::vector<Timed>& timed) {
+  std::map<std::string, std::map<std::string, double>> best;
   for (const Timed& trial : timed) {
-    const bool has_all = std::all_of(wanted.begin(), wanted.end(), [&](const Param& param) {
-      const std::string* value = find_param(trial.params, param.name);
-      return value != nullptr && *value == param.value;
-    });
-    if (has_all && (!best || trial.median_us < *best)) best = trial.median_us;
+    for (const Param& param : trial.params) {
+      const auto [place, is_new] = best[param.name].try_emplace(param.value, trial.median_us);
+      place->second = std::min(place->second, trial.median_us);
+    }
   }
   return best;
 }
 
 std::vector<Axis> axes_by_effect(const std::vector<Timed>& timed) {
+  constexpr std::size_t kMostValues = 32;  // that a map has room for
   std::vector<Axis> axes;
-  for (const Param& param : timed.front().params) {
-    Axis axis{param.name, values_of(timed, param.name), 1};
-    if (axis.values.size() < 2) continue;
-    double least = 0;
-    double most = 0;
-    for (const std::string& value : axis.values) {
-      const double best = best_with(timed, {{param.name, value}}).value_or(0);
-      least = least == 0 ? best : std::min(least, best);
+  for (const auto& [name, times] : best_by_value(timed)) {
+    if (times.size() < 2 || times.size() > kMostValues) continue;
+    Axis axis{name, {}, 1};
+    double least = times.begin()->second;
+    double most = least;
+    for (const auto& [value, best] : times) {
+      axis.values.push_back(value);
+      least = std::min(least, best);
       most = std::max(most, best);
     }
+    std::sort(axis.values.begin(), axis.values.end(), comes_before);
     axis.effect = most / least;
     axes.push_back(std::move(axis));
   }
@@ -171,35 +187,40 @@ std::vector<Axis> axes_by_effect(const std::vector<Timed>& timed) {
 }
 
 /// The two parameters of the winning kernel that matter most, if there are two.
-std::optional<HeatMap> heat_map(const Entry& entry) {
-  std::vector<Timed> timed;
-  for (const TrialRow& trial : trials_of(entry.stored)) {
-    if (trial.kernel == entry.row().kernel && trial.median_us > 0)
-      timed.push_back({parse_params(trial.config), trial.median_us});
-  }
+std::optional<HeatMap> heat_map(const Entry& entry, Evidence& evidence) {
+  const std::vector<Timed> timed = timed_of(entry, evidence);
   if (timed.size() < 4) return std::nullopt;
   const std::vector<Axis> axes = axes_by_effect(timed);
   if (axes.size() < 2) return std::nullopt;
   double best = timed.front().median_us;
-  for (const Timed& trial : timed) best = std::min(best, trial.median_us);
+  std::map<std::pair<std::string, std::string>, double> times;  // by the values of both
+  for (const Timed& trial : timed) {
+    best = std::min(best, trial.median_us);
+    const std::string* x = find_param(trial.params, axes[0].name);
+    const std::string* y = find_param(trial.params, axes[1].name);
+    if (x == nullptr || y == nullptr) continue;
+    const auto [place, is_new] = times.try_emplace({*x, *y}, trial.median_us);
+    place->second = std::min(place->second, trial.median_us);
+  }
   HeatMap map{axes[0].name, axes[1].name, axes[0].values, axes[1].values, {}};
   for (const std::string& y : map.y) {
     auto& line = map.ratios.emplace_back();
     for (const std::string& x : map.x) {
-      const auto time = best_with(timed, {{map.x_name, x}, {map.y_name, y}});
-      line.push_back(time ? std::optional(*time / best) : std::nullopt);
+      const auto time = times.find({x, y});
+      line.push_back(time != times.end() ? std::optional(time->second / best) : std::nullopt);
     }
   }
   return map;
 }
 
-std::string heat_map_section(const Group& group) {
+std::string heat_map_section(const Group& group, Evidence& evidence) {
   constexpr int kMost = 6;
   std::string html;
   int shown = 0;
   for (const Entry* entry : group) {
-    const std::optional<HeatMap> map = heat_map(*entry);
-    if (!map || shown == kMost) continue;
+    if (shown == kMost) break;
+    const std::optional<HeatMap> map = heat_map(*entry, evidence);
+    if (!map) continue;
     ++shown;
     html += str("<h4>", escaped(entry->name()), "</h4>\n<p class=\"note\">",
                 escaped(entry->row().kernel),
@@ -285,22 +306,24 @@ constexpr std::string_view kStyle =
 
 constexpr std::string_view kTitle = "<title>attune report</title>";
 constexpr OutputFile::Kind kReports{
-    .name = "report of attune's", .is_ours = [](std::string_view head) {
-      return head.find(kTitle) != std::string_view::npos;
-    }};
+    .name = "report of attune's",
+    .is_ours = [](std::string_view head) { return head.find(kTitle) != std::string_view::npos; }};
 
-std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Ceilings& ceilings) {
+std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Ceilings& ceilings,
+                 Evidence& evidence) {
   std::string html =
       str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-          "<meta name=\"viewport\" content=\"width=device-width\"/>\n", kTitle, "\n<style>\n",
-          kStyle, "</style>\n</head>\n<body>\n<h1>attune report</h1>\n<p class=\"note\">attune ",
-          kVersion, ", ", all.size(), all.size() == 1 ? " tuned problem" : " tuned problems");
+          "<meta name=\"viewport\" content=\"width=device-width\"/>\n",
+          kTitle, "\n<style>\n", kStyle,
+          "</style>\n</head>\n<body>\n<h1>attune report</h1>\n<p class=\"note\">attune ", kVersion,
+          ", ", all.size(), all.size() == 1 ? " tuned problem" : " tuned problems");
   if (bad_rows > 0) html += str(", ", bad_rows, " damaged rows left out");
   html += "</p>\n";
   for (const auto& [device_class, group] : by_device(all)) {
     html += str("<h2>", escaped(group.front()->row().device_name), "</h2>\n<p class=\"note\">",
                 escaped(device_class), "</p>\n", speedup_section(group),
-                roofline_section(group, ceilings), heat_map_section(group), table_section(group));
+                roofline_section(group, ceilings), heat_map_section(group, evidence),
+                table_section(group));
   }
   return html + "</body>\n</html>\n";
 }
@@ -329,13 +352,22 @@ ExitCode run(const Invocation& call) {
     call.note("nothing is tuned yet: see 'attune tune --help'");
     return ExitCode::kNo;
   }
-  const std::string html = page(all, bad_rows, ceilings);
+  Evidence evidence;
+  const std::string html = page(all, bad_rows, ceilings, evidence);
   if (output) {
     output->write(html);
     output->commit();
     call.note(str("wrote ", *path));
   } else {
     call.out.write(html);
+  }
+  evidence.note_damage(call);
+  const auto unreadable =
+      std::count_if(all.begin(), all.end(), [](const Entry& entry) { return entry.unreadable; });
+  if (unreadable > 0) {
+    call.note(str(unreadable,
+                  " rows have a problem that their op cannot read; they stand as text, "
+                  "and 'attune db verify' says why"));
   }
   return ExitCode::kOk;
 }

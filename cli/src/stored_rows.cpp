@@ -1,6 +1,7 @@
 #include "stored_rows.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "verb.hpp"
@@ -54,19 +55,30 @@ std::string problem_text_of(const Session& session, const RowKey& key) {
   }
 }
 
-std::vector<TrialRow> trials_of(const StoredRow& row) {
-  std::vector<TrialRow> trials = ConfigDatabase(row.path, Mode::kReadOnly).trials(row.row.key);
+std::vector<TrialRow> Evidence::trials_of(const StoredRow& row) {
+  const ConfigDatabase& file =
+      files_.try_emplace(row.path, row.path, Mode::kReadOnly).first->second;
+  std::vector<std::string> damage;
+  std::vector<TrialRow> trials = file.trials(row.row.key, &damage);
+  if (!damage.empty()) std::ranges::move(damage, std::back_inserter(damage_[row.path]));
   std::stable_sort(trials.begin(), trials.end(), [&](const TrialRow& a, const TrialRow& b) {
     return std::tuple(a.median_us == 0, a.median_us) < std::tuple(b.median_us == 0, b.median_us);
   });
   return trials;
 }
 
-std::vector<TrialRow> trials_of(const Session& session, const Target& target) {
+std::vector<TrialRow> Evidence::trials_of(const Session& session, const Target& target) {
   const RowKey key = row_key(target, session.request(target));
   const auto hits = session.chain().store().find(key, target.op->text(target.problem, true));
   if (hits.empty() || hits.front().path.empty()) return {};
   return trials_of(StoredRow{hits.front().layer, hits.front().path, hits.front().row});
+}
+
+void Evidence::note_damage(const Invocation& call) const {
+  for (const auto& [path, reasons] : damage_) {
+    call.note(str(path, ": candidates that cannot be read are left out: ", reasons.front(),
+                  reasons.size() > 1 ? "; ..." : "", "; 'attune db verify' tells more"));
+  }
 }
 
 }  // namespace attune::cli

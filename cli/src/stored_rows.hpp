@@ -1,6 +1,7 @@
 // What the databases in effect hold, for listings.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,10 +31,20 @@ std::string key_id(const RowKey& key);
 /// The row's problem as a short SPEC where its op is registered, else as it is stored.
 std::string problem_text_of(const Session& session, const RowKey& key);
 
-/// The candidates of a row's tuning: timed ones first, fastest first.
-std::vector<TrialRow> trials_of(const StoredRow& row);
+/// The candidates behind stored rows. Each database is opened once.
+class Evidence {
+ public:
+  /// Those of a row's tuning that can be read: timed ones first, fastest first.
+  std::vector<TrialRow> trials_of(const StoredRow& row);
+  /// Those of the row that the persistent tier has for the target, if it has one.
+  std::vector<TrialRow> trials_of(const Session& session, const Target& target);
 
-/// Those of the row that the persistent tier has for the target, if it has one.
-std::vector<TrialRow> trials_of(const Session& session, const Target& target);
+  /// Says what of the trials that were asked for cannot be read.
+  void note_damage(const Invocation& call) const;
+
+ private:
+  std::map<std::string, ConfigDatabase> files_;
+  std::map<std::string, std::vector<std::string>> damage_;  // by file
+};
 
 }  // namespace attune::cli
