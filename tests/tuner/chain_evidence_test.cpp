@@ -1,6 +1,8 @@
 // What a tuning leaves in the database: how fast against what, what was tried, and what must not be
 // tried again.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include <gmock/gmock.h>
 
@@ -137,6 +139,36 @@ TEST_F(ChainEvidenceTest, WhereNothingIsOfUseSaysWhyOfEach) {
   EXPECT_THAT(logged, HasSubstr("test.scaling.tiled tile=1,threads=1: failed: boom"));
   EXPECT_THAT(logged, HasSubstr("test.scaling.tiled tile=2,threads=1: unsupported: too few rows"));
   EXPECT_TRUE(rows_on_disk().empty());
+}
+
+/// What a process says of its first tunings; each is a process of its own.
+class ChainAnnouncementDeathTest : public ChainEvidenceTest {
+ protected:
+  ChainAnnouncementDeathTest() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+  [[noreturn]] void tune_twice() {
+    add_tiled();
+    select();
+    problem.rows = 7;
+    select();
+    std::fprintf(stderr, "%s", logged.c_str());
+    std::_Exit(logged.find("Results are kept") == logged.rfind("Results are kept") ? 0 : 1);
+  }
+};
+
+TEST_F(ChainAnnouncementDeathTest, SaysOnceThatItTunesAndWhereResultsAreKept) {
+  EXPECT_EXIT(tune_twice(), testing::ExitedWithCode(0),
+              "tuning scaling rows=100 flavour=0, as every new problem: .* Results are kept in "
+              ".*user.db; ATTUNE_POLICY=db turns tuning off");
+}
+
+TEST_F(ChainAnnouncementDeathTest, SaysThatResultsEndWithTheProcessWhereNothingIsStored) {
+  settings.policy.persist_autotune = false;
+  EXPECT_EXIT(tune_twice(), testing::ExitedWithCode(0), "Results are kept until it ends;");
+}
+
+TEST_F(ChainAnnouncementDeathTest, SaysThatResultsEndWithTheProcessWhereThereIsNoDatabase) {
+  settings.store.user_path.clear();
+  EXPECT_EXIT(tune_twice(), testing::ExitedWithCode(0), "Results are kept until it ends;");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "recorder.hpp"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,31 @@ TEST_F(RecorderTest, LeavesOutWhatIsNewPastTenThousandProblemsAndSaysSoOnce) {
   count(10'002);
   EXPECT_EQ(described, 10'000);
   EXPECT_EQ(said("10000 problems are recorded in this process; further ones are left out"), 1);
+}
+
+TEST_F(RecorderTest, WritesEachCallOnce) {
+  const std::string path = folder.file("shapes.jsonl");
+  const auto lines = [&] {
+    std::ifstream file(path);
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  {
+    chain::Recorder kept(path);
+    const auto describe = []() -> chain::RecordedCall {
+      return {"scaling", "rows=1", "fake:1", "auto", "heuristic"};
+    };
+    kept.count(key_of(1), describe);
+    EXPECT_EQ(lines(), 1);
+    kept.count(key_of(1), describe);
+    kept.count_again(key_of(1));
+    kept.count_again(key_of(2));  // nobody counted it before
+    EXPECT_EQ(lines(), 2) << "when the count has doubled";
+    kept.flush();
+    EXPECT_EQ(lines(), 3);
+    kept.flush();
+  }
+  EXPECT_EQ(lines(), 3) << "nothing came since";
+  EXPECT_TRUE(logged.empty());
 }
 
 }  // namespace
