@@ -96,6 +96,9 @@ void write_database(const std::string& file, const DatabaseContent& content, boo
   constexpr mode_t kAnyWrite = S_IWUSR | S_IWGRP | S_IWOTH;
   struct stat status {};
   const bool there = lstat(file.c_str(), &status) == 0;
+  if (there && is_standard_stream(status)) {
+    throw CacheError(str(file, ": is where standard output or standard error goes"));
+  }
   if (there && S_ISREG(status.st_mode) && (status.st_mode & kAnyWrite) == 0) {
     return replace_read_only(file, content);
   }

@@ -31,17 +31,6 @@ bool swallows_bytes(const struct stat& status) {
          std::end(kMinors);
 }
 
-/// Replacing what a shell has redirected to would take everything else along that is printed there.
-bool is_standard_stream(const struct stat& status) {
-  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
-    struct stat open {};
-    if (fstat(stream, &open) == 0 && open.st_dev == status.st_dev && open.st_ino == status.st_ino) {
-      return true;
-    }
-  }
-  return false;
-}
-
 fs::path folder_of(const std::string& file) {
   const fs::path folder = fs::path(file).parent_path();
   return folder.empty() ? "." : folder;
@@ -76,6 +65,16 @@ bool has_a_name(int descriptor) {
 }
 
 }  // namespace
+
+bool is_standard_stream(const struct stat& status) {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat open {};
+    if (fstat(stream, &open) == 0 && open.st_dev == status.st_dev && open.st_ino == status.st_ino) {
+      return true;
+    }
+  }
+  return false;
+}
 
 OutputFile::OutputFile(const std::string& path, const Kind& kind) : path_(path), target_(path) {
   look_at_target(kind);

@@ -21,7 +21,7 @@
 // those that killed writers left behind are removed by the next one that writes to the same path.
 #pragma once
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <string>
@@ -30,6 +30,10 @@
 #include <attune/core/input_file.hpp>
 
 namespace attune {
+
+/// Whether standard output or error goes to the file, as where a shell has redirected them: writing
+/// to it, or replacing it, would spoil what is printed there, and be spoiled by that.
+bool is_standard_stream(const struct stat& status);
 
 class OutputFile {
  public:
