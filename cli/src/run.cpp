@@ -1,6 +1,8 @@
 // `attune run`: one call of an op, on tensors from a file or on random ones.
 #include <algorithm>
 
+#include <attune/core/environment.hpp>
+
 #include "measure.hpp"
 #include "outputs.hpp"
 #include "session.hpp"
@@ -111,7 +113,9 @@ ExitCode run(const Invocation& call) {
     to = open_output("--output", *output_path, io::kTensorFiles);
   }
 
-  const Session session(call, {.writes_database = true});
+  const std::string policy =
+      call.options.text("policy").value_or(read_environment("ATTUNE_POLICY").value_or("tune"));
+  const Session session(call, {.writes_database = policy == "tune"});
   const std::vector<Work> work = input_path
                                      ? work_from_file(session, call.words[0], backward, input)
                                      : work_from_spec(session, call, backward);
