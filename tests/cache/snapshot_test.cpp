@@ -51,6 +51,7 @@ TEST(Snapshot, APinHoldsForItsKeyUntilItExpires) {
   ConfigSnapshot snapshot;
   snapshot.pins = {sample_pin(0), sample_pin(1)};
   snapshot.pins[1].expires = 1000;
+  snapshot.index();
   const std::int64_t ages = std::int64_t{1} << 40;
   EXPECT_EQ(snapshot.find_pin(sample_key(0), ages), &snapshot.pins[0]) << "without an end";
   EXPECT_EQ(snapshot.find_pin(sample_key(1), 999), &snapshot.pins[1]);
@@ -62,12 +63,14 @@ TEST(Snapshot, AQuarantineIsOfACandidateOnADeviceClassForOneProblemOrAll) {
   ConfigSnapshot snapshot;
   snapshot.quarantine = {sample_quarantine(1)};
   QuarantineRow& row = snapshot.quarantine[0];
+  snapshot.index();
   const auto find = [&](const RowKey& key) {
     return snapshot.find_quarantine(key, "simd.row_softmax.blocked", 3, "unroll=1") != nullptr;
   };
   EXPECT_TRUE(find(sample_key(0)));
   EXPECT_TRUE(find(sample_key(1))) << "no problem is every problem";
   row.problem = sample_key(0).problem;
+  snapshot.index();
   EXPECT_TRUE(find(sample_key(0)));
   EXPECT_FALSE(find(sample_key(1)));
   RowKey elsewhere = sample_key(0);
