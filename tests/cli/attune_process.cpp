@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,9 +106,11 @@ pid_t Sandbox::start(const Call& call) const {
 
 Outcome Sandbox::finish(pid_t child) const {
   int status = 0;
-  if (::waitpid(child, &status, 0) != child) throw std::runtime_error("cannot wait");
+  rusage used{};
+  if (::wait4(child, &status, 0, &used) != child) throw std::runtime_error("cannot wait");
   Outcome outcome;
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.peak_kib = used.ru_maxrss;
   outcome.out = read_file(file("stdout"));
   outcome.err = read_file(file("stderr"));
   return outcome;

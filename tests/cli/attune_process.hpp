@@ -33,6 +33,7 @@ struct Outcome {
   int exit_code = -1;  // 128 + the signal when one ended it
   std::string out;
   std::string err;
+  long peak_kib = 0;  // of memory, of the largest of its processes
 
   /// `out` as JSON; a test failure, and null, when it is not.
   nlohmann::json json() const;
