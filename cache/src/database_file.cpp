@@ -16,6 +16,8 @@
 #include <attune/core/input_file.hpp>
 #include <attune/core/log.hpp>
 
+#include "rollback_journal.hpp"
+
 namespace attune {
 namespace {
 
@@ -116,10 +118,33 @@ struct Look {
   bool log;
 };
 
+/// Whether the journal beside the file is of another one. While the file is written its journal
+/// comes and goes, so what is read of both counts only where the journal was the same all along.
+bool has_foreign_journal(sqlite::Db& db, const std::string& journal) {
+  constexpr int kTries = 5;
+  for (int i = 0; i < kTries; ++i) {
+    struct stat before {};
+    struct stat after {};
+    if (stat(journal.c_str(), &before) != 0) return false;
+    try {
+      if (may_be_journal_of(journal, db.header())) return false;
+    } catch (const FileError&) {
+      return false;  // SQLite cannot read it, either
+    }
+    if (stat(journal.c_str(), &after) == 0 && before.st_ino == after.st_ino &&
+        before.st_size == after.st_size && before.st_mtim.tv_sec == after.st_mtim.tv_sec &&
+        before.st_mtim.tv_nsec == after.st_mtim.tv_nsec) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Refuses what is not attune's while SQLite has not yet rolled a journal into it, and a journal
 /// that cannot be the file's. A blank header is that of a new file, or of one whose first write was
 /// interrupted; SQLite knows what to do with it.
-void check_before_use(const Look& look, const std::string& path) {
+void check_before_use(sqlite::Db& db, const Look& look, const fs::path& file,
+                      const std::string& path) {
   if (look.blank()) return;
   if (!look.is_sqlite()) fail(path, "not a SQLite database");
   const bool unclaimed = look.application_id() == 0 && look.user_version() == 0 && !look.journal &&
@@ -131,6 +156,11 @@ void check_before_use(const Look& look, const std::string& path) {
   if (look.log && !look.in_wal_mode()) {
     fail(path,
          str("a write-ahead log that is not its own lies beside it; move ", path, "-wal away"));
+  }
+  if (look.journal && has_foreign_journal(db, file.string() + "-journal")) {
+    fail(path, str("a journal of another file lies beside it, which SQLite would undo in this one; "
+                   "move ",
+                   path, "-journal away"));
   }
 }
 
@@ -156,7 +186,7 @@ sqlite::Db open_for_writing(const std::string& path) {
   check_kind(status, path);
   sqlite::Db db(file.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, path);
   if (db.read_only()) fail(path, "cannot be written");
-  check_before_use(Look(db, file), path);
+  check_before_use(db, Look(db, file), file, path);
   // EXTRA is FULL, and the folder is synchronised too, so that a lost journal cannot take a commit
   // back.
   db.execute("PRAGMA synchronous=EXTRA");
@@ -191,7 +221,7 @@ sqlite::Db open_for_reading(const std::string& path) {
   sqlite::Db db = immutable ? open_immutable(file, path)
                             : sqlite::Db(file.string(), SQLITE_OPEN_READONLY, path);
   const Look look(db, file);
-  check_before_use(look, path);
+  check_before_use(db, look, file, path);
   if (look.log) {
     fail(path, str("its last changes are still in the write-ahead log ", path,
                    "-wal, which only a writer can take up ('attune db ls --db FILE')"));

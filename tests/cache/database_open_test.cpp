@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <attune/cache/config_database.hpp>
+#include <attune/core/error.hpp>
 
 #include "child_process.hpp"
 #include "raw_sqlite.hpp"
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using test::in_child;
+using test::keep_journal;
 using test::raw_sql;
 using test::sample_key;
 using test::sample_row;
@@ -265,6 +267,40 @@ TEST_F(Opening, WaitsForOthersWhoHaveTheFileInWalMode) {
   });
   EXPECT_EQ(refusal(Mode::kReadWrite), "opened");
   leaves.join();
+}
+
+// As after `mv new.db attune.db`, where the old attune.db had been left in the middle of a write.
+TEST_F(Opening, RefusesAJournalThatIsNotTheFilesOwn) {
+  const std::string other = folder.file("other.db");
+  // Whole transactions write page 1 at their end; half of one is known by the size from before.
+  // A journal that is not synchronised counts from its first write on.
+  constexpr const char* kToPageOne =
+      "PRAGMA synchronous=OFF; BEGIN; UPDATE decision SET samples = 1; PRAGMA user_version=7";
+  const std::pair<int, const char*> writes[] = {
+      {0, kToPageOne}, {2, kToPageOne}, {12, kToPageOne}, {30, kToPageOne}, {30, kHalfAWrite}};
+  for (const auto& [rows, write] : writes) {
+    SCOPED_TRACE(str(rows, ' ', write));
+    for (const std::string& file : {path, other}) fs::remove(file);
+    for (std::int64_t i = 0; i < 5; ++i) ConfigDatabase(path, Mode::kReadWrite).put(sample_row(i));
+    ConfigDatabase there(other, Mode::kReadWrite);
+    for (std::int64_t i = 0; i < rows; ++i) there.put(sample_row(100 + i));
+    keep_journal(other, write, path + "-journal");
+    expect_refused("a journal of another file");
+    fs::remove(path + "-journal");
+    EXPECT_EQ(ConfigDatabase(path, Mode::kReadOnly).read().rows.size(), 5U);
+  }
+}
+
+// A reader looks while others write: their journal is never taken for a stranger's.
+TEST_F(Opening, KnowsTheJournalOfALivingWriter) {
+  make_sound();
+  const pid_t writer = test::start_child([&] {
+    ConfigDatabase db(path, Mode::kReadWrite);
+    for (std::int64_t i = 0; i < 300; ++i) db.put(sample_row(i % 20));
+    return true;
+  });
+  for (int i = 0; i < 300; ++i) EXPECT_EQ(refusal(Mode::kReadOnly), "opened");
+  EXPECT_TRUE(test::wait_for(writer));
 }
 
 // SQLite would write what is in it to the file, whoever it was made for.

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -35,6 +36,16 @@ inline std::int64_t raw_integer(const std::string& path, const std::string& sql)
   sqlite3_close(db);
   if (!answered) throw std::runtime_error(sql + ": no answer");
   return answer;
+}
+
+/// Puts at `journal` what a copy of `path` has for a journal after the statements, which begin a
+/// transaction and do not end it.
+inline void keep_journal(const std::string& path, const std::string& sql,
+                         const std::string& journal) {
+  const std::string copy = path + ".copy";
+  std::filesystem::copy_file(path, copy);
+  raw_sql(copy, sql, [&] { std::filesystem::copy_file(copy + "-journal", journal); });
+  std::filesystem::remove(copy);
 }
 
 }  // namespace attune::test
