@@ -47,6 +47,20 @@ TEST(Snapshot, FindsTheRowsOfABucketInTheOrderOfTheirKeys) {
   EXPECT_TRUE(snapshot.find_bucket(elsewhere, sample_row(0).bucket).empty());
 }
 
+TEST(Snapshot, FindsTheRowsOfAProblemForAnyDeviceAndPlatform) {
+  ConfigSnapshot snapshot;
+  snapshot.rows = {sample_row(2), sample_row(0), sample_row(1), sample_row(0), sample_row(0)};
+  snapshot.rows[3].key.platform = "simd";
+  snapshot.rows[4].key.op = "another";
+  snapshot.index();
+  const RowKey key = sample_key(0);
+  const auto found = snapshot.find_problem(key.op, key.problem);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0]->key, key);
+  EXPECT_EQ(found[1]->key.platform, "simd");
+  EXPECT_TRUE(snapshot.find_problem(key.op, sample_key(9).problem).empty());
+}
+
 TEST(Snapshot, APinHoldsForItsKeyUntilItExpires) {
   ConfigSnapshot snapshot;
   snapshot.pins = {sample_pin(0), sample_pin(1)};

@@ -130,6 +130,16 @@ TEST_F(Record, TheExitCodeIsTheProgramsOwnWhateverElseTheRecordingHolds) {
   EXPECT_THAT(outcome.err, HasSubstr(shapes + ":2: "));
 }
 
+TEST_F(Record, AnInputWithoutAnEndIsReadUpToABound) {
+  for (const std::string source : {"head -c 1000000000 /dev/zero", "yes '# nothing'"}) {
+    const Call call{.arguments = {"tune", "recurrent_attention", "-"},
+                    .under = {"sh", "-c", source + " | exec \"$0\" \"$@\""}};
+    const Outcome outcome = here.run(call);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("tune: standard input:"));
+  }
+}
+
 TEST_F(Record, APlatformThatWasAskedForIsTunedForItself) {
   std::vector<std::string> program = run_of("16");
   program.insert(program.end(), {"--platform", "simd"});
