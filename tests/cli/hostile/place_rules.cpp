@@ -44,10 +44,6 @@ bool can_be_at(const Place& place, const Thing& thing) {
 std::set<int> documented_statuses(const Place& place, const Thing& thing) {
   const std::set<int> done{place.done}, refused{place.refused}, absent{place.absent};
   const std::set<int> either{place.done, place.refused, place.absent};
-  // SQLite cannot tell it from its own; what it says depends on which pages the journal has.
-  if (thing.state == DatabaseStates::State::kForeignJournal && is_database(place.file)) {
-    return either;
-  }
   const bool blank = is_absent(thing) || thing.nature == Nature::kEmpty;
   switch (place.use) {
     case Use::kRead:
