@@ -49,18 +49,11 @@ struct Subverb {
   ExitCode (*run)(const Invocation& call, const Session& session, Words words);
   bool writes = false;  // the user's database, unless --dry-run
 };
-constexpr Subverb kSubverbs[] = {{"path", print_path},
-                                 {"ls", list_rows},
-                                 {"show", show_rows},
-                                 {"stats", print_stats},
-                                 {"verify", verify_files},
-                                 {"merge", merge_files},
-                                 {"diff", diff_files},
-                                 {"export", export_rows},
-                                 {"import", import_files, true},
-                                 {"gc", collect_garbage, true},
-                                 {"pin", pin_problems, true},
-                                 {"unpin", unpin_problems, true}};
+constexpr Subverb kSubverbs[] = {
+    {"path", print_path},          {"ls", list_rows},           {"show", show_rows},
+    {"stats", print_stats},        {"verify", verify_files},    {"merge", merge_files},
+    {"diff", diff_files},          {"export", export_rows},     {"import", import_files, true},
+    {"gc", collect_garbage, true}, {"pin", pin_problems, true}, {"unpin", unpin_problems, true}};
 
 ExitCode run(const Invocation& call) {
   std::vector<std::string> names;

@@ -38,10 +38,10 @@ DatabaseContent read_database_text(std::istream& in, DatabaseFormat format,
 DatabaseContent read_database_file(const std::string& path);
 
 /// Makes the file hold `content`, in the format of its name, and nothing else: all at once, so that
-/// whoever looks finds the old content or the new one. A database is changed by a transaction in it;
-/// other files, and databases that nobody may write, are replaced (core/output_file.hpp). Databases
-/// get the mode 0444 when they are `read_only`. What is there and is not attune's stays: throws
-/// CacheError; and InvalidArgument for a value that may not be stored.
+/// whoever looks finds the old content or the new one. A database is changed by a transaction in
+/// it; other files, and databases that nobody may write, are replaced (core/output_file.hpp).
+/// Databases get the mode 0444 when they are `read_only`. What is there and is not attune's stays:
+/// throws CacheError; and InvalidArgument for a value that may not be stored.
 void write_database_file(const std::string& path, DatabaseContent content, bool read_only = false);
 
 }  // namespace attune
