@@ -145,6 +145,7 @@ std::set<std::string> decisions_at(const std::string& path) {
   const TemporaryFolder scratch;
   const std::string copy = scratch.file("copy.db");
   fs::copy_file(path, copy);
+  fs::permissions(copy, fs::perms::owner_read | fs::perms::owner_write);
   for (const char* suffix : {"-journal", "-wal"}) {  // a -shm is made of the -wal
     if (fs::exists(path + suffix)) fs::copy_file(path + suffix, copy + suffix);
   }

@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using State = DatabaseStates::State;
+using Needs = Thing::Needs;
 
 constexpr const char* kText =
     "Minutes of a meeting.\n\x1b[31mred\x1b[0m \x07 and a tab\there, and nothing for attune.\n";
@@ -111,17 +112,21 @@ std::vector<Thing> all_things(const DatabaseStates& states) {
          check(chown(path.c_str(), kNobody, kNobody), path);
        },
        {},
-       true},
+       Needs::kRoot},
       {"a folder", Nature::kNoFile, folder},
       {"a FIFO", Nature::kNoFile, fifo},
       {"a socket", Nature::kNoFile, socket_file},
-      {"a device like /dev/null", Nature::kSink, node(S_IFCHR, 1, 3), {}, true},
-      {"a device like /dev/zero", Nature::kSink, node(S_IFCHR, 1, 5), {}, true},
-      {"a device like /dev/full", Nature::kFullDevice, node(S_IFCHR, 1, 7), {}, true},
-      {"a block device", Nature::kNoFile, node(S_IFBLK, kNoSuchDriver, 0), {}, true},
-      {"a link to /dev/null", Nature::kSink, link_to("/dev/null"), {}, true},
-      {"a link to /dev/zero", Nature::kSink, link_to("/dev/zero"), {}, true},
-      {"a link to /dev/full", Nature::kFullDevice, link_to("/dev/full"), {}, true},
+      {"a device like /dev/null", Nature::kSink, node(S_IFCHR, 1, 3), {}, Needs::kRoot},
+      {"a device like /dev/zero", Nature::kSink, node(S_IFCHR, 1, 5), {}, Needs::kRoot},
+      {"a device like /dev/full", Nature::kFullDevice, node(S_IFCHR, 1, 7), {}, Needs::kRoot},
+      {"a block device", Nature::kNoFile, node(S_IFBLK, kNoSuchDriver, 0), {}, Needs::kRoot},
+      {"a link to /dev/null", Nature::kSink, link_to("/dev/null"), {}, Needs::kPrivateDevices},
+      {"a link to /dev/zero", Nature::kSink, link_to("/dev/zero"), {}, Needs::kPrivateDevices},
+      {"a link to /dev/full",
+       Nature::kFullDevice,
+       link_to("/dev/full"),
+       {},
+       Needs::kPrivateDevices},
       {"a link to standard output", Nature::kStandardOutput, link_to("/proc/self/fd/1")},
       {"a link to text", Nature::kForeign, link_to(text)},
       {"a link to a folder", Nature::kNoFile, link_to(folder)},
@@ -150,13 +155,13 @@ std::vector<Thing> all_things(const DatabaseStates& states) {
        Nature::kNothing,
        [&states](const std::string& path) { states.put_foreign_journal(path); },
        {},
-       false,
+       Needs::kNothing,
        true},
       {"nothing beside a foreign -wal",
        Nature::kNothing,
        [&states](const std::string& path) { states.put_foreign_wal(path); },
        {},
-       false,
+       Needs::kNothing,
        true},
   };
 }

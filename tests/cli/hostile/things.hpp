@@ -29,8 +29,9 @@ struct Thing {
   Nature nature;
   std::function<void(const std::string& path)> make;
   std::optional<DatabaseStates::State> state = {};  // of a database
-  bool needs_private_devices = false;               // to be made, or not to do harm
-  bool beside_nothing = false;                      // it is beside the path, where nothing is
+  /// What it takes to make it, and not to do harm with it (private_devices.hpp).
+  enum class Needs { kNothing, kRoot, kPrivateDevices } needs = Needs::kNothing;
+  bool beside_nothing = false;  // it is beside the path, where nothing is
 };
 
 /// All of them; databases come from `states`, which must outlive them.
