@@ -118,7 +118,7 @@ class KilledVerbs : public testing::TestWithParam<WritingVerb> {
     takes = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     after = rows_at(changed());
-    EXPECT_NE(before, after);
+    EXPECT_TRUE(before != after);
     mine = rows_at(here.database());
   }
 
@@ -155,8 +155,10 @@ class KilledVerbs : public testing::TestWithParam<WritingVerb> {
     EXPECT_TRUE(now == before || now == after) << "half of it: " << now.size() << " rows";
     const Outcome again = here.run(call());
     EXPECT_EQ(again.exit_code, now == after ? GetParam().again : 0) << again.err;
-    EXPECT_EQ(rows_at(changed()), after);
-    EXPECT_EQ(rows_at(here.database()), mine);
+    const Rows then = rows_at(changed());
+    EXPECT_TRUE(then == after) << then.size() << " rows, not the " << after.size() << " of "
+                               << GetParam();
+    EXPECT_TRUE(rows_at(here.database()) == mine) << "the user's database has changed";
     std::set<std::string> expected{"attune.db"}, names;
     if (!GetParam().output.empty()) expected.insert(GetParam().output);
     for (const auto& entry : fs::directory_iterator(folder()))
