@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iomanip>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
