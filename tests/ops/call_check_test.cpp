@@ -81,7 +81,8 @@ TEST_F(CallCheckTest, AnArrayIsNoLargerThanMemoryCanBe) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto input = [&](const Extents& shape, const Extents& strides) {
     const ConstTensorView view(reinterpret_cast<const void*>(64), DType::kF32, shape, strides);
-    return refusal([&] { check.input("q", view); });
+    CallCheck call("op", Look::kAll);  // it looks at what it was given before
+    return refusal([&] { call.input("q", view); });
   };
   EXPECT_EQ(input({kMost, 3}, {0, 0}),
             str("op: q: shape [", kMost, ", 3], expected at most 2^63 - 1 elements"));
