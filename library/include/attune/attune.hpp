@@ -42,7 +42,7 @@ struct ContextOptions {
   std::vector<std::string> plugins = {};                              // files, loaded after those
   std::optional<Policy> policy = {};                                  // ATTUNE_POLICY, else tune
   std::optional<std::string> database = {};                           // ATTUNE_DB; "" for none
-  std::optional<bool> read_only = {};  // never writes the database; default false
+  std::optional<bool> read_only = {};  // stores nothing in the database; default false
   std::optional<Tuner::Settings> tuner = {};
   /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
   std::optional<std::string> record = {};

@@ -20,7 +20,7 @@ struct StoreSettings {
   std::string user_path;                // "": no user database
   std::vector<std::string> site_paths;  // files, or folders of *.db
   std::vector<std::string> shipped_paths;
-  bool read_only = false;  // never writes the user's database, nor makes it
+  bool read_only = false;  // stores nothing in the user's database, nor makes it; see kRecover
 };
 
 /// The settings of this process: ATTUNE_DB or $XDG_DATA_HOME/attune/attune.db (else
