@@ -3,8 +3,8 @@
 #define ATTUNE_EMULATED_TILES
 #define ATTUNE_SIMD_NAMESPACE emulated_tiles
 #define ATTUNE_SIMD_LANES 16
+#include "cpu/simd/chunk_tiles/backward/tiles_backward.inl.hpp"
 #include "cpu/simd/chunk_tiles/chunk_tiles.inl.hpp"
-#include "cpu/simd/chunk_tiles_backward/tiles_backward.inl.hpp"
 
 namespace attune::cpu {
 

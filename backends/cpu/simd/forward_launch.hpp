@@ -10,7 +10,7 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
-#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_forward_params.hpp"
 #include "cpu/simd/task_queue.hpp"
 
 namespace attune::cpu::simd {

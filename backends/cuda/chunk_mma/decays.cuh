@@ -5,7 +5,7 @@
 // never meet inf - inf, and sums stay small enough that what follows a reset keeps its precision.
 #pragma once
 
-#include "cuda/attention/views.cuh"
+#include "cuda/chunks/views.cuh"
 #include "launch.hpp"
 #include "walk.cuh"
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "config.hpp"
-#include "cuda/attention/views.hpp"
+#include "cuda/chunks/views.hpp"
 
 namespace attune::cuda {
 

@@ -1,7 +1,7 @@
 // The decays of a chunk for f32: as decays.cuh, with sums as exact as their exponentials need.
 #pragma once
 
-#include "cuda/attention/views.cuh"
+#include "cuda/chunks/views.cuh"
 #include "decays.cuh"
 #include "split_launch.hpp"
 

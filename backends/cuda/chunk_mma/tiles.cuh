@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "cuda/device/ptx.cuh"
-#include "cuda/device/tma.cuh"
+#include "cuda/tiles/ptx.cuh"
+#include "cuda/tiles/tma.cuh"
 #include "launch.hpp"
 
 namespace attune::cuda {

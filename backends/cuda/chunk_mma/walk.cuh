@@ -1,7 +1,7 @@
 // What one block works on: a range of value channels, and the chunks of one segment of a sequence.
 #pragma once
 
-#include "cuda/attention/views.cuh"
+#include "cuda/chunks/views.cuh"
 #include "tiles.cuh"
 
 namespace attune::cuda {

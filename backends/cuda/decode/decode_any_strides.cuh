@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 #include "cuda/decode/decode_token.cuh"
-#include "cuda/device/reduce.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/reduce.cuh"
 
 namespace attune::cuda {
 

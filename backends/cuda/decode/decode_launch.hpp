@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/attention/views.hpp"
+#include "cuda/chunks/views.hpp"
 #include "cuda/decode/decode_config.hpp"
 
 namespace attune::cuda {

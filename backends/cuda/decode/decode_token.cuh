@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "cuda/attention/views.cuh"
+#include "cuda/chunks/views.cuh"
 #include "cuda/decode/decode_launch.hpp"
-#include "cuda/device/element.cuh"
-#include "cuda/device/tma.cuh"
+#include "cuda/tiles/element.cuh"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 

@@ -13,8 +13,8 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
-#include "cuda/device/block_barrier.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/block_barrier.cuh"
 #include "keeper_wgmma.cuh"
 #include "role_signals.cuh"
 #include "segments.cuh"

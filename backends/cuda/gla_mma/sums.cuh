@@ -5,7 +5,7 @@
 // next chunk's. A thread keeps G - R of its channels, so no sum grows with the sequence.
 #pragma once
 
-#include "cuda/device/exchange.cuh"
+#include "cuda/tiles/exchange.cuh"
 #include "launch.hpp"
 
 namespace attune::cuda::gla_mma {

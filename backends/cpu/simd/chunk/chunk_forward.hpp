@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "chunk_forward_config.hpp"
-#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_forward_params.hpp"
 
 namespace attune::cpu {
 

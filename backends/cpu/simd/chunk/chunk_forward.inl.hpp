@@ -7,7 +7,7 @@
 #include "chunk_forward_isa.hpp"
 #include "chunk_keys.inl.hpp"
 #include "chunk_values.inl.hpp"
-#include "cpu/simd/recurrent/recurrent_task.inl.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_task.inl.hpp"
 #include "output_rows.inl.hpp"
 #include "paired_operands.inl.hpp"
 #include "product.inl.hpp"

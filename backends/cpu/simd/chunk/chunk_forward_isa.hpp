@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_forward_params.hpp"
 
 namespace attune::cpu {
 

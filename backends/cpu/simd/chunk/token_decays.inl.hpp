@@ -2,7 +2,7 @@
 // exp of sums of logs.
 #pragma once
 
-#include "cpu/simd/recurrent/recurrent_decay.inl.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_decay.inl.hpp"
 #include "panels.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {

@@ -17,7 +17,7 @@
 
 #include "chunk_tiles_config.hpp"
 #include "chunk_tiles_scratch.hpp"
-#include "cpu/simd/recurrent/recurrent_forward_params.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_forward_params.hpp"
 
 namespace attune::cpu {
 

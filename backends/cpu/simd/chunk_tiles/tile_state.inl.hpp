@@ -2,7 +2,7 @@
 // that products take, [columns / 16][rows / 32].
 #pragma once
 
-#include "cpu/simd/recurrent/state_blocks.inl.hpp"
+#include "cpu/simd/recurrent_attention/state_blocks.inl.hpp"
 #include "tile_operands.inl.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {

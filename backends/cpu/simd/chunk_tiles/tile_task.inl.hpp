@@ -3,7 +3,7 @@
 #pragma once
 
 #include "chunk_tiles_isa.hpp"
-#include "cpu/simd/recurrent/recurrent_task.inl.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_task.inl.hpp"
 #include "tile_channel_decays.inl.hpp"
 #include "tile_strips.inl.hpp"
 

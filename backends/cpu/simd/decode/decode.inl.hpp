@@ -9,8 +9,8 @@
 // with less around it: a step takes no longer than its state takes to come out of a cache.
 #pragma once
 
-#include "cpu/simd/recurrent/recurrent_pass.inl.hpp"
-#include "cpu/simd/recurrent/state_blocks.inl.hpp"
+#include "cpu/simd/recurrent_attention/recurrent_pass.inl.hpp"
+#include "cpu/simd/recurrent_attention/state_blocks.inl.hpp"
 #include "decode_params.hpp"
 
 namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {

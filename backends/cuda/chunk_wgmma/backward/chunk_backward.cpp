@@ -1,0 +1,217 @@
+#include "cuda/chunk_wgmma/backward/chunk_backward.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "cuda/chunk_wgmma/backward/chunk_backward_config.hpp"
+#include "cuda/chunk_wgmma/backward/launch.hpp"
+#include "cuda/chunk_wgmma/backward/workspace.hpp"
+#include "cuda/chunk_wgmma/tensor_map.hpp"
+#include "cuda/chunks/group_sums.hpp"
+#include "cuda/fused_recurrent/plane_sums.hpp"
+#include "cuda/runtime/handles.hpp"
+
+namespace attune::cuda::chunk_backward {
+namespace {
+
+using Config = ChunkBackwardConfig;
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionBackwardArgs;
+
+constexpr std::int64_t kLargestHead = 256;
+constexpr std::int64_t kRowElements = 8;  // of 16 bytes
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+
+/// Of one segment.
+std::int64_t walks_of(const Problem& problem) {
+  return problem.sequences() * problem.H * parts_of(problem.K) * parts_of(problem.V);
+}
+
+CUtensorMap map_of(const ConstTensorView& tensor) {
+  return tensor.empty() ? CUtensorMap{} : head_map(tensor, kChunkTokens);
+}
+
+void set_tensors(ChunkBackwardParams& params, const Args& args) {
+  params.q = map_of(args.q);
+  params.k = map_of(args.k);
+  params.v = map_of(args.v);
+  params.d_o = map_of(*args.d_o);
+  params.g = gate_view(args.g);
+  params.initial_state = state_view(args.initial_state);
+  params.dfinal_state = state_view(args.dfinal_state);
+  params.dinitial_state = state_view(args.dinitial_state);
+  if (args.dgamma) {
+    params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
+                     args.dgamma->stride(1)};
+  }
+}
+
+/// Where the walks write an output: to the caller's tensor, or the shares of several walks to the
+/// workspace, each as a head of its own.
+TensorView target_of(const TensorView& out, void* shares, std::int64_t heads) {
+  if (shares == nullptr) return out;
+  return TensorView(shares, out.dtype, {out.size(0), out.size(1), heads, out.size(3)}, out.device);
+}
+
+void set_outputs(ChunkBackwardParams& params, const Args& args) {
+  const std::int64_t key_shares = params.heads * params.value_parts;
+  const TensorView dq = target_of(args.dq, params.dq_shares, key_shares);
+  const TensorView dk = target_of(args.dk, params.dk_shares, key_shares);
+  const TensorView dv = target_of(args.dv, params.dv_shares, params.heads * params.key_parts);
+  params.dq = map_of(dq);
+  params.dk = map_of(dk);
+  params.dv = map_of(dv);
+  params.dq_rows = token_view(dq);
+  params.dk_rows = token_view(dk);
+  params.dv_rows = token_view(dv);
+  params.dg = token_view(args.dg);
+  if (params.dg_shares != nullptr && args.dg) {
+    const std::int64_t owners = params.heads * params.parts();
+    params.dg = {params.dg_shares, args.dg->size(1) * owners, owners, 1};
+  }
+}
+
+ChunkBackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
+                              const LaunchSite& site) {
+  ChunkBackwardParams params;
+  set_tensors(params, args);
+  params.gamma = decay_view(args.gamma, problem.H);
+  if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
+  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.heads = problem.H;
+  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
+  params.key_dim = static_cast<int>(problem.K);
+  params.value_dim = static_cast<int>(problem.V);
+  params.segments = config.segments;
+  params.scale = static_cast<float>(args.scale);
+  params.reverse = problem.reverse;
+  place_workspace(params, problem, config, site.workspace.data());
+  set_outputs(params, args);
+  return params;
+}
+
+/// `count`: all of a token.
+template <class T>
+void sum_shares(const void* shares, std::int64_t count, const TensorView& out,
+                cudaStream_t stream) {
+  if (shares == nullptr) return;
+  launch_group_sums<T>({.shares = shares,
+                        .rows = out.size(0) * out.size(1),
+                        .tokens = out.size(1),
+                        .heads = out.size(2),
+                        .group = count / out.size(2),
+                        .columns = out.size(3),
+                        .out = token_view(out)},
+                       stream);
+}
+
+void sum_gate_shares(const ChunkBackwardParams& params, const TensorView& dg, cudaStream_t stream) {
+  launch_plane_sums<float>({.planes = params.dg_shares,
+                            .batches = dg.size(0),
+                            .tokens = dg.size(1),
+                            .heads = params.heads * params.parts(),
+                            .columns = 1,
+                            .group = params.parts(),
+                            .out = token_view(dg)},
+                           stream);
+}
+
+template <class T>
+void run_as(const Problem& problem, const Args& args, const Config& config,
+            const LaunchSite& site) {
+  const ChunkBackwardParams params = params_of(problem, args, config, site);
+  const ChunkBackwardShape shape{.channels = tile_channels(problem),
+                                 .gate_gradients = args.dg || args.dgamma};
+  auto* const stream = static_cast<cudaStream_t>(site.stream);
+  if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
+  launch_dq_walk<T>(params, shape, stream);
+  launch_dkdv_walk<T>(params, shape, stream);
+  const std::int64_t key_shares = problem.H * params.value_parts;
+  sum_shares<T>(params.dq_shares, key_shares, args.dq, stream);
+  sum_shares<T>(params.dk_shares, key_shares, args.dk, stream);
+  sum_shares<T>(params.dv_shares, problem.H * params.key_parts, args.dv, stream);
+  if (params.dg_shares != nullptr && args.dg) sum_gate_shares(params, *args.dg, stream);
+  if (args.dgamma) launch_sum_dgamma(params, problem.sequences(), stream);
+}
+
+class ChunkBackwardKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.chunk_wgmma.backward"; }
+  int version() const noexcept override { return 1; }
+
+  Support supports(const Problem& p, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_90a")) {
+      return Support::no("needs a GPU with sm_90a code");
+    }
+    if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
+    if ((p.gates & (ops::kGateGk | ops::kGateGv)) != 0) return Support::no("takes no gk, no gv");
+    if (!p.d_o) return Support::no("needs the gradient of o");
+    if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
+      return Support::no("needs rows aligned to 16 bytes");
+    }
+    if (p.K > kLargestHead || p.V > kLargestHead) return Support::no("takes K, V up to 256");
+    if (p.T > kMostTokens || walks_of(p) > kMostBlocks) {
+      return Support::no("takes up to 2^30 tokens, and as many sequences x heads");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
+    if (walks_of(problem) * config.segments > kMostBlocks) {
+      return Support::no("takes up to 2^30 sequences x heads x segments");
+    }
+    return Support::yes();
+  }
+
+  /// As many segments as leave no thread block waiting for another, of some length.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kShortestSegment = 1024;
+    const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
+    const std::int64_t tokens = problem.B * problem.T / sequences;
+    Config config;
+    while (config.segments < kMostSegments &&
+           walks_of(problem) * config.segments * 2 <= device.cores &&
+           tokens >= config.segments * 2 * kShortestSegment) {
+      config.segments *= 2;
+    }
+    return config;
+  }
+
+  /// More segments than there is work for leave blocks without any: harmless, and no candidates.
+  std::vector<Config> candidate_configs(const Problem& problem, const DeviceInfo&) const override {
+    constexpr std::int64_t kShortestSegment = 512;
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) {
+      return c.segments > 1 && problem.T < c.segments * kShortestSegment;
+    });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return chunk_backward_workspace_bytes(problem, config);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    if (problem.dtype == DType::kBF16) {
+      run_as<__nv_bfloat16>(problem, args, config, site);
+    } else {
+      run_as<__half>(problem, args, config, site);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::chunk_backward
+
+namespace attune::cuda {
+
+std::unique_ptr<const ErasedKernel> make_chunk_backward() {
+  return std::make_unique<chunk_backward::ChunkBackwardKernel>();
+}
+
+}  // namespace attune::cuda

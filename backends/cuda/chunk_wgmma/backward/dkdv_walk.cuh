@@ -1,0 +1,430 @@
+// dk, dv and the gradient of the initial state: a walk against time.
+//
+// With D the gradient of the state after chunk c [K, V], b the cumulative log decay in the chunk,
+// bl its last, w_ij = scale exp(b_i - b_j) for i >= j, else 0:
+//
+//   dk_j = e^{bl - b_j} D v_j   + sum_i w_ij (do_i . v_j) q_i
+//   dv_j = e^{bl - b_j} D^T k_j + sum_i w_ij (q_i . k_j) do_i
+//   D   <- e^{bl} D + scale sum_i e^{b_i} q_i do_i^T
+//
+// A block holds D^T in fp32 accumulators, 64 rows (value channels) a warpgroup; these warpgroups
+// make dv^T and the next D^T. The warpgroup of scores makes both 64 x 64 products of tokens, hands
+// over the first as P^T, keeps the second as an operand, and makes dk from it and a rounded D^T
+// that it is handed. Both products have token j along rows, so that one weight serves both.
+#pragma once
+
+#include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
+#include "cuda/chunk_wgmma/backward/roles.cuh"
+#include "cuda/chunk_wgmma/backward/start_state.cuh"
+
+namespace attune::cuda::chunk_backward {
+
+template <int kD>
+struct DkdvShared {
+  static constexpr int kStages = 2;
+  Tile<kD> q[kStages], k[kStages], v[kStages], d_o[kStages];
+  alignas(1024) unsigned char state[kD / kPanelChannels][kD * kPanelChannels * 2];  // D^T, rounded
+  Tile<kPanelChannels> scores[2];                                                   // P^T
+  Tile<kD> dk, dv;
+  ChunkGates gates[kGateSlots];
+  ChunkFlows flows[2];
+  Ring<kStages> stage_ring;
+  Ring<kGateSlots> gate_ring;
+  Ring<2> score_ring;
+  Ring<2> flow_ring;
+  Ring<1> state_ring;
+  SharedBarrier private_full;
+  Walk walk;
+};
+
+/// Registers a thread of each role. Fewer for the scores, or the states, spill.
+template <int kD>
+struct DkdvRegisters;
+template <>
+struct DkdvRegisters<128> {
+  static constexpr int kBlocks = 1, kOthers = 32, kScores = 112, kState = 184;
+};
+template <>
+struct DkdvRegisters<64> {
+  static constexpr int kBlocks = 1, kOthers = 40, kScores = 168, kState = 208;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, int kD, bool kGateGradients>
+class DkdvWalk {
+ public:
+  using Role = Roles<kD>;
+  using Shared = DkdvShared<kD>;
+  static constexpr int kSteps = kD / kDepth;
+
+  __device__ DkdvWalk(const ChunkBackwardParams& p, Shared& shared)
+      : p_(p), s_(shared), walk_(shared.walk) {}
+
+  __device__ void init_barriers() {
+    constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
+    s_.stage_ring.init(1, kConsumers);
+    s_.gate_ring.init_filled_by_warps(1, kConsumers + (kGateGradients ? 1 : 0));
+    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
+    s_.flow_ring.init_filled_by_warps(kConsumers, 1);
+    s_.state_ring.init_filled_by_warps(Role::kStateWarps, Role::kScoreWarps);
+    barrier_init(&s_.private_full, 1);
+    barrier_init_fence();
+  }
+
+  // ---- single warps
+
+  __device__ void load() {
+    const StageLoader<kD> loader(&s_.private_full);
+    for (int n = 0; n < walk_.count; ++n) {
+      const int i = s_.stage_ring.slot(n);
+      s_.stage_ring.wait_empty(n);
+      Tile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
+      const HeadSource sources[] = {{&p_.k, walk_.kv_head, walk_.key_channel},
+                                    {&p_.q, walk_.head, walk_.key_channel},
+                                    {&p_.v, walk_.kv_head, walk_.value_channel},
+                                    {&p_.d_o, walk_.head, walk_.value_channel}};
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+    }
+  }
+
+  __device__ void gate_gradients() {
+    GateGradientWarp warp(p_, walk_);
+    for (int n = 0; n < walk_.count; ++n) {
+      const float2 inflow = warp.load_inflow(n);  // arrives while this waits for the rest
+      s_.gate_ring.wait_full(n);
+      s_.flow_ring.wait_full(n);
+      warp.template take<Role::kStateWarps>(s_.flows[s_.flow_ring.slot(n)],
+                                            s_.gates[s_.gate_ring.slot(n)], inflow, n);
+      s_.flow_ring.warp_arrive_empty(n);
+      s_.gate_ring.warp_arrive_empty(n);
+    }
+    warp.finish();
+  }
+
+  // ---- scores and dk
+
+  __device__ void scores() {
+    for (int n = 0; n < walk_.count; ++n) {
+      at_.forget();
+      const int stage = s_.stage_ring.slot(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      std::uint32_t read_scores[4][4];  // w_ij (do_i . v_j), rounded
+      PairSums sums;
+      make_scores(read_scores, sums, gates, stage, n);
+      float dk[kD / 2];
+      start_dk(dk, stage, n);
+      if constexpr (kGateGradients) put_pair_sums(sums, n);
+      finish_dk(dk, gates, n);
+      add_chunk(dk, read_scores, stage);
+      s_.stage_ring.warp_arrive_empty(n);
+      write_dk(dk, n);
+    }
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+  }
+
+  // ---- D^T and dv^T
+
+  __device__ void state(int group) {
+    float d[kD / 2];  // 64 rows of D^T
+    load_gradient_after<kD>(d, p_, walk_, group);
+    for (int n = 0; n < walk_.count; ++n) {
+      at_.forget();
+      const int stage = s_.stage_ring.slot(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      std::uint32_t rounded[kSteps][4];
+      to_operands<T>(rounded, d);
+      hand_over_state(rounded, group, n);
+      s_.gate_ring.wait_full(n);
+      if constexpr (kGateGradients) put_anchor(d, gates.through, group, n);
+      float dv[32];
+      step(d, dv, rounded, gates, group, stage, n);
+      s_.stage_ring.warp_arrive_empty(n);
+      s_.score_ring.warp_arrive_empty(n);
+      s_.gate_ring.warp_arrive_empty(n);
+      write_dv(dv, group, n);
+    }
+    if (walk_.segment == 0) {
+      store_matrix<kD>(d, values_by_keys<float>(p_.dinitial_state, p_, walk_), group);
+    }
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+  }
+
+ private:
+  /// Sums of w_ij (q_i . k_j)(do_i . v_j) in this thread.
+  struct PairSums {
+    float inward[16];       // over its rows j, by column i: for sum_columns()
+    float outward[2] = {};  // over its columns i, by row j
+  };
+
+  __device__ __forceinline__ void make_scores(std::uint32_t (&read_scores)[4][4], PairSums& sums,
+                                              const ChunkGates& gates, int stage, int n) {
+    float kq[32];
+    float vo[32];
+    s_.stage_ring.wait_full(n);
+    wgmma_fence();
+    multiply_rows<T, kD>(kq, shared_address(&s_.k[stage]), shared_address(&s_.q[stage]));
+    multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
+    wgmma_commit();
+    s_.gate_ring.wait_full(n);
+    const RowWeights row0(gates, at_.row());
+    const RowWeights row1(gates, at_.row() + 8);
+    s_.score_ring.wait_empty(n);
+    wgmma_wait<0>();
+    wgmma_pin(kq);
+    wgmma_pin(vo);
+    const std::uint32_t panel = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {  // 16 columns
+#pragma unroll
+      for (int block = 2 * step; block < 2 * step + 2; ++block) {
+        weigh(&kq[4 * block], &vo[4 * block], gates, row0, row1, 8 * block + at_.column(),
+              &sums.inward[2 * block], sums.outward);
+      }
+      store_block<T>(panel, &kq[8 * step], at_, step);
+      to_operand<T>(read_scores[step], &vo[8 * step]);
+    }
+    async_proxy_fence();
+    s_.score_ring.warp_arrive_full(n);
+    if constexpr (kGateGradients) fold_lanes<8>(sums.inward, at_.lane());  // frees registers for dk
+  }
+
+  __device__ __forceinline__ void put_pair_sums(PairSums& sums, int n) {
+    s_.flow_ring.wait_empty(n);
+    ChunkFlows& flows = s_.flows[s_.flow_ring.slot(n)];
+    put_row_sums(flows.outward, sums.outward[0], sums.outward[1]);
+    fold_lanes<4>(sums.inward, at_.lane());
+    fold_lanes<2>(sums.inward, at_.lane());
+    *reinterpret_cast<float2*>(&flows.inward[at_.warp()][2 * at_.lane()]) = {sums.inward[0],
+                                                                             sums.inward[1]};
+    s_.flow_ring.warp_arrive_full(n);
+  }
+
+  /// Weighs a block's scores of two rows and two columns in place.
+  __device__ __forceinline__ void weigh(float* kq, float* vo, const ChunkGates& gates,
+                                        const RowWeights& row0, const RowWeights& row1, int column,
+                                        float* inward, float* outward) const {
+    const float2 b = *reinterpret_cast<const float2*>(&gates.cumulative[column]);
+    weigh_one(kq[0], vo[0], row0, b.x, column, inward[0], outward[0], true);
+    weigh_one(kq[1], vo[1], row0, b.y, column + 1, inward[1], outward[0], true);
+    weigh_one(kq[2], vo[2], row1, b.x, column, inward[0], outward[1], false);
+    weigh_one(kq[3], vo[3], row1, b.y, column + 1, inward[1], outward[1], false);
+  }
+  __device__ __forceinline__ void weigh_one(float& kq, float& vo, const RowWeights& row, float b,
+                                            int column, float& inward, float& outward,
+                                            bool first) const {
+    const float weight = p_.scale * exp2_approx(b - row.cumulative);
+    kq = row.apply(kq, weight, column);
+    if constexpr (kGateGradients) {
+      const float both = kq * vo;
+      inward = first ? both : inward + both;
+      outward += both;
+    }
+    vo = row.apply(vo, weight, column);
+  }
+
+  __device__ __forceinline__ void put_row_sums(float* to, float sum0, float sum1) const {
+    sum0 = sum_row(sum0);
+    sum1 = sum_row(sum1);
+    if (at_.lane() % 4 != 0) return;
+    to[at_.row()] = sum0;
+    to[at_.row() + 8] = sum1;
+  }
+
+  /// Starts dk = V D^T.
+  __device__ __forceinline__ void start_dk(float (&dk)[kD / 2], int stage, int n) {
+    s_.state_ring.wait_full(n);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      multiply<T, Major::kK, Major::kMN>(
+          dk, along_channels(shared_address(&s_.v[stage]), i),
+          along_rows(shared_address(&s_.state), i, sizeof(s_.state[0])), i > 0);
+    }
+    wgmma_commit();
+  }
+
+  /// Scales each row by the decay to the chunk's end.
+  __device__ __forceinline__ void finish_dk(float (&dk)[kD / 2], const ChunkGates& gates, int n) {
+    const float leaving0 = gates.leaving[at_.row()];
+    const float leaving1 = gates.leaving[at_.row() + 8];
+    s_.gate_ring.warp_arrive_empty(n);
+    wgmma_wait<0>();
+    wgmma_pin(dk);
+    s_.state_ring.warp_arrive_empty(n);
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) dk[i] *= i % 4 < 2 ? leaving0 : leaving1;
+  }
+
+  __device__ __forceinline__ void add_chunk(float (&dk)[kD / 2],
+                                            const std::uint32_t (&read_scores)[4][4], int stage) {
+    wgmma_pin(dk);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply<T, Major::kMN>(dk, read_scores[i], along_rows(shared_address(&s_.q[stage]), i),
+                              true);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(dk);
+  }
+
+  __device__ __forceinline__ void write_dk(const float (&dk)[kD / 2], int n) {
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    warpgroup_sync(Role::kScores);  // the copy engine has read the last dk
+    store_rows<T>(shared_address(&s_.dk), dk, at_);
+    async_proxy_fence();
+    warpgroup_sync(Role::kScores);  // all of this one is there
+#pragma unroll
+    for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
+      const int channel = walk_.key_channel + panel * kPanelChannels;
+      write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_share, channel}, s_.dk.bytes[panel],
+                     walk_, n);
+    }
+  }
+
+  __device__ __forceinline__ void hand_over_state(const std::uint32_t (&rounded)[kSteps][4],
+                                                  int group, int n) {
+    s_.state_ring.wait_empty(n);
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      store_matrices(block_address(shared_address(s_.state[i / 4]), at_.lane(),
+                                   kPanelChannels * group + 16 * at_.warp(), i % 4 * kDepth),
+                     rounded[i][0], rounded[i][1], rounded[i][2], rounded[i][3]);
+    }
+    async_proxy_fence();
+    s_.state_ring.warp_arrive_full(n);
+  }
+
+  /// This warp's part of <S, D> at an anchor.
+  __device__ __forceinline__ void put_anchor(const float (&d)[kD / 2], float decay, int group,
+                                             int n) {
+    s_.flow_ring.wait_empty(n);
+    if (is_anchor(p_, walk_, n, decay)) {
+      const uint4* const from = anchor_words<T, kD>(p_, walk_, n) +
+                                (group * 4 + at_.warp()) * kSteps * kWarpSize + at_.lane();
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const uint4 word = from[i * kWarpSize];
+        const std::uint32_t pairs[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+        for (int pair = 0; pair < 4; ++pair) {
+          const float2 x = unpack<T>(pairs[pair]);
+          sum = fmaf(x.x, d[8 * i + 2 * pair], sum);
+          sum = fmaf(x.y, d[8 * i + 2 * pair + 1], sum);
+        }
+      }
+      sum = warp_total(sum);
+      if (at_.lane() == 0) s_.flows[s_.flow_ring.slot(n)].anchor[group * 4 + at_.warp()] = sum;
+    }
+  }
+
+  __device__ __forceinline__ void step(float (&d)[kD / 2], float (&dv)[32],
+                                       const std::uint32_t (&rounded)[kSteps][4],
+                                       const ChunkGates& gates, int group, int stage, int n) {
+    const std::uint32_t d_o = shared_address(s_.d_o[stage].bytes[group]);
+    scale_all(d, gates.through);
+    wgmma_pin(d);
+    s_.stage_ring.wait_full(n);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      wgmma_n64<T, Major::kK>(dv, rounded[i], along_channels(shared_address(&s_.k[stage]), i),
+                              i > 0);
+    }
+    wgmma_commit();
+    std::uint32_t entering[4][4];
+    load_transposed_scaled<T>(entering, d_o, gates.entering, at_);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply<T, Major::kMN>(d, entering[i], along_rows(shared_address(&s_.q[stage]), i), true);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_pin(dv);
+    scale_columns(dv, gates.leaving, at_);
+    float outflow[16];
+    if constexpr (kGateGradients) {
+      multiply_channels<T>(outflow, dv, shared_address(s_.v[stage].bytes[group]), at_);
+    }
+    std::uint32_t plain[4][4];
+    load_transposed(plain, d_o, at_);
+    s_.score_ring.wait_full(n);
+    wgmma_pin(dv);
+    wgmma_fence();
+    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      wgmma_n64<T, Major::kK>(dv, plain[i], along_channels(scores, i), true);
+    }
+    wgmma_commit();
+    if constexpr (kGateGradients) put_outflow(outflow, group, n);
+    wgmma_wait<0>();
+    wgmma_pin(dv);
+    wgmma_pin(d);
+  }
+
+  /// This warp's part of v . dv as it was when it held what comes from after the chunk only.
+  __device__ __forceinline__ void put_outflow(float (&sums)[16], int group, int n) {
+    float* const to = s_.flows[s_.flow_ring.slot(n)].outflow[group * 4 + at_.warp()];
+    *reinterpret_cast<float2*>(&to[2 * at_.lane()]) = sum_columns(sums, at_);
+    s_.flow_ring.warp_arrive_full(n);
+  }
+
+  __device__ __forceinline__ void write_dv(const float (&dv)[32], int group, int n) {
+    unsigned char* const panel = s_.dv.bytes[group];
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    warpgroup_sync(group);  // the copy engine has read the last dv
+    store_transposed<T>(shared_address(panel), dv, at_);
+    async_proxy_fence();
+    warpgroup_sync(group);  // all of this one is there
+    const int channel = walk_.value_channel + group * kPanelChannels;
+    write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_share, channel}, panel, walk_, n);
+  }
+
+  const ChunkBackwardParams& p_;
+  Shared& s_;
+  const Walk& walk_;
+  FragmentPlace at_;
+};
+
+#endif
+
+/// A block per sequence, head, part and segment.
+template <class T, int kD, bool kGateGradients>
+__global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
+    const __grid_constant__ ChunkBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  using Role = Roles<kD>;
+  using Registers = DkdvRegisters<kD>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  DkdvWalk<T, kD, kGateGradients> block(p, shared);
+  if (threadIdx.x == 0) {
+    shared.walk = walk_of(p, Direction::kAgainstTime, blockIdx.x);
+    block.init_barriers();
+  }
+  __syncthreads();  // the walk and its barriers are there
+
+  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+  if (group == Role::kWarps) {
+    registers_shrink<Registers::kOthers>();
+    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
+    if (warp == Role::kLoadWarp) block.load();
+    if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
+    if (kGateGradients && warp == Role::kGradientWarp) block.gate_gradients();
+  } else if (group == Role::kScores) {
+    registers_shrink<Registers::kScores>();
+    block.scores();
+  } else {
+    registers_grow<Registers::kState>();
+    block.state(group);
+  }
+#endif
+}
+
+}  // namespace attune::cuda::chunk_backward

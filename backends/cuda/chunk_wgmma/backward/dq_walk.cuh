@@ -1,0 +1,309 @@
+// dq, and what the gate gradients need of the states: a walk with time.
+//
+// With S the state before chunk c [K, V], b the cumulative log decay in the chunk, bl its last,
+// w_ij = scale exp(b_i - b_j) for i >= j, else 0:
+//
+//   dq_i = scale e^{b_i} S do_i + sum_j w_ij (do_i . v_j) k_j
+//   S   <- e^{bl} S + sum_j e^{bl - b_j} k_j v_j^T
+//
+// It is the forward pass with do, v, k in the places of q, k, v and a transposed state. A block
+// holds S in fp32 accumulators, 64 rows (key channels) a warpgroup; these warpgroups make dq^T and
+// the next S. The warpgroup of scores hands them w_ij (do_i . v_j), token j along rows.
+//
+// For gate gradients q is read besides: q_i times the first term of dq_i is inflow_i. Every few
+// chunks the state is left as an anchor.
+#pragma once
+
+#include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
+#include "cuda/chunk_wgmma/backward/roles.cuh"
+#include "cuda/chunk_wgmma/backward/start_state.cuh"
+
+namespace attune::cuda::chunk_backward {
+
+template <int kD, bool kGateGradients>
+struct DqShared {
+  static constexpr int kStages = 3;
+  static constexpr int kQueryStages = kGateGradients ? 2 : 1;
+  Tile<kD> d_o[kStages], v[kStages], k[kStages];
+  Tile<kD> q[kQueryStages];
+  Tile<kPanelChannels> scores[2];
+  Tile<kD> dq;
+  alignas(16) float inflow[2][Roles<kD>::kStateWarps][kChunkTokens];  // parts
+  ChunkGates gates[kGateSlots];
+  Ring<kStages> stage_ring;
+  Ring<kQueryStages> query_ring;
+  Ring<kGateSlots> gate_ring;
+  Ring<2> score_ring;
+  Ring<2> inflow_ring;
+  SharedBarrier private_full;
+  SharedBarrier private_query_full;
+  Walk walk;
+};
+
+/// Registers a thread of each role.
+template <int kD>
+struct DqRegisters;
+template <>
+struct DqRegisters<128> {
+  static constexpr int kBlocks = 1, kOthers = 32, kScores = 96, kState = 192;
+};
+template <>
+struct DqRegisters<64> {
+  static constexpr int kBlocks = 1, kOthers = 40, kScores = 168, kState = 208;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, int kD, bool kGateGradients>
+class DqWalk {
+ public:
+  using Role = Roles<kD>;
+  using Shared = DqShared<kD, kGateGradients>;
+  static constexpr int kSteps = kD / kDepth;
+
+  __device__ DqWalk(const ChunkBackwardParams& p, Shared& shared)
+      : p_(p), s_(shared), walk_(shared.walk) {}
+
+  __device__ void init_barriers() {
+    constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
+    s_.stage_ring.init(1, kConsumers);
+    s_.query_ring.init(1, Role::kStateWarps);
+    s_.gate_ring.init_filled_by_warps(1, kConsumers);
+    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
+    s_.inflow_ring.init_filled_by_warps(Role::kStateWarps, 1);
+    barrier_init(&s_.private_full, 1);
+    barrier_init(&s_.private_query_full, 1);
+    barrier_init_fence();
+  }
+
+  // ---- single warps
+
+  __device__ void load() {
+    const StageLoader<kD> loader(&s_.private_full);
+    const StageLoader<kD> query_loader(&s_.private_query_full);
+    const HeadSource sources[] = {{&p_.v, walk_.kv_head, walk_.value_channel},
+                                  {&p_.d_o, walk_.head, walk_.value_channel},
+                                  {&p_.k, walk_.kv_head, walk_.key_channel}};
+    const HeadSource query[] = {{&p_.q, walk_.head, walk_.key_channel}};
+    for (int n = 0; n < walk_.count; ++n) {
+      const int i = s_.stage_ring.slot(n);
+      s_.stage_ring.wait_empty(n);
+      // One chunk under way at a time is 64 KB and keeps the memory busy. With more, requests queue
+      // up, and some multiprocessors get ahead of others.
+      if (kD == 128 && n > 0) s_.stage_ring.wait_full(n - 1);
+      Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+      if constexpr (kGateGradients) {
+        const int slot = s_.query_ring.slot(n);
+        s_.query_ring.wait_empty(n);
+        Tile<kD>* const tile[] = {&s_.q[slot]};
+        query_loader.load(tile, query, &s_.query_ring.full[slot], walk_, n);
+      }
+    }
+  }
+
+  /// Adds up the warpgroups' parts of the inflows.
+  __device__ void write_inflows() {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    for (int n = 0; n < walk_.count; ++n) {
+      s_.inflow_ring.wait_full(n);
+      const auto& parts = s_.inflow[s_.inflow_ring.slot(n)];
+      float* const to =
+          p_.inflow + walk_.owner * p_.rows + walk_.batch * p_.sequences.tokens + walk_.token(n);
+#pragma unroll
+      for (int row = lane; row < kChunkTokens; row += kWarpSize) {
+        float sum = 0.0F;
+#pragma unroll
+        for (int i = 0; i < Role::kStateWarps; ++i) sum += parts[i][row];
+        if (row < walk_.rows(n)) to[row] = sum;
+      }
+      s_.inflow_ring.warp_arrive_empty(n);
+    }
+  }
+
+  // ---- scores
+
+  __device__ void scores() {
+    for (int n = 0; n < walk_.count; ++n) {
+      at_.forget();
+      const int stage = s_.stage_ring.slot(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      float vo[32];
+      s_.stage_ring.wait_full(n);
+      wgmma_fence();
+      multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
+      wgmma_commit();
+      s_.gate_ring.wait_full(n);
+      const RowWeights row0(gates, at_.row());
+      const RowWeights row1(gates, at_.row() + 8);
+      wgmma_wait<0>();
+      wgmma_pin(vo);
+      s_.stage_ring.warp_arrive_empty(n);
+#pragma unroll
+      for (int block = 0; block < 8; ++block) {
+        weigh(&vo[4 * block], gates, row0, row1, 8 * block + at_.column());
+      }
+      s_.gate_ring.warp_arrive_empty(n);
+      s_.score_ring.wait_empty(n);
+      store_rows<T>(shared_address(&s_.scores[s_.score_ring.slot(n)]), vo, at_);
+      async_proxy_fence();
+      s_.score_ring.warp_arrive_full(n);
+    }
+  }
+
+  // ---- S and dq^T
+
+  __device__ void state(int group) {
+    float state[kD / 2];  // 64 rows of S
+    load_state_before<kD>(state, p_, walk_, group);
+    for (int n = 0; n < walk_.count; ++n) {
+      at_.forget();
+      const int stage = s_.stage_ring.slot(n);
+      float dq[32];
+      step(state, dq, s_.gates[s_.gate_ring.slot(n)], group, stage, n);
+      s_.stage_ring.warp_arrive_empty(n);
+      s_.score_ring.warp_arrive_empty(n);
+      s_.gate_ring.warp_arrive_empty(n);
+      write_dq(dq, group, n);
+    }
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+  }
+
+ private:
+  __device__ __forceinline__ void weigh(float* vo, const ChunkGates& gates, const RowWeights& row0,
+                                        const RowWeights& row1, int column) const {
+    const float2 b = *reinterpret_cast<const float2*>(&gates.cumulative[column]);
+    vo[0] = row0.apply(vo[0], p_.scale * exp2_approx(b.x - row0.cumulative), column);
+    vo[1] = row0.apply(vo[1], p_.scale * exp2_approx(b.y - row0.cumulative), column + 1);
+    vo[2] = row1.apply(vo[2], p_.scale * exp2_approx(b.x - row1.cumulative), column);
+    vo[3] = row1.apply(vo[3], p_.scale * exp2_approx(b.y - row1.cumulative), column + 1);
+  }
+
+  __device__ __forceinline__ void step(float (&state)[kD / 2], float (&dq)[32],
+                                       const ChunkGates& gates, int group, int stage, int n) {
+    const std::uint32_t k = shared_address(s_.k[stage].bytes[group]);
+    std::uint32_t rounded[kSteps][4];
+    to_operands<T>(rounded, state);
+    s_.gate_ring.wait_full(n);
+    scale_all(state, gates.through);
+    wgmma_pin(state);
+    s_.stage_ring.wait_full(n);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      wgmma_n64<T, Major::kK>(dq, rounded[i], along_channels(shared_address(&s_.d_o[stage]), i),
+                              i > 0);
+    }
+    wgmma_commit();
+    if constexpr (kGateGradients) {
+      if (is_anchor(p_, walk_, n, gates.through)) write_anchor(rounded, group, n);
+    }
+    std::uint32_t leaving[4][4];
+    load_transposed_scaled<T>(leaving, k, gates.leaving, at_);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply<T, Major::kMN>(state, leaving[i], along_rows(shared_address(&s_.v[stage]), i), true);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_pin(dq);
+    scale_columns(dq, gates.entering, at_);
+    float inflow[16];
+    if constexpr (kGateGradients) {
+      s_.query_ring.wait_full(n);
+      const Tile<kD>& q = s_.q[s_.query_ring.slot(n)];
+      multiply_channels<T>(inflow, dq, shared_address(q.bytes[group]), at_);
+      s_.query_ring.warp_arrive_empty(n);
+    }
+    std::uint32_t plain[4][4];
+    load_transposed(plain, k, at_);
+    s_.score_ring.wait_full(n);
+    wgmma_pin(dq);
+    wgmma_fence();
+    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      wgmma_n64<T, Major::kMN>(dq, plain[i], along_rows(scores, i), true);
+    }
+    wgmma_commit();
+    if constexpr (kGateGradients) put_inflow(inflow, group, n);
+    wgmma_wait<0>();
+    wgmma_pin(dq);
+    wgmma_pin(state);
+  }
+
+  /// This warp's part of q . dq as it was when it held what comes from before the chunk only.
+  __device__ __forceinline__ void put_inflow(float (&sums)[16], int group, int n) {
+    s_.inflow_ring.wait_empty(n);
+    float* const to = s_.inflow[s_.inflow_ring.slot(n)][group * 4 + at_.warp()];
+    *reinterpret_cast<float2*>(&to[2 * at_.lane()]) = sum_columns(sums, at_);
+    s_.inflow_ring.warp_arrive_full(n);
+  }
+
+  /// Leaves S for the other walk.
+  __device__ __forceinline__ void write_anchor(const std::uint32_t (&rounded)[kSteps][4], int group,
+                                               int n) {
+    uint4* const to = anchor_words<T, kD>(p_, walk_, n) + at_.lane();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {  // 16 value channels each
+      to[(i * kSteps + group * 4 + at_.warp()) * kWarpSize] = {
+          transpose_matrix(rounded[i][0]), transpose_matrix(rounded[i][2]),
+          transpose_matrix(rounded[i][1]), transpose_matrix(rounded[i][3])};
+    }
+  }
+
+  __device__ __forceinline__ void write_dq(const float (&dq)[32], int group, int n) {
+    unsigned char* const panel = s_.dq.bytes[group];
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    warpgroup_sync(group);  // the copy engine has read the last dq
+    store_transposed<T>(shared_address(panel), dq, at_);
+    async_proxy_fence();
+    warpgroup_sync(group);  // all of this one is there
+    const int channel = walk_.key_channel + group * kPanelChannels;
+    write_panel<T>({p_.dq, p_.dq_rows, p_.key_dim, walk_.key_share, channel}, panel, walk_, n);
+  }
+
+  const ChunkBackwardParams& p_;
+  Shared& s_;
+  const Walk& walk_;
+  FragmentPlace at_;
+};
+
+#endif
+
+/// A block per sequence, head, part and segment.
+template <class T, int kD, bool kGateGradients>
+__global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void dq_walk(
+    const __grid_constant__ ChunkBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  using Role = Roles<kD>;
+  using Registers = DqRegisters<kD>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<DqShared<kD, kGateGradients>*>(shared_bytes);
+  take_over_from_previous_launch();
+  DqWalk<T, kD, kGateGradients> block(p, shared);
+  if (threadIdx.x == 0) {
+    shared.walk = walk_of(p, Direction::kWithTime, blockIdx.x);
+    block.init_barriers();
+  }
+  __syncthreads();  // the walk and its barriers are there
+
+  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+  if (group == Role::kWarps) {
+    registers_shrink<Registers::kOthers>();
+    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
+    if (warp == Role::kLoadWarp) block.load();
+    if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
+    if (kGateGradients && warp == Role::kGradientWarp) block.write_inflows();
+  } else if (group == Role::kScores) {
+    registers_shrink<Registers::kScores>();
+    block.scores();
+  } else {
+    registers_grow<Registers::kState>();
+    block.state(group);
+  }
+#endif
+}
+
+}  // namespace attune::cuda::chunk_backward

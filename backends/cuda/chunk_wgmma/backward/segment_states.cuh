@@ -1,0 +1,148 @@
+// What each segment adds to the state with time, and to its gradient against time: the walks
+// without outputs. With the decay over segments, a walk then starts anywhere in a sequence.
+//
+//   S   <- e^{bl} S + sum_j e^{bl - b_j} k_j v_j^T          with time
+//   D^T <- e^{bl} D^T + scale sum_i e^{b_i} do_i q_i^T      against time
+#pragma once
+
+#include "cuda/chunk_wgmma/backward/roles.cuh"
+#include "cuda/chunk_wgmma/backward/start_state.cuh"
+
+namespace attune::cuda::chunk_backward {
+
+template <int kD>
+struct SegmentShared {
+  static constexpr int kStages = 4;
+  Tile<kD> left[kStages], right[kStages];
+  ChunkGates gates[kGateSlots];
+  Ring<kStages> stage_ring;
+  Ring<kGateSlots> gate_ring;
+  SharedBarrier private_full;
+  Walk walk;
+};
+
+template <int kD>
+struct SegmentRoles {
+  static constexpr int kStateGroups = kD / kPanelChannels;
+  static constexpr int kWarps = kStateGroups;
+  static constexpr int kThreads = (kStateGroups + 1) * kWarpgroupSize;
+  static constexpr int kStateWarps = kStateGroups * kWarpgroupSize / kWarpSize;
+  static constexpr int kLoadWarp = 0;
+  static constexpr int kGateWarp = 1;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, int kD>
+class SegmentWalk {
+ public:
+  using Shared = SegmentShared<kD>;
+
+  __device__ SegmentWalk(const ChunkBackwardParams& p, Shared& shared, Direction direction,
+                         std::int64_t index)
+      : p_(p), s_(shared), walk_(shared.walk), direction_(direction), index_(index) {}
+
+  __device__ void init() {
+    s_.walk = walk_of(p_, direction_, index_);
+    s_.stage_ring.init(1, SegmentRoles<kD>::kStateWarps);
+    s_.gate_ring.init_filled_by_warps(1, SegmentRoles<kD>::kStateWarps);
+    barrier_init(&s_.private_full, 1);
+    barrier_init_fence();
+  }
+
+  __device__ void load() {
+    const StageLoader<kD> loader(&s_.private_full);
+    const int head = with_time() ? walk_.kv_head : walk_.head;
+    const int left = with_time() ? walk_.key_channel : walk_.value_channel;
+    const int right = with_time() ? walk_.value_channel : walk_.key_channel;
+    const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head, left},
+                                  {with_time() ? &p_.v : &p_.q, head, right}};
+    for (int n = 0; n < walk_.count; ++n) {
+      const int i = s_.stage_ring.slot(n);
+      s_.stage_ring.wait_empty(n);
+      Tile<kD>* const tiles[] = {&s_.left[i], &s_.right[i]};
+      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+    }
+  }
+
+  __device__ void scan_gates() {
+    const float decay = gate_warp<T>(p_, walk_, s_.gates, s_.gate_ring);
+    if (threadIdx.x % kWarpSize == 0) {
+      p_.segment_decays[static_cast<int>(direction_) * p_.walks + index_] = decay;
+    }
+  }
+
+  __device__ void state(int group) {
+    float x[kD / 2] = {};
+    for (int n = 0; n < walk_.count; ++n) add_chunk(x, group, n);
+    float4* const to = segment_words<kD>(p_, direction_, index_, group);
+#pragma unroll
+    for (int i = 0; i < kD / 8; ++i) {
+      to[i * kWarpgroupSize] = {x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]};
+    }
+  }
+
+ private:
+  __device__ bool with_time() const { return direction_ == Direction::kWithTime; }
+
+  __device__ __forceinline__ void add_chunk(float (&x)[kD / 2], int group, int n) {
+    const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+    const int stage = s_.stage_ring.slot(n);
+    s_.gate_ring.wait_full(n);
+    scale_all(x, gates.through);
+    wgmma_pin(x);
+    s_.stage_ring.wait_full(n);
+    std::uint32_t left[4][4];
+    load_transposed_scaled<T>(left, shared_address(s_.left[stage].bytes[group]),
+                              with_time() ? gates.leaving : gates.entering, at_);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply<T, Major::kMN>(x, left[i], along_rows(shared_address(&s_.right[stage]), i), true);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(x);
+    s_.stage_ring.warp_arrive_empty(n);
+    s_.gate_ring.warp_arrive_empty(n);
+  }
+
+  const ChunkBackwardParams& p_;
+  Shared& s_;
+  const Walk& walk_;
+  const Direction direction_;
+  const std::int64_t index_;
+  const FragmentPlace at_;
+};
+
+#endif
+
+/// Blocks (segment but one, sequence, head and part, direction): what the last segment adds with
+/// time, and the first one against it, nobody starts from.
+template <class T, int kD>
+__global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
+                             1) void segment_states(const __grid_constant__ ChunkBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  using Role = SegmentRoles<kD>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<SegmentShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  const auto direction = static_cast<Direction>(blockIdx.y);
+  const int needed = p.segments - 1;
+  const std::int64_t segment = blockIdx.x % needed + (direction == Direction::kAgainstTime ? 1 : 0);
+  SegmentWalk<T, kD> block(p, shared, direction, blockIdx.x / needed * p.segments + segment);
+  if (threadIdx.x == 0) block.init();
+  __syncthreads();  // the walk and its barriers are there
+
+  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+  if (group < Role::kWarps) {
+    block.state(group);
+  } else {
+    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
+    if (warp == Role::kLoadWarp) block.load();
+    if (warp == Role::kGateWarp) block.scan_gates();
+  }
+#endif
+}
+
+}  // namespace attune::cuda::chunk_backward

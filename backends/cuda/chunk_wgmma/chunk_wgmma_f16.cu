@@ -1,0 +1,10 @@
+#include "cuda/chunk_wgmma/segment_states.cuh"
+#include "cuda/chunk_wgmma/walk_wgmma.cuh"
+
+namespace attune::cuda {
+
+template void launch_walk<__half>(const ChunkWgmmaConfig&, const WalkParams&, cudaStream_t);
+template void launch_segment_states<__half>(const ChunkWgmmaConfig&, const WalkParams&,
+                                            cudaStream_t);
+
+}  // namespace attune::cuda

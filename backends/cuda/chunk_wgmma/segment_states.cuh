@@ -1,0 +1,165 @@
+// What the segments of sequences add to the state: the chunked walk without outputs. One block
+// walks one value tile of one head of a segment, or of a part of it; the last segments are nobody's
+// begin and are left out.
+#pragma once
+
+#include <attune/core/config_axes.hpp>
+
+#include "cuda/chunk_wgmma/state.cuh"
+#include "cuda/chunk_wgmma/walk_shared.cuh"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda {
+
+template <class Shape>
+struct SegmentShared {
+  static constexpr int kSlots = 4;
+  static constexpr int kThreads = kWarpgroupSize * (1 + Shape::kStateWarpgroups);
+  static constexpr int kBlocks = first_walk_blocks(Shape::kConfig);
+  std::byte k[kSlots][Shape::kBoxesK * kBoxBytes];
+  std::byte v[kSlots][Shape::kBoxesV * kBoxBytes];
+  ChunkDecays decays[kSlots];
+  Ring<kSlots> k_ring;
+  Ring<kSlots> v_ring;
+  Ring<kSlots> decay_ring;
+  SharedBarrier k_landed;
+  SharedBarrier v_landed;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, class Shape>
+__device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
+                                             SegmentShared<Shape>& shared, int count,
+                                             RingPosition<SegmentShared<Shape>::kSlots>& at,
+                                             const Lane& me, int warpgroup) {
+  for (int step = 0; step < count; ++step) {
+    ValueFragments values;
+    const ChunkDecays& decays = shared.decays[at.slot];
+    shared.decay_ring.wait_full(at);
+    shared.v_ring.wait_full(at);
+    values.load(shared_address(shared.v[at.slot]) + warpgroup * kBoxBytes, me);
+    values.template scale<T>(decays.write, me);
+    shared.v_ring.release(at.slot);
+    state.scale(decays.all);
+    shared.decay_ring.release(at.slot);
+    shared.k_ring.wait_full(at);
+    wgmma_fence();
+    queue_state_update<T>(state, values, shared_address(shared.k[at.slot]));
+    wgmma_commit();
+    wgmma_wait<0>();
+    state.pin();
+    values.hold();
+    shared.k_ring.release(at.slot);
+    at.advance();
+  }
+}
+
+/// The work of one state warpgroup. The first part starts from the initial state.
+template <class T, class Shape>
+__device__ __forceinline__ void make_segment_states(const WalkParams& p,
+                                                    SegmentShared<Shape>& shared, int warpgroup) {
+  constexpr int kTileK = Shape::kTileK;
+  constexpr int kTileV = Shape::kTileV;
+  const Lane me;
+  StateTile<kTileK> state;
+  RingPosition<SegmentShared<Shape>::kSlots> at;
+  for_each_item<kTileV>(p, first_walk(p), [&](const WalkItem& item) {
+    const auto scratch = [&](int slot) {
+      return scratch_state<kTileK, kTileV>(p, item, slot, warpgroup * kWarpgroupSize + me.thread);
+    };
+    if (item.slot == 0) {
+      load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
+      if (p.scratch.keeps_initial) {
+        store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.parts - 1));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < StateTile<kTileK>::kCount; ++i) state[i] = 0.0F;
+    }
+    walk_segment<T>(state, shared, item.count, at, me, warpgroup);
+    store_scratch<kTileK, kTileV>(state, scratch(item.slot));
+  });
+}
+
+template <class Shape>
+__device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
+  constexpr int kStateWarps = kWarpgroupSize / kWarpSize * Shape::kStateWarpgroups;
+  if (threadIdx.x == 0) {
+    shared.k_ring.init_copied(kStateWarps);
+    shared.v_ring.init_copied(kStateWarps);
+    shared.decay_ring.init_published(1, kStateWarps);
+    barrier_init(&shared.k_landed, 1);
+    barrier_init(&shared.v_landed, 1);
+    barrier_init_fence();
+  }
+  __syncthreads();  // nobody touches a barrier before it is made
+}
+
+/// `tile_step`: from one value tile to the next in the operand's channels.
+template <int kBoxes, int kTileV, int kSlots>
+__device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOperand& operand,
+                                             int tile_step, Ring<kSlots>& ring, std::byte* slots,
+                                             SharedBarrier* landed) {
+  TileLoader<kBoxes, kSlots> loader(p, operand, ring, slots, landed);
+  for_each_chunk<kTileV>(p, first_walk(p), [&](const WalkItem& item, int row) {
+    loader.load(item, row, item.tile * tile_step);
+  });
+}
+
+template <class T, class Shape>
+__device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
+  switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
+    case 0:
+      return load_operand<Shape::kBoxesK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
+                                                         &shared.k_landed);
+    case 1:
+      return load_operand<Shape::kBoxesV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
+                                                         shared.v[0], &shared.v_landed);
+    case 2:
+      return make_decays<T, Shape::kTileV>(p, first_walk(p), shared.decay_ring, shared.decays);
+  }
+}
+
+#endif
+
+template <class T, class Config>
+__global__ __launch_bounds__(
+    SegmentShared<WalkShape<Config>>::kThreads,
+    SegmentShared<WalkShape<Config>>::kBlocks) void segment_states(const __grid_constant__
+                                                                       WalkParams p) {
+#if ATTUNE_SM90A_CODE
+  using Shape = WalkShape<Config>;
+  auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(walk_memory);
+  init_rings(shared);
+  dependency_wait();
+  dependents_launch();  // segments 0 need nothing of this, only what it has waited for
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  if (warpgroup == 0) {
+    produce<T>(p, shared);
+  } else {
+    make_segment_states<T>(p, shared, warpgroup - 1);
+  }
+#endif
+}
+
+/// Stages are an axis of the walk alone: the configs of one tile share an instance.
+template <class T>
+void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& params,
+                           cudaStream_t stream) {
+  ChunkWgmmaConfig tiles = config;
+  tiles.stages = 3;
+  dispatch(tiles, [&]<class Config>() {
+    if constexpr (Config::kValue.stages == 3) {
+      using Shared = SegmentShared<WalkShape<Config>>;
+      launch<segment_states<T, Config>>(
+          {.grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
+           .block = Shared::kThreads,
+           .shared_bytes = sizeof(Shared),
+           .overlaps_previous = true},
+          stream, params);
+    }
+  });
+}
+
+}  // namespace attune::cuda

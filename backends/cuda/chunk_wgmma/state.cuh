@@ -1,0 +1,245 @@
+// The state of one value tile in the registers of a warpgroup, transposed: S^T [64, tile_k] in
+// fp32.
+//
+// Its registers have the layout of a wgmma accumulator, which is also that of a 16-bit operand in
+// registers: the state is multiplied where it is and never passes through shared memory. A lane
+// holds, for every eight channels of K, two neighbours of rows v and v + 8.
+#pragma once
+
+#include "cuda/chunk_wgmma/decay.cuh"
+#include "cuda/chunk_wgmma/loads.cuh"
+#include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/tiles/wgmma.cuh"
+
+#if ATTUNE_SM90A_CODE
+
+namespace attune::cuda {
+
+/// Value channels of a warpgroup: the rows of one wgmma.
+inline constexpr int kStateRows = 64;
+/// The extent that one wgmma sums over.
+inline constexpr int kWgmmaDepth = 16;
+/// Bytes of kWgmmaDepth elements along a row, and of as many rows.
+inline constexpr int kDepthBytes = 2 * kWgmmaDepth;
+inline constexpr int kDepthRowsBytes = kWgmmaDepth * kRowBytes;
+
+template <int kTileK>
+struct StateTile {
+  static constexpr int kCount = kTileK / 2;                // registers
+  static constexpr int kPart = kCount < 64 ? kCount : 64;  // of one wgmma: at most 128 channels
+  static constexpr int kParts = kCount / kPart;
+  float part[kParts][kPart];
+
+  __device__ __forceinline__ float& operator[](int i) { return part[i / kPart][i % kPart]; }
+  __device__ __forceinline__ void pin() {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) wgmma_pin(part[i]);
+  }
+  __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) (*this)[i] *= factor;
+    pin();
+  }
+};
+
+/// This thread's place in its warpgroup and in its accumulators.
+struct Lane {
+  int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  int warp = thread / kWarpSize;
+  int lane = thread % kWarpSize;
+  int row = warp * 16 + lane / 4;  // and row + 8
+  int column = lane % 4 * 2;       // and column + 1, in every eight columns
+};
+
+/// Calls visit(i, k, v) for the register i of element (k, v) of the state.
+template <int kTileK, class Visit>
+__device__ __forceinline__ void for_each_element(const Lane& me, int first_v, Visit&& visit) {
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; ++i) {
+    visit(i, i / 4 * 8 + me.column + i % 2, first_v + me.row + i % 4 / 2 * 8);
+  }
+}
+
+template <int kTileK>
+__device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkParams& p,
+                                           const WalkItem& item, const Lane& me, int first_v) {
+  const ConstStateView& from = p.initial;
+  const std::int64_t base = item.n * from.sequence + item.head * from.head;
+  for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
+    const bool exists = from.data != nullptr && k < p.extents.K && v < p.extents.V;
+    state[i] = exists ? from.data[base + k * from.k + v * from.v] : 0.0F;
+  });
+}
+
+template <int kTileK>
+__device__ __forceinline__ void store_state(StateTile<kTileK>& state, const WalkParams& p,
+                                            const WalkItem& item, const Lane& me, int first_v) {
+  const StateView& to = p.final;
+  const std::int64_t v = first_v + me.row;
+  const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
+  float* at = to.data + item.n * to.sequence + item.head * to.head + me.column * to.k + v * to.v;
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool exists = i * 2 + me.column + j % 2 < p.extents.K && v + j / 2 * 8 < p.extents.V;
+      if (is_whole || exists) at[j % 2 * to.k + j / 2 * 8 * to.v] = state[i + j];
+    }
+    at += 8 * to.k;
+  }
+}
+
+/// The place of a part's state in the scratch memory, for the four registers that a thread moves
+/// at once; those of step i are at [i * kThreads].
+template <int kTileK, int kTileV>
+__device__ __forceinline__ float4* scratch_state(const WalkParams& p, const WalkItem& item,
+                                                 int slot, int state_thread) {
+  const std::int64_t index =
+      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments * p.parts + slot;
+  return reinterpret_cast<float4*>(p.scratch.states + index * kTileK * kTileV) + state_thread;
+}
+
+template <int kTileK, int kTileV>
+__device__ __forceinline__ void store_scratch(StateTile<kTileK>& state, float4* to) {
+  constexpr int kThreads = kTileV / kStateRows * kWarpgroupSize;
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount / 4; ++i) {
+    to[i * kThreads] = {state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]};
+  }
+}
+
+/// state = decay * state + *from
+template <int kTileK, int kTileV>
+__device__ __forceinline__ void add_scratch(StateTile<kTileK>& state, float decay,
+                                            const float4* from) {
+  constexpr int kThreads = kTileV / kStateRows * kWarpgroupSize;
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount / 4; ++i) {
+    const float4 add = __ldcg(from + i * kThreads);
+    state[4 * i] = decay * state[4 * i] + add.x;
+    state[4 * i + 1] = decay * state[4 * i + 1] + add.y;
+    state[4 * i + 2] = decay * state[4 * i + 2] + add.z;
+    state[4 * i + 3] = decay * state[4 * i + 3] + add.w;
+  }
+}
+
+/// Values of a chunk as the left operand, V^T [64, 16] for each 16 tokens.
+struct ValueFragments {
+  static constexpr int kSteps = kChunk / kWgmmaDepth;
+  std::uint32_t step[kSteps][4];
+
+  /// Behind the wait for products that read these.
+  __device__ __forceinline__ void hold() const {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) wgmma_hold(step[s]);
+  }
+
+  /// From a box of v.
+  __device__ __forceinline__ void load(std::uint32_t box, const Lane& me) {
+    const int row = me.lane / 16 * 8 + me.lane % 8;
+    const int byte = (me.warp * 16 + me.lane / 8 % 2 * 8) * 2;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      load_matrices_transposed(step[s], box + swizzled(s * kWgmmaDepth + row, byte));
+    }
+  }
+  /// Each token's values times its factor.
+  template <class T>
+  __device__ __forceinline__ void scale(const float* factors, const Lane& me) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const at = factors + s * kWgmmaDepth + half * 8 + me.column;
+        const float2 factor = *reinterpret_cast<const float2*>(at);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          std::uint32_t& pair = step[s][half * 2 + i];
+          const float2 value = unpack<T>(pair);
+          pair = pack<T>(value.x * factor.x, value.y * factor.y);
+        }
+      }
+    }
+  }
+};
+
+/// Queues S^T += V^T K for a chunk, without a commit. `k_tile`: boxes of k side by side.
+template <class T, int kTileK>
+__device__ __forceinline__ void queue_state_update(StateTile<kTileK>& state,
+                                                   const ValueFragments& values,
+                                                   std::uint32_t k_tile) {
+  constexpr int kPartBytes = StateTile<kTileK>::kPart * 2 / kBoxChannels * kBoxBytes;
+#pragma unroll
+  for (int s = 0; s < ValueFragments::kSteps; ++s) {
+#pragma unroll
+    for (int i = 0; i < StateTile<kTileK>::kParts; ++i) {
+      const std::uint64_t k =
+          matrix_descriptor(k_tile + i * kPartBytes + s * kDepthRowsBytes, kBoxBytes);
+      if constexpr (StateTile<kTileK>::kPart == 64) {
+        wgmma_n128<T, Major::kMN>(state.part[i], values.step[s], k, true);
+      } else {
+        wgmma_n64<T, Major::kMN>(state.part[i], values.step[s], k, true);
+      }
+    }
+  }
+}
+
+/// The state, or 8 x 16 channels of it, rounded to 16 bits as a left
+/// operand.
+struct StateOperand {
+  static constexpr int kSteps = 8;
+  std::uint32_t step[kSteps][4];
+
+  /// From the `first`-th 16 channels on.
+  template <class T, int kUsed, int kTileK>
+  __device__ __forceinline__ void round(StateTile<kTileK>& state, int first) {
+#pragma unroll
+    for (int s = 0; s < kUsed; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = (first + s) * 8 + i * 2;
+        step[s][i] = pack<T>(kStateScale<T> * state[at], kStateScale<T> * state[at + 1]);
+      }
+    }
+  }
+  template <int kUsed>
+  __device__ __forceinline__ void hold() const {
+#pragma unroll
+    for (int s = 0; s < kUsed; ++s) wgmma_hold(step[s]);
+  }
+};
+
+/// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
+/// when all of it has been, `decay` is applied to it, which the products do not see. `operand` must
+/// be held until they are done.
+template <class T, int kTileK>
+__device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,
+                                                 StateOperand& operand, std::uint32_t q_tile,
+                                                 float decay) {
+  constexpr int kSteps = kTileK / kWgmmaDepth;
+  constexpr int kStepsAtOnce = kSteps < StateOperand::kSteps ? kSteps : StateOperand::kSteps;
+  constexpr int kStepsOfBox = kBoxChannels / kWgmmaDepth;
+#pragma unroll
+  for (int first = 0; first < kSteps; first += kStepsAtOnce) {
+    if (first > 0) {
+      wgmma_wait<0>();
+      wgmma_pin(o);
+      operand.hold<kStepsAtOnce>();
+    }
+    operand.round<T, kStepsAtOnce>(state, first);
+    if (first + kStepsAtOnce == kSteps) state.scale(decay);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < kStepsAtOnce; ++s) {
+      const int step = first + s;
+      const std::uint64_t q = matrix_descriptor(q_tile + step / kStepsOfBox * kBoxBytes +
+                                                step % kStepsOfBox * kDepthBytes);
+      wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
+    }
+    wgmma_commit();
+  }
+}
+
+}  // namespace attune::cuda
+
+#endif

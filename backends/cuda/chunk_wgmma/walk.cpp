@@ -1,0 +1,118 @@
+#include "cuda/chunk_wgmma/walk.hpp"
+
+#include <algorithm>
+
+#include "cuda/chunk_wgmma/tensor_map.hpp"
+#include "cuda/runtime/check.hpp"
+
+namespace attune::cuda {
+namespace {
+
+constexpr std::size_t kScratchAlignment = 64;
+
+std::int64_t tiles_of(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  return (extents.V + config.tile_v - 1) / config.tile_v;
+}
+
+/// Of a head's state in a tile.
+std::int64_t scratch_slots(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  return std::int64_t{config.segments} * segment_parts(extents, config);
+}
+
+std::size_t states_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  const std::int64_t states = extents.sequences * extents.heads * tiles_of(extents, config) *
+                              scratch_slots(extents, config);
+  return static_cast<std::size_t>(states * config.tile_k * config.tile_v) * sizeof(float);
+}
+
+std::size_t decays_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  return static_cast<std::size_t>(extents.sequences * extents.heads *
+                                  scratch_slots(extents, config)) *
+         sizeof(float);
+}
+
+WalkOperand operand(const ConstTensorView& tensor, std::int64_t heads) {
+  return {head_map(tensor, kChunk), heads / tensor.size(2)};
+}
+
+}  // namespace
+
+WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem) {
+  const std::int64_t packed = std::max<std::int64_t>(problem.N, 1);
+  return {.sequences = problem.sequences(),
+          .chunks = (problem.T / packed + kChunk - 1) / kChunk,
+          .heads = problem.H,
+          .K = static_cast<int>(problem.K),
+          .V = problem.V};
+}
+
+int segment_parts(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  constexpr std::int64_t kMultiprocessors = 132;  // of sm_90a devices; workspaces do not ask which
+  constexpr int kMostParts = 8;
+  constexpr int kShortest = 4;
+  if (config.segments == 1) return 1;
+  const std::int64_t walks = extents.sequences * extents.heads * tiles_of(extents, config);
+  const std::int64_t firsts = walks * (config.segments - 1);
+  const std::int64_t blocks = kMultiprocessors * first_walk_blocks(config);
+  int parts = 1;
+  while (parts < kMostParts && firsts * parts * 2 <= blocks &&
+         extents.chunks >= std::int64_t{config.segments} * parts * 2 * kShortest) {
+    parts *= 2;
+  }
+  return parts;
+}
+
+std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  if (config.segments == 1) return 0;
+  return states_bytes(extents, config) + decays_bytes(extents, config) + kScratchAlignment;
+}
+
+SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
+                               const ChunkWgmmaConfig& config) {
+  if (config.segments == 1) return {};
+  return {.states = reinterpret_cast<float*>(workspace.data()),
+          .decays = reinterpret_cast<float*>(workspace.data() + states_bytes(extents, config))};
+}
+
+WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
+                        const ops::RecurrentAttentionArgs& args, const ChunkWgmmaConfig& config,
+                        std::span<std::byte> workspace) {
+  const WalkExtents extents = walk_extents(problem);
+  WalkParams params{.q = operand(args.q, problem.H),
+                    .k = operand(args.k, problem.H),
+                    .v = operand(args.v, problem.H),
+                    .o = head_map(args.o, kChunk),
+                    .o_rows = token_view(args.o),
+                    .extents = extents,
+                    .sequences = sequences_view(args.cu_seqlens, problem.T),
+                    .gates = gate_view(args.g),
+                    .gamma = decay_view(args.gamma, problem.H),
+                    .initial = state_view(args.initial_state),
+                    .final = state_view(args.final_state),
+                    .scratch = segment_scratch(workspace, extents, config),
+                    .segments = config.segments,
+                    .parts = segment_parts(extents, config),
+                    .reverse = problem.reverse,
+                    .scale = static_cast<float>(args.scale)};
+  params.scratch.keeps_initial = config.segments > 1 && params.initial.data != nullptr &&
+                                 params.initial.data == params.final.data;
+  return params;
+}
+
+dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm) {
+  constexpr std::int64_t kMostBlocks = 0x7fffffff;
+  const WalkExtents& extents = params.extents;
+  const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
+  const std::int64_t items =
+      extents.sequences * extents.heads * tiles * range.segments * range.parts;
+  if (params.sequences.bounds != nullptr) {
+    return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
+  }
+  int device = 0;
+  int sms = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+  return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, sms * blocks_per_sm)));
+}
+
+}  // namespace attune::cuda

@@ -1,0 +1,207 @@
+#include <math_constants.h>
+
+#include <cub/block/block_reduce.cuh>
+#include <cub/warp/warp_reduce.cuh>
+
+#include "cuda/fused_recurrent/gate_chunk.cuh"
+#include "cuda/fused_recurrent/gate_gradients.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+
+/// One token of one head.
+struct TokenPlace {
+  std::int64_t batch = 0;
+  std::int64_t token = 0;
+  std::int64_t head = 0;
+};
+
+__device__ TokenPlace place_of(const GateGradientParams& p, const GateChunk& chunk,
+                               std::int64_t position, std::int64_t head) {
+  const SequenceSpan& span = chunk.span;
+  const std::int64_t from_begin = p.descending ? span.length - 1 - position : position;
+  return {span.batch, span.begin + from_begin, head};
+}
+
+template <class T>
+__device__ float log_decay(const GateView& gate, const TokenPlace& at, std::int64_t channel) {
+  if (gate.rows.data == nullptr) return 0.0F;
+  return gate_at<T>(gate, row_offset(gate.rows, at.batch, at.token, at.head) + channel);
+}
+
+/// Whether there is nothing before the token for its decay to act on.
+__device__ bool has_no_past(const GateGradientParams& p, std::int64_t position, float log) {
+  return log == -CUDART_INF_F || (position == 0 && !p.has_initial);
+}
+
+/// A row's channel times its gradient.
+template <class T>
+__device__ __forceinline__ float term_at(const GateGradientParams& p, const GradientTerm& term,
+                                         const TokenPlace& at, std::int64_t channel) {
+  if (term.rows.data == nullptr) return 0.0F;
+  const std::int64_t row = (at.batch * p.sequences.tokens + at.token) * p.heads + at.head;
+  const std::int64_t plane = p.batches * p.sequences.tokens * p.heads * p.columns;
+  const float* const gradients = term.planes + row * p.columns + channel;
+  float gradient = 0.0F;
+  for (std::int64_t i = 0; i < p.plane_count; ++i) gradient += gradients[i * plane];
+  const std::int64_t offset = row_offset(term.rows, at.batch, at.token, at.head / term.group);
+  return gradient * to_float(static_cast<const T*>(term.rows.data)[offset + channel]);
+}
+
+/// What Z changes by at the i-th token of a chunk, or what the snapshot's product lacks of it.
+template <class T>
+__device__ __forceinline__ float change_at(const GateGradientParams& p, const GateChunk& chunk,
+                                           int i, const TokenPlace& at, std::int64_t channel) {
+  const float lost = term_at<T>(p, p.lost, at, channel);
+  if (i == 0 && chunk.is_at_token) return -lost;
+  return term_at<T>(p, p.gained, at, channel) - lost;
+}
+
+__device__ float product_at(const GateGradientParams& p, std::int64_t slot, std::int64_t head,
+                            std::int64_t channel) {
+  float sum = 0.0F;
+  for (std::int64_t i = 0; i < p.product_planes; ++i) {
+    sum += p.products[((i * p.slots + slot) * p.heads + head) * p.columns + channel];
+  }
+  return sum;
+}
+
+/// A thread a channel of one chunk.
+template <class T>
+__global__ __launch_bounds__(kThreads) void channel_gate_gradients(
+    const __grid_constant__ GateGradientParams p) {
+  const std::int64_t tiles = ceil_div(p.columns, kThreads);
+  const std::int64_t number = block_number();
+  const std::int64_t head = number / tiles % p.heads;
+  const std::int64_t slot = number / tiles / p.heads;
+  const std::int64_t channel = number % tiles * kThreads + threadIdx.x;
+  if (slot >= p.slots || channel >= p.columns) return;
+  const GateChunk chunk = chunk_of_slot(p.sequences, p.sequence_count, slot, p.interval);
+  if (chunk.count == 0) return;
+
+  const float gamma = constant_decay(p.gamma, chunk.sequence, head);
+  float z = product_at(p, slot, head, channel);
+  for (int i = 0; i < chunk.count; ++i) {
+    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+    const float log =
+        gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
+    z += change_at<T>(p, chunk, i, at, channel);
+    if (has_no_past(p, chunk.top - i, log)) z = 0.0F;
+    static_cast<float*>(
+        p.channels.data)[row_offset(p.channels, at.batch, at.token, at.head) + channel] = z;
+  }
+}
+
+/// Sums over channels, a warp a token; the last item is the snapshot's product.
+template <class T>
+__device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t slot,
+                            std::int64_t head, float* changes) {
+  using Reduce = cub::WarpReduce<float>;
+  __shared__ typename Reduce::TempStorage scratch[kWarps];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int i = warp; i <= chunk.count; i += kWarps) {
+    float sum = 0.0F;
+    for (std::int64_t channel = lane; channel < p.columns; channel += kWarpSize) {
+      sum += i == chunk.count
+                 ? product_at(p, slot, head, channel)
+                 : change_at<T>(p, chunk, i, place_of(p, chunk, chunk.top - i, head), channel);
+    }
+    sum = Reduce(scratch[warp]).Sum(sum);
+    if (lane == 0) changes[i] = sum;
+    __syncwarp();  // the warp's scratch is free
+  }
+}
+
+/// A block a chunk of one head: gradients of what all its channels share.
+template <class T>
+__global__ __launch_bounds__(kThreads) void shared_gate_gradients(
+    const __grid_constant__ GateGradientParams p) {
+  __shared__ float z[kMostInterval + 1];
+  __shared__ bool has_past[kMostInterval];
+  const std::int64_t head = block_number() % p.heads;
+  const std::int64_t slot = block_number() / p.heads;
+  if (slot >= p.slots) return;
+  const GateChunk chunk = chunk_of_slot(p.sequences, p.sequence_count, slot, p.interval);
+
+  sum_changes<T>(p, chunk, slot, head, z);
+  const float gamma = constant_decay(p.gamma, chunk.sequence, head);
+  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kThreads) {
+    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+    const float log = gamma + log_decay<T>(p.shared_gate, at, 0);
+    has_past[i] = !has_no_past(p, chunk.top - i, log);
+  }
+  __syncthreads();  // all changes are there
+  if (threadIdx.x == 0) {
+    float sum = z[chunk.count];
+    float total = 0.0F;
+    for (int i = 0; i < chunk.count; ++i) {
+      sum = has_past[i] ? sum + z[i] : 0.0F;
+      z[i] = sum;
+      total += sum;
+    }
+    if (p.gamma_terms != nullptr) p.gamma_terms[slot * p.heads + head] = total;
+  }
+  if (p.shared.data == nullptr) return;
+  __syncthreads();  // changes have become gradients
+  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kThreads) {
+    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+    static_cast<float*>(p.shared.data)[row_offset(p.shared, at.batch, at.token, at.head)] = z[i];
+  }
+}
+
+/// A block an element of the gradient.
+__global__ __launch_bounds__(kThreads) void gamma_gradient(
+    const __grid_constant__ GammaGradientParams p) {
+  using Reduce = cub::BlockReduce<float, kThreads>;
+  __shared__ typename Reduce::TempStorage scratch;
+  const std::int64_t head = block_number() % p.heads;
+  const std::int64_t sequence = block_number() / p.heads;
+  const bool shared = p.sequence_stride == 0;
+  if (sequence >= (shared ? 1 : p.sequence_count)) return;
+
+  std::int64_t first = 0;
+  std::int64_t count = p.slots;
+  if (!shared) {
+    const SequenceSpan span = span_of(p.sequences, sequence);
+    first = snapshot_base(p.sequences, sequence, span, p.interval);
+    count = span.length / p.interval + 1;
+  }
+  float sum = 0.0F;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) {
+    sum += p.terms[(first + i) * p.heads + head];
+  }
+  sum = Reduce(scratch).Sum(sum);
+  if (threadIdx.x == 0) {
+    p.out[sequence * p.sequence_stride + head * p.head_stride] = p.sign * sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void launch_gate_gradients(const GateGradientParams& p, cudaStream_t stream) {
+  if (p.channels.data != nullptr) {
+    const std::int64_t blocks = p.slots * p.heads * ceil_div(p.columns, kThreads);
+    launch<channel_gate_gradients<T>>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
+  }
+  if (p.shared.data != nullptr || p.gamma_terms != nullptr) {
+    launch<shared_gate_gradients<T>>({.grid = grid_of(p.slots * p.heads), .block = kThreads},
+                                     stream, p);
+  }
+}
+
+void launch_gamma_gradient(const GammaGradientParams& p, cudaStream_t stream) {
+  const std::int64_t rows = p.sequence_stride == 0 ? 1 : p.sequence_count;
+  launch<gamma_gradient>({.grid = grid_of(rows * p.heads), .block = kThreads}, stream, p);
+}
+
+template void launch_gate_gradients<float>(const GateGradientParams&, cudaStream_t);
+template void launch_gate_gradients<__half>(const GateGradientParams&, cudaStream_t);
+template void launch_gate_gradients<__nv_bfloat16>(const GateGradientParams&, cudaStream_t);
+
+}  // namespace attune::cuda

@@ -1,0 +1,115 @@
+// The kernel of walk.hpp.
+//
+// A block has a tile of one head's state, spread over the registers of its state warps. Two more
+// warps stage tokens in shared memory, as fp32 and with their decays, and write what the state
+// warps read; so loads, conversions and exponentials happen once a token and block, under the
+// fused multiply-adds. There is one barrier a stage of some tokens.
+#pragma once
+
+#include "cuda/fused_recurrent/walk_stage.cuh"
+#include "cuda/fused_recurrent/walk_state.cuh"
+#include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/block_barrier.cuh"
+
+namespace attune::cuda {
+
+/// Of the whole block, whose two roles come to it in code of their own.
+__device__ __forceinline__ void stage_barrier() { block_barrier_sync<1>(); }
+
+/// The tile through all stages; before and after each of them, perhaps, a snapshot.
+template <class T, int kRows, int kGates>
+__device__ void walk_state(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
+                           float* shared) {
+  using Use = WalkSnapshots::Use;
+  const int buffer_floats = stage_layout(shape, kGates, std::is_same_v<T, float>).floats;
+  StateTile<T, kRows, kGates> tile(shape, p, block);
+  tile.load();
+  stage_barrier();  // stage 0 is there
+  for (std::int64_t s = 0;; ++s) {
+    const std::int64_t slot = slot_before(shape, p, block, s);
+    if (slot >= 0 && p.snapshots.use == Use::kKeep) tile.keep(slot);
+    if (slot >= 0 && p.snapshots.use == Use::kMeet) tile.meet(slot);
+    if (s == block.stages) break;
+    tile.advance(stage_of(shape, block, s).count, shared + s % 2 * buffer_floats);
+    stage_barrier();  // this buffer is free, the next one full
+  }
+  tile.store();
+}
+
+/// Ahead of the state by one stage with tokens, behind it by one with what it read.
+template <class T, int kGates>
+__device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
+                            float* shared) {
+  const Stager<T, kGates> stager(shape, p, block, shared);
+  const auto buffer_of = [](std::int64_t stage) { return static_cast<int>(stage % 2); };
+  if (block.stages > 0) stager.stage(stage_of(shape, block, 0), 0);
+  stage_barrier();  // stage 0 is there
+  for (std::int64_t s = 0; s < block.stages; ++s) {
+    if (s > 0) stager.store(stage_of(shape, block, s - 1), buffer_of(s - 1));
+    // The next stage lands in the buffer that was just stored from: its tokens and its sums lie
+    // apart, and the state warps write sums only after the barrier.
+    if (s + 1 < block.stages) stager.stage(stage_of(shape, block, s + 1), buffer_of(s + 1));
+    stage_barrier();  // the next buffer is full, this one free
+  }
+  if (block.stages > 0) {
+    stager.store(stage_of(shape, block, block.stages - 1), buffer_of(block.stages - 1));
+  }
+}
+
+template <class T, int kRows, int kGates>
+__global__ __launch_bounds__((most_state_warps(kRows) + kStagingWarps) *
+                             kWarpSize) void recurrent_walk(const __grid_constant__ WalkShape shape,
+                                                            const __grid_constant__ WalkParams p) {
+  extern __shared__ float4 shared_quads[];
+  float* const shared = reinterpret_cast<float*>(shared_quads);
+  WalkBlock block;
+  if (!find_block(shape, p, block)) return;
+  if (static_cast<int>(threadIdx.x) < shape.state_warps() * kWarpSize) {
+    walk_state<T, kRows, kGates>(shape, p, block, shared);
+  } else {
+    walk_tokens<T, kGates>(shape, p, block, shared);
+  }
+}
+
+template <class T, int kRows, int kGates>
+void launch_walk_instance(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
+  const std::int64_t blocks =
+      p.sequence_count * p.heads * row_blocks(shape, p.rows) * column_blocks(shape, p.columns);
+  const auto threads = static_cast<unsigned>((shape.state_warps() + kStagingWarps) * kWarpSize);
+  constexpr bool kExact = std::is_same_v<T, float>;
+  launch<recurrent_walk<T, kRows, kGates>>(
+      {.grid = grid_of(blocks),
+       .block = threads,
+       .shared_bytes = walk_shared_bytes(shape, kGates, kExact)},
+      stream, shape, p);
+}
+
+template <class T, int kRows>
+void launch_walk_of_rows(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
+  const int gates =
+      (p.row_gate.view.given() ? kRowGates : 0) | (p.column_gate.view.given() ? kColumnGates : 0);
+  switch (gates) {
+    case 0:
+      return launch_walk_instance<T, kRows, 0>(shape, p, stream);
+    case kRowGates:
+      return launch_walk_instance<T, kRows, kRowGates>(shape, p, stream);
+    case kColumnGates:
+      return launch_walk_instance<T, kRows, kColumnGates>(shape, p, stream);
+    default:
+      return launch_walk_instance<T, kRows, kRowGates | kColumnGates>(shape, p, stream);
+  }
+}
+
+template <class T>
+void launch_walk(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
+  switch (shape.rows_per_lane) {
+    case 8:
+      return launch_walk_of_rows<T, 8>(shape, p, stream);
+    case 16:
+      return launch_walk_of_rows<T, 16>(shape, p, stream);
+    default:
+      return launch_walk_of_rows<T, 32>(shape, p, stream);
+  }
+}
+
+}  // namespace attune::cuda

@@ -1,0 +1,297 @@
+#include "cuda/gla/gla_backward.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunk_wgmma/tensor_map.hpp"
+#include "cuda/chunks/group_sums.hpp"
+#include "cuda/gla/gla_backward_config.hpp"
+#include "cuda/gla/launch.hpp"
+#include "cuda/gla/sides.hpp"
+#include "cuda/runtime/handles.hpp"
+
+namespace attune::cuda::gla_backward {
+namespace {
+
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionBackwardArgs;
+
+constexpr std::int64_t kRowElements = 8;  // of 16 bytes
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
+/// As in cuda.gla_mma: a few tokens have too few products for their roundings to even out. With T =
+/// 2 a problem in 400 missed the tolerance.
+constexpr std::int64_t kFewestTokens = 16;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
+
+using Config = GlaBackwardConfig;
+
+/// A tensor's channels by parts.
+void set_maps(CUtensorMap (&maps)[kMostParts], const ConstTensorView& tensor) {
+  if (tensor.empty()) return;
+  for (std::int64_t part = 0; part * kLargePart < tensor.size(3); ++part) {
+    const std::int64_t end = std::min((part + 1) * kLargePart, tensor.size(3));
+    maps[part] = head_map(tensor.slice(3, part * kLargePart, end), kChunk);
+  }
+}
+
+/// Strides of a state with the gated side's channels first.
+template <class View>
+View own_first(View view, bool values_first) {
+  if (values_first) std::swap(view.k, view.v);
+  return view;
+}
+
+/// Whether rows start at multiples of two elements.
+bool in_pairs(const ConstTensorView& tensor) {
+  bool even = reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
+  for (int dim = 0; dim + 1 < 4; ++dim) {
+    even = even && (tensor.size(dim) == 1 || tensor.stride(dim) % 2 == 0);
+  }
+  return even;
+}
+
+void set_key_side(GlaBackwardParams& params, const Args& args) {
+  params.x = token_view(args.q);
+  params.y = token_view(args.k);
+  params.u = token_view(*args.d_o);
+  params.z = token_view(args.v);
+  params.dx = token_view(args.dq);
+  params.dy = token_view(args.dk);
+  params.dz = token_view(args.dv);
+  params.channel_gate = gate_view(args.gk);
+  params.dchannel_gate = token_view(args.dgk);
+  params.gate_in_pairs = in_pairs(*args.gk) && in_pairs(*args.dgk);
+}
+
+void set_value_side(GlaBackwardParams& params, const Args& args) {
+  params.x = token_view(*args.d_o);
+  params.y = token_view(args.v);
+  params.u = token_view(args.q);
+  params.z = token_view(args.k);
+  params.dy = token_view(args.dv);
+  params.dz = token_view(args.dk);
+  params.du = token_view(args.dq);
+  params.channel_gate = gate_view(args.gv);
+  params.dchannel_gate = token_view(args.dgv);
+  params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
+}
+
+/// What is not of one side's channels.
+void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
+  using Source = ops::ConstantDecay::Source;
+  params.g = gate_view(args.g);
+  params.gamma = decay_view(args.gamma, params.heads);
+  params.dg = token_view(args.dg);
+  if (args.dgamma) {
+    params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
+                     args.dgamma->stride(1)};
+  } else {
+    params.dgamma_parts = nullptr;
+  }
+  if (args.gamma.source == Source::kSlopes) params.dgamma_sign = -1.0F;
+  params.dinitial_state = own_first(state_view(args.dinitial_state), of_values);
+  params.scale = static_cast<float>(args.scale);
+}
+
+/// What each side sees.
+void set_common(GlaBackwardParams& params, const Problem& problem, const Args& args,
+                bool of_values) {
+  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.initial_state = own_first(state_view(args.initial_state), of_values);
+  params.dfinal_state = own_first(state_view(args.dfinal_state), of_values);
+  params.score_scale = static_cast<float>(args.scale);
+}
+
+/// Rows of the workspace for each token and head.
+TokenView rows_of_shares(const Problem& problem, void* shares, std::int64_t channels) {
+  return {shares, problem.T * problem.H * channels, problem.H * channels, channels};
+}
+
+void set_shares(Sides& sides, const Problem& problem) {
+  GlaBackwardParams& first = sides.first;
+  if (first.group == 1) return;
+  first.dy = rows_of_shares(problem, first.dy_shares, first.own);
+  first.dz = rows_of_shares(problem, first.dz_shares, first.other);
+  sides.second.dy = first.dz;
+}
+
+/// The parameters of the kernels. Where both sides have gates, g and gamma are the keys'.
+Sides sides_of(const Problem& problem, const Args& args, const Config& config,
+               const LaunchSite& site) {
+  Sides sides(problem, config, site.workspace.data());
+  GlaBackwardParams& first = sides.first;
+  sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
+  set_common(first, problem, args, sides.first_of_values);
+  set_shared(first, args, sides.first_of_values);
+  if (sides.both) {
+    set_value_side(sides.second, args);
+    set_common(sides.second, problem, args, true);
+  } else {
+    set_maps(first.u_maps, sides.first_of_values ? args.q : *args.d_o);
+    set_maps(first.z_maps, sides.first_of_values ? args.k : args.v);
+  }
+  set_shares(sides, problem);
+  return sides;
+}
+
+template <class T>
+void sum_shares(const void* shares, const Problem& problem, const TensorView& out,
+                cudaStream_t stream) {
+  launch_group_sums<T>({.shares = shares,
+                        .rows = problem.B * problem.T,
+                        .tokens = problem.T,
+                        .heads = problem.Hkv,
+                        .group = problem.H / problem.Hkv,
+                        .columns = out.size(3),
+                        .out = token_view(out)},
+                       stream);
+}
+
+template <class T>
+void launch_walks(const Sides& sides, cudaStream_t stream) {
+  const bool small = sides.first.part_channels == kSmallPart;
+  if (sides.both) {
+    small ? launch_state_walks_of_both<T, kSmallPart>(sides.first, sides.second, stream)
+          : launch_state_walks_of_both<T, kLargePart>(sides.first, sides.second, stream);
+  } else {
+    small ? launch_state_walks<T, kSmallPart>(sides.first, stream)
+          : launch_state_walks<T, kLargePart>(sides.first, stream);
+  }
+}
+
+template <class T, int kMost>
+void launch_pairs_of(const Sides& sides, cudaStream_t stream) {
+  if (sides.both) {
+    launch_pairs_of_both<T, kMost>(sides.first, sides.second, stream);
+  } else {
+    launch_pairs<T, kMost>(sides.first, stream);
+  }
+}
+
+template <class T>
+void launch_all_pairs(const Sides& sides, cudaStream_t stream) {
+  const GlaBackwardParams& first = sides.first;
+  switch (first.part_channels * std::max(first.own_parts, first.other_parts)) {
+    case kSmallPart:
+      return launch_pairs_of<T, kSmallPart>(sides, stream);
+    case kLargePart:
+      return launch_pairs_of<T, kLargePart>(sides, stream);
+    default:
+      return launch_pairs_of<T, kMostChannels>(sides, stream);
+  }
+}
+
+template <class T>
+void run_as(const Problem& problem, const Args& args, const Config& config,
+            const LaunchSite& site) {
+  const Sides sides = sides_of(problem, args, config, site);
+  auto* const stream = static_cast<cudaStream_t>(site.stream);
+  const GlaBackwardParams& first = sides.first;
+  if (sides.both) {
+    launch_move_gates<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.moved),
+                         stream);
+    launch_prepare<T>(sides.second, stream);
+  }
+  launch_prepare<T>(first, stream);
+  launch_walks<T>(sides, stream);
+  launch_all_pairs<T>(sides, stream);
+  if (first.group > 1) {
+    sum_shares<T>(first.dy_shares, problem, sides.first_of_values ? args.dv : args.dk, stream);
+    sum_shares<T>(first.dz_shares, problem, sides.first_of_values ? args.dk : args.dv, stream);
+  }
+  if (first.dgamma.data != nullptr) launch_sum_dgamma(first, stream);
+}
+
+class GlaBackwardKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.gla.backward"; }
+  int version() const noexcept override { return 4; }
+
+  Support supports(const Problem& p, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_90a")) {
+      return Support::no("needs a GPU with sm_90a code");
+    }
+    if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
+    if (!keys_have_gates(p) && !values_have_gates(p)) return Support::no("takes gk, gv or both");
+    if (!p.d_o) return Support::no("needs the gradient of o");
+    if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
+      return Support::no("needs rows aligned to 16 bytes");
+    }
+    if (p.K > kMostChannels || p.V > kMostChannels) return Support::no("takes K, V up to 256");
+    if (p.T < kFewestTokens * std::max<std::int64_t>(p.N, 1)) {
+      return Support::no(str("takes sequences of ", kFewestTokens, " tokens or more"));
+    }
+    if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
+      return Support::no("takes up to 2^30 tokens and 2^29 chunks x heads");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
+    if (problem.sequences() * problem.H * config.segments > kMostBlocks) {
+      return Support::no("takes up to 2^29 sequences x heads x segments");
+    }
+    return Support::yes();
+  }
+
+  /// As many segments as leave no thread block waiting for another, of some length.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kShortestSegment = 512;
+    constexpr int kUsualSegments = 16;  // each start passes all segments between
+    const GlaBackwardParams side = side_of(problem, {}, false);
+    // Walks of 64 channels are short beside what a start costs.
+    const int blocks_wanted = side.part_channels == kSmallPart ? 4 : 2;
+    const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
+    const std::int64_t blocks = sequences * problem.H * side.own_parts * side.other_parts;
+    const std::int64_t tokens = problem.B * problem.T / sequences;
+    Config config;
+    while (config.segments < kUsualSegments &&
+           blocks * config.segments * blocks_wanted <= device.cores &&
+           tokens >= config.segments * 2 * kShortestSegment) {
+      config.segments *= 2;
+    }
+    return config;
+  }
+
+  /// More segments than there is work for leave blocks without any: harmless, and no candidates.
+  std::vector<Config> candidate_configs(const Problem& problem, const DeviceInfo&) const override {
+    constexpr std::int64_t kShortestSegment = 256;
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) {
+      return c.segments > 1 && problem.T < c.segments * kShortestSegment;
+    });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return Sides(problem, config, nullptr).workspace_bytes;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    if (problem.dtype == DType::kBF16) {
+      run_as<__nv_bfloat16>(problem, args, config, site);
+    } else {
+      run_as<__half>(problem, args, config, site);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::gla_backward
+
+namespace attune::cuda {
+
+std::unique_ptr<const ErasedKernel> make_gla_backward() {
+  return std::make_unique<gla_backward::GlaBackwardKernel>();
+}
+
+}  // namespace attune::cuda

@@ -1,0 +1,12 @@
+#include "cuda/gla/pairs_of_both.cuh"
+
+namespace attune::cuda::gla_backward {
+
+template void launch_pairs_of_both<__half, 64>(const GlaBackwardParams&, const GlaBackwardParams&,
+                                               cudaStream_t);
+template void launch_pairs_of_both<__half, 128>(const GlaBackwardParams&, const GlaBackwardParams&,
+                                                cudaStream_t);
+template void launch_pairs_of_both<__half, 256>(const GlaBackwardParams&, const GlaBackwardParams&,
+                                                cudaStream_t);
+
+}  // namespace attune::cuda::gla_backward

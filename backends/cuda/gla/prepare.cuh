@@ -1,0 +1,88 @@
+// The operands with which a chunk's tokens enter the state and its gradient, the chunk's decay, and
+// whether that of a half of its tokens is strong.
+//
+// Tiles hold zeros where there is no token and no channel.
+#pragma once
+
+#include "cuda/gla/gates.cuh"
+#include "cuda/gla/launch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::gla_backward {
+
+/// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite, and
+/// with the decay itself they keep their precision.
+inline constexpr float kStrongDecay = -80;
+
+/// A block per chunk, head and 64 channels.
+template <class T>
+__global__ __launch_bounds__(kBlockThreads) void prepare(
+    const __grid_constant__ GlaBackwardParams p) {
+  __shared__ float2 logs_over[kBlockWarps][kWarpSize];
+  __shared__ ChunkPlace chunk;
+  const auto panels = static_cast<unsigned>(own_panels(p));
+  const int panel = static_cast<int>(blockIdx.x % panels);
+  take_over_from_previous_launch();
+  if (threadIdx.x == 0) chunk = chunk_place(p, chunk_of_block(p, blockIdx.x / panels));
+  __syncthreads();  // the chunk's place is there
+  if (chunk.rows == 0) return;
+  const ThreadPlace at;
+  const int channel = panel * kPanelChannels + at.channel();
+  const unsigned valid = valid_positions(chunk, at, channel < p.own);
+
+  float2 logs[kRun];
+  std::uint32_t x[kRun];
+  std::uint32_t y[kRun];
+  load_pairs<T>(x, {p.x, chunk, at, channel}, valid);
+  load_pairs<T>(y, {p.y, chunk, chunk.group, at, channel}, valid);
+  load_log_decays<T>(logs, p, chunk, at, channel, valid);
+  logs_over[at.warp][at.lane] = sum_of(logs);
+  __syncthreads();  // all warps' decays are there
+  float2 before{0.0F, 0.0F};
+  float2 after{0.0F, 0.0F};
+  float2 half{0.0F, 0.0F};  // that with this warp's tokens
+#pragma unroll
+  for (int warp = 0; warp < kBlockWarps; ++warp) {
+    const float2 over = logs_over[warp][at.lane];
+    if (warp < at.warp) add(before, over);
+    if (warp > at.warp) add(after, over);
+    if (warp / (kBlockWarps / 2) == at.warp / (kBlockWarps / 2)) add(half, over);
+  }
+
+  const auto entering =
+      rows_of(workspace_tile(p, p.entering_x, chunk.index, p.own_parts), channel, chunk, at);
+  const auto leaving =
+      rows_of(workspace_tile(p, p.leaving_y, chunk.index, p.own_parts), channel, chunk, at);
+  float2 decay[kRun];
+  float2 since = times({p.scale, p.scale}, exp2_of(before));
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    decay[i] = exp2_of(logs[i]);
+    since = times(since, decay[i]);
+    const float2 entered = times(since, unpack<T>(x[i]));
+    *reinterpret_cast<std::uint32_t*>(entering.row(i)) = pack<T>(entered.x, entered.y);
+  }
+  float2 until = exp2_of(after);
+#pragma unroll
+  for (int i = kRun - 1; i >= 0; --i) {
+    const float2 left = times(until, unpack<T>(y[i]));
+    *reinterpret_cast<std::uint32_t*>(leaving.row(i)) = pack<T>(left.x, left.y);
+    until = times(until, decay[i]);
+  }
+  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay;  // not of a NaN
+  const int strong = __syncthreads_or(weak ? 0 : 1);
+  if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
+  if (at.warp == 0) {
+    *reinterpret_cast<float2*>(&p.through[chunk.index * own_channels(p) + channel]) = until;
+  }
+}
+
+template <class T>
+void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch<prepare<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads * own_panels(p))),
+                      .block = dim3(kBlockThreads),
+                      .overlaps_previous = true},
+                     stream, p);
+}
+
+}  // namespace attune::cuda::gla_backward

@@ -1,0 +1,411 @@
+// What goes through the states: a walk over the chunks of a sequence and head, with a block of its
+// state in fp32 accumulators, for each of the terms of S and D in params.hpp.
+//
+//   flow_t = X r_t                        r: u, z, L y or E x, by token
+//   X     <- decay X + sum_t l_t m_t^T    l along the state's rows, m along its columns
+//
+// A warpgroup holds 64 rows. The rows are channels of the gated side (S, D), or of the other one
+// (S^T, D^T). Walks of S and D with the gated side's rows leave and meet S where it gets through a
+// chunk, for the gradients of the gates. Few heads leave multiprocessors idle: then walks without
+// flows first make what segments of a sequence add to S and D, and segments are walked at once.
+#pragma once
+
+#include "cuda/gla/launch.hpp"
+#include "cuda/gla/walk_place.cuh"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::gla_backward {
+
+/// Below it, what gets through a chunk is less than the rounding of what does not.
+inline constexpr float kVanishingDecay = 0x1p-12F;
+
+template <int kD>
+struct StateShared {
+  static constexpr int kStages = 3;
+  Tile<kD> left[kStages], right[kStages], read[kStages];
+  Tile<kD> flow;
+  alignas(16) float own_decay[kStages][kD];
+  alignas(16) float other_decay[kStages][kD];
+  Ring<kStages> stage_ring;
+  SharedBarrier private_full;
+  Walk walk;
+};
+
+template <int kD>
+struct StateRoles {
+  static constexpr int kGroups = kD / kPanelChannels;
+  static constexpr int kStateWarps = kGroups * kWarpgroupSize / kWarpSize;
+  static constexpr int kThreads = kGroups * kWarpgroupSize + kWarpSize;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
+class StateWalk {
+ public:
+  using Role = StateRoles<kD>;
+  using Shared = StateShared<kD>;
+  static constexpr int kSteps = kD / kDepth;
+  static constexpr bool kWithTime = kDirection == Direction::kWithTime;
+  static constexpr bool kBoth = kGated == Gated::kBoth;
+  static constexpr bool kOwnRows = kGated != Gated::kColumns;
+  static constexpr bool kFlows = kLeaves == Leaves::kFlows;
+
+  __device__ StateWalk(const GlaBackwardParams& p, Shared& shared)
+      : p_(p), s_(shared), walk_(shared.walk) {}
+
+  __device__ void init(std::int64_t index) {
+    s_.walk = walk_of(p_, kDirection, index);
+    // The workspace's tiles, and the tensors'.
+    s_.stage_ring.init(kBoth ? 1 : 2, Role::kStateWarps);
+    barrier_init(&s_.private_full, 1);
+    barrier_init_fence();
+  }
+
+  // ---- the warp that loads
+
+  __device__ void load() {
+    for (int n = 0; n < walk_.count; ++n) {
+      s_.stage_ring.wait_empty(n);
+      load_stage(s_.stage_ring.slot(n), n);
+    }
+  }
+
+  // ---- the state
+
+  __device__ void state(int group) {
+    float state[kD / 2];
+    block_.load_start(state, p_, walk_, group);
+    for (int n = 0; n < walk_.count; ++n) {
+      at_.forget();
+      float flow[32];
+      step(state, flow, group, n);
+      s_.stage_ring.warp_arrive_empty(n);
+    }
+    if constexpr (kOwnRows && !kWithTime) {
+      if (walk_.segment == 0) {
+        store_matrix<kD>(state, block_.template of_sequence<float>(p_, p_.dinitial_state, walk_),
+                         group);
+      }
+    }
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+  }
+
+  /// What the segment of a walk adds to the state, and its decay.
+  __device__ void segment_sum(int group, std::int64_t index) {
+    const auto thread = static_cast<int>(threadIdx.x);
+    const bool of_other = kBoth && thread >= kD;
+    float over = 1.0F;
+    float state[kD / 2] = {};
+    for (int n = 0; n < walk_.count; ++n) {
+      const int stage = s_.stage_ring.slot(n);
+      s_.stage_ring.wait_full(n);
+      over *= (of_other ? s_.other_decay : s_.own_decay)[stage][thread % kD];
+      scale(state, group, stage);
+      wgmma_pin(state);
+      wgmma_fence();
+      add_chunk(state, group, stage);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_pin(state);
+      s_.stage_ring.warp_arrive_empty(n);
+    }
+    block_.store_segment_sum(state, p_, index, group);
+    if (thread < kD) {
+      if (block_.other_part() == 0) block_.own_decays(p_, index)[thread] = over;
+    } else if (of_other && block_.own_part() == 0) {
+      block_.other_decays(p_, index)[thread % kD] = over;
+    }
+  }
+
+ private:
+  __device__ std::int64_t index_of(int n) const {
+    const std::int64_t first = walk_.packed
+                                   ? std::int64_t{walk_.begin / kChunkTokens} + walk_.sequence
+                                   : static_cast<std::int64_t>(walk_.sequence) * walk_.chunks;
+    return walk_.head * p_.slots + first + walk_.chunk(n);
+  }
+
+  /// Tiles of the workspace and decays, contiguous; and those of tensors, rows of another sequence
+  /// cleared.
+  __device__ void load_stage(int stage, int n) {
+    SharedBarrier* const full = &s_.stage_ring.full[stage];
+    if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, index_of(n), full);
+    if constexpr (kBoth) return;
+    const StageLoader<kD> loader(&s_.private_full);
+    const int part = block_.other_part();
+    const HeadSource u{&p_.u_maps[part], walk_.head};
+    const HeadSource z{&p_.z_maps[part], walk_.kv_head};
+    const HeadSource written = kWithTime ? z : u;
+    if constexpr (!kOwnRows) {
+      Tile<kD>* const tiles[] = {&s_.left[stage]};
+      loader.load(tiles, {written}, full, walk_, n);
+    } else if constexpr (kFlows) {
+      Tile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
+      loader.load(tiles, {written, kWithTime ? u : z}, full, walk_, n);
+    } else {
+      Tile<kD>* const tiles[] = {&s_.right[stage]};
+      loader.load(tiles, {written}, full, walk_, n);
+    }
+  }
+  __device__ void load_own_tiles(int stage, std::int64_t index, SharedBarrier* full) {
+    constexpr int kOwn = kOwnRows ? 1 : 2;
+    constexpr int kTiles = kOwn + (kBoth ? (kFlows ? 2 : 1) : 0);
+    constexpr int kDecays = kBoth ? 2 : 1;
+    barrier_arrive_expecting(full, kTiles * sizeof(Tile<kD>) + kDecays * sizeof(s_.own_decay[0]));
+    const int own = block_.own_part();
+    load_decays(s_.own_decay[stage], p_.through + index * own_channels(p_) + own * kD, full);
+    void* const entering = workspace_tile(p_, p_.entering_x, index, p_.own_parts, own);
+    void* const leaving = workspace_tile(p_, p_.leaving_y, index, p_.own_parts, own);
+    if constexpr (kOwnRows) {
+      load_tile_of(s_.left[stage], kWithTime ? leaving : entering, full);
+    } else {
+      load_tile_of(s_.right[stage], kWithTime ? leaving : entering, full);
+      load_tile_of(s_.read[stage], kWithTime ? entering : leaving, full);
+    }
+    if constexpr (kBoth) {
+      const int other = block_.other_part();
+      load_decays(s_.other_decay[stage], p_.other_through + index * other_channels(p_) + other * kD,
+                  full);
+      void* const u = workspace_tile(p_, p_.entering_u, index, p_.other_parts, other);
+      void* const z = workspace_tile(p_, p_.leaving_z, index, p_.other_parts, other);
+      load_tile_of(s_.right[stage], kWithTime ? z : u, full);
+      if constexpr (kFlows) load_tile_of(s_.read[stage], kWithTime ? u : z, full);
+    }
+  }
+  __device__ static void load_tile_of(Tile<kD>& tile, const void* from, SharedBarrier* full) {
+    bulk_load(shared_address(&tile), from, sizeof(tile), full);
+  }
+  __device__ static void load_decays(float (&to)[kD], const float* from, SharedBarrier* full) {
+    bulk_load(shared_address(to), from, sizeof(to), full);
+  }
+
+  __device__ __forceinline__ void step(float (&state)[kD / 2], float (&flow)[32], int group,
+                                       int n) {
+    const int stage = s_.stage_ring.slot(n);
+    std::uint32_t rounded[kSteps][4];
+    to_operands<T>(rounded, state);
+    s_.stage_ring.wait_full(n);
+    if constexpr (kOwnRows && kWithTime) keep_state(rounded, group, n);
+    if constexpr (kOwnRows && !kWithTime) meet_state(state, group, n);
+    scale(state, group, stage);
+    wgmma_pin(state);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      wgmma_n64<T, Major::kK>(flow, rounded[i], along_channels(shared_address(&s_.read[stage]), i),
+                              i > 0);
+    }
+    wgmma_commit();
+    add_chunk(state, group, stage);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_pin(flow);
+    write_flow(flow, group, n);
+    wgmma_wait<0>();
+    wgmma_pin(state);
+  }
+  __device__ __forceinline__ void add_chunk(float (&state)[kD / 2], int group, int stage) const {
+    const std::uint32_t left = shared_address(s_.left[stage].bytes[group]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply<T, Major::kMN, Major::kMN>(state, along_rows(left, i),
+                                          along_rows(shared_address(&s_.right[stage]), i), true);
+    }
+  }
+
+  __device__ __forceinline__ int row(int group) const { return group * kPanelChannels + at_.row(); }
+
+  __device__ __forceinline__ void scale(float (&state)[kD / 2], int group, int stage) const {
+    if constexpr (kOwnRows) {
+      const float upper = s_.own_decay[stage][row(group)];
+      const float lower = s_.own_decay[stage][row(group) + 8];
+#pragma unroll
+      for (int i = 0; i < kD / 2; ++i) state[i] *= i % 4 < 2 ? upper : lower;
+    }
+    if constexpr (kOwnRows && !kBoth) return;
+    const float* const decay = kOwnRows ? s_.other_decay[stage] : s_.own_decay[stage];
+#pragma unroll
+    for (int block = 0; block < kD / 8; ++block) {
+      const float2 f = *reinterpret_cast<const float2*>(&decay[8 * block + at_.column()]);
+      state[4 * block] *= f.x;
+      state[4 * block + 1] *= f.y;
+      state[4 * block + 2] *= f.x;
+      state[4 * block + 3] *= f.y;
+    }
+  }
+
+  // ---- S where it meets D
+
+  /// Whether any of the warp's 16 rows gets through the chunk; both walks decide alike.
+  __device__ __forceinline__ bool gets_through(const float* decay, int group) const {
+    const float most = fmaxf(decay[row(group)], decay[row(group) + 8]);
+    return __any_sync(kFullWarp, !(most < kVanishingDecay)) != 0;
+  }
+  __device__ __forceinline__ uint4* state_words(int group, int n) const {
+    constexpr int kWords = kD * kD / 8;
+    const std::int64_t block =
+        (index_of(n) * p_.own_parts + block_.row_part()) * p_.other_parts + block_.column_part();
+    return static_cast<uint4*>(p_.states) + block * kWords + group * kSteps * kWarpgroupSize +
+           at_.thread;
+  }
+  __device__ __forceinline__ void keep_state(const std::uint32_t (&rounded)[kSteps][4], int group,
+                                             int n) const {
+    if (!gets_through(s_.own_decay[s_.stage_ring.slot(n)], group)) return;
+    uint4* const to = state_words(group, n);
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      to[i * kWarpgroupSize] = {rounded[i][0], rounded[i][1], rounded[i][2], rounded[i][3]};
+    }
+  }
+  /// Leaves the decay of each row times the row of S times that of D; of both sides' decays, if
+  /// columns have them too.
+  __device__ __forceinline__ void meet_state(const float (&d)[kD / 2], int group, int n) const {
+    const int stage = s_.stage_ring.slot(n);
+    const float* const decay = s_.own_decay[stage];
+    float upper = 0.0F;
+    float lower = 0.0F;
+    if (gets_through(decay, group)) {
+      const uint4* const from = state_words(group, n);
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const uint4 word = from[i * kWarpgroupSize];
+        const float* e = &d[8 * i];
+        const int column = 16 * i + at_.column();
+        upper += dot(word.x, e, column, stage) + dot(word.z, e + 4, column + 8, stage);
+        lower += dot(word.y, e + 2, column, stage) + dot(word.w, e + 6, column + 8, stage);
+      }
+    }
+    upper = sum_row(upper) * decay[row(group)];
+    lower = sum_row(lower) * decay[row(group) + 8];
+    if (at_.lane() % 4 != 0) return;
+    float* const to =
+        p_.anchors + (block_.column_part() * p_.slots * p_.heads + index_of(n)) * own_channels(p_) +
+        block_.row_part() * kD + row(group);
+    to[0] = upper;
+    to[8] = lower;
+  }
+  __device__ __forceinline__ float dot(std::uint32_t pair, const float* e, int column,
+                                       int stage) const {
+    float2 x = unpack<T>(pair);
+    if constexpr (kBoth) {
+      x = times(x, *reinterpret_cast<const float2*>(&s_.other_decay[stage][column]));
+    }
+    return x.x * e[0] + x.y * e[1];
+  }
+
+  // ---- flows
+
+  /// The flow of this walk's rows, of a tensor for each part of what is summed over.
+  __device__ unsigned char* flow_tile(int n) const {
+    const int parts = kOwnRows ? p_.own_parts : p_.other_parts;
+    void* flows = nullptr;
+    if constexpr (kOwnRows) {
+      flows = kWithTime ? p_.x_flow : p_.y_flow;
+    } else {
+      flows = kWithTime ? p_.u_flow : p_.z_flow;
+    }
+    return workspace_tile(p_, flows, index_of(n), parts, block_.row_part()) +
+           block_.column_part() * tiles_bytes(p_, parts);
+  }
+  __device__ __forceinline__ void write_flow(const float (&flow)[32], int group, int n) {
+    unsigned char* const panel = s_.flow.bytes[group];
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    warpgroup_sync(group);  // the copy engine has read the last flow
+    store_transposed<T>(shared_address(panel), flow, at_);
+    async_proxy_fence();
+    warpgroup_sync(group);  // all of this one is there
+    if (threadIdx.x % kWarpgroupSize == 0) {
+      bulk_store(flow_tile(n) + group * kPanelBytes, shared_address(panel), kPanelBytes);
+      bulk_commit();
+    }
+  }
+
+  const GlaBackwardParams& p_;
+  Shared& s_;
+  const Walk& walk_;
+  const StateBlock<kD, kGated, kDirection> block_{};
+  FragmentPlace at_;
+};
+
+#endif
+
+/// The walk of a block. Nobody starts from what the last segment adds with time, or the first
+/// against it: those are not made.
+template <Direction kDirection, Leaves kLeaves>
+__device__ __forceinline__ std::int64_t walk_of_block(const GlaBackwardParams& p) {
+  if constexpr (kLeaves == Leaves::kFlows) return blockIdx.x;
+  const int made = p.segments - 1;
+  const std::int64_t segment = blockIdx.x % made + (kDirection == Direction::kAgainstTime ? 1 : 0);
+  return blockIdx.x / made * static_cast<std::int64_t>(p.segments) + segment;
+}
+
+/// Blocks (sequence, head and segment; part of the rows; part of the columns).
+template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
+__global__ __launch_bounds__(StateRoles<kD>::kThreads, kD == 64 ? 2 : 1) void state_walk(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
+  const std::int64_t index = walk_of_block<kDirection, kLeaves>(p);
+  if (threadIdx.x == 0) block.init(index);
+  __syncthreads();  // the walk and its barriers are there
+
+  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+  if (group == StateRoles<kD>::kGroups) {
+    block.load();
+  } else if constexpr (kLeaves == Leaves::kFlows) {
+    block.state(group);
+  } else {
+    block.segment_sum(group, index);
+  }
+#endif
+}
+
+template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves = Leaves::kFlows>
+void launch_state_walk(const GlaBackwardParams& p, cudaStream_t stream) {
+  constexpr bool kOwnRows = kGated != Gated::kColumns;
+  const int segments = kLeaves == Leaves::kFlows ? p.segments : p.segments - 1;
+  launch<state_walk<T, kD, kGated, kDirection, kLeaves>>(
+      {.grid = dim3(static_cast<unsigned>(p.sequence_count * p.heads * segments),
+                    static_cast<unsigned>(kOwnRows ? p.own_parts : p.other_parts),
+                    static_cast<unsigned>(kOwnRows ? p.other_parts : p.own_parts)),
+       .block = dim3(StateRoles<kD>::kThreads),
+       .shared_bytes = sizeof(StateShared<kD>),
+       .overlaps_previous = true},
+      stream, p);
+}
+
+/// Of S and D, with the own side's rows.
+template <class T, int kD, Gated kGated>
+void launch_segment_sums(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch_state_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, stream);
+  launch_state_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, stream);
+}
+template <class T, int kD, Gated kGated>
+void launch_own_walks(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch_state_walk<T, kD, kGated, Direction::kWithTime>(p, stream);
+  launch_state_walk<T, kD, kGated, Direction::kAgainstTime>(p, stream);
+}
+
+template <class T, int kD>
+void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch_segment_sums<T, kD, Gated::kRows>(p, stream);
+  launch_own_walks<T, kD, Gated::kRows>(p, stream);
+  launch_state_walk<T, kD, Gated::kColumns, Direction::kAgainstTime>(p, stream);
+  if (p.du.data != nullptr) {
+    launch_state_walk<T, kD, Gated::kColumns, Direction::kWithTime>(p, stream);
+  }
+}
+
+template <class T, int kD>
+void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                                cudaStream_t stream) {
+  launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
+  launch_own_walks<T, kD, Gated::kBoth>(keys, stream);
+  launch_own_walks<T, kD, Gated::kBoth>(values, stream);
+}
+
+}  // namespace attune::cuda::gla_backward
