@@ -63,10 +63,9 @@ TEST_F(IsolationTest, WhatRanOutOfMemoryIsTriedAgainAfterAWeek) {
   EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "failed");
   ASSERT_EQ(tune("uses_all_memory", {"--retune"}).exit_code, 0);
   EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "quarantined");
-  ConfigDatabase(here.database(), ConfigDatabase::Mode::kReadWrite)
-      .edit([](DatabaseContent& all) {
-        for (QuarantineRow& row : all.quarantine) row.created -= kSuspicionSeconds + 1;
-      });
+  ConfigDatabase(here.database(), ConfigDatabase::Mode::kReadWrite).edit([](DatabaseContent& all) {
+    for (QuarantineRow& row : all.quarantine) row.created -= kSuspicionSeconds + 1;
+  });
   ASSERT_EQ(tune("uses_all_memory", {"--retune"}).exit_code, 0);
   EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "failed");
 }

@@ -116,10 +116,14 @@ TEST_F(InputFileTest, RefusesWhatIsNoRegularFileWithoutWaiting) {
   make_socket(folder.file("socket"));
   fs::create_symlink("/dev/zero", folder.file("zero"));
   fs::create_symlink("nothing", folder.file("loose"));
-  EXPECT_THAT(refusal([&] { InputFile file(folder.file("fifo")); }), HasSubstr("not a regular file but a FIFO"));
-  EXPECT_THAT(refusal([&] { InputFile file(folder.file("socket")); }), HasSubstr("not a regular file but a socket"));
-  EXPECT_THAT(refusal([&] { InputFile file(folder.file("zero")); }), HasSubstr("not a regular file but a device"));
-  EXPECT_THAT(refusal([&] { InputFile file(folder.path().string()); }), HasSubstr("not a regular file but a folder"));
+  EXPECT_THAT(refusal([&] { InputFile file(folder.file("fifo")); }),
+              HasSubstr("not a regular file but a FIFO"));
+  EXPECT_THAT(refusal([&] { InputFile file(folder.file("socket")); }),
+              HasSubstr("not a regular file but a socket"));
+  EXPECT_THAT(refusal([&] { InputFile file(folder.file("zero")); }),
+              HasSubstr("not a regular file but a device"));
+  EXPECT_THAT(refusal([&] { InputFile file(folder.path().string()); }),
+              HasSubstr("not a regular file but a folder"));
   EXPECT_THAT(refusal([&] { InputFile file(folder.file("loose")); }), HasSubstr("No such file"));
   EXPECT_THAT(refusal([&] { InputFile file(""); }), HasSubstr("cannot be opened"));
 }
