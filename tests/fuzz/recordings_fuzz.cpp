@@ -16,7 +16,7 @@
 #include <attune/tuner/recording.hpp>
 
 #include "fuzz.hpp"
-#include "record_file.hpp"
+#include "recording/record_file.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cache/raw_sqlite.hpp"
-#include "chain_state.hpp"
+#include "chain/call.hpp"
 #include "tuner/chain_fixture.hpp"
 
 namespace attune::test {

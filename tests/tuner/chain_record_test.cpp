@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/child_process.hpp"
-#include "record_file.hpp"
+#include "recording/record_file.hpp"
 #include "tuner/chain_fixture.hpp"
 
 namespace attune::test {

@@ -1,5 +1,5 @@
 // A device whose memory has guards: what is seen of a kernel that writes where it must not.
-#include "guarded_device.hpp"
+#include "measuring/guarded_device.hpp"
 
 #include <limits>
 #include <new>

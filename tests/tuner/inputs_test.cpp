@@ -7,7 +7,7 @@
 
 #include <attune/core/tensor.hpp>
 
-#include "correctness.hpp"
+#include "measuring/correctness.hpp"
 #include "tuner/fake_device.hpp"
 #include "tuner/scaling_op.hpp"
 

@@ -10,8 +10,8 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "chain_tune.hpp"
-#include "correctness.hpp"
+#include "chain/tuning.hpp"
+#include "measuring/correctness.hpp"
 #include "tuner/tuner_fixture.hpp"
 
 namespace attune::test {

@@ -1,5 +1,5 @@
 // The race by itself: who leaves when, what the samples are divided by, and when it is over.
-#include "race.hpp"
+#include "search/race.hpp"
 
 #include <algorithm>
 #include <set>

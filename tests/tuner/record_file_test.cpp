@@ -1,5 +1,5 @@
 // A recording grows by its recorders' lines, and by nothing else does it change.
-#include "record_file.hpp"
+#include "recording/record_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

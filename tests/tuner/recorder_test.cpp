@@ -1,5 +1,5 @@
 // A recorder by itself: how much one process records, and what it says when that is all.
-#include "recorder.hpp"
+#include "recording/recorder.hpp"
 
 #include <algorithm>
 #include <fstream>

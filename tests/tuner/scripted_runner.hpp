@@ -9,7 +9,7 @@
 
 #include <attune/tuner/candidate_runner.hpp>
 
-#include "race.hpp"
+#include "search/race.hpp"
 
 namespace attune::test {
 

@@ -1,6 +1,6 @@
 // What the tuner makes of its samples, against values reckoned by hand and against the claims of
 // the intervals' names.
-#include "statistics.hpp"
+#include "search/statistics.hpp"
 
 #include <cmath>
 #include <limits>

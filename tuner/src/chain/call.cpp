@@ -1,0 +1,105 @@
+#include "chain/call.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+
+namespace attune::chain {
+namespace {
+
+const SelectionKey& with_device(const SelectionKey& key, const Request& request) {
+  if (request.device == nullptr)
+    throw InvalidArgument("request: device is null, expected one of the registry's");
+  return key;
+}
+
+void report_files(const ConfigStore& store, EventBus& events) {
+  for (const ConfigStore::FileStatus& file : store.status()) {
+    if (file.reason.empty() && file.bad_rows == 0) continue;
+    const std::string text = file.reason.empty()
+                                 ? str(file.path, ": ", file.bad_rows, " bad rows are left out")
+                                 : str(file.path, ": ", file.reason);
+    Event event;
+    event.kind = EventKind::kDatabase;
+    event.reason = text;
+    events.emit(event);
+  }
+}
+
+}  // namespace
+
+const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope) {
+  const AutotunePolicy* scoped = scopes::policy_of(scope);
+  return scoped == nullptr ? state.settings.policy : *scoped;
+}
+
+ConfigStore& State::store() {
+  if (ConfigStore* open = opened_.load(std::memory_order_acquire)) return *open;
+  const std::lock_guard lock(store_mutex_);
+  if (store_ == nullptr) {
+    store_ = std::make_unique<ConfigStore>(settings.store);
+    opened_.store(store_.get(), std::memory_order_release);
+    if (events.active()) report_files(*store_, events);
+  }
+  return *store_;
+}
+
+Call::Call(const State& state, const SelectionKey& known_as, ProblemRef what, const Request& asked)
+    : key(with_device(known_as, asked)),
+      problem(what),
+      request(asked),
+      op(state.registry.op(what.op)),
+      policy(policy_in_force(state, scopes::active)) {}
+
+const RowKey& Call::row_key() {
+  if (!row_key_) {
+    std::string platform(request.platform.view());
+    for (char& c : platform) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    row_key_ = RowKey{std::string(op.kernel_op), info().device_class, std::move(platform),
+                      op.text(problem, false)};
+  }
+  return *row_key_;
+}
+
+const std::string& Call::bucket() {
+  if (!bucket_) bucket_ = op.text(problem, true);
+  return *bucket_;
+}
+
+std::string Call::describe() const { return str(called_as(), " ", op.text(problem, false)); }
+
+Answer Answer::chosen(Tier tier, const Candidate& candidate, std::string reason) {
+  Answer answer;
+  answer.choice = Choice{candidate.kernel, candidate.config, tier, tier, false};
+  answer.outcome = TierNote::Outcome::kChosen;
+  answer.reason = std::move(reason);
+  answer.config = chain::describe(candidate);
+  return answer;
+}
+
+Answer Answer::miss(std::string reason) {
+  Answer answer;
+  answer.reason = std::move(reason);
+  return answer;
+}
+
+Answer Answer::refused(std::string config, std::string reason) {
+  Answer answer = miss(std::move(reason));
+  answer.outcome = TierNote::Outcome::kRefused;
+  answer.config = std::move(config);
+  return answer;
+}
+
+Answer Answer::not_asked(std::string reason) {
+  Answer answer = miss(std::move(reason));
+  answer.outcome = TierNote::Outcome::kNotAsked;
+  return answer;
+}
+
+std::string describe(const Candidate& candidate) {
+  return str(candidate.kernel->name(), " ", config_text(*candidate.kernel, candidate.config));
+}
+
+}  // namespace attune::chain

@@ -1,0 +1,150 @@
+// The tiers that databases answer: pins, and rows of the user, the site and the installation.
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+#include <attune/core/version.hpp>
+
+#include "chain/call.hpp"
+
+namespace attune {
+
+std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const DeviceInfo& device) {
+  if (row.kernel_version != kernel.version()) {
+    return str("tuned for version ", row.kernel_version, " of the kernel, which is at ",
+               kernel.version());
+  }
+  if (row.library_version != ATTUNE_VERSION) {
+    return str("tuned by attune ", row.library_version, ", this is " ATTUNE_VERSION);
+  }
+  if (row.toolkit != device.driver)
+    return str("tuned under '", row.toolkit, "', this is '", device.driver, "'");
+  return "";
+}
+
+namespace chain {
+namespace {
+
+/// A user's row that a site's or shipped one outranks: measured in noise, or for an older kernel.
+bool is_weak(const State& state, const ConfigStore::Hit& hit) {
+  if (hit.layer != Layer::kUser) return false;
+  const RegisteredKernel* entry = state.registry.find_kernel(hit.row.kernel);
+  return hit.row.noise == NoiseGrade::kC ||
+         (entry != nullptr && hit.row.kernel_version < entry->kernel->version());
+}
+
+void rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
+  const auto place = [&](const ConfigStore::Hit& hit) {
+    return hit.bucket ? 2 : is_weak(state, hit) ? 1 : 0;
+  };
+  std::stable_sort(hits.begin(), hits.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+}
+
+/// Exact rows that come after the chosen one, and why they do.
+std::vector<std::string> rows_after(const State& state, const std::vector<ConfigStore::Hit>& hits,
+                                    std::size_t chosen) {
+  std::vector<std::string> rows;
+  for (const ConfigStore::Hit& hit : std::span(hits).subspan(chosen + 1)) {
+    if (hit.bucket) break;
+    const bool weaker = is_weak(state, hit) && !is_weak(state, hits[chosen]);
+    rows.push_back(str(describe_row(hit), ": ", hit.row.kernel, ' ', hit.row.config,
+                       weaker ? ", measured in noise or for an older kernel" : ", comes later"));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Resolved validate_row(State& state, Call& call, const ConfigRow& row) {
+  Resolved resolved = resolve_row(state, call, row.kernel, row.config);
+  if (!resolved.candidate) return resolved;
+  const ErasedKernel* kernel = resolved.candidate->kernel;
+  const auto kernels = competitors(state, call);
+  const bool competes = std::any_of(kernels.begin(), kernels.end(), [&](const auto* entry) {
+    return entry->kernel.get() == kernel;
+  });
+  if (!competes)
+    return {std::nullopt,
+            str(row.kernel, ": other kernels than the reference support the problem by now")};
+  const auto bad = state.store().quarantined(call.row_key(), row.kernel, kernel->version(),
+                                             to_text(kernel->params(resolved.candidate->config)));
+  if (bad) return {std::nullopt, str(describe(*resolved.candidate), " is quarantined: ", *bad)};
+  return resolved;
+}
+
+std::optional<ConfigRow> tuned_row(State& state, Call& call) {
+  for (ConfigStore::Hit& hit : state.store().find(call.row_key(), "")) {
+    const Resolved resolved = validate_row(state, call, hit.row);
+    if (!resolved.candidate) continue;
+    if (why_stale(hit.row, *resolved.candidate->kernel, call.info()).empty()) return hit.row;
+  }
+  return std::nullopt;
+}
+
+std::string describe_row(const ConfigStore::Hit& hit) {
+  std::string text = str("a ", to_string(hit.layer), " row", hit.path.empty() ? "" : " of ",
+                         hit.path, ", noise grade ", to_string(hit.row.noise));
+  if (hit.row.median_us > 0 && hit.row.default_us > 0) {
+    const double speedup = std::round(100 * hit.row.default_us / hit.row.median_us) / 100;
+    text += str(", ", speedup, " times as fast as the default");
+  }
+  if (hit.bucket) text += str("; tuned for a neighbour: ", hit.row.key.problem);
+  return text;
+}
+
+Answer ask_pin(State& state, Call& call) {
+  if (!call.policy.use_databases) return Answer::not_asked("the policy does not read databases");
+  const std::optional<PinRow> pin = state.store().find_pin(call.row_key());
+  if (!pin) return Answer::miss("no pin for this problem");
+  const Resolved resolved = resolve_row(state, call, pin->kernel, pin->config);
+  if (resolved.candidate) {
+    return Answer::chosen(Tier::kPin, *resolved.candidate,
+                          pin->reason.empty() ? "pinned" : str("pinned: ", pin->reason));
+  }
+  return Answer::refused(str(pin->kernel, " ", pin->config), resolved.reason);
+}
+
+Answer ask_persistent(State& state, Call& call) {
+  if (!call.policy.use_databases) return Answer::not_asked("the policy does not read databases");
+  std::vector<ConfigStore::Hit> hits = state.store().find(call.row_key(), call.bucket());
+  rank(state, hits);
+  std::vector<std::string> refusals;
+  for (std::size_t i = 0; i < hits.size(); ++i) {
+    const ConfigStore::Hit& hit = hits[i];
+    if (hit.bucket) {
+      const std::string unlike = why_unlike(state, call, hit.row);
+      if (!unlike.empty()) {
+        refusals.push_back(str("tuned for ", hit.row.key.problem, ": ", unlike));
+        continue;
+      }
+    }
+    const Resolved resolved = validate_row(state, call, hit.row);
+    if (!resolved.candidate) {
+      refusals.push_back(resolved.reason);
+      continue;
+    }
+    Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit));
+    answer.outranked = rows_after(state, hits, i);
+    answer.choice->bucket_hit = hit.bucket;
+    answer.refusals = std::move(refusals);
+    if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
+        !stale.empty()) {
+      answer.stale = true;
+      answer.is_to_be_tuned_again = hit.layer == Layer::kUser && !hit.bucket;
+      answer.reason += "; stale: " + stale;
+    }
+    return answer;
+  }
+  Answer answer = Answer::miss("no row for this problem or its bucket");
+  if (!refusals.empty()) {
+    answer = Answer::refused("", str(refusals.size(), " rows were refused: ", refusals.front()));
+    answer.refusals = std::move(refusals);
+  }
+  return answer;
+}
+
+}  // namespace chain
+}  // namespace attune

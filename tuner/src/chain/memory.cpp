@@ -1,0 +1,51 @@
+// The memory tier: which of its entries answer, and what is put there.
+#include <mutex>
+
+#include <attune/core/error.hpp>
+
+#include "chain/call.hpp"
+
+namespace attune::chain {
+
+bool is_final(const Choice& entry, const AutotunePolicy& policy) {
+  if (entry.origin != Tier::kHeuristic) return true;
+  if (!policy.allow_heuristics || policy.cache_miss_fallback == AutotunePolicy::Miss::kError)
+    return false;
+  if (policy.use_databases && entry.tier < Tier::kPersistent) return false;
+  return entry.tier >= Tier::kAutotune || !may_tune(policy);
+}
+
+Answer ask_memory(const State& state, const Call& call) {
+  const Choice* entry = state.cache.find(call.key);
+  if (entry == nullptr) return Answer::miss("not met before in this process");
+  const Candidate candidate{entry->kernel, entry->config};
+  if (!is_final(*entry, call.policy)) {
+    Answer answer = Answer::miss(str("only a heuristic is remembered: ", describe(candidate)));
+    answer.config = describe(candidate);
+    return answer;
+  }
+  Answer answer = Answer::chosen(Tier::kMemory, candidate,
+                                 str("remembered from the ", to_string(entry->origin), " tier"));
+  answer.choice->origin = entry->origin;
+  answer.choice->bucket_hit = entry->bucket_hit;
+  return answer;
+}
+
+void remember(State& state, Call& call, const Choice& choice) {
+  Choice entry = choice;
+  if (choice.origin == Tier::kAutotune) {
+    if (const Answer pin = ask_pin(state, call); pin.choice) entry = *pin.choice;
+  }
+  // Look and put in one piece: a heuristic must not replace what another thread has tuned in
+  // between.
+  const std::lock_guard lock(state.remembering);
+  if (entry.origin == Tier::kHeuristic) {
+    // Replaced entries are kept as long as the cache, so one that says nothing new is not put.
+    const Choice* known = state.cache.find(call.key);
+    if (known != nullptr && (known->origin != Tier::kHeuristic || known->tier >= entry.tier))
+      return;
+  }
+  state.cache.put(call.key, entry);
+}
+
+}  // namespace attune::chain

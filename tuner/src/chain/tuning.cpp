@@ -1,0 +1,257 @@
+#include "chain/tuning.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+#include <attune/core/version.hpp>
+
+#include "measuring/suspect_runner.hpp"
+
+namespace attune::chain {
+namespace {
+
+std::string params_text(const Candidate& candidate) {
+  return to_text(candidate.kernel->params(candidate.config));
+}
+
+void emit_trial(State& state, Call& call, const Trial& trial) {
+  const std::string config = config_text(*trial.candidate.kernel, trial.candidate.config);
+  const std::string reason =
+      str(to_string(trial.outcome), trial.reason.empty() ? "" : ": ", trial.reason);
+  Event event;
+  event.kind = EventKind::kTrial;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.kernel = trial.candidate.kernel->name();
+  event.version = trial.candidate.kernel->version();
+  event.config = config;
+  event.reason = reason;
+  event.tier = Tier::kAutotune;
+  event.median_us = trial.median_us;
+  state.events.emit(event);
+}
+
+void emit_started(State& state, Call& call, const std::vector<const RegisteredKernel*>& kernels) {
+  if (!state.events.active()) return;
+  Event event;
+  event.kind = EventKind::kTuneStarted;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.tier = Tier::kAutotune;
+  for (const RegisteredKernel* entry : kernels) {
+    event.candidates += std::ssize(entry->kernel->erased_candidates(call.problem, call.info()));
+  }
+  state.events.emit(event);
+}
+
+void emit_finished(State& state, Call& call, const Tuned& tuned) {
+  if (!state.events.active()) return;
+  Event event;
+  event.kind = EventKind::kTuneFinished;
+  event.op = call.called_as();
+  event.problem = call.row_key().problem;
+  event.tier = Tier::kAutotune;
+  event.candidates = std::ssize(tuned.result.trials);
+  event.reason = !tuned.choice                 ? "no candidate is of use"
+                 : tuned.result.incumbent_kept ? "nothing beats what was stored"
+                 : tuned.result.complete       ? "complete"
+                                               : "the budget ended first";
+  if (tuned.choice) {
+    event.kernel = tuned.row.kernel;
+    event.version = tuned.choice->kernel->version();
+    event.config = tuned.row.config;
+    event.median_us = tuned.row.median_us;
+    event.default_us = tuned.row.default_us;
+  }
+  state.events.emit(event);
+}
+
+bool is_refused(TrialOutcome outcome) {
+  return outcome == TrialOutcome::kUnsupported || outcome == TrialOutcome::kQuarantined ||
+         outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed ||
+         outcome == TrialOutcome::kCrashed;
+}
+
+/// Whether a candidate must not be tried again. That it threw says so only where it ran by itself:
+/// here, it may have been this process that was out of memory.
+bool is_bad(TrialOutcome outcome, bool isolated) {
+  return outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kCrashed ||
+         (outcome == TrialOutcome::kFailed && isolated);
+}
+
+/// Why it must not. Memory may be there another time: that holds as long as a suspicion.
+std::string quarantine_reason(const Trial& trial) {
+  const bool lacked_memory = trial.outcome == TrialOutcome::kFailed &&
+                             trial.reason.find(tuning::kOutOfMemory) != std::string::npos;
+  return str(lacked_memory ? kSuspect : "", to_string(trial.outcome), ": ", trial.reason);
+}
+
+ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
+  const Trial& winner = result.trials[static_cast<std::size_t>(result.winner)];
+  const Trial& standard = result.trials[static_cast<std::size_t>(result.default_trial)];
+  ConfigRow row;
+  row.key = call.row_key();
+  row.bucket = call.bucket();
+  row.kernel = winner.candidate.kernel->name();
+  row.kernel_version = winner.candidate.kernel->version();
+  row.config = params_text(winner.candidate);
+  // As the race paired them: the medians of all samples would differ by the drift in between as
+  // well. A default that is of no use was not timed: the winner is then as fast as the best there
+  // is.
+  const bool paired = standard.median_us > 0 && winner.relative > 0;
+  row.default_us = standard.median_us > 0 ? standard.median_us : winner.median_us;
+  row.median_us = paired ? winner.relative * standard.median_us : winner.median_us;
+  row.default_config = describe(standard.candidate);
+  row.spread = winner.spread;
+  row.samples = winner.samples;
+  row.error = winner.error;
+  for (const Trial& trial : result.trials) {
+    if (is_refused(trial.outcome)) {
+      ++row.candidates_refused;
+    } else if (trial.outcome != TrialOutcome::kNotReached) {
+      ++row.candidates_tried;
+    }
+  }
+  row.noise = result.noise;
+  row.library_version = ATTUNE_VERSION;
+  row.toolkit = call.info().driver;
+  row.device_name = call.info().name;
+  row.created = now;
+  return row;
+}
+
+std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std::int64_t now) {
+  std::vector<TrialRow> rows;
+  for (const Trial& trial : result.trials) {
+    TrialRow row;
+    row.key = call.row_key();
+    row.kernel = trial.candidate.kernel->name();
+    row.config = params_text(trial.candidate);
+    row.outcome = to_string(trial.outcome);
+    row.reason = trial.reason;
+    row.median_us = trial.median_us;
+    row.samples = trial.samples;
+    row.error = trial.error;
+    row.created = now;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent, bool isolated) {
+  Tuner::Request request;
+  request.op = &call.op;
+  request.problem = call.problem;
+  request.device = &call.device();
+  request.kernels = competitors(state, call);
+  if (request.kernels.empty()) throw Unsupported(why_unsupported(state, call));
+  request.oracle = find_oracle(state.registry, call.op.name, call.device());
+  request.incumbent = incumbent;
+  if (call.policy.use_databases) {
+    request.refuse = [&](const Candidate& candidate) {
+      return state.store()
+          .quarantined(call.row_key(), std::string(candidate.kernel->name()),
+                       candidate.kernel->version(), params_text(candidate))
+          .value_or("");
+    };
+  }
+  request.on_trial = [&state, &call, isolated](const Trial& trial) {
+    if (is_bad(trial.outcome, isolated) && call.policy.persist_autotune) {
+      quarantine(state, call.row_key(), trial.candidate, quarantine_reason(trial));
+    }
+    if (state.events.active()) emit_trial(state, call, trial);
+  };
+  return request;
+}
+
+QuarantineRow quarantine_row(const RowKey& key, const Candidate& candidate) {
+  QuarantineRow row;
+  row.op = key.op;
+  row.device_class = key.device_class;
+  row.kernel = candidate.kernel->name();
+  row.kernel_version = candidate.kernel->version();
+  row.config = params_text(candidate);
+  row.problem = key.problem;
+  return row;
+}
+
+/// The settings' runner, or one in this process, that notes what it runs beside the database.
+auto noting(State& state, Call& call, const Tuner::Settings& settings) {
+  return [&state, &call, make = settings.make_runner](const tuning::Workload& workload) {
+    const AtRisk at_risk = make ? AtRisk::kMachine : AtRisk::kProcess;
+    return tuning::make_noting_runner(
+        make ? make(workload) : tuning::make_local_runner(workload), workload,
+        state.store().note_suspects(at_risk),
+        [&call](const Candidate& candidate) { return quarantine_row(call.row_key(), candidate); });
+  };
+}
+
+}  // namespace
+
+std::string Tuned::failures() const {
+  std::string text;
+  for (const Trial& trial : result.trials) {
+    if (is_refused(trial.outcome)) {
+      text += str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ",
+                  trial.reason);
+    }
+  }
+  return text;
+}
+
+const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
+                                    const Device& device) {
+  const auto rank = [&](const RegisteredKernel& entry) {
+    const std::string_view backend = entry.at.backend.view();
+    if (backend == device.info().id.backend.view()) return 3;
+    if (backend == kAnyBackend) return 2;
+    return backend == cpu_device().info().id.backend.view() ? 1 : 0;
+  };
+  const RegisteredKernel* best = nullptr;
+  for (const RegisteredKernel* entry : registry.kernels(op)) {
+    if (entry->at.platform.view() != kReferencePlatform || rank(*entry) == 0) continue;
+    if (best == nullptr || rank(*entry) > rank(*best)) best = entry;
+  }
+  return best;
+}
+
+void quarantine(State& state, const RowKey& key, const Candidate& candidate,
+                const std::string& reason) {
+  QuarantineRow row = quarantine_row(key, candidate);
+  row.reason = reason;
+  row.created = std::time(nullptr);
+  state.store().quarantine(row);
+}
+
+Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
+                 const Candidate& incumbent) {
+  const Tuner::Request request =
+      make_request(state, call, incumbent, settings.make_runner != nullptr);
+  emit_started(state, call, request.kernels);
+  ++state.counters.tunings;
+  Tuned tuned;
+  bool stopped = false;
+  Tuner::Settings latched = settings;
+  latched.stop = [&] { return stopped = stopped || settings.stop(); };
+  if (call.policy.persist_autotune) latched.make_runner = noting(state, call, settings);
+  tuned.result = Tuner(latched).tune(request);
+  tuned.stopped = stopped && !tuned.result.complete;
+  const std::int64_t now = std::time(nullptr);
+  tuned.trials = make_trial_rows(call, tuned.result, now);
+  if (tuned.result.winner >= 0) {
+    const Candidate& winner =
+        tuned.result.trials[static_cast<std::size_t>(tuned.result.winner)].candidate;
+    tuned.choice = Choice{winner.kernel, winner.config, Tier::kAutotune, Tier::kAutotune, false};
+    tuned.row = make_row(call, tuned.result, now);
+  }
+  emit_finished(state, call, tuned);
+  return tuned;
+}
+
+std::string publish(State& state, const Tuned& tuned) {
+  return state.store().put(tuned.row, tuned.trials);
+}
+
+}  // namespace attune::chain

@@ -1,0 +1,65 @@
+// Tuning from the chain's side: who competes, against what, and where the result goes.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chain/call.hpp"
+
+namespace attune::chain {
+
+/// What a tuning found.
+struct Tuned {
+  TuneResult result;
+  std::optional<Choice> choice;  // nothing: no candidate is any good
+  ConfigRow row;                 // of the choice
+  std::vector<TrialRow> trials;
+  bool stopped = false;          // by the settings' stop(), before the end: not to be kept
+  std::string failures() const;  // one line a candidate that is of no use
+};
+
+/// Tunes. The caller has the right to measure. `incumbent`: what is to be beaten, if anything.
+/// Throws Unsupported when no kernel takes the problem, and what making its tensors throws.
+Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
+                 const Candidate& incumbent);
+
+/// Writes a result into the user's database. Returns why it could not be, or ""; the store warned
+/// of it, once.
+std::string publish(State& state, const Tuned& tuned);
+
+/// The lease of a problem over processes, until destroyed.
+class Lease {
+ public:
+  /// Asks again until `patience` is over. False from held() when another process kept it.
+  Lease(ConfigStore& store, const RowKey& key, std::chrono::milliseconds tuning,
+        std::chrono::milliseconds patience);
+  ~Lease();
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  ConfigStore& store_;
+  const RowKey& key_;
+  bool held_ = false;
+};
+
+Choice retune(State& state, Call& call);
+ConfigSelectorChain::TuneReport tune_and_store(State& state, Call& call,
+                                               const Tuner::Settings& settings);
+
+/// Checks the choice for the backward pass of a problem that was just tuned against its oracle,
+/// when there is such an op ("<op>.backward"), and quarantines it when it is wrong.
+void validate_backward(State& state, Call& call, std::uint64_t seed);
+
+/// The kernel that says what is right for an op on a device, or null.
+const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
+                                    const Device& device);
+
+/// Puts a candidate that was wrong out of use for a problem.
+void quarantine(State& state, const RowKey& key, const Candidate& candidate,
+                const std::string& reason);
+
+}  // namespace attune::chain

@@ -1,0 +1,134 @@
+#include "measuring/correctness.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <new>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+
+namespace attune::tuning {
+namespace {
+
+constexpr std::byte kFirstPoison{0xFF};   // NaN in every floating-point type
+constexpr std::byte kSecondPoison{0x7B};  // a large finite number
+
+/// The first output whose bytes differ, or "".
+std::string first_difference(const TensorMap& a, const TensorMap& b) {
+  for (const auto& [name, tensor] : a) {
+    const Tensor& other = b.find(name)->second;
+    const std::size_t bytes = tensor.bytes();
+    if (bytes != 0 && std::memcmp(tensor.view().data, other.view().data, bytes) != 0) return name;
+  }
+  return "";
+}
+
+Verdict wrong(std::string reason, double error) {
+  return {TrialOutcome::kWrong, std::move(reason), error};
+}
+
+/// The first output that is not as expected, or kOk with the worst error.
+Verdict compare(const Case& with, const TensorMap& expected) {
+  double worst = 0;
+  for (const OutputCheck& output : with.compare(expected)) {
+    if (!output.passed) {
+      return wrong(output.reason.empty() ? str(output.name, ": relative error ", output.error,
+                                               ", at most ", output.tolerance, " is allowed")
+                                         : str(output.name, ": ", output.reason),
+                   output.error);
+    }
+    worst = std::max(worst, output.error);
+  }
+  return {TrialOutcome::kOk, "", worst};
+}
+
+Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+                   Inputs inputs) {
+  using Sums = std::map<const void*, std::uint64_t>;
+  bench.reserve(candidate);
+  bench.reset(kFirstPoison);
+  const Sums before = inputs == Inputs::kCompare ? bench.sums_of_inputs() : Sums();
+  bench.run(candidate);
+  if (const std::string damage = bench.take_damage(); !damage.empty()) {
+    return wrong(str("writes ", damage, " bytes"), 0);
+  }
+  const Verdict verdict = compare(bench.first(), expected);
+  if (!verdict.ok()) return verdict;
+  if (inputs == Inputs::kCompare && bench.sums_of_inputs() != before) {
+    return wrong("changes its inputs", verdict.error);
+  }
+  const TensorMap first = copy_outputs(bench.first(), bench.device());
+  bench.reset(kSecondPoison);
+  bench.run(candidate);
+  const std::string differs = first_difference(first, copy_outputs(bench.first(), bench.device()));
+  if (!differs.empty()) {
+    return wrong(str(differs, ": two runs do not give the same bits"), verdict.error);
+  }
+  return verdict;
+}
+
+}  // namespace
+
+Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+                 Inputs inputs) {
+  try {
+    return check_runs(bench, candidate, expected, inputs);
+  } catch (...) {
+    return {TrialOutcome::kFailed, describe_current_exception(), 0};
+  }
+}
+
+std::string describe_current_exception() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return std::string(kOutOfMemory);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "threw what is no std::exception";
+  }
+}
+
+Oracle::Oracle(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+               const RegisteredKernel* kernel, const ErasedKernel* fallback)
+    : reduced_(op.reduced(problem)), bench_(op, reduced_, device, seed) {
+  if (kernel != nullptr) {
+    const std::string_view runs_on = kernel->at.backend.view();
+    const bool here = runs_on == kAnyBackend || runs_on == device.info().id.backend.view();
+    if (answer_by(op, here ? device : cpu_device(), seed, *kernel->kernel)) return;
+  }
+  if (fallback != nullptr && !answer_by(op, device, seed, *fallback)) {
+    log(LogLevel::kWarning,
+        str("no kernel gives expected values for ", op.name, " ", op.text(reduced_, false),
+            ": candidates are only checked to be finite and repeatable"));
+  }
+}
+
+bool Oracle::answer_by(const OpInfo& op, const Device& device, std::uint64_t seed,
+                       const ErasedKernel& kernel) {
+  if (!kernel.erased_supports(reduced_, device.info())) return false;
+  try {
+    // Equal seeds give equal inputs on every device.
+    Bench bench(op, reduced_, device, seed);
+    bench.reset(kFirstPoison);
+    bench.run({&kernel, kernel.erased_heuristic(reduced_, device.info())});
+    expected_ = copy_outputs(bench.first(), device);
+    return true;
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, str("the oracle ", kernel.name(), " failed: ", error.what()));
+    return false;
+  }
+}
+
+std::optional<Verdict> Oracle::check(const Candidate& candidate) {
+  const DeviceInfo& info = bench_.device().info();
+  if (!candidate.kernel->erased_supports(reduced_, info)) return std::nullopt;
+  if (!candidate.kernel->erased_fits(reduced_, info, candidate.config)) return std::nullopt;
+  return check_on(bench_, candidate, expected_, Inputs::kCompare);
+}
+
+}  // namespace attune::tuning

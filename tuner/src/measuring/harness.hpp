@@ -1,0 +1,71 @@
+// A problem made concrete on a device: its cases and scratch memory, and running candidates on
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <attune/core/case.hpp>
+#include <attune/core/device.hpp>
+#include <attune/core/op.hpp>
+#include <attune/tuner/tuner.hpp>
+
+#include "measuring/guarded_device.hpp"
+
+namespace attune::tuning {
+
+class Bench {
+ public:
+  /// Makes `copies` cases with equal inputs. Throws what making a case throws.
+  Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+        int copies = 1);
+
+  ProblemRef problem() const { return cases_.front()->problem(); }
+  const Device& device() const { return guarded_; }
+  const Case& first() const { return *cases_.front(); }
+
+  /// Restores the first case and poisons its outputs; the device is idle afterwards.
+  void reset(std::byte poison);
+
+  /// Sees to the scratch memory that a candidate needs, which run() and time_us() do as well.
+  void reserve(const Candidate& candidate);
+
+  /// What candidates wrote outside of the first case's tensors and of their scratch memory since
+  /// the last time, or "". The device is idle.
+  std::string take_damage() const { return guarded_.take_damage(); }
+
+  /// Sums of the memory that a candidate may only read, by its address. The device is idle.
+  std::map<const void*, std::uint64_t> sums_of_inputs() const;
+
+  /// Runs a candidate once, on the first case, and waits. Throws what the kernel throws.
+  void run(const Candidate& candidate);
+
+  /// Microseconds of `repeats` launches back to back, each on the next of the cases. Throws what
+  /// the kernel throws.
+  double time_us(const Candidate& candidate, int repeats);
+
+ private:
+  struct Release {
+    const Device* device;
+    void operator()(std::byte* memory) const noexcept { device->deallocate(memory, nullptr); }
+  };
+
+  LaunchSite site_of(const Candidate& candidate, void* stream);
+
+  const Device* device_;
+  GuardedDevice guarded_;  // of the first case and the scratch memory
+  std::vector<std::unique_ptr<Case>> cases_;
+  std::unique_ptr<std::byte, Release> scratch_;
+  std::size_t scratch_bytes_ = 0;
+  std::size_t next_case_ = 0;  // a short sample goes on where the one before it ended
+};
+
+/// How many copies of a problem's tensors a timing must rotate over so that none is found in the
+/// device's cache. One on the host, where a caller's tensors are mostly in the cache as well.
+int copies_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device);
+
+}  // namespace attune::tuning

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <attune/tuner/candidate_runner.hpp>
+
+#include "measuring/correctness.hpp"
+#include "measuring/harness.hpp"
+
+namespace attune::tuning {
+namespace {
+
+class LocalRunner final : public CandidateRunner {
+ public:
+  explicit LocalRunner(const Workload& workload)
+      : workload_(workload),
+        bench_(*workload.op, workload.problem, idle(*workload.device), workload.seed,
+               copies_to_rotate(*workload.op, workload.problem, *workload.device)) {
+    oracle_of(0);
+  }
+
+  std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {
+    return oracle_of(round).check(candidate);
+  }
+
+  Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) override {
+    return check_on(bench_, candidate, like == nullptr ? TensorMap() : outputs_of(*like),
+                    Inputs::kTrust);
+  }
+
+  double time_us(const Candidate& candidate, int repeats) override {
+    double us = 0;
+    try {
+      us = bench_.time_us(candidate, repeats);
+    } catch (...) {
+      throw CandidateFailure(TrialOutcome::kFailed, describe_current_exception());
+    }
+    if (us <= 0 && has_outputs()) {
+      throw CandidateFailure(TrialOutcome::kWrong, "puts nothing on the stream that it is given");
+    }
+    return us;
+  }
+
+  std::string device_failure() override {
+    try {
+      workload_.device->synchronize(nullptr);
+      return "";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+ private:
+  bool has_outputs() const {
+    const std::vector<NamedTensor> outputs = bench_.first().outputs();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [](const NamedTensor& output) { return !output.view.empty(); });
+  }
+
+  /// A fault that was there before is nobody's of these candidates.
+  static const Device& idle(const Device& device) {
+    device.synchronize(nullptr);
+    return device;
+  }
+
+  Oracle& oracle_of(int round) {
+    const auto found = oracles_.find(round);
+    if (found != oracles_.end()) return found->second;
+    const std::uint64_t seed = workload_.seed + static_cast<std::uint64_t>(round);
+    return oracles_
+        .try_emplace(round, *workload_.op, workload_.problem, *workload_.device, seed,
+                     workload_.oracle, workload_.standard)
+        .first->second;
+  }
+
+  TensorMap outputs_of(const Candidate& candidate) {
+    bench_.reset(std::byte{0});
+    bench_.run(candidate);
+    return copy_outputs(bench_.first(), bench_.device());
+  }
+
+  const Workload workload_;
+  Bench bench_;
+  std::map<int, Oracle> oracles_;
+};
+
+}  // namespace
+
+std::unique_ptr<CandidateRunner> make_local_runner(const Workload& workload) {
+  return std::make_unique<LocalRunner>(workload);
+}
+
+}  // namespace attune::tuning

@@ -1,0 +1,108 @@
+#include "search/candidates.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+
+namespace attune::tuning {
+namespace {
+
+/// Adds candidates to a list once, with what can be said of them without running them. Equal means
+/// equal in text: the bytes of two blobs may differ in their padding.
+class Collector {
+ public:
+  Collector(const Tuner::Request& request, Candidates& into) : request_(request), into_(into) {}
+
+  /// The candidate's index, or that of its twin.
+  std::int64_t add(const Candidate& candidate) {
+    const std::pair<std::string, std::string> name{
+        candidate.kernel->name(), config_text(*candidate.kernel, candidate.config)};
+    const auto [place, is_new] =
+        indices_.emplace(name, static_cast<std::int64_t>(into_.trials.size()));
+    if (is_new) into_.trials.push_back(first_look(candidate));
+    return place->second;
+  }
+
+ private:
+  Trial first_look(const Candidate& candidate) const {
+    Trial trial;
+    trial.candidate = candidate;
+    const DeviceInfo& info = request_.device->info();
+    const Support fits = candidate.kernel->erased_fits(request_.problem, info, candidate.config);
+    if (!fits) {
+      trial.outcome = TrialOutcome::kUnsupported;
+      trial.reason = fits.reason();
+    } else if (std::string reason = request_.refuse(candidate); !reason.empty()) {
+      trial.outcome = TrialOutcome::kQuarantined;
+      trial.reason = std::move(reason);
+    }
+    return trial;
+  }
+
+  const Tuner::Request& request_;
+  Candidates& into_;
+  std::map<std::pair<std::string, std::string>, std::int64_t> indices_;
+};
+
+std::vector<ConfigBlob> configs_of(const ErasedKernel& kernel, const Tuner::Request& request) {
+  try {
+    return kernel.erased_candidates(request.problem, request.device->info());
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning, str(kernel.name(), ": listing its candidates failed: ", error.what()));
+    return {};
+  }
+}
+
+}  // namespace
+
+bool is_open(const Trial& trial) { return trial.outcome == TrialOutcome::kNotReached; }
+
+Candidates collect_candidates(const Tuner::Request& request) {
+  const DeviceInfo& info = request.device->info();
+  std::vector<const ErasedKernel*> kernels;
+  std::string refusals;
+  for (const RegisteredKernel* entry : request.kernels) {
+    const Support support = entry->kernel->erased_supports(request.problem, info);
+    if (support) {
+      kernels.push_back(entry->kernel.get());
+    } else {
+      refusals += str("\n  ", entry->kernel->name(), ": ", support.reason());
+    }
+  }
+  if (kernels.empty()) {
+    throw Unsupported(str("no kernel takes ", request.op->name, " ",
+                          request.op->text(request.problem, false), ":",
+                          refusals.empty() ? " none is registered" : refusals));
+  }
+
+  Candidates all;
+  Collector collector(request, all);
+  all.default_trial =
+      collector.add({kernels.front(), kernels.front()->erased_heuristic(request.problem, info)});
+  const ErasedKernel* incumbent = request.incumbent.kernel;
+  if (incumbent != nullptr && incumbent->erased_supports(request.problem, info)) {
+    all.incumbent_trial = collector.add(request.incumbent);
+  }
+  // In turn, so that a search that is cut short has tried something of every kernel.
+  std::vector<std::vector<ConfigBlob>> configs;
+  std::size_t longest = 0;
+  for (const ErasedKernel* kernel : kernels) {
+    configs.push_back(configs_of(*kernel, request));
+    configs.back().insert(configs.back().begin(), kernel->erased_heuristic(request.problem, info));
+    longest = std::max(longest, configs.back().size());
+  }
+  for (std::size_t i = 0; i < longest; ++i) {
+    for (std::size_t k = 0; k < kernels.size(); ++k) {
+      if (i < configs[k].size()) collector.add({kernels[k], configs[k][i]});
+    }
+  }
+  return all;
+}
+
+}  // namespace attune::tuning

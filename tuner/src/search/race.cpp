@@ -1,0 +1,207 @@
+#include "search/race.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "search/statistics.hpp"
+
+namespace attune::tuning {
+namespace {
+
+constexpr std::size_t kBlockSize = 15;    // racers that share one sample of the anchor
+constexpr int kRoundsBeforeDropping = 4;  // by the ratio of medians
+constexpr int kRoundsBeforeJudging = 8;   // by intervals, which need an estimate of the spread
+constexpr double kSureWithin = 0.0025;    // survivors whose ratio is known this well are as good
+constexpr double kWarmUpShare = 0.1;      // of what remains, at most
+
+/// Round by round, how much longer `racer` took than `best`.
+std::vector<double> paired_ratios(const Racer& racer, const Racer& best) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(racer.relative.size(), best.relative.size()); ++i) {
+    ratios.push_back(racer.relative[i] / best.relative[i]);
+  }
+  return ratios;
+}
+
+}  // namespace
+
+double Budget::remaining_us(double share) const {
+  const double total = std::chrono::duration<double, std::micro>(settings_->budget).count();
+  return total * share - static_cast<double>(elapsed().count());
+}
+
+std::chrono::microseconds Budget::elapsed() const {
+  return std::chrono::duration_cast<std::chrono::microseconds>(settings_->now() - start_);
+}
+
+double Racer::score(const Racer& anchor) const {
+  return relative.empty() ? estimate_us / anchor.estimate_us : median(relative);
+}
+
+double sample_us(CandidateRunner& runner, const Racer& racer) {
+  constexpr double kLeast = 1e-9;  // a clock may stand still; ratios must not
+  return std::max(runner.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
+}
+
+bool try_sample(CandidateRunner& runner, Racer& racer, double& us) {
+  try {
+    us = sample_us(runner, racer);
+    return true;
+  } catch (const CandidateFailure& failure) {
+    racer.failure = failure.what();
+    racer.failed_as = failure.outcome();
+    return false;
+  }
+}
+
+Race::Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
+           std::vector<Racer>& racers, std::size_t anchor, Dropped dropped)
+    : runner_(runner),
+      settings_(settings),
+      budget_(budget),
+      racers_(racers),
+      anchor_(racers[anchor]),
+      dropped_(std::move(dropped)),
+      random_(settings.seed) {}
+
+bool Race::run(double share) {
+  thin_out(share);
+  warm_up(share);
+  if (racing_besides_anchor().empty()) return measure_alone(share);
+  while (rounds_ < settings_.iters) {
+    if (budget_.spent(share) || !run_round(share)) return false;
+    ++rounds_;
+    if (rounds_ >= kRoundsBeforeDropping) drop_losers();
+    if (decided()) return all_race_;
+  }
+  return all_race_;
+}
+
+/// Leaves as many as there is time to judge: few samples of many find who was lucky.
+void Race::thin_out(double share) {
+  constexpr std::size_t kFewest = 2;
+  std::vector<Racer*> racers = racing_besides_anchor();
+  std::stable_sort(racers.begin(), racers.end(),
+                   [](const Racer* a, const Racer* b) { return a->estimate_us < b->estimate_us; });
+  const double round_us = (1 - kWarmUpShare) * budget_.remaining_us(share) / kRoundsBeforeJudging;
+  double needed_us = anchor_.estimate_us * anchor_.repeats;
+  for (std::size_t i = 0; i < racers.size(); ++i) {
+    needed_us += racers[i]->estimate_us * racers[i]->repeats;
+    if (i < kFewest || needed_us <= round_us) continue;
+    drop(*racers[i]);
+    all_race_ = false;
+  }
+}
+
+bool Race::measure_alone(double share) {
+  for (; rounds_ < std::min(settings_.iters, kRoundsBeforeJudging); ++rounds_) {
+    if (budget_.spent(share) || !run_block({&anchor_}, share)) return false;
+  }
+  return true;
+}
+
+void Race::warm_up(double share) {
+  double round_us = 0;
+  for (const Racer& racer : racers_)
+    round_us += racer.racing ? racer.estimate_us * racer.repeats : 0;
+  const double affordable = kWarmUpShare * budget_.remaining_us(share) / std::max(round_us, 1e-3);
+  const int rounds =
+      static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));
+  for (int i = 0; i < rounds; ++i) {
+    for (Racer& racer : racers_) {
+      double discarded = 0;
+      if (racer.racing && !budget_.spent(share)) take_sample(racer, discarded);
+    }
+  }
+}
+
+bool Race::run_round(double share) {
+  std::vector<Racer*> order = racing_besides_anchor();
+  std::shuffle(order.begin(), order.end(), random_);
+  for (std::size_t begin = 0; begin < order.size(); begin += kBlockSize) {
+    const std::size_t end = std::min(begin + kBlockSize, order.size());
+    std::vector<Racer*> block(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                              order.begin() + static_cast<std::ptrdiff_t>(end));
+    const auto at = std::uniform_int_distribution<std::ptrdiff_t>(0, std::ssize(block))(random_);
+    block.insert(block.begin() + at, &anchor_);
+    if (!run_block(block, share)) return false;
+  }
+  if (anchor_.racing) anchor_.relative.push_back(1);
+  return true;
+}
+
+bool Race::run_block(const std::vector<Racer*>& block, double share) {
+  std::vector<std::pair<Racer*, double>> samples;
+  double anchor_us = 0;
+  for (Racer* racer : block) {
+    double us = 0;
+    if (budget_.spent(share)) return false;
+    if (!take_sample(*racer, us)) {
+      if (racer == &anchor_) return false;
+      continue;
+    }
+    racer->us.push_back(us);
+    if (racer == &anchor_) {
+      anchor_us = us;
+    } else {
+      samples.emplace_back(racer, us);
+    }
+  }
+  for (const auto& [racer, us] : samples) racer->relative.push_back(us / anchor_us);
+  return true;
+}
+
+bool Race::take_sample(Racer& racer, double& us) {
+  if (try_sample(runner_, racer, us)) return true;
+  drop(racer);
+  return false;
+}
+
+std::vector<Racer*> Race::racing_besides_anchor() {
+  std::vector<Racer*> all;
+  for (Racer& racer : racers_) {
+    if (racer.racing && &racer != &anchor_) all.push_back(&racer);
+  }
+  return all;
+}
+
+Racer& Race::leader() {
+  Racer* best = nullptr;
+  for (Racer& racer : racers_) {
+    if (racer.racing && (best == nullptr || racer.score(anchor_) < best->score(anchor_)))
+      best = &racer;
+  }
+  return best == nullptr ? anchor_ : *best;
+}
+
+void Race::drop_losers() {
+  const Racer& best = leader();
+  for (Racer& racer : racers_) {
+    const std::vector<double> ratios = paired_ratios(racer, best);
+    const double ratio = median(ratios);
+    const bool surely_slower = ratio - median_uncertainty(ratios) > 1;
+    if (surely_slower && (ratio > settings_.drop_ratio || rounds_ >= kRoundsBeforeJudging)) {
+      drop(racer);
+    }
+  }
+}
+
+/// Whether nothing is left to find out. Whoever is surely slower has left before.
+bool Race::decided() {
+  const Racer& best = leader();
+  for (const Racer& racer : racers_) {
+    if (!racer.racing || &racer == &best) continue;
+    if (rounds_ < kRoundsBeforeJudging) return false;
+    if (median_uncertainty(paired_ratios(racer, best)) > kSureWithin) return false;
+  }
+  return true;
+}
+
+void Race::drop(Racer& racer) {
+  if (!racer.racing) return;
+  racer.racing = false;
+  dropped_(racer);
+}
+
+}  // namespace attune::tuning
