@@ -1,13 +1,13 @@
 // How long a lease may last, and whose it is.
-#include "lease.hpp"
+#include "database/lease.hpp"
 
 #include <ctime>
 
 #include <gtest/gtest.h>
 
-#include "process_identity.hpp"
-#include "row_cells.hpp"
-#include "schema.hpp"
+#include "database/process_identity.hpp"
+#include "database/schema.hpp"
+#include "rows/row_cells.hpp"
 
 namespace attune {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include "neighbour_index.hpp"
-#include "problem_distance.hpp"
 #include "sample_rows.hpp"
+#include "store/neighbour_index.hpp"
+#include "store/problem_distance.hpp"
 
 namespace attune {
 namespace {

@@ -1,5 +1,5 @@
 // Whether a process has ended: certain of those of this boot and pid namespace, and of no others.
-#include "process_identity.hpp"
+#include "database/process_identity.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,12 +1,12 @@
 // The parts of the format that every file depends on: what may be stored, and how rows are summed
 // and hashed.
-#include "row_cells.hpp"
+#include "rows/row_cells.hpp"
 
 #include <limits>
 
 #include <gtest/gtest.h>
 
-#include "row_tables.hpp"
+#include "rows/row_tables.hpp"
 #include "sample_rows.hpp"
 
 namespace attune {

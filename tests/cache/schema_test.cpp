@@ -1,13 +1,13 @@
 // Migrations and the wrapper of SQLite, by steps made up for the test.
-#include "schema.hpp"
+#include "database/schema.hpp"
 
 #include <gtest/gtest.h>
 
 #include <attune/cache/config_database.hpp>
 
-#include "database_file.hpp"
-#include "row_cells.hpp"
-#include "row_tables.hpp"
+#include "database/open_file.hpp"
+#include "rows/row_cells.hpp"
+#include "rows/row_tables.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace attune {

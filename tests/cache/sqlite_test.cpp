@@ -1,5 +1,5 @@
 // SQLite under RAII: whose a connection is, and what is left when it ends.
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 #include <filesystem>
 #include <functional>

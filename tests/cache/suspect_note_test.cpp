@@ -21,7 +21,7 @@
 #include <attune/cache/config_store.hpp>
 #include <attune/core/log.hpp>
 
-#include "process_identity.hpp"
+#include "database/process_identity.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace attune::test {

@@ -1,11 +1,11 @@
-#include "lease.hpp"
+#include "database/lease.hpp"
 
 #include <ctime>
 #include <span>
 
 #include <attune/core/error.hpp>
 
-#include "process_identity.hpp"
+#include "database/process_identity.hpp"
 
 namespace attune {
 namespace {

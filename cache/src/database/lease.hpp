@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 namespace attune {
 

@@ -12,12 +12,12 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "content_keys.hpp"
-#include "database_connection.hpp"
-#include "database_image.hpp"
-#include "row_storage.hpp"
-#include "schema.hpp"
-#include "sqlite.hpp"
+#include "content/content_keys.hpp"
+#include "content/database_image.hpp"
+#include "database/connection.hpp"
+#include "database/schema.hpp"
+#include "database/sqlite.hpp"
+#include "rows/row_storage.hpp"
 
 namespace attune {
 namespace {

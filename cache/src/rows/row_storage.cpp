@@ -1,4 +1,4 @@
-#include "row_storage.hpp"
+#include "rows/row_storage.hpp"
 
 namespace attune {
 

@@ -10,9 +10,9 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "layer_file.hpp"
-#include "neighbour_index.hpp"
-#include "problem_distance.hpp"
+#include "store/layer_file.hpp"
+#include "store/neighbour_index.hpp"
+#include "store/problem_distance.hpp"
 
 namespace attune {
 namespace {

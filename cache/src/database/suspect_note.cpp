@@ -17,8 +17,8 @@
 #include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
 
-#include "process_identity.hpp"
-#include "row_tables.hpp"
+#include "database/process_identity.hpp"
+#include "rows/row_tables.hpp"
 
 namespace attune {
 namespace {

@@ -1,4 +1,4 @@
-#include "database_file.hpp"
+#include "database/open_file.hpp"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -16,7 +16,7 @@
 #include <attune/core/input_file.hpp>
 #include <attune/core/log.hpp>
 
-#include "rollback_journal.hpp"
+#include "database/rollback_journal.hpp"
 
 namespace attune {
 namespace {

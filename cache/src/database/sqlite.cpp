@@ -1,4 +1,4 @@
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 #include <unistd.h>
 

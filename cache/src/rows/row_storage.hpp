@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "row_tables.hpp"
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
+#include "rows/row_tables.hpp"
 
 namespace attune {
 

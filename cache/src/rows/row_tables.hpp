@@ -15,7 +15,7 @@
 #include <attune/cache/config_row.hpp>
 #include <attune/core/error.hpp>
 
-#include "row_cells.hpp"
+#include "rows/row_cells.hpp"
 
 namespace attune {
 

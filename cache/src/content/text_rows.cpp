@@ -1,4 +1,4 @@
-#include "text_rows.hpp"
+#include "content/text_rows.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include <attune/core/error.hpp>
 
-#include "row_tables.hpp"
+#include "rows/row_tables.hpp"
 
 namespace attune {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <attune/cache/database_content.hpp>
 
-#include "row_cells.hpp"
+#include "rows/row_cells.hpp"
 
 namespace attune {
 

@@ -1,4 +1,4 @@
-#include "problem_distance.hpp"
+#include "store/problem_distance.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 namespace attune {
 

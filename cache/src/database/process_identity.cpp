@@ -1,4 +1,4 @@
-#include "process_identity.hpp"
+#include "database/process_identity.hpp"
 
 #include <signal.h>
 #include <unistd.h>

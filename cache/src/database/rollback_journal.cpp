@@ -1,4 +1,4 @@
-#include "rollback_journal.hpp"
+#include "database/rollback_journal.hpp"
 
 #include <bit>
 #include <optional>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 namespace attune {
 

@@ -1,4 +1,4 @@
-#include "row_cells.hpp"
+#include "rows/row_cells.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -6,7 +6,7 @@
 
 #include <attune/cache/config_database.hpp>
 
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 namespace attune {
 

@@ -15,7 +15,7 @@
 #include <attune/core/params.hpp>
 #include <attune/core/text_lines.hpp>
 
-#include "text_rows.hpp"
+#include "content/text_rows.hpp"
 
 namespace attune {
 namespace {

@@ -1,4 +1,4 @@
-#include "layer_file.hpp"
+#include "store/layer_file.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "neighbour_index.hpp"
+#include "store/neighbour_index.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "sqlite.hpp"
+#include "database/sqlite.hpp"
 
 namespace attune {
 

@@ -6,12 +6,12 @@
 
 #include <attune/cache/config_database.hpp>
 
-#include "database_connection.hpp"
-#include "database_file.hpp"
-#include "lease.hpp"
-#include "row_storage.hpp"
-#include "schema.hpp"
-#include "sqlite.hpp"
+#include "database/connection.hpp"
+#include "database/lease.hpp"
+#include "database/open_file.hpp"
+#include "database/schema.hpp"
+#include "database/sqlite.hpp"
+#include "rows/row_storage.hpp"
 
 namespace attune {
 namespace {
