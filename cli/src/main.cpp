@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
-#include "terminal.hpp"
+#include "output/terminal.hpp"
+#include "program/program.hpp"
 
 int main(int argc, char** argv) {
   attune::cli::reserve_standard_descriptors();

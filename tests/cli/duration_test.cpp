@@ -1,4 +1,4 @@
-#include "duration.hpp"
+#include "program/duration.hpp"
 
 #include <gtest/gtest.h>
 

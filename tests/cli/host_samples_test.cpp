@@ -1,5 +1,5 @@
 // Which rounds of a measurement count, and what comes of them.
-#include "host_samples.hpp"
+#include "suites/host_samples.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The baseline of `attune bench --suite cpu` computes what it stands for.
-#include "naive_loop.hpp"
+#include "suites/naive_loop.hpp"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
-#include "options.hpp"
+#include "program/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exit_code.hpp"
+#include "program/exit_code.hpp"
 
 namespace attune::cli {
 namespace {

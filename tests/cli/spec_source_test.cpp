@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exit_code.hpp"
-#include "spec.hpp"
+#include "problems/spec.hpp"
+#include "program/exit_code.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace attune::cli {

@@ -1,10 +1,10 @@
-#include "spec.hpp"
+#include "problems/spec.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "exit_code.hpp"
+#include "program/exit_code.hpp"
 
 namespace attune::cli {
 namespace {

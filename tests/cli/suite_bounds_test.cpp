@@ -1,5 +1,5 @@
 // What a suite says of its bounds.
-#include "suite_bounds.hpp"
+#include "suites/suite_bounds.hpp"
 
 #include <gmock/gmock.h>
 

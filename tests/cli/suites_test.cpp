@@ -1,13 +1,13 @@
 // The tables of `attune bench --suite`: every row is a problem that its ops can read.
-#include "suites.hpp"
+#include "suites/suites.hpp"
 
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "exit_code.hpp"
-#include "spec.hpp"
+#include "problems/spec.hpp"
+#include "program/exit_code.hpp"
 #include "support/heuristic_context.hpp"
 
 namespace attune::cli {

@@ -1,4 +1,4 @@
-#include "table.hpp"
+#include "output/table.hpp"
 
 #include <limits>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "exit_code.hpp"
+#include "program/exit_code.hpp"
 
 namespace attune::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "text.hpp"
+#include "output/text.hpp"
 
 #include <cmath>
 #include <limits>

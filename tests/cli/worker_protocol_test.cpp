@@ -1,5 +1,5 @@
 // What tuner and worker say to each other arrives as it was meant.
-#include "worker_protocol.hpp"
+#include "process/worker_protocol.hpp"
 
 #include <cmath>
 #include <limits>

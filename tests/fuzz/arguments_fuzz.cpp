@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "exit_code.hpp"
 #include "fuzz.hpp"
-#include "options.hpp"
+#include "program/exit_code.hpp"
+#include "program/options.hpp"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <attune/core/context.hpp>
 #include <attune/ops/register.hpp>
 
-#include "exit_code.hpp"
 #include "fuzz.hpp"
-#include "spec.hpp"
+#include "problems/spec.hpp"
+#include "program/exit_code.hpp"
 
 // A call of an op would ask for it; reading a problem calls none, and the target links no kernel.
 attune::Context& attune::default_context() { std::abort(); }

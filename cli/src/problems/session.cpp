@@ -1,0 +1,294 @@
+#include "problems/session.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include <attune/backends/all.hpp>
+#include <attune/core/environment.hpp>
+
+#include "output/text.hpp"
+#include "problems/spec.hpp"
+
+namespace attune::cli {
+namespace {
+
+std::optional<Policy> policy_of(const Options& options, const Session::Settings& settings) {
+  if (const auto given = options.one_of("policy", {"tune", "db", "heuristic", "strict"})) {
+    return parse_policy(*given);
+  }
+  return read_environment("ATTUNE_POLICY") ? std::nullopt : settings.default_policy;
+}
+
+/// The library goes on without a database that it cannot use; who names one on the command line
+/// wants that one.
+void check_named_database(ConfigSelectorChain& chain, const std::string& path, bool writes) {
+  if (!is_there(path)) return;  // made by the first write, which says why when it cannot
+  for (const ConfigStore::FileStatus& file : chain.store().status()) {
+    if (file.layer != Layer::kUser) continue;
+    if (!file.used || (writes && !file.writable))
+      throw CacheError(str("--db ", path, ": ", file.reason));
+  }
+}
+
+std::string device_list(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const Device* device : registry.devices()) names.push_back(str(device->info().id));
+  return join(names, ", ");
+}
+
+}  // namespace
+
+Session::Session(const Invocation& call, const Settings& settings) : call_(&call) {
+  const Options& options = call.options;
+  ContextOptions context;
+  context.plugins = options.texts("plugin");
+  context.policy = policy_of(options, settings);
+  context.database = settings.database ? settings.database : options.text("db");
+  backend_ = options.flag("backend") ? options.text("backend") : settings.backend;
+  if (!settings.writes_database) context.read_only = true;
+  seed_ = static_cast<std::uint64_t>(
+      options.integer("seed", 0, std::numeric_limits<std::int64_t>::max()).value_or(1));
+  const auto budget = options.duration("budget");
+  policy_name_ = context.policy ? to_string(*context.policy)
+                                : read_environment("ATTUNE_POLICY").value_or("tune");
+  context_ = make_context(context);
+  read_platform(call);
+  read_config(call);
+  if (budget) {
+    AutotunePolicy policy = chain().policy();
+    policy.problem_budget = *budget;
+    policy.process_budget = *budget;
+    budget_.emplace(policy);
+  }
+  if (context.database && !context.database->empty()) {
+    check_named_database(chain(), *context.database, settings.writes_database);
+  }
+}
+
+void Session::read_platform(const Invocation& call) {
+  std::vector<std::string> legal = registry().platforms();
+  legal.emplace_back(kAutoPlatform);
+  platform_ = call.options.one_of("platform", legal).value_or(std::string(kAutoPlatform));
+}
+
+void Session::read_config(const Invocation& call) {
+  const auto text = call.options.text("config");
+  if (!text) return;
+  try {
+    config_ = NamedConfig::parse(*text);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(str("--config '", *text, "': ", error.what()));
+  }
+  if (config_->kernel.empty() || registry().find_kernel(config_->kernel) != nullptr) return;
+  std::vector<std::string> known;
+  for (const OpInfo* op : registry().ops()) {
+    for (const RegisteredKernel* kernel : registry().kernels(op->name))
+      known.emplace_back(kernel->kernel->name());
+  }
+  throw UsageError(
+      str("--config: no kernel '", config_->kernel, "'", did_you_mean(config_->kernel, known)));
+}
+
+const OpInfo& Session::op(std::string_view name) const {
+  if (const OpInfo* found = registry().find_op(name)) return *found;
+  std::vector<std::string> known;
+  for (const OpInfo* op : registry().ops()) known.emplace_back(op->name);
+  throw UsageError(
+      str("no op '", name, "'", did_you_mean(name, known), " ('attune ops' lists them)"));
+}
+
+std::int64_t Session::device_index() const {
+  constexpr std::int64_t kMost = 1'000'000;
+  return call_->options.integer("device", 0, kMost).value_or(0);
+}
+
+void Session::check_platform_has_a_device(const OpInfo& op) const {
+  std::string runs_on;
+  for (const RegisteredKernel* kernel : registry().kernels(op.name)) {
+    if (platform_ == kAutoPlatform || kernel->at.platform.view() != platform_) continue;
+    const std::string_view backend = kernel->at.backend.view();
+    const auto devices = registry().devices();
+    if (backend == kAnyBackend || std::any_of(devices.begin(), devices.end(), [&](const Device* d) {
+          return d->info().id.backend.view() == backend;
+        })) {
+      return;
+    }
+    runs_on = backend;
+  }
+  if (runs_on.empty()) return;
+  const std::string why = runs_on == "gpu" ? why_no_gpu() : "";
+  throw Unavailable(str("--platform ", platform_, ": runs on ", runs_on,
+                        ", and there is no such device", why.empty() ? "" : ", ", why,
+                        "; there is ", device_list(registry())));
+}
+
+const Device& Session::device_for(const OpInfo& op) const {
+  check_platform_has_a_device(op);
+  if (backend_) return named_device();
+  for (const Device* device : registry().devices()) {
+    const DeviceId& id = device->info().id;
+    if (id.backend == cpu_device().info().id.backend || id.index != device_index()) continue;
+    if (!registry().kernels(op.name, platform_, id.backend.view()).empty()) return *device;
+  }
+  return named_device();
+}
+
+const Device& Session::named_device() const {
+  const std::string wanted = backend_.value_or("cpu");
+  const std::vector<std::string> backends = registry().backends();
+  const bool known = std::find(backends.begin(), backends.end(), wanted) != backends.end();
+  if (!known && wanted != "gpu") {
+    throw UsageError(str("--backend '", wanted, "': expected ", join(backends, ", "), " or gpu",
+                         did_you_mean(wanted, backends)));
+  }
+  for (const Device* device : registry().devices()) {
+    const DeviceId& id = device->info().id;
+    if (id.backend.view() == wanted && id.index == device_index()) return *device;
+  }
+  const std::string why = wanted == "gpu" ? why_no_gpu() : "";
+  throw Unavailable(str("no device ", wanted, ":", device_index(), why.empty() ? "" : ", ", why,
+                        "; there is ", device_list(registry())));
+}
+
+std::vector<const Device*> Session::accelerators_like(const Device& like,
+                                                      std::string_view list) const {
+  const ShortName backend = like.info().id.backend;
+  if (backend == cpu_device().info().id.backend) {
+    throw Unavailable(
+        str("--gpus ", list, ": there is no accelerator; there is ", device_list(registry())));
+  }
+  std::vector<const Device*> all, named;
+  for (const Device* device : registry().devices()) {
+    if (device->info().id.backend == backend) all.push_back(device);
+  }
+  if (list == "all") return all;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::int64_t number = 0;
+    if (!parse_integer(list.substr(begin, end - begin), number)) {
+      throw UsageError(str("--gpus '", list, "': expected all, or numbers joined by commas"));
+    }
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Device* device) {
+      return device->info().id.index == number;
+    });
+    if (found == all.end()) {
+      throw Unavailable(str("--gpus ", list, ": no device ", backend, ':', number, "; there is ",
+                            device_list(registry())));
+    }
+    if (std::find(named.begin(), named.end(), *found) == named.end()) named.push_back(*found);
+    begin = end + 1;
+  }
+  return named;
+}
+
+/// The device that problems of a class were recorded on, when none is named; or null.
+const Device* Session::device_for(const OpInfo& op, const std::string& device_class) const {
+  if (device_class.empty() || backend_) return &device_for(op);
+  for (const Device* device : registry().devices()) {
+    if (device->info().device_class == device_class) return device;
+  }
+  return nullptr;
+}
+
+std::vector<Target> Session::targets(std::span<const std::string> words) const {
+  std::vector<Target> targets;
+  std::map<std::tuple<std::string_view, const Device*, std::string, std::string>, std::size_t> seen;
+  std::size_t elsewhere = 0;
+  for (const Spec& spec : read_specs(words)) {
+    if (spec.op.empty())
+      throw UsageError(
+          "expected an op and the fields of its problem, as in 'recurrent_attention T=512 H=8 "
+          "D=64'");
+    for (NamedProblem& named : expand(spec)) {
+      const OpInfo& info = op(named.op);
+      const Device* device = device_for(info, spec.recorded.device_class);
+      Target target{&info, info.parse(std::move(named.params)), device, ""};
+      target.hits = spec.recorded.hits;
+      target.platform = spec.recorded.platform;
+      if (device == nullptr) {
+        ++elsewhere;
+        continue;
+      }
+      const auto [known, is_new] = seen.try_emplace(
+          {info.name, device, target.platform, info.text(target.problem, false)}, targets.size());
+      if (!is_new) {
+        std::int64_t& hits = targets[known->second].hits;
+        hits = std::min(hits + target.hits, RecordedCalls::kMostHits);
+        continue;
+      }
+      target.text = short_text(info, target.problem);
+      targets.push_back(std::move(target));
+      if (targets.size() > kMaxProblems)
+        throw UsageError(str("more than ", kMaxProblems, " problems"));
+    }
+  }
+  if (elsewhere > 0) {
+    call_->note(str(elsewhere,
+                    " recorded problems are of devices that are not here; --backend "
+                    "takes them all the same"));
+  }
+  return targets;
+}
+
+Request Session::request(const Target& target) const {
+  Request wanted = request(*target.op, *target.device);
+  if (!target.platform.empty() && !call_->options.flag("platform"))
+    wanted.platform = target.platform;
+  return wanted;
+}
+
+Request Session::request(const OpInfo& op, const Device& device) const {
+  Request request;
+  request.device = &device;
+  request.platform = platform_;
+  request.config = config_ ? &*config_ : nullptr;
+  request.called_as = op.name;
+  return request;
+}
+
+std::string Session::options_text() const {
+  std::string text;
+  for (const char* name : {"backend", "device", "platform", "db"}) {
+    if (const auto value = call_->options.text(name)) text += str(" --", name, " ", *value);
+  }
+  for (const std::string& plugin : call_->options.texts("plugin")) text += " --plugin " + plugin;
+  return text;
+}
+
+std::string short_text(const OpInfo& op, ProblemRef problem) {
+  const std::string full = op.text(problem, false);
+  Params params = parse_params(full, ' ');
+  const auto still_means_it = [&](const Params& fewer) {
+    try {
+      return op.text(op.parse(fewer), false) == full;
+    } catch (const InvalidArgument&) {
+      return false;  // the field has no default that is legal
+    }
+  };
+  for (std::size_t i = params.size(); i-- > 0;) {
+    Params fewer = params;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    if (still_means_it(fewer)) params = std::move(fewer);
+  }
+  return to_text(params, ' ');
+}
+
+RowKey row_key(const Target& target, const Request& request) {
+  return {.op = std::string(target.op->kernel_op),
+          .device_class = target.device->info().device_class,
+          .platform = std::string(request.platform.view()),
+          .problem = target.op->text(target.problem, false)};
+}
+
+std::string choice_text(const Choice& choice) {
+  return str(choice.kernel->name(), ' ', config_text(*choice.kernel, choice.config));
+}
+
+std::string device_text(const Device& device) {
+  const DeviceInfo& info = device.info();
+  return str(info.id, ' ', info.name, ", ", info.cores, info.cores == 1 ? " core" : " cores");
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,112 @@
+// What most verbs work with: a context made from the options, and problems with the device they are
+// for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <attune/attune.hpp>
+
+#include "program/verb.hpp"
+
+namespace attune::cli {
+
+/// A problem of an op on a device. What it points to lives as long as the session.
+struct Target {
+  const OpInfo* op = nullptr;  // as named: an alias stays one
+  AnyProblem problem;
+  const Device* device = nullptr;
+  std::string text;           // the shortest SPEC that means the problem
+  std::int64_t hits = 0;      // how often it was recorded; 0: it was not
+  std::string platform = {};  // that its recorded calls asked for; "": the session's
+};
+
+class Session {
+ public:
+  struct Settings {
+    bool writes_database = false;  // may write the user's database
+    std::optional<Policy> default_policy =
+        {};  // where neither --policy nor ATTUNE_POLICY says; nothing: attune's
+    std::optional<std::string> database = {};  // instead of --db
+    std::optional<std::string> backend = {};   // where --backend does not say
+  };
+
+  /// Throws UsageError, and CacheError when --db names a file that is there and cannot be used.
+  Session(const Invocation& call, const Settings& settings);
+
+  Context& context() const { return *context_; }
+  const Registry& registry() const { return context_->registry(); }
+  ConfigSelectorChain& chain() const { return chain_of(*context_); }
+
+  /// Throws UsageError with the nearest name.
+  const OpInfo& op(std::string_view name) const;
+
+  /// The device of --backend and --device; without them the first accelerator that has kernels for
+  /// the op, else the host. Throws Unavailable, listing what there is.
+  const Device& device_for(const OpInfo& op) const;
+
+  /// The accelerators of `like`'s backend: "all", or those whose numbers `list` gives, joined by
+  /// commas. Throws UsageError and Unavailable.
+  std::vector<const Device*> accelerators_like(const Device& like, std::string_view list) const;
+
+  /// Throws as device_for() does when the device of --backend and --device is not there.
+  void check_device() const { static_cast<void>(named_device()); }
+
+  /// The problems that OP SPEC... means, without repetitions, whose hits are added up. Recorded
+  /// ones are for the device they were recorded on; those of devices that are not here are left
+  /// out, with a note. Throws UsageError and InvalidArgument.
+  std::vector<Target> targets(std::span<const std::string> words) const;
+
+  /// The request for a call of `op` on `device`, with --platform and --config.
+  Request request(const OpInfo& op, const Device& device) const;
+  Request request(const Target& target) const;
+
+  std::uint64_t seed() const { return seed_; }
+  const std::string& platform() const { return platform_; }
+  /// The policy's name: --policy, ATTUNE_POLICY, the verb's, or attune's.
+  const std::string& policy_name() const { return policy_name_; }
+  /// The options that make another call of attune decide alike: " --platform simd --db x.db", or
+  /// "".
+  std::string options_text() const;
+
+ private:
+  void read_platform(const Invocation& call);
+  void read_config(const Invocation& call);
+  void check_platform_has_a_device(const OpInfo& op) const;
+  const Device* device_for(const OpInfo& op, const std::string& device_class) const;
+  std::int64_t device_index() const;
+  const Device& named_device() const;
+
+  const Invocation* call_;
+  std::optional<std::string> backend_;
+  std::unique_ptr<Context> context_;
+  std::optional<PolicyScope> budget_;
+  std::string platform_;
+  std::string policy_name_;
+  std::optional<NamedConfig> config_;
+  std::uint64_t seed_ = 1;
+};
+
+/// The shortest problem text that `op` still reads as this problem: fields at their defaults are
+/// left out.
+std::string short_text(const OpInfo& op, ProblemRef problem);
+
+/// A row's key and its bucket's text for a target under a request.
+RowKey row_key(const Target& target, const Request& request);
+
+/// "simd.recurrent_attention.forward tile_v=64,threads=2".
+std::string choice_text(const Choice& choice);
+
+/// A stored config for people: "default" for a kernel without parameters.
+inline std::string config_or_default(const std::string& config) {
+  return config.empty() ? "default" : config;
+}
+
+/// "cpu:0 AMD EPYC 9B45, 2 cores".
+std::string device_text(const Device& device);
+
+}  // namespace attune::cli

@@ -1,0 +1,231 @@
+#include "process/isolated_runner.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
+
+#include "output/text.hpp"
+#include "process/child_process.hpp"
+#include "process/worker_protocol.hpp"
+
+namespace attune::cli {
+namespace {
+
+using nlohmann::json;
+using tuning::CandidateFailure;
+using tuning::Verdict;
+using Clock = LineReader::Clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr std::chrono::minutes kToOpen{10};      // to make the tensors of a problem
+constexpr std::chrono::seconds kUnmeasured{60};  // while nothing is known of the default's time
+constexpr double kTimesTheDefault = 50;
+
+class IsolatedRunner final : public tuning::CandidateRunner {
+ public:
+  IsolatedRunner(const tuning::Workload& workload, IsolationSettings settings)
+      : workload_(workload), settings_(std::move(settings)) {
+    start();
+  }
+
+  std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {
+    json request = to_json(candidate);
+    request["do"] = "check";
+    request["round"] = round;
+    return check(request);
+  }
+
+  Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) override {
+    json request = to_json(candidate);
+    request["do"] = "check_full";
+    request["like"] = like == nullptr ? json() : to_json(*like);
+    return check(request).value();
+  }
+
+  double time_us(const Candidate& candidate, int repeats) override {
+    json request = to_json(candidate);
+    request["do"] = "time";
+    request["repeats"] = repeats;
+    const json reply = ask_twice(request, repeats);
+    if (const auto us = reply.find("us"); us != reply.end()) return us->get<double>();
+    const Verdict verdict = verdict_from(reply.at("verdict"));
+    throw CandidateFailure(verdict.outcome, verdict.reason);
+  }
+
+  std::string device_failure() override { return ""; }  // a lost device ends its worker
+
+ private:
+  void open();
+  void start();
+  std::optional<Verdict> check(const json& request);
+  json ask(const json& request, int launches);
+  json ask_twice(const json& request, int launches);
+  json receive(Clock::duration limit);
+  json receive_or_end(Clock::duration limit);
+  CandidateFailure ended();
+  Clock::duration limit_for(const std::string& what, int launches) const;
+
+  const tuning::Workload workload_;
+  const IsolationSettings settings_;
+  std::unique_ptr<ChildProcess> worker_;
+  std::map<std::string, double> known_seconds_;  // what each kind of request took first, a launch
+};
+
+/// A message that a worker sends: `line` itself, or null when it was for the log.
+json take_message(const std::string& line) {
+  json message = from_line(line);
+  if (!message.contains("log")) return message;
+  log(static_cast<LogLevel>(message.value("level", 0)), message["log"].get<std::string>());
+  return nullptr;
+}
+
+void check_error(const json& reply) {
+  const auto error = reply.find("error");
+  if (error != reply.end()) throw ExecutionError(str("worker: ", error->get<std::string>()));
+}
+
+bool is_failed(const json& reply) {
+  return reply.contains("verdict") &&
+         reply["verdict"]["outcome"] == to_string(TrialOutcome::kFailed);
+}
+
+void IsolatedRunner::open() {
+  std::vector<std::string> arguments{"worker"};
+  for (const std::string& plugin : settings_.plugins) {
+    arguments.insert(arguments.end(), {"--plugin", plugin});
+  }
+  worker_ = std::make_unique<ChildProcess>(arguments);
+  const bool on_host = workload_.device->info().id.backend == cpu_device().info().id.backend;
+  worker_->send(to_line({
+      {"do", "open"},
+      {"op", workload_.op->kernel_op},
+      {"problem", workload_.op->text(workload_.problem, false)},
+      {"device", str(workload_.device->info().id)},
+      {"seed", workload_.seed},
+      {"oracle", workload_.oracle == nullptr ? json() : json(workload_.oracle->kernel->name())},
+      {"standard", workload_.standard->name()},
+      {"memory", on_host ? settings_.memory : 0},
+  }));
+  check_error(receive_or_end(kToOpen));
+}
+
+/// A worker that is ready. One that is killed before it is, is replaced once.
+void IsolatedRunner::start() {
+  for (const bool last : {false, true}) {
+    try {
+      return open();
+    } catch (const CandidateFailure& failure) {
+      if (failure.outcome() == TrialOutcome::kNotReached) throw;
+      if (failure.outcome() == TrialOutcome::kFailed && !last) continue;
+      throw ExecutionError(
+          str("the worker could not make the problem's tensors: ", failure.what()));
+    }
+  }
+}
+
+json IsolatedRunner::receive(Clock::duration limit) {
+  // Who stops is waited for, but not for long: a candidate in the middle of a launch does not hear.
+  const auto deadline = Clock::now() + limit;
+  std::optional<Clock::time_point> patience;
+  const auto stop = [&] {
+    if (!settings_.stop()) return false;
+    if (!patience) patience = Clock::now() + std::chrono::seconds(1);
+    return Clock::now() >= *patience;
+  };
+  std::string line;
+  for (;;) {
+    switch (worker_->receive(line, deadline, stop)) {
+      case LineReader::Result::kLine:
+        if (json message = take_message(line); !message.is_null()) return message;
+        continue;
+      case LineReader::Result::kEnd:
+        throw ended();
+      case LineReader::Result::kLate:
+        throw CandidateFailure(
+            TrialOutcome::kCrashed,
+            str("no answer in ", elapsed_text(Seconds(limit).count()), "; killed"));
+      case LineReader::Result::kStopped:
+        throw CandidateFailure(TrialOutcome::kNotReached, "stopped");
+    }
+  }
+}
+
+/// How the worker ended. From outside, that is no crash of the candidate's: it is tried again.
+CandidateFailure IsolatedRunner::ended() {
+  const std::string how = worker_->end();
+  if (how.find(kCannotAnswer) != std::string::npos) throw ExecutionError(str("the worker: ", how));
+  return {worker_->ended_from_outside() ? TrialOutcome::kFailed : TrialOutcome::kCrashed, how};
+}
+
+json IsolatedRunner::receive_or_end(Clock::duration limit) {
+  try {
+    return receive(limit);
+  } catch (const CandidateFailure&) {
+    worker_.reset();
+    throw;
+  }
+}
+
+std::optional<Verdict> IsolatedRunner::check(const json& request) {
+  try {
+    const json reply = ask_twice(request, 1);
+    if (!reply.contains("verdict")) return std::nullopt;
+    return verdict_from(reply["verdict"]);
+  } catch (const CandidateFailure& failure) {
+    return Verdict{failure.outcome(), failure.what(), 0};
+  }
+}
+
+Clock::duration IsolatedRunner::limit_for(const std::string& what, int launches) const {
+  const auto known = known_seconds_.find(what);
+  if (known == known_seconds_.end())
+    return std::max<Clock::duration>(settings_.timeout, kUnmeasured);
+  const Seconds relative(kTimesTheDefault * known->second * launches);
+  return std::max<Clock::duration>(settings_.timeout,
+                                   std::chrono::duration_cast<Clock::duration>(relative));
+}
+
+json IsolatedRunner::ask(const json& request, int launches) {
+  if (worker_ == nullptr) start();
+  const auto what = request.at("do").get<std::string>();
+  const auto begin = Clock::now();
+  worker_->send(to_line(request));  // when it has gone, receiving tells
+  json reply = receive_or_end(limit_for(what, launches));
+  check_error(reply);
+  if (const auto over = reply.find("over"); over != reply.end()) {
+    worker_.reset();
+    if (is_failed(reply)) {
+      throw CandidateFailure(TrialOutcome::kCrashed, over->get<std::string>());
+    }
+  }
+  if (!is_failed(reply)) {
+    known_seconds_.try_emplace(what, Seconds(Clock::now() - begin).count() / launches);
+  }
+  return reply;
+}
+
+json IsolatedRunner::ask_twice(const json& request, int launches) {
+  try {
+    json first = ask(request, launches);
+    if (!is_failed(first)) return first;
+    worker_.reset();
+  } catch (const CandidateFailure& failure) {
+    if (failure.outcome() != TrialOutcome::kFailed) throw;
+  }
+  return ask(request, launches);
+}
+
+}  // namespace
+
+std::int64_t default_worker_memory() { return cpu_device().info().memory_bytes / 2; }
+
+std::unique_ptr<tuning::CandidateRunner> make_isolated_runner(const tuning::Workload& workload,
+                                                              const IsolationSettings& settings) {
+  return std::make_unique<IsolatedRunner>(workload, settings);
+}
+
+}  // namespace attune::cli

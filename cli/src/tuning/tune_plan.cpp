@@ -1,0 +1,61 @@
+#include "tuning/tune_plan.hpp"
+
+#include <algorithm>
+
+namespace attune::cli {
+
+double estimated_call_us(const Target& target) {
+  // What a device of the class comes to on such work, per second: the ratio of two problems counts.
+  struct Rates {
+    double bytes, flops, launch_us;
+  };
+  const DeviceInfo& info = target.device->info();
+  const bool host = info.id.backend == cpu_device().info().id.backend;
+  const Rates rates = host ? Rates{20e9, 20e9 * info.cores, 1} : Rates{3e12, 50e12, 3};
+  const double seconds = std::max(target.op->bytes(target.problem) / rates.bytes,
+                                  target.op->flops(target.problem) / rates.flops);
+  return rates.launch_us + seconds * 1e6;
+}
+
+void order_by_cost(std::vector<Target>& targets) {
+  std::vector<std::pair<double, std::size_t>> costs;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const double hits = static_cast<double>(targets[i].hits);
+    costs.emplace_back(hits > 0 ? hits * estimated_call_us(targets[i]) : 0, i);
+  }
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<Target> ordered;
+  ordered.reserve(targets.size());
+  for (const auto& [cost, index] : costs) ordered.push_back(std::move(targets[index]));
+  targets = std::move(ordered);
+}
+
+std::size_t candidate_count(const Session& session, const Target& target) {
+  std::size_t count = 0;
+  const DeviceInfo& info = target.device->info();
+  const Request request = session.request(target);
+  const std::string_view platform = request.platform.view();
+  for (const RegisteredKernel* kernel :
+       session.registry().kernels(target.op->name, platform, info.id.backend.view())) {
+    const bool oracle = kernel->at.platform.view() == kReferencePlatform;
+    if (oracle && platform == kAutoPlatform) continue;  // competes only when nothing else does
+    if (kernel->kernel->erased_supports(target.problem, info)) {
+      count += kernel->kernel->erased_candidates(target.problem, info).size();
+    }
+  }
+  return count;
+}
+
+double estimated_tuning_s(const Target& target, std::size_t candidates,
+                          std::chrono::milliseconds budget) {
+  constexpr double kSampleUs = 1000;  // a sample repeats shorter calls
+  constexpr double kSamples = 12;     // that a candidate is timed before it leaves, on average
+  constexpr double kCheckUs = 5000;   // against the oracle, on the reduced problem
+  const double call_us = estimated_call_us(target);
+  const double each_us = kCheckUs + 2 * call_us + kSamples * std::max(kSampleUs, call_us);
+  const double most_s = std::chrono::duration<double>(budget).count();
+  return std::min(most_s, static_cast<double>(candidates) * each_us / 1e6);
+}
+
+}  // namespace attune::cli

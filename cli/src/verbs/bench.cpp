@@ -1,0 +1,138 @@
+// `attune bench`: how fast the selected config is, beside the heuristics'.
+#include <algorithm>
+#include <limits>
+
+#include "output/progress.hpp"
+#include "output/text.hpp"
+#include "problems/session.hpp"
+#include "program/interrupt.hpp"
+#include "program/verb.hpp"
+#include "suites/bench_suite.hpp"
+#include "suites/measure.hpp"
+#include "suites/suites.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Contender {
+  std::string name;
+  Choice choice;
+};
+
+/// By their parameters: equal configs may differ in the bytes between them.
+bool same_choice(const Choice& a, const Choice& b) {
+  return a.kernel == b.kernel && a.kernel->params(a.config) == b.kernel->params(b.config);
+}
+
+/// The kernels that may be compared: not the reference, unless it was asked for or nothing else
+/// takes the problem.
+std::vector<const RegisteredKernel*> rivals(const Session& session, const Target& target) {
+  const DeviceInfo& info = target.device->info();
+  std::vector<const RegisteredKernel*> kernels =
+      session.registry().kernels(target.op->name, session.platform(), info.id.backend.view());
+  std::erase_if(kernels, [&](const RegisteredKernel* kernel) {
+    const bool oracle = kernel->at.platform.view() == kReferencePlatform;
+    return (oracle && session.platform() != kReferencePlatform) ||
+           !kernel->kernel->erased_supports(target.problem, info);
+  });
+  return kernels;
+}
+
+/// What is selected, and the heuristic's choice: of the best kernel, or with `all` of every kernel.
+std::vector<Contender> contenders(const Session& session, const Target& target, bool all) {
+  const Choice selected = session.context().select(target.problem, session.request(target));
+  std::vector<Contender> list{{str("selected (", to_string(selected.tier), ")"), selected}};
+  for (const RegisteredKernel* kernel : rivals(session, target)) {
+    Choice choice;
+    choice.kernel = kernel->kernel.get();
+    choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
+    const bool known = std::any_of(list.begin(), list.end(), [&](const Contender& other) {
+      return same_choice(other.choice, choice);
+    });
+    if (!known) list.push_back({str("heuristic (", kernel->at.platform, ")"), choice});
+    if (!all) break;
+  }
+  return list;
+}
+
+void bench(const Session& session, const Target& target, const Invocation& call, Table& table) {
+  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
+  const std::vector<Contender> list = contenders(session, target, call.options.flag("all"));
+  std::vector<Launch> launches;
+  launches.reserve(list.size());
+  for (const Contender& contender : list)
+    launches.emplace_back(on, contender.choice, *target.device);
+  const std::vector<Timing> timings = measure(launches, measure_settings(call.options));
+  const double flops = target.op->flops(target.problem);
+  const double bytes = target.op->bytes(target.problem);
+  for (std::size_t i = 0; i < list.size() && timings.front().median_us > 0; ++i) {
+    const Timing& timing = timings[i];
+    if (timing.samples == 0) continue;  // interrupted
+    const Choice& choice = list[i].choice;
+    constexpr double kPerGiga = 1e3;  // of a rate in 1/us
+    table.add({target.op->name, target.text, list[i].name, choice.kernel->name(),
+               config_text(*choice.kernel, choice.config), timing.median_us, timing.spread * 100,
+               timing.samples, flops / timing.median_us / kPerGiga,
+               bytes / timing.median_us / kPerGiga, timing.median_us / timings.front().median_us});
+  }
+}
+
+ExitCode run(const Invocation& call) {
+  const bool may_tune = call.options.text("policy") == "tune";
+  if (const auto suite = call.options.text("suite")) {
+    return bench_suite(call, find_suite(*suite), may_tune);
+  }
+  const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
+  const std::vector<Target> targets = session.targets(call.words);
+  Table table({"op", "problem", "choice", "kernel", "config", "median_us", "spread_percent",
+               "samples", "gflop_per_s", "gb_per_s", "relative"});
+  const InterruptGuard guard;
+  {
+    Progress progress(call.quiet);
+    for (std::size_t i = 0; i < targets.size() && !interrupted(); ++i) {
+      progress.update(str('[', i + 1, '/', targets.size(), "] ", targets[i].text));
+      bench(session, targets[i], call, table);
+    }
+  }
+  call.print(std::move(table));
+  return interrupted() ? ExitCode::kInterrupted : ExitCode::kOk;
+}
+
+}  // namespace
+
+Verb bench_verb() {
+  return {
+      .name = "bench",
+      .summary = "time the selected config beside the heuristic's",
+      .usage = {"bench OP SPEC... [--all]", "bench --suite NAME [WORD...]"},
+      .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
+                   "bench recurrent_attention T=512 H=8 D=64 --all -o md",
+                   "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64",
+                   "bench --suite h200 recurrent_decode gate=gk -o json",
+                   "bench --suite cpu --threads 1,2,8 dtype=bf16"},
+      .details =
+          "Choices are timed in turns, so that a machine that gets slower or faster meets all "
+          "alike. "
+          "gflop_per_s and gb_per_s count the op's nominal operations and least traffic; relative "
+          "is the "
+          "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).\n\n"
+          "A suite is a list of problems with the times they must and should take; its rows that "
+          "have every WORD as an op or a field are run. h200: a row of several ops is the sum of "
+          "their "
+          "times; floor_us is the least traffic at the speed of a copy there. cpu: ceilings are "
+          "measured in the run; share is of the one that binds, speedup over a naive C++ loop, "
+          "times_forward a backward pass in forward passes, scaling the time on one thread over "
+          "that on all and ceiling_scaling how many times as fast the ceiling is on all; bounds "
+          "says how many rows reach each bound, and which is the worst; "
+          "samples during which another process had the cores are left out.",
+      .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
+                   false},
+                  {"suite", '\0', "NAME", "the selected choices of a list of problems: h200 or cpu",
+                   false},
+                  {"threads", '\0', "N,...", "of --suite cpu; default 1,2", false},
+                  {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
+                  {"iters", '\0', "N", "most samples, of each; default 30", false}},
+      .run = run};
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,88 @@
+// `attune db verify --relaunch`: stored configs, run again on the device they were tuned for.
+#include "output/text.hpp"
+#include "program/interrupt.hpp"
+#include "suites/measure.hpp"
+#include "tuning/candidate_check.hpp"
+#include "verbs/db/db_verbs.hpp"
+#include "verbs/db/row_check.hpp"
+#include "verbs/db/stored_rows.hpp"
+
+namespace attune::cli {
+namespace {
+
+/// The device of a row's class, or null.
+const Device* device_of_class(const Session& session, const std::string& device_class) {
+  for (const Device* device : session.registry().devices()) {
+    if (device->info().device_class == device_class) return device;
+  }
+  return nullptr;
+}
+
+struct Relaunched {
+  CandidateCheck check;
+  double median_us = 0;
+  double default_us = 0;
+};
+
+Choice choice_of(const ErasedKernel& kernel, const ConfigBlob& config) {
+  Choice choice;
+  choice.kernel = &kernel;
+  choice.config = config;
+  return choice;
+}
+
+Relaunched relaunch(const Session& session, const Target& target, const ConfigRow& row) {
+  const ErasedKernel& kernel = *session.registry().find_kernel(row.kernel)->kernel;
+  const Choice stored = choice_of(kernel, kernel.parse(parse_params(row.config)));
+  Relaunched result;
+  result.check = check_choice(session, target, stored);
+  const Choice standard =
+      choice_of(kernel, kernel.erased_heuristic(target.problem, target.device->info()));
+  const Cases cases = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
+  const Launch launches[] = {{cases, stored, *target.device}, {cases, standard, *target.device}};
+  MeasureSettings settings;
+  settings.iters = 15;
+  settings.budget_us = 1e5;
+  settings.stop = interrupted;
+  const std::vector<Timing> timings = measure(launches, settings);
+  result.median_us = timings[0].median_us;
+  result.default_us = timings[1].median_us;
+  return result;
+}
+
+}  // namespace
+
+ExitCode relaunch_rows(const Invocation& call, const Session& session,
+                       const std::vector<std::string>& files) {
+  Table table({"file", "key", "op", "problem", "kernel", "config", "result", "error", "median_us",
+               "kernel_default_us", "speedup", "stored_speedup"});
+  RowChecker checker(session.registry());
+  const InterruptGuard guard;
+  bool all_right = true;
+  std::int64_t elsewhere = 0;
+  for (const StoredRow& stored : stored_rows(session, files).rows) {
+    const ConfigRow& row = stored.row;
+    const Device* device = device_of_class(session, row.key.device_class);
+    if (device == nullptr || checker.check(row).state == RowState::kUnknown) {
+      ++elsewhere;
+      continue;
+    }
+    if (interrupted()) return ExitCode::kInterrupted;
+    const OpInfo& op = session.op(row.key.op);
+    const Target target{&op, op.parse(parse_params(row.key.problem, ' ')), device,
+                        problem_text_of(session, row.key)};
+    const Relaunched result = relaunch(session, target, row);
+    all_right = all_right && result.check.wrong == 0;
+    table.add({stored.path, key_id(row.key), row.key.op, target.text, row.kernel,
+               config_or_default(row.config),
+               result.check.wrong == 0 ? Cell("ok", Tone::kGood)
+                                       : Cell(join(result.check.reasons, "; "), Tone::kBad),
+               result.check.worst_error, result.median_us, result.default_us,
+               result.default_us / result.median_us, row.default_us / row.median_us});
+  }
+  if (elsewhere > 0) call.note(str(elsewhere, " rows are of devices or kernels that are not here"));
+  call.print(std::move(table));
+  return all_right ? ExitCode::kOk : ExitCode::kNo;
+}
+
+}  // namespace attune::cli
