@@ -2,6 +2,7 @@
 #include <cctype>
 #include <set>
 
+#include <attune/core/device_class.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/registry.hpp>
 
@@ -62,6 +63,27 @@ void Registry::add(std::unique_ptr<const Device> device) {
     throw InvalidArgument(str("device '", id, "' is registered twice"));
   devices_.push_back(device.get());
   owned_devices_.push_back(std::move(device));
+}
+
+void Registry::add(Backend backend) {
+  if (backend.name.empty() || backend.name == kAnyBackend || backend.name == kAutoPlatform) {
+    throw InvalidArgument(str("backend '", backend.name, "': its name is a reserved word"));
+  }
+  if (find_backend(backend.name) != nullptr)
+    throw InvalidArgument(str("backend '", backend.name, "' is registered twice"));
+  const Backend& added = backends_.emplace_back(std::move(backend));
+  // Copied: what they register may be a backend, too.
+  const auto register_devices = added.register_devices;
+  const auto register_kernels = added.register_kernels;
+  if (register_devices != nullptr) register_devices(*this);
+  if (register_kernels != nullptr) register_kernels(*this);
+}
+
+const Backend* Registry::find_backend(std::string_view name) const noexcept {
+  for (const Backend& backend : backends_) {
+    if (backend.name == name) return &backend;
+  }
+  return nullptr;
 }
 
 const OpInfo* Registry::find_op(std::string_view name) const noexcept {
@@ -149,7 +171,29 @@ std::vector<std::string> Registry::platforms() const {
 std::vector<std::string> Registry::backends() const {
   std::set<std::string> names;
   for (const Device* device : devices_) names.emplace(device->info().id.backend.view());
+  for (const Backend& backend : backends_) names.emplace(backend.name);
   return {names.begin(), names.end()};
+}
+
+std::string Registry::why_no_devices(std::string_view name) const {
+  const Backend* backend = find_backend(name);
+  return backend == nullptr || backend->why_no_devices == nullptr ? "" : backend->why_no_devices();
+}
+
+std::vector<std::string> Registry::builds() const {
+  std::vector<std::string> builds;
+  for (const Backend& backend : backends_) {
+    if (!backend.build.empty()) builds.push_back(backend.build);
+  }
+  return builds;
+}
+
+std::optional<DeviceInfo> Registry::describe_device_class(std::string_view device_class) const {
+  const std::string_view name = device_class.substr(0, device_class.find(':'));
+  if (name == cpu_device().info().id.backend.view()) return describe_cpu_class(device_class);
+  const Backend* backend = find_backend(name);
+  if (backend == nullptr || backend->describe_device_class == nullptr) return std::nullopt;
+  return backend->describe_device_class(device_class);
 }
 
 }  // namespace attune

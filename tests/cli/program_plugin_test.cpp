@@ -47,6 +47,27 @@ TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
   EXPECT_THAT(outcome.json().at(0).at("problem").get<std::string>(), HasSubstr("rows=4"));
 }
 
+TEST(BackendOfAPlugin, IsOneOfThoseThatVerbsKnow) {
+  const Sandbox here;
+  const auto run = [&](std::vector<std::string> arguments, const char* devices) {
+    arguments.insert(arguments.end(),
+                     {"--plugin", ROW_SOFTMAX_PLUGIN, "--plugin", NPU_BACKEND_PLUGIN});
+    return here.run({.arguments = arguments, .environment = {str("NPU_DEVICES=", devices)}});
+  };
+  EXPECT_THAT(run({"doctor", "-o", "csv"}, "1").out, HasSubstr("npu:0"));
+  EXPECT_THAT(run({"doctor", "-o", "csv"}, "0").out, HasSubstr("info,npu,none: no NPU driver"));
+  const std::vector<std::string> problem{"run",       "row_softmax", "rows=4", "cols=16",
+                                         "--backend", "npu",         "-o",     "json"};
+  const Outcome there = run(problem, "1");
+  EXPECT_EQ(there.exit_code, 0) << there.err;
+  EXPECT_EQ(there.json().at(0).at("kernel"), "npu.row_softmax");
+  const Outcome absent = run(problem, "0");
+  EXPECT_EQ(absent.exit_code, 3);
+  EXPECT_THAT(absent.err, HasSubstr("no device npu:0, no NPU driver; there is cpu:0"));
+  EXPECT_THAT(here.run({"run", "recurrent_attention", "T=4", "--backend", "moon"}).err,
+              HasSubstr("expected cpu or gpu"));
+}
+
 TEST(Plugin, ThatCannotBeLoadedEndsTheProgramBeforeItDoesAnything) {
   const Sandbox here;
   const auto status = [&](const Call& call) {

@@ -108,6 +108,39 @@ TEST(Registry, HoldsDevicesBesideTheHost) {
   EXPECT_EQ(registry.backends(), (std::vector<std::string>{"cpu", "toy"}));
 }
 
+TEST(Registry, AskedOfABackendTellsWhatItsDescriptorSays) {
+  Registry registry = toy_registry();
+  registry.add(Backend{
+      .name = "npu",
+      .register_kernels =
+          [](Registry& r) {
+            r.add(std::make_unique<ToyKernel>("npu.toy"), {.platform = "npu", .backend = "npu"});
+          },
+      .why_no_devices = [] { return std::string("no NPU driver"); },
+      .describe_device_class = [](std::string_view text) -> std::optional<DeviceInfo> {
+        DeviceInfo info;
+        info.name = text;
+        return info;
+      },
+      .build = "NPU code"});
+  EXPECT_NE(registry.find_kernel("npu.toy"), nullptr);
+  EXPECT_EQ(registry.backends(), (std::vector<std::string>{"cpu", "npu"}));
+  EXPECT_EQ(registry.why_no_devices("npu"), "no NPU driver");
+  EXPECT_EQ(registry.why_no_devices("cpu"), "");
+  EXPECT_EQ(registry.builds(), (std::vector<std::string>{"NPU code"}));
+  EXPECT_EQ(registry.describe_device_class("npu:1").value_or(DeviceInfo{}).name, "npu:1");
+  EXPECT_FALSE(registry.describe_device_class("gpu:sm_90:132sm:l2=50M:mem=140G").has_value());
+}
+
+TEST(Registry, RefusesABackendTwiceAndReservedNames) {
+  Registry registry;
+  registry.add(Backend{.name = "npu"});
+  EXPECT_EQ(message_of([&] { registry.add(Backend{.name = "npu"}); }),
+            "backend 'npu' is registered twice");
+  for (const char* name : {"", "any", "auto"})
+    EXPECT_THROW(registry.add(Backend{.name = name}), InvalidArgument) << name;
+}
+
 TEST(Registry, RefusesReservedBackendsAndTakesAnyOther) {
   Registry registry = toy_registry();
   for (const char* backend : {"", "auto"}) {

@@ -93,6 +93,41 @@ TEST_F(PluginTest, ExplainNamesEachTier) {
     EXPECT_FALSE(note.reason.empty()) << to_string(note.tier);
 }
 
+/// A context with row_softmax and the backend "npu" of another plugin.
+std::unique_ptr<Context> context_with_npu() {
+  return make_context({.plugins = {ROW_SOFTMAX_PLUGIN, NPU_BACKEND_PLUGIN},
+                       .policy = Policy::kHeuristic,
+                       .database = ""});
+}
+
+TEST(BackendOfAPlugin, RunsItsKernelsOnItsDevices) {
+  const auto context = context_with_npu();
+  const Registry& registry = context->registry();
+  EXPECT_THAT(registry.backends(), testing::Contains("npu"));
+  EXPECT_EQ(registry.why_no_devices("npu"), "");
+  EXPECT_THAT(registry.builds(), testing::Contains("NPU code 8c"));
+  const Device& device = registry.device({"npu", 0});
+  const Plan<RowSoftmax> plan =
+      Executor(*context).plan<RowSoftmax>({.rows = 2, .cols = 4}, {.device = &device});
+  EXPECT_EQ(plan.choice().kernel->name(), "npu.row_softmax");
+  const float x[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+  float y[8] = {};
+  plan.launch({x, y});
+  for (const float value : y) EXPECT_FLOAT_EQ(value, 0.25F);
+}
+
+TEST(BackendOfAPlugin, SaysWhyItHasNoDevicesAndReadsItsClassesAllTheSame) {
+  setenv("NPU_DEVICES", "0", 1);
+  const auto context = context_with_npu();
+  EXPECT_EQ(context->registry().why_no_devices("npu"), "no NPU driver");
+  unsetenv("NPU_DEVICES");
+  EXPECT_EQ(context->registry().find_device({"npu", 0}), nullptr);
+  const auto device = context->registry().describe_device_class("npu:4c");
+  ASSERT_TRUE(device.has_value());
+  EXPECT_EQ(device->cores, 4);
+  EXPECT_FALSE(context->registry().describe_device_class("npu:many").has_value());
+}
+
 /// Why a plugin was refused; "loaded" when it was not.
 std::string refusal(const std::string& path) {
   Registry registry;

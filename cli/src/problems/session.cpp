@@ -5,7 +5,6 @@
 #include <map>
 #include <tuple>
 
-#include <attune/backends/all.hpp>
 #include <attune/core/environment.hpp>
 
 #include "output/text.hpp"
@@ -118,7 +117,7 @@ void Session::check_platform_has_a_device(const OpInfo& op) const {
     runs_on = backend;
   }
   if (runs_on.empty()) return;
-  const std::string why = runs_on == "gpu" ? why_no_gpu() : "";
+  const std::string why = registry().why_no_devices(runs_on);
   throw Unavailable(str("--platform ", platform_, ": runs on ", runs_on,
                         ", and there is no such device", why.empty() ? "" : ", ", why,
                         "; there is ", device_list(registry())));
@@ -139,15 +138,15 @@ const Device& Session::named_device() const {
   const std::string wanted = backend_.value_or("cpu");
   const std::vector<std::string> backends = registry().backends();
   const bool known = std::find(backends.begin(), backends.end(), wanted) != backends.end();
-  if (!known && wanted != "gpu") {
-    throw UsageError(str("--backend '", wanted, "': expected ", join(backends, ", "), " or gpu",
+  if (!known) {
+    throw UsageError(str("--backend '", wanted, "': expected ", join(backends, " or "),
                          did_you_mean(wanted, backends)));
   }
   for (const Device* device : registry().devices()) {
     const DeviceId& id = device->info().id;
     if (id.backend.view() == wanted && id.index == device_index()) return *device;
   }
-  const std::string why = wanted == "gpu" ? why_no_gpu() : "";
+  const std::string why = registry().why_no_devices(wanted);
   throw Unavailable(str("no device ", wanted, ":", device_index(), why.empty() ? "" : ", ", why,
                         "; there is ", device_list(registry())));
 }

@@ -16,8 +16,8 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr OptionInfo kGlobal[] = {
-    {"backend", '\0', "NAME", "what to run on: cpu or gpu; default: the best there is for the op",
-     false},
+    {"backend", '\0', "NAME",
+     "what to run on: cpu, gpu or a plugin's; default: the best there is for the op", false},
     {"device", '\0', "N", "which device of the backend; default 0", false},
     {"platform", '\0', "NAME", "only this platform's kernels compete; default auto: all do", false},
     {"config", '\0', "K=V,...", "override: this config (kernel=NAME, may come first) and no other",

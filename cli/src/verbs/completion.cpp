@@ -21,7 +21,7 @@ Values values_of(const OptionInfo& option, const Registry& registry) {
   if (option.name == "policy") return {{"tune", "db", "heuristic", "strict"}, false};
   if (option.name == "output-format") return {{"table", "json", "jsonl", "csv", "md"}, false};
   if (option.name == "color") return {{"auto", "always", "never"}, false};
-  if (option.name == "backend") return {{"cpu", "gpu"}, false};
+  if (option.name == "backend") return {registry.backends(), false};
   if (option.name != "platform") return {};
   Values values{registry.platforms(), false};
   values.words.emplace_back("auto");

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <map>
 
-#include <attune/backends/all.hpp>
 #include <attune/core/environment.hpp>
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
@@ -19,10 +18,6 @@
 #include "problems/session.hpp"
 #include "process/child_process.hpp"
 #include "program/verb.hpp"
-
-#ifndef ATTUNE_GPU_CODE  // the architectures that the build has code for
-#define ATTUNE_GPU_CODE "no GPU code"
-#endif
 
 namespace attune::cli {
 namespace {
@@ -66,14 +61,15 @@ std::string size_text(std::int64_t bytes) {
   return str(bytes / kKi, " KiB");
 }
 
-void report_build(Report& report) {
+void report_build(const Registry& registry, Report& report) {
 #ifdef NDEBUG
   constexpr std::string_view kBuild = "release";
 #else
   constexpr std::string_view kBuild = "debug";
 #endif
-  report.ok("attune",
-            str(kVersion, ", ", kBuild, " build, compiler ", __VERSION__, ", " ATTUNE_GPU_CODE));
+  std::string detail = str(kVersion, ", ", kBuild, " build, compiler ", __VERSION__);
+  for (const std::string& build : registry.builds()) detail += ", " + build;
+  report.ok("attune", detail);
 #ifndef NDEBUG
   report.info("build", "a debug build: times mean little");
 #endif
@@ -213,9 +209,12 @@ ExitCode run(const Invocation& call) {
   if (!call.words.empty()) throw UsageError(str("'", call.words[0], "': expected no arguments"));
   const Session session(call, {});
   Report report;
-  report_build(report);
+  report_build(session.registry(), report);
   for (const Device* device : session.registry().devices()) report_device(session, *device, report);
-  if (const std::string why = why_no_gpu(); !why.empty()) report.info("gpu", "none: " + why);
+  for (const std::string& backend : session.registry().backends()) {
+    const std::string why = session.registry().why_no_devices(backend);
+    if (!why.empty()) report.info(backend, "none: " + why);
+  }
   const bool there = report_wanted_device(session, call, report);
   for (const ConfigStore::FileStatus& file : session.chain().store().status())
     report_database(file, report);

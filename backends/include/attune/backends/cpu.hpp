@@ -13,4 +13,7 @@ void register_reference_kernels(Registry& registry);
 /// whichever the CPU has, on several threads. The registry must have attune's ops.
 void register_simd_kernels(Registry& registry);
 
+/// Both, as a backend.
+Backend backend();
+
 }  // namespace attune::cpu

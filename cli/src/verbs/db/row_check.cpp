@@ -1,6 +1,5 @@
 #include "verbs/db/row_check.hpp"
 
-#include <attune/backends/device_class.hpp>
 #include <attune/core/error.hpp>
 
 namespace attune::cli {
@@ -35,7 +34,7 @@ const DeviceInfo* RowChecker::device_of(const std::string& device_class) {
     if (device->info().device_class == device_class) return &device->info();
   }
   const auto [entry, is_new] = devices_.try_emplace(device_class);
-  if (is_new) entry->second = describe_device_class(device_class);
+  if (is_new) entry->second = registry_.describe_device_class(device_class);
   return entry->second ? &*entry->second : nullptr;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@
 #include <attune/core/short_name.hpp>
 
 namespace attune {
+
+class Registry;
 
 /// Where a kernel stands: how it is implemented, what it runs on, and its rank among equals.
 struct Placement {
@@ -33,6 +36,21 @@ inline constexpr std::string_view kAnyBackend = "any";
 struct RegisteredKernel {
   Placement at;
   std::unique_ptr<const ErasedKernel> kernel;
+};
+
+/// What kernels run on: devices of one name, the kernels that come with them, and what there is to
+/// say of both where there are none. Members may be null.
+struct Backend {
+  std::string name;                               // of its devices' ids: "gpu"
+  void (*register_devices)(Registry&) = nullptr;  // those that are present
+  void (*register_kernels)(Registry&) = nullptr;  // their ops must be registered
+  /// Why no device of it is present ("no CUDA driver"); "" when one is.
+  std::string (*why_no_devices)() = nullptr;
+  /// What kernels ask of a device, read from its class (DeviceInfo::device_class), so that a stored
+  /// config can be held against its kernel on any machine. Nothing for a class that it does not know.
+  std::optional<DeviceInfo> (*describe_device_class)(std::string_view device_class) = nullptr;
+  std::string build =
+      {};  // what was compiled for it: "GPU code 90a-real"; "" when that goes without saying
 };
 
 class Registry {
@@ -57,6 +75,10 @@ class Registry {
   /// Throws InvalidArgument when a device with that id is there.
   void add(std::unique_ptr<const Device> device);
 
+  /// Adds a backend, its devices and its kernels. Throws InvalidArgument when a backend of that name
+  /// is there, and what adding those throws.
+  void add(Backend backend);
+
   /// Throws Unavailable, listing what there is. Names are not case-sensitive.
   const OpInfo& op(std::string_view name) const;
   const Device& device(const DeviceId& id) const;
@@ -77,10 +99,22 @@ class Registry {
   std::vector<const OpInfo*> ops() const;                                 // by name
   const std::vector<const Device*>& devices() const { return devices_; }  // the host first
   std::vector<std::string> platforms() const;                             // of all kernels, sorted
-  std::vector<std::string> backends() const;                              // of all devices, sorted
+  /// Names of backends and of all devices' backends, sorted.
+  std::vector<std::string> backends() const;
+
+  /// Why no device of that backend is present, as the backend says it; "" when one is, and when no
+  /// backend of that name is registered.
+  std::string why_no_devices(std::string_view backend) const;
+  /// What was compiled for each backend, where that is to be said.
+  std::vector<std::string> builds() const;
+  /// A device of that class, as the host or its backend reads it. Nothing when none does.
+  std::optional<DeviceInfo> describe_device_class(std::string_view device_class) const;
 
  private:
+  const Backend* find_backend(std::string_view name) const noexcept;
+
   std::map<std::string, OpInfo, std::less<>> ops_;
+  std::vector<Backend> backends_;
   std::vector<RegisteredKernel> kernels_;
   std::vector<std::unique_ptr<const Device>> owned_devices_;
   std::vector<const Device*> devices_;  // the host, then the owned ones

@@ -1,11 +1,22 @@
-// Devices that are not here, described by their class.
+// What attune's backends say of devices that are not here.
 #include <gtest/gtest.h>
 
-#include <attune/backends/device_class.hpp>
+#include <attune/backends/all.hpp>
 #include <attune/core/device.hpp>
+#include <attune/ops/register.hpp>
 
 namespace attune {
 namespace {
+
+std::optional<DeviceInfo> describe_device_class(std::string_view device_class) {
+  static const Registry& registry = *[] {
+    auto* made = new Registry;
+    ops::register_ops(*made);
+    register_backends(*made);
+    return made;
+  }();
+  return registry.describe_device_class(device_class);
+}
 
 TEST(DeviceClass, DescribesThisMachineAsItIs) {
   const DeviceInfo& here = cpu_device().info();
