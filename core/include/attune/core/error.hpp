@@ -42,6 +42,12 @@ class NotTuned : public Error {
   using Error::Error;
 };
 
+/// A file is not what was expected, or cannot be read or written. The message begins with its path.
+class FileError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A config database cannot be read or written. Calls of ops go on without it.
 class CacheError : public Error {
  public:

@@ -18,12 +18,6 @@
 
 namespace attune {
 
-/// A file is not what was expected, or cannot be read or written. The message begins with its path.
-class FileError : public Error {
- public:
-  using Error::Error;
-};
-
 /// Where others may put names, a link could lead to a file that is not meant.
 enum class FileLinks { kFollow, kRefuse };
 
