@@ -25,8 +25,8 @@ struct OutputCheck {
   double error = 0;      // relative RMS, ||x - e|| / ||e||; the RMS of x where e is 0
   double tolerance = 0;  // what `error` was held against
   bool passed = false;
-  std::string reason =
-      {};  // "" or why it failed: "NaN at [0, 3, 1, 7]", "shape [..], expected [..]"
+  /// "", or why it failed: "NaN at [0, 3, 1, 7]", "shape [..], expected [..]".
+  std::string reason = {};
 };
 
 /// Attributes of a tensor file: "scale", "reverse", ...

@@ -19,8 +19,8 @@ struct DeviceInfo {
   DeviceId id;
   std::string name;  // for people: "AMD EPYC 9B45", "NVIDIA H200"
   std::string arch;  // "x86-64", "aarch64", "sm_90"
-  std::vector<std::string>
-      features;               // instruction sets, lower case: "avx2", "avx512f", "avx512_bf16", ...
+  /// Instruction sets, lower case: "avx2", "avx512f", "avx512_bf16", ...
+  std::vector<std::string> features;
   int cores = 1;              // usable: CPU cores within affinity and cgroup quota, or SMs
   std::int64_t l1_bytes = 0;  // per core
   std::int64_t l2_bytes = 0;  // per core (CPU) or of the device (GPU)

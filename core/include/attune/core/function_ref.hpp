@@ -17,8 +17,8 @@ class FunctionRef<Result(Args...)> {
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
            std::is_invocable_r_v<Result, F&, Args...>)
-      FunctionRef(
-          F&& callable)  // NOLINT(google-explicit-constructor): it stands in for the callable
+      // NOLINTNEXTLINE(google-explicit-constructor): it stands in for the callable
+      FunctionRef(F&& callable)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

@@ -4,22 +4,31 @@
 // An op is a type with static members:
 //
 //   struct RowSoftmax {
-//     static constexpr std::string_view kName = "row_softmax";       // stable: stored in databases
+//     static constexpr std::string_view kName = "row_softmax";  // stable: stored in databases
 //     static constexpr std::string_view kSummary = "softmax over the last dimension";
-//     using Problem = RowSoftmaxProblem;                             // see problem.hpp
-//     using Args = RowSoftmaxArgs;                                   // pointers, borrowed
-//     static constexpr auto fields();                                // of Problem
+//     using Problem = RowSoftmaxProblem;
+//     using Args = RowSoftmaxArgs;                 // pointers, borrowed
+//     static constexpr auto fields();              // of Problem: see problem.hpp
+//
+//     // Inputs and outputs of its own, filled at random.
 //     static std::unique_ptr<Case> make_case(const Problem&, const Device&, std::uint64_t seed);
-//     static Problem reduced(const Problem&);   // small, same dtypes and code paths: for checking
-//     candidates static double bytes(const Problem&);      // least traffic: each input read once,
-//     each output written once static double flops(const Problem&);      // nominal floating-point
-//     operations
+//     // A small problem of the same element types and code paths, to check kernels on.
+//     static Problem reduced(const Problem&);
+//     static double bytes(const Problem&);         // inputs read and outputs written once each
+//     static double flops(const Problem&);         // nominal floating-point operations
 //   };
 //
-// and optionally: `expand(Params)` and `complete(Problem&)` (problem.hpp), `bind_case(const
-// TensorMap&, const Attributes&, const Device&)` (a case from a tensor file), `prepare(Problem&,
-// Args&)` (normalises a call before it is keyed), `device_of(const Args&)` and `check_args(const
-// Problem&, const Args&)` (whether a Plan's launch fits its problem).
+// and optionally:
+//
+//   Params expand(Params)                         shorthands, rewritten before parsing
+//   void complete(Problem&)                       what follows from the other fields; throws
+//                                                 InvalidArgument when the problem is not legal
+//   std::unique_ptr<Case> bind_case(              a case from a tensor file
+//       const TensorMap&, const Attributes&, const Device&)
+//   void prepare(Problem&, Args&)                 brings a call into normal form, before its key
+//   const DeviceId& device_of(const Args&)        where the tensors are
+//   void check_args(const Problem&, const Args&)  throws InvalidArgument unless a plan for the
+//                                                 problem may be launched with the arguments
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@ namespace attune {
 /// that are idle, and none waits for any but its own tasks. Threads are created on first use and
 /// kept, one fewer than usable_cores(); they take no signals, poll for work for 50 us after their
 /// last and then sleep; where loops come less than 500 us apart, those that slept too early go on
-/// looking for as long, yielding to any other thread. A child of fork() makes its own. Only a fork() within a task is not
-/// allowed.
+/// looking for as long, yielding to any other thread. A child of fork() makes its own. Only a
+/// fork() within a task is not allowed.
 void parallel_for(std::int64_t tasks, int max_threads, FunctionRef<void(std::int64_t task)> body);
 
 /// Cores this process may use: the smaller of its affinity mask and its cgroup's CPU quota, at

@@ -1,9 +1,9 @@
 // Named values as text: how configs and problems are written for people, files and the command
 // line.
 //
-// One grammar: `name=value` pairs. Configs join them by commas ("tile_v=64,threads=2"), problems by
-// spaces
-// ("B=1 T=512 H=16"). Names and values contain neither separators nor control characters.
+// One grammar: `name=value` pairs, joined by commas in configs ("tile_v=64,threads=2") and by
+// spaces in problems ("B=1 T=512 H=16"). Names and values contain neither separators nor control
+// characters.
 #pragma once
 
 #include <cstdint>

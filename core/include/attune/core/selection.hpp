@@ -33,8 +33,7 @@ struct NamedConfig {
   std::string kernel;  // "" in an override: the best kernel that takes the params
   Params params;
 
-  /// "kernel=simd.recurrent_attention.forward,tile_v=64" or only "tile_v=64". Throws
-  /// InvalidArgument.
+  /// "kernel=simd.recurrent_attention,tile_v=64" or only "tile_v=64". Throws InvalidArgument.
   static NamedConfig parse(std::string_view text);
 };
 

@@ -21,8 +21,8 @@ class ShortName {
   constexpr ShortName() = default;
 
   /// Throws InvalidArgument when `name` is longer than 15 characters.
-  constexpr ShortName(
-      std::string_view name) {  // NOLINT(google-explicit-constructor): it is a string
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a string
+  constexpr ShortName(std::string_view name) {
     if (name.size() > kMaxLength) {
       throw InvalidArgument("name '" + std::string(name) + "': expected at most 15 characters");
     }
