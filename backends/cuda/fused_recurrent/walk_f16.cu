@@ -1,7 +1,0 @@
-#include "cuda/fused_recurrent/walk.cuh"
-
-namespace attune::cuda {
-
-template void launch_walk<__half>(const WalkShape&, const WalkParams&, cudaStream_t);
-
-}  // namespace attune::cuda
