@@ -1,7 +1,7 @@
 // A ring of slots in shared memory between those who fill them and those who use them.
 #pragma once
 
-#include "cuda/tiles/warp_arrive.cuh"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 

@@ -9,7 +9,7 @@
 
 #include "cuda/decode/decode_token.cuh"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/reduce.cuh"
+#include "cuda/tiles/exchange.cuh"
 
 namespace attune::cuda {
 

@@ -9,7 +9,7 @@
 #include "cuda/fused_recurrent/walk_stage.cuh"
 #include "cuda/fused_recurrent/walk_state.cuh"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/block_barrier.cuh"
+#include "cuda/tiles/ptx.cuh"
 
 namespace attune::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "cuda/gla/gates.cuh"
 #include "cuda/gla/tile_loads.cuh"
-#include "cuda/tiles/reduce.cuh"
+#include "cuda/tiles/exchange.cuh"
 
 namespace attune::cuda::gla_backward {
 

@@ -21,8 +21,8 @@
 
 #include "cuda/gla/column_decays.cuh"
 #include "cuda/gla/other_side.cuh"
-#include "cuda/tiles/reduce.cuh"
-#include "cuda/tiles/wgmma_n32.cuh"
+#include "cuda/tiles/exchange.cuh"
+#include "cuda/tiles/wgmma.cuh"
 
 namespace attune::cuda::gla_backward {
 

@@ -2,7 +2,7 @@
 #include "cuda/gla/launch.hpp"
 #include "cuda/gla/place.cuh"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/reduce.cuh"
+#include "cuda/tiles/exchange.cuh"
 
 namespace attune::cuda::gla_backward {
 namespace {

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/block_barrier.cuh"
+#include "cuda/tiles/ptx.cuh"
 #include "keeper_wgmma.cuh"
 #include "role_signals.cuh"
 #include "segments.cuh"

@@ -3,7 +3,7 @@
 // q', k' and P are read where they lie.
 #pragma once
 
-#include "cuda/tiles/wgmma_n32.cuh"
+#include "cuda/tiles/wgmma.cuh"
 #include "keeper.cuh"
 
 #if ATTUNE_SM90A_CODE

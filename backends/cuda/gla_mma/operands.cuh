@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cuda/chunk_mma/weights.cuh"
-#include "cuda/tiles/reduce.cuh"
+#include "cuda/tiles/exchange.cuh"
 #include "slots.cuh"
 
 namespace attune::cuda::gla_mma {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/tiles/warp_arrive.cuh"
+#include "cuda/tiles/tma.cuh"
 #include "launch.hpp"
 
 namespace attune::cuda::gla_mma {

@@ -68,4 +68,12 @@ __device__ __forceinline__ float2 unpack(std::uint32_t pair) {
   }
 }
 
+/// Products of two pairs of bf16. (PTX ISA 9.0, 9.7.4.5 fma)
+__device__ __forceinline__ std::uint32_t multiply_bf16_pairs(std::uint32_t a, std::uint32_t b) {
+  constexpr std::uint32_t kMinusZeros = 0x80008000U;
+  std::uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(kMinusZeros));
+  return product;
+}
+
 }  // namespace attune::cuda

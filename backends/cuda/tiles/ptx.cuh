@@ -151,4 +151,29 @@ __device__ __forceinline__ void named_barrier_arrive(int threads) {
   asm volatile("bar.arrive %0, %1;" ::"n"(kId), "r"(threads) : "memory");
 }
 
+/// A barrier of `threads` threads that tells whether any of them says so. (9.7.13.1 barrier.red)
+template <int kId>
+__device__ __forceinline__ bool named_barrier_any(int threads, bool says) {
+  int any;
+  asm volatile(
+      "{\n"
+      ".reg .pred own, some;\n"
+      "setp.ne.s32 own, %1, 0;\n"
+      "barrier.cta.red.or.pred some, %2, %3, own;\n"
+      "selp.s32 %0, 1, 0, some;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<int>(says)), "n"(kId), "r"(threads)
+      : "memory");
+  return any != 0;
+}
+
+/// A barrier of all threads of the block, whose warps may each be at a call of their own, where
+/// __syncthreads() would have to be the same call for all. (9.7.13.1 barrier; without .aligned, as
+/// the PTX ISA asks for where not all threads execute the same instruction)
+template <int kId>
+__device__ __forceinline__ void block_barrier_sync() {
+  asm volatile("barrier.sync %0;" ::"n"(kId) : "memory");
+}
+
 }  // namespace attune::cuda

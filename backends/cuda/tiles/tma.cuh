@@ -11,6 +11,13 @@
 
 #include "cuda/tiles/ptx.cuh"
 
+/// Defined as 1 by the CMake option of this name: every lane arrives for itself.
+/// compute-sanitizer's racecheck does not follow what __syncwarp() orders, and so takes what other
+/// lanes wrote before a single arrival for a race. It costs up to a tenth of a kernel's time.
+#ifndef ATTUNE_RACECHECK
+#define ATTUNE_RACECHECK 0
+#endif
+
 namespace attune::cuda {
 
 /// A barrier in shared memory that counts arrivals and bytes. (9.7.13.15 mbarrier)
@@ -48,6 +55,24 @@ __device__ __forceinline__ void barrier_wait(SharedBarrier* barrier, std::uint32
       "}" ::"r"(shared_address(barrier)),
       "r"(parity)
       : "memory");
+}
+
+/// Arrivals of one warp_arrive(): a barrier waits for this many times its warps.
+inline constexpr int kWarpArrivals = ATTUNE_RACECHECK ? kWarpSize : 1;
+
+/// One arrival for a warp, after all of its lanes got here.
+__device__ __forceinline__ void warp_arrive_once(SharedBarrier* barrier) {
+  __syncwarp();
+  if (threadIdx.x % kWarpSize == 0) barrier_arrive(barrier);
+}
+
+/// kWarpArrivals of them.
+__device__ __forceinline__ void warp_arrive(SharedBarrier* barrier) {
+  if constexpr (kWarpArrivals == 1) {
+    warp_arrive_once(barrier);
+  } else {
+    barrier_arrive(barrier);
+  }
 }
 
 /// Loads a box of a tensor of rank 4 at the given coordinates, innermost first; elements outside of

@@ -4,7 +4,7 @@
 
 #include "cuda/chunk_wgmma/backward/gates.cuh"
 #include "cuda/chunk_wgmma/backward/transfer.cuh"
-#include "cuda/tiles/warp_arrive.cuh"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda::chunk_backward {
 
