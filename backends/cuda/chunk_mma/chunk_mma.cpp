@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "split_launch.hpp"
-#include "walk_plan.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -47,9 +47,9 @@ int segments_for(const Problem& problem, const DeviceInfo& device, Config config
                             kLeastChunks * config.chunk);
 }
 
-ChunkMmaParams params_of(const Problem& problem, const ops::RecurrentAttentionArgs& args,
-                         const Config& config, const LaunchSite& site) {
-  ChunkMmaParams params =
+SegmentWalkParams params_of(const Problem& problem, const ops::RecurrentAttentionArgs& args,
+                            const Config& config, const LaunchSite& site) {
+  SegmentWalkParams params =
       walk_params(problem, args, values_per_block(config), config.stages, config.segments);
   params.segment_states = reinterpret_cast<float4*>(site.workspace.data());
   params.segment_decays =
@@ -58,13 +58,13 @@ ChunkMmaParams params_of(const Problem& problem, const ops::RecurrentAttentionAr
 }
 
 template <class T>
-void launch_all(const ChunkMmaParams& params, const Config& config, void* stream) {
+void launch_all(const SegmentWalkParams& params, const Config& config, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   if (config.segments > 1) launch_segment_states<T>(params, config, on);
   launch_chunk_mma<T>(params, config, on);
 }
 
-void launch_all_split(const ChunkMmaParams& params, const Config& config, void* stream) {
+void launch_all_split(const SegmentWalkParams& params, const Config& config, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   if (config.segments > 1) launch_split_segment_states(params, config, on);
   launch_split_walk(params, config, on);
@@ -167,7 +167,7 @@ class ChunkMma final : public Kernel<Config> {
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    const ChunkMmaParams params = params_of(problem, args, config, site);
+    const SegmentWalkParams params = params_of(problem, args, config, site);
     if (is_split(problem)) {
       launch_all_split(params, config, site.stream);
     } else if (problem.dtype == DType::kF16) {

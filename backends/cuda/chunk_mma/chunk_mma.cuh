@@ -42,7 +42,7 @@ __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& out
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
 template <class T, class Shape>
 __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk_mma(
-    const __grid_constant__ ChunkMmaParams p) {
+    const __grid_constant__ SegmentWalkParams p) {
   using AllTiles = Stage<Shape, true>;
   using Decays = ChunkDecays<Shape::kChunk>;
   constexpr int kWeightsBytes = weights_bytes(Shape::kConfig);
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
 }
 
 template <class T>
-void launch_chunk_mma(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                       cudaStream_t stream) {
   dispatch_shape(params, config, [&]<class Shape>() {
     launch<chunk_mma<T, Shape>>({.grid = block_count(params, params.segments),

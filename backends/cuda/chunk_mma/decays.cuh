@@ -1,24 +1,21 @@
 // The decays of a chunk, from its gates.
 //
-// Sums of log decays are taken in the order of the walk and in base 2. A gate below kReset is
-// raised to it: 2^kReset is 0 in fp32, so an exact reset (-inf) stays one, differences of sums
-// never meet inf - inf, and sums stay small enough that what follows a reset keeps its precision.
+// Sums of log decays are taken in the order of the walk and in base 2.
 #pragma once
 
+#include "cuda/chunks/segment_walk.cuh"
 #include "cuda/chunks/views.cuh"
 #include "launch.hpp"
-#include "walk.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
-
-inline constexpr float kReset = -192.0F;  // well below fp32's least exponent, -126
 
 /// The first warp's work. Gates are fetched a chunk before they are summed, so that nobody waits
 /// for them.
 template <class T, int kChunk>
 class DecayScan {
  public:
-  __device__ DecayScan(const ChunkMmaParams& p, const Walk& walk)
+  __device__ DecayScan(const SegmentWalkParams& p, const Walk& walk)
       : gate_(p.g),
         first_(row_offset(p.g.rows, walk.span.batch, walk.first_token(), walk.head)),
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "cuda/runtime/launch.hpp"
-#include "tiles.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
 
 /// Calls f.operator()<Shape>(). The config fits.
 template <class F>
-void dispatch_shape(const ChunkMmaParams& params, const ChunkMmaConfig& config, F&& f) {
+void dispatch_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F&& f) {
   const auto with_keys = [&]<int kKeys>() {
     dispatch(config, [&]<class Config>() {
       if constexpr (is_compiled(kKeys, Config::kValue))
@@ -27,7 +27,7 @@ void dispatch_shape(const ChunkMmaParams& params, const ChunkMmaConfig& config, 
   }
 }
 
-inline unsigned block_count(const ChunkMmaParams& params, int segments) {
+inline unsigned block_count(const SegmentWalkParams& params, int segments) {
   return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
                                segments);
 }

@@ -9,20 +9,10 @@
 #include <cstdint>
 
 #include "config.hpp"
-#include "cuda/chunks/views.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 
 namespace attune::cuda {
 
-inline constexpr int kMostKeys = 256;
-inline constexpr int kChannelsPerCopy = 8;  // of 16 bits: what one asynchronous copy takes
-inline constexpr int kValuesPerWarp = 16;   // rows of an mma
-inline constexpr int kPanelChannels = 64;   // of a tile's 128-byte rows
-inline constexpr int kPanelRowBytes = 128;
-
-/// Key channels a kernel is compiled for: those beyond K are zeros.
-constexpr int padded_keys(std::int64_t keys) {
-  return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
-}
 constexpr int values_per_block(const ChunkMmaConfig& config) {
   return kValuesPerWarp * config.warps;
 }
@@ -76,37 +66,13 @@ constexpr std::size_t shared_bytes(int keys, const ChunkMmaConfig& config) {
          kDecaysKept * decays;
 }
 
-struct ChunkMmaParams {
-  ConstTokenView q, k, v;
-  GateView g;
-  ConstantDecayView gamma;
-  ConstStateView initial_state;
-  TokenView o;
-  StateView final_state;
-  SequencesView sequences;
-  std::int64_t sequence_count = 0;
-  int heads = 1;
-  int heads_per_kv = 1;
-  int key_channels = 0;
-  int value_channels = 0;
-  int value_tiles = 1;  // blocks a head is spread over
-  float scale = 1;
-  bool reverse = false;
-  int stages = 2;
-  int segments = 1;
-  /// With more than one segment: [sequence, head, segment, warp, K / 8, lane] of every warp's
-  /// state, and [sequence, head, segment] of the segments' decays.
-  float4* segment_states = nullptr;
-  float* segment_decays = nullptr;
-};
-
 /// Queues what finds the states of all segments but the last; only with more than one.
 template <class T>
-void launch_segment_states(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                            cudaStream_t stream);
 /// Queues what makes outputs and final states.
 template <class T>
-void launch_chunk_mma(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                       cudaStream_t stream);
 
 }  // namespace attune::cuda

@@ -2,7 +2,7 @@
 // O^T; both stay in its registers, and S^T is itself the left operand of what reads it.
 #pragma once
 
-#include "weights.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
 
@@ -23,10 +23,10 @@ __device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Sha
     mma_m16n8k16<T>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<T>(products[step % 2][1], a, b[2], b[3]);
   }
-  store_weights<T>(weights, products, row_block, column_block,
-                   [&](int row, int column, float product) {
-                     return product * scale * exp2_approx(decays.log2[row] - decays.log2[column]);
-                   });
+  store_scores<T>(weights, products, row_block, column_block,
+                  [&](int row, int column, float product) {
+                    return product * scale * exp2_approx(decays.log2[row] - decays.log2[column]);
+                  });
 }
 
 /// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.

@@ -2,18 +2,19 @@
 // and read them may have different numbers of warps.
 #pragma once
 
-#include "walk.cuh"
+#include "cuda/chunks/segment_walk.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
 
 /// A segment of the block's head, counted over all heads.
-__device__ __forceinline__ std::int64_t segment_slot(const ChunkMmaParams& p, const Walk& walk,
+__device__ __forceinline__ std::int64_t segment_slot(const SegmentWalkParams& p, const Walk& walk,
                                                      int segment) {
   return (walk.sequence * p.heads + walk.head) * p.segments + segment;
 }
 /// This lane's float4s of a slot: number j is at [j * kWarpSize].
 template <class Shape>
-__device__ __forceinline__ float4* slot_elements(const ChunkMmaParams& p, const Walk& walk,
+__device__ __forceinline__ float4* slot_elements(const SegmentWalkParams& p, const Walk& walk,
                                                  std::int64_t slot) {
   constexpr int kWarps = Shape::kConfig.warps;
   const auto warp = static_cast<int>(threadIdx.x) / kWarpSize + walk.value_tile * kWarps;
@@ -22,7 +23,7 @@ __device__ __forceinline__ float4* slot_elements(const ChunkMmaParams& p, const 
 }
 
 template <class Shape>
-__device__ __forceinline__ void store_slot(const State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void store_slot(const State<Shape>& state, const SegmentWalkParams& p,
                                            const Walk& walk, std::int64_t slot) {
   float4* const to = slot_elements<Shape>(p, walk, slot);
 #pragma unroll
@@ -33,7 +34,7 @@ __device__ __forceinline__ void store_slot(const State<Shape>& state, const Chun
 
 /// state = decay * state + the slot's.
 template <class Shape>
-__device__ __forceinline__ void add_slot(State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void add_slot(State<Shape>& state, const SegmentWalkParams& p,
                                          const Walk& walk, std::int64_t slot, float decay) {
   const float4* const from = slot_elements<Shape>(p, walk, slot);
 #pragma unroll
@@ -49,7 +50,7 @@ __device__ __forceinline__ void add_slot(State<Shape>& state, const ChunkMmaPara
 /// The state at the start of the block's segment. The last slot has a copy of the initial state:
 /// the last segment may write the final state over it while the first one still has to start.
 template <class Shape>
-__device__ __forceinline__ void load_segment_start(State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
                                                    const Walk& walk) {
   if (p.segments == 1) {
     load_initial<Shape>(state, p, walk);

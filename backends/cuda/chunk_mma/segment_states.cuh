@@ -20,7 +20,7 @@ inline constexpr int kSegmentDecays = 2;  // of the chunk at hand and of the nex
 template <class T, class Shape>
 __global__
 __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma_segment_states(
-    const __grid_constant__ ChunkMmaParams p) {
+    const __grid_constant__ SegmentWalkParams p) {
   using KeysAndValues = Stage<Shape, false>;
   using Decays = ChunkDecays<Shape::kChunk>;
   extern __shared__ __align__(128) std::byte memory[];
@@ -75,9 +75,9 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
 
 /// In blocks of kSegmentWarps, whatever the main kernel's have.
 template <class T>
-void launch_segment_states(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                            cudaStream_t stream) {
-  ChunkMmaParams narrow = params;
+  SegmentWalkParams narrow = params;
   narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
   dispatch_shape(params, segment_config(config), [&]<class Shape>() {
     if constexpr (Shape::kConfig.warps == kSegmentWarps) {

@@ -9,7 +9,7 @@
 // surpassing the FP32 theoretical peak performance", arXiv:2203.03341.
 #pragma once
 
-#include "tiles.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
 

@@ -16,7 +16,7 @@ __device__ __forceinline__ float decay_between(const SplitDecays& decays, int i,
 /// The first warp's work, one token a lane.
 class SplitDecayScan {
  public:
-  __device__ SplitDecayScan(const ChunkMmaParams& p, const Walk& walk)
+  __device__ SplitDecayScan(const SegmentWalkParams& p, const Walk& walk)
       : gates_(rows_of<const float>(p.g.rows, walk, walk.head, 0)),
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 

@@ -5,7 +5,7 @@ namespace {
 
 /// Calls f.operator()<Shape>(). The config fits.
 template <class F>
-void dispatch_split_shape(const ChunkMmaParams& params, const ChunkMmaConfig& config, F&& f) {
+void dispatch_split_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F&& f) {
   dispatch(config, [&]<class Config>() {
     if constexpr (is_compiled_split(kMostSplitKeys, Config::kValue)) {
       if (padded_keys(params.key_channels) == 64) {
@@ -19,7 +19,7 @@ void dispatch_split_shape(const ChunkMmaParams& params, const ChunkMmaConfig& co
 
 }  // namespace
 
-void launch_split_walk(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream) {
   dispatch_split_shape(params, config, [&]<class Shape>() {
     launch<chunk_mma_split<Shape>>({.grid = block_count(params, params.segments),
@@ -29,9 +29,9 @@ void launch_split_walk(const ChunkMmaParams& params, const ChunkMmaConfig& confi
   });
 }
 
-void launch_split_segment_states(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                                  cudaStream_t stream) {
-  ChunkMmaParams narrow = params;
+  SegmentWalkParams narrow = params;
   narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
   dispatch_split_shape(params, segment_config(config), [&]<class Shape>() {
     if constexpr (Shape::kConfig.warps == kSegmentWarps) {

@@ -38,10 +38,10 @@ constexpr std::size_t split_shared_bytes(int keys, const ChunkMmaConfig& config)
 }
 
 /// Queues what finds the states of all segments but the last; only with more than one.
-void launch_split_segment_states(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                                  cudaStream_t stream);
 /// Queues what makes outputs and final states.
-void launch_split_walk(const ChunkMmaParams& params, const ChunkMmaConfig& config,
+void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream);
 
 }  // namespace attune::cuda

@@ -74,7 +74,7 @@ class HeldTile {
 template <class Shape, bool kWithQueries>
 class SplitTokens {
  public:
-  __device__ SplitTokens(const ChunkMmaParams& p, const Walk& walk)
+  __device__ SplitTokens(const SegmentWalkParams& p, const Walk& walk)
       : p_(p),
         k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_kv, 0).first),
         v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value).first),
@@ -118,7 +118,7 @@ class SplitTokens {
 
  private:
   struct Nothing {};
-  const ChunkMmaParams& p_;
+  const SegmentWalkParams& p_;
   const float* const k_;
   const float* const v_;
   const float* const q_;

@@ -28,7 +28,7 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
 template <class Shape>
 __global__
 __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
-    const __grid_constant__ ChunkMmaParams p) {
+    const __grid_constant__ SegmentWalkParams p) {
   using AllTiles = SplitStage<Shape, true>;
   using Weights = SplitWeights<Shape>;
   extern __shared__ __align__(128) std::byte memory[];
@@ -84,8 +84,8 @@ template <class Shape>
 __global__ __launch_bounds__(
     Shape::kThreads,
     split_resident_blocks(
-        Shape::kConfig)) void chunk_mma_split_segment_states(const __grid_constant__ ChunkMmaParams
-                                                                 p) {
+        Shape::kConfig)) void chunk_mma_split_segment_states(const __grid_constant__
+                                                                 SegmentWalkParams p) {
   using KeysAndValues = SplitStage<Shape, false>;
   constexpr int kStages = 2;
   extern __shared__ __align__(128) std::byte memory[];

@@ -1,7 +1,8 @@
 // Chunks of a block's tensors on their way to shared memory.
 #pragma once
 
-#include "walk.cuh"
+#include "cuda/chunks/segment_walk.cuh"
+#include "shape.cuh"
 
 namespace attune::cuda {
 
@@ -26,16 +27,6 @@ __device__ __forceinline__ void load_tile(const Tile<Shape>& to, const Rows<cons
       copy_async_16(to.at(row, (panel + own_channel) * 2), source + panel, valid);
     }
   }
-}
-
-/// A lane's row and first channel of 16 x 16 that its warp copies: two lanes a row, and the rows of
-/// eight lanes are all even or all odd, or they would share banks.
-__device__ __forceinline__ int copied_row() {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  return lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
-}
-__device__ __forceinline__ int copied_channel() {
-  return static_cast<int>(threadIdx.x) % 2 * kChannelsPerCopy;
 }
 
 /// Copies what store_outputs() wrote to memory: a chunk's tokens, the warp's channels below
@@ -89,7 +80,7 @@ __device__ __forceinline__ void wait_for_stage(int stages) {
 template <class T, class Shape>
 class BlockTokens {
  public:
-  __device__ BlockTokens(const ChunkMmaParams& p, const Walk& walk)
+  __device__ BlockTokens(const SegmentWalkParams& p, const Walk& walk)
       : q_(rows_of<const T>(p.q, walk, walk.head, 0)),
         k_(rows_of<const T>(p.k, walk, walk.head / p.heads_per_kv, 0)),
         v_(rows_of<const T>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value)),

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
+#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/fused_recurrent/gate_gradients.hpp"
-#include "cuda/fused_recurrent/plane_sums.hpp"
 #include "cuda/fused_recurrent/walk_views.hpp"
 
 namespace attune::cuda {

@@ -5,8 +5,8 @@
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
-#include "cuda/fused_recurrent/plane_sums.hpp"
 #include "cuda/fused_recurrent/recurrent.hpp"
 #include "cuda/fused_recurrent/walk_choice.hpp"
 #include "cuda/fused_recurrent/walk_views.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cuda/chunk_mma/walk_plan.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "launch.hpp"

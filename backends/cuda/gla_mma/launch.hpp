@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "config.hpp"
-#include "cuda/chunk_mma/launch.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 
 namespace attune::cuda::gla_mma {
 
@@ -131,7 +131,7 @@ struct ChannelGate {
 
 /// `chunk_mma`'s, with segment_states and segment_decays of [sequence, head, slot, ...], the latter
 /// of padded K.
-struct Params : ChunkMmaParams {
+struct Params : SegmentWalkParams {
   ChannelGate gk, gv;
   float* segment_value_decays = nullptr;  // [sequence, head, slot, value tile, values]
 };

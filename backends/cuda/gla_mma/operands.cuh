@@ -7,7 +7,7 @@
 // from q, k and y.
 #pragma once
 
-#include "cuda/chunk_mma/weights.cuh"
+#include "cuda/chunks/mma_tile.cuh"
 #include "cuda/tiles/exchange.cuh"
 #include "slots.cuh"
 
@@ -130,8 +130,8 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
     mma_m16n8k16<Operand>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<Operand>(products[step % 2][1], a, b[2], b[3]);
   }
-  store_weights<Operand>(weights, products, row_block, column_block,
-                         [](int, int, float product) { return product; });
+  store_scores<Operand>(weights, products, row_block, column_block,
+                        [](int, int, float product) { return product; });
 }
 
 /// Zeros in one 16 x 16 block of P.

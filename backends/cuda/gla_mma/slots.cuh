@@ -1,7 +1,7 @@
 // Chunks of a block's tensors on their way to shared memory.
 #pragma once
 
-#include "cuda/chunk_mma/stages.cuh"
+#include "cuda/chunks/segment_walk.cuh"
 #include "sums.cuh"
 
 namespace attune::cuda::gla_mma {

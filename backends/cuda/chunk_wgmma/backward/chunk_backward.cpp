@@ -10,7 +10,7 @@
 #include "cuda/chunk_wgmma/backward/workspace.hpp"
 #include "cuda/chunk_wgmma/tensor_map.hpp"
 #include "cuda/chunks/group_sums.hpp"
-#include "cuda/fused_recurrent/plane_sums.hpp"
+#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda::chunk_backward {

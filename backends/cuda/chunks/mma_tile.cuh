@@ -1,39 +1,14 @@
-// How tiles of 16-bit elements lie in shared memory, and how they come there and go.
+// Tiles of 16-bit elements in shared memory, and the fragments that warps hold of them for mma.sync.
 //
 // A tile has a row for each token of a chunk and is cut into panels of 64 channels. Rows of a panel
 // are swizzled: the eight rows of any 8 x 8 matrix fall into different banks.
 #pragma once
 
-#include <algorithm>
-
-#include "cuda/tiles/ptx.cuh"
+#include "cuda/chunks/segment_walk.hpp"
+#include "cuda/tiles/exchange.cuh"
 #include "cuda/tiles/tma.cuh"
-#include "launch.hpp"
 
 namespace attune::cuda {
-
-/// Without stmatrix, storing outputs takes registers that the smallest instances have not got.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int kMostWarps = 12;
-#else
-inline constexpr int kMostWarps = 16;
-#endif
-
-/// One instance of the kernels: its padded key channels and its config.
-template <int kKeyChannels, class Config>
-struct Shape {
-  static constexpr ChunkMmaConfig kConfig = Config::kValue;
-  static constexpr int kKeys = kKeyChannels;
-  static constexpr int kChunk = kConfig.chunk;
-  static constexpr int kThreads = threads_per_block(kConfig);
-  static constexpr int kValues = values_per_block(kConfig);
-  static constexpr int kResidentBlocks =
-      std::min(resident_blocks(kKeys, kConfig), kMostWarps / kConfig.warps);
-  static constexpr int kResidentSegmentBlocks = segment_resident_blocks(kKeys);
-  static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
-  static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);
-  static constexpr int kValueTileBytes = tile_bytes(kValues, kConfig);
-};
 
 /// A warp's 16 value channels of S^T as the accumulators of mma lie: element [j][e] of a lane is
 /// S[k][v] where k = 8 j + 2 (lane % 4) + e % 2 and v = lane / 4 + 8 (e / 2).
@@ -103,6 +78,53 @@ __device__ __forceinline__ void store_outputs(const Tile<Shape>& to, int channel
     const std::uint32_t matrices[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
                                        pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
     store_transposed(to, 16 * block, channel, matrices);
+  }
+}
+
+/// A lane's row and first channel of 16 x 16 that its warp copies: two lanes a row, and the rows of
+/// eight lanes are all even or all odd, or they would share banks.
+__device__ __forceinline__ int copied_row() {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  return lane / 16 * 8 + lane / 2 % 4 * 2 + lane / 8 % 2;
+}
+__device__ __forceinline__ int copied_channel() {
+  return static_cast<int>(threadIdx.x) % 2 * kChannelsPerCopy;
+}
+
+/// Stores one 16 x 16 block of P as score_of(row, column, product), zeros above the diagonal. The
+/// products are sums over even steps and over odd ones, of two blocks of eight columns.
+template <class T, class Shape, class Score>
+__device__ __forceinline__ void store_scores(const Tile<Shape>& scores,
+                                             const float (&products)[2][2][4], int row_block,
+                                             int column_block, Score&& score_of) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int half = 0; half < 4; ++half) {  // 8 rows of 8 columns
+    const int row = 16 * row_block + lane / 4 + half / 2 * 8;
+    const int column = 16 * column_block + lane % 4 * 2 + half % 2 * 8;
+    float pair[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int at = half / 2 * 2 + e;
+      const float product = products[0][half % 2][at] + products[1][half % 2][at];
+      const float score = score_of(row, column + e, product);
+      pair[e] = column + e <= row ? score : 0.0F;
+    }
+    store_shared_4(scores.at(row, column * 2), pack<T>(pair[0], pair[1]));
+  }
+}
+
+/// O^T += V^T P^T for the 16 tokens j of `step`; `values` is V^T of them.
+template <class T, class Shape>
+__device__ __forceinline__ void add_chunk(Outputs<Shape>& outputs, const std::uint32_t (&values)[4],
+                                          const Tile<Shape>& scores, int step) {
+#pragma unroll
+  for (int n = 0; n < Shape::kChunk / 16; ++n) {
+    if (n < step) continue;  // tokens before those
+    std::uint32_t b[4];
+    load_matrices(b, scores.across(16 * n, 16 * step));
+    mma_m16n8k16<T>(outputs[2 * n], values, b[0], b[1]);
+    mma_m16n8k16<T>(outputs[2 * n + 1], values, b[2], b[3]);
   }
 }
 

@@ -1,10 +1,15 @@
 // What one block works on: a range of value channels, and the chunks of one segment of a sequence.
 #pragma once
 
+#include "cuda/chunks/mma_tile.cuh"
 #include "cuda/chunks/views.cuh"
-#include "tiles.cuh"
 
 namespace attune::cuda {
+
+/// A log decay in base 2 below this one is raised to it: 2^kReset is 0 in fp32, so an exact reset
+/// (-inf) stays one, differences of sums never meet inf - inf, and sums stay small enough that what
+/// follows a reset keeps its precision.
+inline constexpr float kReset = -192.0F;  // well below fp32's least exponent, -126
 
 /// Positions are tokens in the order of the walk, from the start of the segment.
 struct Walk {
@@ -34,7 +39,7 @@ struct Walk {
 /// The block's work in a grid of `segments` segments a sequence. Blocks are numbered value tile
 /// first, as those of a head read the same q and k.
 template <class Shape>
-__device__ __forceinline__ Walk make_walk(const ChunkMmaParams& p, int segments) {
+__device__ __forceinline__ Walk make_walk(const SegmentWalkParams& p, int segments) {
   Walk walk;
   unsigned rest = block_index();
   walk.value_tile = static_cast<int>(rest % p.value_tiles);
@@ -78,7 +83,7 @@ __device__ __forceinline__ Rows<T> rows_of(const View& view, const Walk& walk, i
 /// Calls visit(element, offset) for this thread's elements of the state that exist in a tensor of
 /// the view's strides. Offsets are sums, not products: the registers are full already.
 template <class Shape, class View, class Visit>
-__device__ __forceinline__ void for_each_element(State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void for_each_element(State<Shape>& state, const SegmentWalkParams& p,
                                                  const Walk& walk, const View& view,
                                                  Visit&& visit) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -108,7 +113,7 @@ __device__ __forceinline__ void clear(State<Shape>& state) {
 
 /// Sets `state` to the caller's initial one. Channels beyond K and V are zeros.
 template <class Shape>
-__device__ __forceinline__ void load_initial(State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void load_initial(State<Shape>& state, const SegmentWalkParams& p,
                                              const Walk& walk) {
   clear<Shape>(state);
   if (p.initial_state.data == nullptr) return;
@@ -118,7 +123,7 @@ __device__ __forceinline__ void load_initial(State<Shape>& state, const ChunkMma
 }
 
 template <class Shape>
-__device__ __forceinline__ void store_final(State<Shape>& state, const ChunkMmaParams& p,
+__device__ __forceinline__ void store_final(State<Shape>& state, const SegmentWalkParams& p,
                                             const Walk& walk) {
   if (p.final_state.data == nullptr) return;
   for_each_element<Shape>(state, p, walk, p.final_state, [&](float element, std::int64_t at) {

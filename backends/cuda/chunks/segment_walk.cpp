@@ -1,4 +1,4 @@
-#include "walk_plan.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 
 #include <algorithm>
 
@@ -8,10 +8,10 @@ std::int64_t value_tiles(const ops::RecurrentAttentionProblem& problem, int valu
   return (problem.V + values - 1) / values;
 }
 
-ChunkMmaParams walk_params(const ops::RecurrentAttentionProblem& problem,
-                           const ops::RecurrentAttentionArgs& args, int values, int stages,
-                           int segments) {
-  ChunkMmaParams params;
+SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
+                              const ops::RecurrentAttentionArgs& args, int values, int stages,
+                              int segments) {
+  SegmentWalkParams params;
   params.q = token_view(args.q);
   params.k = token_view(args.k);
   params.v = token_view(args.v);

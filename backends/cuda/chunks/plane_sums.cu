@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/views.cuh"
-#include "cuda/fused_recurrent/plane_sums.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda {

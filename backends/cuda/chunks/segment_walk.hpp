@@ -1,0 +1,71 @@
+// Sequences cut into segments that blocks walk chunk by chunk with mma.sync: the parameters of such
+// kernels, and how many segments a problem is cut into. segment_walk.cuh has the device's side.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstdint>
+
+#include <attune/core/device.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunks/views.hpp"
+
+namespace attune::cuda {
+
+inline constexpr int kMostKeys = 256;
+inline constexpr int kChannelsPerCopy = 8;  // of 16 bits: what one asynchronous copy takes
+inline constexpr int kValuesPerWarp = 16;   // rows of an mma
+inline constexpr int kPanelChannels = 64;   // of a tile's 128-byte rows
+inline constexpr int kPanelRowBytes = 128;
+inline constexpr int kMostSegments = 16;                            // the axes' last
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
+
+/// Key channels a kernel is compiled for: those beyond K are zeros.
+constexpr int padded_keys(std::int64_t keys) {
+  return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
+}
+/// What a kernel that walks segments chunk by chunk is given.
+struct SegmentWalkParams {
+  ConstTokenView q, k, v;
+  GateView g;
+  ConstantDecayView gamma;
+  ConstStateView initial_state;
+  TokenView o;
+  StateView final_state;
+  SequencesView sequences;
+  std::int64_t sequence_count = 0;
+  int heads = 1;
+  int heads_per_kv = 1;
+  int key_channels = 0;
+  int value_channels = 0;
+  int value_tiles = 1;  // blocks a head is spread over
+  float scale = 1;
+  bool reverse = false;
+  int stages = 2;
+  int segments = 1;
+  /// With more than one segment: [sequence, head, segment, warp, K / 8, lane] of every warp's
+  /// state, and [sequence, head, segment] of the segments' decays.
+  float4* segment_states = nullptr;
+  float* segment_decays = nullptr;
+};
+
+/// Blocks of `values` value channels.
+std::int64_t value_tiles(const ops::RecurrentAttentionProblem& problem, int values);
+
+/// All parameters but those of the segments' workspace.
+SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
+                              const ops::RecurrentAttentionArgs& args, int values, int stages,
+                              int segments);
+
+/// Blocks that a device has room for at once: as many a multiprocessor as there is memory for, and
+/// `by_registers` at most.
+std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes, int by_registers);
+
+/// As many segments as there is room for where `blocks` blocks walk whole sequences, each of no
+/// fewer tokens than are worth a state's way there and back. How long sequences are that lie packed
+/// is not known here: their mean counts.
+int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
+                 std::int64_t room, std::int64_t least_tokens);
+
+}  // namespace attune::cuda
