@@ -4,13 +4,7 @@
 
 #include <attune/backends/cuda.hpp>
 
-#include "cuda/chunk_mma/chunk_mma.hpp"
-#include "cuda/chunk_wgmma/backward/chunk_backward.hpp"
-#include "cuda/chunk_wgmma/chunk_wgmma.hpp"
-#include "cuda/decode/decode.hpp"
-#include "cuda/fused_recurrent/recurrent.hpp"
-#include "cuda/gla/gla_backward.hpp"
-#include "cuda/gla_mma/gla_mma.hpp"
+#include "cuda/kernels.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
 

@@ -1,9 +1,8 @@
-#include "chunk_mma.hpp"
-
 #include <algorithm>
 #include <limits>
 
 #include "cuda/chunks/segment_walk.hpp"
+#include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "split_launch.hpp"
 

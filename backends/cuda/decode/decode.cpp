@@ -1,5 +1,3 @@
-#include "cuda/decode/decode.hpp"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -9,6 +7,7 @@
 #include <limits>
 
 #include "cuda/decode/decode_launch.hpp"
+#include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda {

@@ -7,9 +7,9 @@
 
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
-#include "cuda/fused_recurrent/recurrent.hpp"
 #include "cuda/fused_recurrent/walk_choice.hpp"
 #include "cuda/fused_recurrent/walk_views.hpp"
+#include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda {

@@ -6,8 +6,8 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/fused_recurrent/backward_passes.hpp"
-#include "cuda/fused_recurrent/recurrent.hpp"
 #include "cuda/fused_recurrent/walk_choice.hpp"
+#include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda {

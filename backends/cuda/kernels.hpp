@@ -1,0 +1,35 @@
+// The kernels of this backend, one factory each.
+#pragma once
+
+#include <memory>
+
+#include <attune/core/kernel.hpp>
+
+namespace attune::cuda {
+
+// recurrent_attention, from the most special to the one that takes every problem.
+
+/// "cuda.chunk_wgmma": the gates g and gamma, f16 and bf16, on sm_90a.
+std::unique_ptr<const ErasedKernel> make_chunk_wgmma();
+/// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32 as pairs of bf16.
+std::unique_ptr<const ErasedKernel> make_chunk_mma();
+/// "cuda.gla_wgmma": gk, with or without g and gamma, f16 and bf16, on sm_90a.
+std::unique_ptr<const ErasedKernel> make_gla_wgmma();
+/// "cuda.gla_mma": gk, gv or both, with or without g and gamma, f16 and bf16, from sm_80 on.
+std::unique_ptr<const ErasedKernel> make_gla_mma();
+/// "cuda.fused_recurrent": token by token, every problem there is; IEEE fp32 for f32.
+std::unique_ptr<const ErasedKernel> make_fused_recurrent();
+
+// The same backward.
+
+/// "cuda.chunk_wgmma.backward": a decay per head, f16 and bf16, on sm_90a.
+std::unique_ptr<const ErasedKernel> make_chunk_backward();
+/// "cuda.gla.backward": a decay for every channel, f16 and bf16, on sm_90a.
+std::unique_ptr<const ErasedKernel> make_gla_backward();
+/// "cuda.fused_recurrent.backward": token by token, every problem there is.
+std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
+
+/// "cuda.decode": recurrent_decode, every problem there is.
+std::unique_ptr<const ErasedKernel> make_decode();
+
+}  // namespace attune::cuda
