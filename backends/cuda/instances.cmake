@@ -46,10 +46,10 @@ attune_cuda_instances(fused_recurrent/walk
   TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>" NAMESPACE attune::cuda)
 
 # cuda.chunk_mma
-attune_cuda_instances(chunk_mma/chunk_mma
-  TYPES bf16 f16 LAUNCHES "launch_chunk_mma<T>" NAMESPACE attune::cuda)
-attune_cuda_instances(chunk_mma/segment_states
-  TYPES bf16 f16 LAUNCHES "launch_segment_states<T>" NAMESPACE attune::cuda)
+attune_cuda_instances(chunk_mma/chunk_mma TYPES bf16 f16 LAUNCHES "launch_chunk_mma<T>")
+attune_cuda_instances(chunk_mma/segment_states TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
+attune_cuda_instances(chunk_mma/split_walk
+  TYPES f32 LAUNCHES "launch_split_walk<T>" "launch_split_segment_states<T>")
 
 # cuda.decode
 attune_cuda_instances(decode/decode

@@ -1,12 +1,14 @@
+#include "cuda/chunk_mma/chunk_mma.hpp"
+
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
-#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
-#include "split_launch.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_mma {
 namespace {
 
 using Config = ChunkMmaConfig;
@@ -59,14 +61,13 @@ SegmentWalkParams params_of(const Problem& problem, const ops::RecurrentAttentio
 template <class T>
 void launch_all(const SegmentWalkParams& params, const Config& config, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  if (config.segments > 1) launch_segment_states<T>(params, config, on);
-  launch_chunk_mma<T>(params, config, on);
-}
-
-void launch_all_split(const SegmentWalkParams& params, const Config& config, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  if (config.segments > 1) launch_split_segment_states(params, config, on);
-  launch_split_walk(params, config, on);
+  if constexpr (std::is_same_v<T, float>) {
+    if (config.segments > 1) launch_split_segment_states<T>(params, config, on);
+    launch_split_walk<T>(params, config, on);
+  } else {
+    if (config.segments > 1) launch_segment_states<T>(params, config, on);
+    launch_chunk_mma<T>(params, config, on);
+  }
 }
 
 class ChunkMma final : public Kernel<Config> {
@@ -117,7 +118,7 @@ class ChunkMma final : public Kernel<Config> {
   }
 
   /// Wide blocks read q and k the fewest times. Where there is one for every multiprocessor, short
-  /// chunks do less; where sequences have to be cut for that, long ones keep their parts long.
+  /// chunks do less; where sequences have to be cut for that, long ones keep their segments long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     Config config{.warps = problem.V > 64 ? 8 : 4, .chunk = 32};
     if (!fits(problem, device, config)) config.stages = 2;
@@ -167,18 +168,15 @@ class ChunkMma final : public Kernel<Config> {
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const SegmentWalkParams params = params_of(problem, args, config, site);
-    if (is_split(problem)) {
-      launch_all_split(params, config, site.stream);
-    } else if (problem.dtype == DType::kF16) {
-      launch_all<__half>(params, config, site.stream);
-    } else {
-      launch_all<__nv_bfloat16>(params, config, site.stream);
-    }
+    with_element<float, __half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_all<T>(params, config, site.stream); });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<const ErasedKernel> make_chunk_mma() { return std::make_unique<ChunkMma>(); }
+}  // namespace attune::cuda::chunk_mma
 
-}  // namespace attune::cuda
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma() {
+  return std::make_unique<chunk_mma::ChunkMma>();
+}

@@ -13,27 +13,23 @@
 // chunks); the transposed state is our own.
 #pragma once
 
-#include "decays.cuh"
-#include "dispatch.hpp"
-#include "products.cuh"
-#include "segment_slots.cuh"
-#include "stages.cuh"
+#include "cuda/chunk_mma/segment_states.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_mma {
 
 /// The outputs of a chunk, and the state after it.
 template <class T, class Shape>
 __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& outputs,
-                                        const Stage<Shape, true>& stage, const Tile<Shape>& weights,
+                                        const Stage<Shape, true>& stage, const Tile<Shape>& scores,
                                         const ChunkDecays<Shape::kChunk>& decays, float scale) {
   const float shrunk = fit_operand<T, Shape>(state);
   read_state<T, Shape>(outputs, state, stage.q, decays, scale * shrunk);
-  scale_state<Shape>(state, decays.whole * shrunk);
+  scale_state<Shape>(state, decays.total * shrunk);
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
     std::uint32_t values[4];
     load_matrices_transposed(values, stage.v.across(16 * step, own_channel()));
-    add_chunk<T, Shape>(outputs, values, weights, step);
+    add_chunk<T, Shape>(outputs, values, scores, step);
     decay_values<T, Shape>(values, decays, step);
     write_state<T, Shape>(state, values, stage.k, step);
   }
@@ -45,28 +41,26 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
     const __grid_constant__ SegmentWalkParams p) {
   using AllTiles = Stage<Shape, true>;
   using Decays = ChunkDecays<Shape::kChunk>;
-  constexpr int kWeightsBytes = weights_bytes(Shape::kConfig);
+  constexpr int kScoresBytes = scores_bytes(Shape::kConfig);
   extern __shared__ __align__(128) std::byte memory[];
   const std::uint32_t stages = shared_address(memory);
-  const std::uint32_t weights = stages + p.stages * AllTiles::kBytes;
+  const std::uint32_t scores = stages + p.stages * AllTiles::kBytes;
   auto* const decays =
-      reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * kWeightsBytes);
+      reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * kScoresBytes);
   const Walk walk = make_walk<Shape>(p, p.segments);
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
     return AllTiles(stages + stage_number(chunk, p.stages) * AllTiles::kBytes);
   };
-  const auto weights_of = [&](int chunk) {
-    return Tile<Shape>(weights + chunk % 2 * kWeightsBytes);
-  };
+  const auto scores_of = [&](int chunk) { return Tile<Shape>(scores + chunk % 2 * kScoresBytes); };
   const auto load = [&](int chunk) {
     if (chunk < walk.chunks) tokens.load(stage_of(chunk), walk, chunk);
     copy_async_commit();
   };
-  const auto weigh_chunk = [&](int chunk) {
+  const auto make_scores_of = [&](int chunk) {
     const AllTiles stage = stage_of(chunk);
-    weigh<T>(stage.q, stage.k, weights_of(chunk), decays[chunk % kDecaysKept], p.scale);
+    make_scores<T>(stage.q, stage.k, scores_of(chunk), decays[chunk % kDecayStages], p.scale);
   };
 
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) load(chunk);
@@ -78,7 +72,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
   load_segment_start<Shape>(state, p, walk);
   copy_async_wait<0>();
   __syncthreads();  // the first chunks and their decays are there
-  if (walk.chunks > 0) weigh_chunk(0);
+  if (walk.chunks > 0) make_scores_of(0);
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     if (p.stages > 2) copy_async_wait<0>();
@@ -88,7 +82,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
 
     const AllTiles stage = stage_of(chunk);
     float outputs[Shape::kChunk / 8][4];
-    advance<T, Shape>(state, outputs, stage, weights_of(chunk), decays[chunk % kDecaysKept],
+    advance<T, Shape>(state, outputs, stage, scores_of(chunk), decays[chunk % kDecayStages],
                       p.scale);
     tokens.store(outputs, stage.v, walk, chunk);  // this warp alone read its columns of v
 
@@ -96,8 +90,8 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
       copy_async_wait<0>();
       __syncthreads();  // the next chunk's tiles are there
     }
-    if (chunk + 1 < walk.chunks) weigh_chunk(chunk + 1);
-    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecaysKept]);
+    if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
+    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
   const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
   if (again.segment == p.segments - 1) store_final<Shape>(state, p, again);
@@ -106,7 +100,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
 template <class T>
 void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                       cudaStream_t stream) {
-  dispatch_shape(params, config, [&]<class Shape>() {
+  with_shape(params, config, [&]<class Shape>() {
     launch<chunk_mma<T, Shape>>({.grid = block_count(params, params.segments),
                                  .block = Shape::kThreads,
                                  .shared_bytes = shared_bytes(Shape::kKeys, config)},
@@ -114,4 +108,4 @@ void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& con
   });
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_mma

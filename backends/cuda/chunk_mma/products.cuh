@@ -2,17 +2,19 @@
 // O^T; both stay in its registers, and S^T is itself the left operand of what reads it.
 #pragma once
 
-#include "shape.cuh"
+#include <type_traits>
 
-namespace attune::cuda {
+#include "cuda/chunk_mma/stages.cuh"
+
+namespace attune::cuda::chunk_mma {
 
 /// One 16 x 16 block of P[i][j] = scale exp(b_i - b_j) q_i k_j, j <= i. Odd and even steps have
 /// sums of their own, so that more products are under way.
 template <class T, class Shape>
-__device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Shape>& k,
-                                            const Tile<Shape>& weights,
-                                            const ChunkDecays<Shape::kChunk>& decays, float scale,
-                                            int row_block, int column_block) {
+__device__ __forceinline__ void make_score_block(const Tile<Shape>& q, const Tile<Shape>& k,
+                                                 const Tile<Shape>& scores,
+                                                 const ChunkDecays<Shape::kChunk>& decays,
+                                                 float scale, int row_block, int column_block) {
   float products[2][2][4] = {};
 #pragma unroll 4
   for (int step = 0; step < Shape::kKeys / 16; ++step) {
@@ -23,7 +25,7 @@ __device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Sha
     mma_m16n8k16<T>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<T>(products[step % 2][1], a, b[2], b[3]);
   }
-  store_scores<T>(weights, products, row_block, column_block,
+  store_scores<T>(scores, products, row_block, column_block,
                   [&](int row, int column, float product) {
                     return product * scale * exp2_approx(decays.log2[row] - decays.log2[column]);
                   });
@@ -31,9 +33,9 @@ __device__ __forceinline__ void weigh_block(const Tile<Shape>& q, const Tile<Sha
 
 /// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
 template <class T, class Shape>
-__device__ __forceinline__ void weigh(const Tile<Shape>& q, const Tile<Shape>& k,
-                                      const Tile<Shape>& weights,
-                                      const ChunkDecays<Shape::kChunk>& decays, float scale) {
+__device__ __forceinline__ void make_scores(const Tile<Shape>& q, const Tile<Shape>& k,
+                                            const Tile<Shape>& scores,
+                                            const ChunkDecays<Shape::kChunk>& decays, float scale) {
   constexpr int kSide = Shape::kChunk / 16;
   constexpr int kBlocks = kSide * (kSide + 1) / 2;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -44,7 +46,7 @@ __device__ __forceinline__ void weigh(const Tile<Shape>& q, const Tile<Shape>& k
     int row_block = 0;
     while ((row_block + 1) * (row_block + 2) / 2 <= block) ++row_block;
     const int column_block = block - row_block * (row_block + 1) / 2;
-    weigh_block<T>(q, k, weights, decays, scale, row_block, column_block);
+    make_score_block<T>(q, k, scores, decays, scale, row_block, column_block);
   }
 }
 
@@ -137,4 +139,4 @@ __device__ __forceinline__ void write_state(State<Shape>& state, const std::uint
   }
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_mma

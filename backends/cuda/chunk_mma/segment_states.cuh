@@ -6,13 +6,74 @@
 // segment added and d what it decayed. The first segment's L includes the caller's initial state.
 #pragma once
 
-#include "decays.cuh"
-#include "dispatch.hpp"
-#include "products.cuh"
-#include "segment_slots.cuh"
-#include "stages.cuh"
+#include "cuda/chunk_mma/decays.cuh"
+#include "cuda/chunk_mma/products.cuh"
+#include "cuda/chunk_mma/stages.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_mma {
+
+// In the workspace a state lies as a warp's registers hold it, so blocks that write and read it may have
+// different numbers of warps.
+
+/// A segment of the block's head, counted over all heads.
+__device__ __forceinline__ std::int64_t segment_index(const SegmentWalkParams& p, const Walk& walk,
+                                                      int segment) {
+  return (walk.sequence * p.heads + walk.head) * p.segments + segment;
+}
+/// This lane's float4s of a slot: number j is at [j * kWarpSize].
+template <class Shape>
+__device__ __forceinline__ float4* segment_elements(const SegmentWalkParams& p, const Walk& walk,
+                                                    std::int64_t index) {
+  constexpr int kWarps = Shape::kConfig.warps;
+  const auto warp = static_cast<int>(threadIdx.x) / kWarpSize + walk.value_tile * kWarps;
+  const std::int64_t row = index * p.value_tiles * kWarps + warp;
+  return p.segment_states + row * (Shape::kKeys / 8 * kWarpSize) + threadIdx.x % kWarpSize;
+}
+
+template <class Shape>
+__device__ __forceinline__ void store_segment(const State<Shape>& state, const SegmentWalkParams& p,
+                                              const Walk& walk, std::int64_t index) {
+  float4* const to = segment_elements<Shape>(p, walk, index);
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+    to[j * kWarpSize] = {state[j][0], state[j][1], state[j][2], state[j][3]};
+  }
+}
+
+/// state = decay * state + the slot's.
+template <class Shape>
+__device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWalkParams& p,
+                                            const Walk& walk, std::int64_t index, float decay) {
+  const float4* const from = segment_elements<Shape>(p, walk, index);
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+    const float4 added = from[j * kWarpSize];
+    state[j][0] = fmaf(state[j][0], decay, added.x);
+    state[j][1] = fmaf(state[j][1], decay, added.y);
+    state[j][2] = fmaf(state[j][2], decay, added.z);
+    state[j][3] = fmaf(state[j][3], decay, added.w);
+  }
+}
+
+/// The state at the start of the block's segment. The last slot has a copy of the initial state:
+/// the last segment may write the final state over it while the first one still has to start.
+template <class Shape>
+__device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
+                                                   const Walk& walk) {
+  if (p.segments == 1) {
+    load_initial<Shape>(state, p, walk);
+    return;
+  }
+  clear<Shape>(state);
+  if (walk.segment == 0) {
+    if (p.initial_state.data == nullptr) return;
+    add_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1), 0.0F);
+  }
+  for (int segment = 0; segment < walk.segment; ++segment) {
+    const std::int64_t index = segment_index(p, walk, segment);
+    add_segment<Shape>(state, p, walk, index, p.segment_decays[index]);
+  }
+}
 
 inline constexpr int kSegmentDecays = 2;  // of the chunk at hand and of the next one
 
@@ -46,7 +107,7 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
   clear<Shape>(state);
   if (walk.segment == 0) {
     load_initial<Shape>(state, p, walk);
-    store_slot<Shape>(state, p, walk, segment_slot(p, walk, p.segments - 1));
+    store_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1));
   }
   float decay = 1.0F;
 
@@ -57,8 +118,8 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
     if (scan.is_mine()) scan.fetch(walk, chunk + 1);
     const KeysAndValues stage = stage_of(chunk);
     const Decays& own = decays[chunk % kSegmentDecays];
-    decay *= own.whole;
-    scale_state<Shape>(state, own.whole);
+    decay *= own.total;
+    scale_state<Shape>(state, own.total);
 #pragma unroll
     for (int step = 0; step < Shape::kChunk / 16; ++step) {
       std::uint32_t values[4];
@@ -68,9 +129,9 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
     }
     if (scan.is_mine()) scan.sum(decays[(chunk + 1) % kSegmentDecays]);
   }
-  const std::int64_t slot = segment_slot(p, walk, walk.segment);
-  store_slot<Shape>(state, p, walk, slot);
-  if (threadIdx.x == 0 && walk.value_tile == 0) p.segment_decays[slot] = decay;
+  const std::int64_t index = segment_index(p, walk, walk.segment);
+  store_segment<Shape>(state, p, walk, index);
+  if (threadIdx.x == 0 && walk.value_tile == 0) p.segment_decays[index] = decay;
 }
 
 /// In blocks of kSegmentWarps, whatever the main kernel's have.
@@ -79,7 +140,7 @@ void launch_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig
                            cudaStream_t stream) {
   SegmentWalkParams narrow = params;
   narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
-  dispatch_shape(params, segment_config(config), [&]<class Shape>() {
+  with_shape(params, segment_config(config), [&]<class Shape>() {
     if constexpr (Shape::kConfig.warps == kSegmentWarps) {
       launch<chunk_mma_segment_states<T, Shape>>(
           {.grid = block_count(narrow, narrow.segments - 1),
@@ -91,4 +152,4 @@ void launch_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig
   });
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_mma

@@ -1,20 +1,20 @@
 // The products of a chunk of f32, as those of products.cuh are of 16-bit types.
 #pragma once
 
-#include "products.cuh"
-#include "split_decays.cuh"
-#include "split_stage.cuh"
+#include "cuda/chunk_mma/decays.cuh"
+#include "cuda/chunk_mma/products.cuh"
+#include "cuda/chunk_mma/split_tiles.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_mma {
 
 /// P in a tile of 128-byte rows: high parts of a row first, then its low parts.
 template <class Shape>
-class SplitWeights {
+class SplitScores {
  public:
   static constexpr int kBytes = kSplitChunk * kPanelRowBytes;
   static_assert(2 * kSplitChunk * sizeof(SplitPart) == kPanelRowBytes);
 
-  __device__ explicit SplitWeights(std::uint32_t address) : tile_(address) {}
+  __device__ explicit SplitScores(std::uint32_t address) : tile_(address) {}
   __device__ __forceinline__ void store(int row, int column, const SplitPair& pair) const {
     store_shared_4(tile_.at(row, column * 2), pair.high);
     store_shared_4(tile_.at(row, (column + kSplitChunk) * 2), pair.low);
@@ -42,10 +42,10 @@ __device__ __forceinline__ std::uint32_t high_then_low(const SplitTile<Shape>& k
 
 /// 16 rows of 8 columns of P.
 template <class Shape>
-__device__ __forceinline__ void weigh_split_block(const SplitStage<Shape, true>& stage,
-                                                  const SplitWeights<Shape>& weights,
-                                                  const SplitDecays& decays, float scale,
-                                                  int first_row, int first_column) {
+__device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, true>& stage,
+                                                       const SplitScores<Shape>& scores,
+                                                       const SplitDecays& decays, float scale,
+                                                       int first_row, int first_column) {
   float main[4] = {}, left[4] = {}, right[4] = {};
 #pragma unroll 2
   for (int step = 0; step < Shape::kKeys / 16; ++step) {
@@ -68,15 +68,15 @@ __device__ __forceinline__ void weigh_split_block(const SplitStage<Shape, true>&
       const float product = (left[at] + right[at]) + main[at];
       pair[e] = column + e <= row ? product * scale * decay_between(decays, row, column + e) : 0.0F;
     }
-    weights.store(row, column, split(pair[0], pair[1]));
+    scores.store(row, column, split(pair[0], pair[1]));
   }
 }
 
 /// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
 template <class Shape>
-__device__ __forceinline__ void weigh_split(const SplitStage<Shape, true>& stage,
-                                            const SplitWeights<Shape>& weights,
-                                            const SplitDecays& decays, float scale) {
+__device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>& stage,
+                                                  const SplitScores<Shape>& scores,
+                                                  const SplitDecays& decays, float scale) {
   static_assert(kSplitChunk == 32);
   constexpr int kBlocks = 2 + 4;  // of 8 columns, in the first 16 rows and in the others
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void weigh_split(const SplitStage<Shape, true>& stage
   for (int block = Shape::kConfig.warps - 1 - warp; block < kBlocks;
        block += Shape::kConfig.warps) {
     const int row = block < 2 ? 0 : 16;
-    weigh_split_block(stage, weights, decays, scale, row, 8 * (block < 2 ? block : block - 2));
+    make_split_score_block(stage, scores, decays, scale, row, 8 * (block < 2 ? block : block - 2));
   }
 }
 
@@ -138,12 +138,12 @@ __device__ __forceinline__ void load_values(SplitValues<Shape>& values, const Sp
 template <class Shape>
 __device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs,
                                                 const SplitValues<Shape>& values,
-                                                const SplitWeights<Shape>& weights) {
+                                                const SplitScores<Shape>& scores) {
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
 #pragma unroll
     for (int n = step; n < Shape::kChunk / 16; ++n) {  // before them, nothing is read
-      const SplitBlock p[1] = {weights.across(16 * n, 16 * step)};
+      const SplitBlock p[1] = {scores.across(16 * n, 16 * step)};
       mma_split(&outputs[2 * n], values[step], p);
     }
   }
@@ -170,7 +170,7 @@ __device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
 template <class Shape>
 __device__ __forceinline__ void write_split_state(State<Shape>& state,
                                                   const SplitValues<Shape>& values,
-                                                  const SplitTile<Shape>& k, float whole) {
+                                                  const SplitTile<Shape>& k, float total) {
   constexpr int kSteps = Shape::kChunk / 16;
 #pragma unroll
   for (int n = 0; n < Shape::kKeys / 16; ++n) {
@@ -185,10 +185,10 @@ __device__ __forceinline__ void write_split_state(State<Shape>& state,
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& element = state[2 * n + half][e];
-        element = fmaf(element, whole, added[0][half][e] + added[1][half][e]);
+        element = fmaf(element, total, added[0][half][e] + added[1][half][e]);
       }
     }
   }
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_mma

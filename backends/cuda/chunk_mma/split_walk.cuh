@@ -4,24 +4,23 @@
 // chunk before its P is made, and a chunk takes a single barrier; with two it takes a second one.
 #pragma once
 
-#include "dispatch.hpp"
-#include "segment_slots.cuh"
-#include "split_products.cuh"
+#include "cuda/chunk_mma/segment_states.cuh"
+#include "cuda/chunk_mma/split_products.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_mma {
 
 /// The outputs of a chunk, and the state after it.
 template <class Shape>
 __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape>& outputs,
                                               const SplitStage<Shape, true>& stage,
-                                              const SplitWeights<Shape>& weights,
+                                              const SplitScores<Shape>& scores,
                                               const SplitDecays& decays, float scale) {
   read_split_state<Shape>(outputs, state, stage, decays, scale);
   SplitBlock values[Shape::kChunk / 16];
   load_values<Shape>(values, stage.v);
-  add_split_chunk<Shape>(outputs, values, weights);
+  add_split_chunk<Shape>(outputs, values, scores);
   decay_split_values<Shape>(values, decays);
-  write_split_state<Shape>(state, values, stage.k, decays.whole);
+  write_split_state<Shape>(state, values, stage.k, decays.total);
 }
 
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
@@ -30,21 +29,21 @@ __global__
 __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
     const __grid_constant__ SegmentWalkParams p) {
   using AllTiles = SplitStage<Shape, true>;
-  using Weights = SplitWeights<Shape>;
+  using Scores = SplitScores<Shape>;
   extern __shared__ __align__(128) std::byte memory[];
   const std::uint32_t begin = shared_address(memory);
-  const std::uint32_t weights = begin + p.stages * AllTiles::kBytes;
+  const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
   auto* const decays =
-      reinterpret_cast<SplitDecays*>(memory + p.stages * AllTiles::kBytes + 2 * Weights::kBytes);
+      reinterpret_cast<SplitDecays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments);
   SplitTokens<Shape, true> tokens(p, walk);
   SplitDecayScan scan(p, walk);
   const auto stage_of = [&](int chunk) {
     return AllTiles(begin + stage_number(chunk, p.stages) * AllTiles::kBytes);
   };
-  const auto weights_of = [&](int chunk) { return Weights(weights + chunk % 2 * Weights::kBytes); };
-  const auto weigh_chunk = [&](int chunk) {
-    weigh_split(stage_of(chunk), weights_of(chunk), decays[chunk % kDecaysKept], p.scale);
+  const auto scores_of = [&](int chunk) { return Scores(scores + chunk % 2 * Scores::kBytes); };
+  const auto make_scores_of = [&](int chunk) {
+    make_split_scores(stage_of(chunk), scores_of(chunk), decays[chunk % kDecayStages], p.scale);
   };
   /// Splits what was fetched, which is this chunk, and fetches the next one.
   const auto arrive = [&](int chunk) {
@@ -61,19 +60,19 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   load_segment_start<Shape>(state, p, walk);
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) arrive(chunk);
   __syncthreads();  // the first chunks and their decays are there
-  if (walk.chunks > 0) weigh_chunk(0);
+  if (walk.chunks > 0) make_scores_of(0);
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     __syncthreads();  // the chunk's P is there, and tiles that came; the last one is done with
     arrive(chunk + p.stages - 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 2);
     float outputs[Shape::kChunk / 8][4];
-    advance_split<Shape>(state, outputs, stage_of(chunk), weights_of(chunk),
-                         decays[chunk % kDecaysKept], p.scale);
+    advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk),
+                         decays[chunk % kDecayStages], p.scale);
     tokens.store_outputs(outputs, walk, chunk);
     if (p.stages == 2) __syncthreads();  // the next chunk's tiles are there
-    if (chunk + 1 < walk.chunks) weigh_chunk(chunk + 1);
-    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecaysKept]);
+    if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
+    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
   const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
   if (again.segment == p.segments - 1) store_final<Shape>(state, p, again);
@@ -100,7 +99,7 @@ __global__ __launch_bounds__(
   clear<Shape>(state);
   if (walk.segment == 0) {
     load_initial<Shape>(state, p, walk);
-    store_slot<Shape>(state, p, walk, segment_slot(p, walk, p.segments - 1));
+    store_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1));
   }
   float decay = 1.0F;
 
@@ -112,16 +111,55 @@ __global__ __launch_bounds__(
     __syncthreads();  // the chunk's tiles and decays are there; the last but one is done with
     tokens.fetch(walk, chunk + 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 1);
-    decay *= own.whole;
+    decay *= own.total;
     SplitBlock values[Shape::kChunk / 16];
     load_values<Shape>(values, stage.v);
     decay_split_values<Shape>(values, own);
-    write_split_state<Shape>(state, values, stage.k, own.whole);
+    write_split_state<Shape>(state, values, stage.k, own.total);
   }
   const Walk again = make_walk<Shape>(p, p.segments - 1);  // keeping it would take registers
-  const std::int64_t slot = segment_slot(p, again, again.segment);
-  store_slot<Shape>(state, p, again, slot);
-  if (threadIdx.x == 0 && again.value_tile == 0) p.segment_decays[slot] = decay;
+  const std::int64_t index = segment_index(p, again, again.segment);
+  store_segment<Shape>(state, p, again, index);
+  if (threadIdx.x == 0 && again.value_tile == 0) p.segment_decays[index] = decay;
 }
 
-}  // namespace attune::cuda
+/// Calls f.operator()<Shape>() for the shape that K and a config have.
+template <class F>
+void with_split_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F&& f) {
+  with_shape(params, config, [&]<class Shape>() {
+    if constexpr (is_compiled_split(Shape::kKeys, Shape::kConfig)) {
+      f.template operator()<Shape>();
+    } else {
+      throw_no_instance("f32 with chunk=64 or K > 128");
+    }
+  });
+}
+
+template <class T>
+void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                       cudaStream_t stream) {
+  with_split_shape(params, config, [&]<class Shape>() {
+    launch<chunk_mma_split<Shape>>({.grid = block_count(params, params.segments),
+                                    .block = Shape::kThreads,
+                                    .shared_bytes = split_shared_bytes(Shape::kKeys, config)},
+                                   stream, params);
+  });
+}
+
+template <class T>
+void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                                 cudaStream_t stream) {
+  SegmentWalkParams narrow = params;
+  narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
+  with_split_shape(params, segment_config(config), [&]<class Shape>() {
+    if constexpr (Shape::kConfig.warps == kSegmentWarps) {
+      launch<chunk_mma_split_segment_states<Shape>>(
+          {.grid = block_count(narrow, narrow.segments - 1),
+           .block = Shape::kThreads,
+           .shared_bytes = 2 * (SplitStage<Shape, false>::kBytes + sizeof(SplitDecays))},
+          stream, narrow);
+    }
+  });
+}
+
+}  // namespace attune::cuda::chunk_mma

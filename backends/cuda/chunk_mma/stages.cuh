@@ -1,10 +1,58 @@
-// Chunks of a block's tensors on their way to shared memory.
+// An instance of the kernels, and the chunks of a block's tensors on their way to its stages in shared
+// memory.
 #pragma once
 
-#include "cuda/chunks/segment_walk.cuh"
-#include "shape.cuh"
+#include <algorithm>
+#include <array>
 
-namespace attune::cuda {
+#include "cuda/chunk_mma/chunk_mma.hpp"
+#include "cuda/chunks/segment_walk.cuh"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::chunk_mma {
+
+/// Without stmatrix, storing outputs takes registers that the smallest instances have not got.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kMostWarps = 12;
+#else
+inline constexpr int kMostWarps = 16;
+#endif
+
+/// One instance of the kernels: its padded key channels and its config.
+template <int kKeyChannels, class Config>
+struct Shape {
+  static constexpr ChunkMmaConfig kConfig = Config::kValue;
+  static constexpr int kKeys = kKeyChannels;
+  static constexpr int kChunk = kConfig.chunk;
+  static constexpr int kThreads = threads_per_block(kConfig);
+  static constexpr int kValues = values_per_block(kConfig);
+  static constexpr int kResidentBlocks =
+      std::min(resident_blocks(kKeys, kConfig), kMostWarps / kConfig.warps);
+  static constexpr int kResidentSegmentBlocks = segment_resident_blocks(kKeys);
+  static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
+  static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);
+  static constexpr int kValueTileBytes = tile_bytes(kValues, kConfig);
+};
+
+/// Calls f.operator()<Shape>() for the shape that K and a config have.
+template <class F>
+void with_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F&& f) {
+  with_value_of<kPaddedKeys>(padded_keys(params.key_channels), [&]<int kKeys>() {
+    with_instance(config, [&]<class Config>() {
+      if constexpr (is_compiled(kKeys, Config::kValue)) {
+        f.template operator()<Shape<kKeys, Config>>();
+      } else {
+        throw_no_instance("chunk=64 with K > 128");
+      }
+    });
+  });
+}
+
+inline unsigned block_count(const SegmentWalkParams& params, int segments) {
+  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
+                               segments);
+}
 
 /// Begins to copy a chunk's tokens and `channels` of their channels to a tile of kChannels; zeros
 /// fill the rest of it. Eight threads a row of a panel; the threads are kThreads in a row, from a
@@ -61,13 +109,15 @@ struct Stage {
   Tile<Shape> k, v, q;
 };
 
+// A run-time number of stages, of which there are two: dividing by a number known here is cheap.
+static_assert(kAxisValues<&ChunkMmaConfig::stages> == std::array{2, 3});
+
 /// The stage that a chunk's tiles are in.
 __device__ __forceinline__ int stage_number(int chunk, int stages) {
-  return stages == 2 ? chunk % 2 : chunk % 3;  // dividing by a number known here is cheap
+  return stages == 2 ? chunk % 2 : chunk % 3;
 }
 
-/// copy_async_wait() for the two numbers of stages there are: all but the newest `stages - 2`
-/// chunks.
+/// copy_async_wait() for all but the newest `stages - 2` chunks.
 __device__ __forceinline__ void wait_for_stage(int stages) {
   if (stages == 2) {
     copy_async_wait<0>();
@@ -112,4 +162,4 @@ class BlockTokens {
   const int values_;  // of the block's range and beyond it
 };
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_mma

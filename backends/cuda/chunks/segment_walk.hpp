@@ -5,6 +5,7 @@
 #include <vector_types.h>
 
 #include <cstdint>
+#include <iterator>
 
 #include <attune/core/device.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -13,18 +14,23 @@
 
 namespace attune::cuda {
 
-inline constexpr int kMostKeys = 256;
 inline constexpr int kChannelsPerCopy = 8;  // of 16 bits: what one asynchronous copy takes
 inline constexpr int kValuesPerWarp = 16;   // rows of an mma
 inline constexpr int kPanelChannels = 64;   // of a tile's 128-byte rows
 inline constexpr int kPanelRowBytes = 128;
-inline constexpr int kMostSegments = 16;                            // the axes' last
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
 
-/// Key channels a kernel is compiled for: those beyond K are zeros.
+/// Key channels that kernels are compiled for: those beyond K are zeros.
+inline constexpr int kPaddedKeys[] = {64, 128, 192, 256};
+inline constexpr int kMostKeys = *std::rbegin(kPaddedKeys);
 constexpr int padded_keys(std::int64_t keys) {
   return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
 }
+
+/// Values of the axis `segments`: how many a sequence is cut into.
+inline constexpr int kSegments[] = {1, 2, 4, 8, 16};
+inline constexpr int kMostSegments = *std::rbegin(kSegments);
+
 /// What a kernel that walks segments chunk by chunk is given.
 struct SegmentWalkParams {
   ConstTokenView q, k, v;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <iterator>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -41,6 +42,32 @@ auto with_value_of(Value value, F&& f) {
   }
   (std::make_index_sequence<std::size(kValues)>{});
 }
+
+namespace detail {
+
+template <class Config, class T>
+Config config_of(T Config::*member);
+
+template <auto kMember, std::size_t kIndex = 0>
+constexpr auto axis_values() {
+  using Config = decltype(config_of(kMember));
+  constexpr auto kAxis = std::get<kIndex>(Config::axes());
+  if constexpr (std::is_same_v<decltype(kAxis.member), decltype(kMember)>) {
+    if constexpr (kAxis.member == kMember) {
+      return kAxis.values;
+    } else {
+      return axis_values<kMember, kIndex + 1>();
+    }
+  } else {
+    return axis_values<kMember, kIndex + 1>();
+  }
+}
+
+}  // namespace detail
+
+/// The values of the axis of a config's member.
+template <auto kMember>
+inline constexpr auto kAxisValues = detail::axis_values<kMember>();
 
 /// Calls f.operator()<Constant<c>>() for the compiled instance c of a config (its launch axes are
 /// at their defaults in c: read those from the config).

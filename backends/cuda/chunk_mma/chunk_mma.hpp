@@ -1,0 +1,80 @@
+// The kernels of chunk_mma.cuh, segment_states.cuh and split_walk.cuh as host code sees them: their
+// shared memory, and how they are launched.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "cuda/chunk_mma/chunk_mma_config.hpp"
+
+namespace attune::cuda::chunk_mma {
+
+/// Sizes of what lies in shared memory.
+constexpr int tile_bytes(int channels, const ChunkMmaConfig& config) {
+  return channels / kPanelChannels * config.chunk * kPanelRowBytes;
+}
+constexpr int stage_bytes(int keys, const ChunkMmaConfig& config) {
+  return 2 * tile_bytes(keys, config) + tile_bytes(values_per_block(config), config);
+}
+constexpr int scores_bytes(const ChunkMmaConfig& config) { return config.chunk * kPanelRowBytes; }
+
+/// Factors of a chunk that come from its log decays; b_i is their sum from its start to token i.
+template <int kChunk>
+struct alignas(16) ChunkDecays {
+  float log2[kChunk];        // b_i / ln 2
+  float from_start[kChunk];  // exp(b_i): of what the chunk found
+  float to_end[kChunk];      // exp(b_last - b_i): of what token i wrote
+  float total;               // exp(b_last)
+};
+inline constexpr int kDecayStages = 3;  // of the chunk at hand and of the two after it
+
+/// Shared memory of the main kernel, which needs more than the other one: stages, P twice, decays.
+constexpr std::size_t shared_bytes(int keys, const ChunkMmaConfig& config) {
+  const std::size_t decays = config.chunk == 64 ? sizeof(ChunkDecays<64>) : sizeof(ChunkDecays<32>);
+  return static_cast<std::size_t>(config.stages * stage_bytes(keys, config) +
+                                  2 * scores_bytes(config)) +
+         kDecayStages * decays;
+}
+
+/// Tiles are two parts of 16 bits, as large as f32.
+constexpr int split_stage_bytes(int keys, const ChunkMmaConfig& config) {
+  return 2 * stage_bytes(keys, config);
+}
+
+/// ChunkDecays<kSplitChunk>, and what its sums leave out.
+struct alignas(16) SplitDecays {
+  float log2[kSplitChunk];
+  float log2_rest[kSplitChunk];  // b_i / ln 2 is log2 + log2_rest: an ulp of b_i may be too much
+  float from_start[kSplitChunk];
+  float to_end[kSplitChunk];
+  float total;
+};
+
+/// Shared memory of the main kernel: stages, P twice, decays.
+constexpr std::size_t split_shared_bytes(int keys, const ChunkMmaConfig& config) {
+  return static_cast<std::size_t>(config.stages * split_stage_bytes(keys, config) +
+                                  2 * kSplitChunk * kPanelRowBytes) +
+         kDecayStages * sizeof(SplitDecays);
+}
+
+/// Queues what finds the states of all segments but the last; only with more than one.
+template <class T>
+void launch_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                           cudaStream_t stream);
+/// Queues what makes outputs and final states.
+template <class T>
+void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                      cudaStream_t stream);
+
+/// The same for f32, on pairs of bf16; T is float.
+template <class T>
+void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                                 cudaStream_t stream);
+template <class T>
+void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+                       cudaStream_t stream);
+
+}  // namespace attune::cuda::chunk_mma
