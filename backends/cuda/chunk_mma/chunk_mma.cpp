@@ -22,7 +22,7 @@ std::int64_t block_count(const Problem& problem, const Config& config) {
          config.segments;
 }
 
-/// The part of the workspace that has the segments' states: the registers of their blocks.
+/// Bytes of the workspace that hold the segments' states, as the registers of their blocks do.
 std::size_t state_bytes(const Problem& problem, const Config& config) {
   if (config.segments == 1) return 0;
   const std::int64_t elements = padded_keys(problem.K) * std::int64_t{values_per_block(config)};

@@ -12,7 +12,8 @@
 
 namespace attune::cuda::chunk_mma {
 
-/// Sizes of what lies in shared memory.
+// Sizes in shared memory.
+
 constexpr int tile_bytes(int channels, const ChunkMmaConfig& config) {
   return channels / kPanelChannels * config.chunk * kPanelRowBytes;
 }
@@ -21,17 +22,18 @@ constexpr int stage_bytes(int keys, const ChunkMmaConfig& config) {
 }
 constexpr int scores_bytes(const ChunkMmaConfig& config) { return config.chunk * kPanelRowBytes; }
 
-/// Factors of a chunk that come from its log decays; b_i is their sum from its start to token i.
+/// The decays of a chunk; b_i is the sum of the log decays from its start to token i.
 template <int kChunk>
 struct alignas(16) ChunkDecays {
   float log2[kChunk];        // b_i / ln 2
-  float from_start[kChunk];  // exp(b_i): of what the chunk found
-  float to_end[kChunk];      // exp(b_last - b_i): of what token i wrote
-  float total;               // exp(b_last)
+  float from_start[kChunk];  // exp(b_i): of the state at the start, to token i
+  float to_end[kChunk];      // exp(b_last - b_i): of what token i wrote, to the end
+  float total;               // exp(b_last): of the state over the chunk
 };
 inline constexpr int kDecayStages = 3;  // of the chunk at hand and of the two after it
 
-/// Shared memory of the main kernel, which needs more than the other one: stages, P twice, decays.
+/// Shared memory of the main kernel, which needs more than the one of segments' states: stages, two
+/// tiles of scores, decays.
 constexpr std::size_t shared_bytes(int keys, const ChunkMmaConfig& config) {
   const std::size_t decays = config.chunk == 64 ? sizeof(ChunkDecays<64>) : sizeof(ChunkDecays<32>);
   return static_cast<std::size_t>(config.stages * stage_bytes(keys, config) +
@@ -39,7 +41,7 @@ constexpr std::size_t shared_bytes(int keys, const ChunkMmaConfig& config) {
          kDecayStages * decays;
 }
 
-/// Tiles are two parts of 16 bits, as large as f32.
+/// A tile of f32 is two of 16 bits, the high parts and the low parts.
 constexpr int split_stage_bytes(int keys, const ChunkMmaConfig& config) {
   return 2 * stage_bytes(keys, config);
 }
@@ -53,7 +55,7 @@ struct alignas(16) SplitDecays {
   float total;
 };
 
-/// Shared memory of the main kernel: stages, P twice, decays.
+/// Shared memory of the main kernel: stages, two tiles of scores, decays.
 constexpr std::size_t split_shared_bytes(int keys, const ChunkMmaConfig& config) {
   return static_cast<std::size_t>(config.stages * split_stage_bytes(keys, config) +
                                   2 * kSplitChunk * kPanelRowBytes) +

@@ -43,14 +43,16 @@ constexpr bool is_compiled(int keys, const ChunkMmaConfig& config) {
   return keys <= 128 || config.chunk == 32;
 }
 
-/// Blocks that the registers of a multiprocessor are shared out for, in the main kernel and in the
-/// one of the segments' states: more of them hide more waiting, until registers spill.
+/// Blocks that the registers of a multiprocessor are divided among, in the main kernel and in the one
+/// of the segments' states: more blocks hide more latency, until registers spill.
 constexpr int resident_blocks(int keys, const ChunkMmaConfig& config) {
   const int elements = (keys + config.chunk) / 2;  // of state and outputs, a thread
   const int warps = elements <= 48 ? 16 : elements <= 80 ? 12 : 8;
   return warps / config.warps;
 }
 constexpr int segment_resident_blocks(int keys) { return keys <= 64 ? 4 : keys <= 128 ? 3 : 2; }
+
+// f32, each value split into two of bf16.
 
 inline constexpr int kSplitChunk = 32;  // tokens: a token a lane where decays are summed
 inline constexpr int kMostSplitKeys = 128;
@@ -60,7 +62,7 @@ constexpr bool is_compiled_split(int keys, const ChunkMmaConfig& config) {
   return keys <= kMostSplitKeys && config.chunk == kSplitChunk;
 }
 
-/// Blocks that the registers of a multiprocessor are shared out for.
+/// The same for f32.
 constexpr int split_resident_blocks(const ChunkMmaConfig& config) { return 8 / config.warps; }
 
 }  // namespace attune::cuda::chunk_mma

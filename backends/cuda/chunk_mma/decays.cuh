@@ -8,8 +8,8 @@
 
 namespace attune::cuda::chunk_mma {
 
-/// The first warp's work. Gates are fetched a chunk before they are summed, so that nobody waits
-/// for them.
+/// Done by the first warp of a block. Gates are fetched a chunk before they are summed, which hides
+/// the latency of loading them.
 template <class T, int kChunk>
 class DecayScan {
  public:
@@ -89,7 +89,7 @@ __device__ __forceinline__ float decay_between(const SplitDecays& decays, int i,
                      (decays.log2_rest[i] - decays.log2_rest[j]));
 }
 
-/// The first warp's work, one token a lane.
+/// Done by the first warp of a block, one token a lane.
 class SplitDecayScan {
  public:
   __device__ SplitDecayScan(const SegmentWalkParams& p, const Walk& walk)

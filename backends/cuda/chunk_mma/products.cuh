@@ -31,7 +31,8 @@ __device__ __forceinline__ void make_score_block(const Tile<Shape>& q, const Til
                   });
 }
 
-/// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
+/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block is
+/// ever read.
 template <class T, class Shape>
 __device__ __forceinline__ void make_scores(const Tile<Shape>& q, const Tile<Shape>& k,
                                             const Tile<Shape>& scores,
@@ -59,7 +60,7 @@ __device__ __forceinline__ void scale_state(State<Shape>& state, float factor) {
   }
 }
 
-/// Shrinks a warp's part of the state where it is too large for T, by a power of two, and returns
+/// Shrinks a warp's fragment of the state where it is too large for T, by a power of two, and returns
 /// how many times larger it was. A state may leave the range of f16 where outputs do not.
 template <class T, class Shape>
 __device__ __forceinline__ float fit_operand(State<Shape>& state) {

@@ -12,15 +12,15 @@
 
 namespace attune::cuda::chunk_mma {
 
-// In the workspace a state lies as a warp's registers hold it, so blocks that write and read it may have
-// different numbers of warps.
+// In the workspace a state is laid out as the warps' registers hold it, so the blocks that write it and
+// those that read it may have different numbers of warps.
 
 /// A segment of the block's head, counted over all heads.
 __device__ __forceinline__ std::int64_t segment_index(const SegmentWalkParams& p, const Walk& walk,
                                                       int segment) {
   return (walk.sequence * p.heads + walk.head) * p.segments + segment;
 }
-/// This lane's float4s of a slot: number j is at [j * kWarpSize].
+/// This lane's float4s of a segment's state: number j is at [j * kWarpSize].
 template <class Shape>
 __device__ __forceinline__ float4* segment_elements(const SegmentWalkParams& p, const Walk& walk,
                                                     std::int64_t index) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_segment(const State<Shape>& state, const S
   }
 }
 
-/// state = decay * state + the slot's.
+/// state = decay * state + what the segment of that index added.
 template <class Shape>
 __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWalkParams& p,
                                             const Walk& walk, std::int64_t index, float decay) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWa
   }
 }
 
-/// The state at the start of the block's segment. The last slot has a copy of the initial state:
+/// The state at the start of the block's segment. The last segment's place has a copy of the initial state:
 /// the last segment may write the final state over it while the first one still has to start.
 template <class Shape>
 __device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,

@@ -7,7 +7,7 @@
 
 namespace attune::cuda::chunk_mma {
 
-/// P in a tile of 128-byte rows: high parts of a row first, then its low parts.
+/// The scores P in a tile of 128-byte rows: the high parts of a row first, then its low parts.
 template <class Shape>
 class SplitScores {
  public:
@@ -72,7 +72,8 @@ __device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, t
   }
 }
 
-/// P, whose blocks on and below the diagonal are shared out among the warps; nothing reads others.
+/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block is
+/// ever read.
 template <class Shape>
 __device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>& stage,
                                                   const SplitScores<Shape>& scores,
@@ -142,7 +143,7 @@ __device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs,
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
 #pragma unroll
-    for (int n = step; n < Shape::kChunk / 16; ++n) {  // before them, nothing is read
+    for (int n = step; n < Shape::kChunk / 16; ++n) {  // before them P is zero
       const SplitBlock p[1] = {scores.across(16 * n, 16 * step)};
       mma_split(&outputs[2 * n], values[step], p);
     }
@@ -166,7 +167,7 @@ __device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
   }
 }
 
-/// S^T = whole S^T + V^T K; `values` is V^T, decayed to the chunk's end.
+/// S^T = total S^T + V^T K; `values` is V^T, decayed to the chunk's end.
 template <class Shape>
 __device__ __forceinline__ void write_split_state(State<Shape>& state,
                                                   const SplitValues<Shape>& values,

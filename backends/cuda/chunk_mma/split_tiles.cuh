@@ -43,7 +43,7 @@ struct SplitBlock {
   }
 };
 
-/// The two parts of a tile.
+/// A tile as its high parts and its low parts.
 template <class Shape>
 struct SplitTile {
   Tile<Shape> high;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void mma_split(float (*d)[4], const SplitBlock& a,
 // Chunks of f32 tensors on their way to such tiles: split once there, not by each warp that reads
 // them. They wait in registers, so that loading them is under way for a whole chunk.
 
-/// The tiles of one chunk, two parts each; q's only where outputs are made.
+/// The tiles of one chunk, high and low parts each; q's only where outputs are made.
 template <class Shape, bool kWithQueries>
 struct SplitStage {
   static constexpr int kBytes =
@@ -110,9 +110,9 @@ struct SplitStage {
   SplitTile<Shape> k, v, q;
 };
 
-/// This thread's part of a chunk of kChannels channels of one tensor.
+/// What one thread loads of a chunk of kChannels channels of one tensor.
 template <class Shape, int kChannels>
-class HeldTile {
+class LoadedTile {
  public:
   /// Begins to load it. What stands in for tokens and channels that do not exist are others.
   __device__ __forceinline__ void fetch(const Rows<const float>& from, const Walk& walk, int chunk,
@@ -122,8 +122,8 @@ class HeldTile {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int row = min(i * kRows + own_row(), last);
-      held_[i] = load_float4(first + walk.token(walk.position(chunk) + row) * from.step,
-                             policy_evict_normal());
+      loaded_[i] = load_float4(first + walk.token(walk.position(chunk) + row) * from.step,
+                               policy_evict_normal());
     }
   }
   /// Waits for it; zeros for tokens from `rows` on and for channels from `channels` on. `memory` is
@@ -135,7 +135,7 @@ class HeldTile {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int row = i * kRows + own_row();
-      const float4 x = row < existing ? held_[i] : float4{};
+      const float4 x = row < existing ? loaded_[i] : float4{};
       const SplitPair left = split(x.x, x.y);
       const SplitPair right = split(x.z, x.w);
       const auto place = [&](const Tile<Shape>& tile) {
@@ -156,7 +156,7 @@ class HeldTile {
   __device__ static int channel() { return static_cast<int>(threadIdx.x) % kLanes * kPerCopy; }
   __device__ static int own_row() { return static_cast<int>(threadIdx.x) / kLanes; }
 
-  float4 held_[kCopies];
+  float4 loaded_[kCopies];
 };
 
 /// The tokens of one block in memory, and a chunk of them on its way. Strides and sizes stay with
@@ -173,18 +173,18 @@ class SplitTokens {
 
   __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
     if (chunk >= walk.chunks) return;
-    held_k_.fetch({k_, p_.k.token}, walk, chunk, p_.key_channels);
-    held_v_.fetch({v_, p_.v.token}, walk, chunk, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) held_q_.fetch({q_, p_.q.token}, walk, chunk, p_.key_channels);
+    loaded_k_.fetch({k_, p_.k.token}, walk, chunk, p_.key_channels);
+    loaded_v_.fetch({v_, p_.v.token}, walk, chunk, p_.value_channels - walk.first_value);
+    if constexpr (kWithQueries) loaded_q_.fetch({q_, p_.q.token}, walk, chunk, p_.key_channels);
   }
   /// Splits what was fetched, which is this chunk.
   __device__ __forceinline__ void store(const SplitStage<Shape, kWithQueries>& to,
                                         std::byte* memory, const Walk& walk, int chunk) const {
     if (chunk >= walk.chunks) return;
     const int rows = walk.rows(chunk);
-    held_k_.store(to.k, memory, rows, p_.key_channels);
-    held_v_.store(to.v, memory, rows, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) held_q_.store(to.q, memory, rows, p_.key_channels);
+    loaded_k_.store(to.k, memory, rows, p_.key_channels);
+    loaded_v_.store(to.v, memory, rows, p_.value_channels - walk.first_value);
+    if constexpr (kWithQueries) loaded_q_.store(to.q, memory, rows, p_.key_channels);
   }
   /// Writes the warp's 16 channels of a chunk's outputs. Eight lanes write 32 bytes in a row.
   __device__ __forceinline__ void store_outputs(const Outputs<Shape>& outputs, const Walk& walk,
@@ -213,9 +213,9 @@ class SplitTokens {
   const float* const v_;
   const float* const q_;
   float* const o_;
-  HeldTile<Shape, Shape::kKeys> held_k_;
-  HeldTile<Shape, Shape::kValues> held_v_;
-  std::conditional_t<kWithQueries, HeldTile<Shape, Shape::kKeys>, Nothing> held_q_;
+  LoadedTile<Shape, Shape::kKeys> loaded_k_;
+  LoadedTile<Shape, Shape::kValues> loaded_v_;
+  std::conditional_t<kWithQueries, LoadedTile<Shape, Shape::kKeys>, Nothing> loaded_q_;
 };
 
 }  // namespace attune::cuda::chunk_mma

@@ -1,5 +1,5 @@
-// An instance of the kernels, and the chunks of a block's tensors on their way to its stages in shared
-// memory.
+// The shape of an instance of the kernels, and the stages in shared memory that chunks of q, k and v
+// are copied to ahead of their use.
 #pragma once
 
 #include <algorithm>
