@@ -57,3 +57,56 @@ attune_cuda_instances(decode/decode
   HEADERS decode_any_strides.cuh decode_row_tiles.cuh
   LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T>"
   NAMESPACE attune::cuda)
+
+# cuda.chunk_wgmma
+attune_cuda_instances(chunk_wgmma/chunk_wgmma
+  TYPES bf16 f16
+  HEADERS walk_wgmma.cuh segment_states.cuh
+  LAUNCHES "launch_walk<T>" "launch_segment_states<T>"
+  NAMESPACE attune::cuda)
+
+# cuda.chunk_wgmma.backward
+attune_cuda_instances(chunk_wgmma/backward/dq_walk
+  TYPES bf16 f16 HEADERS dq_launch.cuh LAUNCHES "launch_dq_walk<T>"
+  NAMESPACE attune::cuda::chunk_backward)
+attune_cuda_instances(chunk_wgmma/backward/dkdv_walk
+  TYPES bf16 f16 HEADERS dkdv_launch.cuh LAUNCHES "launch_dkdv_walk<T>"
+  NAMESPACE attune::cuda::chunk_backward)
+attune_cuda_instances(chunk_wgmma/backward/segment_states
+  TYPES bf16 f16 HEADERS segment_launch.cuh LAUNCHES "launch_segment_states<T>"
+  NAMESPACE attune::cuda::chunk_backward)
+
+# cuda.gla.backward
+attune_cuda_instances(gla/prepare
+  TYPES bf16 f16
+  HEADERS moved_gates.cuh prepare.cuh LAUNCHES "launch_move_gates<T>" "launch_prepare<T>"
+  NAMESPACE attune::cuda::gla_backward)
+attune_cuda_instances(gla/state_walk
+  TYPES bf16 f16 LAUNCHES "launch_state_walks<T, 64>" "launch_state_walks<T, 128>"
+  NAMESPACE attune::cuda::gla_backward)
+attune_cuda_instances(gla/state_walk_both
+  TYPES bf16 f16
+  HEADERS state_walk.cuh
+  LAUNCHES "launch_state_walks_of_both<T, 64>" "launch_state_walks_of_both<T, 128>"
+  NAMESPACE attune::cuda::gla_backward)
+attune_cuda_instances(gla/pairs
+  TYPES bf16 f16
+  HEADERS pairs_of_one.cuh
+  LAUNCHES "launch_pairs<T, 64>" "launch_pairs<T, 128>" "launch_pairs<T, 256>"
+  NAMESPACE attune::cuda::gla_backward)
+attune_cuda_instances(gla/pairs_both
+  TYPES bf16 f16
+  HEADERS pairs_of_both.cuh
+  LAUNCHES "launch_pairs_of_both<T, 64>" "launch_pairs_of_both<T, 128>"
+           "launch_pairs_of_both<T, 256>"
+  NAMESPACE attune::cuda::gla_backward)
+
+# cuda.gla_mma and cuda.gla_wgmma
+attune_cuda_instances(gla_mma/keys
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kKeys, Products::kMma>")
+attune_cuda_instances(gla_mma/values
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kValues, Products::kMma>")
+attune_cuda_instances(gla_mma/both
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kBoth, Products::kMma>")
+attune_cuda_instances(gla_mma/keys_wgmma
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kKeys, Products::kWgmma>")

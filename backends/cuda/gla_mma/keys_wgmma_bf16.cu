@@ -1,7 +1,0 @@
-#include "gla_mma.cuh"
-
-namespace attune::cuda::gla_mma {
-template void launch_gla_mma<__nv_bfloat16, Gated::kKeys, Products::kWgmma>(const Params&,
-                                                                            const GlaMmaConfig&,
-                                                                            cudaStream_t);
-}  // namespace attune::cuda::gla_mma
