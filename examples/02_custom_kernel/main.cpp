@@ -64,10 +64,13 @@ class RowByRow final : public attune::Kernel<RowByRowConfig> {
     const bool plain = p.dtype == attune::DType::kF32 && p.gates == 0 && p.N == 0 && p.H == p.Hkv &&
                        !p.h0 && !p.ht && !p.reverse;
     return plain ? Support::yes()
-                 : Support::no("takes f32 without gates, states, groups or packing");
+                 : Support::no(attune::refused::kFeature,
+                               "takes f32 without gates, states, groups or packing");
   }
   Support fits(const Problem& p, const DeviceInfo&, const RowByRowConfig& config) const override {
-    return p.V % config.unroll == 0 ? Support::yes() : Support::no("unroll does not divide V");
+    return p.V % config.unroll == 0
+               ? Support::yes()
+               : Support::no(attune::refused::kConfig, "unroll does not divide V");
   }
   RowByRowConfig heuristic_config(const Problem& p, const DeviceInfo& device) const override {
     return {.unroll = p.V % 4 == 0 ? 4 : 1, .threads = device.cores >= 2 ? 2 : 1};

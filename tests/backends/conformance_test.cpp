@@ -133,8 +133,8 @@ class KernelOfTheLibrary : public testing::TestWithParam<KernelOnDevice> {
   void SetUp() override {
     const auto& [op, kernel, device] = GetParam();
     const AnyProblem problem = op->parse(parse_params(problems_of(*shapes_of(op->name))[0], ' '));
-    const std::string reason = kernel->erased_supports(problem, device->info()).reason();
-    if (reason.ends_with("which this CPU has not")) GTEST_SKIP() << reason;
+    const Support support = kernel->erased_supports(problem, device->info());
+    if (support.code() == refused::kDevice) GTEST_SKIP() << support.reason();
   }
 
   std::vector<AnyProblem> supported_problems() const {

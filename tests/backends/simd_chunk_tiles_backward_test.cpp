@@ -16,7 +16,6 @@ namespace {
 using ops::RecurrentAttentionBackward;
 using ops::RecurrentAttentionProblem;
 using testing::Each;
-using testing::HasSubstr;
 
 constexpr std::string_view kTilesBackward = "simd.chunk_tiles.backward";
 constexpr double kReset = -std::numeric_limits<double>::infinity();
@@ -263,29 +262,29 @@ TEST(SimdChunkTilesBackward, SaysWhatItDoesNotTake) {
   DeviceInfo device = cpu_device().info();
   device.features = {"avx2",     "fma",      "f16c",        "avx512f", "avx512bw",
                      "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16"};
-  const auto reason = [&](const RecurrentAttentionProblem& problem) {
+  const auto code = [&](const RecurrentAttentionProblem& problem) {
     return simd_backward_kernel(kTilesBackward)
         .erased_supports(ProblemRef::of<RecurrentAttentionBackward>(problem), device)
-        .reason();
+        .code();
   };
   RecurrentAttentionProblem problem = sized(64, 2, 64, 64, ops::kGateG);
-  EXPECT_EQ(reason(problem), "");
+  EXPECT_EQ(code(problem), "");
   problem.gates = ops::kGateG | ops::kGateGk;
-  EXPECT_EQ(reason(problem), "");
+  EXPECT_EQ(code(problem), "");
   problem.gates = ops::kGateG | ops::kGateGamma;
-  EXPECT_EQ(reason(problem), "");
+  EXPECT_EQ(code(problem), "");
   problem.gates = ops::kGateGk | ops::kGateGamma;
-  EXPECT_EQ(reason(problem), "takes no constant decay beside gk");
+  EXPECT_EQ(code(problem), refused::kFeature);
   problem.gates = ops::kGateGk | ops::kGateGv;
-  EXPECT_EQ(reason(problem), "takes no gv");
+  EXPECT_EQ(code(problem), refused::kFeature);
   problem = sized(63, 2, 64, 64, 0);
-  EXPECT_THAT(reason(problem), HasSubstr("64 tokens"));
+  EXPECT_EQ(code(problem), refused::kShape);
   problem = sized(64, 2, 64, 64, 0);
   problem.dtype = DType::kF16;
-  EXPECT_EQ(reason(problem), "takes bf16");
+  EXPECT_EQ(code(problem), refused::kDType);
   problem.dtype = DType::kBF16;
   device.features.pop_back();
-  EXPECT_THAT(reason(problem), HasSubstr("needs amx_bf16"));
+  EXPECT_EQ(code(problem), refused::kDevice);
 }
 
 }  // namespace

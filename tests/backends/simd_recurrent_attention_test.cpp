@@ -76,7 +76,7 @@ TEST(SimdRecurrentAttention, NeedsHostMemory) {
   DeviceInfo gpu;
   gpu.id = {"gpu", 0};
   const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
-  EXPECT_EQ(kernel().erased_supports(problem, gpu).reason(), "needs host memory");
+  EXPECT_EQ(kernel().erased_supports(problem, gpu).code(), refused::kDevice);
   EXPECT_TRUE(kernel().erased_supports(problem, cpu_device().info()));
 }
 

@@ -29,7 +29,7 @@ class NotingKernel final : public Kernel<TiledConfig> {
   int version() const noexcept override { return 1; }
   Support supports(const ScalingProblem&, const DeviceInfo& device) const override {
     asked_on.push_back(device.name);
-    return takes_problem ? Support::yes() : Support::no("not today");
+    return takes_problem ? Support::yes() : Support::no(refused::kShape, "not today");
   }
   TiledConfig heuristic_config(const ScalingProblem&, const DeviceInfo&) const override {
     return {};

@@ -191,7 +191,7 @@ class ScriptedKernelOf final : public Kernel<Config> {
 
  private:
   static Support answer(std::string reason) {
-    return reason.empty() ? Support::yes() : Support::no(std::move(reason));
+    return reason.empty() ? Support::yes() : Support::no("scripted", std::move(reason));
   }
   World& world_;
   ScriptOf<Config> script_;

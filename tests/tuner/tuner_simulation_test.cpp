@@ -87,7 +87,8 @@ class SimulatedKernel final : public Kernel<IndexedConfig> {
   int version() const noexcept override { return 1; }
   Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
   Support fits(const Problem&, const DeviceInfo&, const IndexedConfig& config) const override {
-    return config.index() < costs_.size() ? Support::yes() : Support::no("not of this world");
+    return config.index() < costs_.size() ? Support::yes()
+                                          : Support::no(refused::kConfig, "not of this world");
   }
   IndexedConfig heuristic_config(const Problem&, const DeviceInfo&) const override {
     return {static_cast<int>(standard_ / 10), static_cast<int>(standard_ % 10)};

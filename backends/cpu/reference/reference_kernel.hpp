@@ -24,7 +24,8 @@ class ReferenceKernel : public Kernel<NoConfig<KernelOp>> {
 
   int version() const noexcept override { return 1; }
   Support supports(const Problem&, const DeviceInfo& device) const override {
-    return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
+    return device.id.backend == "cpu" ? Support::yes()
+                                      : Support::no(refused::kDevice, "needs host memory");
   }
   Config heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
 };

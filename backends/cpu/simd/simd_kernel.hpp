@@ -27,7 +27,8 @@ class SimdKernel : public Kernel<Config> {
   int version() const noexcept final { return version_; }
 
   Support supports(const Problem&, const DeviceInfo& device) const override {
-    return device.id.backend == "cpu" ? Support::yes() : Support::no("needs host memory");
+    return device.id.backend == "cpu" ? Support::yes()
+                                      : Support::no(refused::kDevice, "needs host memory");
   }
 
   Support fits([[maybe_unused]] const Problem& problem, [[maybe_unused]] const DeviceInfo& device,
@@ -35,8 +36,8 @@ class SimdKernel : public Kernel<Config> {
     if constexpr (requires { config.isa; }) {
       const std::string_view missing = missing_feature(device, config.isa);
       if (!missing.empty()) {
-        return Support::no(
-            str("isa=", to_string(config.isa), " needs ", missing, ", which this CPU has not"));
+        return Support::no(refused::kDevice, str("isa=", to_string(config.isa), " needs ", missing,
+                                                 ", which this CPU has not"));
       }
     }
     return Support::yes();

@@ -76,24 +76,28 @@ class ChunkMma final : public Kernel<Config> {
   int version() const noexcept override { return 1; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
+    if (device.id.backend != "gpu" || !device.has("sm_80"))
+      return Support::no(refused::kDevice, "needs sm_80");
     if ((problem.gates & ~(ops::kGateG | ops::kGateGamma)) != 0) {
-      return Support::no("takes the gates g and gamma");
+      return Support::no(refused::kFeature, "takes the gates g and gamma");
     }
     const int most_keys = is_split(problem) ? kMostSplitKeys : kMostKeys;
-    if (problem.K > most_keys) return Support::no(str("takes K <= ", most_keys));
+    if (problem.K > most_keys) return Support::no(refused::kShape, str("takes K <= ", most_keys));
     const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;
     if (problem.K % copied != 0 || problem.V % copied != 0) {
-      return Support::no(str("takes K and V that are multiples of ", copied));
+      return Support::no(refused::kShape, str("takes K and V that are multiples of ", copied));
     }
     if (is_split(problem) && problem.T < kLeastSplitTokens * std::max<std::int64_t>(problem.N, 1)) {
-      return Support::no(str("takes sequences of ", kLeastSplitTokens, " tokens or more in f32"));
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kLeastSplitTokens, " tokens or more in f32"));
     }
-    if (problem.T > kMostTokens) return Support::no(str("takes T <= ", kMostTokens));
-    if (!problem.aligned) return Support::no("takes rows that start at multiples of 16 bytes");
+    if (problem.T > kMostTokens)
+      return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
+    if (!problem.aligned)
+      return Support::no(refused::kAlignment, "takes rows that start at multiples of 16 bytes");
     if (problem.H > std::numeric_limits<int>::max() ||
         block_count(problem, {.warps = 4}) > std::numeric_limits<int>::max()) {
-      return Support::no("has more heads than a launch has blocks");
+      return Support::no(refused::kShape, "has more heads than a launch has blocks");
     }
     return Support::yes();
   }
@@ -102,17 +106,19 @@ class ChunkMma final : public Kernel<Config> {
                const Config& config) const override {
     const int keys = padded_keys(problem.K);
     if (is_split(problem) && !is_compiled_split(keys, config)) {
-      return Support::no("f32 takes chunk=32");
+      return Support::no(refused::kInstance, "f32 takes chunk=32");
     }
-    if (!is_compiled(keys, config)) return Support::no("K > 128 takes chunk=32");
+    if (!is_compiled(keys, config))
+      return Support::no(refused::kInstance, "K > 128 takes chunk=32");
     const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
     if (bytes > device.l1_bytes) {
-      return Support::no(str("needs ", bytes,
-                             " bytes of shared memory a block, of which there are ",
-                             device.l1_bytes));
+      return Support::no(
+          refused::kMemory,
+          str("needs ", bytes, " bytes of shared memory a block, of which there are ",
+              device.l1_bytes));
     }
     if (block_count(problem, config) > std::numeric_limits<int>::max()) {
-      return Support::no("needs more blocks than a launch may have");
+      return Support::no(refused::kShape, "needs more blocks than a launch may have");
     }
     return Support::yes();
   }

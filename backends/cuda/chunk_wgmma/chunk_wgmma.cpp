@@ -86,25 +86,29 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     constexpr std::int32_t kScalarGates = ops::kGateG | ops::kGateGamma;
-    if (device.id.backend != "gpu") return Support::no("needs a GPU");
-    if (!device.has("sm_90a")) return Support::no("needs wgmma (compute capability 9.0)");
-    if (p.dtype == DType::kF32) return Support::no("f32: its operands are 16-bit");
-    if ((p.gates & ~kScalarGates) != 0) return Support::no("gk and gv: decays are scalars here");
-    if (p.K > kMostK) return Support::no(str("K=", p.K, ": at most ", kMostK));
-    if (!p.aligned) return Support::no("rows that do not start at multiples of 16 bytes");
+    if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");
+    if (!device.has("sm_90a"))
+      return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
+    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
+    if ((p.gates & ~kScalarGates) != 0)
+      return Support::no(refused::kFeature, "gk and gv: decays are scalars here");
+    if (p.K > kMostK) return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostK));
+    if (!p.aligned)
+      return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
     if (p.layout == ops::Layout::kStrided) {
-      return Support::no("strided rows: strides of 0 or less have no tensor map");
+      return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
     }
-    if (p.B == 0 || p.T == 0) return Support::no("no tokens");
+    if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
     const std::int64_t most = items_of(p, {.tile_v = 64, .segments = kMostSegments});
-    if (std::max({p.T, p.B, p.H, most}) > kMostOfAKind) return Support::no("over 2^31 of a kind");
+    if (std::max({p.T, p.B, p.H, most}) > kMostOfAKind)
+      return Support::no(refused::kShape, "over 2^31 of a kind");
     return Support::yes();
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
     if (config.tile_k == tile_k_of(problem)) return Support::yes();
-    return Support::no(
-        str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k_of(problem)));
+    return Support::no(refused::kConfig, str("tile_k=", config.tile_k, ": K=", problem.K, " takes ",
+                                             tile_k_of(problem)));
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {

@@ -118,28 +118,32 @@ class DecodeKernel final : public Kernel<Config> {
   int version() const noexcept override { return 2; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "gpu" || !device.has("sm_80")) return Support::no("needs sm_80");
+    if (device.id.backend != "gpu" || !device.has("sm_80"))
+      return Support::no(refused::kDevice, "needs sm_80");
     constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
     if (problem.V > kMostBlocks / 2 ||
         problem.H > kMostBlocks / ((problem.V - 1) / Config::kFewestWarpColumns + 1)) {
-      return Support::no("takes at most 2^31 - 1 heads and tiles of them");
+      return Support::no(refused::kShape, "takes at most 2^31 - 1 heads and tiles of them");
     }
     return Support::yes();
   }
 
   Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
     if (config.threads() > Config::kMostThreads) {
-      return Support::no(str("a block has at most ", Config::kMostThreads, " threads"));
+      return Support::no(refused::kConfig,
+                         str("a block has at most ", Config::kMostThreads, " threads"));
     }
     if (config.threads() < config.tile_columns()) {
-      return Support::no(
-          str("a block of ", config.threads(), " threads takes at most as many columns"));
+      return Support::no(refused::kConfig, str("a block of ", config.threads(),
+                                               " threads takes at most as many columns"));
     }
     if (config.shared_bytes() > device.l1_bytes) {
-      return Support::no(str("shared_kb=", config.shared_kb, ": a block has at most ",
+      return Support::no(refused::kMemory,
+                         str("shared_kb=", config.shared_kb, ": a block has at most ",
                              device.l1_bytes, " bytes of shared memory"));
     }
-    if (config.overlap && !device.has("sm_90a")) return Support::no("overlap needs sm_90a");
+    if (config.overlap && !device.has("sm_90a"))
+      return Support::no(refused::kDevice, "overlap needs sm_90a");
     return Support::yes();
   }
 

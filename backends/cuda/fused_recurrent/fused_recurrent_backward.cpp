@@ -55,8 +55,8 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (config.interval > longest_interval(problem)) {
-      return Support::no(
-          str("interval=", config.interval, ": f32 takes at most ", longest_interval(problem)));
+      return Support::no(refused::kConfig, str("interval=", config.interval, ": f32 takes at most ",
+                                               longest_interval(problem)));
     }
     WalkExtents extents = extents_of(problem);
     if (extents.gates == kRowGates) {

@@ -66,20 +66,21 @@ int channel_gates(const ops::RecurrentAttentionProblem& problem) {
 }
 
 Support needs_gpu(const DeviceInfo& device) {
-  if (device.id.backend != "gpu") return Support::no("needs a gpu");
-  return device.has("sm_80") ? Support::yes() : Support::no("needs compute capability 8.0");
+  if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
+  return device.has("sm_80") ? Support::yes()
+                             : Support::no(refused::kDevice, "needs compute capability 8.0");
 }
 
 Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device) {
   if (shape.state_warps() > most_state_warps(shape.rows_per_lane)) {
-    return Support::no(str("row_warps * column_warps is ", shape.state_warps(), ", at most ",
-                           most_state_warps(shape.rows_per_lane),
-                           " with rows_per_lane=", shape.rows_per_lane));
+    return Support::no(refused::kConfig, str("row_warps * column_warps is ", shape.state_warps(),
+                                             ", at most ", most_state_warps(shape.rows_per_lane),
+                                             " with rows_per_lane=", shape.rows_per_lane));
   }
   const std::size_t bytes = walk_shared_bytes(shape, extents.gates, extents.exact);
   if (bytes <= static_cast<std::size_t>(device.l1_bytes)) return Support::yes();
-  return Support::no(
-      str("needs ", bytes, " bytes of shared memory, a block has ", device.l1_bytes));
+  return Support::no(refused::kMemory, str("needs ", bytes, " bytes of shared memory, a block has ",
+                                           device.l1_bytes));
 }
 
 /// What measured best, or nearly, on an H200: 16 rows a lane and two warps of columns, fewer where

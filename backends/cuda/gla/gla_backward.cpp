@@ -216,27 +216,30 @@ class GlaBackwardKernel final : public Kernel<Config> {
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
-      return Support::no("needs a GPU with sm_90a code");
+      return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
     }
-    if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
-    if (!keys_have_gates(p) && !values_have_gates(p)) return Support::no("takes gk, gv or both");
-    if (!p.d_o) return Support::no("needs the gradient of o");
+    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16 only");
+    if (!keys_have_gates(p) && !values_have_gates(p))
+      return Support::no(refused::kFeature, "takes gk, gv or both");
+    if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
-      return Support::no("needs rows aligned to 16 bytes");
+      return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
-    if (p.K > kMostChannels || p.V > kMostChannels) return Support::no("takes K, V up to 256");
+    if (p.K > kMostChannels || p.V > kMostChannels)
+      return Support::no(refused::kShape, "takes K, V up to 256");
     if (p.T < kFewestTokens * std::max<std::int64_t>(p.N, 1)) {
-      return Support::no(str("takes sequences of ", kFewestTokens, " tokens or more"));
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kFewestTokens, " tokens or more"));
     }
     if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
-      return Support::no("takes up to 2^30 tokens and 2^29 chunks x heads");
+      return Support::no(refused::kShape, "takes up to 2^30 tokens and 2^29 chunks x heads");
     }
     return Support::yes();
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
     if (problem.sequences() * problem.H * config.segments > kMostBlocks) {
-      return Support::no("takes up to 2^29 sequences x heads x segments");
+      return Support::no(refused::kShape, "takes up to 2^29 sequences x heads x segments");
     }
     return Support::yes();
   }

@@ -124,13 +124,15 @@ void launch_gated(Gated gated, const Params& params, const Config& config, void*
 Support has_products(const Problem& problem, const DeviceInfo& device, Products products) {
   const bool gpu = device.id.backend == "gpu";
   if (products == Products::kMma) {
-    if (!gpu || !device.has("sm_80")) return Support::no("needs sm_80");
+    if (!gpu || !device.has("sm_80")) return Support::no(refused::kDevice, "needs sm_80");
     const bool gated = (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
-    return gated ? Support::yes() : Support::no("takes a gate per channel, gk or gv");
+    return gated ? Support::yes()
+                 : Support::no(refused::kFeature, "takes a gate per channel, gk or gv");
   }
-  if (!gpu || !device.has("sm_90a")) return Support::no("needs a GPU with sm_90a code");
+  if (!gpu || !device.has("sm_90a"))
+    return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
   const bool gated = (problem.gates & (ops::kGateGk | ops::kGateGv)) == ops::kGateGk;
-  return gated ? Support::yes() : Support::no("takes gk, without gv");
+  return gated ? Support::yes() : Support::no(refused::kFeature, "takes gk, without gv");
 }
 
 template <Products kProducts>
@@ -143,19 +145,23 @@ class GlaMma final : public Kernel<Config> {
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = has_products(problem, device, kProducts); !support) return support;
-    if (problem.dtype == DType::kF32) return Support::no("takes f16 and bf16");
-    if (problem.K > kMostKeys) return Support::no(str("takes K <= ", kMostKeys));
+    if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");
+    if (problem.K > kMostKeys) return Support::no(refused::kShape, str("takes K <= ", kMostKeys));
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
-      return Support::no(str("takes K and V that are multiples of ", kChannelsPerCopy));
+      return Support::no(refused::kShape,
+                         str("takes K and V that are multiples of ", kChannelsPerCopy));
     }
     if (problem.T < kFewestTokens * std::max<std::int64_t>(problem.N, 1)) {
-      return Support::no(str("takes sequences of ", kFewestTokens, " tokens or more"));
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kFewestTokens, " tokens or more"));
     }
-    if (problem.T > kMostTokens) return Support::no(str("takes T <= ", kMostTokens));
-    if (!problem.aligned) return Support::no("takes rows that start at multiples of 16 bytes");
+    if (problem.T > kMostTokens)
+      return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
+    if (!problem.aligned)
+      return Support::no(refused::kAlignment, "takes rows that start at multiples of 16 bytes");
     if (problem.H > std::numeric_limits<int>::max() ||
         block_count(problem, {.values = 64}) > std::numeric_limits<int>::max()) {
-      return Support::no("has more heads than a launch has blocks");
+      return Support::no(refused::kShape, "has more heads than a launch has blocks");
     }
     return Support::yes();
   }
@@ -163,16 +169,17 @@ class GlaMma final : public Kernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (!is_compiled(padded_keys(problem.K), config.values, gated_of(problem))) {
-      return Support::no("values=128 is for K <= 128 without gv");
+      return Support::no(refused::kInstance, "values=128 is for K <= 128 without gv");
     }
     const std::int64_t bytes = bytes_of_block<kProducts>(problem, config);
     if (bytes > device.l1_bytes) {
-      return Support::no(str("needs ", bytes,
-                             " bytes of shared memory a block, of which there are ",
-                             device.l1_bytes));
+      return Support::no(
+          refused::kMemory,
+          str("needs ", bytes, " bytes of shared memory a block, of which there are ",
+              device.l1_bytes));
     }
     if (block_count(problem, config) > std::numeric_limits<int>::max()) {
-      return Support::no("needs more blocks than a launch may have");
+      return Support::no(refused::kShape, "needs more blocks than a launch may have");
     }
     return Support::yes();
   }

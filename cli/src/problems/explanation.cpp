@@ -8,7 +8,7 @@ namespace {
 Support support_of(const Target& target, const RegisteredKernel& kernel) {
   const DeviceInfo& info = target.device->info();
   if (kernel.at.backend.view() != kAnyBackend && kernel.at.backend != info.id.backend) {
-    return Support::no(str("runs on ", kernel.at.backend, ", not on ", info.id));
+    return Support::no(refused::kDevice, str("runs on ", kernel.at.backend, ", not on ", info.id));
   }
   return kernel.kernel->erased_supports(target.problem, info);
 }

@@ -11,7 +11,7 @@ Cell text_or_nothing(const std::string& text) { return text.empty() ? Cell() : C
 Document document_of(const std::vector<Explanation>& explanations) {
   Table tiers({"op", "problem", "step", "tier", "outcome", "config", "reason"});
   Table kernels({"op", "problem", "kernel", "version", "platform", "backend", "candidates",
-                 "expected_us", "support"});
+                 "expected_us", "support", "code"});
   Table trials(
       {"op", "problem", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
   for (const Explanation& of : explanations) {
@@ -26,8 +26,8 @@ Document document_of(const std::vector<Explanation>& explanations) {
       kernels.add({target.op->name, target.text, note.kernel->kernel->name(),
                    note.kernel->kernel->version(), note.kernel->at.platform.view(),
                    note.kernel->at.backend.view(), note.candidates,
-                   note.expected_us ? Cell(*note.expected_us) : Cell(),
-                   support_text(note.support)});
+                   note.expected_us ? Cell(*note.expected_us) : Cell(), support_text(note.support),
+                   note.support ? Cell() : Cell(note.support.code())});
     }
     for (const TrialRow& trial : of.trials) {
       trials.add({target.op->name, target.text, trial.kernel, config_or_default(trial.config),

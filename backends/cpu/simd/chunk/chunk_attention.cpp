@@ -38,7 +38,7 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (tokens_per_sequence(problem) < kLeastTokens) {
-      return Support::no(str("fewer than ", kLeastTokens, " tokens a sequence"));
+      return Support::no(refused::kShape, str("fewer than ", kLeastTokens, " tokens a sequence"));
     }
     return SimdKernel::supports(problem, device);
   }
@@ -46,7 +46,7 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (config.isa == Isa::kAvx512Bf16 && problem.dtype != DType::kBF16) {
-      return Support::no("isa=avx512_bf16 takes bf16");
+      return Support::no(refused::kConfig, "isa=avx512_bf16 takes bf16");
     }
     return SimdKernel::fits(problem, device, config);
   }

@@ -68,13 +68,14 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
     const Support in_host_memory = SimdKernel::supports(problem, device);
     if (!in_host_memory) return in_host_memory;
     const std::string_view missing = missing_for_tiles(device);
-    if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
-    if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
+    if (!missing.empty())
+      return Support::no(refused::kDevice, str("needs ", missing, ", which this CPU has not"));
+    if (problem.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
     if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
-      return Support::no(str("takes K and V of at least ", kLeastWidth));
+      return Support::no(refused::kShape, str("takes K and V of at least ", kLeastWidth));
     }
     if (tokens_per_sequence(problem) < kLeastTokens) {
-      return Support::no(str("fewer than ", kLeastTokens, " tokens a sequence"));
+      return Support::no(refused::kShape, str("fewer than ", kLeastTokens, " tokens a sequence"));
     }
     return Support::yes();
   }

@@ -144,24 +144,26 @@ class ChunkBackwardKernel final : public Kernel<Config> {
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
-      return Support::no("needs a GPU with sm_90a code");
+      return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
     }
-    if (p.dtype == DType::kF32) return Support::no("takes f16 and bf16 only");
-    if ((p.gates & (ops::kGateGk | ops::kGateGv)) != 0) return Support::no("takes no gk, no gv");
-    if (!p.d_o) return Support::no("needs the gradient of o");
+    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16 only");
+    if ((p.gates & (ops::kGateGk | ops::kGateGv)) != 0)
+      return Support::no(refused::kFeature, "takes no gk, no gv");
+    if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
-      return Support::no("needs rows aligned to 16 bytes");
+      return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
-    if (p.K > kLargestHead || p.V > kLargestHead) return Support::no("takes K, V up to 256");
+    if (p.K > kLargestHead || p.V > kLargestHead)
+      return Support::no(refused::kShape, "takes K, V up to 256");
     if (p.T > kMostTokens || walks_of(p) > kMostBlocks) {
-      return Support::no("takes up to 2^30 tokens, and as many sequences x heads");
+      return Support::no(refused::kShape, "takes up to 2^30 tokens, and as many sequences x heads");
     }
     return Support::yes();
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
     if (walks_of(problem) * config.segments > kMostBlocks) {
-      return Support::no("takes up to 2^30 sequences x heads x segments");
+      return Support::no(refused::kShape, "takes up to 2^30 sequences x heads x segments");
     }
     return Support::yes();
   }

@@ -19,19 +19,37 @@
 
 namespace attune {
 
-/// Yes, or the reason why not. A value, since a tuner meets "no" all day.
+/// Why a kernel does not take a problem, or a config does not fit it, in a word that programs may
+/// rely on. A kernel may have words of its own, with static storage.
+namespace refused {
+inline constexpr std::string_view kFeature = "feature";      // it lacks one, or is for another
+inline constexpr std::string_view kDType = "dtype";          // another element type
+inline constexpr std::string_view kShape = "shape";          // too few, too many, no multiple
+inline constexpr std::string_view kLayout = "layout";        // strides
+inline constexpr std::string_view kAlignment = "alignment";  // where rows start
+inline constexpr std::string_view kDevice = "device";        // another backend, an older device
+inline constexpr std::string_view kMemory = "memory";        // more than the device has
+inline constexpr std::string_view kInstance = "instance";    // not compiled for that config
+inline constexpr std::string_view kConfig = "config";        // its values, for this problem
+}  // namespace refused
+
+/// Yes, or why not: a code (refused::kShape) and a sentence for people ("takes K <= 256"). A value,
+/// since a tuner meets "no" all day.
 class Support {
  public:
   static Support yes() { return {}; }
-  static Support no(std::string reason) {
+  static Support no(std::string_view code, std::string reason) {
     Support support;
+    support.code_ = code;
     support.reason_ = std::move(reason);
     return support;
   }
-  explicit operator bool() const { return reason_.empty(); }
+  explicit operator bool() const { return code_.empty(); }
+  std::string_view code() const { return code_; }        // "" when yes
   const std::string& reason() const { return reason_; }  // "" when yes
 
  private:
+  std::string_view code_;
   std::string reason_;
 };
 

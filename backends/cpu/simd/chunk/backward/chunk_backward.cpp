@@ -67,7 +67,8 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
-      return Support::no(str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
     }
     return SimdKernel::supports(problem, device);
   }
@@ -75,11 +76,11 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (config.chunk != kChannelChunk && has_channel_gates(problem)) {
-      return Support::no(str("gk and gv take chunk=", kChannelChunk));
+      return Support::no(refused::kConfig, str("gk and gv take chunk=", kChannelChunk));
     }
     if ((config.anchor_tokens == kAnchorTokensOfLongSums) != has_long_sums(problem)) {
-      return Support::no(
-          str("anchor_tokens=", kAnchorTokensOfLongSums, " is for constant decays, and no other"));
+      return Support::no(refused::kConfig, str("anchor_tokens=", kAnchorTokensOfLongSums,
+                                               " is for constant decays, and no other"));
     }
     return SimdKernel::fits(problem, device, config);
   }

@@ -45,19 +45,21 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
   int version() const noexcept override { return 1; }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (device.id.backend != "cpu") return Support::no("needs host memory");
+    if (device.id.backend != "cpu") return Support::no(refused::kDevice, "needs host memory");
     const std::string_view missing = missing_for_tiles(device);
-    if (!missing.empty()) return Support::no(str("needs ", missing, ", which this CPU has not"));
-    if (problem.dtype != DType::kBF16) return Support::no("takes bf16");
-    if ((problem.gates & ops::kGateGv) != 0) return Support::no("takes no gv");
+    if (!missing.empty())
+      return Support::no(refused::kDevice, str("needs ", missing, ", which this CPU has not"));
+    if (problem.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
+    if ((problem.gates & ops::kGateGv) != 0) return Support::no(refused::kFeature, "takes no gv");
     if (has_gamma(problem) && (problem.gates & ops::kGateGk) != 0) {
-      return Support::no("takes no constant decay beside gk");
+      return Support::no(refused::kFeature, "takes no constant decay beside gk");
     }
     if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
-      return Support::no(str("takes K and V of at least ", kLeastWidth));
+      return Support::no(refused::kShape, str("takes K and V of at least ", kLeastWidth));
     }
     if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
-      return Support::no(str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
     }
     return Support::yes();
   }
@@ -65,7 +67,7 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (has_gamma(problem) && !keeps_each_state(config)) {
-      return Support::no("constant decays take no more anchor_tokens than chunk");
+      return Support::no(refused::kConfig, "constant decays take no more anchor_tokens than chunk");
     }
     return Kernel::fits(problem, device, config);
   }
