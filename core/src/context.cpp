@@ -28,11 +28,6 @@ void Context::log_command(ProblemRef problem, const Choice& choice, const Reques
       reproducing_command(registry_->op(name), choice, problem, request.device->info().id));
 }
 
-std::string config_text(const ErasedKernel& kernel, const ConfigBlob& config) {
-  const Params params = kernel.params(config);
-  return params.empty() ? "default" : to_text(params);
-}
-
 std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem) {
   return str("attune#", op.name, "@v", choice.kernel->version(), ":", op.text(problem, false));
 }

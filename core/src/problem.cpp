@@ -62,4 +62,19 @@ std::int64_t parse_label(const FieldInfo& info, std::string_view text) {
   return value;
 }
 
+void add_needed_features(const FieldInfo& info, std::int64_t value,
+                         std::vector<std::string>& needed) {
+  if (info.feature_name.empty() || value == 0) return;
+  if (info.label_kind == Labels::kBits) {
+    for (std::size_t bit = 0; bit < info.labels.size(); ++bit) {
+      if (((value >> bit) & 1) != 0) needed.emplace_back(info.labels[bit]);
+    }
+    return;
+  }
+  const bool is_flag = std::ranges::equal(info.labels, kNoYes);
+  std::string feature(info.feature_name);
+  if (info.label_kind == Labels::kValues && !is_flag) feature += '=' + label_text(info, value);
+  needed.push_back(std::move(feature));
+}
+
 }  // namespace attune::detail

@@ -54,9 +54,8 @@ void require_planned(const typename Op::Problem& planned, typename Op::Problem a
     const auto wanted = static_cast<std::int64_t>(planned.*(f.member));
     const auto given = static_cast<std::int64_t>(actual.*(f.member));
     if (wanted == given) return;
-    throw InvalidArgument(
-        str(Op::kName, ": args: ", f.name, " is ", detail::label_text(detail::info_of(f), given),
-            ", expected the plan's ", detail::label_text(detail::info_of(f), wanted)));
+    throw InvalidArgument(str(Op::kName, ": args: ", f.name, " is ", detail::label_text(f, given),
+                              ", expected the plan's ", detail::label_text(f, wanted)));
   });
 }
 

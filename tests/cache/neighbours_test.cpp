@@ -74,6 +74,13 @@ TEST_F(Neighbours, AgreeInAllOtherFields) {
               ElementsAre(std::pair("B=1 T=100 D=8", std::log2(101.0) - std::log2(100.0))));
 }
 
+TEST_F(Neighbours, AFieldThatIsLeftOutAt0IsNearToNothingElse) {
+  for (const char* problem : {"T=100", "B=1 T=100", "B=2 T=100"}) rows.push_back(row_of(problem));
+  EXPECT_THAT(find(key_of("T=200"), 9), ElementsAre(std::pair("T=100", 1.0)));
+  EXPECT_THAT(find(key_of("B=2 T=200"), 9),
+              UnorderedElementsAre(std::pair("B=1 T=100", 2.0), std::pair("B=2 T=100", 1.0)));
+}
+
 TEST_F(Neighbours, NothingIsNearToZeroButItself) {
   rows = {row_of("B=0 T=100"), row_of("B=1 T=100")};
   EXPECT_THAT(find(key_of("B=0 T=200"), 9), ElementsAre(std::pair("B=0 T=100", 1.0)));

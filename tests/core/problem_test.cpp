@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -98,6 +99,97 @@ TEST(ParseProblem, RefusesWithTheFieldAndWhatItTakes) {
             "parts=head+leg: expected head, body, tail (joined by '+'), or none");
   EXPECT_EQ(message("cols=1 row=3"), "toy: no field 'row'; did you mean 'rows'?");
   EXPECT_EQ(message("rows=3"), "toy: cols: expected at least 1");
+}
+
+/// The toy op after its second release.
+struct GrownProblem : ToyProblem {
+  std::int64_t blocks = 0;
+  std::int32_t extras = 0;
+  Kind state = Kind::kPlain;
+  bool padded = false;
+};
+
+struct Grown {
+  static constexpr std::string_view kName = "toy";
+  using Problem = GrownProblem;
+  static constexpr auto fields() {
+    return std::tuple{
+        flag("padded", &Problem::padded).optional(),
+        field("rows", &Problem::rows, Bucket::kPow2),
+        field("blocks", &Problem::blocks, Bucket::kPow2).optional("blocked"),
+        field("cols", &Problem::cols),
+        choice("kind", &Problem::kind, kKinds),
+        choice("state", &Problem::state, kKinds).optional(),
+        bits("parts", &Problem::parts, kParts).feature(),
+        flag("wide", &Problem::wide),
+        bits("extras", &Problem::extras, kParts).optional(),
+    };
+  }
+};
+
+RC_GTEST_PROP(OptionalFields, At0LeaveTextAndBucketAsTheyWere, ()) {
+  ToyProblem before;
+  before.rows = *rc::gen::inRange<std::int64_t>(0, 5000);
+  before.cols = *rc::gen::inRange<std::int64_t>(1, 5000);
+  before.parts = *rc::gen::inRange(0, 8);
+  before.wide = *rc::gen::arbitrary<bool>();
+  const GrownProblem now{before};
+  RC_ASSERT(problem_text<Grown>(now) == problem_text<Toy>(before));
+  RC_ASSERT(problem_text<Grown>(now, true) == problem_text<Toy>(before, true));
+  const Params old_text = parse_params(problem_text<Toy>(before), ' ');
+  RC_ASSERT(field_values<Grown>(parse_problem<Grown>(old_text)) == field_values<Grown>(now));
+}
+
+RC_GTEST_PROP(OptionalFields, ParseToTheSameProblem, ()) {
+  GrownProblem problem;
+  problem.blocks = *rc::gen::inRange<std::int64_t>(0, 4);
+  problem.extras = *rc::gen::inRange(0, 8);
+  problem.state = *rc::gen::element(Kind::kPlain, Kind::kFancy);
+  problem.padded = *rc::gen::arbitrary<bool>();
+  const Params text = parse_params(problem_text<Grown>(problem), ' ');
+  RC_ASSERT(field_values<Grown>(parse_problem<Grown>(text)) == field_values<Grown>(problem));
+}
+
+TEST(OptionalFields, StandInTheirPlaceWhereTheyAreNot0) {
+  GrownProblem problem;
+  problem.blocks = 3;
+  problem.padded = true;
+  EXPECT_EQ(problem_text<Grown>(problem),
+            "padded=yes rows=1 blocks=3 cols=0 kind=plain parts=none wide=no");
+  EXPECT_EQ(problem_text<Grown>(problem, true),
+            "padded=yes rows=1 blocks=4 cols=0 kind=plain parts=none wide=no");
+}
+
+TEST(OptionalFields, MustBe0ByDefault) {
+  struct Wrong {
+    struct Problem {
+      std::int64_t blocks = 1;
+    };
+    static constexpr auto fields() {
+      return std::tuple{field("blocks", &Problem::blocks).optional()};
+    }
+  };
+  static_assert(!detail::optional_fields_default_to_0<Wrong>());
+  static_assert(detail::optional_fields_default_to_0<Grown>());
+}
+
+TEST(NeededFeatures, AreThoseOfFieldsThatAreNot0) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  GrownProblem problem;
+  problem.wide = true;
+  problem.kind = Kind::kFancy;
+  EXPECT_THAT(needed_features<Grown>(problem), IsEmpty()) << "these are no features";
+  problem.padded = true;
+  problem.blocks = 2;
+  problem.state = Kind::kFancy;
+  problem.parts = 5;
+  problem.extras = 2;
+  EXPECT_THAT(needed_features<Grown>(problem),
+              ElementsAre("padded", "blocked", "state=fancy", "head", "tail", "body"));
+  const AnyProblem any = AnyProblem::of<Grown>(problem);
+  const ProblemRef ref = any;
+  EXPECT_EQ(ref.needed(ref.problem), needed_features<Grown>(problem));
 }
 
 TEST(AnyProblem, KeepsTheValueAndKnowsItsOp) {

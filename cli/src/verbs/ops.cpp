@@ -57,7 +57,9 @@ Table fields_table(const OpInfo& op) {
   Table table({"field", "values", "default", "bucket"});
   for (const FieldInfo& field : op.fields) {
     const std::string* value = is_size(field) ? nullptr : find_param(defaults, field.name);
-    table.add({field.name, labels_text(field), value != nullptr ? Cell(*value) : Cell(),
+    Cell usual = value != nullptr ? Cell(*value) : Cell();
+    if (field.is_optional) usual = detail::label_text(field, 0);
+    table.add({field.name, labels_text(field), std::move(usual),
                field.bucket == Bucket::kPow2 ? "power of two" : "exact"});
   }
   return table;

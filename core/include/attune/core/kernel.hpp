@@ -1,5 +1,13 @@
 // Kernels: how an op is computed. An author derives from Kernel<Config> and answers seven
 // questions; registry, tuner and caches hold the type-erased base.
+//
+//   name, version      | who it is, and whether what is stored of it still holds
+//   features, supports | which problems it takes
+//   fits               | with which configs
+//   heuristic_config   | the default one
+//   candidate_configs  | those worth measuring
+//   workspace_bytes    | the scratch memory that it needs
+//   run                | the work
 #pragma once
 
 #include <array>
@@ -76,8 +84,14 @@ class ErasedKernel {
   /// Raised by the author when stored results may no longer hold; older rows are then stale.
   virtual int version() const noexcept = 0;
 
+  /// The features that it understands (problem.hpp). Problems that need another one are refused
+  /// before they reach it.
+  virtual std::vector<std::string_view> features() const { return {}; }
+
   virtual std::string_view op() const noexcept = 0;
-  virtual Support erased_supports(ProblemRef, const DeviceInfo&) const = 0;
+  /// Whether it takes the problem. The one place where a kernel is asked: it refuses for the kernel
+  /// what needs a feature that it does not name, and asks supports() about the rest.
+  Support erased_supports(ProblemRef problem, const DeviceInfo& device) const;
   virtual Support erased_fits(ProblemRef, const DeviceInfo&, const ConfigBlob&) const = 0;
   virtual ConfigBlob erased_heuristic(ProblemRef, const DeviceInfo&) const = 0;
   virtual std::optional<double> erased_expected_us(ProblemRef, const DeviceInfo&) const = 0;
@@ -89,6 +103,9 @@ class ErasedKernel {
   virtual Params params(const ConfigBlob&) const = 0;
   virtual ConfigBlob parse(const Params&) const = 0;  // throws InvalidArgument
   virtual std::vector<AxisInfo> axes() const = 0;
+
+ private:
+  virtual Support ask_supports(ProblemRef, const DeviceInfo&) const = 0;
 };
 
 /// The class an author derives from. `Config` names its op (`using Op = ...`), the op its Problem
@@ -102,7 +119,10 @@ class Kernel : public ErasedKernel {
   using Problem = typename Op::Problem;
   using Args = typename Op::Args;
 
-  /// Whether this kernel can compute `problem` on `device` at all, or the reason why not.
+  /// Whether this kernel can compute `problem` on `device` at all, or the reason why not. It is
+  /// asked only about problems whose features it names; by default it names none:
+  ///
+  ///   std::vector<std::string_view> features() const override { return {"gk", "packed"}; }
   virtual Support supports(const Problem& problem, const DeviceInfo& device) const = 0;
 
   /// Whether `config` is legal for a supported problem, or the reason why not.
@@ -140,9 +160,6 @@ class Kernel : public ErasedKernel {
   virtual void run(const Problem&, const Args&, const Config&, const LaunchSite&) const = 0;
 
   std::string_view op() const noexcept final { return Op::kName; }
-  Support erased_supports(ProblemRef p, const DeviceInfo& d) const final {
-    return supports(p.as<Op>(), d);
-  }
   Support erased_fits(ProblemRef p, const DeviceInfo& d, const ConfigBlob& c) const final {
     return fits(p.as<Op>(), d, unpack(c));
   }
@@ -179,6 +196,11 @@ class Kernel : public ErasedKernel {
     Config config;
     std::memcpy(&config, blob.bytes.data(), sizeof config);
     return config;
+  }
+
+ private:
+  Support ask_supports(ProblemRef p, const DeviceInfo& d) const final {
+    return supports(p.as<Op>(), d);
   }
 };
 
