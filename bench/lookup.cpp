@@ -53,6 +53,7 @@ class Nothing final : public Kernel<NothingConfig> {
  public:
   std::string_view name() const noexcept override { return "nothing.recurrent_attention"; }
   int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override { return {"g", "gamma", "gk", "gv"}; }
   Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
   NothingConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
   void run(const Problem&, const Args&, const NothingConfig&, const LaunchSite&) const override {}

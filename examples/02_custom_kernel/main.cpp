@@ -54,18 +54,17 @@ void recurrence(const RecurrentAttention::Problem& problem, const RecurrentAtten
   }
 }
 
-// 3. The kernel: what it supports, what fits, a good default, and how to run it.
+// 3. The kernel: what it supports, what fits, a good default, and how to run it. It names no
+// features, so it is never asked for gates, states, packed sequences or what will come one day.
 class RowByRow final : public attune::Kernel<RowByRowConfig> {
  public:
   std::string_view name() const noexcept override { return "mine.recurrent_attention.row_by_row"; }
   int version() const noexcept override { return 1; }
 
   Support supports(const Problem& p, const DeviceInfo&) const override {
-    const bool plain = p.dtype == attune::DType::kF32 && p.gates == 0 && p.N == 0 && p.H == p.Hkv &&
-                       !p.h0 && !p.ht && !p.reverse;
+    const bool plain = p.dtype == attune::DType::kF32 && p.H == p.Hkv;
     return plain ? Support::yes()
-                 : Support::no(attune::refused::kFeature,
-                               "takes f32 without gates, states, groups or packing");
+                 : Support::no(attune::refused::kShape, "takes f32 without groups of heads");
   }
   Support fits(const Problem& p, const DeviceInfo&, const RowByRowConfig& config) const override {
     return p.V % config.unroll == 0

@@ -23,6 +23,9 @@ class ReferenceKernel : public Kernel<NoConfig<KernelOp>> {
   using Config = NoConfig<KernelOp>;
 
   int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "slots", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem&, const DeviceInfo& device) const override {
     return device.id.backend == "cpu" ? Support::yes()
                                       : Support::no(refused::kDevice, "needs host memory");

@@ -75,12 +75,12 @@ class ChunkMma final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.chunk_mma"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");
-    if ((problem.gates & ~(ops::kGateG | ops::kGateGamma)) != 0) {
-      return Support::no(refused::kFeature, "takes the gates g and gamma");
-    }
     const int most_keys = is_split(problem) ? kMostSplitKeys : kMostKeys;
     if (problem.K > most_keys) return Support::no(refused::kShape, str("takes K <= ", most_keys));
     const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;

@@ -84,14 +84,14 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& p, const DeviceInfo& device) const override {
-    constexpr std::int32_t kScalarGates = ops::kGateG | ops::kGateGamma;
     if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");
     if (!device.has("sm_90a"))
       return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
     if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
-    if ((p.gates & ~kScalarGates) != 0)
-      return Support::no(refused::kFeature, "gk and gv: decays are scalars here");
     if (p.K > kMostK) return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostK));
     if (!p.aligned)
       return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");

@@ -117,6 +117,9 @@ class DecodeKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.decode"; }
   int version() const noexcept override { return 2; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "slots"};
+  }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");

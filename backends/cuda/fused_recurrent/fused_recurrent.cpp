@@ -84,6 +84,9 @@ class FusedRecurrentKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.fused_recurrent"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem&, const DeviceInfo& device) const override {
     return needs_gpu(device);
   }

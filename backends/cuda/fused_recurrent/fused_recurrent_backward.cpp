@@ -48,6 +48,9 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.fused_recurrent.backward"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem&, const DeviceInfo& device) const override {
     return needs_gpu(device);
   }

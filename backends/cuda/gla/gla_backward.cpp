@@ -214,6 +214,9 @@ class GlaBackwardKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
   int version() const noexcept override { return 4; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
       return Support::no(refused::kDevice, "needs a GPU with sm_90a code");

@@ -143,6 +143,9 @@ class GlaMma final : public Kernel<Config> {
   }
   int version() const noexcept override { return kProducts == Products::kMma ? 3 : 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = has_products(problem, device, kProducts); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");

@@ -142,13 +142,14 @@ class ChunkBackwardKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma.backward"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
       return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
     }
     if (p.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16 only");
-    if ((p.gates & (ops::kGateGk | ops::kGateGv)) != 0)
-      return Support::no(refused::kFeature, "takes no gk, no gv");
     if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
     if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
       return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");

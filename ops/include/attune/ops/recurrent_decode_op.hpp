@@ -60,9 +60,9 @@ struct RecurrentDecode {
                       field("V", &Problem::V),
                       field("S", &Problem::S, Bucket::kPow2),
                       choice("dtype", &Problem::dtype, kFloatNames),
-                      bits("gate", &Problem::gates, kGateNames),
+                      bits("gate", &Problem::gates, kGateNames).feature(),
                       choice("gate_dtype", &Problem::gate_dtype, kGateDTypeNames),
-                      flag("slots", &Problem::slots),
+                      flag("slots", &Problem::slots).feature(),
                       choice("layout", &Problem::layout, kLayoutNames),
                       flag("aligned", &Problem::aligned),
                       flag("tf32", &Problem::tf32)};

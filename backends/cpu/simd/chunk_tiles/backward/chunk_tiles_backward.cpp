@@ -44,13 +44,15 @@ class ChunkTilesBackwardKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return "simd.chunk_tiles.backward"; }
   int version() const noexcept override { return 1; }
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+  }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "cpu") return Support::no(refused::kDevice, "needs host memory");
     const std::string_view missing = missing_for_tiles(device);
     if (!missing.empty())
       return Support::no(refused::kDevice, str("needs ", missing, ", which this CPU has not"));
     if (problem.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
-    if ((problem.gates & ops::kGateGv) != 0) return Support::no(refused::kFeature, "takes no gv");
     if (has_gamma(problem) && (problem.gates & ops::kGateGk) != 0) {
       return Support::no(refused::kFeature, "takes no constant decay beside gk");
     }
