@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cache/raw_sqlite.hpp"
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 #include "tuner/chain_fixture.hpp"
 
 namespace attune::test {

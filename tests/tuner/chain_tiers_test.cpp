@@ -1,4 +1,8 @@
 // The order of the tiers, and what each of them leaves behind.
+#include <fstream>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 
 #include <attune/core/error.hpp>
@@ -12,6 +16,35 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 class ChainTiersTest : public ChainTest {};
+
+/// The first column of the table of tiers in a page or a header's comment: the words at the
+/// beginning of the lines that begin with `margin`, from the line below "tier" on.
+std::vector<std::string> listed_tiers(const std::string& path, const std::string& margin) {
+  std::ifstream file(std::string(ATTUNE_SOURCE_DIR "/") + path);
+  std::vector<std::string> tiers;
+  bool in_table = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("|--") != std::string::npos) continue;
+    const bool is_row = line.starts_with(margin);
+    if (in_table && !is_row) break;
+    if (!is_row) continue;
+    const std::string word =
+        line.substr(margin.size(), line.find(' ', margin.size()) - margin.size());
+    if (in_table && !word.empty()) tiers.push_back(word);
+    in_table = in_table || word == "tier";
+  }
+  return tiers;
+}
+
+TEST_F(ChainTiersTest, AreThoseThatTheManualsList) {
+  add_tiled();
+  std::vector<std::string> asked;
+  for (const TierNote& note : chain().explain(what(), request()).notes) {
+    asked.emplace_back(to_string(note.tier));
+  }
+  EXPECT_EQ(listed_tiers("tuner/include/attune/tuner/config_selector_chain.hpp", "//   "), asked);
+  EXPECT_EQ(listed_tiers("docs/architecture.md", "   | "), asked);
+}
 
 TEST_F(ChainTiersTest, EachTierAnswersWhenThoseAboveItDoNot) {
   add_tiled();

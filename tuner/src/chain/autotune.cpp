@@ -44,11 +44,7 @@ std::string name_of(const AutotunePolicy& policy) {
 
 Answer skip(State& state, Call& call, std::string why) {
   if (state.events.active()) {
-    Event event;
-    event.kind = EventKind::kTuneSkipped;
-    event.op = call.called_as();
-    event.problem = call.row_key().problem;
-    event.tier = Tier::kAutotune;
+    Event event = call.event(EventKind::kTuneSkipped, Tier::kAutotune);
     event.reason = why;
     state.events.emit(event);
   }
@@ -121,13 +117,7 @@ Answer tune_online(State& state, Call& call, const Candidate& stored) {
       str("tuned: ", tuned.row.median_us, " us, the default ", tuned.row.default_us, " us"));
 }
 
-}  // namespace
-
-bool may_tune(const AutotunePolicy& policy) {
-  return policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune && policy.allow_autotune &&
-         policy.problem_budget > milliseconds(0) && left_of(policy) > milliseconds(0);
-}
-
+/// Why a call must not be tuned now, or "".
 std::string why_not_tune(const State& state, const Call& call) {
   const AutotunePolicy& policy = call.policy;
   if (policy.cache_miss_fallback != AutotunePolicy::Miss::kAutotune || !policy.allow_autotune) {
@@ -144,6 +134,13 @@ std::string why_not_tune(const State& state, const Call& call) {
   if (call.device().is_capturing(call.request.stream)) return "stream is capturing";
   if (competitors(state, call).empty()) return "no kernel takes the problem";
   return "";
+}
+
+}  // namespace
+
+bool may_tune(const AutotunePolicy& policy) {
+  return policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune && policy.allow_autotune &&
+         policy.problem_budget > milliseconds(0) && left_of(policy) > milliseconds(0);
 }
 
 bool has_one_candidate(const State& state, const Call& call) {
@@ -183,7 +180,7 @@ Lease::~Lease() {
   }
 }
 
-Answer ask_autotune(State& state, Call& call) {
+Answer select_autotune(State& state, Call& call) {
   if (std::string why = why_not_tune(state, call); !why.empty()) {
     const bool tunes = call.policy.cache_miss_fallback == AutotunePolicy::Miss::kAutotune &&
                        call.policy.allow_autotune;
@@ -215,6 +212,16 @@ Answer ask_autotune(State& state, Call& call) {
   if (lease.held()) return tune_online(state, call, stored);
   state.flights.postpone(call.key, SingleFlight::Clock::now() + kAskAgainAfter);
   return skip(state, call, "another process tunes it");
+}
+
+Answer explain_autotune(State& state, Call& call) {
+  if (std::string why = why_not_tune(state, call); !why.empty())
+    return Answer::not_asked(std::move(why));
+  if (call.is_answered) return Answer::not_asked("an earlier tier answers");
+  if (has_one_candidate(state, call)) return Answer::not_asked("there is one candidate only");
+  return Answer::not_asked(str("select would tune now, for at most ",
+                               call.policy.problem_budget.count(),
+                               " ms; what stands below is what it would use if it could not"));
 }
 
 }  // namespace attune::chain

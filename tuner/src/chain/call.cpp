@@ -68,6 +68,15 @@ const std::string& Call::bucket() {
   return *bucket_;
 }
 
+Event Call::event(EventKind kind, Tier tier) {
+  Event event;
+  event.kind = kind;
+  event.op = called_as();
+  event.problem = row_key().problem;
+  event.tier = tier;
+  return event;
+}
+
 std::string Call::describe() const { return str(called_as(), " ", op.text(problem, false)); }
 
 Answer Answer::chosen(Tier tier, const Candidate& candidate, std::string reason) {

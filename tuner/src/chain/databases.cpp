@@ -7,7 +7,7 @@
 #include <attune/core/log.hpp>
 #include <attune/core/version.hpp>
 
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune {
 
@@ -35,15 +35,16 @@ bool is_weak(const State& state, const ConfigStore::Hit& hit) {
          (entry != nullptr && hit.row.kernel_version < entry->kernel->version());
 }
 
-void rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
-  const auto place = [&](const ConfigStore::Hit& hit) {
+/// Best first: rows of this very problem, weak ones after the others, then rows of its bucket.
+void sort_by_rank(const State& state, std::vector<ConfigStore::Hit>& hits) {
+  const auto rank = [&](const ConfigStore::Hit& hit) {
     return hit.bucket ? 2 : is_weak(state, hit) ? 1 : 0;
   };
   std::stable_sort(hits.begin(), hits.end(),
-                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
 }
 
-/// Exact rows that come after the chosen one, and why they do.
+/// The other rows of this very problem, and why they rank below the chosen one.
 std::vector<std::string> rows_after(const State& state, const std::vector<ConfigStore::Hit>& hits,
                                     std::size_t chosen) {
   std::vector<std::string> rows;
@@ -54,6 +55,13 @@ std::vector<std::string> rows_after(const State& state, const std::vector<Config
                        weaker ? ", measured in noise or for an older kernel" : ", comes later"));
   }
   return rows;
+}
+
+void emit_refusal(State& state, Call& call, Tier tier, std::string_view reason) {
+  if (!state.events.active()) return;
+  Event event = call.event(EventKind::kDatabase, tier);
+  event.reason = reason;
+  state.events.emit(event);
 }
 
 }  // namespace
@@ -107,10 +115,19 @@ Answer ask_pin(State& state, Call& call) {
   return Answer::refused(str(pin->kernel, " ", pin->config), resolved.reason);
 }
 
+Answer select_pin(State& state, Call& call) {
+  Answer answer = ask_pin(state, call);
+  if (answer.outcome != TierNote::Outcome::kRefused) return answer;
+  log_once(LogLevel::kWarning,
+           str("the pin for ", call.describe(), " is refused: ", answer.reason));
+  emit_refusal(state, call, Tier::kPin, answer.reason);
+  return answer;
+}
+
 Answer ask_persistent(State& state, Call& call) {
   if (!call.policy.use_databases) return Answer::not_asked("the policy does not read databases");
   std::vector<ConfigStore::Hit> hits = state.store().find(call.row_key(), call.bucket());
-  rank(state, hits);
+  sort_by_rank(state, hits);
   std::vector<std::string> refusals;
   for (std::size_t i = 0; i < hits.size(); ++i) {
     const ConfigStore::Hit& hit = hits[i];
@@ -142,6 +159,27 @@ Answer ask_persistent(State& state, Call& call) {
   if (!refusals.empty()) {
     answer = Answer::refused("", str(refusals.size(), " rows were refused: ", refusals.front()));
     answer.refusals = std::move(refusals);
+  }
+  return answer;
+}
+
+Answer select_persistent(State& state, Call& call) {
+  Answer answer = ask_persistent(state, call);
+  state.counters.refused_rows += answer.refusals.size();
+  for (const std::string& reason : answer.refusals) {
+    log(LogLevel::kDebug, str(call.describe(), ": ", reason));
+    emit_refusal(state, call, Tier::kPersistent, reason);
+  }
+  return answer;
+}
+
+Answer explain_persistent(State& state, Call& call) {
+  Answer answer = ask_persistent(state, call);
+  if (answer.choice || !call.policy.use_databases) return answer;
+  for (const ConfigStore::Hit& hit : state.store().find_elsewhere(call.row_key())) {
+    answer.outranked.push_back(str(describe_row(hit), ", for device class ",
+                                   hit.row.key.device_class, " and platform ",
+                                   hit.row.key.platform));
   }
   return answer;
 }

@@ -1,11 +1,11 @@
-// The heuristic tier, and which kernels compete at all.
+// Which kernels compete for a problem, and the default among their heuristics' configs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <attune/core/error.hpp>
 
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune::chain {
 namespace {

@@ -1,9 +1,9 @@
-// The memory tier: which of its entries answer, and what is put there.
+// The memory tier: which remembered choices answer, and what is remembered.
 #include <mutex>
 
 #include <attune/core/error.hpp>
 
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune::chain {
 
@@ -15,7 +15,7 @@ bool is_final(const Choice& entry, const AutotunePolicy& policy) {
   return entry.tier >= Tier::kAutotune || !may_tune(policy);
 }
 
-Answer ask_memory(const State& state, const Call& call) {
+Answer ask_memory(State& state, Call& call) {
   const Choice* entry = state.cache.find(call.key);
   if (entry == nullptr) return Answer::miss("not met before in this process");
   const Candidate candidate{entry->kernel, entry->config};

@@ -1,14 +1,14 @@
-// From names to kernels: overrides, overlays, pins and rows all come as names, and all are checked
-// here.
+// Configs by name: overrides, overlays, pins and rows all come as names, which are turned into
+// candidates here; and the two tiers that are given with a call.
 #include <attune/core/error.hpp>
 
-#include "chain/call.hpp"
 #include "chain/scopes.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune::chain {
 namespace {
 
-/// Why a kernel of this name may not serve the request, which it does not.
+/// Why the kernel of this name, which is not among those that may serve the request, is not.
 std::string why_not_allowed(const State& state, const Call& call, const std::string& name) {
   const RegisteredKernel* found = state.registry.find_kernel(name);
   if (found == nullptr) {
@@ -25,8 +25,7 @@ std::string why_not_allowed(const State& state, const Call& call, const std::str
              call.info().id.backend);
 }
 
-/// `params`, and what they do not name as the heuristic has it: whoever asks for one value means
-/// the kernel as it is, but for that.
+/// `params`, and what they leave out as the kernel's heuristic has it.
 Params completed(const Call& call, const ErasedKernel& kernel, const Params& params) {
   Params all = params;
   for (Param& param : kernel.params(kernel.erased_heuristic(call.problem, call.info()))) {
@@ -81,17 +80,26 @@ Resolved resolve_row(const State& state, const Call& call, const std::string& ke
   }
 }
 
-Answer ask_override(const State& state, const Call& call) {
+Answer ask_override(State& state, Call& call) {
   if (call.request.config == nullptr) return Answer::miss("none given");
   const NamedConfig& named = *call.request.config;
   const Resolved resolved = resolve(state, call, named);
   if (resolved.candidate)
     return Answer::chosen(Tier::kOverride, *resolved.candidate, "given with the call");
-  return Answer::refused(str(named.kernel, named.kernel.empty() ? "" : " ", to_text(named.params)),
-                         str("config: ", resolved.reason));
+  Answer answer =
+      Answer::refused(str(named.kernel, named.kernel.empty() ? "" : " ", to_text(named.params)),
+                      str("config: ", resolved.reason));
+  answer.is_error = true;
+  return answer;
 }
 
-Answer ask_overlay(const State& state, const Call& call) {
+Answer select_override(State& state, Call& call) {
+  Answer answer = ask_override(state, call);
+  if (answer.is_error) throw InvalidArgument(str(call.called_as(), ": ", answer.reason));
+  return answer;
+}
+
+Answer ask_overlay(State& state, Call& call) {
   Answer none = Answer::miss("no scope active");
   for (const scopes::Scope* scope = scopes::active; scope != nullptr; scope = scope->outer.get()) {
     if (!scope->overlay || !is_for(state, call, *scope->overlay)) continue;

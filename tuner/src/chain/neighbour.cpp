@@ -1,4 +1,5 @@
-// Problems near to a tuned one: when its row may serve them.
+// The heuristic tier: a problem that nobody tuned is served as the nearest tuned neighbour, else by
+// the default.
 //
 // What is best changes in steps: where a round of blocks is full, where a state leaves a cache,
 // where a kernel begins to split sequences. The kernels' heuristics know those steps, and what they
@@ -11,7 +12,7 @@
 
 #include <attune/core/error.hpp>
 
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune::chain {
 namespace {
@@ -38,20 +39,6 @@ std::string heuristic_for(const State& state, const Call& call, ProblemRef probl
 
 bool is_worth_a_transfer(const ConfigRow& row) {
   return row.median_us <= 0 || row.default_us <= 0 || row.default_us >= kLeastGain * row.median_us;
-}
-
-}  // namespace
-
-std::string why_unlike(const State& state, const Call& call, const ConfigRow& row) {
-  try {
-    const AnyProblem tuned_for = call.op.parse(parse_params(row.key.problem, ' '));
-    const std::string there = heuristic_for(state, call, tuned_for);
-    const std::string here = heuristic_for(state, call, call.problem);
-    if (there == here) return "";
-    return str("the heuristic takes ", there, " there, and ", here, " here");
-  } catch (const InvalidArgument& error) {  // a row of another version of the op
-    return error.what();
-  }
 }
 
 Answer ask_neighbour(State& state, Call& call) {
@@ -87,6 +74,7 @@ Answer ask_neighbour(State& state, Call& call) {
   return answer;
 }
 
+/// The neighbour's config, or the default's.
 Answer ask_fallback(State& state, Call& call) {
   Answer neighbour = ask_neighbour(state, call);
   if (neighbour.choice) return neighbour;
@@ -96,6 +84,51 @@ Answer ask_fallback(State& state, Call& call) {
   heuristic.refusals.insert(heuristic.refusals.begin(), neighbour.refusals.begin(),
                             neighbour.refusals.end());
   return heuristic;
+}
+
+bool may_use_heuristic(const AutotunePolicy& policy) {
+  return policy.allow_heuristics && policy.cache_miss_fallback != AutotunePolicy::Miss::kError;
+}
+
+}  // namespace
+
+std::string why_unlike(const State& state, const Call& call, const ConfigRow& row) {
+  try {
+    const AnyProblem tuned_for = call.op.parse(parse_params(row.key.problem, ' '));
+    const std::string there = heuristic_for(state, call, tuned_for);
+    const std::string here = heuristic_for(state, call, call.problem);
+    if (there == here) return "";
+    return str("the heuristic takes ", there, " there, and ", here, " here");
+  } catch (const InvalidArgument& error) {  // a row of another version of the op
+    return error.what();
+  }
+}
+
+Answer select_heuristic(State& state, Call& call) {
+  Answer answer = ask_fallback(state, call);
+  if (!answer.choice) throw Unsupported(answer.reason);
+  Choice remembered = *answer.choice;
+  remembered.tier = call.policy.use_databases ? Tier::kPersistent : Tier::kMemory;
+  remember(state, call, remembered);
+  const std::string& why_not_tuned = call.previous_reason;
+  if (!may_use_heuristic(call.policy)) {
+    throw NotTuned(str("no tuned config is known for ", call.describe(),
+                       " and the policy allows no other (", why_not_tuned,
+                       "); tune it with: attune tune ", call.called_as(), " ",
+                       call.op.text(call.problem, false)));
+  }
+  if (!why_not_tuned.empty()) answer.reason += "; " + why_not_tuned;
+  return answer;
+}
+
+Answer explain_heuristic(State& state, Call& call) {
+  Answer answer = ask_fallback(state, call);
+  if (answer.choice && !may_use_heuristic(call.policy)) {
+    answer = Answer::refused(answer.config,
+                             str("the policy allows no heuristic; it would give ", answer.config));
+  }
+  answer.is_error = !answer.choice;
+  return answer;
 }
 
 }  // namespace attune::chain

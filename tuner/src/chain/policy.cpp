@@ -1,9 +1,13 @@
+#include <cassert>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
 #include <attune/tuner/policy.hpp>
+
+#include "chain/scopes.hpp"
 
 namespace attune {
 namespace {
@@ -46,6 +50,67 @@ AutotunePolicy AutotunePolicy::of(Policy policy) {
   full.persist_autotune =
       policy == Policy::kStrict;  // only a retune() that was asked for could write
   return full;
+}
+
+namespace scopes {
+
+constinit thread_local const Scope* active = nullptr;
+
+namespace {
+
+/// Keeps what `active` points to; touched only where a scope begins or ends.
+thread_local std::shared_ptr<const Scope> owner;
+
+std::shared_ptr<const Scope> replace(std::shared_ptr<const Scope> scope) {
+  std::shared_ptr<const Scope> previous = std::exchange(owner, std::move(scope));
+  active = owner.get();
+  return previous;
+}
+
+void enter(Scope scope) {
+  scope.outer = owner;
+  scope.has_overlay = scope.overlay.has_value() || (owner != nullptr && owner->has_overlay);
+  replace(std::make_shared<const Scope>(std::move(scope)));
+}
+
+void leave() {
+  assert(owner != nullptr && "a scope ends on the thread it began on");
+  if (owner != nullptr) replace(owner->outer);
+}
+
+}  // namespace
+}  // namespace scopes
+
+PolicyScope::PolicyScope(const AutotunePolicy& policy) {
+  scopes::Scope scope;
+  scope.policy = policy;
+  scopes::enter(std::move(scope));
+}
+
+PolicyScope::~PolicyScope() { scopes::leave(); }
+
+OverlayScope::OverlayScope(std::string_view op, NamedConfig config, std::string_view problem) {
+  scopes::Overlay overlay{std::string(op), std::move(config), std::nullopt};
+  if (!problem.empty()) overlay.problem = parse_params(problem, ' ');
+  scopes::Scope scope;
+  scope.overlay = std::move(overlay);
+  scopes::enter(std::move(scope));
+}
+
+OverlayScope::~OverlayScope() { scopes::leave(); }
+
+CapturedScopes CapturedScopes::of_this_thread() {
+  CapturedScopes captured;
+  captured.scopes_ = scopes::owner;
+  return captured;
+}
+
+CapturedScopes::Attached CapturedScopes::attach() const {
+  return Attached(scopes::replace(std::static_pointer_cast<const scopes::Scope>(scopes_)));
+}
+
+CapturedScopes::Attached::~Attached() {
+  scopes::replace(std::static_pointer_cast<const scopes::Scope>(std::move(previous_)));
 }
 
 }  // namespace attune

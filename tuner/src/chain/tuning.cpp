@@ -20,26 +20,18 @@ void emit_trial(State& state, Call& call, const Trial& trial) {
   const std::string config = config_text(*trial.candidate.kernel, trial.candidate.config);
   const std::string reason =
       str(to_string(trial.outcome), trial.reason.empty() ? "" : ": ", trial.reason);
-  Event event;
-  event.kind = EventKind::kTrial;
-  event.op = call.called_as();
-  event.problem = call.row_key().problem;
+  Event event = call.event(EventKind::kTrial, Tier::kAutotune);
   event.kernel = trial.candidate.kernel->name();
   event.version = trial.candidate.kernel->version();
   event.config = config;
   event.reason = reason;
-  event.tier = Tier::kAutotune;
   event.median_us = trial.median_us;
   state.events.emit(event);
 }
 
 void emit_started(State& state, Call& call, const std::vector<const RegisteredKernel*>& kernels) {
   if (!state.events.active()) return;
-  Event event;
-  event.kind = EventKind::kTuneStarted;
-  event.op = call.called_as();
-  event.problem = call.row_key().problem;
-  event.tier = Tier::kAutotune;
+  Event event = call.event(EventKind::kTuneStarted, Tier::kAutotune);
   for (const RegisteredKernel* entry : kernels) {
     event.candidates += std::ssize(entry->kernel->erased_candidates(call.problem, call.info()));
   }
@@ -48,11 +40,7 @@ void emit_started(State& state, Call& call, const std::vector<const RegisteredKe
 
 void emit_finished(State& state, Call& call, const Tuned& tuned) {
   if (!state.events.active()) return;
-  Event event;
-  event.kind = EventKind::kTuneFinished;
-  event.op = call.called_as();
-  event.problem = call.row_key().problem;
-  event.tier = Tier::kAutotune;
+  Event event = call.event(EventKind::kTuneFinished, Tier::kAutotune);
   event.candidates = std::ssize(tuned.result.trials);
   event.reason = !tuned.choice                 ? "no candidate is of use"
                  : tuned.result.incumbent_kept ? "nothing beats what was stored"

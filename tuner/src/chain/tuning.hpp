@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "chain/call.hpp"
+#include "chain/tiers.hpp"
 
 namespace attune::chain {
 

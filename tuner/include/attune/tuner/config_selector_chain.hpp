@@ -1,12 +1,23 @@
-// The chain that turns a problem into a kernel and config:
+// The chain that turns a problem into a kernel and config. Its tiers are asked in this order, and the
+// first that has an answer decides:
 //
-//   override -> overlay -> pin -> memory -> persistent (user, site, shipped) -> autotune ->
-//   heuristic -> error
+//   tier        answers when                                            its answer is kept
+//   override    the call gives a config (an error when it does not fit) never
+//   overlay     an OverlayScope of this thread gives one that fits      never
+//   pin         an operator pinned the problem to a config              in memory
+//   memory      the problem was decided before in this process
+//   persistent  a database (the user's, the site's, a shipped one) has  in memory
+//               a row for the problem, or for its bucket, that fits
+//   autotune    the policy and its budgets allow to tune now, and the   in memory, and in the user's
+//               stream is not capturing                                 database
+//   heuristic   a kernel supports the problem: as the nearest tuned     in memory; hides no later row
+//               neighbour, else the default                             and no later tuning
 //
-// One path for every policy: a policy only says which tiers are asked. Overrides and overlays are
-// never stored; heuristic choices live in memory only and never hide a row or a later tuning; an
-// override that does not fit is an error. A row of another kernel version, library or driver is
-// stale: used while it still fits, and listed to be tuned again.
+// When none has one, select() throws. There is one path for every policy: a policy only says which
+// tiers are asked.
+//
+// A row of another kernel version, library or driver is stale: used while it fits, and tuned again
+// where that is allowed.
 #pragma once
 
 #include <atomic>
@@ -24,9 +35,8 @@
 
 namespace attune {
 
-/// What has changed since a row was measured that may make another config better, "tuned by attune
-/// 0.1.0, this is 0.2.0", or "". Such a row is used while it fits, and tuned again where that is
-/// allowed.
+/// Why a row is stale: what has changed since it was measured that may make another config better,
+/// as in "tuned by attune 0.1.0, this is 0.2.0". "" when it is not.
 std::string why_stale(const ConfigRow& row, const ErasedKernel& kernel, const DeviceInfo& device);
 
 class ConfigSelectorChain final : public ConfigSelector {
@@ -35,10 +45,11 @@ class ConfigSelectorChain final : public ConfigSelector {
     StoreSettings store;
     AutotunePolicy policy;
     Tuner::Settings tuner;
-    /// Where processes that measure on the same device meet; "": they do not.
+    /// A folder of lock files, by which processes measure on a device one at a time; "": they do
+    /// not wait for each other.
     std::string lock_folder = {};
-    /// A file that problems are counted in for which nothing was tuned, to be given to `attune
-    /// tune @FILE`; "": none. Tuned problems cost nothing by it.
+    /// A file in which calls are counted that nothing was tuned for (`attune tune @FILE` tunes
+    /// them); "": none. Calls of tuned problems take no longer for it.
     std::string record = {};
   };
 
@@ -63,16 +74,18 @@ class ConfigSelectorChain final : public ConfigSelector {
   };
   TuneReport tune(ProblemRef problem, const Request& request, const Tuner::Settings& settings);
 
-  /// The row that makes tuning a problem unnecessary: of this very problem, of use for the request
-  /// as things are here and now, and measured with this kernel, library and driver.
+  /// The row that makes tuning unnecessary: it was measured for this very problem with this version
+  /// of kernel, library and driver, and may be used for the request.
   std::optional<ConfigRow> tuned_row(ProblemRef problem, const Request& request);
 
-  /// Problems tuned in this process, and look-ups since the start that were answered by each slow
-  /// tier.
+  /// Since the chain was made. Hits of the memory tier are not counted: that would cost more than
+  /// they do.
   struct Counters {
-    std::uint64_t tunings = 0;
-    std::uint64_t overrides = 0, overlays = 0, pins = 0, persistent_hits = 0, heuristics = 0;
-    std::uint64_t stale_hits = 0, bucket_hits = 0, refused_rows = 0;
+    std::uint64_t tunings = 0;                            // searches, offline ones included
+    std::uint64_t overrides = 0, overlays = 0, pins = 0;  // calls that each tier answered
+    std::uint64_t persistent_hits = 0, heuristics = 0;    // likewise
+    std::uint64_t stale_hits = 0, bucket_hits = 0;        // of the persistent hits
+    std::uint64_t refused_rows = 0;                       // rows that could not be used
   };
   Counters counters() const;
 

@@ -1,0 +1,108 @@
+// The tiers of the chain, each by what it answers, and what several of them need.
+//
+// A new tier is an enumerator of Tier (attune/core/selection.hpp), its function here and its entry
+// in the array of tiers.cpp: select(), explain(), counters and events follow from the array.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chain/call.hpp"
+
+namespace attune::chain {
+
+/// Which part of the chain is asked.
+enum class Part {
+  kOfTheCall,     // a config that comes with the call, or that a scope puts around it
+  kOfTheProblem,  // what is known, or can be found out, of the problem
+};
+
+/// Asks the tiers of one part in turn and delivers the first answer: counted, recorded, told to the
+/// events, and put in memory where that is right. Nothing when no tier has one, which only the part
+/// of the call may come to. Throws what ConfigSelector::select() throws.
+std::optional<Choice> select(State& state, Call& call, Part part);
+
+/// What select() would do for a call, and what every tier has to say. Changes nothing.
+Decision explain(State& state, Call& call);
+
+ConfigSelectorChain::Counters counters_of(const State& state);
+
+// What tiers answer, in order. None of these changes anything.
+Answer ask_override(State& state, Call& call);  // refused: is_error
+Answer ask_overlay(State& state, Call& call);
+Answer ask_pin(State& state, Call& call);
+Answer ask_memory(State& state, Call& call);
+Answer ask_persistent(State& state, Call& call);
+Answer ask_heuristic(State& state, Call& call);
+
+// What a tier does in select() besides, and what explain() says of it.
+Answer select_override(State& state, Call& call);     // throws InvalidArgument in place of is_error
+Answer select_pin(State& state, Call& call);          // tells of a pin that cannot be followed
+Answer select_persistent(State& state, Call& call);   // tells of rows that are refused
+Answer explain_persistent(State& state, Call& call);  // of a miss: with the rows of other devices
+/// Tunes, where the call allows it and nobody else does; then memory or a row may have the answer.
+Answer select_autotune(State& state, Call& call);
+Answer explain_autotune(State& state, Call& call);
+/// What serves a problem that nobody tuned: as the nearest tuned neighbour, else the default. Lives
+/// in memory alone and hides no later row or tuning. Throws Unsupported, and NotTuned where the
+/// policy wants neither.
+Answer select_heuristic(State& state, Call& call);
+Answer explain_heuristic(State& state, Call& call);
+
+/// A candidate, or why a name does not give one.
+struct Resolved {
+  std::optional<Candidate> candidate;
+  std::string reason;
+};
+
+/// The candidate that a named config stands for: its kernel is there and may serve the request, the
+/// parameters parse, and the config fits.
+Resolved resolve(const State& state, const Call& call, const NamedConfig& named);
+
+/// The same with the config as text, as rows have it.
+Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
+                     const std::string& config);
+
+/// The same for a row that was measured: it also competes, and is not quarantined.
+Resolved validate_row(State& state, Call& call, const ConfigRow& row);
+
+/// The row of this very problem that makes measuring unnecessary: it may be used and is not stale.
+std::optional<ConfigRow> tuned_row(State& state, Call& call);
+
+/// "a user row of FILE, noise grade A, 1.3 times as fast as the default".
+std::string describe_row(const ConfigStore::Hit& hit);
+
+/// Why the row of a near problem should not serve this one, or "": the heuristic, which knows at
+/// what sizes other configs become the best, chooses another one there.
+std::string why_unlike(const State& state, const Call& call, const ConfigRow& row);
+
+/// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an
+/// unknown platform.
+std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
+
+/// Kernels that compete for a problem, the default first: by priority, then by the time they
+/// expect, then in the order of registration. The reference is among them only when nothing else
+/// supports the problem, or when the request is for its platform.
+std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call,
+                                                 ProblemRef problem);
+inline std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call) {
+  return competitors(state, call, call.problem);
+}
+
+/// Every kernel that may serve the request, and why it does not take the problem.
+std::string why_unsupported(const State& state, const Call& call);
+
+/// Whether the default is all there is to try, so that measuring could change nothing.
+bool has_one_candidate(const State& state, const Call& call);
+
+/// Whether a policy tunes, and this process has tuning time left.
+bool may_tune(const AutotunePolicy& policy);
+
+/// Whether a remembered choice answers without asking any other tier.
+bool is_final(const Choice& remembered, const AutotunePolicy& policy);
+
+/// Puts a choice in memory, or the pin where there is one.
+void remember(State& state, Call& call, const Choice& choice);
+
+}  // namespace attune::chain
