@@ -42,7 +42,7 @@ class CachedDevice final : public Device {
   DeviceInfo info_;
 };
 
-class BenchTest : public TunerTest {
+class HarnessTest : public TunerTest {
  protected:
   int copies(const Device& on) {
     return tuning::copies_to_rotate(*registry.find_op("scaling"), ProblemRef::of<Scaling>(problem),
@@ -51,7 +51,7 @@ class BenchTest : public TunerTest {
   int copies(std::int64_t l2_bytes) { return copies(CachedDevice(device, l2_bytes)); }
 };
 
-TEST_F(BenchTest, CopiesFillTheCacheFourTimes) {
+TEST_F(HarnessTest, CopiesFillTheCacheFourTimes) {
   problem.rows = 100;  // 800 bytes
   EXPECT_EQ(copies(8000), 40);
   EXPECT_EQ(copies(8001), 41);
@@ -64,16 +64,17 @@ TEST_F(BenchTest, CopiesFillTheCacheFourTimes) {
   EXPECT_EQ(copies(4), 16) << "of no bytes as of one";
 }
 
-TEST_F(BenchTest, EachLaunchIsOnTheNextOfTheCopiesAlsoFromSampleToSample) {
+TEST_F(HarnessTest, EachLaunchIsOnTheNextOfTheCopiesAlsoFromSampleToSample) {
   std::vector<const float*> written;
   add({.compute = [&](const ScalingProblem&, const ScalingArgs& args, const TiledConfig&) {
     written.push_back(args.y);
   }});
   const CachedDevice cached(device, 1);
-  tuning::Bench bench(*registry.find_op("scaling"), ProblemRef::of<Scaling>(problem), cached, 1, 3);
+  tuning::Harness harness(*registry.find_op("scaling"), ProblemRef::of<Scaling>(problem), cached, 1,
+                          3);
   const Candidate tried = candidate("test.scaling.tiled", "tile=1");
-  bench.time_us(tried, 2);
-  bench.time_us(tried, 5);
+  harness.time_us(tried, 2);
+  harness.time_us(tried, 5);
   ASSERT_EQ(written.size(), 7U);
   EXPECT_NE(written[0], written[1]);
   EXPECT_NE(written[1], written[2]);

@@ -75,8 +75,8 @@ class InputsTest : public testing::Test {
         scripted(world, OnDeviceScript{.compute = std::move(compute)});
     const OpInfo op = op_info<OnDevice>();
     const ScalingProblem problem{.rows = kRows};
-    tuning::Bench bench(op, ProblemRef::of<OnDevice>(problem), device, 1);
-    return check_on(bench, {kernel.get(), kernel->parse({})}, {}, inputs);
+    tuning::Harness harness(op, ProblemRef::of<OnDevice>(problem), device, 1);
+    return check_on(harness, {kernel.get(), kernel->parse({})}, {}, inputs);
   }
   static void fill(const ScalingArgs& args) {
     for (std::int64_t i = 0; i < kRows; ++i) args.y[i] = 1;

@@ -13,14 +13,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using tuning::Verdict;
 
-TEST_F(SessionTest, ChecksEveryCandidateAtFullSizeWhereAQuarterOfTheBudgetIsEnough) {
+TEST_F(SearchTest, ChecksEveryCandidateAtFullSizeWhereAQuarterOfTheBudgetIsEnough) {
   add_tiles({1, 2, 4, 8, 16, 32});
   place.full_check_us = 100'000;  // six of them are a quarter of 2.4 s
   tune();
   EXPECT_EQ(checked(), (std::set{1, 2, 4, 8, 16, 32}));
 }
 
-TEST_F(SessionTest, ElseChecksTheDefaultTheIncumbentAndTheWinnerAtFullSize) {
+TEST_F(SearchTest, ElseChecksTheDefaultTheIncumbentAndTheWinnerAtFullSize) {
   add_tiles({1, 2, 4, 8, 16, 32});
   place.full_check_us = 110'000;
   const TuneResult result = tune(with_incumbent(4));
@@ -31,7 +31,7 @@ TEST_F(SessionTest, ElseChecksTheDefaultTheIncumbentAndTheWinnerAtFullSize) {
   EXPECT_EQ(place.checked_at_full_size[1], 4);
 }
 
-TEST_F(SessionTest, WhatIsWrongAtFullSizeDoesNotRace) {
+TEST_F(SearchTest, WhatIsWrongAtFullSizeDoesNotRace) {
   add_tiles({1, 2, 4});
   place.full = [](int tile) {
     return tile == 4 ? Verdict{TrialOutcome::kWrong, "y: too large", 0.5} : Verdict{};
@@ -44,7 +44,7 @@ TEST_F(SessionTest, WhatIsWrongAtFullSizeDoesNotRace) {
   EXPECT_EQ(place.timed[4].size(), 2U) << "the probes alone";
 }
 
-TEST_F(SessionTest, WhatCannotBeReducedIsComparedWithTheDefaultAtFullSize) {
+TEST_F(SearchTest, WhatCannotBeReducedIsComparedWithTheDefaultAtFullSize) {
   add_tiles({1, 2, 4});
   place.full_check_us = 1e6;  // whatever that takes
   place.reduced = [](int tile, int) {
@@ -64,7 +64,7 @@ TEST_F(SessionTest, WhatCannotBeReducedIsComparedWithTheDefaultAtFullSize) {
   EXPECT_EQ(place.like[1], 0) << "there is nothing to compare the default with";
 }
 
-TEST_F(SessionTest, ADefaultThatCannotBeReducedIsComparedWithNothing) {
+TEST_F(SearchTest, ADefaultThatCannotBeReducedIsComparedWithNothing) {
   add_tiles({1, 2});
   place.reduced = [](int, int) { return std::nullopt; };
   std::map<int, int> first_like;
@@ -76,7 +76,7 @@ TEST_F(SessionTest, ADefaultThatCannotBeReducedIsComparedWithNothing) {
   EXPECT_EQ(first_like, (std::map<int, int>{{1, 0}, {2, 1}}));
 }
 
-TEST_F(SessionTest, MoreThanTwiceAsSlowAsTheFastestIsNotRaced) {
+TEST_F(SearchTest, MoreThanTwiceAsSlowAsTheFastestIsNotRaced) {
   add_tiles({1, 2, 4, 8});
   place.cost_us = [](int tile) { return tile == 4 ? 200.0 : tile == 8 ? 201.0 : 100.0; };
   const TuneResult result = tune();
@@ -89,21 +89,21 @@ TEST_F(SessionTest, MoreThanTwiceAsSlowAsTheFastestIsNotRaced) {
   EXPECT_TRUE(trial(result, 4).reason.empty());
 }
 
-TEST_F(SessionTest, SlowIsWhatIsSlowerThanTheFastestOfAllBefore) {
+TEST_F(SearchTest, SlowIsWhatIsSlowerThanTheFastestOfAllBefore) {
   add_tiles({1, 2, 4});
   place.cost_us = [](int tile) { return tile == 1 ? 150.0 : tile == 2 ? 100.0 : 250.0; };
   const TuneResult result = tune();
   EXPECT_EQ(trial(result, 4).samples, 1);
 }
 
-TEST_F(SessionTest, TheIncumbentRacesHoweverSlow) {
+TEST_F(SearchTest, TheIncumbentRacesHoweverSlow) {
   add_tiles({1, 2, 4});
   place.cost_us = [](int tile) { return tile == 4 ? 900.0 : 100.0; };
   const TuneResult result = tune(with_incumbent(4));
   EXPECT_GT(trial(result, 4).samples, 1);
 }
 
-TEST_F(SessionTest, RepeatsALaunchUntilASampleLastsLongEnough) {
+TEST_F(SearchTest, RepeatsALaunchUntilASampleLastsLongEnough) {
   add_tiles({1});
   place.cost_us = [](int) { return 30.0; };
   settings.min_sample_us = 200;
@@ -115,7 +115,7 @@ TEST_F(SessionTest, RepeatsALaunchUntilASampleLastsLongEnough) {
   EXPECT_EQ(repeats.size(), 2U + 8U);
 }
 
-TEST_F(SessionTest, ProbesAgainWhileLaunchesGetFaster) {
+TEST_F(SearchTest, ProbesAgainWhileLaunchesGetFaster) {
   add_tiles({1});
   settings.min_sample_us = 200;
   std::vector<double> costs{200, 100, 50, 25, 20, 10};
@@ -132,7 +132,7 @@ TEST_F(SessionTest, ProbesAgainWhileLaunchesGetFaster) {
   EXPECT_EQ(place.timed[1].back(), 10);
 }
 
-TEST_F(SessionTest, WhatFailsWhenItIsFirstTimedDoesNotRace) {
+TEST_F(SearchTest, WhatFailsWhenItIsFirstTimedDoesNotRace) {
   add_tiles({1, 2});
   place.cost_us = [](int tile) {
     if (tile == 2) throw tuning::CandidateFailure(TrialOutcome::kCrashed, "gone");
@@ -144,7 +144,7 @@ TEST_F(SessionTest, WhatFailsWhenItIsFirstTimedDoesNotRace) {
   EXPECT_TRUE(result.complete);
 }
 
-TEST_F(SessionTest, AProbeThatIsDisturbedDoesNotCount) {
+TEST_F(SearchTest, AProbeThatIsDisturbedDoesNotCount) {
   add_tiles({1});
   settings.min_sample_us = 200;
   int calls = 0;
@@ -153,7 +153,7 @@ TEST_F(SessionTest, AProbeThatIsDisturbedDoesNotCount) {
   EXPECT_EQ(place.timed[1].back(), 4);
 }
 
-TEST_F(SessionTest, ALaunchThatTakesATwentiethOfTheBudgetIsProbedOnce) {
+TEST_F(SearchTest, ALaunchThatTakesATwentiethOfTheBudgetIsProbedOnce) {
   add_tiles({1, 2});
   settings.budget = std::chrono::milliseconds(2000);
   settings.min_sample_us = 1e6;
@@ -165,7 +165,7 @@ TEST_F(SessionTest, ALaunchThatTakesATwentiethOfTheBudgetIsProbedOnce) {
   EXPECT_EQ(place.timed[2][1], 10);
 }
 
-TEST_F(SessionTest, ASampleLastsLongerOnTheHostThanOnADevice) {
+TEST_F(SearchTest, ASampleLastsLongerOnTheHostThanOnADevice) {
   add_tiles({1});
   place.cost_us = [](int) { return 10.0; };
   tune();
@@ -177,14 +177,14 @@ TEST_F(SessionTest, ASampleLastsLongerOnTheHostThanOnADevice) {
   EXPECT_EQ(place.timed[1].back(), 100);
 }
 
-TEST_F(SessionTest, ALaunchOfNoTimeIsRepeatedABoundedNumberOfTimes) {
+TEST_F(SearchTest, ALaunchOfNoTimeIsRepeatedABoundedNumberOfTimes) {
   add_tiles({1});
   place.cost_us = [](int) { return 0.0; };
   tune();
   EXPECT_EQ(place.timed[1].back(), 100'000);
 }
 
-TEST_F(SessionTest, AdmitsCandidatesForHalfOfItsBudget) {
+TEST_F(SearchTest, ScreensCandidatesForHalfOfItsBudget) {
   add_tiles({1, 2, 4, 8, 16, 32});
   settings.budget = std::chrono::milliseconds(1000);
   place.reduced = [this](int, int round) {
@@ -201,7 +201,7 @@ TEST_F(SessionTest, AdmitsCandidatesForHalfOfItsBudget) {
   EXPECT_FALSE(result.complete);
 }
 
-TEST_F(SessionTest, TriesTheIncumbentWithoutTimeButNotWhenSomebodyWaits) {
+TEST_F(SearchTest, TriesTheIncumbentWithoutTimeButNotWhenSomebodyWaits) {
   add_tiles({1, 2, 4});
   settings.budget = std::chrono::milliseconds(0);
   tune(with_incumbent(4));

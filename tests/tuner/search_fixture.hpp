@@ -60,9 +60,9 @@ class PlaceRunner final : public tuning::CandidateRunner {
   Place& place_;
 };
 
-class SessionTest : public TunerTest {
+class SearchTest : public TunerTest {
  protected:
-  SessionTest() {
+  SearchTest() {
     settings.make_runner = [this](const tuning::Workload&) {
       return std::make_unique<PlaceRunner>(world, place);
     };
@@ -70,7 +70,7 @@ class SessionTest : public TunerTest {
     settings.budget = std::chrono::milliseconds(2400);
     set_log_sink([](LogLevel, std::string_view) {});
   }
-  ~SessionTest() override { set_log_sink({}); }
+  ~SearchTest() override { set_log_sink({}); }
 
   /// Candidates of these tiles; the first is the default.
   void add_tiles(const std::vector<int>& tiles) {

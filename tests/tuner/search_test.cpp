@@ -1,4 +1,4 @@
-// What a tuning makes of a race: the last checks, the duels, stops and failures.
+// What a tuning makes of a race: the last checks, the confirmation, stops and failures.
 #include <map>
 #include <set>
 
@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using tuning::Verdict;
 
-TEST_F(SessionTest, AWinnerIsCheckedWithOtherInputsFirst) {
+TEST_F(SearchTest, AWinnerIsCheckedWithOtherInputsFirst) {
   add_tiles({1, 2, 4});
   place.reduced = [](int tile, int round) {
     return tile == 4 && round == 1 ? Verdict{TrialOutcome::kWrong, "y: too large", 0.5} : Verdict{};
@@ -24,7 +24,7 @@ TEST_F(SessionTest, AWinnerIsCheckedWithOtherInputsFirst) {
   EXPECT_EQ(trial(result, 4).reason, "after the race: y: too large");
 }
 
-TEST_F(SessionTest, WhoFailsOnlyAfterTheRaceIsFollowedByTheNext) {
+TEST_F(SearchTest, WhoFailsOnlyAfterTheRaceIsFollowedByTheNext) {
   add_tiles({1, 2, 4, 8, 16});
   place.cost_us = [](int tile) { return tile == 1 ? 150.0 : 100.0 - tile / 1000.0; };
   int checks = 0;
@@ -37,7 +37,7 @@ TEST_F(SessionTest, WhoFailsOnlyAfterTheRaceIsFollowedByTheNext) {
   for (const int tile : {4, 8, 16}) EXPECT_EQ(trial(result, tile).outcome, TrialOutcome::kWrong);
 }
 
-TEST_F(SessionTest, WhoIsStoppedIsNotCheckedAgain) {
+TEST_F(SearchTest, WhoIsStoppedIsNotCheckedAgain) {
   add_tiles({1, 2});
   bool stop = false;
   place.cost_us = [&](int tile) {
@@ -49,7 +49,7 @@ TEST_F(SessionTest, WhoIsStoppedIsNotCheckedAgain) {
   EXPECT_EQ(place.checked_at_full_size.size(), 2U) << "each once, before the race";
 }
 
-TEST_F(SessionTest, WhoIsStoppedChecksAWinnerThatNeverWas) {
+TEST_F(SearchTest, WhoIsStoppedChecksAWinnerThatNeverWas) {
   add_tiles({1, 2});
   place.full_check_us = 2e6;  // so only the default is checked before the race
   settings.budget = std::chrono::milliseconds(6000);
@@ -64,7 +64,7 @@ TEST_F(SessionTest, WhoIsStoppedChecksAWinnerThatNeverWas) {
   EXPECT_THAT(place.checked_at_full_size, ElementsAre(1, 2));
 }
 
-TEST_F(SessionTest, WhoeverFailsInTheDuelIsSettled) {
+TEST_F(SearchTest, WhoeverFailsInTheConfirmationIsSettled) {
   add_tiles({1, 2});
   place.cost_us = [&](int tile) {
     if (tile == 1) return 110.0;
@@ -79,7 +79,7 @@ TEST_F(SessionTest, WhoeverFailsInTheDuelIsSettled) {
   EXPECT_EQ(trial(result, 2).reason, "gone");
 }
 
-TEST_F(SessionTest, ADefaultThatFailsInTheDuelHasLost) {
+TEST_F(SearchTest, ADefaultThatFailsInTheConfirmationHasLost) {
   add_tiles({1, 2});
   place.cost_us = [&](int tile) {
     if (tile == 2) return 100.0;
@@ -93,7 +93,7 @@ TEST_F(SessionTest, ADefaultThatFailsInTheDuelHasLost) {
   EXPECT_EQ(trial(result, 1).outcome, TrialOutcome::kFailed);
 }
 
-TEST_F(SessionTest, TheWinnerIsHeldAgainstTheIncumbentToo) {
+TEST_F(SearchTest, TheWinnerIsHeldAgainstTheIncumbentToo) {
   // 2 % faster than the default, 1 % faster than what is stored.
   add_tiles({1, 2, 4});
   place.cost_us = [](int tile) { return tile == 1 ? 102.5 : tile == 2 ? 101.0 : 100.0; };
@@ -104,14 +104,14 @@ TEST_F(SessionTest, TheWinnerIsHeldAgainstTheIncumbentToo) {
   EXPECT_EQ(trial(result, 2).outcome, TrialOutcome::kOk);
 }
 
-TEST_F(SessionTest, AnIncumbentThatIsTheDefaultIsKeptWhenItWins) {
+TEST_F(SearchTest, AnIncumbentThatIsTheDefaultIsKeptWhenItWins) {
   add_tiles({1, 2});
   place.cost_us = [](int) { return 100.0; };
   EXPECT_FALSE(tune().incumbent_kept);
   EXPECT_TRUE(tune(with_incumbent(1)).incumbent_kept);
 }
 
-TEST_F(SessionTest, StopsWhereTheDeviceIsLost) {
+TEST_F(SearchTest, StopsWhereTheDeviceIsLost) {
   add_tiles({1, 2, 4, 8});
   place.reduced = [this](int tile, int) {
     if (tile != 2) return Verdict{};
@@ -126,7 +126,7 @@ TEST_F(SessionTest, StopsWhereTheDeviceIsLost) {
   EXPECT_EQ(place.timed[1].size(), 2U) << "nothing races";
 }
 
-TEST_F(SessionTest, AnIncumbentIsNotKeptOnADeviceThatIsLost) {
+TEST_F(SearchTest, AnIncumbentIsNotKeptOnADeviceThatIsLost) {
   add_tiles({1, 2});
   place.reduced = [this](int, int) {
     place.lost = "bus error";
@@ -137,7 +137,7 @@ TEST_F(SessionTest, AnIncumbentIsNotKeptOnADeviceThatIsLost) {
   EXPECT_FALSE(result.incumbent_kept);
 }
 
-TEST_F(SessionTest, TellsOfEachTrialWhenItIsSettled) {
+TEST_F(SearchTest, TellsOfEachTrialWhenItIsSettled) {
   add_tiles({1, 2, 4});
   place.cost_us = [](int tile) { return tile == 1 ? 100.0 : tile == 2 ? 120.0 : 300.0; };
   std::vector<std::string> told;
@@ -149,7 +149,7 @@ TEST_F(SessionTest, TellsOfEachTrialWhenItIsSettled) {
   EXPECT_THAT(told, ElementsAre(name_of(4), name_of(2), name_of(1)));
 }
 
-TEST_F(SessionTest, SaysHowFarEachIsFromTheDefaultAndHowItSpread) {
+TEST_F(SearchTest, SaysHowFarEachIsFromTheDefaultAndHowItSpread) {
   add_tiles({1, 2});
   place.cost_us = [this](int tile) {
     const double cost = tile == 1 ? 1000 : 950;

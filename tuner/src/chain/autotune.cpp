@@ -1,4 +1,5 @@
-// The autotune tier: when a miss may be tuned, and that only one does it at a time.
+// The autotune tier: when a problem may be tuned by the call that asks for it, and how threads and
+// processes see to it that one of them does.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,10 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPollEvery = milliseconds(50);
-constexpr int kPatience = 4;                        // budgets that one waits for another tuner
+constexpr int kPatience = 4;  // times the problem's budget, to wait for another tuner
 constexpr auto kAskAgainAfter = milliseconds(500);  // for a lease that another process has
 
-/// Microseconds that online tunings of this process have taken, in all contexts.
+/// Microseconds that online tuning has taken in this process, in all contexts.
 std::atomic<std::int64_t>& spent_us() {
   static std::atomic<std::int64_t> spent = 0;
   return spent;
@@ -64,7 +65,7 @@ void announce(State& state, const Call& call) {
   });
 }
 
-/// There is nothing to find by tuning: the heuristic is remembered as final.
+/// Tuning has nothing to find: remembers the default as final.
 void settle_for_heuristic(State& state, Call& call) {
   if (const Answer heuristic = ask_heuristic(state, call); heuristic.choice) {
     Choice final_choice = *heuristic.choice;
@@ -73,7 +74,7 @@ void settle_for_heuristic(State& state, Call& call) {
   }
 }
 
-/// No candidate is of use. The caller still holds the ticket, so nobody tries again.
+/// No candidate is of use. The caller still holds the ticket, so no other thread tries meanwhile.
 Answer give_up(State& state, Call& call, const std::string& reasons) {
   log(LogLevel::kWarning,
       str("tuning ", call.describe(), " failed, the heuristic is used from now on:", reasons));
@@ -90,7 +91,7 @@ Tuner::Settings online_settings(const State& state, const Call& call) {
   return settings;
 }
 
-Answer tune_online(State& state, Call& call, const Candidate& stored) {
+Answer tune_online(State& state, Call& call, const Candidate& incumbent) {
   announce(state, call);
   const Tuner::Settings settings = online_settings(state, call);
   const auto start = settings.now();
@@ -101,7 +102,7 @@ Answer tune_online(State& state, Call& call, const Candidate& stored) {
   };
   Tuned tuned;
   try {
-    tuned = run_tuning(state, call, settings, stored);
+    tuned = run_tuning(state, call, settings, incumbent);
     account();
   } catch (const std::exception& error) {
     account();
@@ -202,14 +203,14 @@ Answer select_autotune(State& state, Call& call) {
   if (!call.policy.persist_autotune) return tune_online(state, call, {});
 
   const Lease lease(state.store(), call.row_key(), call.policy.problem_budget, patience);
-  Candidate stored;  // to be beaten
+  Candidate incumbent;
   if (call.policy.use_databases) {
     state.store().reload_user();  // another process may have published it meanwhile
     Answer row = ask_persistent(state, call);
     if (row.choice && !row.is_to_be_tuned_again) return row;
-    if (row.choice) stored = {row.choice->kernel, row.choice->config};
+    if (row.choice) incumbent = {row.choice->kernel, row.choice->config};
   }
-  if (lease.held()) return tune_online(state, call, stored);
+  if (lease.held()) return tune_online(state, call, incumbent);
   state.flights.postpone(call.key, SingleFlight::Clock::now() + kAskAgainAfter);
   return skip(state, call, "another process tunes it");
 }

@@ -1,3 +1,5 @@
+// validate_backward: after a forward problem was tuned, the gradients of its backward op are
+// checked.
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
@@ -7,8 +9,7 @@
 namespace attune::chain {
 namespace {
 
-/// The same problem for another op: fields by name, those that the other does not have are left
-/// out.
+/// The same problem for another op, field by field; fields that the other lacks are left out.
 AnyProblem translate(const OpInfo& from, ProblemRef problem, const OpInfo& to) {
   Params params = parse_params(from.text(problem, false), ' ');
   std::erase_if(params, [&](const Param& param) {

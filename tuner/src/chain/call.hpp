@@ -38,8 +38,8 @@ struct State {
 
   /// The memory tier: choices by key. Where the heuristic made the choice, its `tier` says how far
   /// the chain got before: kMemory (databases were not read), kPersistent (they were, and a tuning
-  /// may follow) or kAutotune (tuning was of no use: the choice is final). So a remembered heuristic
-  /// hides neither a row nor a tuning.
+  /// may follow) or kAutotune (tuning was of no use: the choice is final). So a remembered
+  /// heuristic hides neither a row nor a tuning.
   ConfigCache cache;
   std::mutex remembering;  // held while a choice is put into the cache
   SingleFlight flights;

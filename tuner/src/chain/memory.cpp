@@ -36,11 +36,10 @@ void remember(State& state, Call& call, const Choice& choice) {
   if (choice.origin == Tier::kAutotune) {
     if (const Answer pin = ask_pin(state, call); pin.choice) entry = *pin.choice;
   }
-  // Look and put in one piece: a heuristic must not replace what another thread has tuned in
-  // between.
+  // Find and put under one lock: a heuristic must not replace what another thread tuned meanwhile.
   const std::lock_guard lock(state.remembering);
   if (entry.origin == Tier::kHeuristic) {
-    // Replaced entries are kept as long as the cache, so one that says nothing new is not put.
+    // The cache keeps replaced entries for as long as it lives, so nothing is put that is not new.
     const Choice* known = state.cache.find(call.key);
     if (known != nullptr && (known->origin != Tier::kHeuristic || known->tier >= entry.tier))
       return;

@@ -7,7 +7,7 @@
 namespace attune::chain {
 namespace {
 
-/// What is stored for exactly this problem, to be beaten.
+/// What is stored for exactly this problem, else what this process tuned before.
 Candidate find_incumbent(State& state, Call& call) {
   if (const Answer row = ask_persistent(state, call); row.choice && !row.choice->bucket_hit) {
     return {row.choice->kernel, row.choice->config};
@@ -24,8 +24,8 @@ Tuned tune_now(State& state, Call& call, const Tuner::Settings& settings) {
   }
   const MeasuringLock measuring(call.device(), state.settings.lock_folder, true, settings.stop);
   if (!measuring.held()) throw ExecutionError(str("tuning ", call.describe(), " was stopped"));
-  // Who asks for a tuning gets it: when another process keeps its lease for longer than a tuning,
-  // both measure.
+  // Whoever asks for a tuning gets it: if another process keeps the lease for longer than a tuning
+  // takes, both tune.
   std::optional<Lease> lease;
   if (call.policy.persist_autotune)
     lease.emplace(state.store(), call.row_key(), settings.budget, settings.budget);

@@ -25,10 +25,10 @@ struct Scope {
   bool has_overlay = false;  // this one, or one around it
 };
 
-/// This thread's innermost scope, or null. The hot path reads this and nothing else, so it is a
-/// plain pointer: a thread_local with a destructor would be guarded at each use. Not initial-exec,
-/// which would spare a call of a few nanoseconds: dlopen() refuses a library whose thread-local data
-/// does not fit what is left of the static block, and CUDA's run-time in this one has 8 KiB of it.
+/// This thread's innermost scope, or null. Each call reads it, so it is a plain pointer: a
+/// thread_local with a destructor would be guarded at each use. It is not initial-exec, which would
+/// save a few nanoseconds: dlopen() refuses a library whose initial-exec data does not fit what is
+/// left of the static TLS block, and CUDA's run-time in this library takes 8 KiB of that.
 extern constinit thread_local const Scope* active;
 
 /// The innermost policy from `scope` outwards, or null.

@@ -1,4 +1,4 @@
-// One tuning per problem at a time.
+// Which problems are being tuned in this process: one tuning of a problem at a time.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace attune::chain {
 
-/// Which problems are being tuned in this process. Linear in their number, which is a handful.
+/// Linear in the number of problems, which is a handful.
 class SingleFlight {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,11 +34,11 @@ class SingleFlight {
     SelectionKey key_;
   };
 
-  /// Nothing while another thread has the ticket, after waiting for it up to `patience`, or while
-  /// the problem is postponed.
+  /// Nothing when the problem is postponed, or another thread still has its ticket after
+  /// `patience`.
   std::optional<Ticket> enter(const SelectionKey& key, std::chrono::milliseconds patience);
 
-  /// Hands out no ticket for the problem until `until`.
+  /// No ticket for the problem before `until`.
   void postpone(const SelectionKey& key, Clock::time_point until);
 
  private:

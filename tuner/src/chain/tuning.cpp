@@ -62,14 +62,14 @@ bool is_refused(TrialOutcome outcome) {
          outcome == TrialOutcome::kCrashed;
 }
 
-/// Whether a candidate must not be tried again. That it threw says so only where it ran by itself:
-/// here, it may have been this process that was out of memory.
+/// Whether a candidate must not be tried again. One that threw must not if it ran in a process of
+/// its own: in this one, the program may have lacked memory for other reasons.
 bool is_bad(TrialOutcome outcome, bool isolated) {
   return outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kCrashed ||
          (outcome == TrialOutcome::kFailed && isolated);
 }
 
-/// Why it must not. Memory may be there another time: that holds as long as a suspicion.
+/// Why it must not. A lack of memory may pass: that reason expires, as a suspicion does.
 std::string quarantine_reason(const Trial& trial) {
   const bool lacked_memory = trial.outcome == TrialOutcome::kFailed &&
                              trial.reason.find(tuning::kOutOfMemory) != std::string::npos;
@@ -78,20 +78,19 @@ std::string quarantine_reason(const Trial& trial) {
 
 ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
   const Trial& winner = result.trials[static_cast<std::size_t>(result.winner)];
-  const Trial& standard = result.trials[static_cast<std::size_t>(result.default_trial)];
+  const Trial& by_default = result.trials[static_cast<std::size_t>(result.default_trial)];
   ConfigRow row;
   row.key = call.row_key();
   row.bucket = call.bucket();
   row.kernel = winner.candidate.kernel->name();
   row.kernel_version = winner.candidate.kernel->version();
   row.config = params_text(winner.candidate);
-  // As the race paired them: the medians of all samples would differ by the drift in between as
-  // well. A default that is of no use was not timed: the winner is then as fast as the best there
-  // is.
-  const bool paired = standard.median_us > 0 && winner.relative > 0;
-  row.default_us = standard.median_us > 0 ? standard.median_us : winner.median_us;
-  row.median_us = paired ? winner.relative * standard.median_us : winner.median_us;
-  row.default_config = describe(standard.candidate);
+  // By the ratio that the race found: between the two medians the clock may have drifted. A default
+  // that is of no use was not timed; then the row says the winner's time for both.
+  const bool paired = by_default.median_us > 0 && winner.relative > 0;
+  row.default_us = by_default.median_us > 0 ? by_default.median_us : winner.median_us;
+  row.median_us = paired ? winner.relative * by_default.median_us : winner.median_us;
+  row.default_config = describe(by_default.candidate);
   row.spread = winner.spread;
   row.samples = winner.samples;
   row.error = winner.error;
@@ -165,11 +164,11 @@ QuarantineRow quarantine_row(const RowKey& key, const Candidate& candidate) {
   return row;
 }
 
-/// The settings' runner, or one in this process, that notes what it runs beside the database.
-auto noting(State& state, Call& call, const Tuner::Settings& settings) {
+/// The settings' runner, or one in this process, that leaves notes beside the user's database.
+auto with_notes(State& state, Call& call, const Tuner::Settings& settings) {
   return [&state, &call, make = settings.make_runner](const tuning::Workload& workload) {
     const AtRisk at_risk = make ? AtRisk::kMachine : AtRisk::kProcess;
-    return tuning::make_noting_runner(
+    return tuning::make_suspect_runner(
         make ? make(workload) : tuning::make_local_runner(workload), workload,
         state.store().note_suspects(at_risk),
         [&call](const Candidate& candidate) { return quarantine_row(call.row_key(), candidate); });
@@ -221,10 +220,10 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   ++state.counters.tunings;
   Tuned tuned;
   bool stopped = false;
-  Tuner::Settings latched = settings;
-  latched.stop = [&] { return stopped = stopped || settings.stop(); };
-  if (call.policy.persist_autotune) latched.make_runner = noting(state, call, settings);
-  tuned.result = Tuner(latched).tune(request);
+  Tuner::Settings with_stop = settings;  // that says so ever after
+  with_stop.stop = [&] { return stopped = stopped || settings.stop(); };
+  if (call.policy.persist_autotune) with_stop.make_runner = with_notes(state, call, settings);
+  tuned.result = Tuner(with_stop).tune(request);
   tuned.stopped = stopped && !tuned.result.complete;
   const std::int64_t now = std::time(nullptr);
   tuned.trials = make_trial_rows(call, tuned.result, now);

@@ -1,4 +1,5 @@
-// Tuning from the chain's side: who competes, against what, and where the result goes.
+// Tuning for the chain: which candidates are searched, what they have to beat, and where the result
+// is kept.
 #pragma once
 
 #include <chrono>
@@ -16,11 +17,12 @@ struct Tuned {
   std::optional<Choice> choice;  // nothing: no candidate is any good
   ConfigRow row;                 // of the choice
   std::vector<TrialRow> trials;
-  bool stopped = false;          // by the settings' stop(), before the end: not to be kept
+  bool stopped = false;          // by the settings' stop(), before the end: not kept
   std::string failures() const;  // one line a candidate that is of no use
 };
 
-/// Tunes. The caller has the right to measure. `incumbent`: what is to be beaten, if anything.
+/// Tunes; the caller holds the device's measuring lock. `incumbent` is what is stored now, if
+/// anything (its kernel is null otherwise).
 /// Throws Unsupported when no kernel takes the problem, and what making its tensors throws.
 Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
                  const Candidate& incumbent);
@@ -58,7 +60,7 @@ void validate_backward(State& state, Call& call, std::uint64_t seed);
 const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
                                     const Device& device);
 
-/// Puts a candidate that was wrong out of use for a problem.
+/// Stores that a candidate must not be tried again for a problem.
 void quarantine(State& state, const RowKey& key, const Candidate& candidate,
                 const std::string& reason);
 

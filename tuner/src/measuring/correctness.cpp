@@ -45,25 +45,26 @@ Verdict compare(const Case& with, const TensorMap& expected) {
   return {TrialOutcome::kOk, "", worst};
 }
 
-Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+Verdict check_runs(Harness& harness, const Candidate& candidate, const TensorMap& expected,
                    Inputs inputs) {
   using Sums = std::map<const void*, std::uint64_t>;
-  bench.reserve(candidate);
-  bench.reset(kFirstPoison);
-  const Sums before = inputs == Inputs::kCompare ? bench.sums_of_inputs() : Sums();
-  bench.run(candidate);
-  if (const std::string damage = bench.take_damage(); !damage.empty()) {
+  harness.reserve(candidate);
+  harness.reset(kFirstPoison);
+  const Sums before = inputs == Inputs::kCompare ? harness.sums_of_inputs() : Sums();
+  harness.run(candidate);
+  if (const std::string damage = harness.take_damage(); !damage.empty()) {
     return wrong(str("writes ", damage, " bytes"), 0);
   }
-  const Verdict verdict = compare(bench.first(), expected);
+  const Verdict verdict = compare(harness.first(), expected);
   if (!verdict.ok()) return verdict;
-  if (inputs == Inputs::kCompare && bench.sums_of_inputs() != before) {
+  if (inputs == Inputs::kCompare && harness.sums_of_inputs() != before) {
     return wrong("changes its inputs", verdict.error);
   }
-  const TensorMap first = copy_outputs(bench.first(), bench.device());
-  bench.reset(kSecondPoison);
-  bench.run(candidate);
-  const std::string differs = first_difference(first, copy_outputs(bench.first(), bench.device()));
+  const TensorMap first = copy_outputs(harness.first(), harness.device());
+  harness.reset(kSecondPoison);
+  harness.run(candidate);
+  const std::string differs =
+      first_difference(first, copy_outputs(harness.first(), harness.device()));
   if (!differs.empty()) {
     return wrong(str(differs, ": two runs do not give the same bits"), verdict.error);
   }
@@ -72,10 +73,10 @@ Verdict check_runs(Bench& bench, const Candidate& candidate, const TensorMap& ex
 
 }  // namespace
 
-Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+Verdict check_on(Harness& harness, const Candidate& candidate, const TensorMap& expected,
                  Inputs inputs) {
   try {
-    return check_runs(bench, candidate, expected, inputs);
+    return check_runs(harness, candidate, expected, inputs);
   } catch (...) {
     return {TrialOutcome::kFailed, describe_current_exception(), 0};
   }
@@ -95,7 +96,7 @@ std::string describe_current_exception() {
 
 Oracle::Oracle(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
                const RegisteredKernel* kernel, const ErasedKernel* fallback)
-    : reduced_(op.reduced(problem)), bench_(op, reduced_, device, seed) {
+    : reduced_(op.reduced(problem)), harness_(op, reduced_, device, seed) {
   if (kernel != nullptr) {
     const std::string_view runs_on = kernel->at.backend.view();
     const bool here = runs_on == kAnyBackend || runs_on == device.info().id.backend.view();
@@ -113,10 +114,10 @@ bool Oracle::answer_by(const OpInfo& op, const Device& device, std::uint64_t see
   if (!kernel.erased_supports(reduced_, device.info())) return false;
   try {
     // Equal seeds give equal inputs on every device.
-    Bench bench(op, reduced_, device, seed);
-    bench.reset(kFirstPoison);
-    bench.run({&kernel, kernel.erased_heuristic(reduced_, device.info())});
-    expected_ = copy_outputs(bench.first(), device);
+    Harness harness(op, reduced_, device, seed);
+    harness.reset(kFirstPoison);
+    harness.run({&kernel, kernel.erased_heuristic(reduced_, device.info())});
+    expected_ = copy_outputs(harness.first(), device);
     return true;
   } catch (const std::exception& error) {
     log(LogLevel::kWarning, str("the oracle ", kernel.name(), " failed: ", error.what()));
@@ -125,10 +126,10 @@ bool Oracle::answer_by(const OpInfo& op, const Device& device, std::uint64_t see
 }
 
 std::optional<Verdict> Oracle::check(const Candidate& candidate) {
-  const DeviceInfo& info = bench_.device().info();
+  const DeviceInfo& info = harness_.device().info();
   if (!candidate.kernel->erased_supports(reduced_, info)) return std::nullopt;
   if (!candidate.kernel->erased_fits(reduced_, info, candidate.config)) return std::nullopt;
-  return check_on(bench_, candidate, expected_, Inputs::kCompare);
+  return check_on(harness_, candidate, expected_, Inputs::kCompare);
 }
 
 }  // namespace attune::tuning

@@ -13,18 +13,20 @@
 
 namespace attune::tuning {
 
-/// Two runs over different poison: outputs within tolerance of `expected` (finite where it names
-/// none), and bitwise equal both times, which a kernel that leaves or reads an output's old bytes,
-/// or that races, does not reach.
-/// Nothing outside of its tensors may be written, nor, where that is compared, an input.
+/// Whether a check compares the inputs' bytes before and after.
 enum class Inputs { kTrust, kCompare };
-Verdict check_on(Bench& bench, const Candidate& candidate, const TensorMap& expected,
+
+/// Runs a candidate twice, over outputs filled with different bytes. Both runs have to give the
+/// same bits, within tolerance of `expected` (finite where it has no such output): a kernel with a
+/// data race, or one that reads an output or leaves a part of it unwritten, does not. Nothing
+/// outside of the tensors may be written, nor an input where those are compared.
+Verdict check_on(Harness& harness, const Candidate& candidate, const TensorMap& expected,
                  Inputs inputs);
 
 /// What the exception being handled says, whatever it is.
 std::string describe_current_exception();
 
-/// Outputs on an op's reduced problem, to check candidates against.
+/// The expected outputs of an op's reduced problem, to check candidates against.
 class Oracle {
  public:
   /// `kernel` is the oracle, on `device` or, when it does not run there, on the host. Null, or one
@@ -42,7 +44,7 @@ class Oracle {
                  const ErasedKernel& kernel);
 
   AnyProblem reduced_;
-  Bench bench_;
+  Harness harness_;
   TensorMap expected_;
 };
 

@@ -1,4 +1,4 @@
-// A device whose memory has guards: what a kernel writes outside of its tensors is seen.
+// A device that finds writes out of bounds: each allocation lies between two guards.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace attune::tuning {
 
-/// Passes everything on to another device. Each block it allocates stands between two guards; their
-/// content is known, and compared when somebody asks.
+/// Passes everything on to another device. The guards on both sides of a block are filled with a
+/// pattern, which take_damage() looks for.
 class GuardedDevice final : public Device {
  public:
   /// `device` outlives this.
   explicit GuardedDevice(const Device& device) : device_(device) {}
   ~GuardedDevice() override;
 
-  /// What was written outside of a block since the last time, "3 bytes before a block of 64", or
-  /// "". The guards are whole again afterwards. The device is idle.
+  /// What was written outside of a block since the last call, "3 bytes before a block of 64", or
+  /// "". Restores the guards. The device is idle.
   std::string take_damage() const;
 
-  /// A sum of the content of each block that holds none of `written`, by the block's address. The
+  /// The checksum of each block that none of `written` points into, by the block's address. The
   /// device is idle.
   std::map<const void*, std::uint64_t> sums_of_unwritten(
       const std::vector<const void*>& written) const;

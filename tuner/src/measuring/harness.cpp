@@ -11,25 +11,25 @@ constexpr int kMostCopies = 64;
 
 }  // namespace
 
-Bench::Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
-             int copies)
+Harness::Harness(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+                 int copies)
     : device_(&device), guarded_(device), scratch_(nullptr, Release{&guarded_}) {
   cases_.push_back(op.make_case(problem, guarded_, seed));
   for (int i = 1; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
 }
 
-std::map<const void*, std::uint64_t> Bench::sums_of_inputs() const {
+std::map<const void*, std::uint64_t> Harness::sums_of_inputs() const {
   std::vector<const void*> written{scratch_.get()};
   for (const NamedTensor& output : first().outputs()) written.push_back(output.view.data);
   return guarded_.sums_of_unwritten(written);
 }
 
-void Bench::reset(std::byte poison) {
+void Harness::reset(std::byte poison) {
   cases_.front()->reset(poison);
   device_->synchronize(nullptr);
 }
 
-void Bench::reserve(const Candidate& candidate) {
+void Harness::reserve(const Candidate& candidate) {
   const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem(), candidate.config);
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
@@ -40,19 +40,19 @@ void Bench::reserve(const Candidate& candidate) {
   device_->synchronize(nullptr);
 }
 
-LaunchSite Bench::site_of(const Candidate& candidate, void* stream) {
+LaunchSite Harness::site_of(const Candidate& candidate, void* stream) {
   const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem(), candidate.config);
   return {stream, {scratch_.get(), bytes}};
 }
 
-void Bench::run(const Candidate& candidate) {
+void Harness::run(const Candidate& candidate) {
   reserve(candidate);
   candidate.kernel->erased_run(problem(), cases_.front()->args(), candidate.config,
                                site_of(candidate, nullptr));
   device_->synchronize(nullptr);
 }
 
-double Bench::time_us(const Candidate& candidate, int repeats) {
+double Harness::time_us(const Candidate& candidate, int repeats) {
   reserve(candidate);
   const LaunchSite site = site_of(candidate, nullptr);
   const ProblemRef what = problem();

@@ -1,5 +1,5 @@
-// A problem made concrete on a device: its cases and scratch memory, and running candidates on
-// them.
+// Where a candidate runs: tensors of a problem on a device, the scratch memory it needs, and a
+// guard around each.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,29 @@
 
 namespace attune::tuning {
 
-class Bench {
+class Harness {
  public:
-  /// Makes `copies` cases with equal inputs. Throws what making a case throws.
-  Bench(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
-        int copies = 1);
+  /// Makes `copies` cases (sets of tensors) with equal inputs. Throws what making a case throws.
+  Harness(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
+          int copies = 1);
 
   ProblemRef problem() const { return cases_.front()->problem(); }
   const Device& device() const { return guarded_; }
   const Case& first() const { return *cases_.front(); }
 
-  /// Restores the first case and poisons its outputs; the device is idle afterwards.
+  /// Restores the first case's tensors and fills its outputs with `poison`; the device is idle
+  /// afterwards.
   void reset(std::byte poison);
 
-  /// Sees to the scratch memory that a candidate needs, which run() and time_us() do as well.
+  /// Makes room for the scratch memory that a candidate needs, as run() and time_us() do
+  /// themselves.
   void reserve(const Candidate& candidate);
 
   /// What candidates wrote outside of the first case's tensors and of their scratch memory since
   /// the last time, or "". The device is idle.
   std::string take_damage() const { return guarded_.take_damage(); }
 
-  /// Sums of the memory that a candidate may only read, by its address. The device is idle.
+  /// Checksums of the memory that a candidate may only read, by its address. The device is idle.
   std::map<const void*, std::uint64_t> sums_of_inputs() const;
 
   /// Runs a candidate once, on the first case, and waits. Throws what the kernel throws.
@@ -61,11 +63,12 @@ class Bench {
   std::vector<std::unique_ptr<Case>> cases_;
   std::unique_ptr<std::byte, Release> scratch_;
   std::size_t scratch_bytes_ = 0;
-  std::size_t next_case_ = 0;  // a short sample goes on where the one before it ended
+  std::size_t next_case_ = 0;  // of the next launch, from sample to sample
 };
 
-/// How many copies of a problem's tensors a timing must rotate over so that none is found in the
-/// device's cache. One on the host, where a caller's tensors are mostly in the cache as well.
+/// How many copies of a problem's tensors a timing rotates over so that no launch finds its tensors
+/// in the device's cache. One on the host, where a caller's tensors are mostly in the cache as
+/// well.
 int copies_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device);
 
 }  // namespace attune::tuning

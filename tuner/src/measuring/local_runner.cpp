@@ -17,8 +17,8 @@ class LocalRunner final : public CandidateRunner {
  public:
   explicit LocalRunner(const Workload& workload)
       : workload_(workload),
-        bench_(*workload.op, workload.problem, idle(*workload.device), workload.seed,
-               copies_to_rotate(*workload.op, workload.problem, *workload.device)) {
+        harness_(*workload.op, workload.problem, idle(*workload.device), workload.seed,
+                 copies_to_rotate(*workload.op, workload.problem, *workload.device)) {
     oracle_of(0);
   }
 
@@ -27,14 +27,14 @@ class LocalRunner final : public CandidateRunner {
   }
 
   Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) override {
-    return check_on(bench_, candidate, like == nullptr ? TensorMap() : outputs_of(*like),
+    return check_on(harness_, candidate, like == nullptr ? TensorMap() : outputs_of(*like),
                     Inputs::kTrust);
   }
 
   double time_us(const Candidate& candidate, int repeats) override {
     double us = 0;
     try {
-      us = bench_.time_us(candidate, repeats);
+      us = harness_.time_us(candidate, repeats);
     } catch (...) {
       throw CandidateFailure(TrialOutcome::kFailed, describe_current_exception());
     }
@@ -55,12 +55,13 @@ class LocalRunner final : public CandidateRunner {
 
  private:
   bool has_outputs() const {
-    const std::vector<NamedTensor> outputs = bench_.first().outputs();
+    const std::vector<NamedTensor> outputs = harness_.first().outputs();
     return std::any_of(outputs.begin(), outputs.end(),
                        [](const NamedTensor& output) { return !output.view.empty(); });
   }
 
-  /// A fault that was there before is nobody's of these candidates.
+  /// `device`, after waiting for it: throws now if it has failed before any of these candidates
+  /// ran.
   static const Device& idle(const Device& device) {
     device.synchronize(nullptr);
     return device;
@@ -77,13 +78,13 @@ class LocalRunner final : public CandidateRunner {
   }
 
   TensorMap outputs_of(const Candidate& candidate) {
-    bench_.reset(std::byte{0});
-    bench_.run(candidate);
-    return copy_outputs(bench_.first(), bench_.device());
+    harness_.reset(std::byte{0});
+    harness_.run(candidate);
+    return copy_outputs(harness_.first(), harness_.device());
   }
 
   const Workload workload_;
-  Bench bench_;
+  Harness harness_;
   std::map<int, Oracle> oracles_;
 };
 

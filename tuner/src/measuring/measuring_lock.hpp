@@ -12,15 +12,15 @@
 
 namespace attune::chain {
 
-/// Held until destroyed: in this process by a mutex, and among processes by a lock on the file
-/// "<folder>/attune-<device>.lock" (of a GPU, its "uuid:" feature), which the system gives back
-/// when its holder dies. An empty folder, one that cannot be written, or something else than a file
-/// under that name is no hindrance: then there is only the mutex. The file says its holder's
-/// number; one that says something else is locked as well, and left as it is.
+/// Held until destroyed: in this process a mutex, and between processes a lock on the file
+/// "<folder>/attune-<device>.lock" (a GPU's name is its "uuid:" feature), which the system releases
+/// when its holder dies. Where there is no folder, it cannot be written, or something else than a
+/// file has that name, there is only the mutex. The file holds the holder's process number; a file
+/// that holds anything else is locked as well, and left as it is.
 class MeasuringLock {
  public:
-  /// Nothing else that the folder serves is to measure on `device`. Without `wait` only when nobody
-  /// does; with it, says whom it waits for and goes on until `stop` says so.
+  /// Without `wait`, held() is false when somebody else measures on `device`. With it, logs whom it
+  /// waits for, and gives up when `stop` says so.
   MeasuringLock(const Device& device, const std::string& folder, bool wait,
                 const std::function<bool()>& stop);
   ~MeasuringLock();

@@ -6,10 +6,10 @@
 namespace attune::tuning {
 namespace {
 
-class NotingRunner final : public CandidateRunner {
+class SuspectRunner final : public CandidateRunner {
  public:
-  NotingRunner(std::unique_ptr<CandidateRunner> runner, const Workload& workload,
-               std::unique_ptr<SuspectNote> note, NamesCandidate name)
+  SuspectRunner(std::unique_ptr<CandidateRunner> runner, const Workload& workload,
+                std::unique_ptr<SuspectNote> note, NamesCandidate name)
       : runner_(std::move(runner)),
         note_(std::move(note)),
         name_(std::move(name)),
@@ -65,12 +65,12 @@ class NotingRunner final : public CandidateRunner {
 
 }  // namespace
 
-std::unique_ptr<CandidateRunner> make_noting_runner(std::unique_ptr<CandidateRunner> runner,
-                                                    const Workload& workload,
-                                                    std::unique_ptr<SuspectNote> note,
-                                                    NamesCandidate name) {
-  return std::make_unique<NotingRunner>(std::move(runner), workload, std::move(note),
-                                        std::move(name));
+std::unique_ptr<CandidateRunner> make_suspect_runner(std::unique_ptr<CandidateRunner> runner,
+                                                     const Workload& workload,
+                                                     std::unique_ptr<SuspectNote> note,
+                                                     NamesCandidate name) {
+  return std::make_unique<SuspectRunner>(std::move(runner), workload, std::move(note),
+                                         std::move(name));
 }
 
 }  // namespace attune::tuning

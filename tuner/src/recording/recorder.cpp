@@ -19,18 +19,18 @@ constexpr std::size_t kMostProblems = 10'000;
 
 /// All recorders that live, to be flushed when the process ends: that of the default context is
 /// never destroyed.
-struct Living {
+struct LiveRecorders {
   std::mutex mutex;
   std::set<Recorder*> recorders;
 
-  static Living& all() {
-    static Living* const kept = [] {
+  static LiveRecorders& all() {
+    static LiveRecorders* const kept = [] {
       std::atexit([] {
-        Living& living = all();
+        LiveRecorders& living = all();
         const std::lock_guard lock(living.mutex);
         for (Recorder* recorder : living.recorders) recorder->flush();
       });
-      return new Living;
+      return new LiveRecorders;
     }();
     return *kept;
   }
@@ -65,14 +65,14 @@ std::string line_of(const RecordedCall& call) {
 }  // namespace
 
 Recorder::Recorder(std::string path) : path_(std::move(path)), process_(getpid()) {
-  Living& living = Living::all();
+  LiveRecorders& living = LiveRecorders::all();
   const std::lock_guard lock(living.mutex);
   living.recorders.insert(this);
 }
 
 Recorder::~Recorder() {
   {
-    Living& living = Living::all();
+    LiveRecorders& living = LiveRecorders::all();
     const std::lock_guard lock(living.mutex);
     living.recorders.erase(this);
   }

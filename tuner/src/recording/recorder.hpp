@@ -8,8 +8,8 @@
 // Several lines of one problem add up. Each process appends a line when a problem is new to it, and
 // again whenever its count has doubled and when the process ends, so that of a process that is
 // killed at most half the count of a problem is missing, and no problem. Lines are appended under
-// the file's lock, whole or not at all; any number of processes may share a file. At 1, 2, 4, ... MiB
-// it is rewritten with one line a problem (a new file that takes its place, with its mode and
+// the file's lock, whole or not at all; any number of processes may share a file. At 1, 2, 4, ...
+// MiB it is rewritten with one line a problem (a new file that takes its place, with its mode and
 // owner, and with the lines of others as they were), past 16 MiB nothing is added. Which files are
 // recordings, and are added to: attune/tuner/recording.hpp.
 #pragma once

@@ -1,4 +1,3 @@
-#include "search/candidates.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,27 +9,29 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
+#include "search/search.hpp"
+
 namespace attune::tuning {
 namespace {
 
-/// Adds candidates to a list once, with what can be said of them without running them. Equal means
-/// equal in text: the bytes of two blobs may differ in their padding.
+/// Lists candidates, each once, with the outcome of those that need not run. Two are the same when
+/// their texts are: the bytes of equal configs may differ in their padding.
 class Collector {
  public:
   Collector(const Tuner::Request& request, Candidates& into) : request_(request), into_(into) {}
 
-  /// The candidate's index, or that of its twin.
+  /// The index of the candidate's trial.
   std::int64_t add(const Candidate& candidate) {
     const std::pair<std::string, std::string> name{
         candidate.kernel->name(), config_text(*candidate.kernel, candidate.config)};
     const auto [place, is_new] =
         indices_.emplace(name, static_cast<std::int64_t>(into_.trials.size()));
-    if (is_new) into_.trials.push_back(first_look(candidate));
+    if (is_new) into_.trials.push_back(filtered(candidate));
     return place->second;
   }
 
  private:
-  Trial first_look(const Candidate& candidate) const {
+  Trial filtered(const Candidate& candidate) const {
     Trial trial;
     trial.candidate = candidate;
     const DeviceInfo& info = request_.device->info();
@@ -61,8 +62,6 @@ std::vector<ConfigBlob> configs_of(const ErasedKernel& kernel, const Tuner::Requ
 
 }  // namespace
 
-bool is_open(const Trial& trial) { return trial.outcome == TrialOutcome::kNotReached; }
-
 Candidates collect_candidates(const Tuner::Request& request) {
   const DeviceInfo& info = request.device->info();
   std::vector<const ErasedKernel*> kernels;
@@ -89,7 +88,7 @@ Candidates collect_candidates(const Tuner::Request& request) {
   if (incumbent != nullptr && incumbent->erased_supports(request.problem, info)) {
     all.incumbent_trial = collector.add(request.incumbent);
   }
-  // In turn, so that a search that is cut short has tried something of every kernel.
+  // One of each kernel in turn, so that a search that is cut short has tried every kernel.
   std::vector<std::vector<ConfigBlob>> configs;
   std::size_t longest = 0;
   for (const ErasedKernel* kernel : kernels) {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kBlockSize = 15;    // racers that share one sample of the anchor
 constexpr int kRoundsBeforeDropping = 4;  // by the ratio of medians
 constexpr int kRoundsBeforeJudging = 8;   // by intervals, which need an estimate of the spread
-constexpr double kSureWithin = 0.0025;    // survivors whose ratio is known this well are as good
+constexpr double kSureWithin = 0.0025;    // ratios known this well: survivors are equally fast
 constexpr double kWarmUpShare = 0.1;      // of what remains, at most
 
 /// Round by round, how much longer `racer` took than `best`.
@@ -66,9 +66,9 @@ Race::Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budge
       random_(settings.seed) {}
 
 bool Race::run(double share) {
-  thin_out(share);
+  drop_for_lack_of_time(share);
   warm_up(share);
-  if (racing_besides_anchor().empty()) return measure_alone(share);
+  if (racing_besides_anchor().empty()) return time_anchor_alone(share);
   while (rounds_ < settings_.iters) {
     if (budget_.spent(share) || !run_round(share)) return false;
     ++rounds_;
@@ -78,8 +78,8 @@ bool Race::run(double share) {
   return all_race_;
 }
 
-/// Leaves as many as there is time to judge: few samples of many find who was lucky.
-void Race::thin_out(double share) {
+/// Keeps as many as there is time to judge: with few samples each, the luckiest of many would win.
+void Race::drop_for_lack_of_time(double share) {
   constexpr std::size_t kFewest = 2;
   std::vector<Racer*> racers = racing_besides_anchor();
   std::stable_sort(racers.begin(), racers.end(),
@@ -94,7 +94,7 @@ void Race::thin_out(double share) {
   }
 }
 
-bool Race::measure_alone(double share) {
+bool Race::time_anchor_alone(double share) {
   for (; rounds_ < std::min(settings_.iters, kRoundsBeforeJudging); ++rounds_) {
     if (budget_.spent(share) || !run_block({&anchor_}, share)) return false;
   }
@@ -187,7 +187,7 @@ void Race::drop_losers() {
   }
 }
 
-/// Whether nothing is left to find out. Whoever is surely slower has left before.
+/// Whether nothing is left to find out: those that are surely slower have left.
 bool Race::decided() {
   const Racer& best = leader();
   for (const Racer& racer : racers_) {

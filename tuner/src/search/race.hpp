@@ -1,7 +1,8 @@
-// The race: interleaved rounds in random order, with an anchor that is measured in all of them.
+// The race (Maron and Moore, "Hoeffding Races", 1994): candidates are timed in rounds, and each
+// leaves as soon as it is clear that it is slower than the best.
 //
-// A sample counts relative to the anchor's in its block of a round, so that a clock that drifts
-// moves all alike. Losers leave as soon as it is clear that they are slower.
+// Rounds are interleaved, in random order, and the anchor is timed in every block of a round: a
+// sample counts relative to its block's anchor, so that a drifting clock moves all alike.
 #pragma once
 
 #include <chrono>
@@ -15,12 +16,12 @@
 
 namespace attune::tuning {
 
-/// The time that one tuning may take. Nothing that has begun is interrupted.
+/// The time that one search may take. What has begun is not interrupted.
 class Budget {
  public:
   explicit Budget(const Tuner::Settings& settings) : settings_(&settings), start_(settings.now()) {}
 
-  /// Whether `share` of the budget is spent, or somebody wants the tuning to stop.
+  /// Whether `share` of the budget is spent, or the search is to stop.
   bool spent(double share) const { return settings_->stop() || remaining_us(share) <= 0; }
   double remaining_us(double share) const;
   std::chrono::microseconds elapsed() const;
@@ -30,7 +31,7 @@ class Budget {
   std::chrono::steady_clock::time_point start_;
 };
 
-/// A candidate that is right, with its samples.
+/// A candidate in the race, with its samples.
 struct Racer {
   std::size_t trial = 0;
   Candidate candidate;
@@ -43,14 +44,14 @@ struct Racer {
   std::string failure;  // why it failed while it was timed
   TrialOutcome failed_as = TrialOutcome::kFailed;
 
-  /// Median relative to the anchor; by the estimates when the race did not get to a sample.
+  /// Median time relative to the anchor; that of the estimates when there is no sample.
   double score(const Racer& anchor) const;
 };
 
 /// One sample: microseconds of a launch, over the racer's repeats. Throws CandidateFailure.
 double sample_us(CandidateRunner& runner, const Racer& racer);
 
-/// The same; false, with the racer's failure noted, when it fails.
+/// The same; false, with the failure noted in the racer, when it fails.
 bool try_sample(CandidateRunner& runner, Racer& racer, double& us);
 
 class Race {
@@ -61,14 +62,14 @@ class Race {
   Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
        std::vector<Racer>& racers, std::size_t anchor, Dropped dropped);
 
-  /// Races until the best is clear, each has its samples, or `share` of the budget is spent: then
-  /// false.
+  /// Races until the best is clear or each has its samples. False when `share` of the budget was
+  /// spent before that.
   bool run(double share);
 
  private:
-  void thin_out(double share);
+  void drop_for_lack_of_time(double share);
   void warm_up(double share);
-  bool measure_alone(double share);  // nobody to race against: only how fast, and how quiet
+  bool time_anchor_alone(double share);
   bool run_round(double share);
   bool run_block(const std::vector<Racer*>& block, double share);
   bool take_sample(Racer& racer, double& us);
@@ -86,7 +87,7 @@ class Race {
   Dropped dropped_;
   std::mt19937_64 random_;
   int rounds_ = 0;
-  bool all_race_ = true;  // nobody was left out for want of time
+  bool all_race_ = true;  // there was time for all of them
 };
 
 }  // namespace attune::tuning

@@ -13,7 +13,7 @@
 namespace attune::tuning {
 namespace {
 
-// Of the budget, for all before the confirmation: what that leaves, at least and at most.
+// Of the budget, for all that comes before the confirmation: at least, and at most.
 constexpr double kLeastRaceShare = 0.6;
 constexpr double kMostRaceShare = 0.85;
 
@@ -23,65 +23,65 @@ std::string describe(const Candidate& candidate) {
 
 }  // namespace
 
-Session::Session(const Tuner::Settings& settings, const Tuner::Request& request)
+Search::Search(const Tuner::Settings& settings, const Tuner::Request& request)
     : settings_(settings),
       request_(request),
       budget_(settings),
       candidates_(collect_candidates(request)) {}
 
-TuneResult Session::run() {
+TuneResult Search::run() {
   for (const Trial& trial : candidates_.trials) {
     if (!is_open(trial)) request_.on_trial(trial);
   }
-  const auto standard = static_cast<std::size_t>(candidates_.default_trial);
+  const auto by_default = static_cast<std::size_t>(candidates_.default_trial);
   const Workload workload{.op = request_.op,
                           .problem = request_.problem,
                           .device = request_.device,
                           .seed = settings_.seed,
                           .oracle = request_.oracle,
-                          .standard = candidates_.trials[standard].candidate.kernel};
+                          .standard = candidates_.trials[by_default].candidate.kernel};
   runner_ = settings_.make_runner ? settings_.make_runner(workload) : make_local_runner(workload);
-  admit_all();
+  screen_all();
   if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);
 
   Race race(*runner_, settings_, budget_, racers_, 0,
             [&](const Racer& racer) { settle_racer(racer); });
   const bool raced_to_the_end = race.run(race_share());
-  const Racer* winner = choose_winner();
+  const Racer* winner = find_winner();
   return finish(raced_to_the_end, device_failure_.empty() ? winner : nullptr);
 }
 
-double Session::race_share() const {
+double Search::race_share() const {
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
-  const double confirming_us = full_check_us_ + duel_us(racers_.front());
+  const double confirming_us = full_check_us_ + confirmation_us(racers_.front());
   return std::clamp(1 - confirming_us / std::max(budget_us, 1.0), kLeastRaceShare, kMostRaceShare);
 }
 
-Racer* Session::choose_winner() {
-  while (Racer* best = best_right_racer()) {
-    Racer* chosen = hold_against_what_is_known(*best);
+Racer* Search::find_winner() {
+  while (Racer* best = best_that_passes()) {
+    Racer* chosen = confirm(*best);
     if (chosen->failure.empty()) return chosen;
   }
   return nullptr;
 }
 
-Racer* Session::hold_against_what_is_known(Racer& best) {
+Racer* Search::confirm(Racer& best) {
   Racer* chosen = &best;
   for (const std::int64_t trial : {candidates_.default_trial, candidates_.incumbent_trial}) {
-    Racer* holder = racer_of(trial);
-    if (holder == nullptr || holder == chosen || !holder->failure.empty()) continue;
-    const bool faster = is_faster(*runner_, settings_, budget_, *chosen, *holder, racers_.front(),
+    Racer* baseline = racer_of(trial);
+    if (baseline == nullptr || baseline == chosen || !baseline->failure.empty()) continue;
+    const bool faster = is_faster(*runner_, settings_, budget_, *chosen, *baseline, racers_.front(),
                                   settings_.hysteresis);
-    for (const Racer* racer : {chosen, holder}) {
+    for (const Racer* racer : {chosen, baseline}) {
       if (!racer->failure.empty()) settle_racer(*racer);
     }
     if (!chosen->failure.empty()) break;
-    if (!faster) chosen = holder;
+    if (!faster) chosen = baseline;
   }
   return chosen;
 }
 
-Racer* Session::best_right_racer() {
+Racer* Search::best_that_passes() {
   std::vector<Racer*> order;
   for (Racer& racer : racers_) {
     if (racer.failure.empty()) order.push_back(&racer);
@@ -92,15 +92,15 @@ Racer* Session::best_right_racer() {
     return a->score(anchor) < b->score(anchor);
   });
   for (Racer* racer : order) {
-    if (stands_a_last_check(*racer)) return racer;
+    if (passes_last_check(*racer)) return racer;
     racer->racing = false;
     racer->failure = candidates_.trials[racer->trial].reason;
   }
   return nullptr;
 }
 
-bool Session::stands_a_last_check(Racer& racer) {
-  if (settings_.stop() && racer.checked_at_full_size) return true;  // somebody waits
+bool Search::passes_last_check(Racer& racer) {
+  if (settings_.stop() && racer.checked_at_full_size) return true;  // the search is to end now
   const std::optional<Verdict> verdict = runner_->check_reduced(racer.candidate, 1);
   if (verdict && !verdict->ok()) {
     settle(racer.trial, verdict->outcome, str("after the race: ", verdict->reason));
@@ -109,11 +109,11 @@ bool Session::stands_a_last_check(Racer& racer) {
   return check_at_full_size(racer, nullptr);
 }
 
-void Session::settle(std::size_t index, TrialOutcome outcome, std::string reason) {
+void Search::settle(std::size_t index, TrialOutcome outcome, std::string reason) {
   Trial& trial = candidates_.trials[index];
   trial.outcome = outcome;
   trial.reason = std::move(reason);
-  if (outcome == TrialOutcome::kNotReached) return;  // it was stopped, and stays open
+  if (outcome == TrialOutcome::kNotReached) return;  // it was interrupted, and has no outcome
   if (outcome == TrialOutcome::kWrong || outcome == TrialOutcome::kFailed ||
       outcome == TrialOutcome::kCrashed) {
     if (static_cast<std::int64_t>(index) == candidates_.default_trial) {
@@ -129,7 +129,7 @@ void Session::settle(std::size_t index, TrialOutcome outcome, std::string reason
   request_.on_trial(trial);
 }
 
-void Session::settle_racer(const Racer& racer) {
+void Search::settle_racer(const Racer& racer) {
   Trial& trial = candidates_.trials[racer.trial];
   trial.median_us = racer.us.empty() ? racer.estimate_us : median(racer.us);
   trial.samples = std::max<std::int64_t>(1, std::ssize(racer.us));
@@ -144,19 +144,19 @@ void Session::settle_racer(const Racer& racer) {
   }
 }
 
-bool Session::is_protected(std::size_t index) const {
+bool Search::is_default_or_incumbent(std::size_t index) const {
   const auto trial = static_cast<std::int64_t>(index);
   return trial == candidates_.default_trial || trial == candidates_.incumbent_trial;
 }
 
-Racer* Session::racer_of(std::int64_t trial) {
+Racer* Search::racer_of(std::int64_t trial) {
   for (Racer& racer : racers_) {
     if (static_cast<std::int64_t>(racer.trial) == trial) return &racer;
   }
   return nullptr;
 }
 
-TuneResult Session::finish(bool raced_to_the_end, const Racer* winner) {
+TuneResult Search::finish(bool raced_to_the_end, const Racer* winner) {
   TuneResult result;
   result.complete = raced_to_the_end;
   for (const Racer& racer : racers_) {

@@ -1,45 +1,61 @@
-// One tuning, from candidates to winner.
+// One search: from the candidates for a problem to the one that is chosen. tuner.hpp says how.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <attune/tuner/candidate_runner.hpp>
 
-#include "search/candidates.hpp"
 #include "search/race.hpp"
 
 namespace attune::tuning {
 
-class Session {
+struct Candidates {
+  /// The default, the incumbent, then the others, taken from the kernels in turn.
+  std::vector<Trial> trials;
+  std::int64_t default_trial = -1;
+  /// May be the default's. -1: nothing is stored, or it does not fit any more.
+  std::int64_t incumbent_trial = -1;
+};
+
+/// All candidates of the kernels that support the problem, each once. The trials of those that do
+/// not fit, or are refused, have their outcome already; the others are kNotReached. Throws
+/// Unsupported when no kernel supports the problem.
+Candidates collect_candidates(const Tuner::Request& request);
+
+/// Whether a trial has no outcome yet.
+inline bool is_open(const Trial& trial) { return trial.outcome == TrialOutcome::kNotReached; }
+
+class Search {
  public:
-  /// Both outlive the session. Throws Unsupported when no kernel takes the problem.
-  Session(const Tuner::Settings& settings, const Tuner::Request& request);
+  /// Both outlive the search. Throws Unsupported when no kernel takes the problem.
+  Search(const Tuner::Settings& settings, const Tuner::Request& request);
 
   /// Throws what making the problem's tensors throws.
   TuneResult run();
 
  private:
-  // session_admit.cpp: from candidates to racers
-  void admit_all();
-  void admit(std::size_t index);
-  bool is_right_when_reduced(const Racer& racer, bool& reducible);
+  // screening.cpp: checks and times each candidate once; those that are worth it race
+  void screen_all();
+  void screen(std::size_t index);
+  bool passes_reduced_check(const Racer& racer, bool& reducible);
   bool probe(Racer& racer);
-  void measure_repeats(Racer& racer);
+  void choose_repeats(Racer& racer);
   double min_sample_us() const;
   bool check_at_full_size(Racer& racer, const Candidate* like);
   bool can_check_all_at_full_size() const;
 
-  // session.cpp: from racers to a winner
+  // search.cpp: from the racers to the one that is chosen
   double race_share() const;
-  Racer* choose_winner();
-  Racer* hold_against_what_is_known(Racer& best);
-  Racer* best_right_racer();
-  bool stands_a_last_check(Racer& racer);
+  Racer* find_winner();
+  Racer* confirm(Racer& best);
+  Racer* best_that_passes();
+  bool passes_last_check(Racer& racer);
   void settle(std::size_t index, TrialOutcome outcome, std::string reason);
   void settle_racer(const Racer& racer);
-  bool is_protected(std::size_t index) const;
+  bool is_default_or_incumbent(std::size_t index) const;
   Racer* racer_of(std::int64_t trial);
   TuneResult finish(bool raced_to_the_end, const Racer* winner);
 
@@ -48,7 +64,7 @@ class Session {
   Budget budget_;
   Candidates candidates_;
   std::unique_ptr<CandidateRunner> runner_;
-  std::vector<Racer> racers_;   // the anchor first
+  std::vector<Racer> racers_;   // the default first: the anchor
   double fastest_us_ = 0;       // the fastest racer's estimate
   double full_check_us_ = 0;    // what checking the first one at full size took
   std::string device_failure_;  // why nothing more can be tried

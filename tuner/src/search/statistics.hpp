@@ -1,5 +1,5 @@
-// Order statistics of timings: outliers are common and one-sided, so means and deviations are not
-// used.
+// Order statistics of timings, whose outliers are common and one-sided: no means, no standard
+// deviations.
 #pragma once
 
 #include <vector>
@@ -26,8 +26,8 @@ struct Interval {
 /// ranks. Of fewer than eight, their range, which is less sure. At least one value.
 Interval median_interval(std::vector<double> values);
 
-/// How quiet a session was, by the samples of a candidate that was measured all through it, each
-/// above 0.
+/// How quiet the machine was, by the samples (each above 0) of a candidate that was timed all
+/// along.
 NoiseGrade noise_grade(const std::vector<double>& samples);
 
 }  // namespace attune::tuning

@@ -35,7 +35,7 @@ Tuner::Tuner(int warmup, int iters) {
 }
 
 TuneResult Tuner::tune(const Request& request) const {
-  return tuning::Session(settings_, request).run();
+  return tuning::Search(settings_, request).run();
 }
 
 }  // namespace attune

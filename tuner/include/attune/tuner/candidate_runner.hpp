@@ -1,9 +1,9 @@
-// Where candidates run: the seam between the tuner, which decides, and the place that checks and
-// times.
+// Where candidates run: the interface between the tuner, which decides, and what checks and times.
 //
-// The tuner asks for one thing at a time and keeps all that it learns, so a place may come to harm:
-// `attune tune` runs candidates in another process, which a candidate may crash, hang or leave with
-// a device that is lost, and goes on with a fresh one. Without it, they run in this process.
+// The tuner asks for one check or one time after the other and keeps all results, so a runner may
+// be lost on the way: `attune tune` runs candidates in a worker process, which a candidate may
+// crash, hang, or leave with an unusable device, and goes on with a fresh one. Without
+// Settings::make_runner candidates run in this process.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace attune::tuning {
 
-/// What the reason of a candidate says that failed for want of memory, which may be another's fault.
+/// The reason of a candidate that failed for lack of memory. Others may have used the memory.
 inline constexpr std::string_view kOutOfMemory = "out of memory";
 
-/// What running a candidate to see whether it is right came to.
+/// Whether a candidate is right.
 struct Verdict {
   TrialOutcome outcome = TrialOutcome::kOk;  // or kWrong, kFailed, kCrashed, with a reason
   std::string reason;
@@ -31,8 +31,7 @@ struct Verdict {
   bool ok() const { return outcome == TrialOutcome::kOk; }
 };
 
-/// A candidate that could not be timed: it threw (kFailed), or ended the place it ran in
-/// (kCrashed).
+/// A candidate could not be timed: it threw (kFailed), or ended the process it ran in (kCrashed).
 class CandidateFailure : public Error {
  public:
   CandidateFailure(TrialOutcome outcome, const std::string& reason)
@@ -43,7 +42,7 @@ class CandidateFailure : public Error {
   TrialOutcome outcome_;
 };
 
-/// A problem to run candidates on. What it points to outlives the runner.
+/// The problem that candidates run on. What it points to outlives the runner.
 struct Workload {
   const OpInfo* op = nullptr;
   ProblemRef problem;
@@ -57,23 +56,24 @@ class CandidateRunner {
  public:
   virtual ~CandidateRunner() = default;
 
-  /// Whether the candidate is right on the op's reduced problem. `round` 0, 1, ... are other
-  /// inputs. Nothing when its config does not fit there.
+  /// Whether the candidate is right on the op's reduced problem. Each `round` 0, 1, ... has other
+  /// inputs. Nothing when the config does not fit the reduced problem.
   virtual std::optional<Verdict> check_reduced(const Candidate& candidate, int round) = 0;
 
-  /// Whether its outputs are finite and the same twice on the problem itself, and, with `like`,
-  /// what that candidate gives.
+  /// Whether its outputs on the problem itself are finite and the same in two runs; with `like`,
+  /// also whether they are what that candidate gives, within tolerance.
   virtual Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) = 0;
 
   /// Microseconds of `repeats` launches back to back. Throws CandidateFailure.
   virtual double time_us(const Candidate& candidate, int repeats) = 0;
 
-  /// Why nothing more can run here, or "". Asked after a candidate was wrong or failed.
+  /// Why nothing more can run here (the device is lost), or "". Asked after a candidate was wrong
+  /// or failed.
   virtual std::string device_failure() = 0;
 };
 
-/// In this process. Throws what making the problem's tensors throws, and ExecutionError when the
-/// device has failed before.
+/// A runner in this process. Throws what making the problem's tensors throws, and ExecutionError
+/// when the device has failed before.
 std::unique_ptr<CandidateRunner> make_local_runner(const Workload& workload);
 
 }  // namespace attune::tuning

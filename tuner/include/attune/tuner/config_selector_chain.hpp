@@ -1,17 +1,18 @@
-// The chain that turns a problem into a kernel and config. Its tiers are asked in this order, and the
-// first that has an answer decides:
+// The chain that turns a problem into a kernel and config. Its tiers are asked in this order, and
+// the first that has an answer decides:
 //
-//   tier        answers when                                            its answer is kept
-//   override    the call gives a config (an error when it does not fit) never
-//   overlay     an OverlayScope of this thread gives one that fits      never
-//   pin         an operator pinned the problem to a config              in memory
+//   tier        answers when                                             its answer is kept
+//   override    the call gives a config (it is an error if that does     never
+//               not fit)
+//   overlay     an OverlayScope of this thread gives one that fits       never
+//   pin         an operator pinned the problem to a config               in memory
 //   memory      the problem was decided before in this process
-//   persistent  a database (the user's, the site's, a shipped one) has  in memory
+//   persistent  a database (the user's, the site's, a shipped one) has   in memory
 //               a row for the problem, or for its bucket, that fits
-//   autotune    the policy and its budgets allow to tune now, and the   in memory, and in the user's
-//               stream is not capturing                                 database
-//   heuristic   a kernel supports the problem: as the nearest tuned     in memory; hides no later row
-//               neighbour, else the default                             and no later tuning
+//   autotune    the policy and its budgets allow to tune now, and the    in memory and the user's
+//               stream is not capturing                                  database
+//   heuristic   a kernel supports the problem: as the nearest tuned      in memory; hides no later
+//               neighbour, else the default                              row and no later tuning
 //
 // When none has one, select() throws. There is one path for every policy: a policy only says which
 // tiers are asked.
@@ -53,8 +54,8 @@ class ConfigSelectorChain final : public ConfigSelector {
     std::string record = {};
   };
 
-  /// `registry` and `events` outlive the chain. Databases are opened on the first look-up that
-  /// reaches them.
+  /// `registry` and `events` outlive the chain. Databases are opened by the first call that memory
+  /// does not answer.
   ConfigSelectorChain(const Registry& registry, EventBus& events, Settings settings);
   ~ConfigSelectorChain() override;
 
@@ -63,9 +64,10 @@ class ConfigSelectorChain final : public ConfigSelector {
   void forget(ProblemRef problem, const Request& request) override;
   Choice retune(ProblemRef problem, const Request& request) override;
 
-  /// Tunes a problem now and stores what it finds, as `attune tune` does: with its own budget,
-  /// whatever the policy. `trials` come through the context's events. Throws Unsupported;
-  /// CacheError when the result cannot be written.
+  /// Tunes a problem now and stores the result, as `attune tune` does: within the budget of
+  /// `settings`, whatever the policy. Each trial is an event. Throws Unsupported, ExecutionError
+  /// when no candidate is of use or the search was stopped before it began, and CacheError when the
+  /// result cannot be written.
   struct TuneReport {
     TuneResult result;
     Choice choice;

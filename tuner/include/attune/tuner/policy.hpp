@@ -1,5 +1,11 @@
-// What happens when a problem is not known: policies, for the process, a context, or a scope of a
-// thread.
+// Policies: which tiers of the chain are asked, and what happens when a problem is not known; for
+// the process (ATTUNE_POLICY), a context, or a scope of a thread.
+//
+//   policy          reads databases   a problem that is not known
+//   kTune, default  yes               is tuned within the budgets, else takes the heuristic
+//   kDb             yes               takes the heuristic: for serving; never tunes, never writes
+//   kHeuristic      no                takes the heuristic
+//   kStrict         yes               is an error, NotTuned
 #pragma once
 
 #include <chrono>
@@ -11,16 +17,11 @@
 
 namespace attune {
 
-enum class Policy {
-  kTune,  // look up; a miss tunes within the online budget, else takes the heuristic. The default
-  kDb,    // look up; a miss takes the heuristic. For serving: never tunes, never writes
-  kHeuristic,  // memory and heuristic only: databases are not read
-  kStrict,     // look up; a miss is an error (NotTuned)
-};
+enum class Policy { kTune, kDb, kHeuristic, kStrict };
 std::string_view to_string(Policy policy);   // "tune", "db", "heuristic", "strict"
 Policy parse_policy(std::string_view text);  // throws InvalidArgument
 
-/// A policy in full. Immutable once a context has it; scopes replace it, nothing edits it.
+/// A policy in full. A context's does not change; scopes replace it.
 struct AutotunePolicy {
   enum class Miss { kAutotune, kHeuristic, kError };
 
@@ -29,19 +30,19 @@ struct AutotunePolicy {
   bool allow_autotune = true;    // false: kAutotune goes on to the heuristic
   bool allow_heuristics = true;  // false: a problem that nothing else answers is an error
   bool persist_autotune = true;  // false: tuned choices live in memory only
-  bool validate_backward =
-      false;  // tuning an op also checks its backward op's choice against the oracle
-  bool wait_for_other_tuner =
-      false;  // while another thread or process tunes the problem: wait, or heuristic
-  std::chrono::milliseconds problem_budget{2000};   // of one online tuning
-  std::chrono::milliseconds process_budget{30000};  // of all online tunings of this process
+  /// Tuning an op also checks the choice for its backward op against the oracle.
+  bool validate_backward = false;
+  /// While another thread or process tunes the problem: wait for it, or take the heuristic.
+  bool wait_for_other_tuner = false;
+  std::chrono::milliseconds problem_budget{2000};   // of one tuning by a call
+  std::chrono::milliseconds process_budget{30000};  // of all of them in this process
 
   static AutotunePolicy of(Policy policy);
   friend bool operator==(const AutotunePolicy&, const AutotunePolicy&) = default;
 };
 
-/// Puts a policy in force for this thread until destroyed, in every context; the innermost scope
-/// counts. Scopes end in the reverse order of their beginning, on the thread they began on.
+/// Puts a policy in force for this thread until destroyed, in every context; of nested scopes the
+/// innermost counts. Scopes end on the thread they began on, the last begun first.
 class PolicyScope {
  public:
   explicit PolicyScope(Policy policy) : PolicyScope(AutotunePolicy::of(policy)) {}
@@ -51,9 +52,9 @@ class PolicyScope {
   PolicyScope& operator=(const PolicyScope&) = delete;
 };
 
-/// Puts a config in force for this thread until destroyed, for calls of `op` it fits (a problem it
-/// does not fit is chosen for as if there were none). With `problem` text, for that problem only.
-/// Scopes nest: the innermost that fits counts. Nothing of an overlay is ever stored.
+/// Puts a config in force for this thread until destroyed: for the calls of `op` that it fits, or,
+/// with a `problem` as text, for that problem alone. Calls that it does not fit go on as without
+/// it. Of nested scopes the innermost that fits counts. An overlay is never stored.
 class OverlayScope {
  public:
   OverlayScope(std::string_view op, NamedConfig config, std::string_view problem = {});
@@ -62,7 +63,7 @@ class OverlayScope {
   OverlayScope& operator=(const OverlayScope&) = delete;
 };
 
-/// The policy and overlay scopes of the thread that captures them, to put in force on another.
+/// The policy and overlay scopes of one thread, to be put in force on another.
 ///
 ///   auto scopes = CapturedScopes::of_this_thread();
 ///   std::thread([scopes] { const auto attached = scopes.attach(); recurrent_attention(...); });

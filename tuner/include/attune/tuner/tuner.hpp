@@ -1,18 +1,16 @@
-// The tuner: which of the candidates for a problem is right, and fastest.
+// The tuner: which of the candidates for a problem is right, and fastest. A search has four steps:
 //
-//   filter       supports, fits, quarantine: no time spent
-//   correctness  each candidate against the oracle on the op's reduced problem, and at full size
-//   twice with different
-//                poison: outputs finite, and equal both times
-//   race         interleaved rounds in random order, the default in every round as anchor; samples
-//   are divided by
-//                their round's anchor, so that a drifting clock moves all alike; losers leave
-//   confirm      the winner against the default and the incumbent, in alternation; it replaces the
-//   incumbent only
-//                when it is at least 1.5 % faster
+//   1. filter        the kernel takes the problem, the config fits it, and it is not in quarantine
+//   2. correctness   against the oracle on the op's reduced problem; at full size two runs, over
+//                    outputs filled with different bytes, are finite and give the same bits
+//   3. race          interleaved rounds in random order, with the default in every round as anchor:
+//                    a sample counts relative to its anchor, so that a drifting clock moves all
+//                    alike; candidates that are clearly slower leave
+//   4. confirmation  the winner in alternation with the default and with the incumbent; it replaces
+//                    them only when it takes at least 1.5 % less time
 //
-// Times are only ever compared within one session. The design and its evidence:
-// docs/architecture.md.
+// Times are compared only within one search. The design and its evidence: docs/architecture.md,
+// docs/tuning.md.
 #pragma once
 
 #include <chrono>
@@ -34,6 +32,7 @@ class CandidateRunner;
 struct Workload;
 }  // namespace tuning
 
+/// A kernel with a config: what a problem can be computed by.
 struct Candidate {
   const ErasedKernel* kernel = nullptr;
   ConfigBlob config;
@@ -57,17 +56,17 @@ struct Trial {
   TrialOutcome outcome = TrialOutcome::kNotReached;
   std::string reason;
   double median_us = 0;  // of its samples; 0 when it was not timed
-  double relative = 0;  // median of sample / the round's anchor; below 1 is faster than the default
-  double spread = 0;    // median absolute deviation / median
+  double relative = 0;   // median of sample / anchor; below 1 is faster than the default
+  double spread = 0;     // median absolute deviation / median
   std::int64_t samples = 0;
   double error = 0;  // worst relative RMS error on the reduced problem
 };
 
 struct TuneResult {
   std::vector<Trial> trials;
-  std::int64_t winner = -1;  // index of the choice; -1: no candidate can be used, see the trials
-  std::int64_t default_trial = -1;  // the heuristic's
-  bool incumbent_kept = false;      // nothing was at least 1.5 % faster than what was stored
+  std::int64_t winner = -1;         // index of the choice; -1: none can be used, see the trials
+  std::int64_t default_trial = -1;  // index of the default
+  bool incumbent_kept = false;      // nothing was at least 1.5 % faster than the incumbent
   bool complete = false;            // false: the budget ended before the race did
   NoiseGrade noise = NoiseGrade::kC;
   std::chrono::microseconds elapsed{0};
@@ -79,17 +78,19 @@ class Tuner {
     int warmup = 5;   // samples discarded, per candidate
     int iters = 100;  // most samples taken, per candidate
     std::chrono::milliseconds budget{2000};
-    double hysteresis = 0.015;  // how much faster than default and incumbent a winner must be
-    double drop_ratio = 1.10;   // leaves the race when this much slower than the best
+    double hysteresis = 0.015;  // how much less time than default and incumbent a winner takes
+    double drop_ratio = 1.10;   // a candidate this much slower than the best leaves the race
     /// A sample repeats the launch until it lasts this long; 0: 1000 on the host, 200 elsewhere.
     double min_sample_us = 0;
-    std::uint64_t seed = 1;  // of inputs and of the race's order
+    std::uint64_t seed = 1;  // of the inputs, and of the order in the race
     std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
-    std::function<bool()> stop = [] { return false; };  // asked between samples: Ctrl-C, a capture
+    /// Asked between samples: true ends the search, as for Ctrl-C or while a stream is captured.
+    std::function<bool()> stop = [] { return false; };
     /// Where candidates run (candidate_runner.hpp); empty: in this process.
     std::function<std::unique_ptr<tuning::CandidateRunner>(const tuning::Workload&)> make_runner;
   };
 
+  /// `warmup` and `iters` as in Settings. Throws InvalidArgument unless warmup >= 0, iters >= 1.
   Tuner(int warmup, int iters);
   explicit Tuner(Settings settings) : settings_(std::move(settings)) {}
 
@@ -97,18 +98,20 @@ class Tuner {
     const OpInfo* op = nullptr;
     ProblemRef problem;
     const Device* device = nullptr;
-    std::vector<const RegisteredKernel*> kernels;  // that compete, the default first
-    const RegisteredKernel* oracle =
-        nullptr;          // null: candidates are checked against each other's default
-    Candidate incumbent;  // kernel null: none
-    /// The reason not to try a candidate, or "".
+    std::vector<const RegisteredKernel*> kernels;  // that compete; the first has the default
+    /// Says what is right; null: the default does.
+    const RegisteredKernel* oracle = nullptr;
+    Candidate incumbent;  // what is stored now; kernel null: nothing is
+    /// Why a candidate is not to be tried (quarantine), or "".
     std::function<std::string(const Candidate&)> refuse = [](const Candidate&) {
       return std::string();
     };
-    std::function<void(const Trial&)> on_trial = [](const Trial&) {};  // as each one is settled
+    /// Told of each trial as soon as its outcome is known.
+    std::function<void(const Trial&)> on_trial = [](const Trial&) {};
   };
 
-  /// Never throws for what a candidate does. Throws Unsupported when there is no candidate at all.
+  /// Never throws for what a candidate does. Throws Unsupported when no kernel takes the problem,
+  /// and what making the problem's tensors throws.
   TuneResult tune(const Request& request) const;
 
   const Settings& settings() const { return settings_; }
