@@ -180,7 +180,6 @@ class ChunkMma final : public Kernel<Config> {
 };
 
 }  // namespace
-
 }  // namespace attune::cuda::chunk_mma
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma() {

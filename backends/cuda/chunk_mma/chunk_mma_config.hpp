@@ -1,4 +1,5 @@
-// What may be tuned in the kernels of chunk_mma.cuh and split_walk.cuh, and which of it is compiled.
+// What may be tuned in the kernels of chunk_mma.cuh and split_walk.cuh, and which of it is
+// compiled.
 #pragma once
 
 #include <tuple>
@@ -43,8 +44,8 @@ constexpr bool is_compiled(int keys, const ChunkMmaConfig& config) {
   return keys <= 128 || config.chunk == 32;
 }
 
-/// Blocks that the registers of a multiprocessor are divided among, in the main kernel and in the one
-/// of the segments' states: more blocks hide more latency, until registers spill.
+/// Blocks that the registers of a multiprocessor are divided among, in the main kernel and in the
+/// one of the segments' states: more blocks hide more latency, until registers spill.
 constexpr int resident_blocks(int keys, const ChunkMmaConfig& config) {
   const int elements = (keys + config.chunk) / 2;  // of state and outputs, a thread
   const int warps = elements <= 48 ? 16 : elements <= 80 ? 12 : 8;

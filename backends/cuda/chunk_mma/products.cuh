@@ -31,8 +31,8 @@ __device__ __forceinline__ void make_score_block(const Tile<Shape>& q, const Til
                   });
 }
 
-/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block is
-/// ever read.
+/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block
+/// is ever read.
 template <class T, class Shape>
 __device__ __forceinline__ void make_scores(const Tile<Shape>& q, const Tile<Shape>& k,
                                             const Tile<Shape>& scores,
@@ -60,8 +60,8 @@ __device__ __forceinline__ void scale_state(State<Shape>& state, float factor) {
   }
 }
 
-/// Shrinks a warp's fragment of the state where it is too large for T, by a power of two, and returns
-/// how many times larger it was. A state may leave the range of f16 where outputs do not.
+/// Shrinks a warp's fragment of the state where it is too large for T, by a power of two, and
+/// returns how many times larger it was. A state may leave the range of f16 where outputs do not.
 template <class T, class Shape>
 __device__ __forceinline__ float fit_operand(State<Shape>& state) {
   if constexpr (!std::is_same_v<T, __half>) return 1.0F;  // bf16 has the range of fp32

@@ -12,8 +12,8 @@
 
 namespace attune::cuda::chunk_mma {
 
-// In the workspace a state is laid out as the warps' registers hold it, so the blocks that write it and
-// those that read it may have different numbers of warps.
+// In the workspace a state is laid out as the warps' registers hold it, so the blocks that write it
+// and those that read it may have different numbers of warps.
 
 /// A segment of the block's head, counted over all heads.
 __device__ __forceinline__ std::int64_t segment_index(const SegmentWalkParams& p, const Walk& walk,
@@ -55,8 +55,9 @@ __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWa
   }
 }
 
-/// The state at the start of the block's segment. The last segment's place has a copy of the initial state:
-/// the last segment may write the final state over it while the first one still has to start.
+/// The state at the start of the block's segment. The last segment's place has a copy of the
+/// initial state: the last segment may write the final state over it while the first one still has
+/// to start.
 template <class Shape>
 __device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
                                                    const Walk& walk) {

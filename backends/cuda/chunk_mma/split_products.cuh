@@ -72,8 +72,8 @@ __device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, t
   }
 }
 
-/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block is
-/// ever read.
+/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block
+/// is ever read.
 template <class Shape>
 __device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>& stage,
                                                   const SplitScores<Shape>& scores,

@@ -1,5 +1,5 @@
-// The shape of an instance of the kernels, and the stages in shared memory that chunks of q, k and v
-// are copied to ahead of their use.
+// The shape of an instance of the kernels, and the stages in shared memory that chunks of q, k and
+// v are copied to ahead of their use.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Tiles of 16-bit elements in shared memory, and the fragments that warps hold of them for mma.sync.
+// Tiles of 16-bit elements in shared memory, and the fragments that warps hold of them for
+// mma.sync.
 //
 // A tile has a row for each token of a chunk and is cut into panels of 64 channels. Rows of a panel
 // are swizzled: the eight rows of any 8 x 8 matrix fall into different banks.

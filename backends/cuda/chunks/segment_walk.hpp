@@ -68,9 +68,9 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
 /// `by_registers` at most.
 std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes, int by_registers);
 
-/// As many segments as a device has room for where one segment a sequence makes `blocks` blocks, each
-/// of `least_tokens` or more: shorter ones do not pay for storing and loading a state. The lengths of
-/// packed sequences are not known on the host, so their mean is taken.
+/// As many segments as a device has room for where one segment a sequence makes `blocks` blocks,
+/// each of `least_tokens` or more: shorter ones do not pay for storing and loading a state. The
+/// lengths of packed sequences are not known on the host, so their mean is taken.
 int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
                  std::int64_t room, std::int64_t least_tokens);
 

@@ -1,5 +1,5 @@
-// From values known at run time to the instance of a kernel that was compiled for them. A value that
-// nothing was compiled for throws: no other instance is ever run in its place.
+// From values known at run time to the instance of a kernel that was compiled for them. A value
+// that nothing was compiled for throws: no other instance is ever run in its place.
 #pragma once
 
 #include <cuda_bf16.h>
