@@ -42,8 +42,7 @@ function(attune_cuda_instances unit)
 endfunction()
 
 # cuda.fused_recurrent
-attune_cuda_instances(fused_recurrent/walk
-  TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>" NAMESPACE attune::cuda)
+attune_cuda_instances(fused_recurrent/walk TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>")
 
 # cuda.chunk_mma
 attune_cuda_instances(chunk_mma/chunk_mma TYPES bf16 f16 LAUNCHES "launch_chunk_mma<T>")

@@ -7,12 +7,131 @@
 
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
-#include "cuda/fused_recurrent/walk_choice.hpp"
-#include "cuda/fused_recurrent/walk_views.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
+namespace {
+
+/// Calls visit(shape) for every split of a block's rows over lanes and warps, those of the most
+/// rows a lane first.
+template <class Visit>
+void for_each_row_split(Visit&& visit) {
+  constexpr auto kRowsPerLane = kAxisValues<&FusedRecurrentConfig::rows_per_lane>;
+  for (auto rows = kRowsPerLane.rbegin(); rows != kRowsPerLane.rend(); ++rows) {
+    for (const int row_warps : kAxisValues<&FusedRecurrentConfig::row_warps>) {
+      if (row_warps <= max_state_warps(*rows)) visit(WalkShape{*rows, row_warps, 1, 1});
+    }
+  }
+}
+
+/// The fewest rows a block may have to hold all `rows`, or as many as it can.
+int rows_for(std::int64_t rows) {
+  int best = 0;
+  for_each_row_split([&](const WalkShape& split) {
+    const bool holds = split.rows() >= rows;
+    const bool best_holds = best >= rows;
+    if (holds ? (!best_holds || split.rows() < best) : (!best_holds && split.rows() > best)) {
+      best = split.rows();
+    }
+  });
+  return best;
+}
+
+/// 32 columns a warp, no more than there are.
+int max_column_warps(const WalkExtents& extents) {
+  constexpr int kMax = std::ranges::max(kAxisValues<&FusedRecurrentConfig::column_warps>);
+  int warps = 1;
+  while (warps < kMax && warps * kColumnsPerWarp < extents.columns) warps *= 2;
+  return warps;
+}
+
+bool fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device) {
+  return static_cast<bool>(walk_fits(shape, extents, device));
+}
+
+/// With as many staged tokens as leave room for two blocks on a multiprocessor.
+WalkShape with_tokens(WalkShape shape, const WalkExtents& extents, const DeviceInfo& device) {
+  constexpr auto kTokens = kAxisValues<&FusedRecurrentConfig::tokens>;
+  constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
+  shape.tokens = std::ranges::max(kTokens);
+  const auto bytes = [&] {
+    return static_cast<std::int64_t>(walk_shared_bytes(shape, extents.gates, extents.exact));
+  };
+  while (shape.tokens > std::ranges::min(kTokens) && bytes() > device.l1_bytes / 2 - kReserved) {
+    shape.tokens /= 2;
+  }
+  return shape;
+}
+
+std::int64_t blocks_of(const WalkShape& shape, const WalkExtents& extents) {
+  return extents.heads * row_blocks(shape, extents.rows) * column_blocks(shape, extents.columns);
+}
+
+}  // namespace
+
+int channel_gates(const ops::RecurrentAttentionProblem& problem) {
+  return ((problem.gates & ops::kGateGk) != 0 ? kRowGates : 0) |
+         ((problem.gates & ops::kGateGv) != 0 ? kColumnGates : 0);
+}
+
+Support needs_gpu(const DeviceInfo& device) {
+  if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
+  return device.has("sm_80") ? Support::yes()
+                             : Support::no(refused::kDevice, "needs compute capability 8.0");
+}
+
+Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device) {
+  if (shape.state_warps() > max_state_warps(shape.rows_per_lane)) {
+    return Support::no(refused::kConfig, str("row_warps * column_warps is ", shape.state_warps(),
+                                             ", at most ", max_state_warps(shape.rows_per_lane),
+                                             " with rows_per_lane=", shape.rows_per_lane));
+  }
+  const std::size_t bytes = walk_shared_bytes(shape, extents.gates, extents.exact);
+  if (bytes <= static_cast<std::size_t>(device.l1_bytes)) return Support::yes();
+  return Support::no(refused::kMemory, str("needs ", bytes, " bytes of shared memory, a block has ",
+                                           device.l1_bytes));
+}
+
+/// What measured best, or nearly, on an H200: 16 rows a lane and two warps of columns, fewer where
+/// there would be fewer blocks than multiprocessors.
+WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device) {
+  const int rows = rows_for(extents.rows);
+  WalkShape best;
+  for (const int rows_per_lane : {16, 32, 8}) {
+    const int row_warps = rows / (rows_per_lane * kRowLanes);
+    if (row_warps < 1 || row_warps > max_state_warps(rows_per_lane)) continue;
+    best.rows_per_lane = rows_per_lane;
+    best.row_warps = row_warps;
+    break;
+  }
+  constexpr int kColumnWarps = 2;
+  best.column_warps = std::min({kColumnWarps, max_column_warps(extents),
+                                max_state_warps(best.rows_per_lane) / best.row_warps});
+  while (best.column_warps > 1 && blocks_of(best, extents) < device.cores) best.column_warps /= 2;
+  return with_tokens(best, extents, device);
+}
+
+std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device) {
+  const int rows = rows_for(extents.rows);
+  const int widest = max_column_warps(extents);
+  std::vector<WalkShape> shapes{heuristic_shape(extents, device)};
+  for_each_row_split([&](const WalkShape& split) {
+    if (split.rows() != rows) return;
+    for (int column_warps = widest; column_warps >= std::max(1, widest / 4); column_warps /= 2) {
+      for (const int tokens : {8, 16}) {
+        const WalkShape shape{split.rows_per_lane, split.row_warps, column_warps, tokens};
+        const auto same = [&](const WalkShape& other) { return other == shape; };
+        if (fits(shape, extents, device) && std::ranges::none_of(shapes, same)) {
+          shapes.push_back(shape);
+        }
+      }
+    }
+  });
+  return shapes;
+}
+
 namespace {
 
 using Config = FusedRecurrentConfig;
@@ -35,7 +154,7 @@ WalkExtents extents_of(const Problem& problem) {
 }
 
 WalkParams walk_params(const Problem& problem, const Args& args, float* planes) {
-  const std::int64_t group = problem.H / problem.Hkv;
+  const std::int64_t heads_per_kv = problem.H / problem.Hkv;
   return {.sequences = sequences_view(args.cu_seqlens, problem.T),
           .batches = problem.B,
           .sequence_count = problem.sequences(),
@@ -44,8 +163,8 @@ WalkParams walk_params(const Problem& problem, const Args& args, float* planes) 
           .columns = problem.V,
           .descending = problem.reverse,
           .read = walk_rows(args.q, 1),
-          .write = walk_rows(args.k, group),
-          .value = walk_rows(args.v, group),
+          .write = walk_rows(args.k, heads_per_kv),
+          .value = walk_rows(args.v, heads_per_kv),
           .read_scale = static_cast<float>(args.scale),
           .shared_gate = gate_view(args.g),
           .row_gate = walk_gate(args.gk),
@@ -56,7 +175,7 @@ WalkParams walk_params(const Problem& problem, const Args& args, float* planes) 
           .out = planes == nullptr ? token_view(args.o) : TokenView{},
           .out_vectors = moves_in_quads(args.o),
           .planes = planes,
-          .snapshots = {}};
+          .checkpoints = {}};
 }
 
 template <class T>
@@ -115,21 +234,14 @@ class FusedRecurrentKernel final : public Kernel<Config> {
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    switch (problem.dtype) {
-      case DType::kF16:
-        return launch_forward<__half>(problem, args, config, site);
-      case DType::kBF16:
-        return launch_forward<__nv_bfloat16>(problem, args, config, site);
-      default:
-        return launch_forward<float>(problem, args, config, site);
-    }
+    with_element<float, __half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_forward<T>(problem, args, config, site); });
   }
 };
 
 }  // namespace
+}  // namespace attune::cuda::fused_recurrent
 
-std::unique_ptr<const ErasedKernel> make_fused_recurrent() {
-  return std::make_unique<FusedRecurrentKernel>();
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_fused_recurrent() {
+  return std::make_unique<fused_recurrent::FusedRecurrentKernel>();
 }
-
-}  // namespace attune::cuda

@@ -1,14 +1,26 @@
-// What may be tuned in the recurrent kernels.
+// What may be tuned in the recurrent kernels, and which shapes of a walk are legal for a problem.
 #pragma once
 
+#include <cstdint>
 #include <tuple>
+#include <vector>
 
 #include <attune/core/config_axes.hpp>
+#include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/fused_recurrent/walk.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
+
+/// The axes of a WalkShape, in the config of the forward kernel and in that of the backward one.
+template <class Config>
+constexpr auto walk_axes() {
+  return std::tuple{axis("rows_per_lane", &Config::rows_per_lane, {8, 16, 32}),
+                    launch_axis("row_warps", &Config::row_warps, {1, 2, 4, 8}),
+                    launch_axis("column_warps", &Config::column_warps, {1, 2, 4}),
+                    launch_axis("tokens", &Config::tokens, {4, 8, 16})};
+}
 
 struct FusedRecurrentConfig {
   using Op = ops::RecurrentAttention;
@@ -19,13 +31,7 @@ struct FusedRecurrentConfig {
   friend constexpr bool operator==(const FusedRecurrentConfig&,
                                    const FusedRecurrentConfig&) = default;
 
-  static constexpr auto axes() {
-    using Self = FusedRecurrentConfig;
-    return std::tuple{axis("rows_per_lane", &Self::rows_per_lane, {8, 16, 32}),
-                      launch_axis("row_warps", &Self::row_warps, {1, 2, 4, 8}),
-                      launch_axis("column_warps", &Self::column_warps, {1, 2, 4}),
-                      launch_axis("tokens", &Self::tokens, {4, 8, 16})};
-  }
+  static constexpr auto axes() { return walk_axes<FusedRecurrentConfig>(); }
   constexpr WalkShape shape() const { return {rows_per_lane, row_warps, column_warps, tokens}; }
 };
 
@@ -35,19 +41,41 @@ struct FusedRecurrentBackwardConfig {
   int row_warps = 2;       // warps of a block along the rows of a walk
   int column_warps = 2;    // and along its columns, 32 each
   int tokens = 8;          // staged at a time
-  int interval = 256;      // tokens between kept states, from which gradients of gates start
+  int interval = 256;      // tokens between checkpoints, from which gradients of gates start
   friend constexpr bool operator==(const FusedRecurrentBackwardConfig&,
                                    const FusedRecurrentBackwardConfig&) = default;
 
   static constexpr auto axes() {
     using Self = FusedRecurrentBackwardConfig;
-    return std::tuple{axis("rows_per_lane", &Self::rows_per_lane, {8, 16, 32}),
-                      launch_axis("row_warps", &Self::row_warps, {1, 2, 4, 8}),
-                      launch_axis("column_warps", &Self::column_warps, {1, 2, 4}),
-                      launch_axis("tokens", &Self::tokens, {4, 8, 16}),
-                      launch_axis("interval", &Self::interval, {64, 256})};
+    return std::tuple_cat(walk_axes<Self>(),
+                          std::tuple{launch_axis("interval", &Self::interval, {64, 256})});
   }
   constexpr WalkShape shape() const { return {rows_per_lane, row_warps, column_warps, tokens}; }
 };
 
-}  // namespace attune::cuda
+/// What a walk's shape depends on.
+struct WalkExtents {
+  std::int64_t heads = 0;  // of all sequences
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  int gates = 0;  // ChannelGates
+  bool exact = false;
+};
+
+/// The gates that differ from channel to channel, for walks whose rows are K's channels.
+int channel_gates(const ops::RecurrentAttentionProblem& problem);
+
+/// Whether the device is a GPU with compute capability 8.0 or more.
+Support needs_gpu(const DeviceInfo& device);
+
+/// A shape is legal when a block has the threads and shared memory for it. One that is larger than
+/// the state does no harm.
+Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device);
+
+/// The shape to start with; it fits.
+WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device);
+
+/// At most about a dozen; all fit.
+std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device);
+
+}  // namespace attune::cuda::fused_recurrent

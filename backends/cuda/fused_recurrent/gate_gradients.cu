@@ -3,15 +3,56 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/warp/warp_reduce.cuh>
 
-#include "cuda/fused_recurrent/gate_chunk.cuh"
 #include "cuda/fused_recurrent/gate_gradients.hpp"
+#include "cuda/fused_recurrent/walk_block.cuh"
 #include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
+
+/// Positions top, top - 1, ... of a sequence, in the order in which states follow each other.
+struct GateChunk {
+  std::int64_t sequence = 0;
+  SequenceSpan span;
+  std::int64_t top = 0;
+  int count = 0;            // 0 for a number that no sequence uses
+  bool is_at_token = true;  // the checkpoint lies behind token `top`; else at the sequence's end
+};
+
+/// The last sequence whose checkpoints start at or before number `index`.
+__device__ std::int64_t sequence_of_checkpoint(const SequencesView& sequences, std::int64_t count,
+                                               std::int64_t index, std::int64_t interval) {
+  if (sequences.bounds == nullptr) return index / (sequences.tokens / interval + 1);
+  std::int64_t low = 0;
+  std::int64_t high = count - 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    const bool starts_later =
+        first_checkpoint(sequences, middle, span_of(sequences, middle), interval) > index;
+    (starts_later ? high : low) = starts_later ? middle - 1 : middle;
+  }
+  return low;
+}
+
+__device__ GateChunk chunk_of_checkpoint(const SequencesView& sequences,
+                                         std::int64_t sequence_count, std::int64_t index,
+                                         std::int64_t interval) {
+  GateChunk chunk;
+  chunk.sequence = sequence_of_checkpoint(sequences, sequence_count, index, interval);
+  chunk.span = span_of(sequences, chunk.sequence);
+  const std::int64_t length = chunk.span.length;
+  const std::int64_t own =
+      index - first_checkpoint(sequences, chunk.sequence, chunk.span, interval);
+  if (own < 0 || own > length / interval) return chunk;
+  chunk.is_at_token = own > 0;
+  chunk.top = own > 0 ? length - own * interval : length - 1;
+  const std::int64_t bottom = max(length - (own + 1) * interval + 1, std::int64_t{0});
+  chunk.count = static_cast<int>(max(chunk.top - bottom + 1, std::int64_t{0}));
+  return chunk;
+}
 
 /// One token of one head.
 struct TokenPlace {
@@ -48,11 +89,12 @@ __device__ __forceinline__ float term_at(const GateGradientParams& p, const Grad
   const float* const gradients = term.planes + row * p.columns + channel;
   float gradient = 0.0F;
   for (std::int64_t i = 0; i < p.plane_count; ++i) gradient += gradients[i * plane];
-  const std::int64_t offset = row_offset(term.rows, at.batch, at.token, at.head / term.group);
+  const std::int64_t offset =
+      row_offset(term.rows, at.batch, at.token, at.head / term.heads_per_row);
   return gradient * to_float(static_cast<const T*>(term.rows.data)[offset + channel]);
 }
 
-/// What Z changes by at the i-th token of a chunk, or what the snapshot's product lacks of it.
+/// What Z changes by at the i-th token of a chunk, or what the checkpoint's product lacks of it.
 template <class T>
 __device__ __forceinline__ float change_at(const GateGradientParams& p, const GateChunk& chunk,
                                            int i, const TokenPlace& at, std::int64_t channel) {
@@ -61,11 +103,11 @@ __device__ __forceinline__ float change_at(const GateGradientParams& p, const Ga
   return term_at<T>(p, p.gained, at, channel) - lost;
 }
 
-__device__ float product_at(const GateGradientParams& p, std::int64_t slot, std::int64_t head,
+__device__ float product_at(const GateGradientParams& p, std::int64_t index, std::int64_t head,
                             std::int64_t channel) {
   float sum = 0.0F;
   for (std::int64_t i = 0; i < p.product_planes; ++i) {
-    sum += p.products[((i * p.slots + slot) * p.heads + head) * p.columns + channel];
+    sum += p.products[((i * p.checkpoints + index) * p.heads + head) * p.columns + channel];
   }
   return sum;
 }
@@ -77,14 +119,15 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
   const std::int64_t tiles = ceil_div(p.columns, kThreads);
   const std::int64_t number = block_number();
   const std::int64_t head = number / tiles % p.heads;
-  const std::int64_t slot = number / tiles / p.heads;
+  const std::int64_t checkpoint = number / tiles / p.heads;
   const std::int64_t channel = number % tiles * kThreads + threadIdx.x;
-  if (slot >= p.slots || channel >= p.columns) return;
-  const GateChunk chunk = chunk_of_slot(p.sequences, p.sequence_count, slot, p.interval);
+  if (checkpoint >= p.checkpoints || channel >= p.columns) return;
+  const GateChunk chunk =
+      chunk_of_checkpoint(p.sequences, p.sequence_count, checkpoint, p.interval);
   if (chunk.count == 0) return;
 
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
-  float z = product_at(p, slot, head, channel);
+  float z = product_at(p, checkpoint, head, channel);
   for (int i = 0; i < chunk.count; ++i) {
     const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
     const float log =
@@ -96,9 +139,9 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
   }
 }
 
-/// Sums over channels, a warp a token; the last item is the snapshot's product.
+/// Sums over channels, a warp a token; the last item is the checkpoint's product.
 template <class T>
-__device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t slot,
+__device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t index,
                             std::int64_t head, float* changes) {
   using Reduce = cub::WarpReduce<float>;
   __shared__ typename Reduce::TempStorage scratch[kWarps];
@@ -108,7 +151,7 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
     float sum = 0.0F;
     for (std::int64_t channel = lane; channel < p.columns; channel += kWarpSize) {
       sum += i == chunk.count
-                 ? product_at(p, slot, head, channel)
+                 ? product_at(p, index, head, channel)
                  : change_at<T>(p, chunk, i, place_of(p, chunk, chunk.top - i, head), channel);
     }
     sum = Reduce(scratch[warp]).Sum(sum);
@@ -121,14 +164,15 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
 template <class T>
 __global__ __launch_bounds__(kThreads) void shared_gate_gradients(
     const __grid_constant__ GateGradientParams p) {
-  __shared__ float z[kMostInterval + 1];
-  __shared__ bool has_past[kMostInterval];
+  __shared__ float z[kMaxInterval + 1];
+  __shared__ bool has_past[kMaxInterval];
   const std::int64_t head = block_number() % p.heads;
-  const std::int64_t slot = block_number() / p.heads;
-  if (slot >= p.slots) return;
-  const GateChunk chunk = chunk_of_slot(p.sequences, p.sequence_count, slot, p.interval);
+  const std::int64_t checkpoint = block_number() / p.heads;
+  if (checkpoint >= p.checkpoints) return;
+  const GateChunk chunk =
+      chunk_of_checkpoint(p.sequences, p.sequence_count, checkpoint, p.interval);
 
-  sum_changes<T>(p, chunk, slot, head, z);
+  sum_changes<T>(p, chunk, checkpoint, head, z);
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
   for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kThreads) {
     const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
@@ -144,7 +188,7 @@ __global__ __launch_bounds__(kThreads) void shared_gate_gradients(
       z[i] = sum;
       total += sum;
     }
-    if (p.gamma_terms != nullptr) p.gamma_terms[slot * p.heads + head] = total;
+    if (p.gamma_terms != nullptr) p.gamma_terms[checkpoint * p.heads + head] = total;
   }
   if (p.shared.data == nullptr) return;
   __syncthreads();  // changes have become gradients
@@ -165,10 +209,10 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
   if (sequence >= (shared ? 1 : p.sequence_count)) return;
 
   std::int64_t first = 0;
-  std::int64_t count = p.slots;
+  std::int64_t count = p.checkpoints;
   if (!shared) {
     const SequenceSpan span = span_of(p.sequences, sequence);
-    first = snapshot_base(p.sequences, sequence, span, p.interval);
+    first = first_checkpoint(p.sequences, sequence, span, p.interval);
     count = span.length / p.interval + 1;
   }
   float sum = 0.0F;
@@ -186,11 +230,11 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
 template <class T>
 void launch_gate_gradients(const GateGradientParams& p, cudaStream_t stream) {
   if (p.channels.data != nullptr) {
-    const std::int64_t blocks = p.slots * p.heads * ceil_div(p.columns, kThreads);
+    const std::int64_t blocks = p.checkpoints * p.heads * ceil_div(p.columns, kThreads);
     launch<channel_gate_gradients<T>>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
   }
   if (p.shared.data != nullptr || p.gamma_terms != nullptr) {
-    launch<shared_gate_gradients<T>>({.grid = grid_of(p.slots * p.heads), .block = kThreads},
+    launch<shared_gate_gradients<T>>({.grid = grid_of(p.checkpoints * p.heads), .block = kThreads},
                                      stream, p);
   }
 }
@@ -204,4 +248,4 @@ template void launch_gate_gradients<float>(const GateGradientParams&, cudaStream
 template void launch_gate_gradients<__half>(const GateGradientParams&, cudaStream_t);
 template void launch_gate_gradients<__nv_bfloat16>(const GateGradientParams&, cudaStream_t);
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::fused_recurrent

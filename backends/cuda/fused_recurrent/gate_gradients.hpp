@@ -7,7 +7,7 @@
 //   Z_t = <S_t, dS_t> - lost_t           gained_t = q_t dq_t   or   o_t do_t
 //   Z_t = Z_{t+1} + gained_t - lost_t    lost_t = k_t dk_t     or   v_t dv_t
 //
-// with <., .> the sum over the walks' rows. The first form is taken at every snapshot of the
+// with <., .> the sum over the walks' rows. The first form is taken at every checkpoint of the
 // states, the second between two of them: so rounding errors never add up over more than
 // `interval` tokens. Z is 0, exactly, where the decay resets the state and where there is no state
 // yet.
@@ -19,16 +19,16 @@
 
 #include "cuda/chunks/views.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 
-/// Tokens between snapshots, at most.
-inline constexpr int kMostInterval = 256;
+/// Tokens between checkpoints, at most.
+inline constexpr int kMaxInterval = 256;
 
 /// A row of one of the op's tensors times its gradient.
 struct GradientTerm {
-  ConstTokenView rows;            // in the element type; none: the term is zero
-  std::int64_t group = 1;         // query heads that share a row
-  const float* planes = nullptr;  // [plane_count, B, T, H, columns]
+  ConstTokenView rows;             // in the element type; none: the term is zero
+  std::int64_t heads_per_row = 1;  // query heads: 1, or heads_per_kv of k and v
+  const float* planes = nullptr;   // [plane_count, B, T, H, columns]
 };
 
 struct GateGradientParams {
@@ -43,10 +43,10 @@ struct GateGradientParams {
   GradientTerm gained;
   GradientTerm lost;
   std::int64_t plane_count = 1;
-  const float* products = nullptr;  // [product_planes, slots, H, columns], of WalkSnapshots
+  const float* products = nullptr;  // [product_planes, checkpoints, H, columns], of WalkCheckpoints
   std::int64_t product_planes = 1;
-  std::int64_t slots = 0;
-  std::int64_t interval = kMostInterval;
+  std::int64_t checkpoints = 0;
+  std::int64_t interval = kMaxInterval;
 
   GateView shared_gate;   // g
   GateView channel_gate;  // gk or gv
@@ -54,7 +54,7 @@ struct GateGradientParams {
 
   TokenView channels;            // f32 [B, T, H, columns]: Z; none when not wanted
   TokenView shared;              // f32 [B, T, H]: Z summed over channels
-  float* gamma_terms = nullptr;  // [slots, H]: the same, summed over tokens
+  float* gamma_terms = nullptr;  // [checkpoints, H]: the same, summed over tokens
 };
 
 /// The gradient of gamma.values.
@@ -62,9 +62,9 @@ struct GammaGradientParams {
   SequencesView sequences;
   std::int64_t sequence_count = 0;
   std::int64_t heads = 0;
-  const float* terms = nullptr;  // [slots, H]
-  std::int64_t slots = 0;
-  std::int64_t interval = kMostInterval;
+  const float* terms = nullptr;  // [checkpoints, H]
+  std::int64_t checkpoints = 0;
+  std::int64_t interval = kMaxInterval;
   float* out = nullptr;              // [N, H]
   std::int64_t sequence_stride = 0;  // 0: summed over sequences
   std::int64_t head_stride = 1;
@@ -76,4 +76,4 @@ void launch_gate_gradients(const GateGradientParams& params, cudaStream_t stream
 
 void launch_gamma_gradient(const GammaGradientParams& params, cudaStream_t stream);
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::fused_recurrent

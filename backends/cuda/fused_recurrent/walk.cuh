@@ -6,29 +6,30 @@
 // fused multiply-adds. There is one barrier a stage of some tokens.
 #pragma once
 
+#include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/fused_recurrent/walk_stage.cuh"
 #include "cuda/fused_recurrent/walk_state.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/ptx.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 
 /// Of the whole block, whose two roles come to it in code of their own.
 __device__ __forceinline__ void stage_barrier() { block_barrier_sync<1>(); }
 
-/// The tile through all stages; before and after each of them, perhaps, a snapshot.
+/// The tile through all stages; before and after each of them, perhaps, a checkpoint.
 template <class T, int kRows, int kGates>
 __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
                            float* shared) {
-  using Use = WalkSnapshots::Use;
+  using Use = WalkCheckpoints::Use;
   const int buffer_floats = stage_layout(shape, kGates, std::is_same_v<T, float>).floats;
   StateTile<T, kRows, kGates> tile(shape, p, block);
   tile.load();
   stage_barrier();  // stage 0 is there
   for (std::int64_t s = 0;; ++s) {
-    const std::int64_t slot = slot_before(shape, p, block, s);
-    if (slot >= 0 && p.snapshots.use == Use::kKeep) tile.keep(slot);
-    if (slot >= 0 && p.snapshots.use == Use::kMeet) tile.meet(slot);
+    const std::int64_t checkpoint = checkpoint_before(shape, p, block, s);
+    if (checkpoint >= 0 && p.checkpoints.use == Use::kKeep) tile.keep(checkpoint);
+    if (checkpoint >= 0 && p.checkpoints.use == Use::kMeet) tile.meet(checkpoint);
     if (s == block.stages) break;
     tile.advance(stage_of(shape, block, s).count, shared + s % 2 * buffer_floats);
     stage_barrier();  // this buffer is free, the next one full
@@ -57,7 +58,7 @@ __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const W
 }
 
 template <class T, int kRows, int kGates>
-__global__ __launch_bounds__((most_state_warps(kRows) + kStagingWarps) *
+__global__ __launch_bounds__((max_state_warps(kRows) + kStagingWarps) *
                              kWarpSize) void recurrent_walk(const __grid_constant__ WalkShape shape,
                                                             const __grid_constant__ WalkParams p) {
   extern __shared__ float4 shared_quads[];
@@ -71,45 +72,23 @@ __global__ __launch_bounds__((most_state_warps(kRows) + kStagingWarps) *
   }
 }
 
-template <class T, int kRows, int kGates>
-void launch_walk_instance(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
+template <class T>
+void launch_walk(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
   const std::int64_t blocks =
       p.sequence_count * p.heads * row_blocks(shape, p.rows) * column_blocks(shape, p.columns);
   const auto threads = static_cast<unsigned>((shape.state_warps() + kStagingWarps) * kWarpSize);
-  constexpr bool kExact = std::is_same_v<T, float>;
-  launch<recurrent_walk<T, kRows, kGates>>(
-      {.grid = grid_of(blocks),
-       .block = threads,
-       .shared_bytes = walk_shared_bytes(shape, kGates, kExact)},
-      stream, shape, p);
-}
-
-template <class T, int kRows>
-void launch_walk_of_rows(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
   const int gates =
       (p.row_gate.view.given() ? kRowGates : 0) | (p.column_gate.view.given() ? kColumnGates : 0);
-  switch (gates) {
-    case 0:
-      return launch_walk_instance<T, kRows, 0>(shape, p, stream);
-    case kRowGates:
-      return launch_walk_instance<T, kRows, kRowGates>(shape, p, stream);
-    case kColumnGates:
-      return launch_walk_instance<T, kRows, kColumnGates>(shape, p, stream);
-    default:
-      return launch_walk_instance<T, kRows, kRowGates | kColumnGates>(shape, p, stream);
-  }
+  with_value_of<kAxisValues<&FusedRecurrentConfig::rows_per_lane>>(
+      shape.rows_per_lane, [&]<int kRows>() {
+        with_value_of<kGateSets>(gates, [&]<int kGates>() {
+          launch<recurrent_walk<T, kRows, kGates>>(
+              {.grid = grid_of(blocks),
+               .block = threads,
+               .shared_bytes = walk_shared_bytes(shape, kGates, std::is_same_v<T, float>)},
+              stream, shape, p);
+        });
+      });
 }
 
-template <class T>
-void launch_walk(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
-  switch (shape.rows_per_lane) {
-    case 8:
-      return launch_walk_of_rows<T, 8>(shape, p, stream);
-    case 16:
-      return launch_walk_of_rows<T, 16>(shape, p, stream);
-    default:
-      return launch_walk_of_rows<T, 32>(shape, p, stream);
-  }
-}
-
-}  // namespace attune::cuda
+}  // namespace attune::cuda::fused_recurrent

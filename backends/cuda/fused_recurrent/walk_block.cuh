@@ -1,33 +1,37 @@
-// What one block of a walk does: which tile of which head's state, over which tokens.
+// What one block of a walk does: which tile of which head's state, over which tokens, and the rows
+// of q, k, v, do and of gates that it needs.
 #pragma once
+
+#include <cstring>
+#include <type_traits>
 
 #include "cuda/chunks/views.cuh"
 #include "cuda/fused_recurrent/walk.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 
 /// Blocks are numbered in x first, and in y where x has no more numbers.
-inline constexpr std::int64_t kMostBlocksInX = std::int64_t{1} << 30;
+inline constexpr std::int64_t kMaxBlocksInX = std::int64_t{1} << 30;
 
 inline dim3 grid_of(std::int64_t blocks) {
-  return {static_cast<unsigned>(blocks < kMostBlocksInX ? blocks : kMostBlocksInX),
-          static_cast<unsigned>(ceil_div(blocks, kMostBlocksInX))};
+  return {static_cast<unsigned>(blocks < kMaxBlocksInX ? blocks : kMaxBlocksInX),
+          static_cast<unsigned>(ceil_div(blocks, kMaxBlocksInX))};
 }
 __device__ __forceinline__ std::int64_t block_number() {
-  return static_cast<std::int64_t>(blockIdx.y) * kMostBlocksInX + blockIdx.x;
+  return static_cast<std::int64_t>(blockIdx.y) * kMaxBlocksInX + blockIdx.x;
 }
 
-/// The first slot of a sequence's snapshots. Those of different sequences do not overlap, unless
+/// The number of a sequence's first checkpoint. Those of different sequences do not overlap, unless
 /// the sequences do.
-__device__ __forceinline__ std::int64_t snapshot_base(const SequencesView& sequences,
-                                                      std::int64_t n, const SequenceSpan& span,
-                                                      std::int64_t interval) {
+__device__ __forceinline__ std::int64_t first_checkpoint(const SequencesView& sequences,
+                                                         std::int64_t n, const SequenceSpan& span,
+                                                         std::int64_t interval) {
   return sequences.bounds != nullptr ? span.begin / interval + n
                                      : n * (sequences.tokens / interval + 1);
 }
 
-/// What is loaded in place of what is not there. A load that were skipped instead would be a branch
-/// of its own, at whose end the thread waits for it.
+/// Loaded in place of rows and channels that do not exist. Skipping the load instead would be a
+/// branch of its own, at whose end the thread waits for it.
 static __device__ const uint4 kZeroQuad = {0, 0, 0, 0};
 
 struct WalkBlock {
@@ -70,11 +74,11 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
   block.columns =
       static_cast<int>(min(p.columns - block.first_column, std::int64_t{shape.columns()}));
 
-  // Stages of a walk that keeps snapshots end where those of the walk that meets them do.
+  // Stages of a walk that keeps checkpoints end where those of the walk that meets them do.
   block.span = span_of(p.sequences, block.sequence);
   const std::int64_t length = block.span.length;
   block.steps = length + (p.decays_last && length > 0 ? 1 : 0);
-  block.lead = p.snapshots.use == WalkSnapshots::Use::kKeep
+  block.lead = p.checkpoints.use == WalkCheckpoints::Use::kKeep
                    ? static_cast<int>(length % shape.tokens) + 1
                    : shape.tokens;
   block.stages = block.steps == 0
@@ -90,18 +94,90 @@ __device__ __forceinline__ WalkStage stage_of(const WalkShape& shape, const Walk
   return {first, static_cast<int>(min(most, block.steps - first))};
 }
 
-/// The slot of the snapshot that belongs before a stage, or behind the last one; -1: none does.
-__device__ __forceinline__ std::int64_t slot_before(const WalkShape& shape, const WalkParams& p,
-                                                    const WalkBlock& block, std::int64_t stage) {
-  if (p.snapshots.use == WalkSnapshots::Use::kNone) return -1;
-  const bool keeps = p.snapshots.use == WalkSnapshots::Use::kKeep;
+/// The number, in its sequence, of the checkpoint before a stage, or behind the last one; -1: there
+/// is none.
+__device__ __forceinline__ std::int64_t checkpoint_before(const WalkShape& shape,
+                                                          const WalkParams& p,
+                                                          const WalkBlock& block,
+                                                          std::int64_t stage) {
+  if (p.checkpoints.use == WalkCheckpoints::Use::kNone) return -1;
+  const bool keeps = p.checkpoints.use == WalkCheckpoints::Use::kKeep;
   if (stage == (keeps ? block.stages : 0)) return 0;
   if (stage == 0) return -1;
-  // From where the keeping walk ends back to its last token before the snapshot.
+  // From where the keeping walk ends back to its last token before the checkpoint.
   const std::int64_t end = stage_of(shape, block, stage - 1).end();
   const std::int64_t distance = keeps ? block.span.length - end + 1 : end;
-  if (distance > block.span.length || distance % p.snapshots.interval != 0) return -1;
-  return distance / p.snapshots.interval;
+  if (distance > block.span.length || distance % p.checkpoints.interval != 0) return -1;
+  return distance / p.checkpoints.interval;
 }
 
-}  // namespace attune::cuda
+inline constexpr int kQuad = 4;  // channels that are loaded and stored together
+
+/// What a block needs of a head's rows, by step of the walk.
+template <class T>
+struct RowCursor {
+  const T* first = nullptr;  // null where there are none: then `width` is 0
+  std::int64_t stride = 0;   // from step to step
+  int width = 0;
+  bool vectors = true;  // whole quads only, and each may be loaded at once
+};
+
+/// A gate's, in either of its types.
+template <class T>
+struct GateCursor {
+  RowCursor<float> f32;
+  RowCursor<T> io;
+};
+
+template <class T>
+__device__ RowCursor<T> cursor_of(const WalkParams& p, const WalkBlock& block, const WalkRows& rows,
+                                  std::int64_t channel, int width) {
+  if (rows.view.data == nullptr) return {};
+  const SequenceSpan& span = block.span;
+  const std::int64_t token = p.descending ? span.begin + span.length - 1 : span.begin;
+  const std::int64_t at = row_offset(rows.view, span.batch, token, block.head / rows.heads_per_row);
+  return {static_cast<const T*>(rows.view.data) + at + channel,
+          p.descending ? -rows.view.token : rows.view.token, width,
+          rows.vectors && width % kQuad == 0};
+}
+
+template <class T>
+__device__ GateCursor<T> gate_cursor_of(const WalkParams& p, const WalkBlock& block,
+                                        const WalkGate& gate, std::int64_t channel, int width) {
+  const WalkRows rows{gate.view.rows, 1, gate.vectors};
+  if (gate.view.is_f32) return {cursor_of<float>(p, block, rows, channel, width), {}};
+  return {{}, cursor_of<T>(p, block, rows, channel, width)};
+}
+
+/// Four channels as they were loaded. Conversions wait for loads, so a thread converts only when
+/// it has begun all the loads it means to have in flight.
+template <class T>
+struct QuadBits {
+  alignas(kQuad * sizeof(T)) T x[kQuad];
+  __device__ float4 floats() const {
+    return {to_float(x[0]), to_float(x[1]), to_float(x[2]), to_float(x[3])};
+  }
+};
+
+/// Channels [channel, channel + 4) of a row; zero beyond its width, and all of them unless `valid`.
+template <bool kVectors, class T>
+__device__ __forceinline__ QuadBits<T> load_quad(const RowCursor<T>& cursor, std::int64_t step,
+                                                 int channel, bool valid) {
+  const T* const row = cursor.first + step * cursor.stride + channel;
+  const auto* const zeros = reinterpret_cast<const T*>(&kZeroQuad);
+  QuadBits<T> quad;
+  if constexpr (kVectors) {
+    using Bits = std::conditional_t<sizeof(T) == sizeof(float), uint4, uint2>;
+    const T* const from = valid && channel < cursor.width ? row : zeros;
+    const Bits bits = __ldg(reinterpret_cast<const Bits*>(from));
+    memcpy(&quad, &bits, sizeof quad);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      quad.x[i] = *(valid && channel + i < cursor.width ? row + i : zeros);
+    }
+  }
+  return quad;
+}
+
+}  // namespace attune::cuda::fused_recurrent

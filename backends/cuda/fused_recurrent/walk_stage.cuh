@@ -5,10 +5,9 @@
 #include <type_traits>
 
 #include "cuda/fused_recurrent/decay.cuh"
-#include "cuda/fused_recurrent/walk_layout.hpp"
-#include "cuda/fused_recurrent/walk_rows.cuh"
+#include "cuda/fused_recurrent/walk_block.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 
 inline constexpr int kStagingThreads = kStagingWarps * kWarpSize;
 
@@ -276,4 +275,4 @@ class Stager {
   GateCursor<T> column_gate_;
 };
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::fused_recurrent

@@ -6,9 +6,8 @@
 
 #include "cuda/fused_recurrent/decay.cuh"
 #include "cuda/fused_recurrent/walk_block.cuh"
-#include "cuda/fused_recurrent/walk_layout.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::fused_recurrent {
 
 /// A lane's tile: rows 8 i + {0, 1} + 2 (its lane along the rows) of its warp's, four columns.
 template <class T, int kRows, int kGates>
@@ -89,18 +88,18 @@ class StateTile {
     *to = sums;
   }
 
-  /// Leaves the state behind in a slot.
-  __device__ void keep(std::int64_t slot) {
-    float4* const to = snapshot(slot);
+  /// Leaves the state behind in a checkpoint.
+  __device__ void keep(std::int64_t index) {
+    float4* const to = checkpoint_at(index);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       to[r * kWarpSize] = {state_[r][0], state_[r][1], state_[r][2], state_[r][3]};
     }
   }
 
-  /// The products of the state with the one in a slot, summed over the warp's rows.
-  __device__ void meet(std::int64_t slot) {
-    const float4* const from = snapshot(slot);
+  /// The products of the state with the one in a checkpoint, summed over the warp's rows.
+  __device__ void meet(std::int64_t index) {
+    const float4* const from = checkpoint_at(index);
     float sum[kColumnsPerLane] = {};
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -111,8 +110,9 @@ class StateTile {
       sum[3] = fmaf(x.w, state_[r][3], sum[3]);
     }
     const std::int64_t plane = block_.row_block * shape_.row_warps + row_warp_;
-    const std::int64_t row = (plane * p_.snapshots.slots + base() + slot) * p_.heads + block_.head;
-    float* const to = p_.snapshots.products + row * p_.columns + block_.first_column + column();
+    const std::int64_t row =
+        (plane * p_.checkpoints.count + base() + index) * p_.heads + block_.head;
+    float* const to = p_.checkpoints.products + row * p_.columns + block_.first_column + column();
 #pragma unroll
     for (int c = 0; c < kColumnsPerLane; ++c) {
       sum[c] += __shfl_xor_sync(kFullWarp, sum[c], kColumnLanes);
@@ -175,13 +175,13 @@ class StateTile {
   }
 
   __device__ std::int64_t base() const {
-    return snapshot_base(p_.sequences, block_.sequence, block_.span, p_.snapshots.interval);
+    return first_checkpoint(p_.sequences, block_.sequence, block_.span, p_.checkpoints.interval);
   }
-  __device__ float4* snapshot(std::int64_t slot) const {
+  __device__ float4* checkpoint_at(std::int64_t index) const {
     const std::int64_t tile =
-        ((base() + slot) * p_.heads + block_.head) * block_.tiles + block_.tile;
+        ((base() + index) * p_.heads + block_.head) * block_.tiles + block_.tile;
     const std::int64_t warp = tile * shape_.state_warps() + warp_;
-    return reinterpret_cast<float4*>(p_.snapshots.states) + warp * kRows * kWarpSize +
+    return reinterpret_cast<float4*>(p_.checkpoints.states) + warp * kRows * kWarpSize +
            static_cast<int>(threadIdx.x) % kWarpSize;
   }
 
@@ -265,4 +265,4 @@ class StateTile {
   float state_[kRows][kColumnsPerLane];
 };
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::fused_recurrent
