@@ -51,11 +51,9 @@ attune_cuda_instances(chunk_mma/split_walk
   TYPES f32 LAUNCHES "launch_split_walk<T>" "launch_split_segment_states<T>")
 
 # cuda.decode
-attune_cuda_instances(decode/decode
-  TYPES bf16 f16 f32
-  HEADERS decode_any_strides.cuh decode_row_tiles.cuh
-  LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T>"
-  NAMESPACE attune::cuda)
+attune_cuda_instances(decode/decode TYPES bf16 f16 f32
+  HEADERS any_strides.cuh row_tiles.cuh
+  LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T>")
 
 # cuda.chunk_wgmma
 attune_cuda_instances(chunk_wgmma/chunk_wgmma

@@ -1,3 +1,5 @@
+#include "cuda/decode/decode.hpp"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -6,11 +8,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/decode/decode_launch.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 namespace {
 
 using Config = DecodeConfig;
@@ -18,6 +20,7 @@ using Problem = ops::RecurrentDecodeProblem;
 using Args = ops::RecurrentDecodeArgs;
 
 constexpr std::int64_t kVector = Config::kThreadColumns;  // floats of a 16-byte access
+constexpr int kMinWarpColumns = std::ranges::min(kAxisValues<&Config::warp_columns>);
 
 /// [B, H, D] or, for g, [B, H].
 ConstTokenView row_view(const ConstTensorView& rows) {
@@ -50,7 +53,7 @@ DecodeParams params_of(const Problem& problem, const Args& args) {
           .rows = problem.B,
           .pool = problem.S,
           .heads = problem.H,
-          .group = problem.H / problem.Hkv,
+          .heads_per_kv = problem.H / problem.Hkv,
           .keys = problem.K,
           .values = problem.V,
           .scale = static_cast<float>(args.scale)};
@@ -84,26 +87,26 @@ int warps_for(std::int64_t extent, int of_warp, int most) {
 
 /// The config with all of K to a block, where that has the threads for it, and a thread for each
 /// column.
-Config tile_of(const Problem& problem, const DeviceInfo& device, Config config, int most_warps_v) {
-  constexpr int kMostWarps = Config::kMostThreads / Config::kWarpThreads;
-  config.warps_v = warps_for(problem.V, config.warp_columns, most_warps_v);
+Config tile_of(const Problem& problem, const DeviceInfo& device, Config config, int max_warps_v) {
+  constexpr int kMaxWarps = Config::kMaxThreads / Config::kWarpThreads;
+  config.warps_v = warps_for(problem.V, config.warp_columns, max_warps_v);
   config.warps_k =
-      std::max(warps_for(problem.K, config.warp_rows() * config.rows, kMostWarps / config.warps_v),
+      std::max(warps_for(problem.K, config.warp_rows() * config.rows, kMaxWarps / config.warps_v),
                config.warp_columns / Config::kWarpThreads);
   config.overlap = device.has("sm_90a");
   return config;
 }
 
 /// Many threads that hold little each, whose states make room in the L2 cache for what follows.
-Config small_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
+Config small_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
   return tile_of(problem, device, {.rows = 8, .warp_columns = 32, .evict_first = true},
-                 most_warps_v);
+                 max_warps_v);
 }
 /// Fewer threads that hold more each, in longer rows, and no more bytes under way than the DRAM
 /// takes well: 128 KB a multiprocessor.
-Config large_tile(const Problem& problem, const DeviceInfo& device, int most_warps_v) {
+Config large_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
   constexpr int kThreadsOf32KB = 128;
-  Config config = tile_of(problem, device, {.rows = 16, .warp_columns = 64}, most_warps_v);
+  Config config = tile_of(problem, device, {.rows = 16, .warp_columns = 64}, max_warps_v);
   if (config.threads() == kThreadsOf32KB) config.shared_kb = 44;
   if (config.threads() == 2 * kThreadsOf32KB) config.shared_kb = 90;
   return config;
@@ -123,18 +126,18 @@ class DecodeKernel final : public Kernel<Config> {
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");
-    constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
-    if (problem.V > kMostBlocks / 2 ||
-        problem.H > kMostBlocks / ((problem.V - 1) / Config::kFewestWarpColumns + 1)) {
+    constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
+    if (problem.V > kMaxBlocks / 2 ||
+        problem.H > kMaxBlocks / ((problem.V - 1) / kMinWarpColumns + 1)) {
       return Support::no(refused::kShape, "takes at most 2^31 - 1 heads and tiles of them");
     }
     return Support::yes();
   }
 
   Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
-    if (config.threads() > Config::kMostThreads) {
+    if (config.threads() > Config::kMaxThreads) {
       return Support::no(refused::kConfig,
-                         str("a block has at most ", Config::kMostThreads, " threads"));
+                         str("a block has at most ", Config::kMaxThreads, " threads"));
     }
     if (config.threads() < config.tile_columns()) {
       return Support::no(refused::kConfig, str("a block of ", config.threads(),
@@ -151,10 +154,10 @@ class DecodeKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    constexpr std::int64_t kMostKeysOfSmall = 128;
-    constexpr std::int64_t kFewestKeysOfLarge = 65;
+    constexpr std::int64_t kMaxKeysOfSmall = 128;
+    constexpr std::int64_t kMinKeysOfLarge = 65;
     const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
-    const bool large = problem.K > kMostKeysOfSmall || (heavy && problem.K >= kFewestKeysOfLarge);
+    const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
     return large ? large_tile(problem, device, 1) : small_tile(problem, device, 2);
   }
 
@@ -166,7 +169,7 @@ class DecodeKernel final : public Kernel<Config> {
     if (problem.V % kVector != 0) return {heuristic_config(problem, device)};
     std::vector<Config> configs;
     for (const int warps_v : {1, 2}) {
-      if (warps_v == 1 || problem.V > Config::kFewestWarpColumns) {
+      if (warps_v == 1 || problem.V > kMinWarpColumns) {
         configs.push_back(small_tile(problem, device, warps_v));
         configs.push_back(configs.back());
         configs.back().evict_first = false;
@@ -186,19 +189,14 @@ class DecodeKernel final : public Kernel<Config> {
     const DeviceGuard guard(args.q.device.index);
     const DecodeParams params = params_of(problem, args);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
-    switch (problem.dtype) {
-      case DType::kF16:
-        return launch_on<__half>(args.state, config, params, stream);
-      case DType::kBF16:
-        return launch_on<__nv_bfloat16>(args.state, config, params, stream);
-      default:
-        return launch_on<float>(args.state, config, params, stream);
-    }
+    with_element<float, __half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_on<T>(args.state, config, params, stream); });
   }
 };
 
 }  // namespace
+}  // namespace attune::cuda::decode
 
-std::unique_ptr<const ErasedKernel> make_decode() { return std::make_unique<DecodeKernel>(); }
-
-}  // namespace attune::cuda
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_decode() {
+  return std::make_unique<decode::DecodeKernel>();
+}

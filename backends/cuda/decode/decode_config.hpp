@@ -6,7 +6,7 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/ops/recurrent_decode_op.hpp>
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 
 /// A block takes rows * warp_rows() * warps_k rows of a state at a time, and warp_columns * warps_v
 /// of its columns, of which it has no more than threads.
@@ -44,11 +44,10 @@ struct DecodeConfig {
   constexpr int tile_rows() const { return warp_rows() * rows * warps_k; }
   constexpr int tile_columns() const { return warp_columns * warps_v; }
 
-  static constexpr int kMostThreads = 256;
-  static constexpr int kResidentBlocks = 2;  // of kMostThreads on a multiprocessor: 128 registers
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kResidentBlocks = 2;  // of kMaxThreads on a multiprocessor: 128 registers
   static constexpr int kWarpThreads = 32;
   static constexpr int kThreadColumns = 4;
-  static constexpr int kFewestWarpColumns = 32;
 };
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::decode

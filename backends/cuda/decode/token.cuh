@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "cuda/chunks/views.cuh"
-#include "cuda/decode/decode_launch.hpp"
+#include "cuda/decode/decode.hpp"
 #include "cuda/tiles/element.cuh"
 #include "cuda/tiles/tma.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 
 /// What the token has for row i of the state. The log decay is that of g, g_gamma and gk.
 struct __align__(16) DecodeKey {
@@ -76,7 +76,7 @@ __device__ __forceinline__ float log_decay_of(const GateView& gate, const RawGat
 template <class T>
 __device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, std::int64_t b, int head,
                                               std::int64_t i) {
-  const int kv_head = head / static_cast<int>(p.group);
+  const int kv_head = head / static_cast<int>(p.heads_per_kv);
   return {.k = static_cast<const T*>(p.k.data)[row_offset(p.k, b, 0, kv_head) + i],
           .q = static_cast<const T*>(p.q.data)[row_offset(p.q, b, 0, head) + i],
           .gk = read_gate<T>(p.gk, b, head, i)};
@@ -84,7 +84,7 @@ __device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, std::int64_
 template <class T>
 __device__ __forceinline__ RawValue<T> read_value(const DecodeParams& p, std::int64_t b, int head,
                                                   std::int64_t j) {
-  const int kv_head = head / static_cast<int>(p.group);
+  const int kv_head = head / static_cast<int>(p.heads_per_kv);
   return {.v = static_cast<const T*>(p.v.data)[row_offset(p.v, b, 0, kv_head) + j],
           .gv = read_gate<T>(p.gv, b, head, j)};
 }
@@ -123,9 +123,9 @@ __host__ __device__ __forceinline__ int tile_count(const DecodeParams& p, int ti
 
 /// Blocks for one tile of one head of one row each: heads and tiles along x, rows along y.
 inline dim3 decode_grid(const DecodeParams& p, int tile_columns) {
-  constexpr std::int64_t kMostRows = 65'535;  // of a grid; a block takes several rows beyond
+  constexpr std::int64_t kMaxRows = 65'535;  // of a grid; a block takes several rows beyond
   return {static_cast<unsigned>(p.heads * tile_count(p, tile_columns)),
-          static_cast<unsigned>(std::min(p.rows, kMostRows))};
+          static_cast<unsigned>(std::min(p.rows, kMaxRows))};
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::decode

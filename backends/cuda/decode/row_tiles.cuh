@@ -6,10 +6,11 @@
 // Sums over K are taken by threads, then lanes, then warps, always in the same order.
 #pragma once
 
-#include "cuda/decode/decode_token.cuh"
+#include "cuda/decode/token.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 
 /// The token in the block's shared memory, and its sums there.
 struct DecodeScratch {
@@ -77,7 +78,7 @@ __device__ __forceinline__ DecodeLane decode_lane(const DecodeConfig& config) {
           first_column + lane % Tile::kLanesAcross * DecodeConfig::kThreadColumns};
 }
 
-/// Where the thread's part of the first tile of a state begins.
+/// The thread's first element of the first tile of a state.
 __device__ __forceinline__ float* state_at(const DecodeParams& p, const DecodeBlock& block,
                                            const DecodeLane& lane, std::int64_t slot) {
   return p.state.data + slot * p.state.sequence + block.head * p.state.head + lane.row * p.state.k +
@@ -104,7 +105,7 @@ __device__ __forceinline__ void prefetch_first_tiles(const DecodeParams& p,
   }
 }
 
-/// The thread's part of a tile; nothing is read beyond `rows_left` rows.
+/// The thread's elements of a tile; nothing is read beyond `rows_left` rows.
 template <class Tile>
 __device__ __forceinline__ void load_tile(float4 (&s)[Tile::kRows], const float* from,
                                           std::int64_t step, int rows_left, std::uint64_t policy) {
@@ -115,10 +116,10 @@ __device__ __forceinline__ void load_tile(float4 (&s)[Tile::kRows], const float*
   }
 }
 
-/// A thread's part of the token, on its way.
+/// What a thread loads of the token.
 template <class T, class Tile>
-struct TokenPart {
-  // As many as there are for each thread when the block has one warp along V.
+struct LoadedToken {
+  // So many rows a thread when the block has one warp along V.
   static constexpr int kKeys = (Tile::kWarpRows - 1) / DecodeConfig::kWarpThreads + 1;
   RawKey<T> keys[kKeys];
   RawValue<T> value;
@@ -127,35 +128,35 @@ struct TokenPart {
 };
 
 template <class T, class Tile>
-__device__ __forceinline__ TokenPart<T, Tile> read_token(const DecodeParams& p,
-                                                         const DecodeBlock& block, std::int64_t b,
-                                                         std::int64_t first_row) {
-  TokenPart<T, Tile> part;
+__device__ __forceinline__ LoadedToken<T, Tile> read_token(const DecodeParams& p,
+                                                           const DecodeBlock& block, std::int64_t b,
+                                                           std::int64_t first_row) {
+  LoadedToken<T, Tile> token;
   auto at = static_cast<int>(threadIdx.x);
   if (at < block.tile_columns && block.first_column + at < p.values) {
-    part.value = read_value<T>(p, b, block.head, block.first_column + at);
+    token.value = read_value<T>(p, b, block.head, block.first_column + at);
   }
 #pragma unroll
-  for (int n = 0; n < part.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
+  for (int n = 0; n < token.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
     if (at < block.tile_rows && first_row + at < p.keys) {
-      part.keys[n] = read_key<T>(p, b, block.head, first_row + at);
+      token.keys[n] = read_key<T>(p, b, block.head, first_row + at);
     }
   }
-  part.g = read_gate<T>(p.g, b, block.head, 0);
-  part.head_log_decay = constant_decay(p.gamma, 0, block.head);
-  return part;
+  token.g = read_gate<T>(p.g, b, block.head, 0);
+  token.head_log_decay = constant_decay(p.gamma, 0, block.head);
+  return token;
 }
 
 /// Puts the token where the whole block finds it.
 template <class T, class Tile>
 __device__ __forceinline__ void stage_token(const DecodeParams& p, const DecodeBlock& block,
-                                            const TokenPart<T, Tile>& part) {
+                                            const LoadedToken<T, Tile>& token) {
   auto at = static_cast<int>(threadIdx.x);
-  if (at < block.tile_columns) block.scratch.values[at] = value_of(p, part.value);
-  const float head_log_decay = part.head_log_decay + log_decay_of(p.g, part.g);
+  if (at < block.tile_columns) block.scratch.values[at] = value_of(p, token.value);
+  const float head_log_decay = token.head_log_decay + log_decay_of(p.g, token.g);
 #pragma unroll
-  for (int n = 0; n < part.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
-    if (at < block.tile_rows) block.scratch.keys[at] = key_of(p, part.keys[n], head_log_decay);
+  for (int n = 0; n < token.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
+    if (at < block.tile_rows) block.scratch.keys[at] = key_of(p, token.keys[n], head_log_decay);
   }
 }
 
@@ -183,8 +184,8 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
   }
 }
 
-/// Adds up a thread's four columns over the rows of lanes, of which each then writes its part of
-/// the columns. `to`: of the thread's first column.
+/// Adds up a thread's four columns over the rows of lanes; each row of lanes then writes some of
+/// the sums. `to`: of the thread's first column.
 template <class Tile>
 __device__ __forceinline__ void put_column_sums(const float (&o)[4], float* to) {
   const bool right = (threadIdx.x & 16U) != 0;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void put_column_sums(const float (&o)[4], float* to) 
   }
 }
 
-/// Sums over the warps along K, and writes the block's part of o.
+/// Sums over the warps along K, and writes the block's columns of o.
 template <class T, class Tile>
 __device__ __forceinline__ void write_output(const DecodeParams& p, const DecodeBlock& block,
                                              const DecodeLane& lane, std::int64_t b,
@@ -217,7 +218,7 @@ __device__ __forceinline__ void write_output(const DecodeParams& p, const Decode
   store_output<T>(p, b, block.head, block.first_column + column, sum);
 }
 
-/// What a padding row gets.
+/// The output of a padding row.
 template <class T>
 __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeBlock& block,
                                             std::int64_t b) {
@@ -227,7 +228,7 @@ __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeB
 }
 
 template <class T, class Instance>
-__global__ void __launch_bounds__(DecodeConfig::kMostThreads, DecodeConfig::kResidentBlocks)
+__global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
     decode_row_tiles(const __grid_constant__ DecodeParams p, const DecodeConfig config) {
   using Tile = DecodeTile<Instance>;
   constexpr std::int64_t kLastRow = Tile::kLastRow;
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMostThreads, DecodeConfig::kRes
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
     const std::int64_t slot = slot_of(p, b);
-    TokenPart<T, Tile> token = read_token<T, Tile>(p, block, b, 0);
+    LoadedToken<T, Tile> token = read_token<T, Tile>(p, block, b, 0);
     if (slot == kPaddingSlot) {
       write_zeros<T>(p, block, b);
       continue;
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMostThreads, DecodeConfig::kRes
       if (first >= p.keys) break;
       token = read_token<T, Tile>(p, block, b, first);
       state += block.tile_rows * p.state.k;
-      __syncthreads();  // nobody needs the token's part before
+      __syncthreads();  // all warps are done with the staged token
     }
     write_output<T, Tile>(p, block, lane, b, o);
   }
@@ -280,9 +281,9 @@ void launch_decode_row_tiles(const DecodeConfig& config, const DecodeParams& par
                           .block = dim3(static_cast<unsigned>(config.threads())),
                           .shared_bytes = DecodeScratch::bytes(config),
                           .overlaps_previous = config.overlap};
-  dispatch<DecodeConfig>(config, [&]<class Instance>() {
+  with_instance(config, [&]<class Instance>() {
     launch<decode_row_tiles<T, Instance>>(shape, stream, params, config);
   });
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::decode

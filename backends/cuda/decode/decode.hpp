@@ -1,4 +1,4 @@
-// What the decode kernels are given, and their launch functions. No device code.
+// The decode kernels as host code sees them: their parameters, and how they are launched.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 #include "cuda/chunks/views.hpp"
 #include "cuda/decode/decode_config.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 
 /// Which state a row has: slot b, or the b-th value of an array in device memory.
 struct SlotsView {
@@ -25,10 +25,10 @@ struct DecodeParams {
   SlotsView slots;
   StateView state;
   TokenView o;
-  std::int64_t rows = 0;    // B
-  std::int64_t pool = 0;    // S
-  std::int64_t heads = 0;   // H
-  std::int64_t group = 1;   // H / Hkv
+  std::int64_t rows = 0;   // B
+  std::int64_t pool = 0;   // S
+  std::int64_t heads = 0;  // H
+  std::int64_t heads_per_kv = 1;
   std::int64_t keys = 0;    // K
   std::int64_t values = 0;  // V
   float scale = 1;
@@ -44,4 +44,4 @@ template <class T>
 void launch_decode_any_strides(const DecodeConfig& config, const DecodeParams& params,
                                cudaStream_t stream);
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::decode

@@ -7,11 +7,11 @@
 
 #include <cstdlib>
 
-#include "cuda/decode/decode_token.cuh"
+#include "cuda/decode/token.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/exchange.cuh"
 
-namespace attune::cuda {
+namespace attune::cuda::decode {
 
 inline constexpr int kStridedThreads = 256;
 inline constexpr int kStridedWarps = kStridedThreads / kWarpSize;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kStridedThreads)
         p.state.data + slot * p.state.sequence + head * p.state.head + first_column * p.state.v;
     float o[StridedLane<kAlongV>::kSums] = {};
     for (std::int64_t first = 0; first < p.keys; first += kStridedRows) {
-      __syncthreads();  // nobody needs the token or the sums before
+      __syncthreads();  // all warps are done with the token and the sums
       stage_token<T>(p, scratch, b, head, first, first_column);
       advance_tile<kAlongV>(p, scratch, state + first * p.state.k, p.keys - first, columns, o);
     }
@@ -141,4 +141,4 @@ void launch_decode_any_strides(const DecodeConfig& config, const DecodeParams& p
   }
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::decode
