@@ -14,7 +14,7 @@ namespace {
 using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
-constexpr std::int64_t kLeastSplitTokens = 8;  // fewer are faster one by one
+constexpr std::int64_t kMinSplitTokens = 8;  // fewer are faster one by one
 
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
@@ -38,14 +38,14 @@ std::size_t shared_bytes(const Problem& problem, const Config& config) {
 
 /// As many as there is room for, of no fewer than four chunks.
 int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
-  constexpr int kLeastChunks = 4;
+  constexpr int kMinChunks = 4;
   config.segments = 1;
   const int by_registers = is_split(problem) ? split_resident_blocks(config)
                                              : resident_blocks(padded_keys(problem.K), config);
   const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
   return cuda::segments_for(problem, block_count(problem, config),
                             room_for_blocks(device, bytes, by_registers),
-                            kLeastChunks * config.chunk);
+                            kMinChunks * config.chunk);
 }
 
 SegmentWalkParams params_of(const Problem& problem, const ops::RecurrentAttentionArgs& args,
@@ -81,15 +81,15 @@ class ChunkMma final : public Kernel<Config> {
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");
-    const int most_keys = is_split(problem) ? kMostSplitKeys : kMostKeys;
+    const int most_keys = is_split(problem) ? kMaxSplitKeys : kMostKeys;
     if (problem.K > most_keys) return Support::no(refused::kShape, str("takes K <= ", most_keys));
     const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;
     if (problem.K % copied != 0 || problem.V % copied != 0) {
       return Support::no(refused::kShape, str("takes K and V that are multiples of ", copied));
     }
-    if (is_split(problem) && problem.T < kLeastSplitTokens * std::max<std::int64_t>(problem.N, 1)) {
+    if (is_split(problem) && problem.T < kMinSplitTokens * std::max<std::int64_t>(problem.N, 1)) {
       return Support::no(refused::kShape,
-                         str("takes sequences of ", kLeastSplitTokens, " tokens or more in f32"));
+                         str("takes sequences of ", kMinSplitTokens, " tokens or more in f32"));
     }
     if (problem.T > kMostTokens)
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));

@@ -56,11 +56,11 @@ constexpr int segment_resident_blocks(int keys) { return keys <= 64 ? 4 : keys <
 // f32, each value split into two of bf16.
 
 inline constexpr int kSplitChunk = 32;  // tokens: a token a lane where decays are summed
-inline constexpr int kMostSplitKeys = 128;
+inline constexpr int kMaxSplitKeys = 128;
 inline constexpr int kChannelsPerSplitCopy = 4;  // of f32: what one load takes
 
 constexpr bool is_compiled_split(int keys, const ChunkMmaConfig& config) {
-  return keys <= kMostSplitKeys && config.chunk == kSplitChunk;
+  return keys <= kMaxSplitKeys && config.chunk == kSplitChunk;
 }
 
 /// The same for f32.

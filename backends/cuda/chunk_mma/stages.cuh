@@ -14,9 +14,9 @@ namespace attune::cuda::chunk_mma {
 
 /// Without stmatrix, storing outputs takes registers that the smallest instances have not got.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int kMostWarps = 12;
+inline constexpr int kMaxWarps = 12;
 #else
-inline constexpr int kMostWarps = 16;
+inline constexpr int kMaxWarps = 16;
 #endif
 
 /// One instance of the kernels: its padded key channels and its config.
@@ -28,7 +28,7 @@ struct Shape {
   static constexpr int kThreads = threads_per_block(kConfig);
   static constexpr int kValues = values_per_block(kConfig);
   static constexpr int kResidentBlocks =
-      std::min(resident_blocks(kKeys, kConfig), kMostWarps / kConfig.warps);
+      std::min(resident_blocks(kKeys, kConfig), kMaxWarps / kConfig.warps);
   static constexpr int kResidentSegmentBlocks = segment_resident_blocks(kKeys);
   static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
   static constexpr int kKeyTileBytes = tile_bytes(kKeys, kConfig);

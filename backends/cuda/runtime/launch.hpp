@@ -26,12 +26,12 @@ inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 /// Lets kKernel have more dynamic shared memory than the default on the current device.
 template <auto kKernel>
 void allow_shared_bytes(std::size_t bytes) {
-  constexpr int kMostDevices = 64;
-  static std::array<std::atomic<std::size_t>, kMostDevices> allowed{};
+  constexpr int kMaxDevices = 64;
+  static std::array<std::atomic<std::size_t>, kMaxDevices> allowed{};
   int device = 0;
   check(cudaGetDevice(&device));
-  const auto at = static_cast<std::size_t>(device % kMostDevices);
-  if (device < kMostDevices && allowed[at].load(std::memory_order_relaxed) >= bytes) return;
+  const auto at = static_cast<std::size_t>(device % kMaxDevices);
+  if (device < kMaxDevices && allowed[at].load(std::memory_order_relaxed) >= bytes) return;
   check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)));
   allowed[at].store(bytes, std::memory_order_relaxed);
