@@ -94,7 +94,8 @@ __device__ __forceinline__ float term_at(const GateGradientParams& p, const Grad
   return gradient * to_float(static_cast<const T*>(term.rows.data)[offset + channel]);
 }
 
-/// What Z changes by at the i-th token of a chunk, or what the checkpoint's product lacks of it.
+/// The change of Z at the i-th token of a chunk; at a checkpoint's own token, what is missing from
+/// the checkpoint's product.
 template <class T>
 __device__ __forceinline__ float change_at(const GateGradientParams& p, const GateChunk& chunk,
                                            int i, const TokenPlace& at, std::int64_t channel) {

@@ -14,10 +14,10 @@
 
 namespace attune::cuda::fused_recurrent {
 
-/// Of the whole block, whose two roles come to it in code of their own.
+/// A barrier of the whole block, which state warps and staging warps reach from different code.
 __device__ __forceinline__ void stage_barrier() { block_barrier_sync<1>(); }
 
-/// The tile through all stages; before and after each of them, perhaps, a checkpoint.
+/// Takes the tile through all stages, with a checkpoint before or after some of them.
 template <class T, int kRows, int kGates>
 __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
                            float* shared) {
@@ -32,12 +32,12 @@ __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const Wa
     if (checkpoint >= 0 && p.checkpoints.use == Use::kMeet) tile.meet(checkpoint);
     if (s == block.stages) break;
     tile.advance(stage_of(shape, block, s).count, shared + s % 2 * buffer_floats);
-    stage_barrier();  // this buffer is free, the next one full
+    stage_barrier();  // this buffer may be refilled, the next one is full
   }
   tile.store();
 }
 
-/// Ahead of the state by one stage with tokens, behind it by one with what it read.
+/// Stages tokens one stage ahead of the state warps, and stores what they read one stage behind.
 template <class T, int kGates>
 __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
                             float* shared) {
@@ -50,7 +50,7 @@ __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const W
     // The next stage lands in the buffer that was just stored from: its tokens and its sums lie
     // apart, and the state warps write sums only after the barrier.
     if (s + 1 < block.stages) stager.stage(stage_of(shape, block, s + 1), buffer_of(s + 1));
-    stage_barrier();  // the next buffer is full, this one free
+    stage_barrier();  // the next buffer is full, this one may be refilled
   }
   if (block.stages > 0) {
     stager.store(stage_of(shape, block, block.stages - 1), buffer_of(block.stages - 1));

@@ -42,7 +42,7 @@ inline constexpr int kStagingWarps = 2;
 /// State warps that a block may have. With 32 rows a lane the state alone takes 128 registers.
 constexpr int max_state_warps(int rows_per_lane) { return rows_per_lane > 16 ? 4 : 8; }
 
-/// What may be tuned in a walk.
+/// The tunable sizes of a walk.
 struct WalkShape {
   int rows_per_lane = 16;
   int row_warps = 2;
@@ -55,7 +55,7 @@ struct WalkShape {
   friend constexpr bool operator==(const WalkShape&, const WalkShape&) = default;
 };
 
-/// Rows [B, T, heads, D] in the element type. Without data they are zero.
+/// Rows [B, T, heads, D] in the element type. Rows without data count as zeros.
 struct WalkRows {
   ConstTokenView view;
   std::int64_t heads_per_row = 1;  // query heads: 1, or heads_per_kv of k and v

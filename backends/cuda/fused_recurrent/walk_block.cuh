@@ -10,7 +10,7 @@
 
 namespace attune::cuda::fused_recurrent {
 
-/// Blocks are numbered in x first, and in y where x has no more numbers.
+/// Blocks are numbered along the grid's x, and along y beyond what x takes.
 inline constexpr std::int64_t kMaxBlocksInX = std::int64_t{1} << 30;
 
 inline dim3 grid_of(std::int64_t blocks) {
@@ -37,11 +37,11 @@ static __device__ const uint4 kZeroQuad = {0, 0, 0, 0};
 struct WalkBlock {
   std::int64_t sequence = 0;
   std::int64_t head = 0;
-  std::int64_t tile = 0;  // of the head's state, and its place there
+  std::int64_t tile = 0;  // of the head's state
   std::int64_t row_block = 0;
   std::int64_t first_row = 0;
   std::int64_t first_column = 0;
-  int rows = 0;  // that are there; the tile's others are padding
+  int rows = 0;  // that exist; the rest of the tile is padding
   int columns = 0;
   std::int64_t tiles = 0;
   SequenceSpan span;
@@ -57,7 +57,7 @@ struct WalkStage {
   __device__ std::int64_t end() const { return first + count; }
 };
 
-/// False for a block beyond the last.
+/// Finds what a block works on; false for a block beyond the last.
 __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, WalkBlock& block) {
   const std::int64_t columns = column_blocks(shape, p.columns);
   block.tiles = columns * row_blocks(shape, p.rows);
@@ -74,7 +74,7 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
   block.columns =
       static_cast<int>(min(p.columns - block.first_column, std::int64_t{shape.columns()}));
 
-  // Stages of a walk that keeps checkpoints end where those of the walk that meets them do.
+  // The walk that keeps checkpoints and the one that meets them have stages that end alike.
   block.span = span_of(p.sequences, block.sequence);
   const std::int64_t length = block.span.length;
   block.steps = length + (p.decays_last && length > 0 ? 1 : 0);

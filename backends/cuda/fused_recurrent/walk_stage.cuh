@@ -1,5 +1,5 @@
-// What the staging warps of a walk do: tokens to shared memory, with their decays computed once,
-// and what the state warps read to global memory.
+// The staging warps of a walk: they bring tokens to shared memory, with decays computed once a
+// block, and write to global memory what the state warps read.
 #pragma once
 
 #include <type_traits>
@@ -58,7 +58,7 @@ class Stager {
       stage_decays(stage, row_gate_, true, shape_.rows(), to + layout_.row_decays);
     }
     if constexpr ((kGates & kColumnGates) != 0) {
-      // What all channels share is added once.
+      // The log decay that all channels share is added once.
       constexpr bool kAddShared = (kGates & kRowGates) == 0;
       stage_decays(stage, column_gate_, kAddShared, shape_.columns(), to + layout_.column_decays);
     }
@@ -90,15 +90,14 @@ class Stager {
   static constexpr bool kExact = std::is_same_v<T, float>;
   static constexpr bool kLogs = kGates == (kRowGates | kColumnGates);
 
-  /// The last step of a walk that decays last has no token.
+  /// Whether a step has a token: the last one has none where the walk ends with a decay.
   __device__ bool has_token(std::int64_t step) const { return step < block_.span.length; }
 
-  /// Calls store(item, load(item)) for a thread's share of the items, with kBatch loads begun
-  /// before the first of them is waited for.
+  /// Calls store(item, load(item)) for this thread's items, with kBatch loads in flight at a time.
   template <class Load, class Store>
   __device__ __forceinline__ void for_each_item(int items, const Load& load,
                                                 const Store& store) const {
-    constexpr int kBatch = kLogs ? 2 : 4;  // as far as registers go
+    constexpr int kBatch = kLogs ? 2 : 4;  // as many as registers allow
     for (int first = thread_; first < items; first += kBatch * kStagingThreads) {
       decltype(load(0)) loaded[kBatch];
 #pragma unroll
@@ -156,7 +155,7 @@ class Stager {
   /// The step whose token's gates apply, or -1 where none does.
   __device__ std::int64_t gate_step(std::int64_t step) const { return p_.lags ? step - 1 : step; }
 
-  /// What all channels of a token share of the log decay.
+  /// The log decay that all channels of a token share.
   __device__ float shared_log(std::int64_t gate_step, bool valid) const {
     valid = valid && gate_step >= 0;
     const float g = shared_gate_.f32.first != nullptr

@@ -1,5 +1,5 @@
-// What the state warps of a walk do: each keeps a tile of the state in registers, takes it through
-// staged tokens, and leaves parts of what is read in shared memory.
+// The state warps of a walk: each keeps a tile of the state in registers, takes it through staged
+// tokens, and leaves partial sums of what is read in shared memory.
 #pragma once
 
 #include <type_traits>
@@ -23,7 +23,8 @@ class StateTile {
         column_quad_(warp_ / shape.row_warps * kColumnLanes +
                      static_cast<int>(threadIdx.x) % kColumnLanes) {}
 
-  /// The initial state, 0 where there is none and in padding. All loads begin before one ends.
+  /// Loads the initial state, zeros where there is none and in padding. All loads are in flight at
+  /// once.
   __device__ void load() {
     const ConstStateView& from = p_.initial;
     const auto* const zeros = reinterpret_cast<const float*>(&kZeroQuad);
@@ -77,7 +78,7 @@ class StateTile {
     auto* to = reinterpret_cast<float4*>(buffer + layout.sums) +
                (row_warp_ * kRowLanes + row_lane_) * quads + column_quad_;
     float4 sums = step(0, layout, buffer);
-    constexpr int kUnroll = kRows > 8 ? 1 : 2;  // as far as registers go
+    constexpr int kUnroll = kRows > 8 ? 1 : 2;  // as many as registers allow
 #pragma unroll kUnroll
     for (int token = 1; token < count; ++token) {
       const float4 next = step(token, layout, buffer);
@@ -88,7 +89,7 @@ class StateTile {
     *to = sums;
   }
 
-  /// Leaves the state behind in a checkpoint.
+  /// Stores the state as a checkpoint.
   __device__ void keep(std::int64_t index) {
     float4* const to = checkpoint_at(index);
 #pragma unroll
@@ -149,13 +150,13 @@ class StateTile {
   };
 
   __device__ int column() const { return column_quad_ * kColumnsPerLane; }
-  /// Of the lane's first row, in pairs of rows.
+  /// The lane's first row, counted in pairs of rows.
   __device__ int first_pair() const { return row_warp_ * kRows / 2 * kRowLanes + row_lane_; }
 
   __device__ static constexpr int rows_before(int r) { return r / 2 * 2 * kRowLanes + r % 2; }
   __device__ int row_of(int r) const { return first_pair() * 2 + rows_before(r); }
 
-  /// Of the lane's first row and column.
+  /// The offset of the lane's first row and column.
   template <class View>
   __device__ std::int64_t offset_of(const View& view) const {
     return block_.sequence * view.sequence + block_.head * view.head +
@@ -166,7 +167,7 @@ class StateTile {
     return rows_before(r) * view.k;
   }
 
-  /// Whether the lane's four columns are there, and can be moved at once in every row.
+  /// Whether the lane's four columns exist, and can be moved at once in every row.
   template <class View>
   __device__ bool moves_in_quads(const View& view) const {
     const auto first = reinterpret_cast<std::uintptr_t>(view.data + offset_of(view));
