@@ -25,34 +25,3 @@ function(attune_module name)
     install(TARGETS ${target} FILE_SET HEADERS)
   endif()
 endfunction()
-
-# attune_isa_sources(<target> <stem>...)
-#
-# Compiles <stem>_baseline.cpp for every CPU and, on x86-64, <stem>_avx2.cpp, <stem>_avx512.cpp,
-# <stem>_avx512_bf16.cpp and <stem>_amx_bf16.cpp with the flags of their instruction set; those of them
-# that there are. The sources choose at run time.
-#
-# The linker keeps one copy of each inline function, and it may be the AVX-512 one. So nothing with
-# external linkage may leave these files but names in the ISA's own namespace; the test
-# isa_objects_keep_their_code checks that.
-function(attune_isa_sources target)
-  set(flags_avx2 -mavx2 -mfma -mf16c)
-  set(flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
-                   -mprefer-vector-width=512)
-  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
-  set(flags_amx_bf16 ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
-  set(isas baseline)
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-    list(APPEND isas avx2 avx512 avx512_bf16 amx_bf16)
-  endif()
-  foreach(stem IN LISTS ARGN)
-    foreach(isa IN LISTS isas)
-      if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${isa}.cpp)
-        continue()
-      endif()
-      target_sources(${target} PRIVATE ${stem}_${isa}.cpp)
-      set_source_files_properties(${stem}_${isa}.cpp TARGET_DIRECTORY ${target}
-                                  PROPERTIES COMPILE_OPTIONS "${flags_${isa}}")
-    endforeach()
-  endforeach()
-endfunction()

@@ -12,6 +12,7 @@
 #include <attune/core/executor.hpp>
 #include <attune/ops/register.hpp>
 
+#include "support/compiled_isas.hpp"
 #include "support/recurrent_tensors.hpp"
 
 namespace attune::test {
@@ -101,6 +102,7 @@ TEST(SimdChunk, AgreesAcrossEveryEdgeOfAChunk) {
 
 // Products of bf16 pairs round the state, and keys with their decays, to bf16; sums stay fp32.
 TEST(SimdChunk, MultipliesPairsOfBf16WhereTheCpuCan) {
+  if (!build_has("avx512_bf16")) GTEST_SKIP() << "this build leaves out avx512_bf16";
   if (!cpu_device().info().has("avx512_bf16")) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
   for (const std::int64_t tokens : {1, 16, 31, 32, 65, 200}) {
     for (const std::int64_t channels : {1, 16, 33, 64, 100}) {
@@ -125,6 +127,7 @@ TEST(SimdChunk, MultipliesPairsOfBf16WhereTheCpuCan) {
 }
 
 TEST(SimdChunk, TakesPairsOfNothingButBf16) {
+  if (!build_has("avx512_bf16")) GTEST_SKIP() << "this build leaves out avx512_bf16";
   const ConfigBlob config = kernel().parse({{"isa", "avx512_bf16"}});
   DeviceInfo device = cpu_device().info();
   device.features = {"avx2",     "fma",      "f16c",     "avx512f",

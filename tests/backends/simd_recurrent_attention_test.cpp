@@ -13,6 +13,7 @@
 #include <attune/core/executor.hpp>
 #include <attune/ops/register.hpp>
 
+#include "support/compiled_isas.hpp"
 #include "support/recurrent_tensors.hpp"
 
 namespace attune::test {
@@ -81,6 +82,7 @@ TEST(SimdRecurrentAttention, NeedsHostMemory) {
 }
 
 TEST(SimdRecurrentAttention, NamesTheInstructionsThatACpuHasNot) {
+  if (!build_has("avx512")) GTEST_SKIP() << "this build leaves out avx512";
   const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
   const auto reason = [&](const char* isa, std::vector<std::string> features) {
     const ConfigBlob config = kernel().parse({{"isa", isa}});
@@ -94,6 +96,7 @@ TEST(SimdRecurrentAttention, NamesTheInstructionsThatACpuHasNot) {
 }
 
 TEST(SimdRecurrentAttention, TriesTheWidestInstructionSetAndTheNext) {
+  if (!build_has("avx512")) GTEST_SKIP() << "this build leaves out avx512";
   EXPECT_EQ(values_of(candidates(kLarge, cpu_with({}, 2)), "isa"),
             std::set<std::string>{"baseline"});
   EXPECT_EQ(values_of(candidates(kLarge, cpu_with(kAvx2, 2)), "isa"),

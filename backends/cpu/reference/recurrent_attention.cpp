@@ -4,9 +4,8 @@
 #include <attune/core/parallel_for.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
-#include "head_tokens.hpp"
+#include "cpu/kernels.hpp"
 #include "recurrence.hpp"
-#include "reference.hpp"
 #include "reference_kernel.hpp"
 #include "rows.hpp"
 

@@ -1,7 +1,9 @@
-// Rows of host tensors as doubles. Any floating-point type, any strides.
+// Between tensors and the recurrence: rows of host tensors as doubles, and which tokens a head has
+// in which order.
 //
-// The row behind an index of the leading dimensions runs along the next one; behind a full index
-// lies one element. Loads are exact. A store rounds once, to nearest, ties to even.
+// Any floating-point type, any strides. The row behind an index of the leading dimensions runs along
+// the next one; behind a full index lies one element. Loads are exact. A store rounds once, to
+// nearest, ties to even.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,13 @@
 #include <vector>
 
 #include <attune/core/tensor.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "recurrence.hpp"
 
 namespace attune::cpu::reference {
+
+// ---- rows and states ----
 
 using Index = std::initializer_list<std::int64_t>;
 
@@ -27,5 +34,58 @@ std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::
                                std::int64_t h, std::int64_t key_dim, std::int64_t value_dim);
 void store_state(const TensorView& to, std::int64_t n, std::int64_t h,
                  std::span<const double> state);
+
+// ---- the tokens of a head ----
+
+/// The tokens of one head of one sequence. Their positions count in the order in which they are
+/// processed.
+struct HeadTokens {
+  std::int64_t sequence = 0;
+  std::int64_t head = 0;   // as q counts them; k and v are read with the kv head's
+  std::int64_t batch = 0;  // where the sequence lies in q, k, v and o
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  bool reverse = false;
+
+  std::int64_t time_of(std::int64_t position) const {
+    return reverse ? begin + count - 1 - position : begin + position;
+  }
+};
+
+HeadTokens head_tokens(const ops::RecurrentAttentionProblem& problem,
+                       const std::optional<ConstTensorView>& cu_seqlens, std::int64_t sequence,
+                       std::int64_t head);
+
+/// Rows [count, D] at positions first .. first + count - 1 of a [B, T, H, D] tensor, or [count] of
+/// a [B, T, H] one. `head` may be another than the tokens' own.
+std::vector<double> load_rows(const ConstTensorView& from, const HeadTokens& tokens,
+                              std::int64_t head, std::int64_t first, std::int64_t count);
+void store_rows(const TensorView& to, const HeadTokens& tokens, std::int64_t head,
+                std::int64_t first, std::span<const double> rows);
+
+/// Positions first .. first + count - 1 of one head. `Args` is that of the forward or of the
+/// backward pass.
+template <class Args>
+TokenBlock load_tokens(const ops::RecurrentAttentionProblem& problem, const Args& args,
+                       const HeadTokens& tokens, std::int64_t first, std::int64_t count) {
+  const std::int64_t kv_head = tokens.head / (problem.H / problem.Hkv);
+  const auto rows = [&](const ConstTensorView& from, std::int64_t head) {
+    return load_rows(from, tokens, head, first, count);
+  };
+  TokenBlock block{.count = count,
+                   .key_dim = problem.K,
+                   .value_dim = problem.V,
+                   .scale = args.scale,
+                   .q = rows(args.q, tokens.head),
+                   .k = rows(args.k, kv_head),
+                   .v = rows(args.v, kv_head),
+                   .g = std::vector<double>(static_cast<std::size_t>(count), 0.0)};
+  if (args.g) block.g = rows(*args.g, tokens.head);
+  if (args.gk) block.gk = rows(*args.gk, tokens.head);
+  if (args.gv) block.gv = rows(*args.gv, tokens.head);
+  const double gamma = ops::gamma_of(args.gamma, tokens.sequence, tokens.head, problem.H);
+  for (double& g : block.g) g += gamma;
+  return block;
+}
 
 }  // namespace attune::cpu::reference

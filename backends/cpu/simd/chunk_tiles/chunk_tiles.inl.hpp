@@ -9,9 +9,9 @@
 // Moderate decays of g and gamma are factors of v and o instead, and S does not decay.
 #pragma once
 
-#include "tile_outputs.inl.hpp"
+#include "task.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles {
 
 // Decays of g and gamma at the tokens of a chunk, as factors of rows of v and of o where they are
 // moderate.
@@ -298,9 +298,9 @@ inline void run_tile_task(TileTask& task, const char** lines) {
   }
 }
 
-inline void run_chunk_tiles(const ChunkTilesTiling& tiling, const RecurrentForwardParams& params,
+inline void run_chunk_tiles(const Tiling& tiling, const ForwardParams& params,
                             std::int64_t first_task, std::int64_t last_task, float* scratch) {
-  const ChunkTilesScratch& at = tiling.scratch;
+  const Scratch& at = tiling.scratch;
   for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
   configure_tiles();
   const char* lines[FetchList::kMaxLines];
@@ -312,4 +312,6 @@ inline void run_chunk_tiles(const ChunkTilesTiling& tiling, const RecurrentForwa
   if (tiling.stream) streamed_writes_done();
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+inline Instance instance() { return {.run = run_chunk_tiles}; }
+
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles

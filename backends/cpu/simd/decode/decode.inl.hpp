@@ -9,11 +9,16 @@
 // with less around it: a step takes no longer than its state takes to come out of a cache.
 #pragma once
 
-#include "cpu/simd/recurrent_attention/recurrent_pass.inl.hpp"
-#include "cpu/simd/recurrent_attention/state_blocks.inl.hpp"
+#include "cpu/simd/vector/pass.inl.hpp"
+#include "cpu/simd/vector/state.inl.hpp"
 #include "decode_params.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::decode {
+
+using simd::decode::Instance;
+using simd::decode::kDecodeBlockVectors;
+using simd::decode::kDecodeCoefficients;
+using simd::decode::Params;
 
 // Which part of the tensors a task covers.
 struct DecodeTask {
@@ -22,7 +27,7 @@ struct DecodeTask {
   std::int64_t columns;  // of the tile, before padding
 };
 
-inline DecodeTask decode_task(const DecodeParams& p, std::int64_t index) {
+inline DecodeTask decode_task(const Params& p, std::int64_t index) {
   DecodeTask task;
   task.column = index % p.tiles * p.tile_v;
   task.head = index / p.tiles % p.heads;
@@ -82,15 +87,15 @@ float weigh_step(const DecodeKeys& keys, float* coefficients) {
   return sums[0];
 }
 
-inline bool has_key_decay(const DecodeParams& p) { return p.g.data || p.gk.data || p.g_gamma; }
+inline bool has_key_decay(const Params& p) { return p.g.data || p.gk.data || p.g_gamma; }
 
-inline Balance balance_of(const DecodeParams& p, const DecodeTask& task, float sign) {
+inline Balance balance_of(const Params& p, const DecodeTask& task, float sign) {
   if (!has_key_decay(p)) return {};
   return {
       .gv = row_of<const char>(p.gv, task.row, task.head), .channels = p.value_dim, .sign = sign};
 }
 
-inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* scratch) {
+inline float prepare_keys(const Params& p, const DecodeTask& task, float* scratch) {
   DecodeKeys keys;
   keys.q = widened(row_of<const char>(p.q, task.row, task.head), 0, p.key_dim,
                    scratch + p.scratch.q_row);
@@ -112,7 +117,7 @@ inline float prepare_keys(const DecodeParams& p, const DecodeTask& task, float* 
 
 // ---- the value side ----
 
-inline PassRows prepare_values(const DecodeParams& p, const DecodeTask& task, const OutputRows& o,
+inline PassRows prepare_values(const Params& p, const DecodeTask& task, const OutputRows& o,
                                float* scratch) {
   PassRows rows;
   rows.row_decay = has_key_decay(p);
@@ -143,7 +148,7 @@ void run_decode_block(const PassRows& rows, const BlockRange& block, const State
   run_pass<1, kVectors>(rows, block.first, state, no_rows, 0);
 }
 
-inline void run_decode_blocks(const DecodeParams& p, const PassRows& rows, std::int64_t columns,
+inline void run_decode_blocks(const Params& p, const PassRows& rows, std::int64_t columns,
                               const StateView<float*>& view, float* packed) {
   for (std::int64_t column = 0; column < columns;) {
     const BlockRange block = block_at(columns, kDecodeBlockVectors, column);
@@ -165,7 +170,7 @@ inline void run_decode_blocks(const DecodeParams& p, const PassRows& rows, std::
   }
 }
 
-inline void run_decode_tasks(const DecodeParams& p, std::int64_t first_task, std::int64_t last_task,
+inline void run_decode_tasks(const Params& p, std::int64_t first_task, std::int64_t last_task,
                              float* scratch) {
   for (std::int64_t index = first_task; index < last_task; ++index) {
     const DecodeTask task = decode_task(p, index);
@@ -188,4 +193,6 @@ inline void run_decode_tasks(const DecodeParams& p, std::int64_t first_task, std
   }
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+inline Instance instance() { return {.run = run_decode_tasks}; }
+
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::decode

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "cpu/simd/tensors.hpp"
+#include "cpu/simd/kernel/params.hpp"
 
-namespace attune::cpu {
+namespace attune::cpu::simd::decode {
 
 /// Vectors of columns that a pass holds in registers at most.
 inline constexpr int kDecodeBlockVectors = 8;
@@ -14,7 +14,7 @@ inline constexpr int kDecodeBlockVectors = 8;
 inline constexpr int kDecodeCoefficients = 3;
 
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
-struct DecodeScratch {
+struct Scratch {
   std::int64_t coefficients = 0;  // see decode.inl.hpp
   std::int64_t q_row = 0;         // [K padded], as the next two
   std::int64_t k_row = 0;
@@ -26,7 +26,7 @@ struct DecodeScratch {
   std::int64_t size = 0;
 };
 
-struct DecodeParams {
+struct Params {
   std::int64_t rows = 0;       // B
   std::int64_t heads = 0;      // H, a multiple of kv_heads
   std::int64_t kv_heads = 0;   // Hkv; head h reads key and value head h / (H / Hkv)
@@ -45,16 +45,15 @@ struct DecodeParams {
   std::int64_t tile_v = 0;            // columns of a task, whole vectors
   std::int64_t tiles = 0;             // over V
   std::int64_t prefetch_columns = 0;  // how far ahead of a pass its state is fetched, in floats
-  DecodeScratch scratch;
+  Scratch scratch;
 };
 
-/// Tasks [first_task, last_task) of (row, head, tile), tile fastest. `scratch` is aligned to 64
-/// bytes and used by no other thread.
-void decode_baseline(const DecodeParams& params, std::int64_t first_task, std::int64_t last_task,
-                     float* scratch);
-void decode_avx2(const DecodeParams& params, std::int64_t first_task, std::int64_t last_task,
-                 float* scratch);
-void decode_avx512(const DecodeParams& params, std::int64_t first_task, std::int64_t last_task,
-                   float* scratch);
+/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
+/// [first, last) of (row, head, tile), tile fastest; `scratch` is aligned to 64 bytes and used by no other thread.
+struct Instance {
+  void (*run)(const Params& params, std::int64_t first, std::int64_t last, float* scratch);
+};
+template <Isa kIsa>
+Instance instance();
 
-}  // namespace attune::cpu
+}  // namespace attune::cpu::simd::decode

@@ -3,22 +3,72 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
-#include "cpu/simd/expected_time.hpp"
-#include "cpu/simd/simd.hpp"
-#include "cpu/simd/simd_kernel.hpp"
-#include "recurrent_forward_config.hpp"
-#include "recurrent_launch.hpp"
+#include "cpu/kernels.hpp"
+#include "cpu/simd/kernel/expected_time.hpp"
+#include "cpu/simd/kernel/launch.hpp"
+#include "cpu/simd/kernel/simd_kernel.hpp"
+#include "recurrent_attention_config.hpp"
+#include "recurrent_attention_params.hpp"
 
-namespace attune::cpu::simd {
+namespace attune::cpu::simd::recurrent_attention {
+
 namespace {
 
-using Config = RecurrentForwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
 constexpr double kFlopsPerThread = 1e6;
 
 constexpr TokenCosts kCosts{
     .step = 4, .token = 5.6, .channel = 0.28, .product = 0.0252, .g = 12.8, .gk = 0.59, .gv = 0.63};
+
+Scratch scratch_layout(std::int64_t tokens, std::int64_t passes, std::int64_t rows,
+                       std::int64_t lanes, std::int64_t tile_v, std::int64_t heads) {
+  const std::int64_t padded_rows = round_up(rows, lanes);
+  ScratchLayout layout;
+  Scratch scratch;
+  scratch.state = layout.reserve(heads * rows * tile_v);
+  scratch.coefficients = layout.reserve(passes * (2 * tokens + 1) * padded_rows);
+  scratch.q_rows = layout.reserve(tokens * padded_rows);
+  scratch.k_rows = layout.reserve(tokens * padded_rows);
+  scratch.key_decays = layout.reserve(tokens * padded_rows);
+  scratch.key_carries = layout.reserve(heads * padded_rows);
+  scratch.v_rows = layout.reserve(passes * tokens * tile_v);
+  scratch.o_rows = layout.reserve(passes * tokens * tile_v);
+  scratch.value_decays = layout.reserve(passes * tokens * tile_v);
+  scratch.value_totals = layout.reserve(passes * tile_v);
+  scratch.value_carries = layout.reserve(heads * tile_v);
+  scratch.size = layout.size();
+  return scratch;
+}
+
+Tiling tiling_of(const Problem& problem, const Config& config, bool in_place = false) {
+  const std::int64_t wanted = std::min<std::int64_t>(config.tile_v, problem.V);
+  Tiling tiling;
+  tiling.tokens_per_pass = config.tokens_per_pass;
+  tiling.heads = std::min<std::int64_t>(config.heads, problem.H);
+  tiling.block_vectors = kSumsPerPass / config.tokens_per_pass;
+  tiling.tile_v = round_up(wanted, lanes(config.isa));
+  tiling.tiles = round_up(problem.V, tiling.tile_v) / tiling.tile_v;
+  tiling.passes = config.passes;
+  tiling.prefetch = config.prefetch;
+  tiling.prefetch_state = config.prefetch_state;
+  // What is updated in place was just read: it is in the cache.
+  tiling.stream = config.stream && !in_place;
+  tiling.scratch = scratch_layout(config.tokens_per_pass, config.passes, problem.K,
+                                  lanes(config.isa), tiling.tile_v, tiling.heads);
+  return tiling;
+}
+
+std::int64_t task_count(const Problem& problem, const Config& config) {
+  const Tiling tiling = tiling_of(problem, config);
+  const std::int64_t groups = round_up(problem.H, tiling.heads) / tiling.heads;
+  return problem.sequences() * groups * tiling.tiles;
+}
+
+Workspace workspace_of(const Problem& problem, const Config& config) {
+  return workspace_for(problem, config.threads, task_count(problem, config),
+                       tiling_of(problem, config).scratch.size, false);
+}
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
@@ -129,12 +179,21 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return launch_workspace_bytes(problem, config);
+    return workspace_of(problem, config).size;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
-    launch(problem, args, config, site.workspace);
+    // What is updated in place was just read: it is in the cache.
+    const void* const read = args.initial_state ? args.initial_state->data : nullptr;
+    const void* const written = args.final_state ? args.final_state->data : nullptr;
+    const Tiling tiling = tiling_of(problem, config, read == written);
+    const Instance compiled =
+        instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
+    launch_forward(problem, args, workspace_of(problem, config), task_count(problem, config),
+                   site.workspace,
+                   [&](const ForwardParams& params, std::int64_t first, std::int64_t last,
+                       float* scratch) { compiled.run(tiling, params, first, last, scratch); });
   }
 
  private:
@@ -164,9 +223,6 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
 };
 
 }  // namespace
+std::unique_ptr<const ErasedKernel> make() { return std::make_unique<RecurrentAttentionKernel>(); }
 
-std::unique_ptr<const ErasedKernel> make_recurrent_attention() {
-  return std::make_unique<RecurrentAttentionKernel>();
-}
-
-}  // namespace attune::cpu::simd
+}  // namespace attune::cpu::simd::recurrent_attention

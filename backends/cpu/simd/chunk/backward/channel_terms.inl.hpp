@@ -1,13 +1,13 @@
 // Terms of pairs of tokens within a chunk whose channels decay each on its own.
 //
 // The channels of K: q reads, k writes; those of V: do reads, v writes. Decays between two tokens
-// are split at the edges of blocks of kPairTokens tokens, as in cpu/simd/chunk/pairs.inl.hpp, and
+// are split at the edges of blocks of kPairTokens tokens, as in cpu/simd/chunk/scores.inl.hpp, and
 // only multiplied.
 #pragma once
 
-#include "chunk_decays.inl.hpp"
+#include "decays.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
 
 // pairs[t, s] = sum_i reads[t, i] writes[s, i] a_{s+1}[i] .. a_t[i] within a block, whose first
 // token all panels point to. Leaves behind the reads decayed from the beginning of the block on and
@@ -162,4 +162,4 @@ struct ChannelTerms {
   }
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward

@@ -1,4 +1,4 @@
-// Products of matrices that all lie in panels (cpu/simd/chunk/panels.inl.hpp), the result too:
+// Products of matrices that all lie in panels (cpu/simd/vector/panels.inl.hpp), the result too:
 //
 //   Left::kRows      C[r, c] = start + sum_d P[r, d] M[d, c]
 //   Left::kColumns   C[r, c] = start + sum_d P[d, r] M[d, c]
@@ -15,10 +15,10 @@
 //           Start::kScaleBoth       row_scale[r] column_scale[c] C
 #pragma once
 
-#include "cpu/simd/chunk/product.inl.hpp"
-#include "cpu/simd/recurrent_attention/prefetch.inl.hpp"
+#include "cpu/simd/vector/prefetch.inl.hpp"
+#include "cpu/simd/vector/product.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
 
 enum class Left { kRows, kColumns };
 
@@ -185,4 +185,4 @@ void multiply_panels(const PanelProduct& p) {
   multiply_panels<kLeft, kStart>(p, none, 0);
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward

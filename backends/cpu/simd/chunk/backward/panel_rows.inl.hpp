@@ -4,10 +4,10 @@
 // read anew where they lie after each store.
 #pragma once
 
-#include "cpu/simd/chunk/output_rows.inl.hpp"
-#include "cpu/simd/chunk/panels.inl.hpp"
+#include "cpu/simd/vector/panels.inl.hpp"
+#include "cpu/simd/vector/rows.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
 
 // One step of transposing a block in registers: exchanges lanes whose bit kBit is set of a row with
 // those whose bit is clear of the row kBit further on.
@@ -236,4 +236,4 @@ void unpack_tokens(Panels panels, OutputRows rows, TokenRange tokens, std::int64
   sum_lanes<kPanelWidth>(partial, sums);
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward

@@ -9,14 +9,14 @@
 //                     dv_t = k~_t D + sum_{u >= t} (k~_t . q~_u) scale do_u
 //                     D := a_0 (D + sum_t q~_t' scale do_t)
 //
-// The gradient of a gate is a sum over tokens of q dq - k dk (chunk_backward/chunk_gates.inl.hpp),
+// The gradient of a gate is a sum over tokens of q dq - k dk (cpu/simd/chunk/backward/gate_gradients.inl.hpp),
 // in which pairs of tokens on the same side of it cancel. They do so exactly where both terms are
 // made of the same roundings, so q dq is summed up as q~ (dq / r), and k dk as k~ (r dk).
 #pragma once
 
 #include "channel_task.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward {
 
 // Decays the states by all that they are still to decay by. The decays of spans around centers are
 // too small to be multiplied with what is left to do: states bear the two one after the other.
@@ -350,4 +350,4 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
                                  .value_stride = task.dinitial.key_stride});
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward

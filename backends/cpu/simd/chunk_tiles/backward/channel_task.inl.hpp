@@ -2,10 +2,10 @@
 // chunk, and the gradients of the gates.
 #pragma once
 
-#include "exact_spans.inl.hpp"
-#include "tiles_task.inl.hpp"
+#include "channel_rows.inl.hpp"
+#include "task.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward {
 
 struct ChannelBackward : BackwardTiles {
   ChannelInputs inputs;
@@ -22,14 +22,14 @@ struct ChannelBackward : BackwardTiles {
   bool sums_gates() const { return dg.data || dgamma; }
 };
 
-inline ChannelBackward channel_backward(const TilesBackwardParams& p, std::int64_t sequence,
-                                        std::int64_t head, float* scratch) {
+inline ChannelBackward channel_backward(const Params& p, std::int64_t sequence, std::int64_t head,
+                                        float* scratch) {
   ChannelBackward task;
   static_cast<BackwardTiles&>(task) = backward_tiles(p, sequence, head, scratch);
-  const RecurrentForwardParams& f = p.forward;
+  const ForwardParams& f = p.forward;
   const TaskRange range = head_range(f, sequence, head);
-  const TilesBackwardScratch& at = p.scratch;
-  const TilesBackwardScratch::Copies& copies = at.copies_of_chunk;
+  const Scratch& at = p.scratch;
+  const Scratch::Copies& copies = at.copies_of_chunk;
   float* const chunk = scratch + at.copies;
   task.inputs = {.q = task.q,
                  .k = task.k,
@@ -249,4 +249,4 @@ inline void copy_floats(const float* from, std::int64_t count, float* to) {
   }
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward

@@ -1,9 +1,9 @@
 // Rows of a gradient from sums in tiles, and sums over channels of what tokens read of a state.
 #pragma once
 
-#include "tile_recurrence.inl.hpp"
+#include "recurrence.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward {
 
 // Sums over the heads of a group, which run one after the other: rows of fp32, by their order in
 // the sequence. Null where every head has a key and a value of its own.
@@ -153,4 +153,4 @@ inline void add_decayed_dots(const float* partial, const float* factors, float s
   }
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward

@@ -7,9 +7,9 @@
 // of the state and n tokens, where the forward pass does 2 n + 1.
 #pragma once
 
-#include "backward_task.inl.hpp"
+#include "task.inl.hpp"
 
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward {
 
 // Both sides at the tokens of one pass.
 template <int kTokens>
@@ -326,7 +326,7 @@ void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
   write_block(task.dinitial, task.dstate.rows, whole_block(task.keys), task.dstate.data);
 }
 
-inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64_t first_task,
+inline void run_backward_tasks(const Params& params, std::int64_t first_task,
                                std::int64_t last_task, float* scratch) {
   const std::int64_t group = params.forward.heads / params.forward.kv_heads;
   for (std::int64_t index = first_task; index < last_task; ++index) {
@@ -341,7 +341,7 @@ inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64
         case 2:
           run_backward_head<2>(task, params.segment_tokens);
           break;
-        default:
+        case 4:
           run_backward_head<4>(task, params.segment_tokens);
           break;
       }
@@ -350,4 +350,6 @@ inline void run_backward_tasks(const RecurrentBackwardParams& params, std::int64
   if (params.stream) streamed_writes_done();
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+inline Instance instance() { return {.run = run_backward_tasks}; }
+
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward

@@ -6,21 +6,20 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
-#include "cpu/simd/isa.hpp"
+#include "cpu/simd/kernel/isa.hpp"
 
-namespace attune::cpu {
+namespace attune::cpu::simd::recurrent_attention::backward {
 
-struct RecurrentBackwardConfig {
+struct Config {
   using Op = ops::RecurrentAttentionBackward;
   int tokens_per_pass = 4;   // tokens handled by one pass over the state or its gradient
   bool stream = false;       // write gradients past the caches
   int threads = 64;          // at most; a launch never uses more than it has tasks
   Isa isa = Isa::kBaseline;  // which of the compiled instruction sets runs
-  friend constexpr bool operator==(const RecurrentBackwardConfig&,
-                                   const RecurrentBackwardConfig&) = default;
+  friend constexpr bool operator==(const Config&, const Config&) = default;
 
   static constexpr auto axes() {
-    using Self = RecurrentBackwardConfig;
+    using Self = Config;
     return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, {1, 2, 4}),
                       launch_axis("stream", &Self::stream, {false, true}),
                       launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
@@ -28,4 +27,4 @@ struct RecurrentBackwardConfig {
   }
 };
 
-}  // namespace attune::cpu
+}  // namespace attune::cpu::simd::recurrent_attention::backward

@@ -3,17 +3,17 @@
 
 #include <cstdint>
 
-#include "backward_tensors.hpp"
+#include "cpu/simd/kernel/params.hpp"
 
-namespace attune::cpu {
+namespace attune::cpu::simd::recurrent_attention::backward {
 
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
 /// K and V are padded to whole vectors.
-struct BackwardScratch {
+struct Scratch {
   /// What both sides have: the channels of K with q, k and their decays, those of V with do, v and
   /// gv.
   struct Side {
-    std::int64_t coefficients = 0;  // see recurrent_prepare.inl.hpp
+    std::int64_t coefficients = 0;  // see cpu/simd/vector/pass_keys.inl.hpp
     std::int64_t reads = 0;         // [tokens, channels] q or do, as the next two
     std::int64_t writes = 0;        // k or v
     std::int64_t decays = 0;
@@ -37,20 +37,19 @@ struct BackwardScratch {
   std::int64_t size = 0;
 };
 
-struct RecurrentBackwardParams : BackwardTensors {
+struct Params : BackwardParams {
   int tokens_per_pass = 1;
   bool stream = false;              // gradients are written past the caches
   std::int64_t segment_tokens = 1;  // tokens between two checkpoints
-  BackwardScratch scratch;
+  Scratch scratch;
 };
 
-/// Tasks [first_task, last_task) of (sequence, kv head), kv head fastest. `scratch` is aligned to
-/// 64 bytes and used by no other thread.
-void recurrent_backward_baseline(const RecurrentBackwardParams& params, std::int64_t first_task,
-                                 std::int64_t last_task, float* scratch);
-void recurrent_backward_avx2(const RecurrentBackwardParams& params, std::int64_t first_task,
-                             std::int64_t last_task, float* scratch);
-void recurrent_backward_avx512(const RecurrentBackwardParams& params, std::int64_t first_task,
-                               std::int64_t last_task, float* scratch);
+/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
+/// [first, last) of (sequence, kv head), kv head fastest; `scratch` is aligned to 64 bytes and used by no other thread.
+struct Instance {
+  void (*run)(const Params& params, std::int64_t first, std::int64_t last, float* scratch);
+};
+template <Isa kIsa>
+Instance instance();
 
-}  // namespace attune::cpu
+}  // namespace attune::cpu::simd::recurrent_attention::backward

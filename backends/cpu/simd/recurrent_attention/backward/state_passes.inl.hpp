@@ -1,16 +1,56 @@
+// Rows of gradients on their way past the caches, a few at a time.
+//
+// A core keeps some sixteen lines on their way to memory in flight. All rows of a pass at once are
+// several times as many, and whatever comes next would wait for them. So they are written while the
+// next pass computes.
+#pragma once
+
+#include "cpu/simd/vector/pass_keys.inl.hpp"
+#include "cpu/simd/vector/prefetch.inl.hpp"
+#include "cpu/simd/vector/rows.inl.hpp"
+
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward {
+
+class PendingRows {
+ public:
+  std::int64_t count() const { return count_ - next_; }
+
+  /// At most kMostRows before all of them are written. `row` stays as it is until then; `target` is
+  /// aligned to whole vectors.
+  void add(const float* row, std::int64_t vectors, char* target) {
+    if (next_ == count_) next_ = count_ = 0;
+    rows_[count_++] = {row, target, vectors};
+  }
+
+  [[gnu::always_inline]] void write(std::int64_t rows) {
+    for (; rows > 0 && next_ < count_; --rows) {
+      const Row& row = rows_[next_++];
+      for (std::int64_t i = 0; i < row.vectors; ++i) {
+        stream_vector(load(row.source + i * kLanes), row.target + i * std::int64_t{sizeof(F32)});
+      }
+    }
+  }
+
+ private:
+  static constexpr int kMostRows = 16;  // of four tokens: dk, dv, dgk, dgv
+  struct Row {
+    const float* source;
+    char* target;
+    std::int64_t vectors;
+  };
+  Row rows_[kMostRows];  // from next_ to count_
+  std::int64_t next_ = 0;
+  std::int64_t count_ = 0;
+};
+
+// ---- passes over a state ----
+//
 // The loops of the backward pass that cost: a few tokens applied to a state or its gradient, kept
 // transposed as M [V, K], so that dq and dk are sums over rows and need no sums over lanes.
 //
-// Coefficients of rows and columns are those of recurrent_prepare.inl.hpp: per vector of channels
+// Coefficients of rows and columns are those of cpu/simd/vector/pass_keys.inl.hpp: per vector of channels
 // kTokens of what is read (do or q, decayed since the state before the pass), kTokens of what is
 // written (v or k, decayed until the state after it) and the decay of the pass.
-#pragma once
-
-#include "cpu/simd/recurrent_attention/prefetch.inl.hpp"
-#include "cpu/simd/recurrent_attention/recurrent_prepare.inl.hpp"
-#include "pending_rows.inl.hpp"
-
-namespace attune::cpu::ATTUNE_SIMD_NAMESPACE {
 
 // Whether M is the state, which goes forward in time (it is read by do and takes in v k), or its
 // gradient, which goes backward (it is read by v and takes in do q).
@@ -30,7 +70,7 @@ struct Roles {
   static constexpr int kDecay = 2 * kTokens;
 };
 
-// Rows handled together, as in recurrent_pass.inl.hpp: their chains hide each other's latency.
+// Rows handled together, as in cpu/simd/vector/pass.inl.hpp: their chains hide each other's latency.
 template <int kVectors>
 constexpr int rows_of_update() {
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -325,4 +365,4 @@ template <int kTokens>
   }
 }
 
-}  // namespace attune::cpu::ATTUNE_SIMD_NAMESPACE
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward

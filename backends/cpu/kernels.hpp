@@ -1,0 +1,47 @@
+// The kernels for CPUs, a function each that makes one. backend.cpp says in which order they are
+// asked.
+#pragma once
+
+#include <memory>
+
+#include <attune/core/kernel.hpp>
+
+// The oracle: every op in double, every legal problem, nothing to tune. Plain rather than fast,
+// though not slow: it also runs where nothing else supports a problem.
+namespace attune::cpu::reference {
+
+std::unique_ptr<const ErasedKernel> make_recurrent_attention();
+std::unique_ptr<const ErasedKernel> make_recurrent_attention_backward();
+std::unique_ptr<const ErasedKernel> make_recurrent_decode();
+
+}  // namespace attune::cpu::reference
+
+// The fast ones: written once with vectors, compiled for several instruction sets.
+namespace attune::cpu::simd {
+
+namespace recurrent_attention {
+std::unique_ptr<const ErasedKernel> make();
+namespace backward {
+std::unique_ptr<const ErasedKernel> make();
+}
+}  // namespace recurrent_attention
+
+namespace chunk {
+std::unique_ptr<const ErasedKernel> make();
+namespace backward {
+std::unique_ptr<const ErasedKernel> make();
+}
+}  // namespace chunk
+
+namespace chunk_tiles {
+std::unique_ptr<const ErasedKernel> make();
+namespace backward {
+std::unique_ptr<const ErasedKernel> make();
+}
+}  // namespace chunk_tiles
+
+namespace decode {
+std::unique_ptr<const ErasedKernel> make();
+}
+
+}  // namespace attune::cpu::simd

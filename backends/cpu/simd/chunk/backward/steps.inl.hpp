@@ -1,0 +1,369 @@
+// What both sweeps of the chunked backward pass do with a chunk: its decays, the pairs of its
+// tokens, and the products with a state that is kept as [V, K].
+#pragma once
+
+#include "task.inl.hpp"
+
+namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
+
+inline void side_decays(const ChunkTask& task, const ChunkSide& side, std::int64_t index,
+                        const float* offsets) {
+  const Panels& decay = side.decay.decay;
+  pack_rows(side.decay.gates, task.range(index), side.channels, 1.0F, decay);
+  if (task.shared.balance.gv.data) {
+    // Channels that do not exist must not grow: inf there would make NaN of their zeros.
+    for (std::int64_t t = 0; t < task.chunk; ++t) {
+      const float no_growth = offsets[t] > 0.0F ? -offsets[t] : 0.0F;
+      for (std::int64_t i = side.channels; i < side.width; ++i) *decay.at(t, i) = no_growth;
+    }
+  }
+  channel_decays(side.decay, offsets, side.width);
+}
+
+// The decays of channels, which lie beside the packed rows.
+inline void pack_decays(const ChunkTask& task, std::int64_t index) {
+  alignas(64) float offsets[kMaxChunk] = {};
+  if (task.values.decay.given) {
+    for (std::int64_t t = 0; t < task.present(index); ++t) {
+      offsets[t] = task.values.decay.balance.of(index * task.chunk + t);
+    }
+    side_decays(task, task.values, index, offsets);
+  }
+  if (!task.keys.decay.given) return;
+  shared_logs(task.shared, index * task.chunk, task.present(index), task.chunk, offsets);
+  side_decays(task, task.keys, index, offsets);
+}
+
+// The rows of chunk `index`, and what its tokens decay by; what is packed is there already when the
+// chunk was kept.
+inline void prepare_chunk(ChunkTask& task, std::int64_t index, bool is_packed) {
+  place_packed(task, index);
+  if (is_packed) return;
+  if (task.shared.given) {
+    shared_decays(task.shared, task.token_of(index), task.present(index), task.chunk);
+  }
+  for (const ChunkSide* side : {&task.keys, &task.values}) {
+    pack_rows(side->read_rows, task.range(index), side->channels, side->scale, side->reads);
+    pack_rows(side->write_rows, task.range(index), side->channels, 1.0F, side->writes);
+  }
+  pack_decays(task, index);
+}
+
+// Pairs of one side, by which the sums of the other are weighed.
+inline void side_pairs(const ChunkTask& task, const ChunkSide& side, const Panels& pairs) {
+  if (side.decay.given) {
+    channel_pairs(side.reads, side.writes, side.decay, side.width, side.local_reads,
+                  side.local_writes, pairs);
+  } else {
+    pair_chunk(side.reads, side.writes, task.chunk, side.width, pairs);
+  }
+  weigh_pairs(pairs, task.shared.ratios, task.chunk);
+}
+
+// What reads a state or writes to one, decayed by the side's own channels alone.
+inline const Panels& decayed_reads(const ChunkSide& side) {
+  if (!side.decay.given) return side.reads;
+  decay_from_start(side.decay, side.reads, side.width, side.decayed_reads);
+  return side.decayed_reads;
+}
+
+inline const Panels& decayed_writes(const ChunkSide& side) {
+  if (!side.decay.given) return side.writes;
+  decay_to_end(side.decay, side.writes, side.width, side.decayed_writes);
+  return side.decayed_writes;
+}
+
+// The same where side_pairs() has just left them behind.
+inline const Panels& writes_of_pairs(const ChunkSide& side) {
+  return side.decay.given ? side.local_writes : side.writes;
+}
+
+// What updates a state on the side of K: `rows`, decayed by token where its channels share their
+// decays. Where each has its own, finish_reads() or finish_writes() has left the rows in `decayed`.
+inline const Panels& keys_of_update(const ChunkTask& task, const Panels& rows, const float* factors,
+                                    const Panels& decayed) {
+  if (task.keys.decay.given) return decayed;
+  if (!task.shared.given) return rows;
+  scale_rows(rows, factors, task.chunk, task.keys.width, decayed);
+  return decayed;
+}
+
+// matrix = total matrix + sum_t values[t]' keys[t]
+inline void update(ChunkTask& task, const Panels& matrix, const Panels& values,
+                   const Panels& keys) {
+  PanelProduct product{.left = values,
+                       .right = keys,
+                       .target = matrix,
+                       .rows = task.values.width,
+                       .columns = task.keys.width,
+                       .depth = task.chunk,
+                       .row_scale = task.shared.given ? task.row_totals : task.values.decay.total,
+                       .column_scale = task.keys.decay.total};
+  const bool by_rows = task.shared.given || task.values.decay.given;
+  if (by_rows && task.keys.decay.given) {
+    multiply_panels<Left::kColumns, Start::kScaleBoth>(product, task.prefetcher,
+                                                       task.prefetch_lines);
+  } else if (by_rows) {
+    multiply_panels<Left::kColumns, Start::kScaleRows>(product, task.prefetcher,
+                                                       task.prefetch_lines);
+  } else if (task.keys.decay.given) {
+    multiply_panels<Left::kColumns, Start::kScaleColumns>(product, task.prefetcher,
+                                                          task.prefetch_lines);
+  } else {
+    multiply_panels<Left::kColumns, Start::kAdd>(product, task.prefetcher, task.prefetch_lines);
+  }
+}
+
+// The decays of whole rows of a state: of the channels of V, and what those of K share.
+inline void total_row_decays(const ChunkTask& task) {
+  if (!task.shared.given) return;
+  for (std::int64_t j = 0; j < task.values.width; j += kLanes) {
+    const F32 own = task.values.decay.given ? load(task.values.decay.total + j) : broadcast(1.0F);
+    store(task.row_totals + j, own * *task.shared.total);
+  }
+}
+
+// sums[t, :] = sum_j values[t, j] matrix[j, :]
+inline void read_by_values(ChunkTask& task, const Panels& matrix, const Panels& values) {
+  multiply_panels<Left::kRows, Start::kZero>({.left = values,
+                                              .right = matrix,
+                                              .target = task.keys.sums,
+                                              .rows = task.chunk,
+                                              .columns = task.keys.width,
+                                              .depth = task.values.width},
+                                             task.prefetcher, task.prefetch_lines);
+}
+
+// target[j, t] = sum_i matrix[j, i] keys[t, i]; `target` [V, chunk] is the transposed of the
+// values.
+inline void read_by_keys(ChunkTask& task, const Panels& matrix, const Panels& keys) {
+  transpose_panels(keys, task.chunk, task.keys.width, task.keys.transposed);
+  multiply_panels<Left::kRows, Start::kZero>({.left = matrix,
+                                              .right = task.keys.transposed,
+                                              .target = task.values.transposed,
+                                              .rows = task.values.width,
+                                              .columns = task.chunk,
+                                              .depth = task.keys.width},
+                                             task.prefetcher, task.prefetch_lines);
+}
+
+template <Left kLeft>
+void add_pairs(const ChunkTask& task, const float* factors, PanelProduct product) {
+  product.depth = task.chunk;
+  product.triangular = true;
+  product.row_scale = factors;
+  if (task.shared.given) return multiply_panels<kLeft, Start::kScaleRows>(product);
+  multiply_panels<kLeft, Start::kAdd>(product);
+}
+
+// ---- one chunk of either sweep ----
+//
+// A chunk of the sweep with the recurrence, which makes dq, and one of the sweep against it, which
+// makes dk, dv and the gradients of the gates. backward.inl.hpp has the formulas.
+
+// ---- with the recurrence ----
+
+// dots[t] = factors[t] rows[t] . sums[t], of the sums of K before the chunk's own pairs are added.
+inline void dots_of_state(const ChunkTask& task, const Panels& rows, const float* factors,
+                          float* dots) {
+  const ChunkSide& keys = task.keys;
+  for (std::int64_t t = 0; t < task.chunk; t += kPanelWidth) {
+    dot_panel_rows({rows.at(t, 0), rows.size}, {keys.sums.at(t, 0), keys.sums.size}, keys.width,
+                   dots + t);
+    for (std::int64_t i = t; i < t + kPanelWidth; i += kLanes) {
+      store(dots + i, load(dots + i) * load(factors + i));
+    }
+  }
+}
+
+// sums of K: what do reads of the state, and of the chunk's own tokens before it.
+inline void make_dq(ChunkTask& task, std::int64_t index) {
+  const Panels pairs = task.pairs_of(index);
+  const ChunkSide& keys = task.keys;
+  read_by_values(task, task.state, decayed_reads(task.values));
+  if (keys.decay.given) {
+    return finish_reads(
+        {.rows = keys.writes, .pairs = pairs, .sums = keys.sums, .decayed = keys.decayed_writes},
+        keys.decay, keys.width);
+  }
+  if (task.shared.given) {
+    dots_of_state(task, keys.reads, task.shared.prefix, task.dots + task.token_of(index));
+  }
+  add_pairs<Left::kRows>(task, task.shared.prefix,
+                         {.left = pairs,
+                          .right = keys.writes,
+                          .target = keys.sums,
+                          .rows = task.chunk,
+                          .columns = keys.width});
+}
+
+// sums of V: o, where the channels of V have gates.
+inline void make_o(ChunkTask& task) {
+  const ChunkSide& values = task.values;
+  side_pairs(task, task.keys, task.key_pairs);
+  read_by_keys(task, task.state, decayed_reads(task.keys));
+  transpose_panels(values.transposed, values.width, task.chunk, values.sums);
+  finish_reads({.rows = values.writes,
+                .pairs = task.key_pairs,
+                .sums = values.sums,
+                .decayed = values.decayed_writes,
+                .factors = task.shared.given ? task.shared.prefix : nullptr},
+               values.decay, values.width);
+}
+
+// The terms of the gates' gradients that the second sweep needs.
+inline void keep_terms(const ChunkTask& task, const ChunkSide& side, std::int64_t index) {
+  multiply_elements(side.reads.data, side.sums.data, task.chunk * side.width,
+                    task.terms_of(side, index).data);
+}
+
+inline void forward_chunk(ChunkTask& task, std::int64_t index) {
+  const ChunkSide& keys = task.keys;
+  const ChunkSide& values = task.values;
+  prepare_chunk(task, index, false);
+  const Panels pairs = task.pairs_of(index);
+  side_pairs(task, values, pairs);
+  if (values.decay.given) {
+    make_o(task);
+    keep_terms(task, values, index);
+  }
+  make_dq(task, index);
+  if (keys.decay.given) keep_terms(task, keys, index);
+  unpack_rows(keys.sums, keys.dreads, task.range(index), keys.channels, keys.scale);
+  total_row_decays(task);
+  update(task, task.state, values.decay.given ? values.decayed_writes : values.writes,
+         keys_of_update(task, keys.writes, task.shared.suffix, keys.decayed_writes));
+}
+
+// ---- against it ----
+
+inline void make_dk(ChunkTask& task, std::int64_t index) {
+  const Panels pairs = task.pairs_of(index);
+  const ChunkSide& keys = task.keys;
+  read_by_values(task, task.dstate, decayed_writes(task.values));
+  if (keys.decay.given) {
+    return finish_writes(
+        {.rows = keys.reads, .pairs = pairs, .sums = keys.sums, .decayed = keys.decayed_reads},
+        keys.decay, keys.width);
+  }
+  if (task.shared.given) {
+    dots_of_state(task, keys.writes, task.shared.suffix, task.shared.written);
+  }
+  add_pairs<Left::kColumns>(task, task.shared.suffix,
+                            {.left = pairs,
+                             .right = keys.reads,
+                             .target = keys.sums,
+                             .rows = task.chunk,
+                             .columns = keys.width});
+}
+
+inline void make_dv(ChunkTask& task, std::int64_t index) {
+  const ChunkSide& keys = task.keys;
+  const ChunkSide& values = task.values;
+  if (keys.decay.given) side_pairs(task, keys, task.key_pairs);
+  read_by_keys(task, task.dstate, writes_of_pairs(keys));
+  if (!keys.decay.given) {
+    // What pair_chunk() makes, in half the time now that the keys are transposed.
+    multiply_panels<Left::kRows, Start::kZero>({.left = keys.reads,
+                                                .right = keys.transposed,
+                                                .target = task.key_pairs,
+                                                .rows = task.chunk,
+                                                .columns = task.chunk,
+                                                .depth = keys.width});
+    if (task.shared.given) {
+      step_pairs(task.pairs_of(index), task.key_pairs, task.chunk, task.shared.of_pairs);
+    }
+    weigh_pairs(task.key_pairs, task.shared.ratios, task.chunk);
+  }
+  transpose_panels(values.transposed, values.width, task.chunk, values.sums);
+  if (!values.decay.given) {
+    return add_pairs<Left::kColumns>(task, task.shared.suffix,
+                                     {.left = task.key_pairs,
+                                      .right = values.reads,
+                                      .target = values.sums,
+                                      .rows = task.chunk,
+                                      .columns = values.width});
+  }
+  finish_writes({.rows = values.reads,
+                 .pairs = task.key_pairs,
+                 .sums = values.sums,
+                 .decayed = values.decayed_reads,
+                 .factors = task.shared.given ? task.shared.suffix : nullptr},
+                values.decay, values.width);
+}
+
+inline void write_dg(const ChunkTask& task, std::int64_t token, double gradient) {
+  if (task.dg.data) {
+    const auto rounded = static_cast<float>(gradient);
+    __builtin_memcpy(task.dg.row(token), &rounded, sizeof(rounded));
+  }
+  if (task.dgamma) *task.dgamma += gradient;
+}
+
+// dgk or dgv; `totals` become their sums over channels.
+inline void channel_gate_gradients(const ChunkTask& task, const ChunkSide& side, std::int64_t index,
+                                   float* totals) {
+  const Panels terms = task.terms_of(side, index);
+  step_channel_gates({.terms = terms,
+                      .writes = side.writes,
+                      .dwrites = side.sums,
+                      .shared = task.shared.given ? task.shared.decay : nullptr},
+                     side.decay, side.width, side.gate, totals);
+  unpack_rows(terms, side.dgates, task.range(index), side.channels, 1.0F);
+}
+
+inline void shared_gate_gradients(ChunkTask& task, std::int64_t index) {
+  SharedDecay& shared = task.shared;
+  const std::int64_t token = task.token_of(index);
+  double of_pairs = 0.0;
+  for (std::int64_t t = task.present(index) - 1; t >= 0; --t) {
+    shared.gate +=
+        static_cast<double>(task.dots[token + t]) - static_cast<double>(shared.written[t]);
+    of_pairs += static_cast<double>(shared.of_pairs[t]);
+    if (shared.decay[t] == 0.0F) shared.gate = of_pairs = 0.0;
+    write_dg(task, token + t, shared.gate + of_pairs);
+  }
+}
+
+inline void gate_gradients(ChunkTask& task, std::int64_t index) {
+  alignas(64) float totals[kMaxChunk];
+  if (task.values.decay.given) channel_gate_gradients(task, task.values, index, totals);
+  if (task.shared.given) shared_gate_gradients(task, index);
+  if (task.keys.decay.given) {
+    channel_gate_gradients(task, task.keys, index, totals);
+    for (std::int64_t t = task.present(index) - 1; t >= 0; --t) {
+      write_dg(task, task.token_of(index) + t, static_cast<double>(totals[t]));
+    }
+  }
+}
+
+// dk or dv: to the caller's tensor, or added to those of the heads before.
+inline void write_shared(const ChunkTask& task, const ChunkSide& side, std::int64_t index) {
+  const std::int64_t size = task.chunk * side.width;
+  float* const sum = side.group_sum + index * size;
+  if (!task.place.is_first) {
+    for (std::int64_t i = 0; i < size; i += kLanes) {
+      store(side.sums.data + i, load(sum + i) + load(side.sums.data + i));
+    }
+  }
+  if (task.place.is_last && !task.place.is_partial) {
+    return unpack_rows(side.sums, side.dwrites, task.range(index), side.channels, 1.0F);
+  }
+  for (std::int64_t i = 0; i < size; i += kLanes) store(sum + i, load(side.sums.data + i));
+}
+
+inline void backward_chunk(ChunkTask& task, std::int64_t index) {
+  const ChunkSide& keys = task.keys;
+  const ChunkSide& values = task.values;
+  prepare_chunk(task, index, index >= task.first_kept());
+  make_dk(task, index);
+  make_dv(task, index);
+  if (task.has_gates) gate_gradients(task, index);
+  write_shared(task, keys, index);
+  write_shared(task, values, index);
+  total_row_decays(task);
+  update(task, task.dstate, values.decay.given ? values.decayed_reads : values.reads,
+         keys_of_update(task, keys.reads, task.shared.prefix, keys.decayed_reads));
+}
+
+}  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward
