@@ -1,11 +1,11 @@
 # Kernels that are compiled once per instruction set of the CPU.
 #
-# ATTUNE_CPU_ISAS says for which: ALL; NATIVE, those that this machine has; or a list of baseline avx2
-# avx512 avx512_bf16 amx_bf16. What every CPU can run, baseline, is always among them. Kernels refuse
-# what a build leaves out as they refuse what a CPU has not.
+# ATTUNE_CPU_ISAS says for which: ALL; NATIVE, the widest that this machine has, which is half of the
+# work; or a list of avx2 avx512 avx512_bf16 amx_bf16. What every CPU can run, baseline, is always among
+# them. Kernels refuse what a build leaves out as they refuse what a CPU has not.
 
 set(ATTUNE_CPU_ISAS ALL CACHE STRING
-  "Instruction sets to compile CPU kernels for: ALL, NATIVE, or a list of avx2 avx512 avx512_bf16 amx_bf16")
+  "Instruction sets to compile CPU kernels for: ALL, NATIVE, or of avx2 avx512 avx512_bf16 amx_bf16")
 
 # Sets <isas> to the instruction sets of this build, the narrowest first.
 function(attune_cpu_isas isas)
@@ -20,9 +20,12 @@ function(attune_cpu_isas isas)
     set(wanted baseline)
     if(EXISTS /proc/cpuinfo)
       file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
-      string(REPLACE avx512bw avx512 flags "${flags}")  # no CPU has it without the others of Isa::kAvx512
       string(REPLACE " " ";" flags "${flags}")
-      set(wanted baseline ${flags})
+      list(APPEND wanted ${flags})
+    endif()
+    if(avx512bw IN_LIST wanted)  # no CPU has it without the others of Isa::kAvx512
+      list(REMOVE_ITEM wanted avx2)
+      list(APPEND wanted avx512)
     endif()
   else()
     list(REMOVE_ITEM wanted ${all})
@@ -60,7 +63,7 @@ endfunction()
 #
 # For each <isa> of ATTUNE_CPU_ISAS writes a unit that includes <folder>/<kernel>/<its last name>.inl.hpp
 # in a namespace of the instruction set's, defines the kernel's instance() of it, and is compiled with its
-# flags. The target's sources see ATTUNE_CPU_ISAS, "baseline avx2 ..".
+# flags.
 #
 # The linker keeps one copy of each inline function, and it may be the AVX-512 one. So nothing with
 # external linkage may leave these units but names in the ISA's own namespace; the test
@@ -84,6 +87,12 @@ function(attune_isa_sources target folder)
                                   PROPERTIES COMPILE_OPTIONS "${flags}")
     endforeach()
   endforeach()
+endfunction()
+
+# Lets sources see ATTUNE_CPU_ISAS, "baseline avx2 ..", the instruction sets of this build.
+function(attune_see_cpu_isas)
+  attune_cpu_isas(compiled)
   list(JOIN compiled " " compiled)
-  target_compile_definitions(${target} PRIVATE "ATTUNE_CPU_ISAS=\"${compiled}\"")
+  set_source_files_properties(${ARGN}
+                              PROPERTIES COMPILE_DEFINITIONS "ATTUNE_CPU_ISAS=\"${compiled}\"")
 endfunction()

@@ -1,5 +1,4 @@
-// The kernels for CPUs, a function each that makes one. backend.cpp says in which order they are
-// asked.
+// The kernels for CPUs: a function each that makes one, and the list of all.
 #pragma once
 
 #include <memory>
@@ -45,3 +44,23 @@ std::unique_ptr<const ErasedKernel> make();
 }
 
 }  // namespace attune::cpu::simd
+
+namespace attune::cpu {
+
+using MakeKernel = std::unique_ptr<const ErasedKernel>();
+
+/// Best first, where none expects to be faster than another.
+inline constexpr MakeKernel* kSimdKernels[] = {
+    simd::chunk_tiles::make,     simd::recurrent_attention::make,
+    simd::chunk::make,           simd::chunk_tiles::backward::make,
+    simd::chunk::backward::make, simd::recurrent_attention::backward::make,
+    simd::decode::make,
+};
+
+inline constexpr MakeKernel* kReferenceKernels[] = {
+    reference::make_recurrent_attention,
+    reference::make_recurrent_attention_backward,
+    reference::make_recurrent_decode,
+};
+
+}  // namespace attune::cpu

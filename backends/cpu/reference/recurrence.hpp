@@ -50,10 +50,14 @@ struct TokenGradients {
 ///
 /// With dS_t the gradient of all that follows, the terms of o_t included:
 ///
-///   dS_t    += scale * q_t[i] do_t[j]          dq_t[i] = scale * sum_j S_t[i,j] do_t[j]
-///   dk_t[i]  = sum_j dS_t[i,j] v_t[j]          dv_t[j] = sum_i dS_t[i,j] k_t[i]
-///   Z_t      = dS_t L_t S_{t-1}                dgk_t[i] = sum_j Z_t,  dgv_t[j] = sum_i Z_t,  dg_t
-///   = sum_ij Z_t dS_{t-1} = L_t dS_t
+///   dS_t   += scale * q_t[i] do_t[j]
+///   dq_t[i] = scale * sum_j S_t[i,j] do_t[j]
+///   dk_t[i] = sum_j dS_t[i,j] v_t[j]
+///   dv_t[j] = sum_i dS_t[i,j] k_t[i]
+///
+///   Z_t     = dS_t L_t S_{t-1}
+///   dgk_t[i] = sum_j Z_t[i,j]    dgv_t[j] = sum_i Z_t[i,j]    dg_t = sum_ij Z_t[i,j]
+///   dS_{t-1} = L_t dS_t
 ///
 /// Z is 0 where L is, whatever the states are: the gradient of a -inf gate.
 TokenGradients backpropagate(const TokenBlock& block, std::span<const double> d_o,

@@ -1,9 +1,9 @@
 // Between tensors and the recurrence: rows of host tensors as doubles, and which tokens a head has
 // in which order.
 //
-// Any floating-point type, any strides. The row behind an index of the leading dimensions runs along
-// the next one; behind a full index lies one element. Loads are exact. A store rounds once, to
-// nearest, ties to even.
+// Any floating-point type, any strides. The row at an index of the leading dimensions runs along
+// the next one; at a full index lies one element. Loads are exact. A store rounds once, to nearest,
+// ties to even.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The operands of a chunk's products as pairs of bf16, where the instruction set multiplies those.
 // Elsewhere all of this is nothing.
 //
-// What is prepared in fp32 is rounded once: the state, k and q with their decays, the pairs of
-// tokens; values are bf16 already. Sums, and the state that lasts, stay fp32.
+// What is prepared in fp32 is rounded once: the state, k and q with their decays, the scores;
+// values are bf16 already. Sums, and the state that lasts, stay fp32.
 #pragma once
 
 #include "chunk_params.hpp"
@@ -80,7 +80,7 @@ inline void pair_channels(const Panels& from, std::int64_t channel, bool has_sec
     }
   };
   pair_all(keys.reads, keys.padded, 0);
-  pair_all(keys.pairs(), keys.chunk, pairs.paired);
+  pair_all(keys.scores(), keys.chunk, pairs.paired);
   for (std::int64_t i = 0; i < keys.padded; i += kPanelWidth) {
     for (std::int64_t t = 0; t < keys.chunk; t += 2) {
       store(pairs.writes.at(t / 2, i),

@@ -1,3 +1,14 @@
+// Chunked linear attention on the CPU: a chunk of tokens by a few matrix products.
+//
+//   S_t[i, j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i, j] + k_t[i] v_t[j]
+//   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
+//
+// The state is fp32 whatever the storage type. Any decay is taken: decays of different tokens are
+// multiplied, or their logs added, never divided or subtracted, and a log decay of -inf resets the
+// state exactly. A task is a sequence, a query head and a tile of V: heads that share keys and
+// values have gates and states of their own. Tasks write disjoint outputs and a sum over K is never
+// split, so results do not depend on the number of threads, nor on tile_v, prefetch and stream.
+// Denormals count as zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -10,7 +21,6 @@
 #include "cpu/simd/kernel/simd_kernel.hpp"
 
 namespace attune::cpu::simd::chunk {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
@@ -20,13 +30,13 @@ constexpr double kFlopsPerThread = 2e6;
 
 /// Fewer tokens a sequence than this and the recurrent kernel is faster: most of a chunk would be
 /// padding, or the state is read and written for one chunk alone.
-constexpr std::int64_t kLeastTokens = 16;
+constexpr std::int64_t kMinTokens = 16;
 
 constexpr TokenCosts kCosts{
     .step = 16, .token = 3.1, .channel = 0.64, .product = 0.0233, .g = 9.6, .gk = 0.59, .gv = 0.64};
 
 constexpr std::int64_t kPanelWidth = 16;
-constexpr std::int64_t kPairTokens = 4;
+constexpr std::int64_t kBlockTokens = 4;
 
 Scratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v,
                        bool has_pairs) {
@@ -37,13 +47,13 @@ Scratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t ti
   scratch.reads = layout.reserve((padded + round_up(chunk, kPanelWidth)) * chunk);
   scratch.writes = layout.reserve(padded * chunk);
   scratch.relative = layout.reserve(padded * chunk);
-  scratch.through = layout.reserve(chunk);
-  scratch.behind = layout.reserve(chunk);
+  scratch.from_start = layout.reserve(chunk);
+  scratch.to_end = layout.reserve(chunk);
   scratch.key_decays = layout.reserve(padded);
   scratch.key_carries = layout.reserve(padded);
   scratch.key_log_sums = layout.reserve(padded);
-  scratch.key_prefix = layout.reserve(padded);
-  scratch.block_decays = layout.reserve(padded * (chunk / kPairTokens));
+  scratch.key_from_start = layout.reserve(padded);
+  scratch.block_decays = layout.reserve(padded * (chunk / kBlockTokens));
   scratch.q_rows = layout.reserve(padded * chunk);
   scratch.k_rows = layout.reserve(padded * chunk);
   scratch.gk_rows = layout.reserve(padded * chunk);
@@ -99,8 +109,8 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
   ChunkAttentionKernel() : SimdKernel("simd.chunk", 1) {}
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (tokens_per_sequence(problem) < kLeastTokens) {
-      return Support::no(refused::kShape, str("fewer than ", kLeastTokens, " tokens a sequence"));
+    if (tokens_per_sequence(problem) < kMinTokens) {
+      return Support::no(refused::kShape, str("fewer than ", kMinTokens, " tokens a sequence"));
     }
     return SimdKernel::supports(problem, device);
   }
@@ -119,7 +129,7 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
     Config config;
     config.isa = widest_isa(device);
     config.chunk = config.isa == Isa::kAvx512 ? 16 : 8;
-    config.prefetch = config.stream = is_far(problem);
+    config.prefetch = config.stream = exceeds_caches(problem);
     choose_tile_v(config, problem.V, useful,
                   [&](const Config& tiled) { return task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);

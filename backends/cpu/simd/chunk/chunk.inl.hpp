@@ -1,14 +1,14 @@
 // The chunked forward kernel, compiled once per instruction set.
 //
 // A task keeps its tile of the state in scratch memory with the chunk's values right behind it, so
-// that o = [q~ | A] [S ; v] is one product, and S = D S + k~^T v the other.
+// that o = [q~ | scores] [S ; v] is one product, and S = D S + k~^T v the other.
 #pragma once
 
 #include "bf16_pairs.inl.hpp"
 #include "chunk_params.hpp"
-#include "cpu/simd/kernel/task.inl.hpp"
 #include "cpu/simd/vector/product.inl.hpp"
 #include "cpu/simd/vector/rows.inl.hpp"
+#include "cpu/simd/vector/task.inl.hpp"
 #include "keys.inl.hpp"
 #include "values.inl.hpp"
 
@@ -58,12 +58,12 @@ inline ChunkKeys chunk_keys(const Tiling& tiling, const ForwardParams& p, const 
   keys.reads = panels_of(scratch + at.reads, tiling.chunk);
   keys.relative = panels_of(scratch + at.relative, tiling.chunk);
   keys.writes = panels_of(scratch + at.writes, tiling.chunk);
-  keys.through = scratch + at.through;
-  keys.behind = scratch + at.behind;
+  keys.from_start = scratch + at.from_start;
+  keys.to_end = scratch + at.to_end;
   keys.decays = scratch + at.key_decays;
   keys.carries = scratch + at.key_carries;
   keys.log_sums = scratch + at.key_log_sums;
-  keys.prefix = scratch + at.key_prefix;
+  keys.channel_from_start = scratch + at.key_from_start;
   keys.block_decays = scratch + at.block_decays;
   return keys;
 }
@@ -173,7 +173,7 @@ void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pres
                      .chunk = keys.chunk,
                      .depth = keys.padded,
                      .causal = !kColumnDecay,
-                     .row_factor = keys.has_shared_decay() ? keys.through : nullptr,
+                     .row_factor = keys.has_shared_decay() ? keys.from_start : nullptr,
                      .matrix = task.state,
                      .matrix_step = values.padded,
                      .target = o.data,
@@ -206,7 +206,7 @@ void multiply_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pres
     token_logs({}, 0.0F, token, present, keys.chunk, logs);
     balance_logs(values.balance, token, present, logs);
     if (values.balance.gv.data) keep_padding(values.gv, logs.log, present);
-    decay_values(values, gv, logs, keys.pairs(), o.data, o.step);
+    decay_values(values, gv, logs, keys.scores(), o.data, o.step);
     pair_values(values.rows, values.chunk, values.padded, task.pairs);
   }
   if (keys.has_decay) {

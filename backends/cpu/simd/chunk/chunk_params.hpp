@@ -10,16 +10,16 @@ namespace attune::cpu::simd::chunk {
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
 /// `padded` is K in whole panels.
 struct Scratch {
-  std::int64_t state = 0;     // [padded, tile], and behind it [chunk, tile]: v
-  std::int64_t reads = 0;     // panels [chunk, padded + chunk], as the next two
-  std::int64_t relative = 0;  // [chunk, padded]
-  std::int64_t writes = 0;    // [chunk, padded]
-  std::int64_t through = 0;   // [chunk], as the next
-  std::int64_t behind = 0;
+  std::int64_t state = 0;       // [padded, tile], and behind it [chunk, tile]: v
+  std::int64_t reads = 0;       // panels [chunk, padded + chunk], as the next two
+  std::int64_t relative = 0;    // [chunk, padded]
+  std::int64_t writes = 0;      // [chunk, padded]
+  std::int64_t from_start = 0;  // [chunk], as the next
+  std::int64_t to_end = 0;
   std::int64_t key_decays = 0;    // [padded], as the next
   std::int64_t key_carries = 0;   //
   std::int64_t key_log_sums = 0;  // [padded], with a gk, as the next
-  std::int64_t key_prefix = 0;
+  std::int64_t key_from_start = 0;
   std::int64_t block_decays = 0;  // [chunk / 4, padded], with a gk
   std::int64_t q_rows = 0;        // [chunk, K], for rows that cannot be read where they lie
   std::int64_t k_rows = 0;
@@ -47,9 +47,12 @@ struct Tiling {
   Scratch scratch;
 };
 
-/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
-/// [first, last); `scratch` is aligned to 64 bytes and used by no other thread.
+/// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
+/// writes for `kIsa`.
 struct Instance {
+  /// Runs tasks [first, last) of (sequence, head, tile of V), tile fastest.
+  /// `scratch` is aligned to 64 bytes and used by no other
+  /// thread; it need not be initialised.
   void (*run)(const Tiling& tiling, const ForwardParams& params, std::int64_t first,
               std::int64_t last, float* scratch);
 };

@@ -6,7 +6,7 @@
 //
 // so rows of q and k take their factors and the rest is as without a gate. Each product is what it
 // is without a division, times 1 + a rounding: no sum gets less exact by it, only larger, by
-// exp(kLargestChunkLog) at most. Stronger decays take blocks of 16 tokens: keys.inl.hpp.
+// exp(kMaxChunkLog) at most. Stronger decays take blocks of 16 tokens: keys.inl.hpp.
 #pragma once
 
 #include "keys.inl.hpp"
@@ -14,9 +14,9 @@
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles {
 
 // exp(40) is 2e17: k v may be as large as 1e19 until sums of 64 of them leave the range of fp32.
-inline constexpr float kLargestChunkLog = 40.0F;
+inline constexpr float kMaxChunkLog = 40.0F;
 
-// exp(x) and exp(-x), |x| <= kLargestChunkLog, to 2^-14: what is rounded to bf16 does not show it.
+// exp(x) and exp(-x), |x| <= kMaxChunkLog, to 2^-14: what is rounded to bf16 does not show it.
 struct DecayAndInverse {
   F32 decay;
   F32 inverse;
@@ -82,12 +82,12 @@ struct DividedBlock {
   }
 }
 
-// Whether all are at most kLargestChunkLog.
+// Whether all are at most kMaxChunkLog.
 [[gnu::noinline]] inline bool are_moderate(const float* magnitudes, std::int64_t width) {
   U32 too_large{};
   for (std::int64_t i = 0; i < width; i += kLanes) {
     // The other way round a NaN would pass.
-    too_large |= load(magnitudes + i) <= broadcast(kLargestChunkLog) ? U32{} : ~U32{};
+    too_large |= load(magnitudes + i) <= broadcast(kMaxChunkLog) ? U32{} : ~U32{};
   }
   std::uint32_t any = 0;
   for (int lane = 0; lane < kLanes; ++lane) any |= too_large[lane];

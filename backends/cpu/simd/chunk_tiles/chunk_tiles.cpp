@@ -1,3 +1,13 @@
+// Chunked linear attention on the CPU's tile registers (AMX-BF16), for bf16 inputs and outputs.
+//
+//   S_t[i, j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i, j] + k_t[i] v_t[j]
+//   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
+//
+// The state and all sums are fp32. Rounded to bf16, once each, are the operands of products: the
+// state as a chunk reads it, q, k and v with their decays, the scores. Any decay is taken, and -inf
+// resets exactly. A task is a sequence, a query head and a tile of V. Tasks write disjoint outputs
+// and a sum over K is never split, so results do not depend on the number of threads, nor on
+// tile_v, prefetch and stream. Denormals count as zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -10,25 +20,24 @@
 #include "cpu/simd/kernel/simd_kernel.hpp"
 
 namespace attune::cpu::simd::chunk_tiles {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
 
 /// Shorter sequences are left to the recurrent kernel: tokens advance by 32, and at 16 it takes 0.4
 /// to 0.9 times as long.
-constexpr std::int64_t kLeastTokens = 32;
+constexpr std::int64_t kMinTokens = 32;
 
 /// Narrower problems round as often and average less: q, k, pairs and the state are rounded to
 /// bf16.
-constexpr std::int64_t kLeastWidth = 16;
+constexpr std::int64_t kMinWidth = 16;
 
 /// K and V are taken in whole ones of so many.
 constexpr std::int64_t kTileDepth = 32;
 
 /// Inputs and outputs of a thread that stay in its second-level cache from one call to the next.
 /// Fetching rows that are there costs 5 to 10 %; it gains 20 to 30 where they are not.
-constexpr double kNearBytes = 1024 * 1024;
+constexpr double kCachedBytes = 1024 * 1024;
 
 /// Nominal work that is worth a thread. T = 64, H = 16, D = 64, 17 MFLOP, takes 54 us on 4 cores of
 /// a Sapphire Rapids and 19 us on 16.
@@ -126,11 +135,11 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
     const Support runs_here = SimdKernel::supports(problem, device);
     if (!runs_here) return runs_here;
     if (problem.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
-    if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
-      return Support::no(refused::kShape, str("takes K and V of at least ", kLeastWidth));
+    if (problem.K < kMinWidth || problem.V < kMinWidth) {
+      return Support::no(refused::kShape, str("takes K and V of at least ", kMinWidth));
     }
-    if (tokens_per_sequence(problem) < kLeastTokens) {
-      return Support::no(refused::kShape, str("fewer than ", kLeastTokens, " tokens a sequence"));
+    if (tokens_per_sequence(problem) < kMinTokens) {
+      return Support::no(refused::kShape, str("fewer than ", kMinTokens, " tokens a sequence"));
     }
     return Support::yes();
   }
@@ -144,12 +153,12 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
     const bool is_small = problem.K <= 64 && problem.V <= 64;
     const bool decays_alike = (problem.gates & (ops::kGateGk | ops::kGateGv)) == 0;
     if (is_small && decays_alike && tokens_per_sequence(problem) > config.chunk) config.chunk = 32;
-    config.stream = is_far(problem);
+    config.stream = exceeds_caches(problem);
     choose_tile_v(config, problem.V, useful,
                   [&](const Config& tiled) { return task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);
     config.prefetch = tokens_per_sequence(problem) > config.chunk &&
-                      ops::RecurrentAttention::bytes(problem) > kNearBytes * config.threads;
+                      ops::RecurrentAttention::bytes(problem) > kCachedBytes * config.threads;
     return config;
   }
 

@@ -57,9 +57,12 @@ struct Tiling {
   Scratch scratch;
 };
 
-/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
-/// [first, last); `scratch` is aligned to 64 bytes and used by no other thread.
+/// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
+/// writes for `kIsa`.
 struct Instance {
+  /// Runs tasks [first, last) of (sequence, head, tile of V), tile fastest.
+  /// `scratch` is aligned to 64 bytes and used by no other
+  /// thread; it need not be initialised.
   void (*run)(const Tiling& tiling, const ForwardParams& params, std::int64_t first,
               std::int64_t last, float* scratch);
 };

@@ -9,12 +9,11 @@
 // Where all channels decay alike (g, gamma) P is q k^T times the product of decays. Where each
 // decays on its own (gk) the chunk is cut into blocks of 16 tokens:
 //
-//   different blocks   (q from the beginning of its block) (decays of the blocks between) (k until
-//                      the end of its block): no factor is above one
+//   different blocks   (q from the beginning of its block) (decays of the blocks between)
+//                      (k until the end of its block): no factor is above one
 //   the same block     (q from the beginning of the block) (k back to it): the second is a
-//   division,
-//                      so only while no log decay from there on exceeds kLargestLog, beyond which
-//                      the block's pairs are summed up one by one
+//                      division, so only while no log decay from there on exceeds kMaxLog, beyond
+//                      which the block's pairs are summed up one by one
 //
 // Everything else multiplies decays of different tokens or adds their logs, so a log decay of -inf
 // resets exactly. What is above the diagonal is never multiplied by zero, but left out.
@@ -26,7 +25,7 @@
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles {
 
 // exp(60) is 1e26: both q over it and k times it are far from the ends of bf16, which are fp32's.
-inline constexpr float kLargestLog = 60.0F;
+inline constexpr float kMaxLog = 60.0F;
 
 // The tokens of a chunk.
 struct ChunkSpan {
@@ -201,7 +200,7 @@ struct BlockDecays {
 
 [[gnu::always_inline]] inline bool is_small(F32 largest) {
   for (int i = 0; i < kLanes; ++i) {
-    if (!(largest[i] <= kLargestLog)) return false;
+    if (!(largest[i] <= kMaxLog)) return false;
   }
   return true;
 }

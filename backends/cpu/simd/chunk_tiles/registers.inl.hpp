@@ -2,8 +2,8 @@
 //
 //   C[m, n] += sum_{k < 32} A[m, k] B[k, n]        C fp32 [16, 16], A and B bf16
 //
-// A lies in memory row by row, [16][32]; B by pairs of rows, [16][16][2]: row k / 2, column n, k
-// % 2. Products are exact, sums are fp32, and denormals count as zero. Each tile is 1 KB of
+// A lies in memory row by row, [16][32]; B by pairs of rows, [16][16][2]: row k / 2, column n,
+// k % 2. Products are exact, sums are fp32, and denormals count as zero. Each tile is 1 KB of
 // contiguous memory: rows of a tensor that are a power of two apart would meet in one set of the
 // cache. Source: Intel Architecture Instruction Set Extensions, "Intel AMX Instruction Set",
 // TDPBF16PS.

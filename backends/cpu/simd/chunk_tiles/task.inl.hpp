@@ -4,7 +4,7 @@
 
 #include "channel_decays.inl.hpp"
 #include "chunk_tiles_params.hpp"
-#include "cpu/simd/kernel/task.inl.hpp"
+#include "cpu/simd/vector/task.inl.hpp"
 #include "scores.inl.hpp"
 #include "state.inl.hpp"
 

@@ -5,8 +5,8 @@
 //   S'  = S'_0 + sum_s k_s' exp(-c_s) v_s
 //
 // so rows of o and of v take their factors, S' does not decay, and the rest is as without a gate.
-// Sums of logs go on from chunk to chunk until they leave +-kLargestFactorLog; then S' takes what
-// they have come to. Logs that are too large within one chunk: token_decays.inl.hpp.
+// Sums of logs go on from chunk to chunk until they leave +-kMaxFactorLog; then S' takes what
+// they have come to. Logs that are too large within one chunk: cpu/simd/vector/decays.inl.hpp.
 #pragma once
 
 #include "cpu/simd/vector/decays.inl.hpp"
@@ -15,7 +15,7 @@
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles {
 
 // exp(40) is 2e17: k v may be as large as 1e19 until sums of 64 of them leave the range of fp32.
-inline constexpr float kLargestFactorLog = 40.0F;
+inline constexpr float kMaxFactorLog = 40.0F;
 
 // Of the tokens of a chunk.
 struct TokenFactors {
@@ -38,7 +38,7 @@ struct StateScale {
 // Where sums of logs begin so that all of them stay in range: at `log` if they may, else as near to
 // 0 as they may. `fall` and `rise` are how far they go down and up at most. NaN where they cannot.
 inline double scale_for(double log, float fall, float rise) {
-  constexpr double kLimit = kLargestFactorLog;
+  constexpr double kLimit = kMaxFactorLog;
   const auto fits = [&](double at) { return at + fall >= -kLimit && at + rise <= kLimit; };
   if (fits(log)) return log;
   if (fits(0.0)) return 0.0;

@@ -6,7 +6,7 @@
 //   S_{n-1}[i, j] = b_0 .. b_{n-1}[j] S_0[i, j] + sum_s k~_s[i] b_{s+1} .. b_{n-1}[j] v_s[j]
 //
 // Each block of 16 tokens reads values relative to its own beginning: those of earlier blocks have
-// decayed until there, its own are divided by their decays since (or, beyond kLargestLog, are added
+// decayed until there, its own are divided by their decays since (or, beyond kMaxLog, are added
 // one by one); what a token reads decays from there on.
 #pragma once
 

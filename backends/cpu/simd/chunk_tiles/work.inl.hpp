@@ -29,7 +29,7 @@ TileWork tile_work(const Body& body, std::int64_t count) {
           .count = count};
 }
 
-// In the order in which it was added; at most kMost while any of it is left to do.
+// In the order in which it was added; at most kMax while any of it is left to do.
 class TileWorkQueue {
  public:
   void add(const TileWork& work) {
@@ -57,8 +57,8 @@ class TileWorkQueue {
   }
 
  private:
-  static constexpr int kMost = 8;
-  TileWork work_[kMost];
+  static constexpr int kMax = 8;
+  TileWork work_[kMax];
   int first_ = 0;
   int end_ = 0;
   std::int64_t done_ = 0;  // parts of the first

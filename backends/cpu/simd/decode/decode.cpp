@@ -1,3 +1,7 @@
+// One token a sequence on the CPU, each state updated where it lies.
+//
+// Tasks write disjoint outputs and states and a sum over K is never split, so results depend
+// neither on the number of threads nor on tile_v. Denormals count as zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_decode_op.hpp>
@@ -9,7 +13,6 @@
 #include "decode_params.hpp"
 
 namespace attune::cpu::simd::decode {
-
 namespace {
 
 using Problem = ops::RecurrentDecodeProblem;

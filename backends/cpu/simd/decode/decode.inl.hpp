@@ -180,10 +180,10 @@ inline void run_decode_tasks(const Params& p, std::int64_t first_task, std::int6
       __builtin_memset(o.row(0), 0, static_cast<std::size_t>(task.columns * size_of(o.type)));
       continue;
     }
-    const float mix = prepare_keys(p, task, scratch);
+    const float scores = prepare_keys(p, task, scratch);
     PassRows rows = prepare_values(p, task, o, scratch);
     rows.coefficients = scratch + p.scratch.coefficients;
-    rows.mix = &mix;
+    rows.scores = &scores;
     const StateView<float*> view{p.state.data + slot * p.state.sequence_stride +
                                      task.head * p.state.head_stride +
                                      task.column * p.state.value_stride,

@@ -1,4 +1,3 @@
-
 #include "arguments.hpp"
 
 #include <algorithm>

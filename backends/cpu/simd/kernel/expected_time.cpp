@@ -1,4 +1,3 @@
-
 #include "expected_time.hpp"
 
 #include <algorithm>

@@ -95,14 +95,14 @@ bool full_or_half(const Config& config, int Config::*member, int full) {
 
 /// Inputs and outputs above this come from memory, or from pages that no TLB remembers. Rows are
 /// fetched ahead then, and outputs written past the caches.
-inline constexpr double kFarBytes = 32.0 * 1024 * 1024;
+inline constexpr double kCachesBytes = 32.0 * 1024 * 1024;
 
 inline std::int64_t tokens_per_sequence(const ops::RecurrentAttentionProblem& problem) {
   return problem.N > 0 ? problem.T / problem.N : problem.T;
 }
 
-inline bool is_far(const ops::RecurrentAttentionProblem& problem) {
-  return ops::RecurrentAttention::bytes(problem) > kFarBytes;
+inline bool exceeds_caches(const ops::RecurrentAttentionProblem& problem) {
+  return ops::RecurrentAttention::bytes(problem) > kCachesBytes;
 }
 
 /// Whether a backward pass has too many tensors to leave its gradients in the caches of `threads`
@@ -110,8 +110,8 @@ inline bool is_far(const ops::RecurrentAttentionProblem& problem) {
 /// a tenth of the time, on one core of a Sapphire Rapids as on 16.
 inline bool streams_gradients(const ops::RecurrentAttentionProblem& problem,
                               const DeviceInfo& device, int threads) {
-  constexpr double kLeastCache = 1024.0 * 1024.0;  // where it is not known
-  const double cache = std::max(static_cast<double>(device.l2_bytes), kLeastCache);
+  constexpr double kMinCache = 1024.0 * 1024.0;  // where it is not known
+  const double cache = std::max(static_cast<double>(device.l2_bytes), kMinCache);
   return ops::RecurrentAttentionBackward::bytes(problem) > cache * threads;
 }
 

@@ -84,7 +84,7 @@ inline Support runs_on(const DeviceInfo& device, Isa isa) {
   return Support::no(refused::kDevice, str("needs ", missing, ", which this CPU has not"));
 }
 
-/// The widest instruction set of `device` and this build that every kernel with an axis for it has.
+/// The widest instruction set of `device` and this build that all kernels with an axis for it have.
 inline Isa widest_isa(const DeviceInfo& device) {
   if (has_isa(device, Isa::kAvx512)) return Isa::kAvx512;
   return has_isa(device, Isa::kAvx2) ? Isa::kAvx2 : Isa::kBaseline;
@@ -105,8 +105,8 @@ constexpr auto isas_of() {
   }
 }
 
-/// instance.operator()<isa>(), by which a kernel names its function for `isa`: one of isas_of() that
-/// is_compiled(). Throws InvalidArgument for any other.
+/// instance.operator()<isa>(), by which a kernel names its instance for `isa`, one of isas_of()
+/// that is_compiled(). Throws InvalidArgument for any other.
 template <class Config, class Instance>
 auto instance_for(Isa isa, const Instance& instance) {
   constexpr auto kIsas = isas_of<Config>();

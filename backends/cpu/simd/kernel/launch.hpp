@@ -53,7 +53,7 @@ class FlushDenormals {
 };
 
 /// The most threads of a launch: the largest value of the kernels' axes.
-inline constexpr std::int64_t kMostThreads = 64;
+inline constexpr std::int64_t kMaxThreads = 64;
 
 /// Calls body(thread, first, last) for each thread's share of the tasks, and lets none take from
 /// another's: for tasks that take equally long, and no longer than their data take from one core's
@@ -67,7 +67,7 @@ void run_task_shares(std::int64_t tasks, std::int64_t threads, const Body& body)
 }
 
 /// Calls body(thread, first, last) until all tasks [0, tasks) were run, on `threads` threads from 1
-/// to kMostThreads, each under a number of its own. Which of them runs a task is not fixed.
+/// to kMaxThreads, each under a number of its own. Which of them runs a task is not fixed.
 ///
 /// A thread begins with a share of its own, the same in every launch, so that states that stay in
 /// place are found in the caches of the core that wrote them. Sequences differ in length: who is
@@ -84,7 +84,7 @@ void run_task_queue(std::int64_t tasks, std::int64_t threads, const Body& body) 
     std::int64_t end;
   };
   const std::int64_t grain = std::max<std::int64_t>(1, tasks / (threads * kTurns));
-  std::array<Share, kMostThreads> shares;
+  std::array<Share, kMaxThreads> shares;
   for (std::int64_t i = 0; i < threads; ++i) {
     Share& share = shares[static_cast<std::size_t>(i)];
     share.next.store(tasks * i / threads, std::memory_order_relaxed);
@@ -156,8 +156,8 @@ void launch_forward(const ops::RecurrentAttentionProblem& problem,
   }
 }
 
-/// A backward pass: calls run(params, first, last, scratch) until all `tasks` were run. `Params` are
-/// a kernel's, with their BackwardParams set.
+/// A backward pass: calls run(params, first, last, scratch) until all `tasks` were run. `params`
+/// are a kernel's own, which derive from BackwardParams.
 template <class Params, class Run>
 void launch_backward(const Params& params, const Workspace& layout, std::int64_t tasks,
                      std::span<std::byte> workspace, const Run& run) {

@@ -51,6 +51,10 @@ struct StateTensor {
   std::int64_t value_stride = 0;
 };
 
+/// Tokens that one pass over a state may handle: the axis tokens_per_pass of the recurrent kernels,
+/// and their instances.
+inline constexpr int kTokensPerPass[] = {1, 2, 4};
+
 /// A forward pass.
 struct ForwardParams {
   std::int64_t batch = 0;      // B; 1 when cu_seqlens is given

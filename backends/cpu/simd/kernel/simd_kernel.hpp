@@ -27,6 +27,7 @@ class SimdKernel : public Kernel<Config> {
   std::vector<std::string_view> features() const override {
     return {"g", "gamma", "gk", "gv", "slots", "packed", "h0", "ht", "reverse"};
   }
+
   Support supports(const Problem&, const DeviceInfo& device) const override {
     if (device.id.backend != "cpu") return Support::no(refused::kDevice, "needs host memory");
     if constexpr (requires { Config::kIsa; }) {
@@ -40,9 +41,10 @@ class SimdKernel : public Kernel<Config> {
                [[maybe_unused]] const Config& config) const override {
     if constexpr (requires { config.isa; }) {
       const Support runs = runs_on(device, config.isa);
-      if (!runs)
+      if (!runs) {
         return Support::no(refused::kDevice,
                            str("isa=", to_string(config.isa), " ", runs.reason()));
+      }
     }
     return Support::yes();
   }

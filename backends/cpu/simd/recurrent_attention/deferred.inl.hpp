@@ -1,15 +1,18 @@
 // Passes that leave the decay of the state to a later one.
 //
-// A pass that decays the state multiplies each of its elements once, a ninth of what four tokens
-// do to it. So the state is kept as U with S = exp(c) U, where c[i] is what the tokens since the
-// last decay of the state have added up to, and a pass works on U as it lies:
+// A pass that decays the state multiplies each of its elements once more, a ninth of what four
+// tokens do to it. So the state is kept as U with S = exp(c) U, where c[i] is the sum of the log
+// decays of channel i since the state last decayed, c_t that sum through token t, and a pass works
+// on U:
 //
-//   o_t = (scale q_t exp(c_t)) U + sum_{s <= t} mix[t][s] v_s        U += sum_s (k_s exp(-c_s)) v_s
+//   o_t = (scale q_t exp(c_t)) U + sum_{s <= t} scores[t][s] v_s
+//   U  += sum_s (k_s exp(-c_s)) v_s
 //
 // Gates decide, channel by channel, how far that goes: a pass in which one of the sums exceeds
-// kLargestOwed decays the state, by what is owed and by its own tokens (cpu/simd/vector/pass_keys.inl.hpp).
-// Strong decays, and gates of -inf, are thus what they are there. So does every kMostDeferred-th
-// pass, which keeps the rounding of the sums small, and the one before the state is written.
+// kMaxDeferredLog decays the state, by the sums so far and by its own tokens
+// (cpu/simd/vector/pass_keys.inl.hpp). Strong decays, and gates of -inf, are thus what they are
+// there. So does every kMaxDeferred-th pass, which keeps the rounding of the sums small, and the
+// one before the state is written.
 #pragma once
 
 #include "cpu/simd/vector/pass_keys.inl.hpp"
@@ -17,10 +20,10 @@
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention {
 
 // Sums are rounded by 2.4e-7 at most, once a token.
-inline constexpr float kLargestOwed = 8.0F;
+inline constexpr float kMaxDeferredLog = 8.0F;
 
 // Decays of a few percent add up to no more than that in so many passes.
-inline constexpr int kMostDeferred = 15;
+inline constexpr int kMaxDeferred = 15;
 
 // exp(c) and exp(-c) of kTokens tokens.
 template <int kTokens>
@@ -29,7 +32,7 @@ struct GrowthAndDecay {
   F32 growth[kTokens];
 };
 
-// To about 1.5 ulp where |log[t]| <= kLargestOwed.
+// To about 1.5 ulp where |log[t]| <= kMaxDeferredLog.
 template <int kTokens>
 [[gnu::always_inline]] inline GrowthAndDecay<kTokens> growth_and_decay(const F32 (&log)[kTokens]) {
   // 2^r = even(r^2) + r odd(r^2): the polynomial of exp2_each().
@@ -67,8 +70,8 @@ template <int kTokens>
 #endif
 }
 
-// Leaves in `sums` what each token's decay adds up to with what the state is owed, kTokens vectors
-// for each vector of rows, `step` floats apart. Returns whether that is little enough everywhere.
+// Leaves in `sums` the sum of the log decays through each token, kTokens vectors for each vector of
+// rows, `step` floats apart. Returns whether all of them are small enough to be deferred.
 template <int kTokens>
 [[gnu::always_inline]] inline bool add_up(const LogDecays<kTokens>& logs, const Decays& decays,
                                           float* sums, std::int64_t step) {
@@ -84,7 +87,7 @@ template <int kTokens>
       largest = size > largest ? size : largest;
     }
   }
-  return are_at_most(largest, __builtin_bit_cast(std::uint32_t, kLargestOwed));
+  return are_at_most(largest, __builtin_bit_cast(std::uint32_t, kMaxDeferredLog));
 }
 
 // The coefficients of a pass that leaves the state undecayed. Where rows decay one by one, theirs
@@ -93,7 +96,7 @@ template <int kTokens, RowDecay kRowDecay>
 [[gnu::always_inline]] inline void weigh_deferred_keys(const KeySide& side,
                                                        const F32Rows<const float>& q_rows,
                                                        const F32Rows<const float>& k_rows,
-                                                       float* coefficients, float* mix) {
+                                                       float* coefficients, float* scores) {
   const F32 scale = broadcast(side.scale);
   GrowthAndDecay<kTokens> factors;
   const auto read_factors = [&](std::int64_t row) {
@@ -125,19 +128,20 @@ template <int kTokens, RowDecay kRowDecay>
     }
     coefficients += coefficient_vectors(kTokens) * kLanes;
   }
-  sum_lanes<pair_count(kTokens)>(products, mix);
+  sum_lanes<pair_count(kTokens)>(products, scores);
 }
 
 // The keys of a pass. `decays_state` says whether it has to decay the state, and afterwards whether
 // it does.
 template <int kTokens>
 [[gnu::noinline]] void prepare_deferring_keys(const KeySide& side, std::int64_t token,
-                                              float* coefficients, float* mix, bool& decays_state) {
-  if (decays_state) return prepare_keys<kTokens>(side, token, coefficients, mix);
+                                              float* coefficients, float* scores,
+                                              bool& decays_state) {
+  if (decays_state) return prepare_keys<kTokens>(side, token, coefficients, scores);
   const LogDecays<kTokens> logs = key_logs<kTokens>(side, token);
   if (!add_up<kTokens>(logs, side.decays, coefficients, coefficient_vectors(kTokens) * kLanes)) {
     decays_state = true;
-    return prepare_keys<kTokens>(side, token, coefficients, mix);
+    return prepare_keys<kTokens>(side, token, coefficients, scores);
   }
   const std::int64_t padded_rows = round_up_to_lanes(side.rows);
   const F32Rows<const float> q =
@@ -145,9 +149,9 @@ template <int kTokens>
   const F32Rows<const float> k =
       widened_rows<kTokens>(side.k, token, side.rows, {side.k_rows, padded_rows});
   if (side.decays.width > kLanes) {
-    weigh_deferred_keys<kTokens, RowDecay::kPerRow>(side, q, k, coefficients, mix);
+    weigh_deferred_keys<kTokens, RowDecay::kPerRow>(side, q, k, coefficients, scores);
   } else {
-    weigh_deferred_keys<kTokens, RowDecay::kShared>(side, q, k, coefficients, mix);
+    weigh_deferred_keys<kTokens, RowDecay::kShared>(side, q, k, coefficients, scores);
   }
 }
 

@@ -1,3 +1,12 @@
+// Recurrent linear attention on the CPU, a few tokens at a time.
+//
+//   S_t[i, j] = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) * S_{t-1}[i, j] + k_t[i] v_t[j]
+//   o_t[j]    = scale * sum_i q_t[i] S_t[i, j]
+//
+// The state is fp32 whatever the storage type. A task is a sequence, a few query heads that advance
+// together and a tile of V. Tasks write disjoint outputs and a sum over K is never split, so
+// results do not depend on the number of threads, nor on tile_v, heads, passes, stream and what is
+// fetched ahead. Denormals count as zero.
 #include <algorithm>
 #include <bit>
 
@@ -11,7 +20,6 @@
 #include "recurrent_attention_params.hpp"
 
 namespace attune::cpu::simd::recurrent_attention {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
@@ -74,6 +82,8 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
 
+static_assert(Config{}.passes == kMaxPasses && Config{}.heads == kMaxHeads);
+
 /// As many as there are: with more than T, a pass falls back to what of them there is.
 int most_tokens(const Problem& problem) {
   const auto tokens = static_cast<std::uint64_t>(std::max<std::int64_t>(problem.T, 1));
@@ -86,7 +96,7 @@ int most_tokens(const Problem& problem) {
 /// Measured on a Sapphire Rapids with 2 MiB of L2, T = 1, D = 128: writing past the caches takes
 /// 0.7 times as long at 8 MiB a thread, half as long from 32 MiB on, 1.1 times as long at 2 MiB
 /// and 1.3 times below.
-bool states_are_far(const Problem& problem, const DeviceInfo& device, const Config& config) {
+bool states_exceed_caches(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const std::int64_t state = problem.H * problem.K * problem.V * std::int64_t{sizeof(float)};
   const std::int64_t both = 2 * problem.sequences() * state;
   return both / config.threads > std::max<std::int64_t>(device.l2_bytes, 1 << 20);
@@ -165,7 +175,7 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
     config.passes = passes_for(problem, config);
     const double bytes = ops::RecurrentAttention::bytes(problem);
     config.prefetch = config.passes > 1 && caches_of(bytes, device, config) > 1;
-    config.stream = problem.h0 && problem.ht && states_are_far(problem, device, config);
+    config.stream = problem.h0 && problem.ht && states_exceed_caches(problem, device, config);
     if (config.tokens_per_pass == 1 && problem.h0) {
       config.prefetch_state = config.stream ? 1024 : 512;
     }

@@ -33,8 +33,8 @@ inline void pass_state_through(const HeadTask& task) {
 template <int kTokens>
 struct Visit {
   int passes = 0;
-  PassRows rows[kMostPasses];
-  alignas(64) float mix[kMostPasses][round_up_to_lanes(pair_count(kTokens))];
+  PassRows rows[kMaxPasses];
+  alignas(64) float scores[kMaxPasses][round_up_to_lanes(pair_count(kTokens))];
 };
 
 // The value side of pass `pass` as rows of fp32; its tokens are from `token` on. In place: a copy
@@ -62,16 +62,16 @@ void prepare_values(const HeadTask& task, std::int64_t token, int pass, PassRows
 
 // Prepares the keys and returns whether the pass decays the rows of the state.
 template <int kTokens>
-bool prepare_row_decay(HeadTask& task, std::int64_t token, float* coefficients, float* mix) {
+bool prepare_row_decay(HeadTask& task, std::int64_t token, float* coefficients, float* scores) {
   const KeySide& keys = task.keys;
   // Decays of the values would have to be deferred as well.
   if (!keys.has_decay || task.values.gv.data) {
-    prepare_keys<kTokens>(keys, token, coefficients, mix);
+    prepare_keys<kTokens>(keys, token, coefficients, scores);
     return keys.has_decay;
   }
   const bool is_last = token + kTokens == task.tokens;
-  bool decays_state = task.deferred == kMostDeferred || (is_last && task.final.data);
-  prepare_deferring_keys<kTokens>(keys, token, coefficients, mix, decays_state);
+  bool decays_state = task.deferred == kMaxDeferred || (is_last && task.final.data);
+  prepare_deferring_keys<kTokens>(keys, token, coefficients, scores, decays_state);
   task.deferred = decays_state ? 0 : task.deferred + 1;
   return decays_state;
 }
@@ -82,8 +82,8 @@ void prepare_pass(HeadTask& task, std::int64_t token, int pass, Visit<kTokens>& 
       task.coefficients + pass * coefficient_vectors(kTokens) * round_up_to_lanes(task.keys.rows);
   PassRows& rows = visit.rows[pass];
   rows.coefficients = coefficients;
-  rows.mix = visit.mix[pass];
-  rows.row_decay = prepare_row_decay<kTokens>(task, token, coefficients, visit.mix[pass]);
+  rows.scores = visit.scores[pass];
+  rows.row_decay = prepare_row_decay<kTokens>(task, token, coefficients, visit.scores[pass]);
   prepare_values<kTokens>(task, token, pass, rows);
 }
 
@@ -213,17 +213,8 @@ inline void run_tasks(const Tiling& tiling, const ForwardParams& params, std::in
       for (int i = 0; i < task.count; ++i) pass_state_through(task.heads[i]);
       continue;
     }
-    switch (tiling.tokens_per_pass) {
-      case 1:
-        run_passes<1>(task, 0);
-        break;
-      case 2:
-        run_passes<2>(task, 0);
-        break;
-      case 4:
-        run_passes<4>(task, 0);
-        break;
-    }
+    with_tokens_per_pass(tiling.tokens_per_pass,
+                         [&]<int kTokens>() { run_passes<kTokens>(task, 0); });
   }
   if (tiling.stream) streamed_writes_done();
 }

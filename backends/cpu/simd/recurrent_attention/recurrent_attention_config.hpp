@@ -25,7 +25,7 @@ struct Config {
 
   static constexpr auto axes() {
     using Self = Config;
-    return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, {1, 2, 4}),
+    return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, kTokensPerPass),
                       launch_axis("passes", &Self::passes, {1, 2, 4}),
                       launch_axis("heads", &Self::heads, {1, 2, 4, 8}),
                       launch_axis("tile_v", &Self::tile_v, {32, 64, 128, 256}),

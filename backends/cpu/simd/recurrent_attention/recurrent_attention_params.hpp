@@ -12,10 +12,10 @@ namespace attune::cpu::simd::recurrent_attention {
 inline constexpr int kSumsPerPass = 8;
 
 /// Passes that a visit to a block of columns makes at most.
-inline constexpr int kMostPasses = 4;
+inline constexpr int kMaxPasses = 4;
 
 /// Heads that advance together at most.
-inline constexpr int kMostHeads = 8;
+inline constexpr int kMaxHeads = 8;
 
 /// Where in a thread's scratch memory what lies; offsets in floats, multiples of a cache line.
 struct Scratch {
@@ -48,9 +48,12 @@ struct Tiling {
   Scratch scratch;
 };
 
-/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
-/// [first, last); `scratch` is aligned to 64 bytes and used by no other thread.
+/// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
+/// writes for `kIsa`.
 struct Instance {
+  /// Runs tasks [first, last) of (sequence, group of heads, tile of V), tile fastest.
+  /// `scratch` is aligned to 64 bytes and used by no other
+  /// thread; it need not be initialised.
   void (*run)(const Tiling& tiling, const ForwardParams& params, std::int64_t first,
               std::int64_t last, float* scratch);
 };

@@ -2,16 +2,16 @@
 // of V.
 #pragma once
 
-#include "cpu/simd/kernel/task.inl.hpp"
 #include "cpu/simd/vector/pass.inl.hpp"
 #include "cpu/simd/vector/state.inl.hpp"
+#include "cpu/simd/vector/task.inl.hpp"
 #include "recurrent_attention_params.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention {
 
 using simd::recurrent_attention::Instance;
-using simd::recurrent_attention::kMostHeads;
-using simd::recurrent_attention::kMostPasses;
+using simd::recurrent_attention::kMaxHeads;
+using simd::recurrent_attention::kMaxPasses;
 using simd::recurrent_attention::kSumsPerPass;
 using simd::recurrent_attention::Tiling;
 
@@ -123,7 +123,7 @@ inline void fetch_visits(const Tiling& tiling, const ForwardParams& p, const Tas
 // Heads advance together: a token's rows of neighbouring heads share pages, which are looked up
 // once for all of them, and lie side by side.
 struct Task {
-  HeadTask heads[kMostHeads];
+  HeadTask heads[kMaxHeads];
   int count = 0;            // of heads
   Prefetcher following{0};  // of the first visit's rows of the task behind
 };

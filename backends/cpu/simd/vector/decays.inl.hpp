@@ -33,16 +33,16 @@ struct Balance {
 
  private:
   float largest(std::int64_t token) const {
-    constexpr float kLeast = -1000.0F;  // for -inf, which must be moved neither way
+    constexpr float kMin = -1000.0F;  // for -inf, which must be moved neither way
     const char* const row = gv.row(token);
     const std::int64_t size = size_of(gv.type);
     const std::int64_t whole = channels / kLanes * kLanes;
-    F32 lanes = broadcast(kLeast);
+    F32 lanes = broadcast(kMin);
     for (std::int64_t i = 0; i < whole; i += kLanes) {
       const F32 gates = widen(gv.type, row + i * size);
       lanes = gates > lanes ? gates : lanes;
     }
-    float result = kLeast;
+    float result = kMin;
     for (int i = 0; i < kLanes; ++i) result = lanes[i] > result ? lanes[i] : result;
     for (std::int64_t i = whole; i < channels; ++i) {
       const float gate = widened_scalar({.data = row + i * size, .type = gv.type}, 0);
@@ -179,11 +179,12 @@ inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
   return load(total);
 }
 
-// Decays of tokens: `of_token`, those up to each, itself included, `through`, and those after it,
-// `behind`. Returns that over the whole chunk in all lanes; `carries` is one vector.
+// The decays of each token, `of_token`, of those from the start of the chunk through it,
+// `from_start`, and of those after it, `to_end`. Returns that of the whole chunk in all lanes;
+// `carries` is one vector.
 [[gnu::always_inline]] inline F32 decays_of_tokens(const TokenLogs& logs, std::int64_t chunk,
-                                                   float* of_token, float* through, float* behind,
-                                                   float* carries) {
+                                                   float* of_token, float* from_start,
+                                                   float* to_end, float* carries) {
   F32 log_sum{};
   for (std::int64_t t = 0; t < chunk; t += kLanes) {
     F32 decay[1] = {load(logs.log + t)};
@@ -192,9 +193,9 @@ inline void exp_with_carry(float* x, float* carry, std::int64_t width) {
     store(of_token + t, decay[0]);
   }
   float product = 1.0F;
-  for (std::int64_t t = 0; t < chunk; ++t) through[t] = product *= of_token[t];
+  for (std::int64_t t = 0; t < chunk; ++t) from_start[t] = product *= of_token[t];
   product = 1.0F;
-  for (std::int64_t t = chunk; t-- > 0; product *= of_token[t]) behind[t] = product;
+  for (std::int64_t t = chunk; t-- > 0; product *= of_token[t]) to_end[t] = product;
   return exp_of_lanes_with_carry(log_sum, carries);
 }
 

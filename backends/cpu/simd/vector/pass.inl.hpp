@@ -36,20 +36,20 @@ struct PassRows {
   F32Rows<const float> decay;  // per column, null without gv
   const float* total_decay = nullptr;
   const float* coefficients = nullptr;
-  const float* mix = nullptr;
+  const float* scores = nullptr;
   bool row_decay = false;  // whether rows of the state decay in this pass
 };
 
 template <int kTokens, int kVectors>
 using Block = F32[kTokens][kVectors];
 
-// out += sum_{s <= t} mix[t][s] v[s]
+// out += sum_{s <= t} scores[t][s] v[s]
 template <int kTokens, int kVectors>
-[[gnu::always_inline]] inline void add_mixed(const float* mix, const Block<kTokens, kVectors>& v,
-                                             int t, F32* out) {
+[[gnu::always_inline]] inline void add_scored(const float* scores,
+                                              const Block<kTokens, kVectors>& v, int t, F32* out) {
 #pragma GCC unroll 8
   for (int s = 0; s <= t; ++s) {
-    const F32 weight = in_register(broadcast(mix[pair_index(t, s)]));
+    const F32 weight = in_register(broadcast(scores[pair_index(t, s)]));
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) out[j] = fma(weight, v[s][j], out[j]);
   }
@@ -57,11 +57,11 @@ template <int kTokens, int kVectors>
 
 // A decay per column commutes with the sum over rows, so it stays outside the loop over rows except
 // for the decay of the state itself. Leaves in `v` what each token has become by the end of the
-// pass, in `mixed` what the tokens of this pass give to each output.
+// pass, in `scored` what the tokens of this pass give to each output.
 template <int kTokens, int kVectors>
 [[gnu::always_inline]] inline void decay_values(const PassRows& pass, std::int64_t column,
                                                 Block<kTokens, kVectors>& v,
-                                                Block<kTokens, kVectors>& mixed) {
+                                                Block<kTokens, kVectors>& scored) {
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 8
@@ -69,9 +69,9 @@ template <int kTokens, int kVectors>
       const F32 decay = load(pass.decay.row(t) + column + j * kLanes);
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) v[s][j] *= decay;
-      mixed[t][j] = F32{};
+      scored[t][j] = F32{};
     }
-    add_mixed<kTokens, kVectors>(pass.mix, v, t, mixed[t]);
+    add_scored<kTokens, kVectors>(pass.scores, v, t, scored[t]);
   }
 }
 
@@ -198,10 +198,10 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access k
       o[t][j] = F32{};
     }
   }
-  Block<kTokens, kVectors> mixed;
+  Block<kTokens, kVectors> scored;
   F32 total_decay[kVectors];
   if constexpr (kColumnDecay) {
-    decay_values<kTokens, kVectors>(pass, column, v, mixed);
+    decay_values<kTokens, kVectors>(pass, column, v, scored);
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j)
       total_decay[j] = load(pass.total_decay + column + j * kLanes);
@@ -209,19 +209,19 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access k
   pass_over_rows<kTokens, kVectors, kRowDecay, kColumnDecay, kAccess>(
       state, pass.coefficients, v, total_decay, prefetcher, prefetch_rows, o);
 
-  F32 prefix[kVectors];
+  F32 from_start[kVectors];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     if constexpr (kColumnDecay) {
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
         const F32 decay = load(pass.decay.row(t) + column + j * kLanes);
-        prefix[j] = t == kTokens - 1 ? total_decay[j] : t == 0 ? decay : prefix[j] * decay;
-        o[t][j] = fma(o[t][j], prefix[j], mixed[t][j]);
+        from_start[j] = t == kTokens - 1 ? total_decay[j] : t == 0 ? decay : from_start[j] * decay;
+        o[t][j] = fma(o[t][j], from_start[j], scored[t][j]);
       }
     } else {
       // Not in front of the rows: their sums would wait for those over the lanes of products.
-      add_mixed<kTokens, kVectors>(pass.mix, v, t, o[t]);
+      add_scored<kTokens, kVectors>(pass.scores, v, t, o[t]);
     }
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) store(pass.o.row(t) + column + j * kLanes, o[t][j]);

@@ -3,9 +3,9 @@
 // With a_t[i] the decay of row i at token t, S_0 the state before the pass and tokens 0 .. n-1 in
 // it,
 //
-//   o_t     = (scale q_t * a_0 .. a_t) S_0 + sum_{s <= t} mix[t][s] v_s
-//   S_{n-1} = (a_0 .. a_{n-1}) S_0 + sum_s (k_s * a_{s+1} .. a_{n-1}) v_s
-//   mix[t][s] = scale * sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i]
+//   o_t          = (scale q_t * a_0 .. a_t) S_0 + sum_{s <= t} scores[t][s] v_s
+//   S_{n-1}      = (a_0 .. a_{n-1}) S_0 + sum_s (k_s * a_{s+1} .. a_{n-1}) v_s
+//   scores[t][s] = scale * sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i]
 //
 // which reads and writes the state once for n tokens and decays it once. Decays are only ever
 // multiplied, never divided and never formed from differences of sums, so a zero (a gate of -inf)
@@ -15,6 +15,16 @@
 #include "decays.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE {
+
+// Calls run.operator()<n>() for the n of kTokensPerPass that `tokens` is.
+template <class Run, int kFirst = 0>
+[[gnu::always_inline]] inline void with_tokens_per_pass(int tokens, const Run& run) {
+  constexpr int kTokens = kTokensPerPass[kFirst];
+  if (tokens == kTokens) return run.template operator()<kTokens>();
+  if constexpr (kFirst + 1 < sizeof(kTokensPerPass) / sizeof(int)) {
+    with_tokens_per_pass<Run, kFirst + 1>(tokens, run);
+  }
+}
 
 struct KeySide {
   InputRows q, k, g, gk;
@@ -61,7 +71,7 @@ enum class RowDecay { kNone, kShared, kPerRow };
 // What prepare_keys() makes besides the coefficients of k and of the state's decay.
 struct Prepare {
   bool reads = true;         // coefficients of q
-  bool pairs = true;         // mix
+  bool pairs = true;         // scores
   bool keep_decays = false;  // decays stay in side.decays
 };
 
@@ -79,7 +89,7 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
                                               const F32Rows<const float>& q_rows,
                                               const F32Rows<const float>& k_rows,
                                               const LogDecays<kTokens>& logs, float* coefficients,
-                                              float* mix) {
+                                              float* scores) {
   constexpr bool kDecay = kRowDecay != RowDecay::kNone;
   constexpr bool kUsesReads = kPrepare.reads || kPrepare.pairs;
   const Decays kept = side.decays;
@@ -97,7 +107,7 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
       decays = decays_of_rows<kTokens, kPrepare.keep_decays>(logs, row, kept);
     }
     F32 written[kTokens];
-    F32 prefix{};
+    F32 from_start{};
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       const F32 q = kUsesReads ? load(q_rows.row(t) + row) * scale : F32{};
@@ -115,34 +125,34 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
       }
       if constexpr (!kPrepare.reads) continue;
       if constexpr (kDecay) {
-        prefix = t == kTokens - 1 ? decays.total : t == 0 ? decay : prefix * decay;
+        from_start = t == kTokens - 1 ? decays.total : t == 0 ? decay : from_start * decay;
       }
-      store(coefficients + t * kLanes, kDecay ? q * prefix : q);
+      store(coefficients + t * kLanes, kDecay ? q * from_start : q);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) store(coefficients + (kTokens + t) * kLanes, written[t]);
     if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, decays.total);
     coefficients += coefficient_vectors(kTokens) * kLanes;
   }
-  if constexpr (kPrepare.pairs) sum_lanes<pair_count(kTokens)>(products, mix);
+  if constexpr (kPrepare.pairs) sum_lanes<pair_count(kTokens)>(products, scores);
 }
 
 template <int kTokens, Prepare kPrepare = Prepare{}>
 [[gnu::noinline]] void prepare_keys(const KeySide& side, std::int64_t token, float* coefficients,
-                                    float* mix) {
+                                    float* scores) {
   const std::int64_t padded_rows = round_up_to_lanes(side.rows);
   const F32Rows<const float> q =
       widened_rows<kTokens>(side.q, token, side.rows, {side.q_rows, padded_rows});
   const F32Rows<const float> k =
       widened_rows<kTokens>(side.k, token, side.rows, {side.k_rows, padded_rows});
   if (!side.has_decay) {
-    return weigh_keys<kTokens, RowDecay::kNone, kPrepare>(side, q, k, {}, coefficients, mix);
+    return weigh_keys<kTokens, RowDecay::kNone, kPrepare>(side, q, k, {}, coefficients, scores);
   }
   const LogDecays<kTokens> logs = key_logs<kTokens>(side, token);
   if (side.decays.width > kLanes) {
-    weigh_keys<kTokens, RowDecay::kPerRow, kPrepare>(side, q, k, logs, coefficients, mix);
+    weigh_keys<kTokens, RowDecay::kPerRow, kPrepare>(side, q, k, logs, coefficients, scores);
   } else {
-    weigh_keys<kTokens, RowDecay::kShared, kPrepare>(side, q, k, logs, coefficients, mix);
+    weigh_keys<kTokens, RowDecay::kShared, kPrepare>(side, q, k, logs, coefficients, scores);
   }
 }
 

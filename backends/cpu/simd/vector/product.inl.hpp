@@ -1,8 +1,7 @@
 // Products of packed operands (panels.inl.hpp): where the chunked kernels spend their time.
 //
-//   ResultRows::kTokens     C[t, j] = start + sum_{i < depth} P[t, i] M[i, j]    P's rows times M
-//   ResultRows::kChannels   C[i, j] = start + sum_{t < depth} P[t, i] M[t, j]    P's transpose
-//   times M
+//   ResultRows::kTokens     C[t, j] = start + sum_{i < depth} P[t, i] M[i, j]    P M
+//   ResultRows::kChannels   C[i, j] = start + sum_{t < depth} P[t, i] M[t, j]    P' M
 //
 // P lies in panels and is broadcast, M and C are matrices of whole vectors. A tile of C,
 // kTileRows x kTileVectors, is summed up in registers, in the order of the depth; so an element of

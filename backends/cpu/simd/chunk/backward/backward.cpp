@@ -1,3 +1,9 @@
+// The gradients of chunked linear attention on the CPU.
+//
+// A task is a sequence, a kv head and a part of the query heads that share it: its heads add to dk
+// and dv one after the other, and the parts are added up in their order at the end. How many parts
+// there are is a config's, so results do not depend on the number of threads. Denormals count as
+// zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -10,23 +16,22 @@
 #include "cpu/simd/kernel/simd_kernel.hpp"
 
 namespace attune::cpu::simd::chunk::backward {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
 
 constexpr double kFlopsPerThread = 1e6;
+
 /// Shorter sequences, on average, are left to the recurrent kernel: a last chunk that is half empty
 /// costs as much as a full one, and at 17 to 31 tokens that is a fifth to a third of the time.
-constexpr std::int64_t kFewestTokens = 32;
+constexpr std::int64_t kMinTokens = 32;
 constexpr int kChannelChunk = 16;
 
 /// Fitted, but `product`, which is by what 120 problems took beside the recurrent kernel since.
 constexpr TokenCosts kCosts{
     .step = 16, .token = 25, .channel = 0.83, .product = 0.0665, .g = 26, .gk = 1.8, .gv = 3.2};
 
-/// How many parts the heads of a group are cut into. A task is a sequence, a kv head and a part: its
-/// heads add to dk and dv one after the other, and the parts are added up in their order at the end.
+/// How many parts the heads that share a kv head are cut into.
 std::int64_t parts_of(const Problem& problem, const Config& config) {
   return std::min<std::int64_t>(config.group_parts, problem.H / problem.Hkv);
 }
@@ -107,7 +112,7 @@ Scratch scratch_layout(const Problem& problem, const Config& config) {
   scratch.row_totals = layout.reserve(value_width);
   scratch.state = layout.reserve(state);
   scratch.dstate = layout.reserve(state);
-  scratch.anchors = layout.reserve(problem.gates != 0 ? problem.T / between * state : 0);
+  scratch.checkpoints = layout.reserve(problem.gates != 0 ? problem.T / between * state : 0);
   scratch.pairs = layout.reserve(tokens * config.chunk);
   scratch.key_pairs = layout.reserve(config.chunk * config.chunk);
   scratch.ratios = layout.reserve(config.chunk * config.chunk);
@@ -171,8 +176,9 @@ bool has_channel_gates(const Problem& problem) {
 /// As few parts of groups as leave no thread without a task.
 int parts_for(const Problem& problem, std::int64_t threads) {
   const std::int64_t tasks = std::max<std::int64_t>(1, problem.sequences() * problem.Hkv);
-  const std::int64_t group = problem.H / problem.Hkv;
-  return axis_value_for(&Config::group_parts, std::min(group, (threads + tasks - 1) / tasks));
+  const std::int64_t heads_per_kv = problem.H / problem.Hkv;
+  return axis_value_for(&Config::group_parts,
+                        std::min(heads_per_kv, (threads + tasks - 1) / tasks));
 }
 
 int threads_for(const Problem& problem, std::int64_t useful, int parts) {
@@ -190,8 +196,8 @@ constexpr int kAnchorTokensOfLongSums = 32;
 bool has_long_sums(const Problem& problem) { return (problem.gates & ops::kGateGamma) != 0; }
 
 /// For at most `useful` threads.
-Config usual_config(const Problem& problem, const DeviceInfo& device, std::int64_t useful,
-                    int parts) {
+Config default_config(const Problem& problem, const DeviceInfo& device, std::int64_t useful,
+                      int parts) {
   const int threads = threads_for(problem, useful, parts);
   return {
       .anchor_tokens = has_long_sums(problem) ? kAnchorTokensOfLongSums : Config{}.anchor_tokens,
@@ -206,9 +212,9 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
   ChunkBackwardKernel() : SimdKernel("simd.chunk.backward", 2) {}
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
+    if (problem.T < kMinTokens * std::max<std::int64_t>(1, problem.N)) {
       return Support::no(refused::kShape,
-                         str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
+                         str("takes sequences of ", kMinTokens, " tokens on average, or more"));
     }
     return SimdKernel::supports(problem, device);
   }
@@ -228,7 +234,7 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
-    return usual_config(problem, device, useful, parts_for(problem, useful));
+    return default_config(problem, device, useful, parts_for(problem, useful));
   }
 
   std::optional<double> expected_us(const Problem& problem,
@@ -259,19 +265,20 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
     const int parts = parts_for(problem, device.cores);
     if (config.group_parts != parts && config.group_parts != 1) return false;
     // What is seldom best is tried without all combinations of the rest.
-    const Config usual = usual_config(problem, device, device.cores, config.group_parts);
+    const Config defaults = default_config(problem, device, device.cores, config.group_parts);
     Config other = config;
-    if (config.threads == half_of(&Config::threads, usual.threads)) other.threads = usual.threads;
-    other.kept_tokens = usual.kept_tokens;
-    other.stream = usual.stream;
-    if (config.isa == Isa::kAvx2) other.isa = usual.isa;
-    if (problem.gates != 0) other.anchor_tokens = usual.anchor_tokens;
+    if (config.threads == half_of(&Config::threads, defaults.threads))
+      other.threads = defaults.threads;
+    other.kept_tokens = defaults.kept_tokens;
+    other.stream = defaults.stream;
+    if (config.isa == Isa::kAvx2) other.isa = defaults.isa;
+    if (problem.gates != 0) other.anchor_tokens = defaults.anchor_tokens;
     const int changes = (config.threads != other.threads) + (config.isa != other.isa) +
                         (config.anchor_tokens != other.anchor_tokens) +
                         (config.kept_tokens != other.kept_tokens) +
-                        (config.stream != other.stream) + (config.chunk != usual.chunk);
-    other.chunk = usual.chunk;
-    return other == usual && changes <= 1;
+                        (config.stream != other.stream) + (config.chunk != defaults.chunk);
+    other.chunk = defaults.chunk;
+    return other == defaults && changes <= 1;
   }
 };
 

@@ -72,13 +72,13 @@ inline void run_chunk_backward_sum(const Params& p, std::int64_t first, std::int
 // The chunked backward kernel, compiled once per instruction set.
 //
 // With S the state before a chunk, D the gradient of the loss with respect to the state after it,
-// o_t = scale q_t S_t, and prefix, suffix, ratio and total the decays of decays.inl.hpp,
+// o_t = scale q_t S_t, and from_start, to_end, ratio and total the decays of decays.inl.hpp,
 //
-//   dq_t = scale (prefix_t S do_t   + sum_{s <= t} ratio_ts (do_t . v_s) k_s)
-//   dk_s =        suffix_s D v_s    + sum_{t >= s} ratio_ts (do_t . v_s) scale q_t
-//   dv_s =        suffix_s D' k_s   + sum_{t >= s} ratio_ts (scale q_t . k_s) do_t
-//   S   <- total S + sum_s (suffix_s k_s) v_s'
-//   D   <- total D + sum_t (prefix_t scale q_t) do_t'
+//   dq_t = scale (from_start_t S do_t + sum_{s <= t} ratio_ts (do_t . v_s) k_s)
+//   dk_s =        to_end_s D v_s      + sum_{t >= s} ratio_ts (do_t . v_s) scale q_t
+//   dv_s =        to_end_s D' k_s     + sum_{t >= s} ratio_ts (scale q_t . k_s) do_t
+//   S   <- total S + sum_s (to_end_s k_s) v_s'
+//   D   <- total D + sum_t (from_start_t scale q_t) do_t'
 //
 // for decays that all channels share. Decays per channel of K weigh k and q before, and dq and dk
 // after the sums over channels of V; those of V the other way about.
@@ -88,7 +88,8 @@ inline void run_chunk_backward_sum(const Params& p, std::int64_t first, std::int
 // That is five products with a state where the forward pass has two: S and D are kept as [V, K] in
 // panels, which do and v read by vectors, and k by broadcasting, so that D is not kept twice. Where
 // there are gates, the first sweep also leaves a state every few chunks and the terms q dq (do o)
-// for their gradients, see gate_gradients.inl.hpp; pairs do . v are kept from the first to the second.
+// for their gradients (gate_gradients.inl.hpp); scores do . v are kept from the first to the
+// second.
 
 // ---- the sweeps ----
 
@@ -172,9 +173,10 @@ inline void sweep_forward(ChunkTask& task) {
     allow_prefetch(task, index + 1, false);
     const std::int64_t token = index * task.chunk;
     if (task.has_gates && token > 0 && token % task.segment_tokens == 0) {
-      float* const anchor = task.anchors + (token / task.segment_tokens - 1) * task.state_size;
+      float* const checkpoint =
+          task.checkpoints + (token / task.segment_tokens - 1) * task.state_size;
       for (std::int64_t i = 0; i < task.state_size; i += kLanes) {
-        store(anchor + i, load(task.state.data + i));
+        store(checkpoint + i, load(task.state.data + i));
       }
     }
     forward_chunk(task, index);
@@ -195,7 +197,7 @@ inline void sweep_backward(ChunkTask& task) {
     backward_chunk(task, index);
     const std::int64_t token = index * task.chunk;
     if (task.has_gates && token > 0 && token % task.segment_tokens == 0) {
-      end_segment(task, task.anchors + (token / task.segment_tokens - 1) * task.state_size,
+      end_segment(task, task.checkpoints + (token / task.segment_tokens - 1) * task.state_size,
                   segment_end - token);
       segment_end = token;
     }
@@ -211,13 +213,14 @@ inline void sweep_backward(ChunkTask& task) {
 
 inline void run_chunk_backward(const Params& p, std::int64_t first, std::int64_t last,
                                float* scratch) {
-  const std::int64_t group = p.forward.heads / p.forward.kv_heads;
+  const std::int64_t heads_per_kv = p.forward.heads / p.forward.kv_heads;
   for (std::int64_t index = first; index < last; ++index) {
     const std::int64_t part = index % p.group_parts;
     const std::int64_t kv_head = index / p.group_parts % p.forward.kv_heads;
     const std::int64_t sequence = index / p.group_parts / p.forward.kv_heads;
-    const std::int64_t first_head = kv_head * group + part * group / p.group_parts;
-    const std::int64_t last_head = kv_head * group + (part + 1) * group / p.group_parts - 1;
+    const std::int64_t first_head = kv_head * heads_per_kv + part * heads_per_kv / p.group_parts;
+    const std::int64_t last_head =
+        kv_head * heads_per_kv + (part + 1) * heads_per_kv / p.group_parts - 1;
     for (std::int64_t head = first_head; head <= last_head; ++head) {
       ChunkTask task = chunk_task(p, sequence, head, scratch);
       task.place = {.is_first = head == first_head,

@@ -40,21 +40,21 @@ struct Scratch {
   };
   Side keys, values;
   Packed packed_chunk;
-  std::int64_t packed = 0;      // [kept chunks + 1] of packed_chunk
-  std::int64_t row_totals = 0;  // [V]: what rows of a state decay by over a chunk
-  std::int64_t state = 0;       // [V, K], as the next
-  std::int64_t dstate = 0;      // the gradient of the loss with respect to the state
-  std::int64_t anchors = 0;     // [segments - 1, V, K], when there are gates
-  std::int64_t pairs = 0;       // [T, chunk] those of do and v
-  std::int64_t key_pairs = 0;   // [chunk, chunk], as the next
-  std::int64_t ratios = 0;      // of no decays
-  std::int64_t dots = 0;        // [T] q dq, with decays that all channels share
+  std::int64_t packed = 0;       // [kept chunks + 1] of packed_chunk
+  std::int64_t row_totals = 0;   // [V]: what rows of a state decay by over a chunk
+  std::int64_t state = 0;        // [V, K], as the next
+  std::int64_t dstate = 0;       // the gradient of the loss with respect to the state
+  std::int64_t checkpoints = 0;  // [segments - 1, V, K], when there are gates
+  std::int64_t pairs = 0;        // [T, chunk] those of do and v
+  std::int64_t key_pairs = 0;    // [chunk, chunk], as the next
+  std::int64_t ratios = 0;       // of no decays
+  std::int64_t dots = 0;         // [T] q dq, with decays that all channels share
   std::int64_t size = 0;
 };
 
 struct Params : BackwardParams {
   std::int64_t chunk = 16;
-  std::int64_t segment_tokens = 1;  // tokens between two anchors, a multiple of chunk
+  std::int64_t segment_tokens = 1;  // tokens between two checkpoints, a multiple of chunk
   std::int64_t kept_chunks = 0;     // of the end of a sequence, packed once for both sweeps
   bool stream = false;              // gradients are written past the caches
   std::int64_t group_parts = 1;     // divides the heads of a group
@@ -67,13 +67,15 @@ struct Params : BackwardParams {
 /// Chunks that one task of `sum` adds up.
 inline constexpr std::int64_t kChunksOfSum = 8;
 
-/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines.
+/// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
+/// writes for `kIsa`.
 struct Instance {
-  /// Tasks [first, last) of (sequence, kv head, part), part fastest. `scratch` is aligned to 64 bytes
-  /// and used by no other thread.
+  /// Runs tasks [first, last) of (sequence, kv head, part), part fastest. `scratch` is aligned to
+  /// 64 bytes and used by no other thread; it need not be initialised.
   void (*run)(const Params& params, std::int64_t first, std::int64_t last, float* scratch);
-  /// Adds the partial sums of all parts up, once all of the tasks above are done: tasks [first, last)
-  /// of (sequence, kv head, kChunksOfSum chunks of the longest sequence), chunks fastest.
+  /// Adds the partial sums of all parts up, once all of the tasks above are done: tasks
+  /// [first, last) of (sequence, kv head, kChunksOfSum chunks of the longest sequence), chunks
+  /// fastest.
   void (*sum)(const Params& params, std::int64_t first, std::int64_t last);
 };
 template <Isa kIsa>

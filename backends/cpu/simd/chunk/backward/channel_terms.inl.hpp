@@ -1,7 +1,7 @@
 // Terms of pairs of tokens within a chunk whose channels decay each on its own.
 //
 // The channels of K: q reads, k writes; those of V: do reads, v writes. Decays between two tokens
-// are split at the edges of blocks of kPairTokens tokens, as in cpu/simd/chunk/scores.inl.hpp, and
+// are split at the edges of blocks of kBlockTokens tokens, as in cpu/simd/chunk/scores.inl.hpp, and
 // only multiplied.
 #pragma once
 
@@ -15,12 +15,12 @@ namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
 [[gnu::noinline]] inline void pairs_of_block(Panels reads, Panels writes, Panels decays,
                                              std::int64_t width, Panels local_reads,
                                              Panels local_writes, float* pairs) {
-  F32 products[kPairTokens][kPairTokens] = {};
+  F32 products[kBlockTokens][kBlockTokens] = {};
   for (std::int64_t i = 0; i < width; i += kLanes) {
-    F32 written[kPairTokens];
-    F32 prefix{};
+    F32 written[kBlockTokens];
+    F32 from_start{};
 #pragma GCC unroll 4
-    for (int t = 0; t < kPairTokens; ++t) {
+    for (int t = 0; t < kBlockTokens; ++t) {
       const F32 read = load(reads.at(t, i));
       const F32 decay = load(decays.at(t, i));
 #pragma GCC unroll 4
@@ -30,16 +30,17 @@ namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
       }
       written[t] = load(writes.at(t, i));
       products[t][t] = fma(read, written[t], products[t][t]);
-      prefix = t == 0 ? decay : prefix * decay;
-      store(local_reads.at(t, i), read * prefix);
+      from_start = t == 0 ? decay : from_start * decay;
+      store(local_reads.at(t, i), read * from_start);
     }
 #pragma GCC unroll 4
-    for (int t = 0; t < kPairTokens; ++t) store(local_writes.at(t, i), written[t]);
+    for (int t = 0; t < kBlockTokens; ++t) store(local_writes.at(t, i), written[t]);
   }
-  alignas(64) float sums[round_up_to_lanes(kPairTokens * kPairTokens)];
-  sum_lanes<kPairTokens * kPairTokens>(&products[0][0], sums);
-  for (int t = 0; t < kPairTokens; ++t) {
-    __builtin_memcpy(pairs + t * kPanelWidth, sums + t * kPairTokens, kPairTokens * sizeof(float));
+  alignas(64) float sums[round_up_to_lanes(kBlockTokens * kBlockTokens)];
+  sum_lanes<kBlockTokens * kBlockTokens>(&products[0][0], sums);
+  for (int t = 0; t < kBlockTokens; ++t) {
+    __builtin_memcpy(pairs + t * kPanelWidth, sums + t * kBlockTokens,
+                     kBlockTokens * sizeof(float));
   }
 }
 
@@ -51,11 +52,11 @@ inline void channel_pairs(const Panels& reads, const Panels& writes, const Chann
   const auto from = [](const Panels& panels, std::int64_t token) {
     return Panels{panels.at(token, 0), panels.size};
   };
-  for (std::int64_t t = 0; t < kChannelChunk; t += kPairTokens) {
+  for (std::int64_t t = 0; t < kChannelChunk; t += kBlockTokens) {
     pairs_of_block(from(reads, t), from(writes, t), from(decays.decay, t), width,
                    from(local_reads, t), from(local_writes, t), pairs.at(t, t));
   }
-  pair_blocks(local_reads, local_writes, decays.of_blocks, kChannelChunk, width, pairs);
+  score_blocks(local_reads, local_writes, decays.of_blocks, kChannelChunk, width, pairs);
 }
 
 // What finish_reads() and finish_writes() work on.
@@ -90,17 +91,17 @@ struct ChannelTerms {
     F32 before = broadcast(1.0F);
 #pragma GCC unroll 4
     for (int b = 0; b < kPairBlocks; ++b) {
-      const int begin = b * kPairTokens;
-      const int end = begin + kPairTokens;
-      F32 prefix = broadcast(1.0F);
+      const int begin = b * kBlockTokens;
+      const int end = begin + kBlockTokens;
+      F32 from_start = broadcast(1.0F);
 #pragma GCC unroll 4
       for (int t = begin; t < end; ++t) {
         const F32 decay = load(of_tokens.at(t, i));
-        prefix *= decay;
+        from_start *= decay;
         F32 sum = state_term(terms, t, i) * before;
 #pragma GCC unroll 16
         for (int s = 0; s < begin; ++s) sum = fma(broadcast(pair_at(terms, t, s)), written[s], sum);
-        sum *= prefix;
+        sum *= from_start;
         written[t] = load(terms.rows.at(t, i));
 #pragma GCC unroll 4
         for (int s = begin; s < t; ++s) {
@@ -132,9 +133,9 @@ struct ChannelTerms {
     F32 behind = broadcast(1.0F);
 #pragma GCC unroll 4
     for (int b = kPairBlocks - 1; b >= 0; --b) {
-      const int begin = b * kPairTokens;
-      const int end = begin + kPairTokens;
-      F32 suffix = broadcast(1.0F);
+      const int begin = b * kBlockTokens;
+      const int end = begin + kBlockTokens;
+      F32 to_end = broadcast(1.0F);
 #pragma GCC unroll 4
       for (int s = end - 1; s >= begin; --s) {
         F32 sum = state_term(terms, s, i) * behind;
@@ -142,13 +143,13 @@ struct ChannelTerms {
         for (int t = end; t < kChannelChunk; ++t) {
           sum = fma(broadcast(pair_at(terms, t, s)), read[t], sum);
         }
-        sum *= suffix;
+        sum *= to_end;
         read[s] = load(terms.rows.at(s, i));
 #pragma GCC unroll 4
         for (int t = s; t < end; ++t) sum = fma(broadcast(pair_at(terms, t, s)), read[t], sum);
         store(terms.sums.at(s, i), sum);
         const F32 decay = load(of_tokens.at(s, i));
-        suffix *= decay;
+        to_end *= decay;
 #pragma GCC unroll 4
         for (int t = s; t < end; ++t) read[t] *= decay;
       }

@@ -1,13 +1,15 @@
 // The decays of a chunk of tokens.
 //
 // With a_t the decay at token t of a chunk 0 .. n-1, what follows needs
-//   prefix  a_0 .. a_t          from the state before the chunk to what token t reads
-//   suffix  a_{t+1} .. a_{n-1}  from what token t writes to the state after the chunk
-//   ratio   a_{s+1} .. a_t      from what token s writes to what token t reads, s <= t
-//   total   a_0 .. a_{n-1}
+//
+//   from_start  a_0 .. a_t          from the state before the chunk to what token t reads
+//   to_end      a_{t+1} .. a_{n-1}  from what token t writes to the state after the chunk
+//   ratio       a_{s+1} .. a_t      from what token s writes to what token t reads, s <= t
+//   total       a_0 .. a_{n-1}
+//
 // Decays that all channels share are exponentials of sums of logs, each summed up by itself: a
 // difference of two sums would be NaN after a gate of -inf, and cancels after a strong one. Decays
-// per channel are products of a block of kPairTokens tokens at a time, but for the total: its
+// per channel are products of a block of kBlockTokens tokens at a time, but for the total: its
 // rounding would add up over chunks, so it is the exp of a sum, and carries on what the exp rounded
 // off. Missing tokens do not decay.
 #pragma once
@@ -25,11 +27,11 @@ struct SharedDecay {
   float gamma = 0.0F;
   Balance balance;
   float carry = 0.0F;
-  double gate = 0.0;  // E of gate_gradients.inl.hpp
+  double gate = 0.0;  // E of cpu/simd/recurrent_attention/backward/gradients.inl.hpp
   Panels ratios;      // [chunk, chunk]; 0 above the diagonal, 1 below it when there is no decay
   float* decay = nullptr;  // [chunk], as the next
-  float* prefix = nullptr;
-  float* suffix = nullptr;
+  float* from_start = nullptr;
+  float* to_end = nullptr;
   float* total = nullptr;                 // one
   alignas(64) float written[kMaxChunk];   // k dk of the state after the chunk
   alignas(64) float of_pairs[kMaxChunk];  // what the chunk's own pairs add to the gradient
@@ -39,9 +41,9 @@ struct SharedDecay {
 inline void place_shared_decays(SharedDecay& shared, float* at, std::int64_t chunk) {
   shared.ratios = panels_of(at, chunk);
   shared.decay = at + chunk * chunk;
-  shared.prefix = shared.decay + chunk;
-  shared.suffix = shared.prefix + chunk;
-  shared.total = shared.suffix + chunk;
+  shared.from_start = shared.decay + chunk;
+  shared.to_end = shared.from_start + chunk;
+  shared.total = shared.to_end + chunk;
 }
 
 inline F32 lane_numbers() {
@@ -64,16 +66,16 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
   for (std::int64_t s = 0; s < chunk; s += kLanes) {
     const F32 source = lane_numbers() + static_cast<float>(s);
     F32 sum{};
-    for (std::int64_t t = 0; t < chunk; t += kPairTokens) {
-      F32 ratio[kPairTokens];
+    for (std::int64_t t = 0; t < chunk; t += kBlockTokens) {
+      F32 ratio[kBlockTokens];
 #pragma GCC unroll 4
-      for (int i = 0; i < kPairTokens; ++i) {
+      for (int i = 0; i < kBlockTokens; ++i) {
         sum = source < static_cast<float>(t + i) ? sum + logs[t + i] : sum;
         ratio[i] = sum;
       }
       exp_each(ratio);
 #pragma GCC unroll 4
-      for (int i = 0; i < kPairTokens; ++i) {
+      for (int i = 0; i < kBlockTokens; ++i) {
         store(ratios.at(t + i, s), source <= static_cast<float>(t + i) ? ratio[i] : F32{});
       }
     }
@@ -85,19 +87,19 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
   alignas(64) float logs[kMaxChunk];
   shared_logs(shared, token, present, chunk, logs);
   float sum = 0.0F;
-  for (std::int64_t t = 0; t < chunk; ++t) shared.prefix[t] = sum += logs[t];
+  for (std::int64_t t = 0; t < chunk; ++t) shared.from_start[t] = sum += logs[t];
   F32 total[1] = {broadcast(sum + shared.carry)};
   sum = 0.0F;
   for (std::int64_t t = chunk - 1; t >= 0; --t) {
-    shared.suffix[t] = sum;
+    shared.to_end[t] = sum;
     sum += logs[t];
   }
   for (std::int64_t t = 0; t < chunk; t += kLanes) {
-    F32 decay[3] = {load(logs + t), load(shared.prefix + t), load(shared.suffix + t)};
+    F32 decay[3] = {load(logs + t), load(shared.from_start + t), load(shared.to_end + t)};
     exp_each(decay);
     store(shared.decay + t, decay[0]);
-    store(shared.prefix + t, decay[1]);
-    store(shared.suffix + t, decay[2]);
+    store(shared.from_start + t, decay[1]);
+    store(shared.to_end + t, decay[2]);
   }
   const float owed = exp_each(total)[0];
   shared.carry = owed == owed ? owed : 0.0F;  // a NaN stays in its chunk
@@ -121,7 +123,7 @@ inline void shared_logs(const SharedDecay& shared, std::int64_t token, std::int6
 
 // A chunk with decays per channel; their loops keep a chunk of a channel in registers.
 inline constexpr int kChannelChunk = 16;
-inline constexpr int kPairBlocks = kChannelChunk / kPairTokens;
+inline constexpr int kPairBlocks = kChannelChunk / kBlockTokens;
 
 struct ChannelDecay {
   bool given = false;
@@ -144,17 +146,17 @@ struct ChannelDecay {
     float* const column = of_tokens.at(0, i);
     F32 sum[1] = {load(carries + i)};
     for (int b = 0; b < kPairBlocks; ++b) {
-      F32 decay[kPairTokens];
-      float* const rows = column + b * kPairTokens * kPanelWidth;
+      F32 decay[kBlockTokens];
+      float* const rows = column + b * kBlockTokens * kPanelWidth;
 #pragma GCC unroll 4
-      for (int t = 0; t < kPairTokens; ++t) {
-        decay[t] = load(rows + t * kPanelWidth) + offsets[b * kPairTokens + t];
+      for (int t = 0; t < kBlockTokens; ++t) {
+        decay[t] = load(rows + t * kPanelWidth) + offsets[b * kBlockTokens + t];
         sum[0] += decay[t];
       }
       exp_each(decay);
       F32 product = decay[0];
 #pragma GCC unroll 4
-      for (int t = 0; t < kPairTokens; ++t) {
+      for (int t = 0; t < kBlockTokens; ++t) {
         if (t > 0) product *= decay[t];
         store(rows + t * kPanelWidth, decay[t]);
       }
@@ -172,11 +174,11 @@ struct ChannelDecay {
   const Panels of_tokens = decays.decay;
   for (std::int64_t i = 0; i < width; i += kLanes) {
     const float* const decay = of_tokens.at(0, i);
-    F32 prefix = broadcast(1.0F);
+    F32 from_start = broadcast(1.0F);
 #pragma GCC unroll 4
     for (std::int64_t t = 0; t < kChannelChunk; ++t) {
-      prefix *= load(decay + t * kPanelWidth);
-      store(to.at(t, i), load(from.at(t, i)) * prefix);
+      from_start *= load(decay + t * kPanelWidth);
+      store(to.at(t, i), load(from.at(t, i)) * from_start);
     }
   }
 }
@@ -187,11 +189,11 @@ struct ChannelDecay {
   const Panels of_tokens = decays.decay;
   for (std::int64_t i = 0; i < width; i += kLanes) {
     const float* const decay = of_tokens.at(0, i);
-    F32 suffix = broadcast(1.0F);
+    F32 to_end = broadcast(1.0F);
 #pragma GCC unroll 4
     for (std::int64_t t = kChannelChunk - 1; t >= 0; --t) {
-      store(to.at(t, i), load(from.at(t, i)) * suffix);
-      suffix *= load(decay + t * kPanelWidth);
+      store(to.at(t, i), load(from.at(t, i)) * to_end);
+      to_end *= load(decay + t * kPanelWidth);
     }
   }
 }

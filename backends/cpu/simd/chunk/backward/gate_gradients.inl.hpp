@@ -1,7 +1,7 @@
 // Gradients of the gates, a chunk at a time from the end of a segment to its start.
 //
-// The recurrence of cpu/simd/recurrent_attention/backward/gradients.inl.hpp: with S_t the state after token t and dS_t the
-// gradient of all that reads it, o_t included, a channel's log decay has the gradient
+// With S_t the state after token t and dS_t the gradient of all that reads it, o_t included, a
+// channel's log decay has the gradient (cpu/simd/recurrent_attention/backward/gradients.inl.hpp)
 //
 //   D_t[i] = E_t[i] + q_t[i] dq_t[i] - k_t[i] dk_t[i]        E_{t-1}[i] = D_t[i]
 //
@@ -22,10 +22,10 @@ namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {
   for (std::int64_t c = 0; c < columns; c += kLanes) {
     const float* const left = a.at(0, c);
     const float* const right = b + (left - a.data);
-    F32 sums[kPairTokens] = {};  // rows are a multiple of kPanelWidth
-    for (std::int64_t r = 0; r < rows; r += kPairTokens) {
+    F32 sums[kBlockTokens] = {};  // rows are a multiple of kPanelWidth
+    for (std::int64_t r = 0; r < rows; r += kBlockTokens) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kPairTokens; ++i) {
+      for (int i = 0; i < kBlockTokens; ++i) {
         const std::int64_t at = (r + i) * kPanelWidth;
         sums[i] = fma(load(left + at), load(right + at), sums[i]);
       }

@@ -55,7 +55,7 @@ inline void side_pairs(const ChunkTask& task, const ChunkSide& side, const Panel
     channel_pairs(side.reads, side.writes, side.decay, side.width, side.local_reads,
                   side.local_writes, pairs);
   } else {
-    pair_chunk(side.reads, side.writes, task.chunk, side.width, pairs);
+    score_chunk(side.reads, side.writes, task.chunk, side.width, pairs);
   }
   weigh_pairs(pairs, task.shared.ratios, task.chunk);
 }
@@ -187,9 +187,9 @@ inline void make_dq(ChunkTask& task, std::int64_t index) {
         keys.decay, keys.width);
   }
   if (task.shared.given) {
-    dots_of_state(task, keys.reads, task.shared.prefix, task.dots + task.token_of(index));
+    dots_of_state(task, keys.reads, task.shared.from_start, task.dots + task.token_of(index));
   }
-  add_pairs<Left::kRows>(task, task.shared.prefix,
+  add_pairs<Left::kRows>(task, task.shared.from_start,
                          {.left = pairs,
                           .right = keys.writes,
                           .target = keys.sums,
@@ -207,7 +207,7 @@ inline void make_o(ChunkTask& task) {
                 .pairs = task.key_pairs,
                 .sums = values.sums,
                 .decayed = values.decayed_writes,
-                .factors = task.shared.given ? task.shared.prefix : nullptr},
+                .factors = task.shared.given ? task.shared.from_start : nullptr},
                values.decay, values.width);
 }
 
@@ -232,7 +232,7 @@ inline void forward_chunk(ChunkTask& task, std::int64_t index) {
   unpack_rows(keys.sums, keys.dreads, task.range(index), keys.channels, keys.scale);
   total_row_decays(task);
   update(task, task.state, values.decay.given ? values.decayed_writes : values.writes,
-         keys_of_update(task, keys.writes, task.shared.suffix, keys.decayed_writes));
+         keys_of_update(task, keys.writes, task.shared.to_end, keys.decayed_writes));
 }
 
 // ---- against it ----
@@ -247,9 +247,9 @@ inline void make_dk(ChunkTask& task, std::int64_t index) {
         keys.decay, keys.width);
   }
   if (task.shared.given) {
-    dots_of_state(task, keys.writes, task.shared.suffix, task.shared.written);
+    dots_of_state(task, keys.writes, task.shared.to_end, task.shared.written);
   }
-  add_pairs<Left::kColumns>(task, task.shared.suffix,
+  add_pairs<Left::kColumns>(task, task.shared.to_end,
                             {.left = pairs,
                              .right = keys.reads,
                              .target = keys.sums,
@@ -263,7 +263,7 @@ inline void make_dv(ChunkTask& task, std::int64_t index) {
   if (keys.decay.given) side_pairs(task, keys, task.key_pairs);
   read_by_keys(task, task.dstate, writes_of_pairs(keys));
   if (!keys.decay.given) {
-    // What pair_chunk() makes, in half the time now that the keys are transposed.
+    // What score_chunk() makes, in half the time now that the keys are transposed.
     multiply_panels<Left::kRows, Start::kZero>({.left = keys.reads,
                                                 .right = keys.transposed,
                                                 .target = task.key_pairs,
@@ -277,7 +277,7 @@ inline void make_dv(ChunkTask& task, std::int64_t index) {
   }
   transpose_panels(values.transposed, values.width, task.chunk, values.sums);
   if (!values.decay.given) {
-    return add_pairs<Left::kColumns>(task, task.shared.suffix,
+    return add_pairs<Left::kColumns>(task, task.shared.to_end,
                                      {.left = task.key_pairs,
                                       .right = values.reads,
                                       .target = values.sums,
@@ -288,7 +288,7 @@ inline void make_dv(ChunkTask& task, std::int64_t index) {
                  .pairs = task.key_pairs,
                  .sums = values.sums,
                  .decayed = values.decayed_reads,
-                 .factors = task.shared.given ? task.shared.suffix : nullptr},
+                 .factors = task.shared.given ? task.shared.to_end : nullptr},
                 values.decay, values.width);
 }
 
@@ -363,7 +363,7 @@ inline void backward_chunk(ChunkTask& task, std::int64_t index) {
   write_shared(task, values, index);
   total_row_decays(task);
   update(task, task.dstate, values.decay.given ? values.decayed_reads : values.reads,
-         keys_of_update(task, keys.reads, task.shared.prefix, keys.decayed_reads));
+         keys_of_update(task, keys.reads, task.shared.from_start, keys.decayed_reads));
 }
 
 }  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward

@@ -4,8 +4,8 @@
 
 #include "backward_params.hpp"
 #include "channel_terms.inl.hpp"
-#include "cpu/simd/kernel/task.inl.hpp"
 #include "cpu/simd/vector/prefetch.inl.hpp"
+#include "cpu/simd/vector/task.inl.hpp"
 #include "gate_gradients.inl.hpp"
 #include "panel_product.inl.hpp"
 #include "panel_rows.inl.hpp"
@@ -63,7 +63,7 @@ struct ChunkTask {
   std::int64_t packed_size = 0;
   std::int64_t packed_shared_decays = 0;
   float* row_totals = nullptr;
-  float* anchors = nullptr;
+  float* checkpoints = nullptr;
   float* pairs = nullptr;
   Panels key_pairs;
   float* dots = nullptr;
@@ -193,7 +193,7 @@ inline ChunkTask chunk_task(const Params& p, std::int64_t sequence, std::int64_t
   task.state = panels_of(scratch + p.scratch.state, task.values.width);
   task.dstate = panels_of(scratch + p.scratch.dstate, task.values.width);
   task.state_size = task.keys.width * task.values.width;
-  task.anchors = scratch + p.scratch.anchors;
+  task.checkpoints = scratch + p.scratch.checkpoints;
   task.pairs = scratch + p.scratch.pairs;
   task.key_pairs = panels_of(scratch + p.scratch.key_pairs, p.chunk);
   task.dots = scratch + p.scratch.dots;

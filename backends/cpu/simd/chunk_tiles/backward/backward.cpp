@@ -1,3 +1,7 @@
+// The gradients of chunked linear attention on the CPU's tile registers, for bf16.
+//
+// A task is a kv head of a sequence, with all query heads that share it, so results do not depend
+// on the number of threads. Denormals count as zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -10,18 +14,17 @@
 #include "cpu/simd/kernel/simd_kernel.hpp"
 
 namespace attune::cpu::simd::chunk_tiles::backward {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
 
 /// Shorter sequences are left to other kernels: a last chunk that is half empty costs as much as a
 /// full one.
-constexpr std::int64_t kFewestTokens = 64;
+constexpr std::int64_t kMinTokens = 64;
 
 /// Narrower problems round as often and average less: operands, pairs and states are rounded to
 /// bf16.
-constexpr std::int64_t kLeastWidth = 16;
+constexpr std::int64_t kMinWidth = 16;
 
 /// Nominal work that is worth a thread.
 constexpr double kFlopsPerThread = 2e6;
@@ -104,7 +107,7 @@ Scratch scratch_layout(const Problem& problem, const Config& config) {
   const std::int64_t between = segment_tokens(problem, config);
   const bool has_gk = (problem.gates & ops::kGateGk) != 0;
   scratch.dots = layout.reserve(has_gates && !has_gk ? padded_tokens(problem, config) : 0);
-  scratch.anchors = layout.reserve(has_gates ? problem.T / between * state_size : 0);
+  scratch.checkpoints = layout.reserve(has_gates ? problem.T / between * state_size : 0);
   if (has_gk) {
     scratch.gate_rows = layout.reserve(chunk * key_width);
     scratch.q_rows = layout.reserve(chunk * key_width / 2);
@@ -151,12 +154,12 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
     if (has_gamma(problem) && (problem.gates & ops::kGateGk) != 0) {
       return Support::no(refused::kFeature, "takes no constant decay beside gk");
     }
-    if (problem.K < kLeastWidth || problem.V < kLeastWidth) {
-      return Support::no(refused::kShape, str("takes K and V of at least ", kLeastWidth));
+    if (problem.K < kMinWidth || problem.V < kMinWidth) {
+      return Support::no(refused::kShape, str("takes K and V of at least ", kMinWidth));
     }
-    if (problem.T < kFewestTokens * std::max<std::int64_t>(1, problem.N)) {
+    if (problem.T < kMinTokens * std::max<std::int64_t>(1, problem.N)) {
       return Support::no(refused::kShape,
-                         str("takes sequences of ", kFewestTokens, " tokens on average, or more"));
+                         str("takes sequences of ", kMinTokens, " tokens on average, or more"));
     }
     return Support::yes();
   }
@@ -171,7 +174,7 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const double work = ops::RecurrentAttentionBackward::flops(problem);
-    return usual_config(problem, device, useful_threads(work, kFlopsPerThread, device));
+    return default_config(problem, device, useful_threads(work, kFlopsPerThread, device));
   }
 
   std::optional<double> expected_us(const Problem& problem,
@@ -203,8 +206,8 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
 
  private:
   /// For at most `useful` threads.
-  static Config usual_config(const Problem& problem, const DeviceInfo& device,
-                             std::int64_t useful) {
+  static Config default_config(const Problem& problem, const DeviceInfo& device,
+                               std::int64_t useful) {
     const int threads =
         axis_value_for(&Config::threads, std::min(useful, problem.sequences() * problem.Hkv));
     return {.anchor_tokens = has_gamma(problem) ? Config{}.chunk : Config{}.anchor_tokens,
@@ -215,15 +218,15 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
   /// What is seldom best is tried without all combinations of the rest.
   bool is_candidate(const Problem& problem, const DeviceInfo& device,
                     const Config& config) const override {
-    const Config usual = usual_config(problem, device, device.cores);
+    const Config defaults = default_config(problem, device, device.cores);
     const bool one_value = problem.gates == 0 || has_gamma(problem);
-    if (config.anchor_tokens != usual.anchor_tokens && one_value) return false;
+    if (config.anchor_tokens != defaults.anchor_tokens && one_value) return false;
     const bool keeps_rows = (problem.gates & ops::kGateGk) != 0;
-    if (config.kept_tokens != usual.kept_tokens && !keeps_rows) return false;
-    if (!full_or_half(config, &Config::threads, usual.threads)) return false;
-    const int changes = (config.threads != usual.threads) +
-                        (config.anchor_tokens != usual.anchor_tokens) +
-                        (config.kept_tokens != usual.kept_tokens) + (config.stream != usual.stream);
+    if (config.kept_tokens != defaults.kept_tokens && !keeps_rows) return false;
+    if (!full_or_half(config, &Config::threads, defaults.threads)) return false;
+    const int changes =
+        (config.threads != defaults.threads) + (config.anchor_tokens != defaults.anchor_tokens) +
+        (config.kept_tokens != defaults.kept_tokens) + (config.stream != defaults.stream);
     return changes <= 1;
   }
 };

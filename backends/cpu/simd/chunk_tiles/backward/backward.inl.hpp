@@ -82,9 +82,10 @@ inline void forward_tiles(const BackwardTiles& task, std::int64_t index,
   }
 }
 
-inline void keep_state(const TileState& state, float* anchor) {
+inline void keep_state(const TileState& state, float* checkpoint) {
   const std::int64_t size = state.row_tiles * state.column_tiles * kTileFloats;
-  for (std::int64_t i = 0; i < size; i += kLanes) store(anchor + i, load(state.floats.data + i));
+  for (std::int64_t i = 0; i < size; i += kLanes)
+    store(checkpoint + i, load(state.floats.data + i));
 }
 
 // Transposed.
@@ -106,7 +107,7 @@ inline void sweep_with(BackwardTiles& task, const char** lines) {
   }
   for (std::int64_t index = 0; index < task.chunks(); ++index) {
     const std::int64_t token = index * task.chunk;
-    if (float* const anchor = task.anchor_at(token)) keep_state(task.to_dq.state, anchor);
+    if (float* const checkpoint = task.anchor_at(token)) keep_state(task.to_dq.state, checkpoint);
     const bool fetches = token + 2 * task.chunk <= task.tokens;
     forward_tiles(task, index,
                   fetches ? list.fetcher(products_beside(task.to_dq, task.chunk)) : LineFetcher{});
@@ -347,8 +348,8 @@ inline void sweep_against(BackwardTiles& task, const char** lines) {
 //
 // Two sweeps over the chunks of a head. The first makes dq; where there is a gate it also leaves
 // the sums q_t . dq_t, and S every few chunks. The second makes dk and dv, and from k_t . dk_t and
-// <S, D> the gradients of the gates, as cpu/simd/chunk/backward/gate_gradients.inl.hpp has it. All of these are
-// fp32 sums taken before anything is rounded.
+// <S, D> the gradients of the gates (cpu/simd/chunk/backward/gate_gradients.inl.hpp). All of these
+// are fp32 sums taken before anything is rounded.
 
 inline void run_tiles_backward(const Params& p, std::int64_t first, std::int64_t last,
                                float* scratch) {
@@ -359,13 +360,13 @@ inline void run_tiles_backward(const Params& p, std::int64_t first, std::int64_t
   if (p.forward.gk.data) {
     zero_floats(scratch + p.scratch.gate_rows, p.scratch.q_rows - p.scratch.gate_rows);
   }
-  const std::int64_t group = p.forward.heads / p.forward.kv_heads;
+  const std::int64_t heads_per_kv = p.forward.heads / p.forward.kv_heads;
   configure_tiles();
   const char* lines[FetchList::kMaxLines];
   for (std::int64_t index = first; index < last; ++index) {
     const std::int64_t sequence = index / p.forward.kv_heads;
-    const std::int64_t first_head = index % p.forward.kv_heads * group;
-    for (std::int64_t head = first_head; head < first_head + group; ++head) {
+    const std::int64_t first_head = index % p.forward.kv_heads * heads_per_kv;
+    for (std::int64_t head = first_head; head < first_head + heads_per_kv; ++head) {
       if (p.forward.gk.data) {
         const ChannelBackward task = channel_backward(p, sequence, head, scratch);
         sweep_channels_with(task, lines);

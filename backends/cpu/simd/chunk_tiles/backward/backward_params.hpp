@@ -44,7 +44,7 @@ struct Scratch {
   std::int64_t dk_sums = 0;           // [T, K] over the heads of a group, when it has several
   std::int64_t dv_sums = 0;           // [T, V]
   std::int64_t dots = 0;              // [T] q dq, when there is a gate, and no gk
-  std::int64_t anchors = 0;           // [segments - 1] states of dq, when there is a gate
+  std::int64_t checkpoints = 0;       // [segments - 1] states of dq, when there is a gate
   // With a gk:
   std::int64_t gate_rows = 0;  // [C, K]
   std::int64_t q_rows = 0;     // [C, K] bf16, as the next
@@ -62,16 +62,18 @@ struct Scratch {
 
 struct Params : BackwardParams {
   std::int64_t chunk = 64;          // a multiple of 32
-  std::int64_t segment_tokens = 1;  // tokens between two anchors, a multiple of chunk
+  std::int64_t segment_tokens = 1;  // tokens between two checkpoints, a multiple of chunk
   std::int64_t kept_chunks = 0;     // of the end of a sequence, copied once for both sweeps
   bool stream = false;              // gradients are written past the caches
   Scratch scratch;
 };
 
-/// This kernel as one instruction set has it, and that of `kIsa`, which its unit defines. Runs tasks
-/// [first, last) of
-/// (sequence, kv head), kv head fastest: the heads of a group in turn; `scratch` is aligned to 64 bytes and used by no other thread.
+/// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
+/// writes for `kIsa`.
 struct Instance {
+  /// Runs tasks [first, last) of (sequence, kv head), kv head fastest.
+  /// `scratch` is aligned to 64 bytes and used by no other
+  /// thread; it need not be initialised.
   void (*run)(const Params& params, std::int64_t first, std::int64_t last, float* scratch);
 };
 template <Isa kIsa>

@@ -7,7 +7,7 @@
 //
 // what token s writes has decayed by r_t / r_s when token t reads it: the two are factors of rows,
 // and products are those of a recurrence without decays. A span ends before the log of an r
-// exceeds kLargestLog, so the division loses nothing; a_0 is applied to the state, and may be 0.
+// exceeds kMaxLog, so the division loses nothing; a_0 is applied to the state, and may be 0.
 // Where a chunk is cut, r begins with what makes the largest and the least of its logs equally far
 // from 0, and a_0 is divided by that. Where even so a span would have fewer than 16 tokens,
 // channel_rows.inl.hpp takes as many.
@@ -153,7 +153,7 @@ struct SpanTokens {
 }
 
 // Rows of a span; `to` is where its first ones go. Returns whether it is one: whether no log of r
-// exceeds kLargestLog.
+// exceeds kMaxLog.
 inline bool decay_rows(const SpanTokens& span, const ChannelRows& to) {
   F32 largest{};
   for (std::int64_t i = 0; i < to.width; i += kTileDepth) {
@@ -172,7 +172,7 @@ struct LogRange {
     least = log < least ? log : least;
     largest = log > largest ? log : largest;
   }
-  // Whether they are within kLargestLog of their center.
+  // Whether they are within kMaxLog of their center.
   bool is_small_around_center() const {
     // The sum is not a number where a log is not.
     return is_small((largest - least) * 0.5F + log * 0.0F);

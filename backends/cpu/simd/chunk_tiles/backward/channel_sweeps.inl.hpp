@@ -9,9 +9,10 @@
 //                     dv_t = k~_t D + sum_{u >= t} (k~_t . q~_u) scale do_u
 //                     D := a_0 (D + sum_t q~_t' scale do_t)
 //
-// The gradient of a gate is a sum over tokens of q dq - k dk (cpu/simd/chunk/backward/gate_gradients.inl.hpp),
-// in which pairs of tokens on the same side of it cancel. They do so exactly where both terms are
-// made of the same roundings, so q dq is summed up as q~ (dq / r), and k dk as k~ (r dk).
+// The gradient of a gate is a sum over tokens of q dq - k dk
+// (cpu/simd/chunk/backward/gate_gradients.inl.hpp), in which pairs of tokens on the same side of it
+// cancel. They do so exactly where both terms are made of the same roundings, so q dq is summed up
+// as q~ (dq / r), and k dk as k~ (r dk).
 #pragma once
 
 #include "channel_task.inl.hpp"
@@ -171,8 +172,8 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
   }
   for (std::int64_t index = 0; index < task.chunks(); ++index) {
     const std::int64_t token = index * task.chunk;
-    if (float* const anchor = task.anchor_at(token)) {
-      keep_decayed_state(task.to_dq.state, task.state_decay, anchor);
+    if (float* const checkpoint = task.anchor_at(token)) {
+      keep_decayed_state(task.to_dq.state, task.state_decay, checkpoint);
     }
     const bool fetches = token + 2 * task.chunk <= task.tokens;
     forward_channel_chunk(
@@ -339,8 +340,8 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
       channel_span(task, chunk, i, at);
       backward_span(task, at, beside);
     }
-    if (const float* const anchor = task.anchor_at(chunk.span.token)) {
-      sum_product_columns(gradient, anchor, task.gradient_decay, task.gates);
+    if (const float* const checkpoint = task.anchor_at(chunk.span.token)) {
+      sum_product_columns(gradient, checkpoint, task.gradient_decay, task.gates);
     }
     if (index > 0) list.next_chunk();
   }

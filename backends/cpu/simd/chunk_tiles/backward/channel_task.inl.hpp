@@ -222,12 +222,12 @@ inline void copy_floats(const float* from, std::int64_t count, float* to) {
 
 // The state S with what it is still to decay by.
 [[gnu::noinline]] inline void keep_decayed_state(const TileState& state, const float* decay,
-                                                 float* anchor) {
+                                                 float* checkpoint) {
   const std::int64_t size = state.row_tiles * kTileFloats;
   for (std::int64_t tile = 0; tile < state.column_tiles; ++tile) {
     const F32 factor = load(decay + tile * kLanes);
     for (std::int64_t i = 0; i < size; i += kLanes) {
-      store(anchor + tile * size + i, load(state.floats.data + tile * size + i) * factor);
+      store(checkpoint + tile * size + i, load(state.floats.data + tile * size + i) * factor);
     }
   }
 }

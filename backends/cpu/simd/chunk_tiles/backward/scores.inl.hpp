@@ -3,7 +3,7 @@
 //
 //   P[t, s] = (r_t . w_s) a_{t+1} .. a_s        t <= s
 //
-// with decays as cpu/simd/chunk_tiles/token_decays.inl.hpp has them: those of the same pairs
+// with decays as cpu/simd/vector/decays.inl.hpp has them: those of the same pairs
 // with the sequence, where s reads t. What is below the diagonal is left out.
 #pragma once
 

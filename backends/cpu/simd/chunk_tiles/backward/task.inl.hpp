@@ -31,7 +31,7 @@ struct BackwardTiles {
   StateView<float*> dinitial;
   float* partial = nullptr;
   float* dots = nullptr;
-  float* anchors = nullptr;
+  float* checkpoints = nullptr;
   double* dgamma = nullptr;
   double gate = 0.0;  // what passes the edge of a chunk
 
@@ -55,7 +55,7 @@ struct BackwardTiles {
   // The state that is kept before the chunk at `token`, or null.
   float* anchor_at(std::int64_t token) const {
     if (!has_decay || token == 0 || token % segment_tokens != 0) return nullptr;
-    return anchors + (token / segment_tokens - 1) * state_size();
+    return checkpoints + (token / segment_tokens - 1) * state_size();
   }
 };
 
@@ -176,7 +176,7 @@ inline BackwardTiles backward_tiles(const Params& p, std::int64_t sequence, std:
   add_group_sums(p, range, scratch, task);
   task.partial = scratch + p.scratch.partial;
   task.dots = scratch + p.scratch.dots;
-  task.anchors = scratch + p.scratch.anchors;
+  task.checkpoints = scratch + p.scratch.checkpoints;
   return task;
 }
 

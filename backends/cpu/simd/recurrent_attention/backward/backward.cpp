@@ -1,3 +1,7 @@
+// The gradients of recurrent linear attention on the CPU, a few tokens at a time.
+//
+// A task is a sequence and a kv head: the query heads that share it add to dk and dv one after the
+// other, so results do not depend on the number of threads. Denormals count as zero.
 #include <algorithm>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -10,7 +14,6 @@
 #include "cpu/simd/kernel/simd_kernel.hpp"
 
 namespace attune::cpu::simd::recurrent_attention::backward {
-
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
@@ -94,7 +97,7 @@ int threads_for(const Problem& problem, std::int64_t useful) {
 }
 
 /// For at most `useful` threads.
-Config usual_config(const Problem& problem, const DeviceInfo& device, std::int64_t useful) {
+Config default_config(const Problem& problem, const DeviceInfo& device, std::int64_t useful) {
   const int threads = threads_for(problem, useful);
   return {.stream = streams_gradients(problem, device, threads),
           .threads = threads,
@@ -108,7 +111,7 @@ class RecurrentAttentionBackwardKernel final : public SimdKernel<Config> {
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
-    return usual_config(problem, device, useful);
+    return default_config(problem, device, useful);
   }
 
   std::optional<double> expected_us(const Problem& problem,
@@ -141,14 +144,14 @@ class RecurrentAttentionBackwardKernel final : public SimdKernel<Config> {
   bool is_candidate(const Problem& problem, const DeviceInfo& device,
                     const Config& config) const override {
     // What is seldom best is tried without all combinations of the rest.
-    const Config usual = usual_config(problem, device, device.cores);
-    const bool narrower = config.isa == Isa::kAvx2 && usual.isa == Isa::kAvx512;
-    if (config.tokens_per_pass == 1 || !full_or_half(config, &Config::threads, usual.threads)) {
+    const Config defaults = default_config(problem, device, device.cores);
+    const bool narrower = config.isa == Isa::kAvx2 && defaults.isa == Isa::kAvx512;
+    if (config.tokens_per_pass == 1 || !full_or_half(config, &Config::threads, defaults.threads)) {
       return false;
     }
-    if (config.isa != usual.isa && !narrower) return false;
+    if (config.isa != defaults.isa && !narrower) return false;
     const int changes =
-        narrower + (config.threads != usual.threads) + (config.stream != usual.stream);
+        narrower + (config.threads != defaults.threads) + (config.stream != defaults.stream);
     return changes <= 1;
   }
 };

@@ -328,23 +328,15 @@ void run_backward_head(const BackwardTask& task, std::int64_t segment_tokens) {
 
 inline void run_backward_tasks(const Params& params, std::int64_t first_task,
                                std::int64_t last_task, float* scratch) {
-  const std::int64_t group = params.forward.heads / params.forward.kv_heads;
+  const std::int64_t heads_per_kv = params.forward.heads / params.forward.kv_heads;
   for (std::int64_t index = first_task; index < last_task; ++index) {
     const std::int64_t sequence = index / params.forward.kv_heads;
-    const std::int64_t first_head = index % params.forward.kv_heads * group;
-    for (std::int64_t head = first_head; head < first_head + group; ++head) {
+    const std::int64_t first_head = index % params.forward.kv_heads * heads_per_kv;
+    for (std::int64_t head = first_head; head < first_head + heads_per_kv; ++head) {
       const BackwardTask task = backward_task(params, sequence, head, scratch);
-      switch (params.tokens_per_pass) {
-        case 1:
-          run_backward_head<1>(task, params.segment_tokens);
-          break;
-        case 2:
-          run_backward_head<2>(task, params.segment_tokens);
-          break;
-        case 4:
-          run_backward_head<4>(task, params.segment_tokens);
-          break;
-      }
+      with_tokens_per_pass(params.tokens_per_pass, [&]<int kTokens>() {
+        run_backward_head<kTokens>(task, params.segment_tokens);
+      });
     }
   }
   if (params.stream) streamed_writes_done();

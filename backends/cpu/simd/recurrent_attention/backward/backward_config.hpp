@@ -20,7 +20,7 @@ struct Config {
 
   static constexpr auto axes() {
     using Self = Config;
-    return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, {1, 2, 4}),
+    return std::tuple{axis("tokens_per_pass", &Self::tokens_per_pass, kTokensPerPass),
                       launch_axis("stream", &Self::stream, {false, true}),
                       launch_axis("threads", &Self::threads, {1, 2, 4, 8, 16, 32, 64}),
                       launch_axis("isa", &Self::isa, {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})};

@@ -124,7 +124,7 @@ template <int kTokens, RowDecay kDecay>
   F32 shared_terms[kTokens] = {};
   for (std::int64_t i = 0; i < rows.width; i += kLanes) {
     F32 written[kTokens];
-    F32 prefix{};
+    F32 from_start{};
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       F32 sum = load(sums + t * rows.width + i);
@@ -132,8 +132,8 @@ template <int kTokens, RowDecay kDecay>
         const F32 decay = load(decay_row + t * decay_width);
 #pragma GCC unroll 8
         for (int s = 0; s < t; ++s) written[s] *= decay;
-        prefix = t == kTokens - 1 ? load(total_row) : t == 0 ? decay : prefix * decay;
-        sum *= prefix;
+        from_start = t == kTokens - 1 ? load(total_row) : t == 0 ? decay : from_start * decay;
+        sum *= from_start;
       }
       written[t] = load(rows.writes[t] + i);
 #pragma GCC unroll 8
@@ -185,7 +185,7 @@ template <int kTokens, RowDecay kDecay>
   F32 totals[kTokens] = {};
   for (std::int64_t i = 0; i < rows.width; i += kLanes) {
     F32 read[kTokens];
-    F32 suffix{};
+    F32 to_end{};
 #pragma GCC unroll 8
     for (int t = kTokens - 1; t >= 0; --t) {
       F32 sum = load(sums + t * rows.width + i);
@@ -193,8 +193,8 @@ template <int kTokens, RowDecay kDecay>
         const F32 decay = load(decay_row + (t + 1) * decay_width);
 #pragma GCC unroll 8
         for (int r = t + 1; r < kTokens; ++r) read[r] *= decay;
-        suffix = t == kTokens - 2 ? decay : suffix * decay;
-        sum *= suffix;
+        to_end = t == kTokens - 2 ? decay : to_end * decay;
+        sum *= to_end;
       }
       read[t] = load(rows.reads[t] + i) * scale;
 #pragma GCC unroll 8

@@ -15,7 +15,7 @@ class PendingRows {
  public:
   std::int64_t count() const { return count_ - next_; }
 
-  /// At most kMostRows before all of them are written. `row` stays as it is until then; `target` is
+  /// At most kMaxRows before all of them are written. `row` stays as it is until then; `target` is
   /// aligned to whole vectors.
   void add(const float* row, std::int64_t vectors, char* target) {
     if (next_ == count_) next_ = count_ = 0;
@@ -32,13 +32,13 @@ class PendingRows {
   }
 
  private:
-  static constexpr int kMostRows = 16;  // of four tokens: dk, dv, dgk, dgv
+  static constexpr int kMaxRows = 16;  // of four tokens: dk, dv, dgk, dgv
   struct Row {
     const float* source;
     char* target;
     std::int64_t vectors;
   };
-  Row rows_[kMostRows];  // from next_ to count_
+  Row rows_[kMaxRows];  // from next_ to count_
   std::int64_t next_ = 0;
   std::int64_t count_ = 0;
 };
@@ -48,9 +48,9 @@ class PendingRows {
 // The loops of the backward pass that cost: a few tokens applied to a state or its gradient, kept
 // transposed as M [V, K], so that dq and dk are sums over rows and need no sums over lanes.
 //
-// Coefficients of rows and columns are those of cpu/simd/vector/pass_keys.inl.hpp: per vector of channels
-// kTokens of what is read (do or q, decayed since the state before the pass), kTokens of what is
-// written (v or k, decayed until the state after it) and the decay of the pass.
+// Coefficients of rows and columns are those of cpu/simd/vector/pass_keys.inl.hpp: per vector of
+// channels kTokens of what is read (do or q, decayed since the state before the pass), kTokens of
+// what is written (v or k, decayed until the state after it) and the decay of the pass.
 
 // Whether M is the state, which goes forward in time (it is read by do and takes in v k), or its
 // gradient, which goes backward (it is read by v and takes in do q).
@@ -70,7 +70,7 @@ struct Roles {
   static constexpr int kDecay = 2 * kTokens;
 };
 
-// Rows handled together, as in cpu/simd/vector/pass.inl.hpp: their chains hide each other's latency.
+// Rows handled together, as in vector/pass.inl.hpp: their chains hide each other's latency.
 template <int kVectors>
 constexpr int rows_of_update() {
 #if defined(__AVX512F__) || defined(__aarch64__)

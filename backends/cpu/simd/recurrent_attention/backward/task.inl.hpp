@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backward_params.hpp"
-#include "cpu/simd/kernel/task.inl.hpp"
 #include "cpu/simd/vector/rows.inl.hpp"
+#include "cpu/simd/vector/task.inl.hpp"
 #include "gradients.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cpu/simd/kernel/params.hpp"
-#include "cpu/simd/vector/decays.inl.hpp"
-#include "cpu/simd/vector/rows.inl.hpp"
-#include "cpu/simd/vector/state.inl.hpp"
+#include "decays.inl.hpp"
+#include "rows.inl.hpp"
+#include "state.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE {
 
