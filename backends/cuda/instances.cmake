@@ -56,47 +56,26 @@ attune_cuda_instances(decode/decode TYPES bf16 f16 f32
   LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T>")
 
 # cuda.chunk_wgmma
-attune_cuda_instances(chunk_wgmma/chunk_wgmma
-  TYPES bf16 f16
-  HEADERS walk_wgmma.cuh segment_states.cuh
-  LAUNCHES "launch_walk<T>" "launch_segment_states<T>"
-  NAMESPACE attune::cuda)
+attune_cuda_instances(chunk_wgmma/chunk_wgmma TYPES bf16 f16 LAUNCHES "launch_walk<T>")
+attune_cuda_instances(chunk_wgmma/segment_states
+  TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
 
 # cuda.chunk_wgmma.backward
-attune_cuda_instances(chunk_wgmma/backward/dq_walk
-  TYPES bf16 f16 HEADERS dq_launch.cuh LAUNCHES "launch_dq_walk<T>"
-  NAMESPACE attune::cuda::chunk_backward)
-attune_cuda_instances(chunk_wgmma/backward/dkdv_walk
-  TYPES bf16 f16 HEADERS dkdv_launch.cuh LAUNCHES "launch_dkdv_walk<T>"
-  NAMESPACE attune::cuda::chunk_backward)
+attune_cuda_instances(chunk_wgmma/backward/dq_walk TYPES bf16 f16 LAUNCHES "launch_dq_walk<T>")
+attune_cuda_instances(chunk_wgmma/backward/dkdv_walk TYPES bf16 f16 LAUNCHES "launch_dkdv_walk<T>")
 attune_cuda_instances(chunk_wgmma/backward/segment_states
-  TYPES bf16 f16 HEADERS segment_launch.cuh LAUNCHES "launch_segment_states<T>"
-  NAMESPACE attune::cuda::chunk_backward)
+  TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
 
 # cuda.gla.backward
 attune_cuda_instances(gla/prepare
-  TYPES bf16 f16
-  HEADERS moved_gates.cuh prepare.cuh LAUNCHES "launch_move_gates<T>" "launch_prepare<T>"
-  NAMESPACE attune::cuda::gla_backward)
-attune_cuda_instances(gla/state_walk
-  TYPES bf16 f16 LAUNCHES "launch_state_walks<T, 64>" "launch_state_walks<T, 128>"
-  NAMESPACE attune::cuda::gla_backward)
-attune_cuda_instances(gla/state_walk_both
-  TYPES bf16 f16
-  HEADERS state_walk.cuh
-  LAUNCHES "launch_state_walks_of_both<T, 64>" "launch_state_walks_of_both<T, 128>"
-  NAMESPACE attune::cuda::gla_backward)
-attune_cuda_instances(gla/pairs
-  TYPES bf16 f16
-  HEADERS pairs_of_one.cuh
-  LAUNCHES "launch_pairs<T, 64>" "launch_pairs<T, 128>" "launch_pairs<T, 256>"
-  NAMESPACE attune::cuda::gla_backward)
-attune_cuda_instances(gla/pairs_both
-  TYPES bf16 f16
-  HEADERS pairs_of_both.cuh
-  LAUNCHES "launch_pairs_of_both<T, 64>" "launch_pairs_of_both<T, 128>"
-           "launch_pairs_of_both<T, 256>"
-  NAMESPACE attune::cuda::gla_backward)
+  TYPES bf16 f16 LAUNCHES "launch_gate_shifts<T>" "launch_prepare<T>")
+attune_cuda_instances(gla/state_walk TYPES bf16 f16 LAUNCHES "launch_state_walks<T>")
+attune_cuda_instances(gla/state_walk_of_both
+  TYPES bf16 f16 HEADERS state_walk.cuh LAUNCHES "launch_state_walks_of_both<T>")
+attune_cuda_instances(gla/intra_chunk
+  TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk<T>")
+attune_cuda_instances(gla/intra_chunk_of_both
+  TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk_of_both<T>")
 
 # cuda.gla_mma and cuda.gla_wgmma
 attune_cuda_instances(gla_mma/keys

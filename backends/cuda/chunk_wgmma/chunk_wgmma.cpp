@@ -1,5 +1,3 @@
-#include "cuda/chunk_wgmma/chunk_wgmma.hpp"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -8,40 +6,49 @@
 #include <limits>
 
 #include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/axis_values.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_wgmma {
 namespace {
 
 using Config = ChunkWgmmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
-constexpr std::int64_t kMostK = 256;
-/// Coordinates of boxes and indices of items are 32-bit integers.
+constexpr int kMostK = largest_value(&Config::tile_k);
+constexpr int kNarrowest = smallest_value(&Config::tile_v);
+/// Coordinates of panels and indices of items are 32-bit integers.
 constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
-constexpr int kMostSegments = 8;
+constexpr int kMostSegments = largest_value(&Config::segments);
 
-int tile_k_of(const Problem& problem) {
-  return problem.K <= 64 ? 64 : problem.K <= 128 ? 128 : 256;
+int tile_k_of(const Problem& problem) { return axis_value_for(&Config::tile_k, problem.K); }
+
+/// As many stages as there is an instance for with these tiles; 0 where there is none.
+int most_stages(const Config& tiles) {
+  int most = 0;
+  for (const Config& config : kCompiledConfigs<Config>) {
+    if (config.tile_k == tiles.tile_k && config.tile_v == tiles.tile_v) {
+      most = std::max(most, config.stages);
+    }
+  }
+  return most;
 }
 
-/// All 128 value channels at once share what is made of q and k. A wider state than 256 x 64 does
-/// not fit into the registers.
-int widest_tile(const Problem& problem) { return problem.V > 64 && problem.K <= 128 ? 128 : 64; }
+/// All value channels at once share what is made of q and k.
+int widest_tile(const Problem& problem) {
+  const int wanted = axis_value_for(&Config::tile_v, problem.V);
+  const bool exists = most_stages({.tile_k = tile_k_of(problem), .tile_v = wanted}) > 0;
+  return exists ? wanted : kNarrowest;
+}
 
 std::int64_t items_of(const Problem& problem, const Config& config) {
   const std::int64_t tiles = (problem.V + config.tile_v - 1) / config.tile_v;
   return problem.sequences() * problem.H * tiles * config.segments;
 }
 
-int most_stages(const Config& tiles) {
-  Config config = tiles;
-  config.stages = 4;
-  while (!Config::compiles(config)) --config.stages;
-  return config.stages;
-}
-
-std::int64_t chunks_of(const Problem& problem) { return walk_extents(problem).chunks; }
+std::int64_t chunks_of_sequence(const Problem& problem) { return walk_extents(problem).chunks; }
 
 /// How long a chunk takes blocks that come in rounds of one a multiprocessor: what it takes a block
 /// alone, `alone`, or what memory takes for the round, of which a block asks for `traffic`.
@@ -66,17 +73,19 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
   constexpr double kStateTraffic = 0.015;
   const double width = config.tile_v / 128.0;
   const double alone = width < 1 ? kHalfTile : 1;
-  const double chunks = std::ceil(static_cast<double>(chunks_of(problem)) / config.segments);
+  const double chunks =
+      std::ceil(static_cast<double>(chunks_of_sequence(problem)) / config.segments);
   const std::int64_t items = items_of(problem, config);
   const double walk = chunks * rounds_of(items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
-  const int parts = segment_parts(walk_extents(problem), config);
-  const std::int64_t firsts = items / config.segments * (config.segments - 1) * parts;
+  const int subsegments = subsegments_of_segment(walk_extents(problem), config);
+  const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
   const double first_walk =
-      std::ceil(chunks / parts) *
+      std::ceil(chunks / subsegments) *
       rounds_of(firsts, device, kFirstWalk * alone, kFirstTraffic * kTraffic * width);
-  return walk + first_walk + kLaunch + kStateTraffic * width * static_cast<double>(items * parts);
+  return walk + first_walk + kLaunch +
+         kStateTraffic * width * static_cast<double>(items * subsegments);
 }
 
 class ChunkWgmmaKernel final : public Kernel<Config> {
@@ -99,7 +108,7 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
       return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
     }
     if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
-    const std::int64_t most = items_of(p, {.tile_v = 64, .segments = kMostSegments});
+    const std::int64_t most = items_of(p, {.tile_v = kNarrowest, .segments = kMostSegments});
     if (std::max({p.T, p.B, p.H, most}) > kMostOfAKind)
       return Support::no(refused::kShape, "over 2^31 of a kind");
     return Support::yes();
@@ -113,10 +122,10 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     Config best = tiles_for(problem, widest_tile(problem));
-    for (int tile_v = best.tile_v; tile_v >= 64; tile_v /= 2) {
+    for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
       for (config.segments = 1; config.segments <= kMostSegments; config.segments *= 2) {
-        if (config.segments > 1 && config.segments > chunks_of(problem)) break;
+        if (config.segments > 1 && config.segments > chunks_of_sequence(problem)) break;
         if (cost_of(problem, device, config) < cost_of(problem, device, best)) best = config;
       }
     }
@@ -131,8 +140,8 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
     std::vector<Config> configs;
     for (Config config : all_configs<Config>()) {
       if (!fits(problem, device, config)) continue;
-      if (config.tile_v > 64 && problem.V <= 64) continue;
-      if (config.segments > 1 && (config.segments > chunks_of(problem) ||
+      if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
+      if (config.segments > 1 && (config.segments > chunks_of_sequence(problem) ||
                                   items_of(problem, config) > kMostRounds * device.cores)) {
         continue;
       }
@@ -149,11 +158,8 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const WalkParams params = forward_walk(problem, args, config, site.workspace);
-    if (problem.dtype == DType::kBF16) {
-      launch_all<__nv_bfloat16>(config, params, site);
-    } else {
-      launch_all<__half>(config, params, site);
-    }
+    with_element<__half, __nv_bfloat16>(problem.dtype,
+                                        [&]<class T>() { launch_all<T>(config, params, site); });
   }
 
  private:
@@ -172,9 +178,12 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
 };
 
 }  // namespace
+}  // namespace attune::cuda::chunk_wgmma
+
+namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma() {
-  return std::make_unique<ChunkWgmmaKernel>();
+  return std::make_unique<chunk_wgmma::ChunkWgmmaKernel>();
 }
 
 }  // namespace attune::cuda

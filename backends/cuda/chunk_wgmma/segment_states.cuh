@@ -1,27 +1,25 @@
 // What the segments of sequences add to the state: the chunked walk without outputs. One block
-// walks one value tile of one head of a segment, or of a part of it; the last segments are nobody's
-// begin and are left out.
+// walks one value tile of one head of a segment, or of a subsegment. No segment starts from the
+// last one's state: those are left out.
 #pragma once
 
-#include <attune/core/config_axes.hpp>
-
 #include "cuda/chunk_wgmma/state.cuh"
-#include "cuda/chunk_wgmma/walk_shared.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_wgmma {
 
 template <class Shape>
 struct SegmentShared {
-  static constexpr int kSlots = 4;
+  static constexpr int kStages = 4;
   static constexpr int kThreads = kWarpgroupSize * (1 + Shape::kStateWarpgroups);
   static constexpr int kBlocks = first_walk_blocks(Shape::kConfig);
-  std::byte k[kSlots][Shape::kBoxesK * kBoxBytes];
-  std::byte v[kSlots][Shape::kBoxesV * kBoxBytes];
-  ChunkDecays decays[kSlots];
-  Ring<kSlots> k_ring;
-  Ring<kSlots> v_ring;
-  Ring<kSlots> decay_ring;
+  std::byte k[kStages][Shape::kPanelsK * kPanelBytes];
+  std::byte v[kStages][Shape::kPanelsV * kPanelBytes];
+  ChunkDecays decays[kStages];
+  Ring<kStages> k_ring;
+  Ring<kStages> v_ring;
+  Ring<kStages> decay_ring;
   SharedBarrier k_landed;
   SharedBarrier v_landed;
 };
@@ -31,31 +29,31 @@ struct SegmentShared {
 template <class T, class Shape>
 __device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
                                              SegmentShared<Shape>& shared, int count,
-                                             RingPosition<SegmentShared<Shape>::kSlots>& at,
+                                             RingPosition<SegmentShared<Shape>::kStages>& at,
                                              const Lane& me, int warpgroup) {
   for (int step = 0; step < count; ++step) {
     ValueFragments values;
-    const ChunkDecays& decays = shared.decays[at.slot];
+    const ChunkDecays& decays = shared.decays[at.stage];
     shared.decay_ring.wait_full(at);
     shared.v_ring.wait_full(at);
-    values.load(shared_address(shared.v[at.slot]) + warpgroup * kBoxBytes, me);
-    values.template scale<T>(decays.write, me);
-    shared.v_ring.release(at.slot);
-    state.scale(decays.all);
-    shared.decay_ring.release(at.slot);
+    values.load(shared_address(shared.v[at.stage]) + warpgroup * kPanelBytes, me);
+    values.template scale<T>(decays.to_end, me);
+    shared.v_ring.release(at.stage);
+    state.scale(decays.total);
+    shared.decay_ring.release(at.stage);
     shared.k_ring.wait_full(at);
     wgmma_fence();
-    queue_state_update<T>(state, values, shared_address(shared.k[at.slot]));
+    queue_state_update<T>(state, values, shared_address(shared.k[at.stage]));
     wgmma_commit();
     wgmma_wait<0>();
     state.pin();
     values.hold();
-    shared.k_ring.release(at.slot);
+    shared.k_ring.release(at.stage);
     at.advance();
   }
 }
 
-/// The work of one state warpgroup. The first part starts from the initial state.
+/// The work of one state warpgroup. The first subsegment starts from the initial state.
 template <class T, class Shape>
 __device__ __forceinline__ void make_segment_states(const WalkParams& p,
                                                     SegmentShared<Shape>& shared, int warpgroup) {
@@ -63,22 +61,23 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
   constexpr int kTileV = Shape::kTileV;
   const Lane me;
   StateTile<kTileK> state;
-  RingPosition<SegmentShared<Shape>::kSlots> at;
+  RingPosition<SegmentShared<Shape>::kStages> at;
   for_each_item<kTileV>(p, first_walk(p), [&](const WalkItem& item) {
-    const auto scratch = [&](int slot) {
-      return scratch_state<kTileK, kTileV>(p, item, slot, warpgroup * kWarpgroupSize + me.thread);
+    const auto scratch = [&](int subsegment) {
+      return scratch_state<kTileK, kTileV>(p, item, subsegment,
+                                           warpgroup * kWarpgroupSize + me.thread);
     };
-    if (item.slot == 0) {
+    if (item.subsegment == 0) {
       load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
-      if (p.scratch.keeps_initial) {
-        store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.parts - 1));
+      if (p.scratch.saves_initial) {
+        store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.subsegments - 1));
       }
     } else {
 #pragma unroll
       for (int i = 0; i < StateTile<kTileK>::kCount; ++i) state[i] = 0.0F;
     }
     walk_segment<T>(state, shared, item.count, at, me, warpgroup);
-    store_scratch<kTileK, kTileV>(state, scratch(item.slot));
+    store_scratch<kTileK, kTileV>(state, scratch(item.subsegment));
   });
 }
 
@@ -86,8 +85,8 @@ template <class Shape>
 __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
   constexpr int kStateWarps = kWarpgroupSize / kWarpSize * Shape::kStateWarpgroups;
   if (threadIdx.x == 0) {
-    shared.k_ring.init_copied(kStateWarps);
-    shared.v_ring.init_copied(kStateWarps);
+    shared.k_ring.init_copied(1, kStateWarps);
+    shared.v_ring.init_copied(1, kStateWarps);
     shared.decay_ring.init_published(1, kStateWarps);
     barrier_init(&shared.k_landed, 1);
     barrier_init(&shared.v_landed, 1);
@@ -97,11 +96,11 @@ __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
 }
 
 /// `tile_step`: from one value tile to the next in the operand's channels.
-template <int kBoxes, int kTileV, int kSlots>
+template <int kPanels, int kTileV, int kStages>
 __device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOperand& operand,
-                                             int tile_step, Ring<kSlots>& ring, std::byte* slots,
+                                             int tile_step, Ring<kStages>& ring, std::byte* stages,
                                              SharedBarrier* landed) {
-  TileLoader<kBoxes, kSlots> loader(p, operand, ring, slots, landed);
+  TileLoader<kPanels, kStages> loader(p, operand, ring, stages, landed);
   for_each_chunk<kTileV>(p, first_walk(p), [&](const WalkItem& item, int row) {
     loader.load(item, row, item.tile * tile_step);
   });
@@ -111,11 +110,11 @@ template <class T, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
-      return load_operand<Shape::kBoxesK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
-                                                         &shared.k_landed);
+      return load_operand<Shape::kPanelsK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
+                                                          &shared.k_landed);
     case 1:
-      return load_operand<Shape::kBoxesV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
-                                                         shared.v[0], &shared.v_landed);
+      return load_operand<Shape::kPanelsV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
+                                                          shared.v[0], &shared.v_landed);
     case 2:
       return make_decays<T, Shape::kTileV>(p, first_walk(p), shared.decay_ring, shared.decays);
   }
@@ -130,7 +129,7 @@ __global__ __launch_bounds__(
                                                                        WalkParams p) {
 #if ATTUNE_SM90A_CODE
   using Shape = WalkShape<Config>;
-  auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(walk_memory);
+  auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(shared_memory);
   init_rings(shared);
   dependency_wait();
   dependents_launch();  // segments 0 need nothing of this, only what it has waited for
@@ -149,7 +148,7 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
                            cudaStream_t stream) {
   ChunkWgmmaConfig tiles = config;
   tiles.stages = 3;
-  dispatch(tiles, [&]<class Config>() {
+  with_instance(tiles, [&]<class Config>() {
     if constexpr (Config::kValue.stages == 3) {
       using Shared = SegmentShared<WalkShape<Config>>;
       launch<segment_states<T, Config>>(
@@ -162,4 +161,4 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
   });
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_wgmma

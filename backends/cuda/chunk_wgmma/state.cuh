@@ -6,14 +6,11 @@
 // holds, for every eight channels of K, two neighbours of rows v and v + 8.
 #pragma once
 
-#include "cuda/chunk_wgmma/decay.cuh"
-#include "cuda/chunk_wgmma/loads.cuh"
-#include "cuda/chunk_wgmma/walk.hpp"
-#include "cuda/tiles/wgmma.cuh"
+#include "cuda/chunk_wgmma/tile_copies.cuh"
 
 #if ATTUNE_SM90A_CODE
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_wgmma {
 
 /// Value channels of a warpgroup: the rows of one wgmma.
 inline constexpr int kStateRows = 64;
@@ -21,7 +18,7 @@ inline constexpr int kStateRows = 64;
 inline constexpr int kWgmmaDepth = 16;
 /// Bytes of kWgmmaDepth elements along a row, and of as many rows.
 inline constexpr int kDepthBytes = 2 * kWgmmaDepth;
-inline constexpr int kDepthRowsBytes = kWgmmaDepth * kRowBytes;
+inline constexpr int kDepthRowsBytes = kWgmmaDepth * kPanelRowBytes;
 
 template <int kTileK>
 struct StateTile {
@@ -89,13 +86,14 @@ __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const Walk
   }
 }
 
-/// The place of a part's state in the scratch memory, for the four registers that a thread moves
+/// Where a subsegment's state is in the scratch memory, for the four registers that a thread moves
 /// at once; those of step i are at [i * kThreads].
 template <int kTileK, int kTileV>
 __device__ __forceinline__ float4* scratch_state(const WalkParams& p, const WalkItem& item,
-                                                 int slot, int state_thread) {
+                                                 int subsegment, int state_thread) {
   const std::int64_t index =
-      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments * p.parts + slot;
+      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments * p.subsegments +
+      subsegment;
   return reinterpret_cast<float4*>(p.scratch.states + index * kTileK * kTileV) + state_thread;
 }
 
@@ -125,7 +123,7 @@ __device__ __forceinline__ void add_scratch(StateTile<kTileK>& state, float deca
 
 /// Values of a chunk as the left operand, V^T [64, 16] for each 16 tokens.
 struct ValueFragments {
-  static constexpr int kSteps = kChunk / kWgmmaDepth;
+  static constexpr int kSteps = kChunkTokens / kWgmmaDepth;
   std::uint32_t step[kSteps][4];
 
   /// Behind the wait for products that read these.
@@ -134,13 +132,13 @@ struct ValueFragments {
     for (int s = 0; s < kSteps; ++s) wgmma_hold(step[s]);
   }
 
-  /// From a box of v.
-  __device__ __forceinline__ void load(std::uint32_t box, const Lane& me) {
+  /// From a panel of v.
+  __device__ __forceinline__ void load(std::uint32_t panel, const Lane& me) {
     const int row = me.lane / 16 * 8 + me.lane % 8;
     const int byte = (me.warp * 16 + me.lane / 8 % 2 * 8) * 2;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      load_matrices_transposed(step[s], box + swizzled(s * kWgmmaDepth + row, byte));
+      load_matrices_transposed(step[s], panel + swizzled(s * kWgmmaDepth + row, byte));
     }
   }
   /// Each token's values times its factor.
@@ -163,18 +161,18 @@ struct ValueFragments {
   }
 };
 
-/// Queues S^T += V^T K for a chunk, without a commit. `k_tile`: boxes of k side by side.
+/// Queues S^T += V^T K for a chunk, without a commit. `k_tile`: panels of k side by side.
 template <class T, int kTileK>
 __device__ __forceinline__ void queue_state_update(StateTile<kTileK>& state,
                                                    const ValueFragments& values,
                                                    std::uint32_t k_tile) {
-  constexpr int kPartBytes = StateTile<kTileK>::kPart * 2 / kBoxChannels * kBoxBytes;
+  constexpr int kPartBytes = StateTile<kTileK>::kPart * 2 / kPanelChannels * kPanelBytes;
 #pragma unroll
   for (int s = 0; s < ValueFragments::kSteps; ++s) {
 #pragma unroll
     for (int i = 0; i < StateTile<kTileK>::kParts; ++i) {
       const std::uint64_t k =
-          matrix_descriptor(k_tile + i * kPartBytes + s * kDepthRowsBytes, kBoxBytes);
+          matrix_descriptor(k_tile + i * kPartBytes + s * kDepthRowsBytes, kPanelBytes);
       if constexpr (StateTile<kTileK>::kPart == 64) {
         wgmma_n128<T, Major::kMN>(state.part[i], values.step[s], k, true);
       } else {
@@ -218,7 +216,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
                                                  float decay) {
   constexpr int kSteps = kTileK / kWgmmaDepth;
   constexpr int kStepsAtOnce = kSteps < StateOperand::kSteps ? kSteps : StateOperand::kSteps;
-  constexpr int kStepsOfBox = kBoxChannels / kWgmmaDepth;
+  constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
 #pragma unroll
   for (int first = 0; first < kSteps; first += kStepsAtOnce) {
     if (first > 0) {
@@ -232,14 +230,31 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
 #pragma unroll
     for (int s = 0; s < kStepsAtOnce; ++s) {
       const int step = first + s;
-      const std::uint64_t q = matrix_descriptor(q_tile + step / kStepsOfBox * kBoxBytes +
-                                                step % kStepsOfBox * kDepthBytes);
+      const std::uint64_t q = matrix_descriptor(q_tile + step / kStepsOfPanel * kPanelBytes +
+                                                step % kStepsOfPanel * kDepthBytes);
       wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
     }
     wgmma_commit();
   }
 }
 
-}  // namespace attune::cuda
+/// Rounds the outputs of a chunk into a panel, one row for each token: 64 value channels x 64
+/// tokens over a warpgroup. A warp writes where it alone has read v.
+template <class T>
+__device__ __forceinline__ void store_outputs(const float (&o)[kChunkTokens / 2],
+                                              std::uint32_t panel, const Lane& me) {
+  const int row = me.lane / 16 * 8 + me.lane % 8;
+  const int byte = (me.warp * 16 + me.lane / 8 % 2 * 8) * 2;
+#pragma unroll
+  for (int n = 0; n < kChunkTokens / 8; n += 2) {
+    const float* const pairs = &o[4 * n];
+    store_matrices_transposed(panel + swizzled(8 * n + row, byte), pack<T>(pairs[0], pairs[1]),
+                              pack<T>(pairs[2], pairs[3]), pack<T>(pairs[4], pairs[5]),
+                              pack<T>(pairs[6], pairs[7]));
+  }
+  async_proxy_fence();
+}
+
+}  // namespace attune::cuda::chunk_wgmma
 
 #endif

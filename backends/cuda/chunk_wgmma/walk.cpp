@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "cuda/chunk_wgmma/tensor_map.hpp"
 #include "cuda/runtime/check.hpp"
+#include "cuda/tiles/tensor_map.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_wgmma {
 namespace {
 
 constexpr std::size_t kScratchAlignment = 64;
@@ -15,24 +15,24 @@ std::int64_t tiles_of(const WalkExtents& extents, const ChunkWgmmaConfig& config
 }
 
 /// Of a head's state in a tile.
-std::int64_t scratch_slots(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
-  return std::int64_t{config.segments} * segment_parts(extents, config);
+std::int64_t subsegments_of_all(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  return std::int64_t{config.segments} * subsegments_of_segment(extents, config);
 }
 
 std::size_t states_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
   const std::int64_t states = extents.sequences * extents.heads * tiles_of(extents, config) *
-                              scratch_slots(extents, config);
+                              subsegments_of_all(extents, config);
   return static_cast<std::size_t>(states * config.tile_k * config.tile_v) * sizeof(float);
 }
 
 std::size_t decays_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
   return static_cast<std::size_t>(extents.sequences * extents.heads *
-                                  scratch_slots(extents, config)) *
+                                  subsegments_of_all(extents, config)) *
          sizeof(float);
 }
 
 WalkOperand operand(const ConstTensorView& tensor, std::int64_t heads) {
-  return {head_map(tensor, kChunk), heads / tensor.size(2)};
+  return {head_map(tensor, kChunkTokens), heads / tensor.size(2)};
 }
 
 }  // namespace
@@ -40,26 +40,26 @@ WalkOperand operand(const ConstTensorView& tensor, std::int64_t heads) {
 WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem) {
   const std::int64_t packed = std::max<std::int64_t>(problem.N, 1);
   return {.sequences = problem.sequences(),
-          .chunks = (problem.T / packed + kChunk - 1) / kChunk,
+          .chunks = (problem.T / packed + kChunkTokens - 1) / kChunkTokens,
           .heads = problem.H,
           .K = static_cast<int>(problem.K),
           .V = problem.V};
 }
 
-int segment_parts(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
   constexpr std::int64_t kMultiprocessors = 132;  // of sm_90a devices; workspaces do not ask which
-  constexpr int kMostParts = 8;
+  constexpr int kMostSubsegments = 8;
   constexpr int kShortest = 4;
   if (config.segments == 1) return 1;
   const std::int64_t walks = extents.sequences * extents.heads * tiles_of(extents, config);
   const std::int64_t firsts = walks * (config.segments - 1);
   const std::int64_t blocks = kMultiprocessors * first_walk_blocks(config);
-  int parts = 1;
-  while (parts < kMostParts && firsts * parts * 2 <= blocks &&
-         extents.chunks >= std::int64_t{config.segments} * parts * 2 * kShortest) {
-    parts *= 2;
+  int subsegments = 1;
+  while (subsegments < kMostSubsegments && firsts * subsegments * 2 <= blocks &&
+         extents.chunks >= std::int64_t{config.segments} * subsegments * 2 * kShortest) {
+    subsegments *= 2;
   }
-  return parts;
+  return subsegments;
 }
 
 std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
@@ -81,7 +81,7 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
   WalkParams params{.q = operand(args.q, problem.H),
                     .k = operand(args.k, problem.H),
                     .v = operand(args.v, problem.H),
-                    .o = head_map(args.o, kChunk),
+                    .o = head_map(args.o, kChunkTokens),
                     .o_rows = token_view(args.o),
                     .extents = extents,
                     .sequences = sequences_view(args.cu_seqlens, problem.T),
@@ -91,10 +91,10 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                     .final = state_view(args.final_state),
                     .scratch = segment_scratch(workspace, extents, config),
                     .segments = config.segments,
-                    .parts = segment_parts(extents, config),
+                    .subsegments = subsegments_of_segment(extents, config),
                     .reverse = problem.reverse,
                     .scale = static_cast<float>(args.scale)};
-  params.scratch.keeps_initial = config.segments > 1 && params.initial.data != nullptr &&
+  params.scratch.saves_initial = config.segments > 1 && params.initial.data != nullptr &&
                                  params.initial.data == params.final.data;
   return params;
 }
@@ -104,7 +104,7 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   const WalkExtents& extents = params.extents;
   const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
   const std::int64_t items =
-      extents.sequences * extents.heads * tiles * range.segments * range.parts;
+      extents.sequences * extents.heads * tiles * range.segments * range.subsegments;
   if (params.sequences.bounds != nullptr) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
   }
@@ -115,4 +115,4 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, sms * blocks_per_sm)));
 }
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_wgmma

@@ -11,7 +11,7 @@
 // To keep more blocks busy, a sequence may be walked in `segments` at once: a first launch leaves
 // what each segment but the last adds to the state in scratch memory, the second starts every
 // segment from the sum of those before it. Few segments leave few blocks to the first launch: there
-// each is taken in several `parts`.
+// each is taken in several `subsegments`.
 #pragma once
 
 #include <cuda.h>
@@ -21,28 +21,28 @@
 #include <cstdint>
 #include <span>
 
-#include "cuda/chunk_wgmma/chunk_config.hpp"
+#include "cuda/chunk_wgmma/chunk_wgmma_config.hpp"
+#include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/views.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::chunk_wgmma {
 
-/// Tokens that are handled at once.
-inline constexpr int kChunk = 64;
-
-/// One of q, k and v: boxes of kChunk tokens of a head. Query head h reads its head h / group.
+/// One of q, k and v: panels of kChunkTokens tokens of a head. Query head h reads its head h /
+/// heads_per_kv.
 struct WalkOperand {
   CUtensorMap map;
-  std::int64_t group = 1;
+  std::int64_t heads_per_kv = 1;
 };
 
 /// What segments leave for one another. Strides follow from WalkExtents and the tiles.
 struct SegmentScratch {
-  /// [N, H, value tiles, segments, parts] states of tile_k x tile_v, in the order of the registers
-  /// of those who write and read them. The very last is the initial state where `keeps_initial`.
+  /// [N, H, value tiles, segments, subsegments] states of tile_k x tile_v, in the order of the
+  /// registers of those who write and read them. The very last is the initial state where
+  /// `saves_initial`.
   float* states = nullptr;
-  float* decays = nullptr;  // [N, H, segments, parts]: the product of a part's decays
+  float* decays = nullptr;  // [N, H, segments, subsegments]: the total decay of each
   /// The final state overwrites the initial one: segment 0 must not read it while others finish.
-  bool keeps_initial = false;
+  bool saves_initial = false;
 };
 
 struct WalkExtents {
@@ -56,7 +56,7 @@ struct WalkExtents {
 struct WalkParams {
   WalkOperand q, k, v;
   CUtensorMap o;
-  TokenView o_rows;  // for the tail of a packed sequence, which a box would reach beyond
+  TokenView o_rows;  // for the tail of a packed sequence, which a panel would reach beyond
   WalkExtents extents;
   SequencesView sequences;
   GateView gates;  // [B, T, H]; may be absent
@@ -65,7 +65,7 @@ struct WalkParams {
   StateView final;         // may be absent
   SegmentScratch scratch;
   int segments = 1;
-  int parts = 1;  // of a segment, in the first launch
+  int subsegments = 1;  // of a segment, in the first launch
   bool reverse = false;
   /// Token t takes the decay of token t + 1, and none past the end: what the backward pass, walking
   /// in reverse, passes between two tokens.
@@ -73,15 +73,15 @@ struct WalkParams {
   float scale = 1;
 };
 
-/// What a launch goes through: the first segments of a sequence, each in parts.
+/// What a launch goes through: the first segments of a sequence, each in subsegments.
 struct WalkRange {
   int segments;
-  int parts;
+  int subsegments;
 };
 
-/// That of the launch that writes o, and that of the one before it.
-constexpr WalkRange whole_walk(const WalkParams& p) { return {p.segments, 1}; }
-constexpr WalkRange first_walk(const WalkParams& p) { return {p.segments - 1, p.parts}; }
+/// Of the launch that writes o, and of the one before it.
+constexpr WalkRange main_walk(const WalkParams& p) { return {p.segments, 1}; }
+constexpr WalkRange first_walk(const WalkParams& p) { return {p.segments - 1, p.subsegments}; }
 
 WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem);
 
@@ -90,12 +90,13 @@ constexpr int first_walk_blocks(const ChunkWgmmaConfig& config) {
   return config.tile_k == 64 && config.tile_v == 64 ? 2 : 1;
 }
 
-/// Parts of a segment in the first launch: as many as fill the device, of four chunks and more.
-int segment_parts(const WalkExtents& extents, const ChunkWgmmaConfig& config);
+/// Subsegments of a segment in the first launch: as many as fill the device, of four chunks and
+/// more.
+int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& config);
 
 /// Scratch memory of a walk in segments; 0 for one.
 std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config);
-/// The parts of it.
+/// Where its states and decays are.
 SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
                                const ChunkWgmmaConfig& config);
 
@@ -108,6 +109,41 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
 /// where packed sequences are of unknown lengths, so that the device evens them out.
 dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm);
 
+/// Registers of a thread in each role of a block.
+struct RoleRegisters {
+  int producer;
+  int scores;
+  int state;
+};
+
+/// Sizes of a block, from its config.
+template <class Config>
+struct WalkShape {
+  static constexpr ChunkWgmmaConfig kConfig = Config::kValue;
+  static constexpr int kTileK = kConfig.tile_k;
+  static constexpr int kTileV = kConfig.tile_v;
+  static constexpr int kPanelsK = kTileK / 64;
+  static constexpr int kPanelsV = kTileV / 64;
+
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kDecayStages = 3;
+  static constexpr int kScoreStages = kTileK == 256 ? 1 : 2;
+  /// A tile of v is used longer than q and k: the output goes out from where it was.
+  static constexpr int kValueStages = kTileK == 256 && kStages == 3 ? kStages : kStages + 1;
+  /// Chunks that a block asks the memory for at once. One of a whole head of 128 channels is 48 KB
+  /// and keeps the memory busy; with more, requests queue up, and some multiprocessors get ahead of
+  /// others: blocks of equal work end up to 20 us apart. Narrower chunks do not bear a limit.
+  static constexpr int kChunksUnderWay = kTileK == 128 && kTileV == 128 ? 1 : kValueStages;
+
+  static constexpr int kStateWarpgroups = kPanelsV;
+  static constexpr int kThreads = 128 * (2 + kStateWarpgroups);
+  /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
+  static constexpr RoleRegisters kRegisters =
+      kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 256};
+  /// A state of 256 channels leaves no registers for the values of the next chunk.
+  static constexpr bool kFetchesAhead = kTileK <= 128;
+};
+
 /// Queues the walk that writes o and the final state. With several segments it starts from the
 /// scratch that launch_segment_states() fills, and may be queued right behind it.
 template <class T>
@@ -118,4 +154,4 @@ template <class T>
 void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& params,
                            cudaStream_t stream);
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::chunk_wgmma

@@ -17,9 +17,9 @@ __device__ __forceinline__ void add_word(float2 (&sums)[kPairsPerWord], const ui
   const std::uint32_t pairs[kPairsPerWord] = {word.x, word.y, word.z, word.w};
 #pragma unroll
   for (int i = 0; i < kPairsPerWord; ++i) {
-    const float2 share = unpack<T>(pairs[i]);
-    sums[i].x += share.x;
-    sums[i].y += share.y;
+    const float2 term = unpack<T>(pairs[i]);
+    sums[i].x += term.x;
+    sums[i].y += term.y;
   }
 }
 
@@ -33,7 +33,8 @@ __global__ __launch_bounds__(kThreads) void group_sums(const __grid_constant__ G
        i += stride) {
     const std::int64_t word = i % words;
     const std::int64_t owner = i / words;  // row and head of out
-    const auto* const first = static_cast<const uint4*>(p.shares) + owner * p.group * words + word;
+    const auto* const first =
+        static_cast<const uint4*>(p.partials) + owner * p.group * words + word;
     float2 sums[kPairsPerWord] = {};
 #pragma unroll 4
     for (std::int64_t head = 0; head < p.group; ++head) add_word<T>(sums, first[head * words]);

@@ -11,13 +11,12 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/views.hpp"
+#include "cuda/tiles/panel.hpp"
 
 namespace attune::cuda {
 
 inline constexpr int kChannelsPerCopy = 8;  // of 16 bits: what one asynchronous copy takes
 inline constexpr int kValuesPerWarp = 16;   // rows of an mma
-inline constexpr int kPanelChannels = 64;   // of a tile's 128-byte rows
-inline constexpr int kPanelRowBytes = 128;
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
 
 /// Key channels that kernels are compiled for: those beyond K are zeros.

@@ -1,4 +1,3 @@
-#include "cuda/gla/gla_backward.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -9,14 +8,16 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
-#include "cuda/chunk_wgmma/tensor_map.hpp"
+#include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
-#include "cuda/gla/gla_backward_config.hpp"
-#include "cuda/gla/launch.hpp"
-#include "cuda/gla/sides.hpp"
+#include "cuda/gla/params.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/axis_values.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/tiles/tensor_map.hpp"
 
-namespace attune::cuda::gla_backward {
+namespace attune::cuda::gla {
 namespace {
 
 using Problem = ops::RecurrentAttentionProblem;
@@ -32,12 +33,12 @@ constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
 
 using Config = GlaBackwardConfig;
 
-/// A tensor's channels by parts.
-void set_maps(CUtensorMap (&maps)[kMostParts], const ConstTensorView& tensor) {
+/// A tensor's channels by tiles.
+void set_maps(CUtensorMap (&maps)[kMostTiles], const ConstTensorView& tensor) {
   if (tensor.empty()) return;
-  for (std::int64_t part = 0; part * kLargePart < tensor.size(3); ++part) {
-    const std::int64_t end = std::min((part + 1) * kLargePart, tensor.size(3));
-    maps[part] = head_map(tensor.slice(3, part * kLargePart, end), kChunk);
+  for (std::int64_t tile = 0; tile * kLargeTile < tensor.size(3); ++tile) {
+    const std::int64_t end = std::min<std::int64_t>((tile + 1) * kLargeTile, tensor.size(3));
+    maps[tile] = head_map(tensor.slice(3, tile * kLargeTile, end), kChunkTokens);
   }
 }
 
@@ -93,7 +94,7 @@ void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
     params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
                      args.dgamma->stride(1)};
   } else {
-    params.dgamma_parts = nullptr;
+    params.dgamma_terms = nullptr;
   }
   if (args.gamma.source == Source::kSlopes) params.dgamma_sign = -1.0F;
   params.dinitial_state = own_first(state_view(args.dinitial_state), of_values);
@@ -110,22 +111,22 @@ void set_common(GlaBackwardParams& params, const Problem& problem, const Args& a
 }
 
 /// Rows of the workspace for each token and head.
-TokenView rows_of_shares(const Problem& problem, void* shares, std::int64_t channels) {
-  return {shares, problem.T * problem.H * channels, problem.H * channels, channels};
+TokenView rows_of_partials(const Problem& problem, void* partials, std::int64_t channels) {
+  return {partials, problem.T * problem.H * channels, problem.H * channels, channels};
 }
 
-void set_shares(Sides& sides, const Problem& problem) {
+void set_partials(GatedSides& sides, const Problem& problem) {
   GlaBackwardParams& first = sides.first;
-  if (first.group == 1) return;
-  first.dy = rows_of_shares(problem, first.dy_shares, first.own);
-  first.dz = rows_of_shares(problem, first.dz_shares, first.other);
+  if (first.heads_per_kv == 1) return;
+  first.dy = rows_of_partials(problem, first.dy_partials, first.own);
+  first.dz = rows_of_partials(problem, first.dz_partials, first.other);
   sides.second.dy = first.dz;
 }
 
 /// The parameters of the kernels. Where both sides have gates, g and gamma are the keys'.
-Sides sides_of(const Problem& problem, const Args& args, const Config& config,
-               const LaunchSite& site) {
-  Sides sides(problem, config, site.workspace.data());
+GatedSides gated_sides(const Problem& problem, const Args& args, const Config& config,
+                       const LaunchSite& site) {
+  GatedSides sides(problem, config, site.workspace.data());
   GlaBackwardParams& first = sides.first;
   sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
   set_common(first, problem, args, sides.first_of_values);
@@ -137,14 +138,14 @@ Sides sides_of(const Problem& problem, const Args& args, const Config& config,
     set_maps(first.u_maps, sides.first_of_values ? args.q : *args.d_o);
     set_maps(first.z_maps, sides.first_of_values ? args.k : args.v);
   }
-  set_shares(sides, problem);
+  set_partials(sides, problem);
   return sides;
 }
 
 template <class T>
-void sum_shares(const void* shares, const Problem& problem, const TensorView& out,
-                cudaStream_t stream) {
-  launch_group_sums<T>({.shares = shares,
+void sum_partials(const void* partials, const Problem& problem, const TensorView& out,
+                  cudaStream_t stream) {
+  launch_group_sums<T>({.partials = partials,
                         .rows = problem.B * problem.T,
                         .tokens = problem.T,
                         .heads = problem.Hkv,
@@ -155,58 +156,37 @@ void sum_shares(const void* shares, const Problem& problem, const TensorView& ou
 }
 
 template <class T>
-void launch_walks(const Sides& sides, cudaStream_t stream) {
-  const bool small = sides.first.part_channels == kSmallPart;
-  if (sides.both) {
-    small ? launch_state_walks_of_both<T, kSmallPart>(sides.first, sides.second, stream)
-          : launch_state_walks_of_both<T, kLargePart>(sides.first, sides.second, stream);
-  } else {
-    small ? launch_state_walks<T, kSmallPart>(sides.first, stream)
-          : launch_state_walks<T, kLargePart>(sides.first, stream);
-  }
-}
-
-template <class T, int kMost>
-void launch_pairs_of(const Sides& sides, cudaStream_t stream) {
-  if (sides.both) {
-    launch_pairs_of_both<T, kMost>(sides.first, sides.second, stream);
-  } else {
-    launch_pairs<T, kMost>(sides.first, stream);
-  }
-}
-
-template <class T>
-void launch_all_pairs(const Sides& sides, cudaStream_t stream) {
-  const GlaBackwardParams& first = sides.first;
-  switch (first.part_channels * std::max(first.own_parts, first.other_parts)) {
-    case kSmallPart:
-      return launch_pairs_of<T, kSmallPart>(sides, stream);
-    case kLargePart:
-      return launch_pairs_of<T, kLargePart>(sides, stream);
-    default:
-      return launch_pairs_of<T, kMostChannels>(sides, stream);
-  }
-}
-
-template <class T>
 void run_as(const Problem& problem, const Args& args, const Config& config,
             const LaunchSite& site) {
-  const Sides sides = sides_of(problem, args, config, site);
+  const GatedSides sides = gated_sides(problem, args, config, site);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   const GlaBackwardParams& first = sides.first;
   if (sides.both) {
-    launch_move_gates<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.moved),
-                         stream);
+    launch_gate_shifts<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.gate_shift),
+                          stream);
     launch_prepare<T>(sides.second, stream);
   }
   launch_prepare<T>(first, stream);
-  launch_walks<T>(sides, stream);
-  launch_all_pairs<T>(sides, stream);
-  if (first.group > 1) {
-    sum_shares<T>(first.dy_shares, problem, sides.first_of_values ? args.dv : args.dk, stream);
-    sum_shares<T>(first.dz_shares, problem, sides.first_of_values ? args.dk : args.dv, stream);
+  if (sides.both) {
+    launch_state_walks_of_both<T>(first, sides.second, stream);
+    launch_intra_chunk_of_both<T>(first, sides.second, stream);
+  } else {
+    launch_state_walks<T>(first, stream);
+    launch_intra_chunk<T>(first, stream);
   }
-  if (first.dgamma.data != nullptr) launch_sum_dgamma(first, stream);
+  if (first.heads_per_kv > 1) {
+    sum_partials<T>(first.dy_partials, problem, sides.first_of_values ? args.dv : args.dk, stream);
+    sum_partials<T>(first.dz_partials, problem, sides.first_of_values ? args.dk : args.dv, stream);
+  }
+  if (first.dgamma.data != nullptr) {
+    launch_sum_of_chunks({.terms = first.dgamma_terms,
+                          .out = first.dgamma,
+                          .sign = first.dgamma_sign,
+                          .heads = first.heads,
+                          .sequences = first.sequences,
+                          .sequence_count = first.sequence_count},
+                         first.slots, stream);
+  }
 }
 
 class GlaBackwardKernel final : public Kernel<Config> {
@@ -253,9 +233,9 @@ class GlaBackwardKernel final : public Kernel<Config> {
     constexpr int kUsualSegments = 16;  // each start passes all segments between
     const GlaBackwardParams side = side_of(problem, {}, false);
     // Walks of 64 channels are short beside what a start costs.
-    const int blocks_wanted = side.part_channels == kSmallPart ? 4 : 2;
+    const int blocks_wanted = side.tile_channels == kSmallTile ? 4 : 2;
     const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
-    const std::int64_t blocks = sequences * problem.H * side.own_parts * side.other_parts;
+    const std::int64_t blocks = sequences * problem.H * side.own_tiles * side.other_tiles;
     const std::int64_t tokens = problem.B * problem.T / sequences;
     Config config;
     while (config.segments < kUsualSegments &&
@@ -277,27 +257,24 @@ class GlaBackwardKernel final : public Kernel<Config> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return Sides(problem, config, nullptr).workspace_bytes;
+    return GatedSides(problem, config, nullptr).workspace_bytes;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    if (problem.dtype == DType::kBF16) {
-      run_as<__nv_bfloat16>(problem, args, config, site);
-    } else {
-      run_as<__half>(problem, args, config, site);
-    }
+    with_element<__half, __nv_bfloat16>(problem.dtype,
+                                        [&]<class T>() { run_as<T>(problem, args, config, site); });
   }
 };
 
 }  // namespace
-}  // namespace attune::cuda::gla_backward
+}  // namespace attune::cuda::gla
 
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_gla_backward() {
-  return std::make_unique<gla_backward::GlaBackwardKernel>();
+  return std::make_unique<gla::GlaBackwardKernel>();
 }
 
 }  // namespace attune::cuda

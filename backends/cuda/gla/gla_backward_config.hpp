@@ -6,19 +6,16 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
-namespace attune::cuda::gla_backward {
-
-inline constexpr int kMostSegments = 32;
+namespace attune::cuda::gla {
 
 struct GlaBackwardConfig {
   using Op = ops::RecurrentAttentionBackward;
-  int segments = 1;  // thread blocks that share a sequence, head and block of the state
+  int segments = 1;  // of a sequence and head, walked at the same time
   friend constexpr bool operator==(const GlaBackwardConfig&, const GlaBackwardConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{
-        launch_axis("segments", &GlaBackwardConfig::segments, {1, 2, 4, 8, 16, kMostSegments})};
+    return std::tuple{launch_axis("segments", &GlaBackwardConfig::segments, {1, 2, 4, 8, 16, 32})};
   }
 };
 
-}  // namespace attune::cuda::gla_backward
+}  // namespace attune::cuda::gla

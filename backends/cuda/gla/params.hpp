@@ -1,4 +1,5 @@
-// What the kernels of the chunked backward pass with a decay for every channel take, by value.
+// What the kernels of the chunked backward pass with a decay for every channel take, by value, and
+// their launches.
 //
 // It is described from one side of the recurrence that has such gates: the keys' (gk), or the
 // values' (gv). Of that side, x is what reads the state (q, or do) and y what is written to it (k,
@@ -14,8 +15,9 @@
 //   S <- E S + sum_j (L_j y_j) z_j^T      D <- E D + sum_i (scale E_i x_i) u_i^T
 //
 // No factor exceeds 1, so nothing overflows, and a gate of -inf is an exact 0. prepare.cuh makes
-// the scaled operands, state_walk.cuh the terms of S and D, pairs.cuh what stays within a chunk,
-// all outputs and the gradients of the gates; exact_pairs.cuh does so where decays are strong.
+// the scaled operands, state_walk.cuh the terms of S and D, intra_chunk.cuh what stays within a
+// chunk, all outputs and the gradients of the gates; exact_intra_chunk.cuh does so where decays are
+// strong.
 //
 // Where both sides have gates, u and z above take the other side's decays E', L' and w':
 //
@@ -23,92 +25,151 @@
 //   ...
 //
 // and dz, du come from the same formulas for dy, dx seen from the other side, with P and A
-// exchanged: each side has its own parameters, and pairs_of_both.cuh makes the first scores. Only
-// the sum of a key's and a value's gate counts, so the largest gate of a token's values moves to
-// its keys: then no factor exceeds 1 whenever none of the sums is above 0.
+// exchanged: each side has its own parameters, the values' makes the first scores. Only
+// the sum of a key's and a value's gate counts, so the largest gate of a token's values is
+// taken from them and given to its keys: then no factor exceeds 1 whenever none of the sums is
+// above 0.
 #pragma once
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
+#include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/views.hpp"
+#include "cuda/gla/gla_backward_config.hpp"
 
-namespace attune::cuda::gla_backward {
+namespace attune::cuda::gla {
 
-/// Parts of a side's channels, each as wide as a block of the state.
-inline constexpr int kMostParts = 2;
+/// Channels of a block of the state, along its rows and along its columns: a tile of a side's
+/// channels. 64 where neither side has more.
+inline constexpr int kSmallTile = 64;
+inline constexpr int kLargeTile = 128;
+inline constexpr int kMostTiles = 2;  // of a side
+inline constexpr int kMostChannels = kLargeTile * kMostTiles;
 
 struct GlaBackwardParams {
   // Rows [B, T, heads, own or other channels]; those without data are not wanted.
   ConstTokenView x, y, u, z;
   TokenView dx, dy, du, dz;
-  CUtensorMap u_maps[kMostParts];  // of each part; boxes of 64 tokens of one head by 64 channels
-  CUtensorMap z_maps[kMostParts];
+  CUtensorMap u_maps[kMostTiles];  // by tile of channels; panels of 64 tokens of one head
+  CUtensorMap z_maps[kMostTiles];
   GateView channel_gate;       // [B, T, heads, own]
   bool gate_in_pairs = false;  // it, and its gradient, can be accessed by two channels at a time
   GateView g;
   ConstantDecayView gamma;
-  const float* moved = nullptr;  // [B, T, heads]: what moves from the values' gates to the keys'
-  float moved_sign = 1;          // -1 where it is taken from
-  TokenView dchannel_gate;       // f32 [B, T, heads, own]
-  TokenView dg;                  // f32 [B, T, heads]
-  StateView dgamma;              // [N, heads], strides `sequence` and `head`; of gamma.values
-  float dgamma_sign = 1;         // -1 for slopes
+  const float* gate_shift = nullptr;  // [B, T, heads]: what the keys' gates take from the values'
+  float gate_shift_sign = 1;          // -1 for the values'
+  TokenView dchannel_gate;            // f32 [B, T, heads, own]
+  TokenView dg;                       // f32 [B, T, heads]
+  StateView dgamma;                   // [N, heads], strides `sequence` and `head`; of gamma.values
+  float dgamma_sign = 1;              // -1 for slopes
   SequencesView sequences;
   std::int64_t sequence_count = 0;
   // [N, heads, own, other], with `k` the stride of own channels and `v` that of others.
   ConstStateView initial_state, dfinal_state;
   StateView dinitial_state;
   std::int64_t heads = 0;  // of x, u and the gates
-  int group = 1;           // heads that read one of y's and z's
+  int heads_per_kv = 1;    // of them, that read one head of y and z
   int own = 0;             // channels
   int other = 0;
-  int part_channels = 0;  // 64 or 128
-  int own_parts = 1;
-  int other_parts = 1;
+  int tile_channels = 0;  // kSmallTile or kLargeTile
+  int own_tiles = 1;
+  int other_tiles = 1;
   int segments = 1;       // walks that share a sequence and head
   float scale = 1;        // of x where it enters the state, and of what it reads there
   float score_scale = 1;  // of P and A
   bool reverse = false;
 
-  // Workspace by [heads, slots], a slot a chunk. Tiles are 64 tokens by all parts' channels as
-  // shared memory has them, see tiles.cuh.
+  // Workspace by [heads, slots], a slot a chunk (chunk.hpp). Tiles of tokens are 64 of them by all
+  // of a side's channel tiles, as shared memory has them, see token_tile.cuh.
   std::int64_t slots = 0;
-  void* entering_x = nullptr;  // scale E x
-  void* leaving_y = nullptr;   // L y
-  float* through = nullptr;    // [own parts' channels]: the decay over the chunk
-  unsigned* strong = nullptr;  // [own parts' channels / 64]: not 0 where half a chunk's decay is
-  // The flows are sums over parts of the side that is summed over: a tensor for each of those.
-  void* x_flow = nullptr;  // S u
-  void* y_flow = nullptr;  // D z
-  void* z_flow = nullptr;  // D^T (L y)
-  void* u_flow = nullptr;  // scale S^T (E x)
-  void* states = nullptr;  // [own parts, other parts]: S, rounded, where it gets through the chunk
-  float* anchors = nullptr;  // by other part [own parts' channels]: through, a row of S, one of D
-  float* dgamma_parts = nullptr;  // []: dg summed over the chunk
+  void* x_from_start = nullptr;  // scale E x
+  void* y_to_end = nullptr;      // L y
+  float* total_decay = nullptr;  // [own tiles' channels]: of the chunk
+  unsigned* strong = nullptr;    // [own tiles' channels / 64]: not 0 where half a chunk's decay is
+  // What flows between chunks by way of the states: sums over tiles of the side that is summed
+  // over, a tensor for each of those.
+  void* x_flow = nullptr;           // S u
+  void* y_flow = nullptr;           // D z
+  void* z_flow = nullptr;           // D^T (L y)
+  void* u_flow = nullptr;           // scale S^T (E x)
+  void* checkpoints = nullptr;      // [own tiles, other tiles]: S, rounded, where it survives
+  float* state_products = nullptr;  // by other tile [own tiles' channels]: E S . D by row
+  float* dgamma_terms = nullptr;    // []: dg summed over the chunk
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
-  void* entering_u = nullptr;        // E' u
-  void* leaving_z = nullptr;         // L' z
-  float* other_through = nullptr;    // [other parts' channels]
-  unsigned* other_strong = nullptr;  // [other parts' channels / 64]
-  void* scores = nullptr;            // [64][64]: P, then A; a tile
-  float* near_scores = nullptr;      // fp32 [8][8][8]: those within 8 tokens, if strong
-  bool makes_scores = true;          // A: left where P was, or for dz and du
+  void* u_from_start = nullptr;        // E' u
+  void* z_to_end = nullptr;            // L' z
+  float* other_total_decay = nullptr;  // [other tiles' channels]
+  unsigned* other_strong = nullptr;    // [other tiles' channels / 64]
+  void* scores = nullptr;              // [64][64]: P, then A; a tile
+  float* diagonal_scores = nullptr;    // fp32 [8][8][8]: those within 8 tokens, if strong
+  bool makes_scores = true;            // A: left where P was, or for dz and du
 
   // Of each direction, by [sequences, heads, segments]: what a segment adds to S or D, and its
-  // decay.
+  // total decay.
   StateView segment_sums;  // strides: `sequence` of a walk, `k` of own channels, `v` of others
-  float* segment_decays = nullptr;        // [own parts' channels]
-  float* other_segment_decays = nullptr;  // [other parts' channels]
+  float* segment_decays = nullptr;        // [own tiles' channels]
+  float* other_segment_decays = nullptr;  // [other tiles' channels]
 
-  // Of dy and dz, each head's share [B, T, heads, own or other], where heads share y and z; then dy
-  // and dz are these.
-  void* dy_shares = nullptr;
-  void* dz_shares = nullptr;
+  // What each head adds to dy and dz [B, T, heads, own or other], where heads share y and z; then
+  // dy and dz are these.
+  void* dy_partials = nullptr;
+  void* dz_partials = nullptr;
 
   constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
 };
 
-}  // namespace attune::cuda::gla_backward
+bool keys_have_gates(const ops::RecurrentAttentionProblem& problem);
+bool values_have_gates(const ops::RecurrentAttentionProblem& problem);
+
+/// A problem as one of its sides sees it, without tensors and workspace.
+GlaBackwardParams side_of(const ops::RecurrentAttentionProblem& problem,
+                          const GlaBackwardConfig& config, bool of_values);
+
+/// The sides with gates: one, or the keys' and the values'. Their tensors are not set.
+struct GatedSides {
+  GlaBackwardParams first;   // of the keys if both have gates
+  GlaBackwardParams second;  // of the values if both have
+  bool first_of_values = false;
+  bool both = false;
+  std::size_t workspace_bytes = 0;
+
+  /// Divides `workspace` among them; without one, only counts its bytes.
+  GatedSides(const ops::RecurrentAttentionProblem& problem, const GlaBackwardConfig& config,
+             std::byte* workspace);
+
+ private:
+  /// What one side has and the other one needs.
+  void exchange();
+};
+
+// Launches. T is __nv_bfloat16 or __half. Where both sides have gates, `keys` and `values` are the
+// same problem seen from either side.
+
+/// What the keys' gates take from the values': gate_shift [tokens of all batches, heads].
+template <class T>
+void launch_gate_shifts(const GlaBackwardParams& values, std::int64_t tokens, float* gate_shift,
+                        cudaStream_t stream);
+/// The operands that enter the state and its gradient.
+template <class T>
+void launch_prepare(const GlaBackwardParams& params, cudaStream_t stream);
+
+/// What goes through the states; after launch_prepare(), of both sides if both have gates.
+template <class T>
+void launch_state_walks(const GlaBackwardParams& params, cudaStream_t stream);
+template <class T>
+void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                                cudaStream_t stream);
+
+/// What stays within chunks, and every output but dinitial_state and dgamma; after the walks.
+template <class T>
+void launch_intra_chunk(const GlaBackwardParams& params, cudaStream_t stream);
+template <class T>
+void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                                cudaStream_t stream);
+
+}  // namespace attune::cuda::gla

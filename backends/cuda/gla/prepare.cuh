@@ -4,11 +4,10 @@
 // Tiles hold zeros where there is no token and no channel.
 #pragma once
 
-#include "cuda/gla/gates.cuh"
-#include "cuda/gla/launch.hpp"
+#include "cuda/gla/decays.cuh"
 #include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda::gla_backward {
+namespace attune::cuda::gla {
 
 /// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite, and
 /// with the decay itself they keep their precision.
@@ -19,14 +18,14 @@ template <class T>
 __global__ __launch_bounds__(kBlockThreads) void prepare(
     const __grid_constant__ GlaBackwardParams p) {
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
-  __shared__ ChunkPlace chunk;
+  __shared__ HeadChunk chunk;
   const auto panels = static_cast<unsigned>(own_panels(p));
   const int panel = static_cast<int>(blockIdx.x % panels);
   take_over_from_previous_launch();
-  if (threadIdx.x == 0) chunk = chunk_place(p, chunk_of_block(p, blockIdx.x / panels));
-  __syncthreads();  // the chunk's place is there
+  if (threadIdx.x == 0) chunk = head_chunk(p, chunk_of_block(p, blockIdx.x / panels));
+  __syncthreads();  // the chunk is known
   if (chunk.rows == 0) return;
-  const ThreadPlace at;
+  const RunLane at;
   const int channel = panel * kPanelChannels + at.channel();
   const unsigned valid = valid_positions(chunk, at, channel < p.own);
 
@@ -34,7 +33,7 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   std::uint32_t x[kRun];
   std::uint32_t y[kRun];
   load_pairs<T>(x, {p.x, chunk, at, channel}, valid);
-  load_pairs<T>(y, {p.y, chunk, chunk.group, at, channel}, valid);
+  load_pairs<T>(y, {p.y, chunk, chunk.kv_head, at, channel}, valid);
   load_log_decays<T>(logs, p, chunk, at, channel, valid);
   logs_over[at.warp][at.lane] = sum_of(logs);
   __syncthreads();  // all warps' decays are there
@@ -49,10 +48,10 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     if (warp / (kBlockWarps / 2) == at.warp / (kBlockWarps / 2)) add(half, over);
   }
 
-  const auto entering =
-      rows_of(workspace_tile(p, p.entering_x, chunk.index, p.own_parts), channel, chunk, at);
-  const auto leaving =
-      rows_of(workspace_tile(p, p.leaving_y, chunk.index, p.own_parts), channel, chunk, at);
+  const auto x_from_start =
+      rows_of(workspace_tile(p, p.x_from_start, chunk.index, p.own_tiles), channel, chunk, at);
+  const auto y_to_end =
+      rows_of(workspace_tile(p, p.y_to_end, chunk.index, p.own_tiles), channel, chunk, at);
   float2 decay[kRun];
   float2 since = times({p.scale, p.scale}, exp2_of(before));
 #pragma unroll
@@ -60,20 +59,20 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     decay[i] = exp2_of(logs[i]);
     since = times(since, decay[i]);
     const float2 entered = times(since, unpack<T>(x[i]));
-    *reinterpret_cast<std::uint32_t*>(entering.row(i)) = pack<T>(entered.x, entered.y);
+    *reinterpret_cast<std::uint32_t*>(x_from_start.row(i)) = pack<T>(entered.x, entered.y);
   }
   float2 until = exp2_of(after);
 #pragma unroll
   for (int i = kRun - 1; i >= 0; --i) {
     const float2 left = times(until, unpack<T>(y[i]));
-    *reinterpret_cast<std::uint32_t*>(leaving.row(i)) = pack<T>(left.x, left.y);
+    *reinterpret_cast<std::uint32_t*>(y_to_end.row(i)) = pack<T>(left.x, left.y);
     until = times(until, decay[i]);
   }
   const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
   if (at.warp == 0) {
-    *reinterpret_cast<float2*>(&p.through[chunk.index * own_channels(p) + channel]) = until;
+    *reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]) = until;
   }
 }
 
@@ -85,4 +84,45 @@ void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
                      stream, p);
 }
 
-}  // namespace attune::cuda::gla_backward
+// ---- where both sides have gates
+//
+// Only the sum of a key's and a value's counts: the largest gate of a token's values is taken from
+// them and given to its keys. A sum of at most 0 is then one of two such numbers.
+
+inline constexpr int kShiftThreads = 256;
+inline constexpr int kShiftWarps = kShiftThreads / kWarpSize;
+
+/// A block for each of the tokens, of all batches, a warp for each of its heads in turn.
+template <class T>
+__global__ __launch_bounds__(kShiftThreads) void find_gate_shifts(
+    const __grid_constant__ GlaBackwardParams p, float* gate_shift) {
+  take_over_from_previous_launch();
+  const std::int64_t token = blockIdx.x;
+  const ConstTokenView& gates = p.channel_gate.rows;
+  const std::int64_t first =
+      row_offset(gates, token / p.sequences.tokens, token % p.sequences.tokens, 0);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < p.heads; head += kShiftWarps) {
+    float most = -INFINITY;
+#pragma unroll 4
+    for (int i = lane; i < p.own; i += kWarpSize) {
+      most = fmaxf(most, gate_at<T>(p.channel_gate, first + head * gates.head + i));
+    }
+#pragma unroll
+    for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
+    }
+    if (lane == 0) gate_shift[token * p.heads + head] = isfinite(most) ? most : 0.0F;
+  }
+}
+
+template <class T>
+void launch_gate_shifts(const GlaBackwardParams& values, std::int64_t tokens, float* gate_shift,
+                        cudaStream_t stream) {
+  launch<find_gate_shifts<T>>({.grid = dim3(static_cast<unsigned>(tokens)),
+                               .block = dim3(kShiftThreads),
+                               .overlaps_previous = true},
+                              stream, values, gate_shift);
+}
+
+}  // namespace attune::cuda::gla

@@ -5,30 +5,30 @@
 //   X     <- decay X + sum_t l_t m_t^T    l along the state's rows, m along its columns
 //
 // A warpgroup holds 64 rows. The rows are channels of the gated side (S, D), or of the other one
-// (S^T, D^T). Walks of S and D with the gated side's rows leave and meet S where it gets through a
-// chunk, for the gradients of the gates. Few heads leave multiprocessors idle: then walks without
-// flows first make what segments of a sequence add to S and D, and segments are walked at once.
+// (S^T, D^T). Walks of S and D with the gated side's rows leave S and multiply by it where it
+// survives a chunk, for the gradients of the gates. Few heads leave multiprocessors idle: then
+// walks without flows first make what segments of a sequence add to S and D, and segments are
+// walked at once.
 #pragma once
 
-#include "cuda/gla/launch.hpp"
-#include "cuda/gla/walk_place.cuh"
+#include "cuda/chunks/tile_copies.cuh"
+#include "cuda/gla/state_block.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/ring.cuh"
 
-namespace attune::cuda::gla_backward {
-
-/// Below it, what gets through a chunk is less than the rounding of what does not.
-inline constexpr float kVanishingDecay = 0x1p-12F;
+namespace attune::cuda::gla {
 
 template <int kD>
 struct StateShared {
   static constexpr int kStages = 3;
-  Tile<kD> left[kStages], right[kStages], read[kStages];
-  Tile<kD> flow;
+  TokenTile<kD> left[kStages], right[kStages], read[kStages];
+  TokenTile<kD> flow;
   alignas(16) float own_decay[kStages][kD];
   alignas(16) float other_decay[kStages][kD];
   Ring<kStages> stage_ring;
   SharedBarrier private_full;
-  Walk walk;
+  ChunkWalk walk;
 };
 
 template <int kD>
@@ -57,7 +57,7 @@ class StateWalk {
   __device__ void init(std::int64_t index) {
     s_.walk = walk_of(p_, kDirection, index);
     // The workspace's tiles, and the tensors'.
-    s_.stage_ring.init(kBoth ? 1 : 2, Role::kStateWarps);
+    s_.stage_ring.init_copied(kBoth ? 1 : 2, Role::kStateWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
@@ -67,7 +67,7 @@ class StateWalk {
   __device__ void load() {
     for (int n = 0; n < walk_.count; ++n) {
       s_.stage_ring.wait_empty(n);
-      load_stage(s_.stage_ring.slot(n), n);
+      load_stage(s_.stage_ring.stage(n), n);
     }
   }
 
@@ -80,7 +80,7 @@ class StateWalk {
       at_.forget();
       float flow[32];
       step(state, flow, group, n);
-      s_.stage_ring.warp_arrive_empty(n);
+      s_.stage_ring.release_chunk(n);
     }
     if constexpr (kOwnRows && !kWithTime) {
       if (walk_.segment == 0) {
@@ -98,7 +98,7 @@ class StateWalk {
     float over = 1.0F;
     float state[kD / 2] = {};
     for (int n = 0; n < walk_.count; ++n) {
-      const int stage = s_.stage_ring.slot(n);
+      const int stage = s_.stage_ring.stage(n);
       s_.stage_ring.wait_full(n);
       over *= (of_other ? s_.other_decay : s_.own_decay)[stage][thread % kD];
       scale(state, group, stage);
@@ -108,21 +108,19 @@ class StateWalk {
       wgmma_commit();
       wgmma_wait<0>();
       wgmma_pin(state);
-      s_.stage_ring.warp_arrive_empty(n);
+      s_.stage_ring.release_chunk(n);
     }
     block_.store_segment_sum(state, p_, index, group);
     if (thread < kD) {
-      if (block_.other_part() == 0) block_.own_decays(p_, index)[thread] = over;
-    } else if (of_other && block_.own_part() == 0) {
+      if (block_.other_tile() == 0) block_.own_decays(p_, index)[thread] = over;
+    } else if (of_other && block_.own_tile() == 0) {
       block_.other_decays(p_, index)[thread % kD] = over;
     }
   }
 
  private:
   __device__ std::int64_t index_of(int n) const {
-    const std::int64_t first = walk_.packed
-                                   ? std::int64_t{walk_.begin / kChunkTokens} + walk_.sequence
-                                   : static_cast<std::int64_t>(walk_.sequence) * walk_.chunks;
+    const std::int64_t first = walk_.first_slot();
     return walk_.head * p_.slots + first + walk_.chunk(n);
   }
 
@@ -133,18 +131,18 @@ class StateWalk {
     if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, index_of(n), full);
     if constexpr (kBoth) return;
     const StageLoader<kD> loader(&s_.private_full);
-    const int part = block_.other_part();
-    const HeadSource u{&p_.u_maps[part], walk_.head};
-    const HeadSource z{&p_.z_maps[part], walk_.kv_head};
+    const int tile = block_.other_tile();
+    const HeadSource u{&p_.u_maps[tile], walk_.head};
+    const HeadSource z{&p_.z_maps[tile], walk_.kv_head};
     const HeadSource written = kWithTime ? z : u;
     if constexpr (!kOwnRows) {
-      Tile<kD>* const tiles[] = {&s_.left[stage]};
+      TokenTile<kD>* const tiles[] = {&s_.left[stage]};
       loader.load(tiles, {written}, full, walk_, n);
     } else if constexpr (kFlows) {
-      Tile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
+      TokenTile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
       loader.load(tiles, {written, kWithTime ? u : z}, full, walk_, n);
     } else {
-      Tile<kD>* const tiles[] = {&s_.right[stage]};
+      TokenTile<kD>* const tiles[] = {&s_.right[stage]};
       loader.load(tiles, {written}, full, walk_, n);
     }
   }
@@ -152,28 +150,29 @@ class StateWalk {
     constexpr int kOwn = kOwnRows ? 1 : 2;
     constexpr int kTiles = kOwn + (kBoth ? (kFlows ? 2 : 1) : 0);
     constexpr int kDecays = kBoth ? 2 : 1;
-    barrier_arrive_expecting(full, kTiles * sizeof(Tile<kD>) + kDecays * sizeof(s_.own_decay[0]));
-    const int own = block_.own_part();
-    load_decays(s_.own_decay[stage], p_.through + index * own_channels(p_) + own * kD, full);
-    void* const entering = workspace_tile(p_, p_.entering_x, index, p_.own_parts, own);
-    void* const leaving = workspace_tile(p_, p_.leaving_y, index, p_.own_parts, own);
+    barrier_arrive_expecting(full,
+                             kTiles * sizeof(TokenTile<kD>) + kDecays * sizeof(s_.own_decay[0]));
+    const int own = block_.own_tile();
+    load_decays(s_.own_decay[stage], p_.total_decay + index * own_channels(p_) + own * kD, full);
+    void* const x = workspace_tile(p_, p_.x_from_start, index, p_.own_tiles, own);
+    void* const y = workspace_tile(p_, p_.y_to_end, index, p_.own_tiles, own);
     if constexpr (kOwnRows) {
-      load_tile_of(s_.left[stage], kWithTime ? leaving : entering, full);
+      load_tile_of(s_.left[stage], kWithTime ? y : x, full);
     } else {
-      load_tile_of(s_.right[stage], kWithTime ? leaving : entering, full);
-      load_tile_of(s_.read[stage], kWithTime ? entering : leaving, full);
+      load_tile_of(s_.right[stage], kWithTime ? y : x, full);
+      load_tile_of(s_.read[stage], kWithTime ? x : y, full);
     }
     if constexpr (kBoth) {
-      const int other = block_.other_part();
-      load_decays(s_.other_decay[stage], p_.other_through + index * other_channels(p_) + other * kD,
-                  full);
-      void* const u = workspace_tile(p_, p_.entering_u, index, p_.other_parts, other);
-      void* const z = workspace_tile(p_, p_.leaving_z, index, p_.other_parts, other);
+      const int other = block_.other_tile();
+      load_decays(s_.other_decay[stage],
+                  p_.other_total_decay + index * other_channels(p_) + other * kD, full);
+      void* const u = workspace_tile(p_, p_.u_from_start, index, p_.other_tiles, other);
+      void* const z = workspace_tile(p_, p_.z_to_end, index, p_.other_tiles, other);
       load_tile_of(s_.right[stage], kWithTime ? z : u, full);
       if constexpr (kFlows) load_tile_of(s_.read[stage], kWithTime ? u : z, full);
     }
   }
-  __device__ static void load_tile_of(Tile<kD>& tile, const void* from, SharedBarrier* full) {
+  __device__ static void load_tile_of(TokenTile<kD>& tile, const void* from, SharedBarrier* full) {
     bulk_load(shared_address(&tile), from, sizeof(tile), full);
   }
   __device__ static void load_decays(float (&to)[kD], const float* from, SharedBarrier* full) {
@@ -182,12 +181,12 @@ class StateWalk {
 
   __device__ __forceinline__ void step(float (&state)[kD / 2], float (&flow)[32], int group,
                                        int n) {
-    const int stage = s_.stage_ring.slot(n);
+    const int stage = s_.stage_ring.stage(n);
     std::uint32_t rounded[kSteps][4];
     to_operands<T>(rounded, state);
     s_.stage_ring.wait_full(n);
-    if constexpr (kOwnRows && kWithTime) keep_state(rounded, group, n);
-    if constexpr (kOwnRows && !kWithTime) meet_state(state, group, n);
+    if constexpr (kOwnRows && kWithTime) write_checkpoint(rounded, group, n);
+    if constexpr (kOwnRows && !kWithTime) multiply_checkpoint(state, group, n);
     scale(state, group, stage);
     wgmma_pin(state);
     wgmma_fence();
@@ -237,22 +236,22 @@ class StateWalk {
 
   // ---- S where it meets D
 
-  /// Whether any of the warp's 16 rows gets through the chunk; both walks decide alike.
-  __device__ __forceinline__ bool gets_through(const float* decay, int group) const {
+  /// Whether any of the warp's 16 rows survives the chunk; both walks decide alike.
+  __device__ __forceinline__ bool rows_survive(const float* decay, int group) const {
     const float most = fmaxf(decay[row(group)], decay[row(group) + 8]);
     return __any_sync(kFullWarp, !(most < kVanishingDecay)) != 0;
   }
-  __device__ __forceinline__ uint4* state_words(int group, int n) const {
+  __device__ __forceinline__ uint4* checkpoint_words(int group, int n) const {
     constexpr int kWords = kD * kD / 8;
     const std::int64_t block =
-        (index_of(n) * p_.own_parts + block_.row_part()) * p_.other_parts + block_.column_part();
-    return static_cast<uint4*>(p_.states) + block * kWords + group * kSteps * kWarpgroupSize +
+        (index_of(n) * p_.own_tiles + block_.row_tile()) * p_.other_tiles + block_.column_tile();
+    return static_cast<uint4*>(p_.checkpoints) + block * kWords + group * kSteps * kWarpgroupSize +
            at_.thread;
   }
-  __device__ __forceinline__ void keep_state(const std::uint32_t (&rounded)[kSteps][4], int group,
-                                             int n) const {
-    if (!gets_through(s_.own_decay[s_.stage_ring.slot(n)], group)) return;
-    uint4* const to = state_words(group, n);
+  __device__ __forceinline__ void write_checkpoint(const std::uint32_t (&rounded)[kSteps][4],
+                                                   int group, int n) const {
+    if (!rows_survive(s_.own_decay[s_.stage_ring.stage(n)], group)) return;
+    uint4* const to = checkpoint_words(group, n);
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       to[i * kWarpgroupSize] = {rounded[i][0], rounded[i][1], rounded[i][2], rounded[i][3]};
@@ -260,13 +259,14 @@ class StateWalk {
   }
   /// Leaves the decay of each row times the row of S times that of D; of both sides' decays, if
   /// columns have them too.
-  __device__ __forceinline__ void meet_state(const float (&d)[kD / 2], int group, int n) const {
-    const int stage = s_.stage_ring.slot(n);
+  __device__ __forceinline__ void multiply_checkpoint(const float (&d)[kD / 2], int group,
+                                                      int n) const {
+    const int stage = s_.stage_ring.stage(n);
     const float* const decay = s_.own_decay[stage];
     float upper = 0.0F;
     float lower = 0.0F;
-    if (gets_through(decay, group)) {
-      const uint4* const from = state_words(group, n);
+    if (rows_survive(decay, group)) {
+      const uint4* const from = checkpoint_words(group, n);
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         const uint4 word = from[i * kWarpgroupSize];
@@ -280,8 +280,9 @@ class StateWalk {
     lower = sum_row(lower) * decay[row(group) + 8];
     if (at_.lane() % 4 != 0) return;
     float* const to =
-        p_.anchors + (block_.column_part() * p_.slots * p_.heads + index_of(n)) * own_channels(p_) +
-        block_.row_part() * kD + row(group);
+        p_.state_products +
+        (block_.column_tile() * p_.slots * p_.heads + index_of(n)) * own_channels(p_) +
+        block_.row_tile() * kD + row(group);
     to[0] = upper;
     to[8] = lower;
   }
@@ -296,17 +297,17 @@ class StateWalk {
 
   // ---- flows
 
-  /// The flow of this walk's rows, of a tensor for each part of what is summed over.
+  /// The flow of this walk's rows, of a tensor for each tile of what is summed over.
   __device__ unsigned char* flow_tile(int n) const {
-    const int parts = kOwnRows ? p_.own_parts : p_.other_parts;
+    const int tiles = kOwnRows ? p_.own_tiles : p_.other_tiles;
     void* flows = nullptr;
     if constexpr (kOwnRows) {
       flows = kWithTime ? p_.x_flow : p_.y_flow;
     } else {
       flows = kWithTime ? p_.u_flow : p_.z_flow;
     }
-    return workspace_tile(p_, flows, index_of(n), parts, block_.row_part()) +
-           block_.column_part() * tiles_bytes(p_, parts);
+    return workspace_tile(p_, flows, index_of(n), tiles, block_.row_tile()) +
+           block_.column_tile() * tiles_bytes(p_, tiles);
   }
   __device__ __forceinline__ void write_flow(const float (&flow)[32], int group, int n) {
     unsigned char* const panel = s_.flow.bytes[group];
@@ -323,9 +324,9 @@ class StateWalk {
 
   const GlaBackwardParams& p_;
   Shared& s_;
-  const Walk& walk_;
+  const ChunkWalk& walk_;
   const StateBlock<kD, kGated, kDirection> block_{};
-  FragmentPlace at_;
+  FragmentLane at_;
 };
 
 #endif
@@ -340,7 +341,7 @@ __device__ __forceinline__ std::int64_t walk_of_block(const GlaBackwardParams& p
   return blockIdx.x / made * static_cast<std::int64_t>(p.segments) + segment;
 }
 
-/// Blocks (sequence, head and segment; part of the rows; part of the columns).
+/// Blocks (sequence, head and segment; tile of the rows; tile of the columns).
 template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kD == 64 ? 2 : 1) void state_walk(
     const __grid_constant__ GlaBackwardParams p) {
@@ -370,8 +371,8 @@ void launch_state_walk(const GlaBackwardParams& p, cudaStream_t stream) {
   const int segments = kLeaves == Leaves::kFlows ? p.segments : p.segments - 1;
   launch<state_walk<T, kD, kGated, kDirection, kLeaves>>(
       {.grid = dim3(static_cast<unsigned>(p.sequence_count * p.heads * segments),
-                    static_cast<unsigned>(kOwnRows ? p.own_parts : p.other_parts),
-                    static_cast<unsigned>(kOwnRows ? p.other_parts : p.own_parts)),
+                    static_cast<unsigned>(kOwnRows ? p.own_tiles : p.other_tiles),
+                    static_cast<unsigned>(kOwnRows ? p.other_tiles : p.own_tiles)),
        .block = dim3(StateRoles<kD>::kThreads),
        .shared_bytes = sizeof(StateShared<kD>),
        .overlaps_previous = true},
@@ -390,22 +391,26 @@ void launch_own_walks(const GlaBackwardParams& p, cudaStream_t stream) {
   launch_state_walk<T, kD, kGated, Direction::kAgainstTime>(p, stream);
 }
 
-template <class T, int kD>
+template <class T>
 void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch_segment_sums<T, kD, Gated::kRows>(p, stream);
-  launch_own_walks<T, kD, Gated::kRows>(p, stream);
-  launch_state_walk<T, kD, Gated::kColumns, Direction::kAgainstTime>(p, stream);
-  if (p.du.data != nullptr) {
-    launch_state_walk<T, kD, Gated::kColumns, Direction::kWithTime>(p, stream);
-  }
+  with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
+    launch_segment_sums<T, kD, Gated::kRows>(p, stream);
+    launch_own_walks<T, kD, Gated::kRows>(p, stream);
+    launch_state_walk<T, kD, Gated::kColumns, Direction::kAgainstTime>(p, stream);
+    if (p.du.data != nullptr) {
+      launch_state_walk<T, kD, Gated::kColumns, Direction::kWithTime>(p, stream);
+    }
+  });
 }
 
-template <class T, int kD>
+template <class T>
 void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream) {
-  launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
-  launch_own_walks<T, kD, Gated::kBoth>(keys, stream);
-  launch_own_walks<T, kD, Gated::kBoth>(values, stream);
+  with_value<kSmallTile, kLargeTile>(keys.tile_channels, [&]<int kD>() {
+    launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
+    launch_own_walks<T, kD, Gated::kBoth>(keys, stream);
+    launch_own_walks<T, kD, Gated::kBoth>(values, stream);
+  });
 }
 
-}  // namespace attune::cuda::gla_backward
+}  // namespace attune::cuda::gla

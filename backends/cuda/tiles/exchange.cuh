@@ -41,4 +41,26 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+/// The sum over this lane and those before it.
+__device__ __forceinline__ float warp_inclusive_sum(float x) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const float before = __shfl_up_sync(kFullWarp, x, distance);
+    if (lane >= distance) x += before;
+  }
+  return x;
+}
+
+/// The sum over this lane and those after it.
+__device__ __forceinline__ float warp_suffix_sum(float x) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const float after = __shfl_down_sync(kFullWarp, x, distance);
+    if (lane + distance < kWarpSize) x += after;
+  }
+  return x;
+}
+
 }  // namespace attune::cuda

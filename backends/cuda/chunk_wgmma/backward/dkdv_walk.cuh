@@ -1,6 +1,6 @@
 // dk, dv and the gradient of the initial state: a walk against time.
 //
-// With D the gradient of the state after chunk c [K, V], b the cumulative log decay in the chunk,
+// With D the gradient of the state after chunk c [K, V], b the log2_sum log decay in the chunk,
 // bl its last, w_ij = scale exp(b_i - b_j) for i >= j, else 0:
 //
 //   dk_j = e^{bl - b_j} D v_j   + sum_i w_ij (do_i . v_j) q_i
@@ -14,27 +14,26 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
-#include "cuda/chunk_wgmma/backward/roles.cuh"
-#include "cuda/chunk_wgmma/backward/start_state.cuh"
+#include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda::chunk_backward {
+namespace attune::cuda::chunk_wgmma::backward {
 
 template <int kD>
 struct DkdvShared {
   static constexpr int kStages = 2;
-  Tile<kD> q[kStages], k[kStages], v[kStages], d_o[kStages];
+  TokenTile<kD> q[kStages], k[kStages], v[kStages], d_o[kStages];
   alignas(1024) unsigned char state[kD / kPanelChannels][kD * kPanelChannels * 2];  // D^T, rounded
-  Tile<kPanelChannels> scores[2];                                                   // P^T
-  Tile<kD> dk, dv;
-  ChunkGates gates[kGateSlots];
+  TokenTile<kPanelChannels> scores[2];                                              // P^T
+  TokenTile<kD> dk, dv;
+  ChunkGates gates[kGateStages];
   ChunkFlows flows[2];
   Ring<kStages> stage_ring;
-  Ring<kGateSlots> gate_ring;
+  Ring<kGateStages> gate_ring;
   Ring<2> score_ring;
   Ring<2> flow_ring;
   Ring<1> state_ring;
   SharedBarrier private_full;
-  Walk walk;
+  ChunkWalk walk;
 };
 
 /// Registers a thread of each role. Fewer for the scores, or the states, spill.
@@ -58,16 +57,16 @@ class DkdvWalk {
   using Shared = DkdvShared<kD>;
   static constexpr int kSteps = kD / kDepth;
 
-  __device__ DkdvWalk(const ChunkBackwardParams& p, Shared& shared)
+  __device__ DkdvWalk(const BackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk) {}
 
   __device__ void init_barriers() {
     constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
-    s_.stage_ring.init(1, kConsumers);
-    s_.gate_ring.init_filled_by_warps(1, kConsumers + (kGateGradients ? 1 : 0));
-    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
-    s_.flow_ring.init_filled_by_warps(kConsumers, 1);
-    s_.state_ring.init_filled_by_warps(Role::kStateWarps, Role::kScoreWarps);
+    s_.stage_ring.init_copied(1, kConsumers);
+    s_.gate_ring.init_published(1, kConsumers + (kGateGradients ? 1 : 0));
+    s_.score_ring.init_published(Role::kScoreWarps, Role::kStateWarps);
+    s_.flow_ring.init_published(kConsumers, 1);
+    s_.state_ring.init_published(Role::kStateWarps, Role::kScoreWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
@@ -77,9 +76,9 @@ class DkdvWalk {
   __device__ void load() {
     const StageLoader<kD> loader(&s_.private_full);
     for (int n = 0; n < walk_.count; ++n) {
-      const int i = s_.stage_ring.slot(n);
+      const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
-      Tile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
+      TokenTile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
       const HeadSource sources[] = {{&p_.k, walk_.kv_head, walk_.key_channel},
                                     {&p_.q, walk_.head, walk_.key_channel},
                                     {&p_.v, walk_.kv_head, walk_.value_channel},
@@ -94,10 +93,10 @@ class DkdvWalk {
       const float2 inflow = warp.load_inflow(n);  // arrives while this waits for the rest
       s_.gate_ring.wait_full(n);
       s_.flow_ring.wait_full(n);
-      warp.template take<Role::kStateWarps>(s_.flows[s_.flow_ring.slot(n)],
-                                            s_.gates[s_.gate_ring.slot(n)], inflow, n);
-      s_.flow_ring.warp_arrive_empty(n);
-      s_.gate_ring.warp_arrive_empty(n);
+      warp.template take<Role::kStateWarps>(s_.flows[s_.flow_ring.stage(n)],
+                                            s_.gates[s_.gate_ring.stage(n)], inflow, n);
+      s_.flow_ring.release_chunk(n);
+      s_.gate_ring.release_chunk(n);
     }
     warp.finish();
   }
@@ -107,8 +106,8 @@ class DkdvWalk {
   __device__ void scores() {
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
-      const int stage = s_.stage_ring.slot(n);
-      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      const int stage = s_.stage_ring.stage(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
       std::uint32_t read_scores[4][4];  // w_ij (do_i . v_j), rounded
       PairSums sums;
       make_scores(read_scores, sums, gates, stage, n);
@@ -117,7 +116,7 @@ class DkdvWalk {
       if constexpr (kGateGradients) put_pair_sums(sums, n);
       finish_dk(dk, gates, n);
       add_chunk(dk, read_scores, stage);
-      s_.stage_ring.warp_arrive_empty(n);
+      s_.stage_ring.release_chunk(n);
       write_dk(dk, n);
     }
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
@@ -130,18 +129,18 @@ class DkdvWalk {
     load_gradient_after<kD>(d, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
-      const int stage = s_.stage_ring.slot(n);
-      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      const int stage = s_.stage_ring.stage(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
       std::uint32_t rounded[kSteps][4];
       to_operands<T>(rounded, d);
       hand_over_state(rounded, group, n);
       s_.gate_ring.wait_full(n);
-      if constexpr (kGateGradients) put_anchor(d, gates.through, group, n);
+      if constexpr (kGateGradients) put_checkpoint_product(d, gates.total_decay, group, n);
       float dv[32];
       step(d, dv, rounded, gates, group, stage, n);
-      s_.stage_ring.warp_arrive_empty(n);
-      s_.score_ring.warp_arrive_empty(n);
-      s_.gate_ring.warp_arrive_empty(n);
+      s_.stage_ring.release_chunk(n);
+      s_.score_ring.release_chunk(n);
+      s_.gate_ring.release_chunk(n);
       write_dv(dv, group, n);
     }
     if (walk_.segment == 0) {
@@ -167,53 +166,53 @@ class DkdvWalk {
     multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
     wgmma_commit();
     s_.gate_ring.wait_full(n);
-    const RowWeights row0(gates, at_.row());
-    const RowWeights row1(gates, at_.row() + 8);
+    const RowDecays row0(gates, at_.row());
+    const RowDecays row1(gates, at_.row() + 8);
     s_.score_ring.wait_empty(n);
     wgmma_wait<0>();
     wgmma_pin(kq);
     wgmma_pin(vo);
-    const std::uint32_t panel = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+    const std::uint32_t panel = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {  // 16 columns
 #pragma unroll
       for (int block = 2 * step; block < 2 * step + 2; ++block) {
-        weigh(&kq[4 * block], &vo[4 * block], gates, row0, row1, 8 * block + at_.column(),
-              &sums.inward[2 * block], sums.outward);
+        scale_scores(&kq[4 * block], &vo[4 * block], gates, row0, row1, 8 * block + at_.column(),
+                     &sums.inward[2 * block], sums.outward);
       }
       store_block<T>(panel, &kq[8 * step], at_, step);
       to_operand<T>(read_scores[step], &vo[8 * step]);
     }
     async_proxy_fence();
-    s_.score_ring.warp_arrive_full(n);
+    s_.score_ring.publish_chunk(n);
     if constexpr (kGateGradients) fold_lanes<8>(sums.inward, at_.lane());  // frees registers for dk
   }
 
   __device__ __forceinline__ void put_pair_sums(PairSums& sums, int n) {
     s_.flow_ring.wait_empty(n);
-    ChunkFlows& flows = s_.flows[s_.flow_ring.slot(n)];
+    ChunkFlows& flows = s_.flows[s_.flow_ring.stage(n)];
     put_row_sums(flows.outward, sums.outward[0], sums.outward[1]);
     fold_lanes<4>(sums.inward, at_.lane());
     fold_lanes<2>(sums.inward, at_.lane());
     *reinterpret_cast<float2*>(&flows.inward[at_.warp()][2 * at_.lane()]) = {sums.inward[0],
                                                                              sums.inward[1]};
-    s_.flow_ring.warp_arrive_full(n);
+    s_.flow_ring.publish_chunk(n);
   }
 
   /// Weighs a block's scores of two rows and two columns in place.
-  __device__ __forceinline__ void weigh(float* kq, float* vo, const ChunkGates& gates,
-                                        const RowWeights& row0, const RowWeights& row1, int column,
-                                        float* inward, float* outward) const {
-    const float2 b = *reinterpret_cast<const float2*>(&gates.cumulative[column]);
-    weigh_one(kq[0], vo[0], row0, b.x, column, inward[0], outward[0], true);
-    weigh_one(kq[1], vo[1], row0, b.y, column + 1, inward[1], outward[0], true);
-    weigh_one(kq[2], vo[2], row1, b.x, column, inward[0], outward[1], false);
-    weigh_one(kq[3], vo[3], row1, b.y, column + 1, inward[1], outward[1], false);
+  __device__ __forceinline__ void scale_scores(float* kq, float* vo, const ChunkGates& gates,
+                                               const RowDecays& row0, const RowDecays& row1,
+                                               int column, float* inward, float* outward) const {
+    const float2 b = *reinterpret_cast<const float2*>(&gates.log2_sum[column]);
+    scale_score(kq[0], vo[0], row0, b.x, column, inward[0], outward[0], true);
+    scale_score(kq[1], vo[1], row0, b.y, column + 1, inward[1], outward[0], true);
+    scale_score(kq[2], vo[2], row1, b.x, column, inward[0], outward[1], false);
+    scale_score(kq[3], vo[3], row1, b.y, column + 1, inward[1], outward[1], false);
   }
-  __device__ __forceinline__ void weigh_one(float& kq, float& vo, const RowWeights& row, float b,
-                                            int column, float& inward, float& outward,
-                                            bool first) const {
-    const float weight = p_.scale * exp2_approx(b - row.cumulative);
+  __device__ __forceinline__ void scale_score(float& kq, float& vo, const RowDecays& row, float b,
+                                              int column, float& inward, float& outward,
+                                              bool first) const {
+    const float weight = p_.scale * exp2_approx(b - row.log2_sum);
     kq = row.apply(kq, weight, column);
     if constexpr (kGateGradients) {
       const float both = kq * vo;
@@ -246,14 +245,14 @@ class DkdvWalk {
 
   /// Scales each row by the decay to the chunk's end.
   __device__ __forceinline__ void finish_dk(float (&dk)[kD / 2], const ChunkGates& gates, int n) {
-    const float leaving0 = gates.leaving[at_.row()];
-    const float leaving1 = gates.leaving[at_.row() + 8];
-    s_.gate_ring.warp_arrive_empty(n);
+    const float to_end0 = gates.to_end[at_.row()];
+    const float to_end1 = gates.to_end[at_.row() + 8];
+    s_.gate_ring.release_chunk(n);
     wgmma_wait<0>();
     wgmma_pin(dk);
-    s_.state_ring.warp_arrive_empty(n);
+    s_.state_ring.release_chunk(n);
 #pragma unroll
-    for (int i = 0; i < kD / 2; ++i) dk[i] *= i % 4 < 2 ? leaving0 : leaving1;
+    for (int i = 0; i < kD / 2; ++i) dk[i] *= i % 4 < 2 ? to_end0 : to_end1;
   }
 
   __device__ __forceinline__ void add_chunk(float (&dk)[kD / 2],
@@ -279,8 +278,8 @@ class DkdvWalk {
 #pragma unroll
     for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
       const int channel = walk_.key_channel + panel * kPanelChannels;
-      write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_share, channel}, s_.dk.bytes[panel],
-                     walk_, n);
+      write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_partial, channel},
+                     s_.dk.bytes[panel], walk_, n);
     }
   }
 
@@ -294,15 +293,15 @@ class DkdvWalk {
                      rounded[i][0], rounded[i][1], rounded[i][2], rounded[i][3]);
     }
     async_proxy_fence();
-    s_.state_ring.warp_arrive_full(n);
+    s_.state_ring.publish_chunk(n);
   }
 
-  /// This warp's part of <S, D> at an anchor.
-  __device__ __forceinline__ void put_anchor(const float (&d)[kD / 2], float decay, int group,
-                                             int n) {
+  /// This warp's part of <S, D> at a checkpoint.
+  __device__ __forceinline__ void put_checkpoint_product(const float (&d)[kD / 2], float decay,
+                                                         int group, int n) {
     s_.flow_ring.wait_empty(n);
-    if (is_anchor(p_, walk_, n, decay)) {
-      const uint4* const from = anchor_words<T, kD>(p_, walk_, n) +
+    if (is_checkpoint(p_, walk_, n, decay)) {
+      const uint4* const from = checkpoint_words<T, kD>(p_, walk_, n) +
                                 (group * 4 + at_.warp()) * kSteps * kWarpSize + at_.lane();
       float sum = 0.0F;
 #pragma unroll
@@ -316,8 +315,8 @@ class DkdvWalk {
           sum = fmaf(x.y, d[8 * i + 2 * pair + 1], sum);
         }
       }
-      sum = warp_total(sum);
-      if (at_.lane() == 0) s_.flows[s_.flow_ring.slot(n)].anchor[group * 4 + at_.warp()] = sum;
+      sum = warp_sum(sum);
+      if (at_.lane() == 0) s_.flows[s_.flow_ring.stage(n)].checkpoint[group * 4 + at_.warp()] = sum;
     }
   }
 
@@ -325,7 +324,7 @@ class DkdvWalk {
                                        const std::uint32_t (&rounded)[kSteps][4],
                                        const ChunkGates& gates, int group, int stage, int n) {
     const std::uint32_t d_o = shared_address(s_.d_o[stage].bytes[group]);
-    scale_all(d, gates.through);
+    scale_all(d, gates.total_decay);
     wgmma_pin(d);
     s_.stage_ring.wait_full(n);
     wgmma_fence();
@@ -335,17 +334,17 @@ class DkdvWalk {
                               i > 0);
     }
     wgmma_commit();
-    std::uint32_t entering[4][4];
-    load_transposed_scaled<T>(entering, d_o, gates.entering, at_);
+    std::uint32_t from_start[4][4];
+    load_transposed_scaled<T>(from_start, d_o, gates.from_start, at_);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply<T, Major::kMN>(d, entering[i], along_rows(shared_address(&s_.q[stage]), i), true);
+      multiply<T, Major::kMN>(d, from_start[i], along_rows(shared_address(&s_.q[stage]), i), true);
     }
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(dv);
-    scale_columns(dv, gates.leaving, at_);
+    scale_columns(dv, gates.to_end, at_);
     float outflow[16];
     if constexpr (kGateGradients) {
       multiply_channels<T>(outflow, dv, shared_address(s_.v[stage].bytes[group]), at_);
@@ -355,7 +354,7 @@ class DkdvWalk {
     s_.score_ring.wait_full(n);
     wgmma_pin(dv);
     wgmma_fence();
-    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       wgmma_n64<T, Major::kK>(dv, plain[i], along_channels(scores, i), true);
@@ -369,9 +368,9 @@ class DkdvWalk {
 
   /// This warp's part of v . dv as it was when it held what comes from after the chunk only.
   __device__ __forceinline__ void put_outflow(float (&sums)[16], int group, int n) {
-    float* const to = s_.flows[s_.flow_ring.slot(n)].outflow[group * 4 + at_.warp()];
+    float* const to = s_.flows[s_.flow_ring.stage(n)].outflow[group * 4 + at_.warp()];
     *reinterpret_cast<float2*>(&to[2 * at_.lane()]) = sum_columns(sums, at_);
-    s_.flow_ring.warp_arrive_full(n);
+    s_.flow_ring.publish_chunk(n);
   }
 
   __device__ __forceinline__ void write_dv(const float (&dv)[32], int group, int n) {
@@ -382,21 +381,22 @@ class DkdvWalk {
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
     const int channel = walk_.value_channel + group * kPanelChannels;
-    write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_share, channel}, panel, walk_, n);
+    write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_partial, channel}, panel, walk_,
+                   n);
   }
 
-  const ChunkBackwardParams& p_;
+  const BackwardParams& p_;
   Shared& s_;
-  const Walk& walk_;
-  FragmentPlace at_;
+  const ChunkWalk& walk_;
+  FragmentLane at_;
 };
 
 #endif
 
-/// A block per sequence, head, part and segment.
+/// A block per sequence, head, tile of channels and segment.
 template <class T, int kD, bool kGateGradients>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
-    const __grid_constant__ ChunkBackwardParams p) {
+    const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
   using Role = Roles<kD>;
   using Registers = DkdvRegisters<kD>;
@@ -427,4 +427,16 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
 #endif
 }
 
-}  // namespace attune::cuda::chunk_backward
+template <class T>
+void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
+                      cudaStream_t stream) {
+  with_shape(shape, [&]<int kD, bool kGateGradients>() {
+    launch<dkdv_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
+                                              .block = dim3(Roles<kD>::kThreads),
+                                              .shared_bytes = sizeof(DkdvShared<kD>),
+                                              .overlaps_previous = true},
+                                             stream, params);
+  });
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward

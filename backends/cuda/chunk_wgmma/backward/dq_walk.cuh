@@ -1,6 +1,6 @@
 // dq, and what the gate gradients need of the states: a walk with time.
 //
-// With S the state before chunk c [K, V], b the cumulative log decay in the chunk, bl its last,
+// With S the state before chunk c [K, V], b the log2_sum log decay in the chunk, bl its last,
 // w_ij = scale exp(b_i - b_j) for i >= j, else 0:
 //
 //   dq_i = scale e^{b_i} S do_i + sum_j w_ij (do_i . v_j) k_j
@@ -11,33 +11,32 @@
 // the next S. The warpgroup of scores hands them w_ij (do_i . v_j), token j along rows.
 //
 // For gate gradients q is read besides: q_i times the first term of dq_i is inflow_i. Every few
-// chunks the state is left as an anchor.
+// chunks the state is left as a checkpoint.
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
-#include "cuda/chunk_wgmma/backward/roles.cuh"
-#include "cuda/chunk_wgmma/backward/start_state.cuh"
+#include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda::chunk_backward {
+namespace attune::cuda::chunk_wgmma::backward {
 
 template <int kD, bool kGateGradients>
 struct DqShared {
   static constexpr int kStages = 3;
   static constexpr int kQueryStages = kGateGradients ? 2 : 1;
-  Tile<kD> d_o[kStages], v[kStages], k[kStages];
-  Tile<kD> q[kQueryStages];
-  Tile<kPanelChannels> scores[2];
-  Tile<kD> dq;
-  alignas(16) float inflow[2][Roles<kD>::kStateWarps][kChunkTokens];  // parts
-  ChunkGates gates[kGateSlots];
+  TokenTile<kD> d_o[kStages], v[kStages], k[kStages];
+  TokenTile<kD> q[kQueryStages];
+  TokenTile<kPanelChannels> scores[2];
+  TokenTile<kD> dq;
+  alignas(16) float inflow[2][Roles<kD>::kStateWarps][kChunkTokens];  // of warps
+  ChunkGates gates[kGateStages];
   Ring<kStages> stage_ring;
   Ring<kQueryStages> query_ring;
-  Ring<kGateSlots> gate_ring;
+  Ring<kGateStages> gate_ring;
   Ring<2> score_ring;
   Ring<2> inflow_ring;
   SharedBarrier private_full;
   SharedBarrier private_query_full;
-  Walk walk;
+  ChunkWalk walk;
 };
 
 /// Registers a thread of each role.
@@ -61,16 +60,16 @@ class DqWalk {
   using Shared = DqShared<kD, kGateGradients>;
   static constexpr int kSteps = kD / kDepth;
 
-  __device__ DqWalk(const ChunkBackwardParams& p, Shared& shared)
+  __device__ DqWalk(const BackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk) {}
 
   __device__ void init_barriers() {
     constexpr int kConsumers = Role::kStateWarps + Role::kScoreWarps;
-    s_.stage_ring.init(1, kConsumers);
-    s_.query_ring.init(1, Role::kStateWarps);
-    s_.gate_ring.init_filled_by_warps(1, kConsumers);
-    s_.score_ring.init_filled_by_warps(Role::kScoreWarps, Role::kStateWarps);
-    s_.inflow_ring.init_filled_by_warps(Role::kStateWarps, 1);
+    s_.stage_ring.init_copied(1, kConsumers);
+    s_.query_ring.init_copied(1, Role::kStateWarps);
+    s_.gate_ring.init_published(1, kConsumers);
+    s_.score_ring.init_published(Role::kScoreWarps, Role::kStateWarps);
+    s_.inflow_ring.init_published(Role::kStateWarps, 1);
     barrier_init(&s_.private_full, 1);
     barrier_init(&s_.private_query_full, 1);
     barrier_init_fence();
@@ -86,38 +85,38 @@ class DqWalk {
                                   {&p_.k, walk_.kv_head, walk_.key_channel}};
     const HeadSource query[] = {{&p_.q, walk_.head, walk_.key_channel}};
     for (int n = 0; n < walk_.count; ++n) {
-      const int i = s_.stage_ring.slot(n);
+      const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
       // One chunk under way at a time is 64 KB and keeps the memory busy. With more, requests queue
       // up, and some multiprocessors get ahead of others.
       if (kD == 128 && n > 0) s_.stage_ring.wait_full(n - 1);
-      Tile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
+      TokenTile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
       loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
       if constexpr (kGateGradients) {
-        const int slot = s_.query_ring.slot(n);
+        const int slot = s_.query_ring.stage(n);
         s_.query_ring.wait_empty(n);
-        Tile<kD>* const tile[] = {&s_.q[slot]};
+        TokenTile<kD>* const tile[] = {&s_.q[slot]};
         query_loader.load(tile, query, &s_.query_ring.full[slot], walk_, n);
       }
     }
   }
 
-  /// Adds up the warpgroups' parts of the inflows.
+  /// Adds up the warps' sums of the inflows.
   __device__ void write_inflows() {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     for (int n = 0; n < walk_.count; ++n) {
       s_.inflow_ring.wait_full(n);
-      const auto& parts = s_.inflow[s_.inflow_ring.slot(n)];
+      const auto& sums = s_.inflow[s_.inflow_ring.stage(n)];
       float* const to =
           p_.inflow + walk_.owner * p_.rows + walk_.batch * p_.sequences.tokens + walk_.token(n);
 #pragma unroll
       for (int row = lane; row < kChunkTokens; row += kWarpSize) {
         float sum = 0.0F;
 #pragma unroll
-        for (int i = 0; i < Role::kStateWarps; ++i) sum += parts[i][row];
+        for (int i = 0; i < Role::kStateWarps; ++i) sum += sums[i][row];
         if (row < walk_.rows(n)) to[row] = sum;
       }
-      s_.inflow_ring.warp_arrive_empty(n);
+      s_.inflow_ring.release_chunk(n);
     }
   }
 
@@ -126,28 +125,28 @@ class DqWalk {
   __device__ void scores() {
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
-      const int stage = s_.stage_ring.slot(n);
-      const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
+      const int stage = s_.stage_ring.stage(n);
+      const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
       float vo[32];
       s_.stage_ring.wait_full(n);
       wgmma_fence();
       multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
       wgmma_commit();
       s_.gate_ring.wait_full(n);
-      const RowWeights row0(gates, at_.row());
-      const RowWeights row1(gates, at_.row() + 8);
+      const RowDecays row0(gates, at_.row());
+      const RowDecays row1(gates, at_.row() + 8);
       wgmma_wait<0>();
       wgmma_pin(vo);
-      s_.stage_ring.warp_arrive_empty(n);
+      s_.stage_ring.release_chunk(n);
 #pragma unroll
       for (int block = 0; block < 8; ++block) {
-        weigh(&vo[4 * block], gates, row0, row1, 8 * block + at_.column());
+        scale_scores(&vo[4 * block], gates, row0, row1, 8 * block + at_.column());
       }
-      s_.gate_ring.warp_arrive_empty(n);
+      s_.gate_ring.release_chunk(n);
       s_.score_ring.wait_empty(n);
-      store_rows<T>(shared_address(&s_.scores[s_.score_ring.slot(n)]), vo, at_);
+      store_rows<T>(shared_address(&s_.scores[s_.score_ring.stage(n)]), vo, at_);
       async_proxy_fence();
-      s_.score_ring.warp_arrive_full(n);
+      s_.score_ring.publish_chunk(n);
     }
   }
 
@@ -158,25 +157,26 @@ class DqWalk {
     load_state_before<kD>(state, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
-      const int stage = s_.stage_ring.slot(n);
+      const int stage = s_.stage_ring.stage(n);
       float dq[32];
-      step(state, dq, s_.gates[s_.gate_ring.slot(n)], group, stage, n);
-      s_.stage_ring.warp_arrive_empty(n);
-      s_.score_ring.warp_arrive_empty(n);
-      s_.gate_ring.warp_arrive_empty(n);
+      step(state, dq, s_.gates[s_.gate_ring.stage(n)], group, stage, n);
+      s_.stage_ring.release_chunk(n);
+      s_.score_ring.release_chunk(n);
+      s_.gate_ring.release_chunk(n);
       write_dq(dq, group, n);
     }
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
   }
 
  private:
-  __device__ __forceinline__ void weigh(float* vo, const ChunkGates& gates, const RowWeights& row0,
-                                        const RowWeights& row1, int column) const {
-    const float2 b = *reinterpret_cast<const float2*>(&gates.cumulative[column]);
-    vo[0] = row0.apply(vo[0], p_.scale * exp2_approx(b.x - row0.cumulative), column);
-    vo[1] = row0.apply(vo[1], p_.scale * exp2_approx(b.y - row0.cumulative), column + 1);
-    vo[2] = row1.apply(vo[2], p_.scale * exp2_approx(b.x - row1.cumulative), column);
-    vo[3] = row1.apply(vo[3], p_.scale * exp2_approx(b.y - row1.cumulative), column + 1);
+  __device__ __forceinline__ void scale_scores(float* vo, const ChunkGates& gates,
+                                               const RowDecays& row0, const RowDecays& row1,
+                                               int column) const {
+    const float2 b = *reinterpret_cast<const float2*>(&gates.log2_sum[column]);
+    vo[0] = row0.apply(vo[0], p_.scale * exp2_approx(b.x - row0.log2_sum), column);
+    vo[1] = row0.apply(vo[1], p_.scale * exp2_approx(b.y - row0.log2_sum), column + 1);
+    vo[2] = row1.apply(vo[2], p_.scale * exp2_approx(b.x - row1.log2_sum), column);
+    vo[3] = row1.apply(vo[3], p_.scale * exp2_approx(b.y - row1.log2_sum), column + 1);
   }
 
   __device__ __forceinline__ void step(float (&state)[kD / 2], float (&dq)[32],
@@ -185,7 +185,7 @@ class DqWalk {
     std::uint32_t rounded[kSteps][4];
     to_operands<T>(rounded, state);
     s_.gate_ring.wait_full(n);
-    scale_all(state, gates.through);
+    scale_all(state, gates.total_decay);
     wgmma_pin(state);
     s_.stage_ring.wait_full(n);
     wgmma_fence();
@@ -196,32 +196,32 @@ class DqWalk {
     }
     wgmma_commit();
     if constexpr (kGateGradients) {
-      if (is_anchor(p_, walk_, n, gates.through)) write_anchor(rounded, group, n);
+      if (is_checkpoint(p_, walk_, n, gates.total_decay)) write_checkpoint(rounded, group, n);
     }
-    std::uint32_t leaving[4][4];
-    load_transposed_scaled<T>(leaving, k, gates.leaving, at_);
+    std::uint32_t to_end[4][4];
+    load_transposed_scaled<T>(to_end, k, gates.to_end, at_);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply<T, Major::kMN>(state, leaving[i], along_rows(shared_address(&s_.v[stage]), i), true);
+      multiply<T, Major::kMN>(state, to_end[i], along_rows(shared_address(&s_.v[stage]), i), true);
     }
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(dq);
-    scale_columns(dq, gates.entering, at_);
+    scale_columns(dq, gates.from_start, at_);
     float inflow[16];
     if constexpr (kGateGradients) {
       s_.query_ring.wait_full(n);
-      const Tile<kD>& q = s_.q[s_.query_ring.slot(n)];
+      const TokenTile<kD>& q = s_.q[s_.query_ring.stage(n)];
       multiply_channels<T>(inflow, dq, shared_address(q.bytes[group]), at_);
-      s_.query_ring.warp_arrive_empty(n);
+      s_.query_ring.release_chunk(n);
     }
     std::uint32_t plain[4][4];
     load_transposed(plain, k, at_);
     s_.score_ring.wait_full(n);
     wgmma_pin(dq);
     wgmma_fence();
-    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.slot(n)]);
+    const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       wgmma_n64<T, Major::kMN>(dq, plain[i], along_rows(scores, i), true);
@@ -236,15 +236,15 @@ class DqWalk {
   /// This warp's part of q . dq as it was when it held what comes from before the chunk only.
   __device__ __forceinline__ void put_inflow(float (&sums)[16], int group, int n) {
     s_.inflow_ring.wait_empty(n);
-    float* const to = s_.inflow[s_.inflow_ring.slot(n)][group * 4 + at_.warp()];
+    float* const to = s_.inflow[s_.inflow_ring.stage(n)][group * 4 + at_.warp()];
     *reinterpret_cast<float2*>(&to[2 * at_.lane()]) = sum_columns(sums, at_);
-    s_.inflow_ring.warp_arrive_full(n);
+    s_.inflow_ring.publish_chunk(n);
   }
 
   /// Leaves S for the other walk.
-  __device__ __forceinline__ void write_anchor(const std::uint32_t (&rounded)[kSteps][4], int group,
-                                               int n) {
-    uint4* const to = anchor_words<T, kD>(p_, walk_, n) + at_.lane();
+  __device__ __forceinline__ void write_checkpoint(const std::uint32_t (&rounded)[kSteps][4],
+                                                   int group, int n) {
+    uint4* const to = checkpoint_words<T, kD>(p_, walk_, n) + at_.lane();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {  // 16 value channels each
       to[(i * kSteps + group * 4 + at_.warp()) * kWarpSize] = {
@@ -261,21 +261,21 @@ class DqWalk {
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
     const int channel = walk_.key_channel + group * kPanelChannels;
-    write_panel<T>({p_.dq, p_.dq_rows, p_.key_dim, walk_.key_share, channel}, panel, walk_, n);
+    write_panel<T>({p_.dq, p_.dq_rows, p_.key_dim, walk_.key_partial, channel}, panel, walk_, n);
   }
 
-  const ChunkBackwardParams& p_;
+  const BackwardParams& p_;
   Shared& s_;
-  const Walk& walk_;
-  FragmentPlace at_;
+  const ChunkWalk& walk_;
+  FragmentLane at_;
 };
 
 #endif
 
-/// A block per sequence, head, part and segment.
+/// A block per sequence, head, tile of channels and segment.
 template <class T, int kD, bool kGateGradients>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void dq_walk(
-    const __grid_constant__ ChunkBackwardParams p) {
+    const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
   using Role = Roles<kD>;
   using Registers = DqRegisters<kD>;
@@ -306,4 +306,15 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
 #endif
 }
 
-}  // namespace attune::cuda::chunk_backward
+template <class T>
+void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream) {
+  with_shape(shape, [&]<int kD, bool kGateGradients>() {
+    launch<dq_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
+                                            .block = dim3(Roles<kD>::kThreads),
+                                            .shared_bytes = sizeof(DqShared<kD, kGateGradients>),
+                                            .overlaps_previous = true},
+                                           stream, params);
+  });
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward

@@ -1,14 +1,15 @@
 // The decay within a chunk.
 //
-// With b the inclusive cumulative sum of log decays in the order of processing, what token j writes
+// With b the inclusive log2_sum sum of log decays in the order of processing, what token j writes
 // reaches token i with weight exp(b_i - b_j). A gate of -inf is an exact reset: it counts as 0 in
 // b, which stays finite, and bounds the tokens that a token reaches. So does any gate whose decay
 // vanishes in fp32 next to 1.
 #pragma once
 
-#include "cuda/chunk_wgmma/backward/walk.cuh"
+#include "cuda/chunk_wgmma/backward/state.cuh"
+#include "cuda/tiles/exchange.cuh"
 
-namespace attune::cuda::chunk_backward {
+namespace attune::cuda::chunk_wgmma::backward {
 
 /// Log2 of decays that are resets: a state of any use times 2^-160 is 0 in fp32.
 inline constexpr float kResetLog2 = -160.0F;
@@ -21,12 +22,12 @@ struct RowRange {
 
 /// In shared memory; arrays are by row of the tile.
 struct alignas(16) ChunkGates {
-  float cumulative[kChunkTokens];  // b, log2
-  float entering[kChunkTokens];    // scale * decay from before the chunk to the token
-  float leaving[kChunkTokens];     // decay from the token to after the chunk
+  float log2_sum[kChunkTokens];    // b, log2
+  float from_start[kChunkTokens];  // scale * decay from before the chunk to the token
+  float to_end[kChunkTokens];      // decay from the token to after the chunk
   RowRange reach[kChunkTokens];
   unsigned resets[2];  // bit l: token 2 l, 2 l + 1 in order of processing is a reset
-  float through;       // decay from before the chunk to after it
+  float total_decay;   // decay from before the chunk to after it
 };
 
 /// The row of the token that is processed `position`-th.
@@ -40,7 +41,7 @@ struct RawGates {
 };
 
 /// Lane l has the tokens that are processed 2 l-th and 2 l + 1-th.
-__device__ __forceinline__ RawGates load_gates(const ChunkBackwardParams& p, const Walk& walk,
+__device__ __forceinline__ RawGates load_gates(const BackwardParams& p, const ChunkWalk& walk,
                                                int n) {
   RawGates raw;
   if (p.g.rows.data == nullptr || n >= walk.count) return raw;
@@ -58,7 +59,7 @@ __device__ __forceinline__ RawGates load_gates(const ChunkBackwardParams& p, con
 
 /// Their log2 decays; 0 past the chunk's end.
 template <class T>
-__device__ __forceinline__ float2 log2_decays(const ChunkBackwardParams& p, const Walk& walk,
+__device__ __forceinline__ float2 log2_decays(const BackwardParams& p, const ChunkWalk& walk,
                                               const RawGates& raw, float constant, int n) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const auto decay = [&](int i) {
@@ -68,17 +69,6 @@ __device__ __forceinline__ float2 log2_decays(const ChunkBackwardParams& p, cons
     return fmaf(g, kLog2E, constant);
   };
   return {decay(0), decay(1)};
-}
-
-/// The sum over this lane and those before it.
-__device__ __forceinline__ float warp_inclusive_sum(float x) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const float before = __shfl_up_sync(kFullWarp, x, distance);
-    if (lane >= distance) x += before;
-  }
-  return x;
 }
 
 /// The position of the first reset of the later lanes, 64 where there is none.
@@ -91,12 +81,12 @@ __device__ __forceinline__ int next_reset(unsigned even, unsigned odd, unsigned 
 }
 
 __device__ __forceinline__ void write_gate(ChunkGates& gates, int position, bool reverse,
-                                           int reach_end, float b, float entering, float leaving) {
+                                           int reach_end, float b, float from_start, float to_end) {
   const int row = row_at(position, reverse);
   const int last = row_at(reach_end - 1, reverse);
-  gates.cumulative[row] = b;
-  gates.entering[row] = entering;
-  gates.leaving[row] = leaving;
+  gates.log2_sum[row] = b;
+  gates.from_start[row] = from_start;
+  gates.to_end[row] = to_end;
   gates.reach[row] = {static_cast<short>(min(row, last)), static_cast<short>(max(row, last))};
 }
 
@@ -123,13 +113,49 @@ __device__ __forceinline__ float write_gates(ChunkGates& gates, float2 log2_deca
   write_gate(gates, 2 * lane + 1, reverse, end1, b1,
              fresh || reset0 || reset1 ? 0.0F : scale * exp2_approx(b1),
              end1 < kChunkTokens ? 0.0F : exp2_approx(last - b1));
-  const float through = (even | odd) != 0 ? 0.0F : exp2_approx(last);
+  const float total_decay = (even | odd) != 0 ? 0.0F : exp2_approx(last);
   if (lane == 0) {
     gates.resets[0] = even;
     gates.resets[1] = odd;
-    gates.through = through;
+    gates.total_decay = total_decay;
   }
-  return through;
+  return total_decay;
 }
 
-}  // namespace attune::cuda::chunk_backward
+inline constexpr int kGateStages = 4;
+
+/// The warp that scans gates, ahead of those that need them. Returns the decay over the whole walk.
+template <class T>
+__device__ __forceinline__ float gate_warp(const BackwardParams& p, const ChunkWalk& walk,
+                                           ChunkGates (&gates)[kGateStages],
+                                           Ring<kGateStages>& ring) {
+  const float constant = constant_decay(p.gamma, walk.sequence, walk.head) * kLog2E;
+  float over_walk = 1.0F;
+  // Two chunks ahead: a load takes about as long as a chunk.
+  RawGates next = load_gates(p, walk, 0);
+  RawGates after = load_gates(p, walk, 1);
+  for (int n = 0; n < walk.count; ++n) {
+    const RawGates current = next;
+    next = after;
+    after = load_gates(p, walk, n + 2);
+    ring.wait_empty(n);
+    over_walk *= write_gates(gates[ring.stage(n)], log2_decays<T>(p, walk, current, constant, n),
+                             p.scale, walk.reverse);
+    ring.publish_chunk(n);
+  }
+  return over_walk;
+}
+
+/// The weights of one row's writes, for reads in columns `column` and `column + 1`.
+struct RowDecays {
+  float log2_sum;
+  int first, last;
+  __device__ RowDecays(const ChunkGates& gates, int row)
+      : log2_sum(gates.log2_sum[row]), first(gates.reach[row].first), last(gates.reach[row].last) {}
+  /// Selected, not multiplied: outside of its reach a weight may be infinite.
+  __device__ float apply(float x, float weight, int column) const {
+    return first <= column && column <= last ? x * weight : 0.0F;
+  }
+};
+
+}  // namespace attune::cuda::chunk_wgmma::backward

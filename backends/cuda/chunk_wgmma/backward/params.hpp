@@ -1,66 +1,99 @@
-// What the kernels of the chunked backward pass take, by value.
+// What the kernels of the chunked backward pass take, by value, and their launches. T is
+// __nv_bfloat16 or __half.
 #pragma once
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
+#include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/views.hpp"
 
-namespace attune::cuda::chunk_backward {
+namespace attune::cuda::chunk_wgmma::backward {
 
-/// Tokens in a chunk: the rows of a tile.
-inline constexpr int kChunkTokens = 64;
-/// Channels of K and of V that a block takes. Where there are more, blocks take parts of them: all
-/// gradients are sums over key channels and over value channels of what those alone contribute, so
-/// that a block with a part of either leaves a share of each gradient.
-inline constexpr int kPartChannels = 128;
-/// At most this many chunks in a row have no anchor, see gate_gradients.cuh.
-inline constexpr int kAnchorChunks = 4;
+/// Channels of K and of V that a block takes: 64 where neither has more. Where either has more than
+/// 128, blocks take tiles of them: all gradients are sums over key channels and over value channels
+/// of what those alone contribute, so that a block leaves a partial sum of each gradient.
+inline constexpr int kSmallTile = 64;
+inline constexpr int kTileChannels = 128;
+/// Every so many chunks there is a checkpoint at least, see gate_gradients.cuh.
+inline constexpr int kCheckpointChunks = 4;
 
-struct ChunkBackwardParams {
-  // Boxes of 64 tokens of one head by 64 channels; coordinates are (channel, head, token, batch).
+struct BackwardParams {
+  // Panels of 64 tokens of one head; coordinates are (channel, head, token, batch).
   CUtensorMap q, k, v, d_o;
   CUtensorMap dq, dk, dv;
   // The same outputs, for chunks at whose end another sequence begins. Where query heads share keys
-  // and values, or a head has several parts, these are shares of them, in the workspace.
+  // and values, or a head has several tiles, these are partial sums of them, in the workspace.
   TokenView dq_rows, dk_rows, dv_rows;
   GateView g;
   ConstantDecayView gamma;
   SequencesView sequences;
   ConstStateView initial_state, dfinal_state;
   StateView dinitial_state;
-  TokenView dg;           // f32; or the shares of it
+  TokenView dg;           // f32; or partial sums of it
   StateView dgamma;       // [N, H], strides `sequence` and `head`; of gamma.values
   float dgamma_sign = 1;  // -1 for slopes
   std::int64_t heads = 0;
   int heads_per_kv = 1;
   int key_dim = 0;
   int value_dim = 0;
-  int key_parts = 1;  // of kPartChannels
-  int value_parts = 1;
+  int key_tiles = 1;  // of kTileChannels
+  int value_tiles = 1;
   int segments = 1;  // walks that share a sequence
   float scale = 1;
   bool reverse = false;
 
   // Workspace, null where it is not needed.
-  void* dq_shares = nullptr;      // [B, T, heads * value parts, K] and
-  void* dk_shares = nullptr;      // the same, and
-  void* dv_shares = nullptr;      // [B, T, heads * key parts, V] in q's type
-  float* dg_shares = nullptr;     // [B, T, heads * parts]
-  float* inflow = nullptr;        // [H * parts, B * T], see gate_gradients.cuh
-  void* anchors = nullptr;        // [H * parts, anchor slots, D * D] in q's type
+  void* dq_partials = nullptr;    // [B, T, heads * value tiles, K] and
+  void* dk_partials = nullptr;    // the same, and
+  void* dv_partials = nullptr;    // [B, T, heads * key tiles, V] in q's type
+  float* dg_partials = nullptr;   // [B, T, heads * tiles]
+  float* inflow = nullptr;        // [H * tiles, B * T], see gate_gradients.cuh
+  void* checkpoints = nullptr;    // [H * tiles, chunk slots, D * D] in q's type
   std::int64_t rows = 0;          // B * T
-  std::int64_t slots = 0;         // anchor slots a head and part
-  float* dgamma_parts = nullptr;  // [N, H, parts, segments]
+  std::int64_t slots = 0;         // chunk slots of a head and tile
+  float* dgamma_terms = nullptr;  // [N, H, tiles, segments]: sums of dg over segments
   // Of segments, one direction after the other: what one adds to the state that goes through it
-  // with time, or to the gradient that goes through it against time, and how both decay in it.
-  float* segment_sums = nullptr;    // [2, N, H, parts, segments, D * D]
-  float* segment_decays = nullptr;  // [2, N, H, parts, segments]
-  std::int64_t walks = 0;           // N * H * parts * segments
+  // with time, or to the gradient that goes through it against time, and its total decay.
+  float* segment_sums = nullptr;    // [2, N, H, tiles, segments, D * D]
+  float* segment_decays = nullptr;  // [2, N, H, tiles, segments]
+  std::int64_t walks = 0;           // N * H * tiles * segments
 
   /// Of a head.
-  constexpr int parts() const { return key_parts * value_parts; }
+  constexpr int tiles() const { return key_tiles * value_tiles; }
 };
 
-}  // namespace attune::cuda::chunk_backward
+/// What picks an instance.
+struct BackwardShape {
+  int channels = kTileChannels;  // of a block
+  bool gate_gradients = false;   // whether dg or dgamma is wanted
+};
+
+/// Channels of K and of V of a block.
+int tile_channels(const ops::RecurrentAttentionProblem& problem);
+/// Tiles of K, or of V.
+int tiles_of(std::int64_t channels);
+
+/// Divides a workspace, or only counts its bytes where there is none: returns these.
+std::size_t place_workspace(BackwardParams& params, const ops::RecurrentAttentionProblem& problem,
+                            const BackwardConfig& config, std::byte* workspace);
+
+/// What each segment adds to a state and to a gradient. Needed where there are several.
+template <class T>
+void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
+                           cudaStream_t stream);
+/// dq, and what the gate gradients need of the states.
+template <class T>
+void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream);
+/// dk, dv, dinitial_state, dg and the terms of dgamma; after launch_dq_walk().
+template <class T>
+void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
+                      cudaStream_t stream);
+
+}  // namespace attune::cuda::chunk_wgmma::backward

@@ -5,20 +5,20 @@
 //   D^T <- e^{bl} D^T + scale sum_i e^{b_i} do_i q_i^T      against time
 #pragma once
 
-#include "cuda/chunk_wgmma/backward/roles.cuh"
-#include "cuda/chunk_wgmma/backward/start_state.cuh"
+#include "cuda/chunk_wgmma/backward/gates.cuh"
+#include "cuda/runtime/launch.hpp"
 
-namespace attune::cuda::chunk_backward {
+namespace attune::cuda::chunk_wgmma::backward {
 
 template <int kD>
 struct SegmentShared {
   static constexpr int kStages = 4;
-  Tile<kD> left[kStages], right[kStages];
-  ChunkGates gates[kGateSlots];
+  TokenTile<kD> left[kStages], right[kStages];
+  ChunkGates gates[kGateStages];
   Ring<kStages> stage_ring;
-  Ring<kGateSlots> gate_ring;
+  Ring<kGateStages> gate_ring;
   SharedBarrier private_full;
-  Walk walk;
+  ChunkWalk walk;
 };
 
 template <int kD>
@@ -38,14 +38,14 @@ class SegmentWalk {
  public:
   using Shared = SegmentShared<kD>;
 
-  __device__ SegmentWalk(const ChunkBackwardParams& p, Shared& shared, Direction direction,
+  __device__ SegmentWalk(const BackwardParams& p, Shared& shared, Direction direction,
                          std::int64_t index)
       : p_(p), s_(shared), walk_(shared.walk), direction_(direction), index_(index) {}
 
   __device__ void init() {
     s_.walk = walk_of(p_, direction_, index_);
-    s_.stage_ring.init(1, SegmentRoles<kD>::kStateWarps);
-    s_.gate_ring.init_filled_by_warps(1, SegmentRoles<kD>::kStateWarps);
+    s_.stage_ring.init_copied(1, SegmentRoles<kD>::kStateWarps);
+    s_.gate_ring.init_published(1, SegmentRoles<kD>::kStateWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
@@ -58,9 +58,9 @@ class SegmentWalk {
     const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head, left},
                                   {with_time() ? &p_.v : &p_.q, head, right}};
     for (int n = 0; n < walk_.count; ++n) {
-      const int i = s_.stage_ring.slot(n);
+      const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
-      Tile<kD>* const tiles[] = {&s_.left[i], &s_.right[i]};
+      TokenTile<kD>* const tiles[] = {&s_.left[i], &s_.right[i]};
       loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
     }
   }
@@ -86,15 +86,15 @@ class SegmentWalk {
   __device__ bool with_time() const { return direction_ == Direction::kWithTime; }
 
   __device__ __forceinline__ void add_chunk(float (&x)[kD / 2], int group, int n) {
-    const ChunkGates& gates = s_.gates[s_.gate_ring.slot(n)];
-    const int stage = s_.stage_ring.slot(n);
+    const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
+    const int stage = s_.stage_ring.stage(n);
     s_.gate_ring.wait_full(n);
-    scale_all(x, gates.through);
+    scale_all(x, gates.total_decay);
     wgmma_pin(x);
     s_.stage_ring.wait_full(n);
     std::uint32_t left[4][4];
     load_transposed_scaled<T>(left, shared_address(s_.left[stage].bytes[group]),
-                              with_time() ? gates.leaving : gates.entering, at_);
+                              with_time() ? gates.to_end : gates.from_start, at_);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -103,25 +103,25 @@ class SegmentWalk {
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(x);
-    s_.stage_ring.warp_arrive_empty(n);
-    s_.gate_ring.warp_arrive_empty(n);
+    s_.stage_ring.release_chunk(n);
+    s_.gate_ring.release_chunk(n);
   }
 
-  const ChunkBackwardParams& p_;
+  const BackwardParams& p_;
   Shared& s_;
-  const Walk& walk_;
+  const ChunkWalk& walk_;
   const Direction direction_;
   const std::int64_t index_;
-  const FragmentPlace at_;
+  const FragmentLane at_;
 };
 
 #endif
 
-/// Blocks (segment but one, sequence, head and part, direction): what the last segment adds with
-/// time, and the first one against it, nobody starts from.
+/// Blocks (segment but one, sequence, head and tile of channels, direction): no segment starts from
+/// what the last one adds with time, or the first one against it.
 template <class T, int kD>
 __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
-                             1) void segment_states(const __grid_constant__ ChunkBackwardParams p) {
+                             1) void segment_states(const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
   using Role = SegmentRoles<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -145,4 +145,18 @@ __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
 #endif
 }
 
-}  // namespace attune::cuda::chunk_backward
+template <class T>
+void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
+                           cudaStream_t stream) {
+  constexpr unsigned kDirections = 2;
+  const std::int64_t blocks = params.walks / params.segments * (params.segments - 1);
+  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
+    launch<segment_states<T, kD>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
+                                   .block = dim3(SegmentRoles<kD>::kThreads),
+                                   .shared_bytes = sizeof(SegmentShared<kD>),
+                                   .overlaps_previous = true},
+                                  stream, params);
+  });
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward

@@ -1,0 +1,227 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "cuda/chunk_wgmma/backward/params.hpp"
+#include "cuda/chunks/gamma_gradient.hpp"
+#include "cuda/chunks/group_sums.hpp"
+#include "cuda/chunks/plane_sums.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/axis_values.hpp"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/handles.hpp"
+#include "cuda/tiles/tensor_map.hpp"
+
+namespace attune::cuda::chunk_wgmma::backward {
+namespace {
+
+using Config = BackwardConfig;
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionBackwardArgs;
+
+constexpr std::int64_t kLargestHead = 256;
+constexpr std::int64_t kRowElements = 8;  // of 16 bytes
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+
+/// Of one segment.
+std::int64_t walks_of(const Problem& problem) {
+  return problem.sequences() * problem.H * tiles_of(problem.K) * tiles_of(problem.V);
+}
+
+CUtensorMap map_of(const ConstTensorView& tensor) {
+  return tensor.empty() ? CUtensorMap{} : head_map(tensor, kChunkTokens);
+}
+
+void set_tensors(BackwardParams& params, const Args& args) {
+  params.q = map_of(args.q);
+  params.k = map_of(args.k);
+  params.v = map_of(args.v);
+  params.d_o = map_of(*args.d_o);
+  params.g = gate_view(args.g);
+  params.initial_state = state_view(args.initial_state);
+  params.dfinal_state = state_view(args.dfinal_state);
+  params.dinitial_state = state_view(args.dinitial_state);
+  if (args.dgamma) {
+    params.dgamma = {static_cast<float*>(args.dgamma->data), args.dgamma->stride(0),
+                     args.dgamma->stride(1)};
+  }
+}
+
+/// Where the walks write an output: to the caller's tensor, or the partial sums of several to the
+/// workspace, each as a head of its own.
+TensorView target_of(const TensorView& out, void* partials, std::int64_t heads) {
+  if (partials == nullptr) return out;
+  return TensorView(partials, out.dtype, {out.size(0), out.size(1), heads, out.size(3)},
+                    out.device);
+}
+
+void set_outputs(BackwardParams& params, const Args& args) {
+  const std::int64_t key_partials = params.heads * params.value_tiles;
+  const TensorView dq = target_of(args.dq, params.dq_partials, key_partials);
+  const TensorView dk = target_of(args.dk, params.dk_partials, key_partials);
+  const TensorView dv = target_of(args.dv, params.dv_partials, params.heads * params.key_tiles);
+  params.dq = map_of(dq);
+  params.dk = map_of(dk);
+  params.dv = map_of(dv);
+  params.dq_rows = token_view(dq);
+  params.dk_rows = token_view(dk);
+  params.dv_rows = token_view(dv);
+  params.dg = token_view(args.dg);
+  if (params.dg_partials != nullptr && args.dg) {
+    const std::int64_t owners = params.heads * params.tiles();
+    params.dg = {params.dg_partials, args.dg->size(1) * owners, owners, 1};
+  }
+}
+
+BackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
+                         const LaunchSite& site) {
+  BackwardParams params;
+  set_tensors(params, args);
+  params.gamma = decay_view(args.gamma, problem.H);
+  if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
+  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.heads = problem.H;
+  params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
+  params.key_dim = static_cast<int>(problem.K);
+  params.value_dim = static_cast<int>(problem.V);
+  params.segments = config.segments;
+  params.scale = static_cast<float>(args.scale);
+  params.reverse = problem.reverse;
+  place_workspace(params, problem, config, site.workspace.data());
+  set_outputs(params, args);
+  return params;
+}
+
+/// `count`: all of a token.
+template <class T>
+void sum_partials(const void* partials, std::int64_t count, const TensorView& out,
+                  cudaStream_t stream) {
+  if (partials == nullptr) return;
+  launch_group_sums<T>({.partials = partials,
+                        .rows = out.size(0) * out.size(1),
+                        .tokens = out.size(1),
+                        .heads = out.size(2),
+                        .group = count / out.size(2),
+                        .columns = out.size(3),
+                        .out = token_view(out)},
+                       stream);
+}
+
+void sum_gate_partials(const BackwardParams& params, const TensorView& dg, cudaStream_t stream) {
+  launch_plane_sums<float>({.planes = params.dg_partials,
+                            .batches = dg.size(0),
+                            .tokens = dg.size(1),
+                            .heads = params.heads * params.tiles(),
+                            .columns = 1,
+                            .group = params.tiles(),
+                            .out = token_view(dg)},
+                           stream);
+}
+
+template <class T>
+void run_as(const Problem& problem, const Args& args, const Config& config,
+            const LaunchSite& site) {
+  const BackwardParams params = params_of(problem, args, config, site);
+  const BackwardShape shape{.channels = tile_channels(problem),
+                            .gate_gradients = args.dg || args.dgamma};
+  auto* const stream = static_cast<cudaStream_t>(site.stream);
+  if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
+  launch_dq_walk<T>(params, shape, stream);
+  launch_dkdv_walk<T>(params, shape, stream);
+  const std::int64_t key_partials = problem.H * params.value_tiles;
+  sum_partials<T>(params.dq_partials, key_partials, args.dq, stream);
+  sum_partials<T>(params.dk_partials, key_partials, args.dk, stream);
+  sum_partials<T>(params.dv_partials, problem.H * params.key_tiles, args.dv, stream);
+  if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
+  if (args.dgamma) {
+    launch_sum_of_walks({.terms = params.dgamma_terms,
+                         .out = params.dgamma,
+                         .sign = params.dgamma_sign,
+                         .heads = params.heads,
+                         .sequences = params.sequences,
+                         .sequence_count = problem.sequences()},
+                        params.tiles() * params.segments, stream);
+  }
+}
+
+class BackwardKernel final : public Kernel<Config> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.chunk_wgmma.backward"; }
+  int version() const noexcept override { return 1; }
+
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+  }
+  Support supports(const Problem& p, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_90a")) {
+      return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
+    }
+    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16 only");
+    if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
+    if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
+      return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
+    }
+    if (p.K > kLargestHead || p.V > kLargestHead)
+      return Support::no(refused::kShape, "takes K, V up to 256");
+    if (p.T > kMostTokens || walks_of(p) > kMostBlocks) {
+      return Support::no(refused::kShape, "takes up to 2^30 tokens, and as many sequences x heads");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
+    if (walks_of(problem) * config.segments > kMostBlocks) {
+      return Support::no(refused::kShape, "takes up to 2^30 sequences x heads x segments");
+    }
+    return Support::yes();
+  }
+
+  /// As many segments as leave no thread block waiting for another, of some length.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kShortestSegment = 1024;
+    const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
+    const std::int64_t tokens = problem.B * problem.T / sequences;
+    Config config;
+    while (config.segments < largest_value(&Config::segments) &&
+           walks_of(problem) * config.segments * 2 <= device.cores &&
+           tokens >= config.segments * 2 * kShortestSegment) {
+      config.segments *= 2;
+    }
+    return config;
+  }
+
+  /// More segments than there is work for leave blocks without any: harmless, and no candidates.
+  std::vector<Config> candidate_configs(const Problem& problem, const DeviceInfo&) const override {
+    constexpr std::int64_t kShortestSegment = 512;
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& c) {
+      return c.segments > 1 && problem.T < c.segments * kShortestSegment;
+    });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    BackwardParams unplaced;
+    return place_workspace(unplaced, problem, config, nullptr);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    with_element<__half, __nv_bfloat16>(problem.dtype,
+                                        [&]<class T>() { run_as<T>(problem, args, config, site); });
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::chunk_wgmma::backward
+
+namespace attune::cuda {
+
+std::unique_ptr<const ErasedKernel> make_chunk_backward() {
+  return std::make_unique<chunk_wgmma::backward::BackwardKernel>();
+}
+
+}  // namespace attune::cuda

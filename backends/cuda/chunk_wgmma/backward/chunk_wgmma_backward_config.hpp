@@ -1,0 +1,21 @@
+// What may be tuned in the chunked backward pass.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+namespace attune::cuda::chunk_wgmma::backward {
+
+struct BackwardConfig {
+  using Op = ops::RecurrentAttentionBackward;
+  int segments = 1;  // of a sequence and head, walked at the same time
+  friend constexpr bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
+
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("segments", &BackwardConfig::segments, {1, 2, 4, 8, 16})};
+  }
+};
+
+}  // namespace attune::cuda::chunk_wgmma::backward

@@ -1,0 +1,56 @@
+#include "cuda/chunk_wgmma/backward/params.hpp"
+
+#include <algorithm>
+
+#include "cuda/runtime/workspace_parts.hpp"
+
+namespace attune::cuda::chunk_wgmma::backward {
+using Problem = ops::RecurrentAttentionProblem;
+
+int tile_channels(const Problem& problem) {
+  return std::max(problem.K, problem.V) <= kSmallTile ? kSmallTile : kTileChannels;
+}
+
+int tiles_of(std::int64_t channels) {
+  return static_cast<int>((channels + kTileChannels - 1) / kTileChannels);
+}
+
+std::size_t place_workspace(BackwardParams& params, const Problem& problem,
+                            const BackwardConfig& config, std::byte* workspace) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  constexpr std::int64_t kElement = 2;  // of f16 and bf16
+  const std::int64_t state = std::int64_t{tile_channels(problem)} * tile_channels(problem);
+  WorkspaceParts parts(workspace);
+  params.rows = problem.B * problem.T;
+  params.slots = chunk_slots(problem);
+  params.key_tiles = tiles_of(problem.K);
+  params.value_tiles = tiles_of(problem.V);
+  const std::int64_t owners = problem.H * params.tiles();
+  params.walks = problem.sequences() * owners * config.segments;
+  const std::int64_t key_partials = problem.H * params.value_tiles;
+  const std::int64_t value_partials = problem.H * params.key_tiles;
+  if (key_partials != problem.H) {
+    params.dq_partials = parts.take(key_partials * params.rows * problem.K * kElement);
+  }
+  if (key_partials != problem.Hkv) {
+    params.dk_partials = parts.take(key_partials * params.rows * problem.K * kElement);
+  }
+  if (value_partials != problem.Hkv) {
+    params.dv_partials = parts.take(value_partials * params.rows * problem.V * kElement);
+  }
+  if ((problem.gates & ops::kGateG) != 0 && params.tiles() > 1) {
+    params.dg_partials = parts.take<float>(owners * params.rows * kFloat);
+  }
+  if (problem.gates != 0) {
+    params.inflow = parts.take<float>(owners * params.rows * kFloat);
+    params.checkpoints = parts.take(owners * params.slots * state * kElement);
+    params.dgamma_terms = parts.take<float>(params.walks * kFloat);
+  }
+  if (config.segments > 1) {
+    params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
+    params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
+  }
+  return parts.used();
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward

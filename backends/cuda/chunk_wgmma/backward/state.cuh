@@ -1,0 +1,137 @@
+// The state, or its gradient, that a walk starts from and ends with, and the checkpoints between.
+#pragma once
+
+#include "cuda/chunk_wgmma/backward/params.hpp"
+#include "cuda/chunks/state_matrix.cuh"
+#include "cuda/chunks/tile_copies.cuh"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/tiles/ring.cuh"
+
+namespace attune::cuda::chunk_wgmma::backward {
+
+/// Warpgroups: one per 64 rows of the state, then one that makes the scores, then single warps.
+template <int kD>
+struct Roles {
+  static constexpr int kStateGroups = kD / kPanelChannels;
+  static constexpr int kScores = kStateGroups;
+  static constexpr int kWarps = kStateGroups + 1;
+  static constexpr int kThreads = (kStateGroups + 2) * kWarpgroupSize;
+  static constexpr int kStateWarps = kStateGroups * kWarpgroupSize / kWarpSize;
+  static constexpr int kScoreWarps = kWarpgroupSize / kWarpSize;
+  // Of the last warpgroup.
+  static constexpr int kLoadWarp = 0;
+  static constexpr int kGateWarp = 1;
+  static constexpr int kGradientWarp = 2;
+};
+
+/// Calls f.operator()<kD, kGateGradients>() for the instance that a launch asks for.
+template <class F>
+void with_shape(const BackwardShape& shape, F&& f) {
+  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
+    with_value<false, true>(shape.gate_gradients, [&]<bool kGateGradients>() {
+      f.template operator()<kD, kGateGradients>();
+    });
+  });
+}
+
+/// Walk number `index` of all sequences, heads, tiles of channels and segments. Segments begin at
+/// checkpoints.
+__device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction direction,
+                                             std::int64_t index) {
+  const std::int64_t owner = index / p.segments;
+  const std::int64_t owners = p.heads * p.tiles();
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / owners));
+  walk.sequence = static_cast<int>(owner / owners);
+  walk.owner = static_cast<int>(owner % owners);
+  walk.head = walk.owner / p.tiles();
+  walk.kv_head = walk.head / p.heads_per_kv;
+  const int key_tile = walk.owner % p.tiles() / p.value_tiles;
+  const int value_tile = walk.owner % p.value_tiles;
+  walk.key_channel = key_tile * kTileChannels;
+  walk.value_channel = value_tile * kTileChannels;
+  walk.key_partial = walk.head * p.value_tiles + value_tile;
+  walk.value_partial = walk.head * p.key_tiles + key_tile;
+  take_segment<kCheckpointChunks>(walk, p, direction, index % p.segments);
+  return walk;
+}
+
+/// The walk's tile of the matrix of a sequence and head, with key channels along rows, as the dq
+/// walk has it.
+template <class Element, class View>
+__device__ __forceinline__ StateMatrix<Element> keys_by_values(const View& view,
+                                                               const BackwardParams& p,
+                                                               const ChunkWalk& walk) {
+  if (view.data == nullptr) return {};
+  Element* const first = view.data + walk.sequence * view.sequence + walk.head * view.head +
+                         walk.key_channel * view.k + walk.value_channel * view.v;
+  return {first, view.k, view.v, p.key_dim - walk.key_channel, p.value_dim - walk.value_channel};
+}
+/// With value channels along rows, as the dk, dv walk has it.
+template <class Element, class View>
+__device__ __forceinline__ StateMatrix<Element> values_by_keys(const View& view,
+                                                               const BackwardParams& p,
+                                                               const ChunkWalk& walk) {
+  const StateMatrix<Element> matrix = keys_by_values<Element>(view, p, walk);
+  return {matrix.data, matrix.column, matrix.row, matrix.columns, matrix.rows};
+}
+
+/// What segment `index` of all adds, as its warpgroup's threads hold it: a word of four elements
+/// after the other, each by all threads.
+template <int kD>
+__device__ __forceinline__ float4* segment_words(const BackwardParams& p, Direction direction,
+                                                 std::int64_t index, int group) {
+  constexpr int kWords = kD / 8 * kWarpgroupSize;
+  const std::int64_t at = static_cast<int>(direction) * p.walks + index;
+  return reinterpret_cast<float4*>(p.segment_sums) + (at * (kD / kPanelChannels) + group) * kWords +
+         threadIdx.x % kWarpgroupSize;
+}
+
+/// Takes x through segment `index`.
+template <int kD>
+__device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardParams& p,
+                                             Direction direction, std::int64_t index, int group) {
+  const float4* const from = segment_words<kD>(p, direction, index, group);
+  const float decay = p.segment_decays[static_cast<int>(direction) * p.walks + index];
+#pragma unroll
+  for (int i = 0; i < kD / 8; ++i) {
+    const float4 added = from[i * kWarpgroupSize];
+    x[4 * i] = fmaf(decay, x[4 * i], added.x);
+    x[4 * i + 1] = fmaf(decay, x[4 * i + 1], added.y);
+    x[4 * i + 2] = fmaf(decay, x[4 * i + 2], added.z);
+    x[4 * i + 3] = fmaf(decay, x[4 * i + 3], added.w);
+  }
+}
+
+/// S before the walk: that of the sequence, taken through the segments before.
+template <int kD>
+__device__ __forceinline__ void load_state_before(float (&state)[kD / 2], const BackwardParams& p,
+                                                  const ChunkWalk& walk, int group) {
+  load_matrix<kD>(state, keys_by_values<const float>(p.initial_state, p, walk), group);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
+  for (int i = 0; i < walk.segment; ++i) {
+    pass_segment<kD>(state, p, Direction::kWithTime, first + i, group);
+  }
+}
+/// D^T after the walk: that of the sequence, taken back through the segments after.
+template <int kD>
+__device__ __forceinline__ void load_gradient_after(float (&d)[kD / 2], const BackwardParams& p,
+                                                    const ChunkWalk& walk, int group) {
+  load_matrix<kD>(d, values_by_keys<const float>(p.dfinal_state, p, walk), group);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
+  for (int i = p.segments - 1; i > walk.segment; --i) {
+    pass_segment<kD>(d, p, Direction::kAgainstTime, first + i, group);
+  }
+}
+
+/// A checkpoint: the state before a chunk, rounded, as 8 x 8 blocks (value channels by key
+/// channels), whose rows' pairs are spread over lanes as in an accumulator. A 16-byte word of lane
+/// l holds its pairs of a 2 x 2 group of blocks, so both walks move whole words: [V / 16][K /
+/// 16][lane].
+template <class T, int kD>
+__device__ __forceinline__ uint4* checkpoint_words(const BackwardParams& p, const ChunkWalk& walk,
+                                                   int n) {
+  const std::int64_t checkpoint = walk.owner * p.slots + walk.first_slot() + walk.order_of(n);
+  return reinterpret_cast<uint4*>(static_cast<T*>(p.checkpoints) + checkpoint * kD * kD);
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward

@@ -1,0 +1,254 @@
+// The chunked walk on wgmma and TMA (sm_90a): one block walks one value tile of one head of a
+// segment, chunk by chunk, in specialised warpgroups that meet at barriers in shared memory.
+//
+//   producers  one warp each loads q and k, loads v, stores o, makes decays
+//   scores     P = mask(Q K^T) o decays
+//   states     64 value channels each, S^T in registers from the first chunk to the last:
+//                O^T = (S^T Q^T) o decays + V^T P^T
+//                S^T = decay S^T + (V o decays)^T K
+//
+// Outputs go out from the stages that v came in. Blocks take items in turn, and producers run
+// ahead across items.
+#pragma once
+
+#include "cuda/chunk_wgmma/scores.cuh"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::chunk_wgmma {
+
+#if ATTUNE_SM90A_CODE
+
+/// The state at the start of a segment: the initial one, and what the segments before it add.
+template <class Shape>
+__device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, const WalkParams& p,
+                                            const WalkItem& item, const Lane& me, int warpgroup) {
+  const int first_v = item.tile * Shape::kTileV + warpgroup * kStateRows;
+  const auto scratch = [&](int subsegment) {
+    return scratch_state<Shape::kTileK, Shape::kTileV>(p, item, subsegment,
+                                                       warpgroup * kWarpgroupSize + me.thread);
+  };
+  if (item.segment == 0 && !p.scratch.saves_initial) {
+    load_state(state, p, item, me, first_v);
+    return;
+  }
+  dependency_wait();
+#pragma unroll
+  for (int i = 0; i < StateTile<Shape::kTileK>::kCount; ++i) state[i] = 0.0F;
+  if (item.segment == 0) {
+    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F, scratch(p.segments * p.subsegments - 1));
+    return;
+  }
+  const float* const decays = p.scratch.decays + state_index(p, item) * p.segments * p.subsegments;
+  for (int before = 0; before < item.subsegment; ++before) {
+    add_scratch<Shape::kTileK, Shape::kTileV>(state, __ldcg(decays + before), scratch(before));
+  }
+}
+
+/// The work of one state warpgroup. While products are under way, nothing but sums that are done is
+/// written to registers, where the state leaves room for that.
+template <class T, class Shape>
+class StateWalk {
+ public:
+  __device__ __forceinline__ StateWalk(const WalkParams& p, WalkShared<Shape>& shared,
+                                       int warpgroup)
+      : p_(p), shared_(shared), warpgroup_(warpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    for_each_item<Shape::kTileV>(p_, main_walk(p_), [&](const WalkItem& item) {
+      start_state<Shape>(state_, p_, item, me_, warpgroup_);
+      if (Shape::kFetchesAhead && item.count > 0) fetch_values();
+      for (int step = 0; step < item.count; ++step) walk_chunk(step + 1 < item.count);
+      if (p_.final.data != nullptr && item.segment == p_.segments - 1) {
+        store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows);
+      }
+    });
+  }
+
+ private:
+  __device__ __forceinline__ void walk_chunk(bool fetches_next) {
+    constexpr int kOperandSteps = Shape::kTileK < 128 ? Shape::kTileK / kWgmmaDepth : 8;
+    const ChunkDecays& decays = shared_.decays[decay_at_.stage];
+    const int value_stage = value_at_.stage;
+    StateOperand operand;
+    if (!Shape::kFetchesAhead) shared_.decay_ring.wait_full(decay_at_);
+    shared_.q_ring.wait_full(chunk_at_);
+    queue_state_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]),
+                        decays.total);
+    if (!Shape::kFetchesAhead) fetch_values();
+    shared_.k_ring.wait_full(chunk_at_);
+    wgmma_fence();
+    queue_state_update<T>(state_, scaled_, shared_address(shared_.k[chunk_at_.stage]));
+    wgmma_commit();
+
+    wgmma_wait<1>();
+    wgmma_pin(o_);
+    operand.hold<kOperandSteps>();
+    shared_.q_ring.release(chunk_at_.stage);
+    scale_outputs(decays.from_start);
+    shared_.decay_ring.release(decay_at_.stage);
+    if (!Shape::kFetchesAhead) values_.load(panel_of(value_stage), me_);
+    shared_.score_ring.wait_full(score_at_);
+    wgmma_pin(o_);
+    wgmma_fence();
+    add_scored_values();
+    decay_at_.advance();
+    value_at_.advance();
+
+    wgmma_wait<0>();
+    wgmma_pin(o_);
+    state_.pin();
+    values_.hold();
+    scaled_.hold();
+    shared_.k_ring.release(chunk_at_.stage);
+    shared_.score_ring.release(score_at_.stage);
+    store_outputs<T>(o_, panel_of(value_stage), me_);
+    warp_arrive(&shared_.output_full[value_stage]);
+    if (Shape::kFetchesAhead && fetches_next) fetch_values();
+    chunk_at_.advance();
+    score_at_.advance();
+  }
+
+  __device__ __forceinline__ std::uint32_t panel_of(int value_stage) const {
+    return shared_address(shared_.v[value_stage]) + warpgroup_ * kPanelBytes;
+  }
+
+  /// The values of the next chunk, and times their decays, for which it waits.
+  __device__ __forceinline__ void fetch_values() {
+    shared_.v_ring.wait_full(value_at_);
+    values_.load(panel_of(value_at_.stage), me_);
+    shared_.decay_ring.wait_full(decay_at_);
+    scaled_ = values_;
+    scaled_.template scale<T>(shared_.decays[decay_at_.stage].to_end, me_);
+  }
+
+  __device__ __forceinline__ void scale_outputs(const float* factors) {
+#pragma unroll
+    for (int n = 0; n < kChunkTokens / 8; ++n) {
+      const float2 factor = *reinterpret_cast<const float2*>(factors + 8 * n + me_.column);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o_[4 * n + i] *= i % 2 == 0 ? factor.x : factor.y;
+    }
+  }
+
+  /// O^T += V^T P^T
+  __device__ __forceinline__ void add_scored_values() {
+    const std::uint32_t scores = shared_address(shared_.scores[score_at_.stage]);
+#pragma unroll
+    for (int s = 0; s < ValueFragments::kSteps; ++s) {
+      wgmma_n64<T, Major::kK>(o_, values_.step[s], matrix_descriptor(scores + s * kDepthBytes),
+                              true);
+    }
+    wgmma_commit();
+  }
+
+  const WalkParams& p_;
+  WalkShared<Shape>& shared_;
+  const int warpgroup_;
+  const Lane me_;
+  StateTile<Shape::kTileK> state_;
+  float o_[kChunkProduct];
+  ValueFragments values_;
+  ValueFragments scaled_;
+  RingPosition<Shape::kStages> chunk_at_;
+  RingPosition<Shape::kValueStages> value_at_;
+  RingPosition<Shape::kDecayStages> decay_at_;
+  RingPosition<Shape::kScoreStages> score_at_;
+};
+
+template <class Shape>
+__device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
+  constexpr int kWarps = kWarpgroupSize / kWarpSize;
+  constexpr int kStateWarps = kWarps * Shape::kStateWarpgroups;
+  if (threadIdx.x == 0) {
+    shared.q_ring.init_copied(1, kStateWarps + kWarps);
+    shared.k_ring.init_copied(1, kStateWarps + kWarps);
+    shared.v_ring.init_copied(1, 1);
+    for (SharedBarrier& full : shared.output_full) {
+      barrier_init(&full, kStateWarps * kWarpArrivals);
+    }
+    shared.decay_ring.init_published(1, kStateWarps + kWarps);
+    shared.score_ring.init_published(kWarps, kStateWarps);
+    barrier_init(&shared.k_landed, 1);
+    barrier_init(&shared.v_landed, 1);
+    barrier_init_fence();
+  }
+  __syncthreads();  // nobody touches a barrier before it is made
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
+                                                      WalkShared<Shape>& shared) {
+  using Loader = TileLoader<Shape::kPanelsK, Shape::kStages, Shape::kChunksUnderWay>;
+  Loader q(p, p.q, shared.q_ring, shared.q[0], nullptr);
+  Loader k(p, p.k, shared.k_ring, shared.k[0], &shared.k_landed);
+  for_each_chunk<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item, int row) {
+    q.load(item, row, 0);
+    k.load(item, row, 0);
+  });
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shape>& shared) {
+  TileLoader<Shape::kPanelsV, Shape::kValueStages, Shape::kChunksUnderWay> v(
+      p, p.v, shared.v_ring, shared.v[0], &shared.v_landed);
+  for_each_chunk<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item, int row) {
+    v.load(item, row, item.tile * Shape::kTileV);
+  });
+}
+
+template <class T, class Shape>
+__device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& shared) {
+  switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
+    case 0:
+      return load_queries_and_keys(p, shared);
+    case 1:
+      return load_values(p, shared);
+    case 2:
+      return store_tiles<T>(p, shared);
+    case 3:
+      return make_decays<T, Shape::kTileV>(p, main_walk(p), shared.decay_ring, shared.decays);
+  }
+}
+
+#endif
+
+template <class T, class Config>
+__global__ __launch_bounds__(WalkShape<Config>::kThreads,
+                             1) void chunk_wgmma(const __grid_constant__ WalkParams p) {
+#if ATTUNE_SM90A_CODE
+  using Shape = WalkShape<Config>;
+  static_assert(sizeof(WalkShared<Shape>) <= kMostSharedBytes);
+  auto& shared = *reinterpret_cast<WalkShared<Shape>*>(shared_memory);
+  init_rings(shared);
+  if (p.segments == 1) dependency_wait();  // else before the scratch of the launch before is read
+  dependents_launch();
+  switch (const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize)) {
+    case 0:
+      registers_shrink<Shape::kRegisters.producer>();
+      produce<T>(p, shared);
+      break;
+    case 1:
+      registers_shrink<Shape::kRegisters.scores>();
+      make_scores<T>(p, shared);
+      break;
+    default:
+      registers_grow<Shape::kRegisters.state>();
+      StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
+  }
+#endif
+}
+
+template <class T>
+void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
+  with_instance(config, [&]<class Config>() {
+    using Shape = WalkShape<Config>;
+    launch<chunk_wgmma<T, Config>>({.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
+                                    .block = Shape::kThreads,
+                                    .shared_bytes = sizeof(WalkShared<Shape>),
+                                    .overlaps_previous = true},
+                                   stream, params);
+  });
+}
+
+}  // namespace attune::cuda::chunk_wgmma

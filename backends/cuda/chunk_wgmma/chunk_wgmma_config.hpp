@@ -1,0 +1,33 @@
+// What may be tuned of the chunked walk on wgmma.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+namespace attune::cuda::chunk_wgmma {
+
+struct ChunkWgmmaConfig {
+  using Op = ops::RecurrentAttention;
+  int tile_k = 128;  // key channels of a block: all of them, those past K are zeros
+  int tile_v = 128;  // value channels of a block; 64 of them to a warpgroup
+  int stages = 4;    // chunks of q and k on the way or in use
+  int segments = 1;  // of a sequence, walked at the same time
+  friend constexpr bool operator==(const ChunkWgmmaConfig&, const ChunkWgmmaConfig&) = default;
+
+  static constexpr auto axes() {
+    return std::tuple{axis("tile_k", &ChunkWgmmaConfig::tile_k, {64, 128, 256}),
+                      axis("tile_v", &ChunkWgmmaConfig::tile_v, {64, 128}),
+                      axis("stages", &ChunkWgmmaConfig::stages, {2, 3, 4}),
+                      launch_axis("segments", &ChunkWgmmaConfig::segments, {1, 2, 4, 8})};
+  }
+  /// As many stages as shared memory holds, and one less. A state of 256 x 128 would not fit into
+  /// the registers.
+  static constexpr bool compiles(const ChunkWgmmaConfig& c) {
+    if (c.tile_k == 256) return c.tile_v == 64 && c.stages <= 3;
+    return c.stages >= 3;
+  }
+};
+
+}  // namespace attune::cuda::chunk_wgmma

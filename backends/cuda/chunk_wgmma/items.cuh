@@ -1,0 +1,88 @@
+// What a block works on: one value tile of one head of a segment of a sequence at a time.
+#pragma once
+
+#include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/chunks/views.cuh"
+
+namespace attune::cuda::chunk_wgmma {
+
+struct WalkItem {
+  int n = 0;
+  int head = 0;
+  int tile = 0;  // of value channels
+  int segment = 0;
+  int subsegment = 0;  // its first, counted through all segments
+  int batch = 0;
+  int begin = 0;   // of the sequence, in the tokens of its batch
+  int length = 0;  // of the sequence
+  int chunks = 0;  // of the sequence
+  int first = 0;   // of the item, counted in the order of the walk
+  int count = 0;   // chunks of the item; may be 0
+
+  /// First row, within the sequence, of the item's chunk `step` in the order of the walk. Chunks
+  /// are aligned to the sequence's begin in both directions.
+  __device__ __forceinline__ int row_of(int step, bool reverse) const {
+    const int at = first + step;
+    return (reverse ? chunks - 1 - at : at) * kChunkTokens;
+  }
+  /// Rows of the chunk that starts at `row` which belong to the sequence.
+  __device__ __forceinline__ int rows_from(int row) const {
+    return min(kChunkTokens, length - row);
+  }
+};
+
+/// The value that lane 0 has, which the compiler then knows to be the same in the whole warp: code
+/// that depends on it does not diverge, as wgmma demands.
+__device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(kFullWarp, value, 0); }
+
+__device__ __forceinline__ int value_tiles(const WalkParams& p, int tile_v) {
+  return static_cast<int>((p.extents.V + tile_v - 1) / tile_v);
+}
+
+/// Items of a range. Those that start first are the ones that wait for nobody, and neighbours share
+/// q and k.
+__device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range, unsigned index,
+                                            int tile_v) {
+  const auto next_digit = [&](std::int64_t base) {
+    const auto radix = static_cast<unsigned>(base);
+    const unsigned digit = index % radix;
+    index /= radix;
+    return static_cast<int>(digit);
+  };
+  WalkItem item;
+  item.tile = next_digit(value_tiles(p, tile_v));
+  item.head = next_digit(p.extents.heads);
+  item.n = next_digit(p.extents.sequences);
+  const int subsegment = next_digit(range.subsegments);
+  item.segment = static_cast<int>(index);
+  item.subsegment = item.segment * p.subsegments + subsegment;
+  const SequenceSpan span = span_of(p.sequences, item.n);
+  item.batch = static_cast<int>(span.batch);
+  item.begin = static_cast<int>(span.begin);
+  item.length = static_cast<int>(span.length);
+  item.chunks = (item.length + kChunkTokens - 1) / kChunkTokens;
+  const int per_segment = (item.chunks + p.segments - 1) / p.segments;
+  const int per_subsegment = (per_segment + range.subsegments - 1) / range.subsegments;
+  const int begin = subsegment * per_subsegment;  // in the segment
+  item.first = min(item.segment * per_segment + min(begin, per_segment), item.chunks);
+  item.count =
+      warp_uniform(min(max(min(per_subsegment, per_segment - begin), 0), item.chunks - item.first));
+  return item;
+}
+
+/// Calls visit(item) for the block's items: every gridDim.x-th of the range's.
+/// There are fewer than 2^31, as there are tokens of a batch and batches.
+template <int kTileV, class Visit>
+__device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange range, Visit&& visit) {
+  const auto items =
+      static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
+      static_cast<unsigned>(value_tiles(p, kTileV) * range.segments * range.subsegments);
+  for (unsigned i = blockIdx.x; i < items; i += gridDim.x) visit(item_at(p, range, i, kTileV));
+}
+
+/// Index of a head of a sequence among all of them.
+__device__ __forceinline__ std::int64_t state_index(const WalkParams& p, const WalkItem& item) {
+  return std::int64_t{item.n} * p.extents.heads + item.head;
+}
+
+}  // namespace attune::cuda::chunk_wgmma

@@ -1,0 +1,192 @@
+// A chunk of a sequence and head: which tokens it has, where they lie, and how blocks move its
+// tiles between global and shared memory.
+#pragma once
+
+#include "cuda/chunks/chunk_walk.cuh"
+#include "cuda/chunks/token_tile.cuh"
+#include "cuda/chunks/views.cuh"
+#include "cuda/gla/params.hpp"
+
+namespace attune::cuda::gla {
+
+__device__ __forceinline__ float2 times(float2 a, float2 b) { return {a.x * b.x, a.y * b.y}; }
+
+/// A chunk of one head. Positions are tokens in the order of processing.
+struct HeadChunk {
+  std::int64_t index = 0;  // of [heads, slots]
+  std::int64_t sequence = 0;
+  std::int64_t head = 0;
+  std::int64_t kv_head = 0;  // the head of y and z
+  std::int64_t batch = 0;
+  std::int64_t token = 0;  // the first in memory
+  int rows = 0;            // tokens, 0 for a slot that no sequence uses
+  bool reverse = false;
+
+  /// The row of a tile, or of memory from `token` on. Where it is past the sequence, there is no
+  /// such token.
+  __device__ int row(int position) const {
+    return reverse ? kChunkTokens - 1 - position : position;
+  }
+  __device__ bool has(int position) const { return row(position) < rows; }
+};
+
+/// The sequence that has a slot, or the last one that starts before it.
+__device__ __forceinline__ unsigned sequence_of_slot(const GlaBackwardParams& p, unsigned slot) {
+  if (p.sequences.bounds == nullptr) {
+    return slot / static_cast<unsigned>((p.sequences.tokens + kChunkTokens - 1) / kChunkTokens);
+  }
+  unsigned low = 0;
+  auto high = static_cast<unsigned>(p.sequence_count) - 1;
+  while (low < high) {
+    const unsigned middle = (low + high + 1) / 2;
+    const bool later = first_chunk_slot(p.sequences, middle, span_of(p.sequences, middle)) > slot;
+    (later ? high : low) = later ? middle - 1 : middle;
+  }
+  return low;
+}
+
+/// Chunk `index` of [heads, slots], of which there are fewer than 2^30.
+__device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsigned index) {
+  const auto slots = static_cast<unsigned>(p.slots);
+  const unsigned slot = index % slots;
+  HeadChunk chunk;
+  chunk.index = index;
+  chunk.head = index / slots;
+  chunk.kv_head = chunk.head / p.heads_per_kv;
+  chunk.reverse = p.reverse;
+  chunk.sequence = sequence_of_slot(p, slot);
+  const SequenceSpan span = span_of(p.sequences, chunk.sequence);
+  const std::int64_t number = slot - first_chunk_slot(p.sequences, chunk.sequence, span);
+  chunk.batch = span.batch;
+  chunk.token = span.begin + number * kChunkTokens;
+  const std::int64_t left = span.length - number * kChunkTokens;
+  chunk.rows = static_cast<int>(min(max(left, std::int64_t{0}), std::int64_t{kChunkTokens}));
+  return chunk;
+}
+
+/// The chunk that a block takes, of [heads, slots]: neighbours in time take neighbours in memory,
+/// which are the heads of the same tokens.
+__device__ __forceinline__ unsigned chunk_of_block(const GlaBackwardParams& p, unsigned block) {
+  const auto heads = static_cast<unsigned>(p.heads);
+  return block % heads * static_cast<unsigned>(p.slots) + block / heads;
+}
+
+/// Byte of a channel (an even one, of which two are accessed) of a row in a tile.
+__device__ __forceinline__ std::uint32_t tile_byte(int row, int channel) {
+  return static_cast<std::uint32_t>(channel / kPanelChannels * kPanelBytes) +
+         swizzled(static_cast<std::uint32_t>(row),
+                  static_cast<std::uint32_t>(channel % kPanelChannels) * 2);
+}
+
+/// Channels that a row of the own side's tiles has, and their panels.
+__host__ __device__ inline int own_channels(const GlaBackwardParams& p) {
+  return p.tile_channels * p.own_tiles;
+}
+__host__ __device__ inline int own_panels(const GlaBackwardParams& p) {
+  return own_channels(p) / kPanelChannels;
+}
+__host__ __device__ inline int other_channels(const GlaBackwardParams& p) {
+  return p.tile_channels * p.other_tiles;
+}
+
+/// Bytes of a tile of tokens by so many tiles of channels.
+__device__ __forceinline__ std::int64_t tile_bytes(const GlaBackwardParams& p, int count) {
+  return std::int64_t{kChunkTokens * 2} * p.tile_channels * count;
+}
+/// Channel tile `tile` of the `count` of tile `index` of the workspace.
+__device__ __forceinline__ unsigned char* workspace_tile(const GlaBackwardParams& p, void* tiles,
+                                                         std::int64_t index, int count,
+                                                         int tile = 0) {
+  return static_cast<unsigned char*>(tiles) + (index * count + tile) * tile_bytes(p, 1);
+}
+/// Bytes of a tensor of tiles.
+__device__ __forceinline__ std::int64_t tiles_bytes(const GlaBackwardParams& p, int count) {
+  return p.slots * p.heads * tile_bytes(p, count);
+}
+
+/// Tiles of the workspace on their way to shared memory, one group of them after the other. One
+/// thread starts a group, all wait for it.
+class TileLoads {
+ public:
+  __device__ explicit TileLoads(SharedBarrier& full) : full_(full) {}
+
+  /// One thread, before all others.
+  __device__ void init() const {
+    barrier_init(&full_, 1);
+    barrier_init_fence();
+  }
+  /// The same thread: begins a group of so many bytes.
+  __device__ void expect(std::uint32_t bytes) const { barrier_arrive_expecting(&full_, bytes); }
+  __device__ void start(std::uint32_t to, const void* from, std::uint32_t bytes) const {
+    bulk_load(to, from, bytes, &full_);
+  }
+  __device__ void wait() {
+    barrier_wait(&full_, phase_);
+    phase_ ^= 1U;
+  }
+
+ private:
+  SharedBarrier& full_;
+  std::uint32_t phase_ = 0;
+};
+
+/// This thread of the block, as if it were not known yet: what is computed from it is computed
+/// anew, not kept in registers.
+__device__ __forceinline__ int unknown_thread() {
+  auto thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));
+  return thread;
+}
+
+/// This thread's among the block's warpgroups; the compiler sees that a warp has one.
+__device__ __forceinline__ int warpgroup_of_block() {
+  return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+}
+
+/// All of a block's threads start to copy rows, of channels from `first` on, to a tile: that of
+/// position i to row row_of(i). Zeros where there is no token or channel.
+template <class T, int kThreads, int kD, class F>
+__device__ __forceinline__ void start_rows(TokenTile<kD>& tile, const ConstTokenView& from,
+                                           const HeadChunk& chunk, std::int64_t head, int first,
+                                           int channels, F&& row_of) {
+  constexpr int kWords = kD / 8;  // of a row
+  const T* const rows =
+      static_cast<const T*>(from.data) + row_offset(from, chunk.batch, chunk.token, head);
+  for (int i = unknown_thread(); i < kChunkTokens * kWords; i += kThreads) {
+    const int position = i / kWords;
+    const int channel = i % kWords * 8;
+    const bool valid = chunk.has(position) && first + channel < channels;
+    copy_async_16(shared_address(&tile) + tile_byte(row_of(position), channel),
+                  rows + (valid ? chunk.row(position) * from.token + first + channel : 0), valid);
+  }
+}
+
+/// Where this lane points ldmatrix and stmatrix for 16 columns from 16 `step` on of an accumulator,
+/// channels by tokens, in a panel of tokens by channels: column c is in row row_of(c).
+template <class F>
+__device__ __forceinline__ std::uint32_t columns_address(std::uint32_t panel,
+                                                         const FragmentLane& at, int step,
+                                                         F&& row_of) {
+  const int column = kDepth * step + (at.lane() >> 4) * 8 + (at.lane() & 7);
+  const int channel = 16 * at.warp() + (at.lane() >> 3 & 1) * 8;
+  return panel + swizzled(static_cast<std::uint32_t>(row_of(column)),
+                          static_cast<std::uint32_t>(channel) * 2);
+}
+
+/// All of a block's threads write the rows of a tile, which are in the order of memory.
+template <class T, int kThreads, int kD>
+__device__ __forceinline__ void write_rows(const TokenView& to, const TokenTile<kD>& tile,
+                                           const HeadChunk& chunk, int first, int channels) {
+  constexpr int kWords = kD / 8;
+  T* const rows =
+      static_cast<T*>(to.data) + row_offset(to, chunk.batch, chunk.token, chunk.head) + first;
+  for (int i = unknown_thread(); i < chunk.rows * kWords; i += kThreads) {
+    const int row = i / kWords;
+    const int channel = i % kWords * 8;
+    if (first + channel >= channels) continue;
+    *reinterpret_cast<uint4*>(rows + row * to.token + channel) =
+        *reinterpret_cast<const uint4*>(tile.bytes[0] + tile_byte(row, channel));
+  }
+}
+
+}  // namespace attune::cuda::gla

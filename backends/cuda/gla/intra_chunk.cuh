@@ -1,0 +1,411 @@
+// What stays within a chunk: the pairs (read at i, write at j <= i) of its 64 tokens; and from that
+// and the walks' flows all outputs, and the gradients of the gates.
+//
+// By channel, with G the sums of log decays (base 2) in the chunk and R that of its first half:
+//
+//   x'_i = 2^(G_i - R) x_i   y'_j = 2^(R - G_j) y_j
+//   dx_i = 2^(G_i - R) (sum_{j <= i} P_ij y'_j + scale 2^R S u_i)
+//   dy_j = 2^(R - G_j) (sum_{i >= j} P_ij x'_i + 2^(G_end - R) D z_j)
+//   A_ij = x'_i . y'_j
+//
+// are products of matrices. x' and y' are bf16, whose exponents are those of fp32. A chunk of which
+// a half decays by more than kStrongDecay is for exact_intra_chunk.cuh.
+//
+// Gradients of log decays are sums over the pairs on whose two sides the token is. Over a chunk the
+// sums of x'_s . sum_j P y'_j and of y'_s . sum_i P x'_i are equal, as both have the same product,
+// of the same rounded factors, for each pair. So they come from what tokens get and give before it
+// is rounded, X and Y the sums in brackets above, without cancellation:
+//
+//   dgate_t = E <S, D> + scale 2^R sum_s x'_s . S u_s + sum_{s < t} (y'_s . Y_s - x'_s . X_s)
+#pragma once
+
+#include "cuda/gla/decays.cuh"
+#include "cuda/tiles/exchange.cuh"
+#include "cuda/tiles/wgmma.cuh"
+
+namespace attune::cuda::gla {
+
+/// kD, 64, 128 or 256, is the most channels of either side.
+template <int kD>
+struct IntraChunkShared {
+  static constexpr int kGroups = kD > kPanelChannels ? 2 : 1;
+  static constexpr int kThreads = kGroups * kWarpgroupSize;
+  static constexpr int kBlocks = kD > 128 ? 1 : 4 - kGroups;  // of a multiprocessor
+  static constexpr int kPart = kGroups * kPanelChannels;      // channels at once
+  static constexpr int kFlowTiles = kD > 128 ? 2 : 1;
+  using Channels = TokenTile<kPart>;
+
+  Channels x, y;                  // then scaled; rows permuted
+  Channels flows[2][kFlowTiles];  // of x and y, then dx and dy; by row in memory
+  TokenTile<kPanelChannels> p;    // [i][j] permuted
+  TokenTile<kPanelChannels> a;    // [i][j]
+  SharedBarrier full;
+  HeadChunk chunk;  // here, for few registers are left for it
+};
+
+#if ATTUNE_SM90A_CODE
+
+/// A block of a warpgroup per 64 channels, of a chunk and head: so many channels of the side with
+/// gates at a time. kOfBoth: both sides have them, and A is for the other one's kernel.
+template <class T, int kD, bool kOfBoth>
+class IntraChunk {
+ public:
+  using Shared = IntraChunkShared<kD>;
+  static constexpr int kThreads = Shared::kThreads;
+  static constexpr int kStep = Shared::kPart;  // channels taken at once
+  static constexpr int kMost = kD;
+
+  __device__ IntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads& loads)
+      : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
+
+  /// Starts on the first channels, while other loads are under way, and waits for all of them.
+  /// Goes before all else.
+  template <bool kFlows = true>
+  __device__ void begin(int first = 0) {
+    start_rows<T, kThreads>(s_.x, p_.x, chunk_, chunk_.head, first, p_.own, permuted_row);
+    start_rows<T, kThreads>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own, permuted_row);
+    copy_async_commit();
+    if (kFlows && threadIdx.x == 0) start_flows(first);
+    decays_.load(first);
+    copy_async_wait<0>();
+    async_proxy_fence();
+    __syncthreads();  // all rows are there
+  }
+
+  /// P of the other side, whose rows are there.
+  template <class Other>
+  __device__ void make_p(const Other& other) {
+    other.make_scores([&](int row, int column, float low, float high) {
+      put_pair(s_.p, permuted_row(row), permuted_row(column), pack<Score>(low, high));
+    });
+  }
+  /// P may as well be put there before begin().
+  __device__ TokenTile<kPanelChannels>& p() { return s_.p; }
+
+  /// The outputs of channels from `first` on, and what they add to A.
+  __device__ void take_channels(int first) {
+    if (first > 0) begin_next<true>(first);
+    scale_channels();
+    if (p_.makes_scores) add_scores(first);
+    decays_.forget();
+    loads_.wait();
+    float terms[32];
+    float read[2] = {};
+    take_half<0>(terms, read);
+    take_half<1>(terms, read);
+    decays_.at.forget();
+    sum_gate_gradients(terms, read, first);
+    const float2 shared = put_gate_gradients(terms, first);
+    async_proxy_fence();
+    __syncthreads();  // all outputs are there, and x' and y' are free
+    if (p_.dx.data != nullptr) {
+      write_rows<T, kThreads>(p_.dx, s_.flows[kReads][0], chunk_, first, p_.own);
+    }
+    write_rows<T, kThreads>(p_.dy, s_.flows[kWrites][0], chunk_, first, p_.own);
+    if (shares_gates()) add_shared_gradients(shared);
+  }
+  /// Only what they add to A.
+  __device__ void take_scores(int first) {
+    if (first > 0) begin_next<false>(first);
+    scale_channels();
+    add_scores(first);
+  }
+
+  /// Gradients of what all channels share, after all of them.
+  __device__ void put_shared_gradients() {
+    const int position = position_of_row(static_cast<int>(threadIdx.x) % kChunkTokens);
+    const bool owns = threadIdx.x < kChunkTokens && chunk_.has(position);
+    if (owns && p_.dg.data != nullptr) {
+      static_cast<float*>(p_.dg.data)[row_offset(
+          p_.dg, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head)] = of_token_;
+    }
+    if (p_.dgamma_terms == nullptr) return;
+    const float sum = warp_sum(owns ? of_token_ : 0.0F);
+    __syncthreads();  // the scratch is free
+    if (decays_.at.lane() == 0) scratch()[threadIdx.x / kWarpSize][0] = sum;
+    __syncthreads();  // both warps' sums are there
+    if (threadIdx.x == 0) p_.dgamma_terms[chunk_.index] = scratch()[0][0] + scratch()[1][0];
+  }
+
+  /// A, after all channels and a barrier: by position, or permuted if kOfBoth.
+  __device__ const TokenTile<kPanelChannels>& make_a() const { return s_.a; }
+  /// Free by then: room for two tiles of kStep channels.
+  __device__ unsigned char* staged() { return s_.x.bytes[0]; }
+
+  // All scores are in A and P.
+  __device__ void load_diagonal_scores() {}
+  __device__ void store_diagonal_scores() const {}
+
+ private:
+  using Score = __nv_bfloat16;
+  using Channels = typename Shared::Channels;
+
+  template <bool kFlows>
+  __device__ void begin_next(int first) {
+    async_proxy_fence();
+    __syncthreads();  // all tiles but P and A are free
+    begin<kFlows>(first);
+  }
+
+  __device__ void start_flows(int first) const {
+    loads_.expect(static_cast<unsigned>(2 * p_.other_tiles * sizeof(Channels)));
+    void* const flows[] = {p_.x_flow, p_.y_flow};
+    for (int side = 0; side < 2; ++side) {
+      const unsigned char* const from =
+          workspace_tile(p_, flows[side], chunk_.index, p_.own_tiles, first / kStep);
+      for (int i = 0; i < p_.other_tiles; ++i) {
+        loads_.start(shared_address(&s_.flows[side][i]), from + i * tiles_bytes(p_, p_.own_tiles),
+                     sizeof(Channels));
+      }
+    }
+  }
+
+  // ---- scaled operands, and their products
+
+  __device__ __forceinline__ void scale_channels() {
+    scale<kReads>(s_.x);
+    scale<kWrites>(s_.y);
+    async_proxy_fence();
+    __syncthreads();  // x', y' and P are there
+  }
+  template <Side kSide>
+  __device__ __forceinline__ void scale(Channels& tile) const {
+    const std::uint32_t panel = shared_address(tile.bytes[decays_.at.group]);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const std::uint32_t address = permuted_address(panel, step);
+      std::uint32_t pairs[4];
+      load_matrices_transposed(pairs, address);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 x = unpack<T>(pairs[i]);
+        const int e = 8 * step + 2 * i;
+        pairs[i] = pack<Score>(x.x * decays_.template of<kSide>(e),
+                               x.y * decays_.template of<kSide>(e + 1));
+      }
+      store_matrices_transposed(address, pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  }
+
+  /// Adds to A, or begins it; the last channels complete it.
+  __device__ __forceinline__ void add_scores(int first) {
+    if (decays_.at.group != Shared::kGroups - 1) return;  // the first one made P
+    const std::uint32_t x = shared_address(&s_.x);
+    const std::uint32_t y = shared_address(&s_.y);
+    if constexpr (kD > kStep) wgmma_pin(a_);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kStep / kDepth; ++step) {
+      wgmma_n64<Score, Major::kK, Major::kK>(a_, along_channels(x, step), along_channels(y, step),
+                                             step > 0 || first > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(a_);
+    if (kStep == kMost || first + kStep >= p_.own) put_a();
+  }
+  __device__ __forceinline__ void put_a() {
+#pragma unroll
+    for (int e = 0; e < 32; e += 2) {
+      const int row = decays_.at.row() + e % 4 / 2 * 8;
+      const int column = e / 4 * 8 + decays_.at.column();
+      const int i = position_of_row(row);
+      const int j = position_of_row(column);
+      const float low = j <= i ? a_[e] * p_.score_scale : 0.0F;
+      const float high = j + 1 <= i ? a_[e + 1] * p_.score_scale : 0.0F;
+      if constexpr (kOfBoth) {
+        put_pair(s_.a, row, column, pack<Score>(low, high));
+      } else {
+        put_pair(s_.a, i, j, pack<T>(low, high));
+      }
+    }
+  }
+  __device__ static __forceinline__ void put_pair(TokenTile<kPanelChannels>& tile, int row,
+                                                  int column, std::uint32_t pair) {
+    *reinterpret_cast<std::uint32_t*>(tile.bytes[0] + tile_byte(row, column)) = pair;
+  }
+
+  // ---- outputs: of half of the columns at a time, for all would not fit the registers
+
+  /// Writes dx and dy of them, leaves their terms of the gates' gradients, and adds what was read.
+  template <int kHalf>
+  __device__ __forceinline__ void take_half(float (&terms)[32], float (&read)[2]) {
+    decays_.forget();
+    float x[16];
+    float y[16];
+    wgmma_fence();
+    exchange<Major::kK, kHalf>(x, s_.y);
+    exchange<Major::kMN, kHalf>(y, s_.x);
+    wgmma_wait<1>();
+    wgmma_pin(x);
+    finish<kReads, kHalf>(x, read);
+    wgmma_wait<0>();
+    wgmma_pin(y);
+    decays_.forget();
+    float unused[2];
+    finish<kWrites, kHalf>(y, unused);
+#pragma unroll
+    for (int e = 0; e < 16; ++e) terms[16 * kHalf + e] = y[e] - x[e];
+  }
+
+  /// What tokens get by P, or its transpose, of the other tokens' scaled rows; a group of products.
+  template <Major kScores, int kHalf>
+  __device__ __forceinline__ void exchange(float (&got)[16], const Channels& from) const {
+    constexpr int kColumns = kChunkTokens / 2;
+    const std::uint32_t panel = shared_address(from.bytes[decays_.at.group]);
+    const std::uint32_t p = shared_address(&s_.p);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const std::uint64_t scores = kScores == Major::kK
+                                       ? along_channels(p + kHalf * kColumns * 128, step)
+                                       : along_rows(p + kHalf * kColumns * 2, step);
+      wgmma_n32<Score, Major::kMN, kScores>(got, along_rows(panel, step), scores, step > 0);
+    }
+    wgmma_commit();
+  }
+
+  /// Leaves dx, or dy, where the flows are; makes of what tokens got X, or Y, times x', or y'; and
+  /// of reads sums x' times the flows.
+  template <Side kSide, int kHalf>
+  __device__ __forceinline__ void finish(float (&got)[16], float (&read)[2]) const {
+    const std::uint32_t panel =
+        shared_address((kSide == kReads ? s_.x : s_.y).bytes[decays_.at.group]);
+    const std::uint32_t flows = shared_address(s_.flows[kSide][0].bytes[decays_.at.group]);
+#pragma unroll
+    for (int i = 0; i < kSteps / 2; ++i) {
+      const int step = kHalf * kSteps / 2 + i;
+      std::uint32_t scaled[4];
+      load_matrices_transposed(scaled, permuted_address(panel, step));
+      const std::uint32_t address = columns_address(
+          flows, decays_.at, step, [&](int row) { return chunk_.row(position_of_row(row)); });
+      float2 flow[4];
+      load_flow(flow, address);
+      std::uint32_t out[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        float* const e = &got[8 * i + 2 * n];
+        const int log = 8 * step + 2 * n;
+        const float2 x = unpack<Score>(scaled[n]);
+        const float low = fmaf(decays_.template over_half<kSide>(n % 2), flow[n].x, e[0]);
+        const float high = fmaf(decays_.template over_half<kSide>(n % 2), flow[n].y, e[1]);
+        out[n] = pack<T>(decays_.template of<kSide>(log) * low,
+                         decays_.template of<kSide>(log + 1) * high);
+        e[0] = x.x * low;
+        e[1] = x.y * high;
+        if constexpr (kSide == kReads) {
+          read[n % 2] = fmaf(x.x, flow[n].x, fmaf(x.y, flow[n].y, read[n % 2]));
+        }
+      }
+      store_matrices_transposed(address, out[0], out[1], out[2], out[3]);
+    }
+  }
+  /// The sum over tiles of the other side.
+  __device__ __forceinline__ void load_flow(float2 (&flow)[4], std::uint32_t address) const {
+    std::uint32_t pairs[4];
+    load_matrices_transposed(pairs, address);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) flow[i] = unpack<T>(pairs[i]);
+    if constexpr (Shared::kFlowTiles > 1) {
+      if (p_.other_tiles == 1) return;
+      load_matrices_transposed(pairs, address + sizeof(Channels));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) add(flow[i], unpack<T>(pairs[i]));
+    }
+  }
+  __device__ __forceinline__ std::uint32_t permuted_address(std::uint32_t panel, int step) const {
+    return columns_address(panel, decays_.at, step, [](int row) { return row; });
+  }
+
+  // ---- gradients of gates
+
+  /// Makes of the terms of each token's the gradients.
+  __device__ __forceinline__ void sum_gate_gradients(float (&terms)[32], const float (&read)[2],
+                                                     int first) const {
+    const int quarter = decays_.at.lane() % 4;
+#pragma unroll
+    for (int second = 0; second < 2; ++second) {
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        float& term = terms[decays_.at.element(i, second)];
+        const float next = sum + term;
+        term = sum;
+        sum = next;
+      }
+      const float last = __shfl_up_sync(kFullWarp, sum, 1, 4);
+      if (quarter >= 1) sum += last;
+      const float last_two = __shfl_up_sync(kFullWarp, sum, 2, 4);
+      if (quarter >= 2) sum += last_two;
+      const float before = __shfl_up_sync(kFullWarp, sum, 1, 4);
+      const float common = fmaf(decays_.template over_half<kReads>(second), sum_row(read[second]),
+                                state_product(first + decays_.at.channel() + 8 * second)) +
+                           (quarter >= 1 ? before : 0.0F);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) terms[decays_.at.element(i, second)] += common;
+    }
+  }
+  /// E S . D of the chunk, summed over the other side.
+  __device__ __forceinline__ float state_product(int channel) const {
+    const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
+    if (p_.other_tiles == 1) return *products;
+    return products[0] + products[p_.slots * p_.heads * own_channels(p_)];
+  }
+  /// Returns sums over the warp's channels, of two permuted rows of this lane's, if channels share
+  /// gates.
+  __device__ __forceinline__ float2 put_gate_gradients(const float (&gradients)[32],
+                                                       int first) const {
+    const TokenView& to = p_.dchannel_gate;
+    const bool channels[] = {decays_.has_channel(first, 0), decays_.has_channel(first, 1)};
+    auto* const rows = static_cast<float*>(to.data);
+    const std::int64_t begin = decays_.first_offset(to, first);
+    const std::int64_t step = chunk_.reverse ? -to.token : to.token;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+#pragma unroll
+      for (int second = 0; second < 2; ++second) {
+        if (decays_.has(i) && channels[second]) {
+          rows[begin + i * step + 8 * second] = gradients[decays_.at.element(i, second)];
+        }
+      }
+    }
+    if (!shares_gates()) return {};
+    float sums[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      sums[i] = (channels[0] ? gradients[decays_.at.element(i, 0)] : 0.0F) +
+                (channels[1] ? gradients[decays_.at.element(i, 1)] : 0.0F);
+    }
+    return sum_columns(sums, decays_.at);
+  }
+
+  __device__ bool shares_gates() const {
+    return p_.dg.data != nullptr || p_.dgamma_terms != nullptr;
+  }
+  /// By warp of the block and permuted row: where y' was.
+  __device__ float (*scratch() const)[kChunkTokens] {
+    return reinterpret_cast<float(*)[kChunkTokens]>(s_.y.bytes[0]);
+  }
+  __device__ void add_shared_gradients(float2 of_warp) {
+    const auto thread = static_cast<int>(threadIdx.x);
+    *reinterpret_cast<float2*>(&scratch()[thread / kWarpSize][2 * decays_.at.lane()]) = of_warp;
+    __syncthreads();  // all warps' sums are there
+    if (thread >= kChunkTokens) return;
+#pragma unroll
+    for (int warp = 0; warp < kThreads / kWarpSize; ++warp) of_token_ += scratch()[warp][thread];
+  }
+
+  static constexpr int kSteps = kChunkTokens / kDepth;
+
+  const GlaBackwardParams& p_;
+  Shared& s_;
+  const HeadChunk& chunk_;
+  TileLoads& loads_;
+  ColumnDecays<T> decays_;
+  float a_[32];  // of the last warpgroup
+  float of_token_ =
+      0;  // of the threads of as many permuted rows: the gradient of what channels share
+};
+
+#endif
+
+}  // namespace attune::cuda::gla

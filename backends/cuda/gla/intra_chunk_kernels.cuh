@@ -1,0 +1,305 @@
+// The kernels of what stays within a chunk: which one takes a chunk, and their launches.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/gla/exact_intra_chunk.cuh"
+#include "cuda/gla/intra_chunk.cuh"
+#include "cuda/gla/ungated_side.cuh"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::gla {
+
+/// Whether the decays of a chunk, of either side, are for the exact kernel.
+__device__ __forceinline__ bool is_strong(const GlaBackwardParams& p, unsigned chunk) {
+  const auto any = [chunk](const unsigned* strong, int panels) {
+    bool found = false;
+    for (int panel = 0; panel < panels; ++panel) {
+      found = found || strong[static_cast<std::int64_t>(chunk) * panels + panel] != 0;
+    }
+    return found;
+  };
+  return any(p.strong, own_panels(p)) ||
+         (p.other_strong != nullptr && any(p.other_strong, other_channels(p) / kPanelChannels));
+}
+
+/// f(first) of all the gated side's channels, as many at a time as a block takes.
+template <class Block, class F>
+__device__ __forceinline__ void for_all_channels(const GlaBackwardParams& p, F&& f) {
+  if constexpr (Block::kStep == Block::kMost) {
+    f(0);
+  } else {
+#pragma unroll 1
+    for (int first = 0; first < p.own; first += Block::kStep) {
+      asm volatile("" : "+r"(first)::"memory");
+      f(first);
+    }
+  }
+}
+
+/// All channels of the gated side, and the gradients of what they share.
+template <class Block>
+__device__ __forceinline__ void take_all_channels(const GlaBackwardParams& p, Block& block) {
+  for_all_channels<Block>(p, [&](int first) { block.take_channels(first); });
+  block.put_shared_gradients();
+}
+
+/// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up.
+template <class F>
+__device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& chunk,
+                                        const TileLoads& loads, F&& f) {
+  const unsigned index = chunk_of_block(p, blockIdx.x);
+  if (threadIdx.x == 0) {
+    chunk = head_chunk(p, index);
+    loads.init();
+  }
+  const bool strong = is_strong(p, index);
+  __syncthreads();  // the chunk is known
+  if (chunk.rows == 0) {
+    if (p.dgamma_terms != nullptr && threadIdx.x == 0) p.dgamma_terms[index] = 0.0F;
+    return;
+  }
+  if (!strong) f();
+}
+
+/// Strong chunks: each block looks for some of them. f() for each. Sets
+/// the loads up.
+template <class F>
+__device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, HeadChunk& chunk,
+                                                const TileLoads& loads, F&& f) {
+  if (threadIdx.x == 0) loads.init();
+  const auto chunks = static_cast<unsigned>(p.slots * p.heads);
+  const unsigned lane = threadIdx.x % kWarpSize;
+  for (unsigned first = blockIdx.x; first < chunks; first += gridDim.x * kWarpSize) {
+    const unsigned mine = first + lane * gridDim.x;
+    unsigned strong = __ballot_sync(kFullWarp, mine < chunks && is_strong(p, mine));
+    for (; strong != 0; strong &= strong - 1) {
+      const unsigned index = first + static_cast<unsigned>(__ffs(strong) - 1) * gridDim.x;
+      if (threadIdx.x == 0) chunk = head_chunk(p, index);
+      __syncthreads();  // the chunk is known
+      if (chunk.rows > 0) f();
+      __syncthreads();  // nothing of it is needed any more
+    }
+  }
+}
+
+/// A block for each chunk and head.
+template <auto kKernel>
+void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
+                 cudaStream_t stream) {
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
+                   .block = dim3(static_cast<unsigned>(threads)),
+                   .shared_bytes = shared_bytes,
+                   .overlaps_previous = true},
+                  stream, p);
+}
+template <auto kKernel>
+void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream) {
+  constexpr std::int64_t kBlocks = 512;
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(std::min(p.slots * p.heads, kBlocks))),
+                   .block = dim3(kBlockThreads),
+                   .shared_bytes = shared_bytes,
+                   .overlaps_previous = true},
+                  stream, p);
+}
+
+/// Calls f.operator()<kD>() for the channels of the side with the most.
+template <class F>
+void with_most_channels(const GlaBackwardParams& p, F&& f) {
+  with_value<kSmallTile, kLargeTile, kMostChannels>(
+      p.tile_channels * std::max(p.own_tiles, p.other_tiles), f);
+}
+
+// ---- one side has gates: what the other one makes is made here too
+
+template <class Shared, int kD>
+struct OneSideShared {
+  Shared gated;
+  UngatedTiles<kD> tiles;
+};
+
+#if ATTUNE_SM90A_CODE
+
+template <class Block, class T, int kD>
+__device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
+                                           OneSideShared<typename Block::Shared, kD>& shared,
+                                           TileLoads& loads) {
+  Block block(p, shared.gated, loads);
+  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles, shared.gated.chunk);
+  other.start_loads();
+  block.begin();
+  block.make_p(other);
+  take_all_channels(p, block);
+  other.make_outputs(block.make_a(), block.staged(), loads);
+}
+
+#endif
+
+template <class T, int kD>
+__global__ __launch_bounds__(
+    IntraChunkShared<kD>::kThreads,
+    IntraChunkShared<kD>::kBlocks) void intra_chunk(const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  using Block = IntraChunk<T, kD, false>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.gated.full);
+  if_weak(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+#endif
+}
+
+template <class T, int kD>
+__global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  using Block = ExactIntraChunk<T, (kD > 128)>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.gated.full);
+  for_each_strong(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+#endif
+}
+
+template <class T>
+void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
+  with_most_channels(p, [&]<int kD>() {
+    using Weak = IntraChunkShared<kD>;
+    launch_weak<intra_chunk<T, kD>>(p, Weak::kThreads, sizeof(OneSideShared<Weak, kD>), stream);
+    launch_strong<exact_intra_chunk<T, kD>>(p, sizeof(OneSideShared<ExactIntraChunkShared, kD>),
+                                            stream);
+  });
+}
+
+// ---- both sides have gates. Scores of one side are made with its decays and used by the other:
+//
+//   the values' channels make P; the keys' take P, and make A; the values' take A.
+//
+// Between the kernels that do so scores are in the workspace. Strong chunks, of either side, go
+// through exact ones in the same order.
+
+inline constexpr int kScoreBytes = kPanelBytes;
+inline constexpr int kScoreWords = kScoreBytes / static_cast<int>(sizeof(uint4));
+
+__device__ __forceinline__ uint4* scores_of(const GlaBackwardParams& p, const HeadChunk& chunk) {
+  return static_cast<uint4*>(p.scores) + chunk.index * kScoreWords;
+}
+
+#if ATTUNE_SM90A_CODE
+
+/// P is under way, but for a wait.
+template <class Block>
+__device__ __forceinline__ void start_scores(const GlaBackwardParams& p, Block& block,
+                                             const HeadChunk& chunk) {
+  const uint4* const from = scores_of(p, chunk);
+  const std::uint32_t to = shared_address(&block.p());
+  for (int i = static_cast<int>(threadIdx.x); i < kScoreWords; i += Block::kThreads) {
+    copy_async_16(to + static_cast<std::uint32_t>(i) * 16U, from + i, true);
+  }
+  block.load_diagonal_scores();
+}
+/// A, as the other side takes it.
+template <class Block>
+__device__ __forceinline__ void store_scores(const GlaBackwardParams& p, Block& block,
+                                             const HeadChunk& chunk) {
+  const auto* const from = reinterpret_cast<const uint4*>(block.make_a().bytes[0]);
+  block.store_diagonal_scores();
+  __syncthreads();  // all scores are there
+  uint4* const to = scores_of(p, chunk);
+  for (int i = static_cast<int>(threadIdx.x); i < kScoreWords; i += Block::kThreads)
+    to[i] = from[i];
+}
+
+template <class Block>
+__device__ __forceinline__ void make_scores(const GlaBackwardParams& p,
+                                            typename Block::Shared& shared, TileLoads& loads) {
+  Block block(p, shared, loads);
+  block.template begin<false>();
+  for_all_channels<Block>(p, [&](int first) { block.take_scores(first); });
+  store_scores(p, block, shared.chunk);
+}
+
+template <class Block>
+__device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
+                                                   typename Block::Shared& shared,
+                                                   TileLoads& loads) {
+  Block block(p, shared, loads);
+  start_scores(p, block, shared.chunk);
+  block.begin();
+  take_all_channels(p, block);
+  if (p.makes_scores) store_scores(p, block, shared.chunk);
+}
+
+#endif
+
+template <class T, int kD>
+__global__ __launch_bounds__(
+    IntraChunkShared<kD>::kThreads,
+    IntraChunkShared<kD>::kBlocks) void scores(const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<IntraChunkShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.full);
+  if_weak(p, shared.chunk, loads, [&] { make_scores<IntraChunk<T, kD, true>>(p, shared, loads); });
+#endif
+}
+
+template <class T>
+__global__ __launch_bounds__(kBlockThreads,
+                             1) void exact_scores(const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.full);
+  for_each_strong(p, shared.chunk, loads,
+                  [&] { make_scores<ExactIntraChunk<T, true>>(p, shared, loads); });
+#endif
+}
+
+template <class T, int kD>
+__global__ __launch_bounds__(
+    IntraChunkShared<kD>::kThreads,
+    IntraChunkShared<kD>::kBlocks) void intra_chunk_of_both(const __grid_constant__
+                                                                GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<IntraChunkShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.full);
+  if_weak(p, shared.chunk, loads,
+          [&] { take_chunk_of_both<IntraChunk<T, kD, true>>(p, shared, loads); });
+#endif
+}
+
+template <class T>
+__global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.full);
+  for_each_strong(p, shared.chunk, loads,
+                  [&] { take_chunk_of_both<ExactIntraChunk<T, true>>(p, shared, loads); });
+#endif
+}
+
+template <class T>
+void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                                cudaStream_t stream) {
+  with_most_channels(keys, [&]<int kD>() {
+    using Shared = IntraChunkShared<kD>;
+    launch_weak<scores<T, kD>>(values, Shared::kThreads, sizeof(Shared), stream);
+    launch_strong<exact_scores<T>>(values, sizeof(ExactIntraChunkShared), stream);
+    for (const GlaBackwardParams* const side : {&keys, &values}) {
+      launch_weak<intra_chunk_of_both<T, kD>>(*side, Shared::kThreads, sizeof(Shared), stream);
+      launch_strong<exact_intra_chunk_of_both<T>>(*side, sizeof(ExactIntraChunkShared), stream);
+    }
+  });
+}
+
+}  // namespace attune::cuda::gla

@@ -1,0 +1,146 @@
+#include "cuda/gla/params.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "cuda/runtime/workspace_parts.hpp"
+
+namespace attune::cuda::gla {
+namespace {
+
+using Problem = ops::RecurrentAttentionProblem;
+using Config = GlaBackwardConfig;
+
+constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
+constexpr std::int64_t kFloat = sizeof(float);
+
+/// Divides a workspace, or only counts its bytes.
+class Places {
+ public:
+  Places(const Problem& problem, std::byte* workspace) : problem_(problem), parts_(workspace) {}
+
+  /// What each side with gates has: that of its rows.
+  void place_side(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    const std::int64_t channels = std::int64_t{p.tile_channels} * p.own_tiles;
+    p.x_from_start = take_tiles(p, p.own_tiles);
+    p.y_to_end = take_tiles(p, p.own_tiles);
+    p.x_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+    p.y_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+    p.total_decay = parts_.take<float>(chunks * channels * kFloat);
+    p.strong = parts_.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
+    p.state_products = parts_.take<float>(chunks * channels * p.other_tiles * kFloat);
+    if (p.segments > 1) {
+      p.segment_decays = parts_.take<float>(2 * p.walks() * channels * kFloat);
+    }
+  }
+  /// What sides have in common, or the only one has.
+  void place_rest(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    const std::int64_t state =
+        std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;  // elements
+    p.checkpoints = parts_.take(chunks * state * kElement);
+    if (p.segments > 1) {
+      p.segment_sums = {parts_.take<float>(2 * p.walks() * state * kFloat), state, 0,
+                        std::int64_t{p.tile_channels} * p.other_tiles, 1};
+    }
+    if ((problem_.gates & ops::kGateGamma) != 0) {
+      p.dgamma_terms = parts_.take<float>(chunks * kFloat);
+    }
+    if (p.heads_per_kv > 1) {
+      const std::int64_t rows = std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads;
+      p.dy_partials = parts_.take(rows * p.own * kElement);
+      p.dz_partials = parts_.take(rows * p.other * kElement);
+    }
+  }
+  /// What flows by way of the states of a side without gates.
+  void place_flows_of_other(GlaBackwardParams& p) {
+    p.z_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+    if (values_have_gates(problem_)) p.u_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+  }
+  /// What passes between sides with gates.
+  void place_exchange(GlaBackwardParams& p) {
+    const std::int64_t chunks = p.slots * p.heads;
+    p.scores = parts_.take(chunks * kChunkTokens * kChunkTokens * kElement);
+    p.diagonal_scores = parts_.take<float>(chunks * kChunkTokens * kDiagonalTokens * kFloat);
+    p.gate_shift =
+        parts_.take<float>(std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads * kFloat);
+  }
+  std::size_t used() const { return parts_.used(); }
+
+ private:
+  static constexpr std::int64_t kDiagonalTokens = 8;
+
+  void* take_tiles(const GlaBackwardParams& p, int tiles) {
+    return parts_.take(p.slots * p.heads * kChunkTokens * p.tile_channels * tiles * kElement);
+  }
+
+  const Problem& problem_;
+  WorkspaceParts parts_;
+};
+
+}  // namespace
+
+bool keys_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
+bool values_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }
+
+GlaBackwardParams side_of(const Problem& problem, const Config& config, bool of_values) {
+  GlaBackwardParams params;
+  params.own = static_cast<int>(of_values ? problem.V : problem.K);
+  params.other = static_cast<int>(of_values ? problem.K : problem.V);
+  const bool small = std::max(problem.K, problem.V) <= kSmallTile;
+  params.tile_channels = static_cast<int>(small ? kSmallTile : kLargeTile);
+  const auto tiles = [&](int channels) {
+    return (channels + params.tile_channels - 1) / params.tile_channels;
+  };
+  params.own_tiles = tiles(params.own);
+  params.other_tiles = tiles(params.other);
+  params.segments = config.segments;
+  params.slots = chunk_slots(problem);
+  params.heads = problem.H;
+  params.heads_per_kv = static_cast<int>(problem.Hkv > 0 ? problem.H / problem.Hkv : 1);
+  params.sequence_count = problem.sequences();
+  params.reverse = problem.reverse;
+  return params;
+}
+
+GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* workspace)
+    : first_of_values(!keys_have_gates(problem)),
+      both(keys_have_gates(problem) && values_have_gates(problem)) {
+  Places places(problem, workspace);
+  first = side_of(problem, config, first_of_values);
+  places.place_side(first);
+  places.place_rest(first);
+  if (both) {
+    second = side_of(problem, config, true);
+    places.place_side(second);
+    places.place_exchange(first);
+    exchange();
+  } else {
+    places.place_flows_of_other(first);
+  }
+  workspace_bytes = places.used();
+}
+
+void GatedSides::exchange() {
+  const auto give = [](const GlaBackwardParams& from, GlaBackwardParams& to) {
+    to.u_from_start = from.x_from_start;
+    to.z_to_end = from.y_to_end;
+    to.other_total_decay = from.total_decay;
+    to.other_strong = from.strong;
+    to.other_segment_decays = from.segment_decays;
+  };
+  give(first, second);
+  give(second, first);
+  second.checkpoints = first.checkpoints;
+  second.segment_sums = first.segment_sums;
+  std::swap(second.segment_sums.k, second.segment_sums.v);
+  second.scores = first.scores;
+  second.diagonal_scores = first.diagonal_scores;
+  second.gate_shift = first.gate_shift;
+  second.gate_shift_sign = -1.0F;
+  second.makes_scores = false;
+  second.dy_partials = first.dz_partials;
+}
+
+}  // namespace attune::cuda::gla

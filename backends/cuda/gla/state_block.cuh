@@ -1,0 +1,136 @@
+// Where a walk over the chunks of a sequence and head is: its segment, its block of the state, and
+// what it starts from.
+#pragma once
+
+#include "cuda/chunks/state_matrix.cuh"
+#include "cuda/gla/chunk.cuh"
+
+namespace attune::cuda::gla {
+
+/// Which of a walk's rows and columns are channels with gates. Rows are of the own side but where
+/// only columns have gates.
+enum class Gated : int { kRows, kColumns, kBoth };
+
+/// What a walk leaves: flows, or only what its segment adds to the state.
+enum class Leaves : int { kFlows, kSegmentSum };
+
+/// Walk number `index` of all sequences, heads and segments.
+__device__ __forceinline__ ChunkWalk walk_of(const GlaBackwardParams& p, Direction direction,
+                                             std::int64_t index) {
+  const std::int64_t owner = index / p.segments;
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / p.heads));
+  walk.sequence = static_cast<int>(owner / p.heads);
+  walk.head = static_cast<int>(owner % p.heads);
+  walk.kv_head = walk.head / p.heads_per_kv;
+  take_segment<1>(walk, p, direction, index % p.segments);
+  return walk;
+}
+
+/// A block of the state, or of its gradient: a tile of the channels along its rows, and one of
+/// those along its columns.
+template <int kD, Gated kGated, Direction kDirection>
+struct StateBlock {
+  static constexpr bool kOwnRows = kGated != Gated::kColumns;
+  __device__ static int row_tile() { return static_cast<int>(blockIdx.y); }
+  __device__ static int column_tile() { return static_cast<int>(blockIdx.z); }
+  __device__ int own_tile() const { return kOwnRows ? row_tile() : column_tile(); }
+  __device__ int other_tile() const { return kOwnRows ? column_tile() : row_tile(); }
+
+  /// This block of a matrix with strides `k` of own channels and `v` of others.
+  template <class Element, class View>
+  __device__ StateMatrix<Element> of(const GlaBackwardParams& p, const View& view,
+                                     Element* data) const {
+    const int row = row_tile() * kD;
+    const int column = column_tile() * kD;
+    const std::int64_t down = kOwnRows ? view.k : view.v;
+    const std::int64_t right = kOwnRows ? view.v : view.k;
+    return {data + row * down + column * right, down, right, (kOwnRows ? p.own : p.other) - row,
+            (kOwnRows ? p.other : p.own) - column};
+  }
+  template <class Element, class View>
+  __device__ StateMatrix<Element> of_sequence(const GlaBackwardParams& p, const View& view,
+                                              const ChunkWalk& walk) const {
+    if (view.data == nullptr) return {};
+    return of<Element>(p, view, view.data + walk.sequence * view.sequence + walk.head * view.head);
+  }
+
+  // ---- what segments add: with zeros where there is no channel
+
+  __device__ std::int64_t segment_index(const GlaBackwardParams& p, std::int64_t walk) const {
+    return (kDirection == Direction::kWithTime ? 0 : p.walks()) + walk;
+  }
+  /// This block's own channels by the others, a row of them after the other.
+  __device__ float* segment_sum(const GlaBackwardParams& p, std::int64_t walk) const {
+    return p.segment_sums.data + segment_index(p, walk) * p.segment_sums.sequence +
+           own_tile() * kD * p.segment_sums.k + other_tile() * kD * p.segment_sums.v;
+  }
+  __device__ float* own_decays(const GlaBackwardParams& p, std::int64_t walk) const {
+    return p.segment_decays + segment_index(p, walk) * own_channels(p) + own_tile() * kD;
+  }
+  __device__ float* other_decays(const GlaBackwardParams& p, std::int64_t walk) const {
+    return p.other_segment_decays + segment_index(p, walk) * other_channels(p) + other_tile() * kD;
+  }
+
+  /// Calls f(i, row, column) for each pair i, i + 1 of neighbours along a row.
+  template <class F>
+  __device__ static __forceinline__ void for_each_pair(int group, F&& f) {
+    const FragmentLane at;
+#pragma unroll
+    for (int i = 0; i < kD / 2; i += 2) {
+      f(i, group * kPanelChannels + at.row() + i % 4 / 2 * 8, i / 4 * 8 + at.column());
+    }
+  }
+
+  /// Of a walk whose rows are the own side's, and whose parameters are those of the sums' rows.
+  __device__ __forceinline__ void store_segment_sum(const float (&x)[kD / 2],
+                                                    const GlaBackwardParams& p, std::int64_t walk,
+                                                    int group) const {
+    float* const sum = segment_sum(p, walk);
+    for_each_pair(group, [&](int i, int row, int column) {
+      *reinterpret_cast<float2*>(sum + row * p.segment_sums.k + column) = {x[i], x[i + 1]};
+    });
+  }
+
+  /// Takes x through the segment of a walk.
+  __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const GlaBackwardParams& p,
+                                               std::int64_t walk, int group) const {
+    constexpr int kLoads = 16;
+    const float* const sum = segment_sum(p, walk);
+    const auto down = static_cast<int>(kOwnRows ? p.segment_sums.k : p.segment_sums.v);
+    const auto right = static_cast<int>(kOwnRows ? p.segment_sums.v : p.segment_sums.k);
+    const float* const own = own_decays(p, walk);
+    const float* const other = kGated == Gated::kBoth ? other_decays(p, walk) : nullptr;
+    for_each_pair(group, [&](int i, int row, int column) {
+      float2 decay;
+      if constexpr (kOwnRows) {
+        decay = {own[row], own[row]};
+      } else {
+        decay = *reinterpret_cast<const float2*>(&own[column]);
+      }
+      if constexpr (kGated == Gated::kBoth) {
+        decay = times(decay, *reinterpret_cast<const float2*>(&other[column]));
+      }
+      const float* const added = sum + row * down + column * right;
+      x[i] = fmaf(decay.x, x[i], added[0]);
+      x[i + 1] = fmaf(decay.y, x[i + 1], added[right]);
+      // So many loads under way are enough, and all would not fit the registers.
+      if (i % kLoads == kLoads - 2) asm volatile("" ::: "memory");
+    });
+  }
+
+  /// S before the walk, or D after it: that of the sequence, taken through the segments between.
+  __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaBackwardParams& p,
+                                             const ChunkWalk& walk, int group) const {
+    const bool with_time = kDirection == Direction::kWithTime;
+    load_matrix<kD>(
+        x, of_sequence<const float>(p, with_time ? p.initial_state : p.dfinal_state, walk), group);
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
+    if (with_time) {
+      for (int i = 0; i < walk.segment; ++i) pass_segment(x, p, first + i, group);
+    } else {
+      for (int i = p.segments - 1; i > walk.segment; --i) pass_segment(x, p, first + i, group);
+    }
+  }
+};
+
+}  // namespace attune::cuda::gla

@@ -1,0 +1,150 @@
+// The side without gates, where only one has them: the scores that it makes, and its outputs.
+#pragma once
+
+#include "cuda/gla/chunk.cuh"
+
+namespace attune::cuda::gla {
+
+template <int kD>
+struct UngatedTiles {
+  TokenTile<kD> u, z;  // by position
+};
+
+#if ATTUNE_SM90A_CODE
+
+/// A block of kThreads, of a chunk and head.
+template <class T, int kD, int kThreads>
+class UngatedSide {
+ public:
+  static constexpr int kStep = kD < 128 ? kD : 128;  // channels of outputs at once
+
+  __device__ UngatedSide(const GlaBackwardParams& p, UngatedTiles<kD>& tiles,
+                         const HeadChunk& chunk)
+      : p_(p), tiles_(tiles), chunk_(chunk) {}
+
+  __device__ void start_loads() const {
+    const auto same = [](int position) { return position; };
+    start_rows<T, kThreads>(tiles_.u, p_.u, chunk_, chunk_.head, 0, p_.other, same);
+    start_rows<T, kThreads>(tiles_.z, p_.z, chunk_, chunk_.kv_head, 0, p_.other, same);
+  }
+
+  /// P, two positions j at a time: f(i, j, P_ij, P_ij+1), 0 where j > i. The loads are there.
+  template <class F>
+  __device__ __forceinline__ void make_scores(F&& f) const {
+    if (warpgroup_of_block() != 0) return;
+    const FragmentLane at;
+    float scores[32];
+    wgmma_fence();
+    multiply_rows<T, kD>(scores, shared_address(&tiles_.u), shared_address(&tiles_.z));
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+#pragma unroll
+    for (int e = 0; e < 32; e += 2) {
+      const int row = at.row() + e % 4 / 2 * 8;
+      const int column = e / 4 * 8 + at.column();
+      f(row, column, column <= row ? scores[e] * p_.score_scale : 0.0F,
+        column + 1 <= row ? scores[e + 1] * p_.score_scale : 0.0F);
+    }
+  }
+
+  /// Of A by position. At `staged` there is room for two tiles of kStep channels, or one where own
+  /// channels are of one tile.
+  __device__ void make_outputs(const TokenTile<kPanelChannels>& a, unsigned char* staged,
+                               TileLoads& loads) const {
+    make_output<Major::kMN>(p_.dz, tiles_.u, p_.z_flow, a, staged, loads);
+    if (p_.du.data != nullptr) {
+      make_output<Major::kK>(p_.du, tiles_.z, p_.u_flow, a, staged, loads);
+    }
+  }
+
+ private:
+  using Staged = TokenTile<kStep>;
+
+  /// dz = A^T u, or du = A z, and the walk's flow.
+  template <Major kScores>
+  __device__ __forceinline__ void make_output(const TokenView& to, const TokenTile<kD>& tile,
+                                              void* flow, const TokenTile<kPanelChannels>& a,
+                                              unsigned char* staged, TileLoads& loads) const {
+#pragma unroll 1
+    for (int step = 0; step * kStep < p_.other; ++step) {
+      async_proxy_fence();
+      __syncthreads();  // the staged rows are free, and A is there
+      if (threadIdx.x == 0) start_flows(flow, step, staged, loads);
+      make_panel<kScores>(shared_address(&tile) + step * static_cast<unsigned>(sizeof(Staged)), a,
+                          staged, loads);
+      __syncthreads();  // all rows are there
+      write_rows<T, kThreads>(to, *reinterpret_cast<const Staged*>(staged), chunk_, step * kStep,
+                              p_.other);
+    }
+  }
+
+  __device__ void start_flows(void* flow, int step, unsigned char* staged,
+                              const TileLoads& loads) const {
+    loads.expect(static_cast<unsigned>(p_.own_tiles * sizeof(Staged)));
+    for (int i = 0; i < p_.own_tiles; ++i) {
+      loads.start(shared_address(staged + i * sizeof(Staged)),
+                  workspace_tile(p_, flow, chunk_.index, p_.other_tiles, step) +
+                      i * tiles_bytes(p_, p_.other_tiles),
+                  sizeof(Staged));
+    }
+  }
+
+  /// 64 channels of each warpgroup, as far as there are some.
+  template <Major kScores>
+  __device__ __forceinline__ void make_panel(std::uint32_t tile, const TokenTile<kPanelChannels>& a,
+                                             unsigned char* staged, TileLoads& loads) const {
+    const int group = warpgroup_of_block();
+    if (group * kPanelChannels >= kStep) {
+      loads.wait();
+      return;
+    }
+    const auto panel = static_cast<std::uint32_t>(group * kPanelBytes);
+    float sums[32];
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kPanelChannels / kDepth; ++step) {
+      const std::uint64_t scores = kScores == Major::kMN ? along_rows(shared_address(&a), step)
+                                                         : along_channels(shared_address(&a), step);
+      wgmma_n64<T, Major::kMN, kScores>(sums, along_rows(tile + panel, step), scores, step > 0);
+    }
+    wgmma_commit();
+    loads.wait();
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    add_flows(sums, shared_address(staged) + panel);
+  }
+
+  /// Completes channels by positions and leaves them where their flows are.
+  __device__ __forceinline__ void add_flows(float (&sums)[32], std::uint32_t panel) const {
+    const FragmentLane at;
+#pragma unroll
+    for (int step = 0; step < kPanelChannels / kDepth; ++step) {
+      const std::uint32_t address =
+          columns_address(panel, at, step, [&](int position) { return chunk_.row(position); });
+      float* const e = &sums[8 * step];
+      add_block(e, address);
+      if (kD > 64 && p_.own_tiles > 1) add_block(e, address + sizeof(Staged));
+      store_matrices_transposed(address, pack<T>(e[0], e[1]), pack<T>(e[2], e[3]),
+                                pack<T>(e[4], e[5]), pack<T>(e[6], e[7]));
+    }
+  }
+  __device__ static __forceinline__ void add_block(float* e, std::uint32_t address) {
+    std::uint32_t pairs[4];
+    load_matrices_transposed(pairs, address);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 x = unpack<T>(pairs[i]);
+      e[2 * i] += x.x;
+      e[2 * i + 1] += x.y;
+    }
+  }
+
+  const GlaBackwardParams& p_;
+  UngatedTiles<kD>& tiles_;
+  const HeadChunk& chunk_;
+};
+
+#endif
+
+}  // namespace attune::cuda::gla
