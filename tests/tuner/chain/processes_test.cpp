@@ -13,7 +13,7 @@
 
 #include "cache/child_process.hpp"
 #include "support/campaign.hpp"
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

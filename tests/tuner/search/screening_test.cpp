@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tuner/search_fixture.hpp"
+#include "tuner/search/search_fixture.hpp"
 
 namespace attune::test {
 namespace {

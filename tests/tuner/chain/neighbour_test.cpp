@@ -2,7 +2,7 @@
 // heuristic.
 #include <gmock/gmock.h>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

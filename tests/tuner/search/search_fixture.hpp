@@ -12,7 +12,7 @@
 #include <attune/core/log.hpp>
 #include <attune/tuner/candidate_runner.hpp>
 
-#include "tuner/tuner_fixture.hpp"
+#include "tuner/search/tuner_fixture.hpp"
 
 namespace attune::test {
 

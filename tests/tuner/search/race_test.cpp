@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tuner/scripted_runner.hpp"
+#include "tuner/search/scripted_runner.hpp"
 
 namespace attune::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

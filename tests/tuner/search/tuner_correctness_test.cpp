@@ -6,7 +6,7 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "tuner/tuner_fixture.hpp"
+#include "tuner/search/tuner_fixture.hpp"
 
 namespace attune::test {
 namespace {

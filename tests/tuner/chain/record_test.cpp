@@ -12,7 +12,7 @@
 
 #include "cache/child_process.hpp"
 #include "recording/record_file.hpp"
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tuner/scripted_runner.hpp"
+#include "tuner/search/scripted_runner.hpp"
 
 namespace attune::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tuner/tuner_fixture.hpp"
+#include "tuner/search/tuner_fixture.hpp"
 
 namespace attune::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <attune/core/error.hpp>
 #include <attune/tuner/policy.hpp>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "chain/tuning.hpp"
 #include "measuring/correctness.hpp"
-#include "tuner/tuner_fixture.hpp"
+#include "tuner/search/tuner_fixture.hpp"
 
 namespace attune::test {
 namespace {

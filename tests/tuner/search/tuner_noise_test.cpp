@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tuner/tuner_fixture.hpp"
+#include "tuner/search/tuner_fixture.hpp"
 
 namespace attune::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "cache/raw_sqlite.hpp"
 #include "chain/tiers.hpp"
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

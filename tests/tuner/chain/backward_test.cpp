@@ -1,7 +1,7 @@
 // validate_backward: a tuned op's gradients are checked against the oracle.
 #include <gmock/gmock.h>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

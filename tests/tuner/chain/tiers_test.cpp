@@ -1,5 +1,6 @@
 // The order of the tiers, and what each of them leaves behind.
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -7,7 +8,7 @@
 
 #include <attune/core/error.hpp>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {
@@ -36,12 +37,22 @@ std::vector<std::string> listed_tiers(const std::string& path, const std::string
   return tiers;
 }
 
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(std::string(ATTUNE_SOURCE_DIR "/") + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST_F(ChainTiersTest, AreThoseThatTheManualsList) {
   add_tiled();
   std::vector<std::string> asked;
+  std::string arrows, quoted;
   for (const TierNote& note : chain().explain(what(), request()).notes) {
     asked.emplace_back(to_string(note.tier));
+    arrows += asked.back() + " -> ";
+    quoted += (quoted.empty() ? "\"" : ", \"") + asked.back() + '"';
   }
+  EXPECT_THAT(text_of_file("README.md"), HasSubstr(arrows + "error"));
+  EXPECT_THAT(text_of_file("core/include/attune/core/selection.hpp"), HasSubstr(quoted));
   EXPECT_EQ(listed_tiers("tuner/include/attune/tuner/config_selector_chain.hpp", "//   "), asked);
   EXPECT_EQ(listed_tiers("docs/architecture.md", "   | "), asked);
 }

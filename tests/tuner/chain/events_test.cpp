@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <attune/tuner/candidate_runner.hpp>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {

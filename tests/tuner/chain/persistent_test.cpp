@@ -1,7 +1,7 @@
 // Rows of databases: which of them count, in which order, and which are refused.
 #include <gmock/gmock.h>
 
-#include "tuner/chain_fixture.hpp"
+#include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
 namespace {
