@@ -1,12 +1,12 @@
 // The checks that every call shares: what they say, and of which tensors.
-#include "call_check.hpp"
-
 #include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
 
-namespace attune::ops {
+#include <attune/core/call_check.hpp>
+
+namespace attune {
 namespace {
 
 ConstTensorView at(std::uintptr_t address, const Extents& shape, DType dtype = DType::kF32) {
@@ -25,32 +25,18 @@ std::string refusal(F&& f) {
 
 class CallCheckTest : public testing::Test {
  protected:
-  std::string shape_refusal(const Extents& shape, Batch batch) {
-    return refusal([&] { check.shape("q", at(64, shape), {2, "T", 4, "K"}, batch); });
+  std::string shape_refusal(const Extents& shape) {
+    return refusal([&] { check.shape("q", at(64, shape), {2, "T", 4, "K"}); });
   }
-  CallCheck check{"op", Look::kAll};
+  CallCheck check{"op", CheckLevel::kMemory};
 };
 
 TEST_F(CallCheckTest, AShapeIsOfItsRankAndExtents) {
-  EXPECT_EQ(shape_refusal({2, 9, 4, 8}, Batch::kRequired), "");
-  EXPECT_EQ(shape_refusal({2, 0, 4, 0}, Batch::kRequired), "");
+  EXPECT_EQ(shape_refusal({2, 9, 4, 8}), "");
+  EXPECT_EQ(shape_refusal({2, 0, 4, 0}), "");
   for (const Extents& shape : {Extents{2, 9, 4}, Extents{2, 9, 4, 8, 1}, Extents{1, 9, 4, 8},
                                Extents{2, 9, 3, 8}, Extents{2, -1, 4, 8}, Extents{}}) {
-    EXPECT_EQ(shape_refusal(shape, Batch::kRequired),
-              str("op: q: shape ", shape, ", expected [2, T, 4, K]"));
-  }
-}
-
-TEST_F(CallCheckTest, OfPackedTokensTheBatchMayBeLeftOutAndNothingElse) {
-  EXPECT_EQ(shape_refusal({2, 9, 4, 8}, Batch::kMayDrop), "");
-  EXPECT_EQ(shape_refusal({9, 4, 8}, Batch::kMayDrop), "");
-  for (const Extents& shape : {Extents{4, 8}, Extents{9, 3, 8}, Extents{9, 4, -8}, Extents{}}) {
-    EXPECT_EQ(shape_refusal(shape, Batch::kMayDrop),
-              str("op: q: shape ", shape, ", expected [T, 4, K] with cu_seqlens"));
-  }
-  for (const Extents& shape : {Extents{2, 9, 4, 8, 1}, Extents{1, 9, 4, 8}}) {
-    EXPECT_EQ(shape_refusal(shape, Batch::kMayDrop),
-              str("op: q: shape ", shape, ", expected [2, T, 4, K] with cu_seqlens"));
+    EXPECT_EQ(shape_refusal(shape), str("op: q: shape ", shape, ", expected [2, T, 4, K]"));
   }
 }
 
@@ -67,21 +53,22 @@ TEST_F(CallCheckTest, RowsAreDenseUnlessTheyHaveOneElementOrNone) {
 }
 
 TEST_F(CallCheckTest, AnAddressIsAMultipleOfTheElementsAndNotNullUnlessNothingIsThere) {
-  const auto input = [](std::uintptr_t address, const Extents& shape, Look look = Look::kAll) {
-    return refusal([&] { CallCheck("op", look).input("q", at(address, shape)); });
+  const auto input = [](std::uintptr_t address, const Extents& shape,
+                        CheckLevel level = CheckLevel::kMemory) {
+    return refusal([&] { CallCheck("op", level).input("q", at(address, shape)); });
   };
   EXPECT_EQ(input(4, {3}), "");
   EXPECT_NE(input(6, {3}).find("expected a multiple of 4 bytes"), std::string::npos);
   EXPECT_EQ(input(0, {3}), "op: q: null pointer to a tensor of shape [3]");
   EXPECT_EQ(input(0, {3, 0}), "");
-  EXPECT_EQ(input(0, {3}, Look::kShapesOnly), "");
+  EXPECT_EQ(input(0, {3}, CheckLevel::kMetadata), "");
 }
 
 TEST_F(CallCheckTest, AnArrayIsNoLargerThanMemoryCanBe) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto input = [&](const Extents& shape, const Extents& strides) {
     const ConstTensorView view(reinterpret_cast<const void*>(64), DType::kF32, shape, strides);
-    CallCheck call("op", Look::kAll);  // it looks at what it was given before
+    CallCheck call("op", CheckLevel::kMemory);  // it looks at what it was given before
     return refusal([&] { call.input("q", view); });
   };
   EXPECT_EQ(input({kMost, 3}, {0, 0}),
@@ -92,8 +79,8 @@ TEST_F(CallCheckTest, AnArrayIsNoLargerThanMemoryCanBe) {
 
 TEST_F(CallCheckTest, AnOutputIsApartFromAllTensorsBeforeItButTheOneItReplaces) {
   const auto output = [](const ConstTensorView& view, std::string_view in_place_of,
-                         Look look = Look::kAll) {
-    CallCheck call("op", look);
+                         CheckLevel level = CheckLevel::kMemory) {
+    CallCheck call("op", level);
     const ConstTensorView q = at(4096, {4});
     const ConstTensorView k = at(8192, {4});
     call.input("q", q);
@@ -104,7 +91,7 @@ TEST_F(CallCheckTest, AnOutputIsApartFromAllTensorsBeforeItButTheOneItReplaces) 
   EXPECT_EQ(output(at(4096 - 16, {4}), ""), "");
   EXPECT_EQ(output(at(4096 + 12, {4}), ""), "op: o: overlaps q, expected memory of its own");
   EXPECT_EQ(output(at(8192, {4}), ""), "op: o: overlaps k, expected memory of its own");
-  EXPECT_EQ(output(at(8192, {4}), "", Look::kShapesOnly), "") << "there may be no data yet";
+  EXPECT_EQ(output(at(8192, {4}), "", CheckLevel::kMetadata), "") << "there may be no data yet";
   EXPECT_EQ(output(at(8192, {4}), "k"), "");
   EXPECT_EQ(output(at(8192, {4}), "q"), "op: o: overlaps k, expected memory of its own");
   EXPECT_EQ(output(at(8192 + 4, {4}), "k"),
@@ -117,7 +104,7 @@ TEST_F(CallCheckTest, AnOutputIsApartFromAllTensorsBeforeItButTheOneItReplaces) 
 
 TEST_F(CallCheckTest, ASummedOutputMayHaveOneRowForAll) {
   const auto summed = [](const Extents& strides) {
-    CallCheck call("op", Look::kAll);
+    CallCheck call("op", CheckLevel::kMemory);
     const ConstTensorView view(reinterpret_cast<const void*>(4096), DType::kF32, {3, 4}, strides);
     return refusal([&] { call.summed_output("dg", view); });
   };
@@ -127,4 +114,4 @@ TEST_F(CallCheckTest, ASummedOutputMayHaveOneRowForAll) {
 }
 
 }  // namespace
-}  // namespace attune::ops
+}  // namespace attune

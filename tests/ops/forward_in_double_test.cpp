@@ -1,6 +1,6 @@
 // The forward pass that checks are made with, against the sum that the recurrence comes to, and
 // what else of the arguments is summed.
-#include "forward_in_double.hpp"
+#include "attention/forward_in_double.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +11,10 @@
 
 #include <gtest/gtest.h>
 
-#include "gate_summands.hpp"
+#include <attune/core/operand_case.hpp>
+
+#include "attention/gate_summands.hpp"
 #include "ops/case_support.hpp"
-#include "output_check.hpp"
-#include "random_values.hpp"
 
 namespace attune::ops {
 namespace {

@@ -1,5 +1,5 @@
 // Index tensors in host memory: what their values must be.
-#include "host_indices.hpp"
+#include "operands/host_indices.hpp"
 
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ ConstTensorView view_of(const Indices& values) {
 template <class Check>
 std::string refusal(const Check& check) {
   try {
-    check(CallCheck("op", Look::kAll));
+    check(CallCheck("op", CheckLevel::kMemory));
   } catch (const InvalidArgument& error) {
     return error.what();
   }

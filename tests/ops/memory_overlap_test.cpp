@@ -1,6 +1,6 @@
 // Where arrays of any rank, width and strides meet, against a list of every byte. No element is
 // read, so most of these arrays are nowhere.
-#include "memory_overlap.hpp"
+#include "operands/memory_overlap.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-namespace attune::ops {
+namespace attune {
 namespace {
 
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
@@ -231,4 +231,4 @@ TEST(MemoryOverlap, IsSupposedWhereItWouldTakeLongToRuleOut) {
 }
 
 }  // namespace
-}  // namespace attune::ops
+}  // namespace attune

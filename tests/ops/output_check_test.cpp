@@ -1,5 +1,4 @@
 // What an output may differ by, at the bounds.
-#include "output_check.hpp"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
-namespace attune::ops {
+#include <attune/core/operand_case.hpp>
+
+namespace attune {
 namespace {
 
 Tensor values(const std::vector<float>& given) {
@@ -70,4 +71,4 @@ TEST(OutputCheck, RmsLeavesOutWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace attune::ops
+}  // namespace attune

@@ -9,8 +9,8 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 #include <attune/ops/recurrent_decode_op.hpp>
 
-#include "attention_call.hpp"
-#include "decode_call.hpp"
+#include "attention/attention_rules.hpp"
+#include "decode/decode_rules.hpp"
 
 namespace attune::ops {
 namespace {
@@ -38,15 +38,16 @@ DecodeProblem problem_of_call(const DecodeProblem& p, bool with_o) {
   const TensorView state = memory.dense(DType::kF32, {p.S, p.H, p.K, p.V});
   const TensorView o = memory.dense(p.dtype, {p.B, p.H, p.V});
   const ConstTensorView slots = memory.dense(DType::kI64, {p.B});
-  DecodeInputs inputs;
-  inputs.op = RecurrentDecode::kName;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
-  inputs.state = &state;
-  inputs.slot_indices = p.slots ? &slots : nullptr;
-  inputs.allow_tf32 = p.tf32;
-  return check_decode(inputs, with_o ? &o : nullptr, Look::kShapesOnly);
+  DecodeCall call;
+  call.args.q = q;
+  call.args.k = k;
+  call.args.v = v;
+  call.args.state = state;
+  call.args.o = o;
+  if (p.slots) call.args.slot_indices = slots;
+  call.rules.allow_tf32 = p.tf32;
+  OperandCall checked(call.rules, call.args, CheckLevel::kMetadata);
+  return with_o ? checked.complete() : checked.without_outputs();
 }
 
 TEST(ProblemOfACall, OfDecodeIsItsTexts) {
@@ -98,18 +99,20 @@ AttentionProblem problem_of_call(const AttentionProblem& p, bool with_o) {
   const ConstTensorView bounds = memory.dense(DType::kI64, {p.N + 1});
   const ConstTensorView h0 = memory.dense(DType::kF32, {p.sequences(), p.H, p.K, p.V});
   const TensorView ht = memory.dense(DType::kF32, {p.sequences(), p.H, p.K, p.V});
-  AttentionInputs inputs;
-  inputs.op = RecurrentAttention::kName;
-  inputs.q = &q;
-  inputs.k = &k;
-  inputs.v = &v;
-  inputs.cu_seqlens = p.N > 0 ? &bounds : nullptr;
-  inputs.initial_state = p.h0 ? &h0 : nullptr;
-  inputs.reverse = p.reverse;
-  inputs.allow_tf32 = p.tf32;
-  AttentionOutputs outputs{.want_final_state = p.ht};
-  if (with_o) outputs = {.o = &o, .final_state = p.ht ? &ht : nullptr};
-  return check_forward(inputs, outputs, Look::kShapesOnly).problem;
+  AttentionCall<RecurrentAttention> call;
+  call.args.q = q;
+  call.args.k = k;
+  call.args.v = v;
+  if (p.N > 0) call.args.cu_seqlens = bounds;
+  if (p.h0) call.args.initial_state = h0;
+  call.rules.reverse = p.reverse;
+  call.rules.allow_tf32 = p.tf32;
+  call.rules.want_final_state = p.ht;
+  OperandCall checked(call.rules, call.args, CheckLevel::kMetadata);
+  if (!with_o) return checked.without_outputs();
+  call.args.o = o;
+  if (p.ht) call.args.final_state = ht;
+  return checked.complete();
 }
 
 TEST(ProblemOfACall, OfAttentionIsItsTexts) {
@@ -223,12 +226,12 @@ TEST(ProblemOfACall, APoolStoredTransposedIsAlignedWhereItsRowsAre) {
     const ConstTensorView q = memory.dense(DType::kF32, {1, 1, keys});
     const ConstTensorView v = memory.dense(DType::kF32, {1, 1, 4});
     const TensorView state = memory.dense(DType::kF32, {1, 1, 4, keys}).permute({0, 1, 3, 2});
-    DecodeInputs inputs;
-    inputs.op = RecurrentDecode::kName;
-    inputs.q = inputs.k = &q;
-    inputs.v = &v;
-    inputs.state = &state;
-    const DecodeProblem problem = check_decode(inputs, nullptr, Look::kShapesOnly);
+    RecurrentDecodeArgs args;
+    args.q = args.k = q;
+    args.v = v;
+    args.state = state;
+    const DecodeProblem problem =
+        OperandCall(DecodeRules(), args, CheckLevel::kMetadata).without_outputs();
     EXPECT_EQ(problem.layout, Layout::kStrided);
     EXPECT_EQ(problem.aligned, keys == 4);
   }

@@ -3,11 +3,14 @@
 //   S_t = exp(gamma_h) * S_{t-1} + k_t v_t^T       o_t = scale * q_t S_t
 //
 // The decay has exactly one source:
-//   (a) layer_idx and num_layers: gamma_h = -(8/H) (1 - layer_idx/num_layers) h, h = 0 .. H-1,
-//   computed where the
-//       kernel runs; layer_idx in [0, num_layers]. Head 0 never decays.
-//   (b) slopes s [H] f32: gamma_h = -s_h; their gradient is dslopes.
-//   (c) g_gamma [H] or [N,H] f32: gamma itself; its gradient is dg_gamma.
+//
+//   given                      gamma_h                                     gradient
+//   layer_idx and num_layers   -(8/H) (1 - layer_idx/num_layers) h         none
+//   slopes s [H] f32           -s_h                                        dslopes
+//   g_gamma [H] or [N,H] f32   itself                                      dg_gamma
+//
+// A layer's decay, h = 0 .. H-1, is computed where the kernel runs; layer_idx is in [0, num_layers],
+// and head 0 never decays.
 //
 // Lightning's blocks are a matter of speed and belong to the config: whatever the block size, the
 // result is the recurrence's, across every block's edge, and prefill followed by decode equals one
@@ -27,10 +30,10 @@
 namespace attune::ops {
 
 struct LightningAttentionOptions {
-  std::optional<std::int64_t> layer_idx = {};  // (a), both or neither
+  std::optional<std::int64_t> layer_idx = {};  // both or neither
   std::optional<std::int64_t> num_layers = {};
-  std::optional<ConstTensorView> slopes = {};   // (b)
-  std::optional<ConstTensorView> g_gamma = {};  // (c)
+  std::optional<ConstTensorView> slopes = {};
+  std::optional<ConstTensorView> g_gamma = {};
   std::optional<ConstTensorView> initial_state = {};
   std::optional<ConstTensorView> cu_seqlens = {};
   std::optional<ConstTensorView> cu_seqlens_host = {};
@@ -84,10 +87,9 @@ void lightning_attention_backward_into(const LightningAttentionGradientOutputs& 
 
 /// The slopes of MiniMax's lightning layers, for `heads` heads of layer `layer` of `layers`:
 ///
-///   s_h = 2^(-8 (h+1) / H) * (1 - layer / (layers - 1) + 1e-5)        (layers = 1: the factor is 1
-///   + 1e-5)
+///   s_h = 2^(-8 (h+1) / H) * (1 - layer / (layers - 1) + 1e-5)
 ///
-/// When H is no power of two, the first 2^floor(log2 H) heads take the slopes of that power and the
+/// With one layer the second factor is 1 + 1e-5. When H is no power of two, the first 2^floor(log2 H) heads take the slopes of that power and the
 /// others every second slope of twice it, as ALiBi does (Press et al., arXiv:2108.12409). Throws
 /// InvalidArgument when heads < 1, layers < 1 or layer is not in [0, layers).
 std::vector<float> minimax_slopes(std::int64_t heads, std::int64_t layer, std::int64_t layers);

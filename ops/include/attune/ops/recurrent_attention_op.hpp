@@ -2,11 +2,10 @@
 // plan. To call it, read recurrent_attention.hpp, which also has the formulas.
 //
 // Arguments reach a kernel in one canonical form, however the caller spelt them:
-//   * q, k, v, o, g, gk, gv and their gradients have a batch dimension (rank-3 packed inputs get B
-//   = 1);
-//   * a rank-4 g has become gk; gates of lightning attention have become `gamma`;
-//   * gamma.values, where there are any, is [N, H] (a [H] tensor has stride 0 over N).
-// They were validated: shapes agree, the last dimension of q, k, v, o, gk and gv is contiguous.
+//   * every tensor has all dimensions that operands() declares: packed tensors of rank 3 get B = 1,
+//     a g_gamma [H] is repeated over N with stride 0;
+//   * a g of rank 4 has become gk; g_gamma, slopes or a layer have become `gamma`.
+// They were validated against operands().
 #pragma once
 
 #include <array>
@@ -18,6 +17,7 @@
 
 #include <attune/core/case.hpp>
 #include <attune/core/op.hpp>
+#include <attune/core/operands.hpp>
 #include <attune/core/problem.hpp>
 #include <attune/core/tensor.hpp>
 
@@ -55,7 +55,7 @@ struct RecurrentAttentionProblem {
   std::int64_t Hkv = 0;  // >= 1, divides H: key and value heads
   std::int64_t K = 0;    // >= 1: key channels a head
   std::int64_t V = 0;    // >= 1: value channels a head
-  std::int64_t N = 0;  // 0: batched, B sequences of T tokens; else N packed sequences (cu_seqlens)
+  std::int64_t N = 0;    // 0: batched, B sequences of T tokens; else packed sequences (cu_seqlens)
   DType dtype = DType::kF32;               // of q, k, v, o: f32, f16 or bf16
   std::int32_t gates = 0;                  // Gate bits
   GateDType gate_dtype = GateDType::kF32;  // kF32 when there is no g, gk or gv
@@ -91,20 +91,83 @@ struct ConstantDecay {
 /// The log decay of head h of sequence n (host memory only).
 double gamma_of(const ConstantDecay& gamma, std::int64_t n, std::int64_t h, std::int64_t heads);
 
-struct RecurrentAttentionArgs {
-  ConstTensorView q;                             // [B, T, H, K]
-  ConstTensorView k;                             // [B, T, Hkv, K]
-  ConstTensorView v;                             // [B, T, Hkv, V]
-  std::optional<ConstTensorView> g;              // [B, T, H]
-  ConstantDecay gamma;                           // [N, H]
-  std::optional<ConstTensorView> gk;             // [B, T, H, K]
-  std::optional<ConstTensorView> gv;             // [B, T, H, V]
-  std::optional<ConstTensorView> initial_state;  // [N, H, K, V] f32
-  std::optional<ConstTensorView> cu_seqlens;     // [N + 1] i32 or i64
-  double scale = 1;
-  TensorView o;                           // [B, T, H, V]
-  std::optional<TensorView> final_state;  // [N, H, K, V] f32; may be initial_state itself
+/// The values of a constant decay as an operand, where they come from this source.
+template <ConstantDecay::Source kSource>
+struct DecayValues {
+  template <class Args>
+  static ViewRef view(const Args& args) {
+    return args.gamma.source == kSource ? ViewRef(args.gamma.values) : ViewRef();
+  }
+  template <class Args>
+  static void set(Args& args, const TensorView& view) {
+    args.gamma.source = kSource;
+    args.gamma.values = view;
+  }
+  template <class Args>
+  static void add_leading(Args& args, std::int64_t size) {
+    repeat_over(args.gamma.values, size);
+  }
 };
+
+/// Their gradient as an operand: `dgamma`, under the name of its source.
+template <ConstantDecay::Source kSource>
+struct DecayGradient {
+  template <class Args>
+  static ViewRef view(const Args& args) {
+    constexpr auto kSlopes = ConstantDecay::Source::kSlopes;
+    const bool named_so = (args.gamma.source == kSlopes) == (kSource == kSlopes);
+    return args.dgamma && named_so ? ViewRef(*args.dgamma) : ViewRef();
+  }
+  template <class Args>
+  static void set(Args& args, const TensorView& view) {
+    args.dgamma = view;
+  }
+  template <class Args>
+  static void add_leading(Args& args, std::int64_t size) {
+    repeat_over(*args.dgamma, size);
+  }
+};
+
+struct RecurrentAttentionArgs {
+  ConstTensorView q, k, v;
+  std::optional<ConstTensorView> g;
+  ConstantDecay gamma;
+  std::optional<ConstTensorView> gk, gv, initial_state, cu_seqlens;
+  double scale = 1;
+  TensorView o;
+  std::optional<TensorView> final_state;
+};
+
+/// The inputs that both passes have, in the order in which they are checked.
+template <class Args>
+constexpr auto recurrent_attention_inputs() {
+  using P = RecurrentAttentionProblem;
+  using Source = ConstantDecay::Source;
+  return std::tuple{
+      input("q", &Args::q, dims("B", "T", "H", "K")).rows(),
+      input("k", &Args::k, dims("B", "T", "Hkv", "K")).rows(),
+      input("v", &Args::v, dims("B", "T", "Hkv", "V")).rows(),
+      gate("g", &Args::g, dims("B", "T", "H")).given_by(&P::gates, kGateG),
+      gate("gk", &Args::gk, dims("B", "T", "H", "K")).contiguous().given_by(&P::gates, kGateGk),
+      gate("gv", &Args::gv, dims("B", "T", "H", "V")).contiguous().given_by(&P::gates, kGateGv),
+      gate("g_gamma", DecayValues<Source::kValues>(), dims("N", "H"))
+          .f32()
+          .leading(Leading::kMayBeMissing)
+          .given_by(&P::gates, kGateGamma),
+      gate("slopes", DecayValues<Source::kSlopes>(), dims("N", "H"))
+          .f32()
+          .leading(Leading::kMissing),
+      input("initial_state", &Args::initial_state, dims("N", "H", "K", "V"))
+          .f32()
+          .normal(0.1)
+          .given_by(&P::h0),
+      index("cu_seqlens", &Args::cu_seqlens, dims("N + 1")).given_by(&P::N)};
+}
+
+/// The sizes that calls of attention and of decoding share.
+inline constexpr std::array kHeadSizes{size_rule("H").at_least(1, "at least one head"),
+                                       size_rule("Hkv").divisor_of("H", "heads"),
+                                       size_rule("K").at_least(1), size_rule("V").at_least(1)};
 
 /// The forward pass.
 struct RecurrentAttention {
@@ -131,6 +194,19 @@ struct RecurrentAttention {
                       flag("aligned", &Problem::aligned),
                       flag("tf32", &Problem::tf32)};
   }
+  static constexpr auto operands() {
+    return std::tuple_cat(
+        recurrent_attention_inputs<Args>(),
+        std::tuple{output("o", &Args::o, dims("B", "T", "H", "V")).rows(),
+                   output("final_state", &Args::final_state, dims("N", "H", "K", "V"))
+                       .f32()
+                       .may_be("initial_state")
+                       .given_by(&Problem::ht)});
+  }
+  static constexpr auto sizes() {
+    return std::array{kHeadSizes[0], kHeadSizes[1], kHeadSizes[2], kHeadSizes[3],
+                      size_rule("N").or_else("B")};
+  }
   static Params expand(Params params);     // D = K and V
   static void complete(Problem& problem);  // Hkv = H where it is 0; throws InvalidArgument
   static std::unique_ptr<Case> make_case(const Problem& problem, const Device& device,
@@ -145,18 +221,18 @@ struct RecurrentAttention {
 };
 
 struct RecurrentAttentionBackwardArgs {
-  ConstTensorView q, k, v;  // as in the forward pass, and so on
+  ConstTensorView q, k, v;
   std::optional<ConstTensorView> g;
   ConstantDecay gamma;
   std::optional<ConstTensorView> gk, gv, initial_state, cu_seqlens;
   double scale = 1;
-  std::optional<ConstTensorView> d_o;           // [B, T, H, V], q's dtype; zero when not given
-  std::optional<ConstTensorView> dfinal_state;  // [N, H, K, V] f32; zero when not given
-  TensorView dq, dk, dv;                        // q's dtype, shapes of q, k, v
-  std::optional<TensorView> dg, dgk, dgv;       // f32, shapes of the gates
-  std::optional<TensorView> dgamma;  // [N, H] f32 (stride 0 over N: summed over sequences), of
-                                     // gamma.values: for kSlopes the sign is already theirs
-  std::optional<TensorView> dinitial_state;  // [N, H, K, V] f32
+  std::optional<ConstTensorView> d_o, dfinal_state;  // zero when not given
+  TensorView dq, dk, dv;
+  std::optional<TensorView> dg, dgk, dgv;
+  /// Of gamma.values: for kSlopes the sign is already theirs. With stride 0 over N it is summed over
+  /// sequences.
+  std::optional<TensorView> dgamma;
+  std::optional<TensorView> dinitial_state;
 };
 
 /// The backward pass: from the forward pass's inputs alone; o and states are recomputed.
@@ -169,6 +245,43 @@ struct RecurrentAttentionBackward {
   static constexpr auto fields() {
     return std::tuple_cat(RecurrentAttention::fields(), std::tuple{flag("do", &Problem::d_o)});
   }
+  static constexpr auto operands() {
+    using Source = ConstantDecay::Source;
+    return std::tuple_cat(
+        recurrent_attention_inputs<Args>(),
+        std::tuple{input("d_o", &Args::d_o, dims("B", "T", "H", "V"))
+                       .rows()
+                       .in_files("do")
+                       .given_by(&Problem::d_o),
+                   input("dfinal_state", &Args::dfinal_state, dims("N", "H", "K", "V"))
+                       .f32()
+                       .normal(0.1)
+                       .given_by(&Problem::ht),
+                   output("dq", &Args::dq, dims("B", "T", "H", "K")).rows().gradient_of("q"),
+                   output("dk", &Args::dk, dims("B", "T", "Hkv", "K")).rows().gradient_of("k"),
+                   output("dv", &Args::dv, dims("B", "T", "Hkv", "V")).rows().gradient_of("v"),
+                   output("dg", &Args::dg, dims("B", "T", "H")).f32().gradient_of("g"),
+                   output("dgk", &Args::dgk, dims("B", "T", "H", "K"))
+                       .f32()
+                       .contiguous()
+                       .gradient_of("gk"),
+                   output("dgv", &Args::dgv, dims("B", "T", "H", "V"))
+                       .f32()
+                       .contiguous()
+                       .gradient_of("gv"),
+                   output("dg_gamma", DecayGradient<Source::kValues>(), dims("N", "H"))
+                       .f32()
+                       .leading(Leading::kMayBeMissing)
+                       .gradient_of("g_gamma"),
+                   output("dslopes", DecayGradient<Source::kSlopes>(), dims("N", "H"))
+                       .f32()
+                       .leading(Leading::kMissing)
+                       .gradient_of("slopes"),
+                   output("dinitial_state", &Args::dinitial_state, dims("N", "H", "K", "V"))
+                       .f32()
+                       .gradient_of("initial_state")});
+  }
+  static constexpr auto sizes() { return RecurrentAttention::sizes(); }
   static Params expand(Params params) { return RecurrentAttention::expand(std::move(params)); }
   static void complete(Problem& problem) { RecurrentAttention::complete(problem); }
   static std::unique_ptr<Case> make_case(const Problem& problem, const Device& device,
@@ -177,8 +290,8 @@ struct RecurrentAttentionBackward {
                                          const Device& device);
   static Problem reduced(const Problem& problem) { return RecurrentAttention::reduced(problem); }
   static double bytes(const Problem& problem);
-  static double flops(
-      const Problem& problem);  // 12 K V a token and head: state, its gradient, four products
+  /// 12 K V a token and head: state, its gradient, four products.
+  static double flops(const Problem& problem);
   static void check_args(const Problem& problem, const Args& args);
   static const DeviceId& device_of(const Args& args) { return args.q.device; }
 };

@@ -22,27 +22,22 @@ struct RecurrentDecodeProblem {
   DType dtype = DType::kF32;  // of q, k, v, o
   std::int32_t gates = 0;     // Gate bits
   GateDType gate_dtype = GateDType::kF32;
-  bool slots = true;  // slot_indices are given; otherwise row b uses slot b
-  Layout layout =
-      Layout::kBthd;    // kBthd: q, k, v, o dense and the state dense [S,H,K,V]; else kStrided
-  bool aligned = true;  // every row of q, k, v, o and state starts at a multiple of 16 bytes
+  bool slots = true;              // slot_indices are given; otherwise row b uses slot b
+  Layout layout = Layout::kBthd;  // kBthd: q, k, v, o and the state are dense; else kStrided
+  bool aligned = true;            // every row of them starts at a multiple of 16 bytes
   bool tf32 = false;
 
   friend bool operator==(const RecurrentDecodeProblem&, const RecurrentDecodeProblem&) = default;
 };
 
 struct RecurrentDecodeArgs {
-  ConstTensorView q;                            // [B, H, K]
-  ConstTensorView k;                            // [B, Hkv, K]
-  ConstTensorView v;                            // [B, Hkv, V]
-  std::optional<ConstTensorView> g;             // [B, H]
-  ConstantDecay gamma;                          // values [1, H]
-  std::optional<ConstTensorView> gk;            // [B, H, K]
-  std::optional<ConstTensorView> gv;            // [B, H, V]
-  std::optional<ConstTensorView> slot_indices;  // [B] i32 or i64
+  ConstTensorView q, k, v;
+  std::optional<ConstTensorView> g;
+  ConstantDecay gamma;
+  std::optional<ConstTensorView> gk, gv, slot_indices;
   double scale = 1;
-  TensorView state;  // [S, H, K, V] f32, updated in place
-  TensorView o;      // [B, H, V]
+  TensorView state;  // updated in place
+  TensorView o;
 };
 
 struct RecurrentDecode {
@@ -67,9 +62,33 @@ struct RecurrentDecode {
                       flag("aligned", &Problem::aligned),
                       flag("tf32", &Problem::tf32)};
   }
+  static constexpr auto operands() {
+    using Source = ConstantDecay::Source;
+    return std::tuple{
+        input("q", &Args::q, dims("B", "H", "K")).rows(),
+        input("k", &Args::k, dims("B", "Hkv", "K")).rows(),
+        input("v", &Args::v, dims("B", "Hkv", "V")).rows(),
+        gate("g", &Args::g, dims("B", "H")).given_by(&Problem::gates, kGateG),
+        gate("gk", &Args::gk, dims("B", "H", "K")).contiguous().given_by(&Problem::gates, kGateGk),
+        gate("gv", &Args::gv, dims("B", "H", "V")).contiguous().given_by(&Problem::gates, kGateGv),
+        gate("g_gamma", DecayValues<Source::kValues>(), dims("1", "H"))
+            .f32()
+            .leading(Leading::kMissing)
+            .given_by(&Problem::gates, kGateGamma),
+        gate("slopes", DecayValues<Source::kSlopes>(), dims("1", "H"))
+            .f32()
+            .leading(Leading::kMissing),
+        index("slot_indices", &Args::slot_indices, dims("B")).given_by(&Problem::slots),
+        state("state", &Args::state, dims("S", "H", "K", "V")).in_layout().in_files("kv_cache"),
+        output("o", &Args::o, dims("B", "H", "V")).rows()};
+  }
+  static constexpr auto sizes() {
+    return std::array{kHeadSizes[0], kHeadSizes[1], kHeadSizes[2], kHeadSizes[3],
+                      size_rule("S").used_by("B")};
+  }
   static Params expand(Params params);  // D = K and V
-  static void complete(
-      Problem& problem);  // Hkv = H, S = B where they are 0; throws InvalidArgument
+  /// Hkv = H, S = B where they are 0. Throws InvalidArgument.
+  static void complete(Problem& problem);
   static std::unique_ptr<Case> make_case(const Problem& problem, const Device& device,
                                          std::uint64_t seed);
   static std::unique_ptr<Case> bind_case(const TensorMap& tensors, const Attributes& attributes,

@@ -1,0 +1,265 @@
+// The operands of an op (operands.hpp) as one table, without the op's types: what checks, cases and
+// texts walk.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <attune/core/operands.hpp>
+#include <attune/core/problem.hpp>
+
+namespace attune {
+
+/// A size without the types of its op.
+struct SizeInfo {
+  SizeRule rule;
+  int divides = -1;  // positions
+  int otherwise = -1;
+  int used = -1;
+  std::int64_t constant = -1;                          // of the size "1"
+  std::int64_t (*get)(const void* problem) = nullptr;  // null where the problem has no such field
+  void (*set)(void* problem, std::int64_t size) = nullptr;
+};
+
+inline constexpr std::size_t kMaxSizes = 16;
+
+/// All operands of an op.
+struct OperandTable {
+  std::string_view op;
+  std::span<const OperandInfo> operands;
+  std::span<const SizeInfo> sizes;
+};
+
+namespace detail {
+
+constexpr std::string_view without_plus(std::string_view dim) {
+  return dim.ends_with(" + 1") ? dim.substr(0, dim.size() - 4) : dim;
+}
+
+template <class Op>
+inline constexpr std::size_t kOperandCount = std::tuple_size_v<decltype(Op::operands())>;
+
+/// Names of sizes, in the order in which operands name them; "" from the last on.
+template <class Op>
+constexpr auto size_names() {
+  std::array<std::string_view, kMaxSizes> names{};
+  std::size_t count = 0;
+  const auto add = [&](const DimNames& dims) {
+    for (int dim = 0; dim < dims.rank; ++dim) {
+      const std::string_view name = without_plus(dims.names[static_cast<std::size_t>(dim)]);
+      bool known = false;
+      for (std::size_t i = 0; i < count; ++i) known = known || names[i] == name;
+      if (!known) names[count++] = name;
+    }
+  };
+  std::apply([&](const auto&... operand) { (add(operand.info.dims), ...); }, Op::operands());
+  return names;
+}
+
+/// Position of a size, or -1.
+template <class Op>
+constexpr int find_size(std::string_view name) {
+  const auto names = size_names<Op>();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!name.empty() && names[i] == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+template <class Op>
+constexpr int find_operand(std::string_view name) {
+  int position = 0;
+  int found = -1;
+  const auto look_at = [&](const OperandInfo& info) {
+    if (info.name == name) found = position;
+    ++position;
+  };
+  std::apply([&](const auto&... operand) { (look_at(operand.info), ...); }, Op::operands());
+  return found;
+}
+
+template <class Op, std::size_t I>
+struct ErasedOperand {
+  using Args = typename Op::Args;
+  static constexpr auto kOperand = std::get<I>(Op::operands());
+  static constexpr auto kGiven = kOperand.given_by_member;
+  using Access = OperandAccess<std::remove_const_t<decltype(kOperand.access)>>;
+  static constexpr bool kIsSet = [] {
+    if constexpr (requires { kGiven.bits; })
+      return static_cast<std::int64_t>(kGiven.bits) != 0;
+    else
+      return false;
+  }();
+
+  static ViewRef view(const void* args) {
+    return Access::view(kOperand.access, *static_cast<const Args*>(args));
+  }
+  static void set(void* args, const TensorView& view) {
+    Access::set(kOperand.access, *static_cast<Args*>(args), view);
+  }
+  static void add_leading(void* args, std::int64_t size) {
+    Access::add_leading(kOperand.access, *static_cast<Args*>(args), size);
+  }
+  static bool given(const void* problem) {
+    const auto value = static_cast<const typename Op::Problem*>(problem)->*kGiven.member;
+    if constexpr (kIsSet) {
+      return (value & kGiven.bits) != 0;
+    } else {
+      return value != 0;
+    }
+  }
+  static void set_given(void* problem, bool given) {
+    auto& value = static_cast<typename Op::Problem*>(problem)->*kGiven.member;
+    if constexpr (kIsSet) {
+      if (given) value |= kGiven.bits;
+    } else if constexpr (std::is_same_v<decltype(value), bool&>) {
+      value = given;
+    }  // a number is set by its size
+  }
+
+  static constexpr OperandInfo info() {
+    OperandInfo info = kOperand.info;
+    info.view = &view;
+    info.set = &set;
+    info.add_leading = &add_leading;
+    if constexpr (!std::is_same_v<std::remove_const_t<decltype(kGiven)>, GivenByNothing>) {
+      info.given = &given;
+      info.set_given = &set_given;
+    }
+    info.gradient_of = find_operand<Op>(info.gradient_name);
+    for (int dim = 0; dim < info.dims.rank; ++dim) {
+      const auto at = static_cast<std::size_t>(dim);
+      const std::string_view name = info.dims.names[at];
+      info.sizes[at] = static_cast<std::int8_t>(find_size<Op>(without_plus(name)));
+      info.plus[at] = name == without_plus(name) ? 0 : 1;
+    }
+    return info;
+  }
+};
+
+template <class Op, std::size_t I>
+struct ErasedSize {
+  static constexpr std::string_view kName = size_names<Op>()[I];
+  using Problem = typename Op::Problem;
+
+  static constexpr std::size_t field_position() {
+    std::size_t position = 0;
+    std::size_t found = std::size_t(-1);
+    std::apply(
+        [&](const auto&... field) {
+          ((found = field.name == kName ? position : found, ++position), ...);
+        },
+        Op::fields());
+    return found;
+  }
+  static std::int64_t get(const void* problem) {
+    constexpr auto kField = std::get<field_position()>(Op::fields());
+    return static_cast<std::int64_t>(static_cast<const Problem*>(problem)->*kField.member);
+  }
+  static void set(void* problem, std::int64_t size) {
+    constexpr auto kField = std::get<field_position()>(Op::fields());
+    static_cast<Problem*>(problem)->*kField.member = size;
+  }
+  static constexpr SizeInfo info() {
+    SizeInfo info{.rule = size_rule(kName)};
+    if constexpr (requires { Op::sizes(); }) {
+      for (const SizeRule& rule : Op::sizes()) {
+        if (rule.name == kName) info.rule = rule;
+      }
+    }
+    info.divides = find_size<Op>(info.rule.divides);
+    info.otherwise = find_size<Op>(info.rule.otherwise);
+    info.used = find_size<Op>(info.rule.used);
+    if (kName == "1") info.constant = 1;
+    if constexpr (field_position() != std::size_t(-1)) {
+      info.get = &get;
+      info.set = &set;
+    }
+    return info;
+  }
+};
+
+template <class Op>
+constexpr std::size_t size_count() {
+  std::size_t count = 0;
+  for (const std::string_view name : size_names<Op>()) count += name.empty() ? 0 : 1;
+  return count;
+}
+
+}  // namespace detail
+
+/// Position of the operand or size of that name, for OperandCheck. A name that is not there does not
+/// compile.
+template <class Op>
+consteval int operand_at(std::string_view name) {
+  const int found = detail::find_operand<Op>(name);
+  if (found < 0) throw "the op declares no operand of that name";
+  return found;
+}
+template <class Op>
+consteval int size_at(std::string_view name) {
+  const int found = detail::find_size<Op>(name);
+  if (found < 0) throw "the op declares no size of that name";
+  return found;
+}
+
+template <class Op>
+const OperandTable& operand_table() {
+  static constexpr auto kOperands = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array{detail::ErasedOperand<Op, I>::info()...};
+  }
+  (std::make_index_sequence<detail::kOperandCount<Op>>());
+  static constexpr auto kSizes = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array{detail::ErasedSize<Op, I>::info()...};
+  }
+  (std::make_index_sequence<detail::size_count<Op>()>());
+  static constexpr OperandTable kTable{Op::kName, kOperands, kSizes};
+  return kTable;
+}
+
+/// A row of the table of an op's manual.
+struct OperandText {
+  std::string name;
+  std::string shape;  // "[B,T,H,K]", "[H] or [N,H]"
+  std::string types;  // "f32 or q's"
+};
+std::vector<OperandText> operand_texts(const OperandTable& table);
+
+/// The least traffic of a problem: each input read once, each output written once, states both.
+double operand_bytes(const OperandTable& table, const void* problem, DType io, int gate_dtype);
+
+/// The shape that an operand has in a problem, as a caller gives it.
+Extents operand_shape(const OperandTable& table, const OperandInfo& operand, const void* problem);
+/// Whether a problem has an operand.
+bool operand_given(const OperandTable& table, const OperandInfo& operand, const void* problem);
+
+/// Throws InvalidArgument for a size of a problem that is below its least, or no divisor of what it
+/// should divide.
+void check_problem_sizes(const OperandTable& table, const void* problem);
+
+/// Element types by convention: a problem's `dtype` is the io type, f32 where it has none.
+template <class Problem>
+constexpr DType io_type(const Problem& problem) {
+  if constexpr (requires { problem.dtype; }) {
+    return problem.dtype;
+  } else {
+    return DType::kF32;
+  }
+}
+template <class Problem>
+constexpr int gate_types(const Problem& problem) {
+  if constexpr (requires { problem.gate_dtype; }) {
+    return static_cast<int>(problem.gate_dtype);
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace attune

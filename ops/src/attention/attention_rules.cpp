@@ -1,0 +1,170 @@
+#include "attention/attention_rules.hpp"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "operands/host_indices.hpp"
+#include "operands/rows_layout.hpp"
+
+namespace attune::ops {
+namespace {
+
+/// The positions of sizes, which are the same in both passes.
+constexpr int kB = size_at<RecurrentAttention>("B");
+constexpr int kT = size_at<RecurrentAttention>("T");
+constexpr int kH = size_at<RecurrentAttention>("H");
+constexpr int kK = size_at<RecurrentAttention>("K");
+constexpr int kV = size_at<RecurrentAttention>("V");
+constexpr int kN = size_at<RecurrentAttention>("N");
+static_assert(kN == size_at<RecurrentAttentionBackward>("N"));
+
+template <class Op>
+constexpr bool kIsBackward = std::is_same_v<Op, RecurrentAttentionBackward>;
+
+/// Whether g is [B, T, H, K]. Among packed tensors without their batch dimension that is rank 3,
+/// but [1, T, H] is then still a decay for each head.
+bool is_per_channel(const ConstTensorView& g, const ConstTensorView& q, bool packed) {
+  if (g.rank() != 3 || !packed) return g.rank() == 4;
+  if (q.rank() != 3) return false;
+  return g.size(0) != 1 || g.size(1) != q.size(0) || g.size(2) != q.size(1);
+}
+
+/// Where the sequences of `tokens` packed tokens begin and end. Of several, the first is longer
+/// than the others, and of three or more, one is empty.
+std::vector<std::int64_t> random_bounds(std::int64_t sequences, std::int64_t tokens,
+                                        RandomValues& random) {
+  std::vector<double> weights{0};
+  for (std::int64_t n = 0; n < sequences; ++n) {
+    const bool empty = n == 1 && sequences >= 3;
+    weights.push_back(weights.back() + (empty ? 0 : (n == 0 ? 3.5 : 0.5) + random.next()));
+  }
+  std::vector<std::int64_t> bounds;
+  bounds.reserve(weights.size());
+  for (const double weight : weights) {
+    bounds.push_back(std::llround(static_cast<double>(tokens) * weight / weights.back()));
+  }
+  return bounds;
+}
+
+Tensor index_tensor(const std::vector<std::int64_t>& values) {
+  const Extents shape{static_cast<std::int64_t>(values.size())};
+  if (values.back() > std::numeric_limits<std::int32_t>::max()) return Tensor::of(values, shape);
+  return Tensor::of(std::vector<std::int32_t>(values.begin(), values.end()), shape);
+}
+
+}  // namespace
+
+/// What can be said before q is known: whether sequences are packed, and how many.
+template <class Op>
+void AttentionRules<Op>::begin(OperandCheck& check, const Args& args) const {
+  if (!args.cu_seqlens) {
+    if (cu_seqlens_host) check.refuse("cu_seqlens_host", "given without cu_seqlens");
+    return;
+  }
+  const ConstTensorView& bounds = *args.cu_seqlens;
+  check.shape("cu_seqlens", bounds, {"N + 1"});
+  check.index_dtype("cu_seqlens", bounds);
+  if (bounds.size(0) < 2) {
+    check.refuse("cu_seqlens", "shape ", bounds.shape, ", expected at least 2 values");
+  }
+  check.set_size(kN, bounds.size(0) - 1);
+  check.may_leave_out(kB, " with cu_seqlens");
+  if (args.q.rank() == 4 && args.q.size(0) != 1) {
+    check.refuse("q", "shape ", args.q.shape, ", expected B = 1 with cu_seqlens");
+  }
+}
+
+/// A g of each key channel is gk, but for its name.
+template <class Op>
+void AttentionRules<Op>::respell(OperandCheck& check, Args& args) const {
+  if (!args.g || !is_per_channel(*args.g, args.q, args.cu_seqlens.has_value())) return;
+  if (args.gk) {
+    check.refuse("g", "shape ", args.g->shape, " has a decay for each key channel, expected ",
+                 "[B, T, H] together with gk");
+  }
+  args.gk = std::exchange(args.g, std::nullopt);
+  check.rename(operand_at<Op>("gk"), operand_at<Op>("g"));
+  if constexpr (kIsBackward<Op>) {
+    if (args.dgk) check.refuse("dgk", "given without gk");
+    args.dgk = std::exchange(args.dg, std::nullopt);
+    check.rename(operand_at<Op>("dgk"), operand_at<Op>("dg"));
+  }
+}
+
+template <class Op>
+void AttentionRules<Op>::check_sizes(const OperandCheck& check, const Args& args) const {
+  const std::int64_t tokens = check.size(kT), heads = check.size(kH);
+  const std::int64_t sequences = args.cu_seqlens ? check.size(kN) : check.size(kB);
+  if (!fits_memory({check.size(kB), tokens, heads, check.size(kK)})) {
+    check.refuse("q", "shape ", args.q.shape, " has more than 2^63 - 1 bytes");
+  }
+  if (!fits_memory({check.size(kB), tokens, heads, check.size(kV)})) {
+    check.refuse("v", "shape ", args.v.shape, " makes an o of more than 2^63 - 1 bytes");
+  }
+  if (!fits_memory({sequences, heads, check.size(kK), check.size(kV)})) {
+    check.refuse("v", "shape ", args.v.shape, " makes states of more than 2^63 - 1 bytes");
+  }
+}
+
+/// The values of cu_seqlens, where they can be read.
+template <class Op>
+void AttentionRules<Op>::check_sequences(OperandCheck& check, const Args& args) const {
+  if (!args.cu_seqlens) return;
+  const bool in_memory = check.level() == CheckLevel::kMemory;
+  const bool readable = in_memory && args.cu_seqlens->device == DeviceId{};
+  if (readable) check_cu_seqlens(check, "cu_seqlens", *args.cu_seqlens, check.size(kT));
+  if (!cu_seqlens_host) return;
+  check.shape("cu_seqlens_host", *cu_seqlens_host, {check.size(kN) + 1});
+  check.index_dtype("cu_seqlens_host", *cu_seqlens_host);
+  check.host_input("cu_seqlens_host", *cu_seqlens_host);
+  if (in_memory) check_cu_seqlens(check, "cu_seqlens_host", *cu_seqlens_host, check.size(kT));
+  if (readable) {
+    check_same_indices(check, "cu_seqlens_host", *cu_seqlens_host, "cu_seqlens", *args.cu_seqlens);
+  }
+}
+
+template <class Op>
+void AttentionRules<Op>::check_inputs(OperandCheck& check, const Args& args) const {
+  check_sizes(check, args);
+  check_layer(check, args.gamma);
+  check_sequences(check, args);
+  check_scale(check, check.form() == ArgsForm::kCanonical ? args.scale : scale);
+  if constexpr (kIsBackward<Op>) {
+    if (!args.d_o && !args.dfinal_state) {
+      check.refuse(check.name_of(operand_at<Op>("d_o")),
+                   "neither it nor dfinal_state is given, expected at least one");
+    }
+  }
+}
+
+template <class Op>
+void AttentionRules<Op>::complete(const OperandCheck& check, const Args& args, bool outputs,
+                                  Problem& problem) const {
+  if (args.gamma.source != ConstantDecay::Source::kNone) problem.gates |= kGateGamma;
+  problem.reverse = reverse;
+  problem.tf32 = allow_tf32 && problem.dtype == DType::kF32;
+  if (!kIsBackward<Op> && !outputs) problem.ht = want_final_state;
+  const bool several_rows = problem.B > 1 || problem.T > 1 || problem.H > 1;
+  const RowsLayout layout = layout_of(operand_table<Op>(), &args, &RowsLayout::add_tokens, outputs,
+                                      several_rows && problem.B > 0 && problem.T > 0, check);
+  problem.layout = layout.layout();
+  problem.aligned = layout.aligned();
+}
+
+template <class Op>
+void AttentionRules<Op>::lower(const OperandCheck& check, Args& args) const {
+  args.scale = scale_or_default(scale, check.size(kK));
+}
+
+template <class Op>
+Tensor AttentionRules<Op>::random_indices(const OperandInfo&, const Problem& problem,
+                                          RandomValues& random) const {
+  return index_tensor(random_bounds(problem.N, problem.T, random));
+}
+
+template struct AttentionRules<RecurrentAttention>;
+template struct AttentionRules<RecurrentAttentionBackward>;
+
+}  // namespace attune::ops

@@ -1,0 +1,28 @@
+// Index tensors whose values can be read: those in host memory.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <attune/core/call_check.hpp>
+#include <attune/core/tensor.hpp>
+
+namespace attune::ops {
+
+/// Element i of a rank-1 i32 or i64 tensor in host memory.
+std::int64_t index_at(const ConstTensorView& view, std::int64_t i);
+
+/// Throws InvalidArgument unless the values start at 0, do not fall, and end at `tokens`.
+void check_cu_seqlens(const CallCheck& check, std::string_view name, const ConstTensorView& view,
+                      std::int64_t tokens);
+
+/// Throws InvalidArgument when two tensors of one shape differ in a value.
+void check_same_indices(const CallCheck& check, std::string_view name, const ConstTensorView& view,
+                        std::string_view other_name, const ConstTensorView& other);
+
+/// Throws InvalidArgument when an index is not less than `slots` or one that is not negative stands
+/// twice.
+void check_slot_indices(const CallCheck& check, std::string_view name, const ConstTensorView& view,
+                        std::int64_t slots);
+
+}  // namespace attune::ops
