@@ -9,7 +9,7 @@
 
 #include <attune/cache/database_content.hpp>
 
-#include "content/content_keys.hpp"
+#include "content/content.hpp"
 
 namespace attune {
 namespace {

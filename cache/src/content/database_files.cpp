@@ -17,7 +17,7 @@
 #include <attune/cache/database_text.hpp>
 #include <attune/core/output_file.hpp>
 
-#include "content/database_image.hpp"
+#include "content/content.hpp"
 
 namespace attune {
 namespace {

@@ -12,8 +12,7 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "content/content_keys.hpp"
-#include "content/database_image.hpp"
+#include "content/content.hpp"
 #include "database/connection.hpp"
 #include "database/schema.hpp"
 #include "database/sqlite.hpp"

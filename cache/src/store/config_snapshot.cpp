@@ -4,7 +4,7 @@
 
 #include <attune/cache/config_database.hpp>
 
-#include "content/content_keys.hpp"
+#include "content/content.hpp"
 
 namespace attune {
 namespace {

@@ -1,18 +1,13 @@
 #include <algorithm>
-#include <ctime>
 #include <iterator>
-#include <map>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include <attune/cache/config_store.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "store/layer_file.hpp"
-#include "store/neighbour_index.hpp"
-#include "store/problem_distance.hpp"
+#include "store/layers.hpp"
 
 namespace attune {
 namespace {
@@ -20,54 +15,12 @@ namespace {
 using Hit = ConfigStore::Hit;
 using Mode = ConfigDatabase::Mode;
 
-/// A row written or erased since the user's database was last read.
-struct Change {
-  std::optional<ConfigRow> row;  // nothing: erased
-  bool stored = false;           // in the file too; if not, memory is all there is
-};
-
-/// A suspicion that nothing has confirmed.
-bool is_past(const QuarantineRow& row) {
-  return row.reason.starts_with(kSuspect) && std::time(nullptr) - row.created > kSuspicionSeconds;
-}
-
-bool same_bucket(const ConfigRow& row, const RowKey& key, const std::string& bucket) {
-  return row.bucket == bucket && row.key.op == key.op && row.key.device_class == key.device_class &&
-         row.key.platform == key.platform;
-}
-
-/// A row that is not copied before it is known to be among the nearest.
-struct Near {
-  double distance = 0;
-  Layer layer = Layer::kUser;
-  const std::string* path = nullptr;
-  const ConfigRow* row = nullptr;
-};
-
-/// The nearest as hits, ties by `tie_of` a row.
-template <class TieOf>
-std::vector<Hit> nearest_hits(std::vector<Near> rows, TieOf&& tie_of) {
-  const std::size_t count = std::min(rows.size(), ConfigStore::kMostNeighbours);
-  std::partial_sort(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), rows.end(),
-                    [&](const Near& a, const Near& b) {
-                      return a.distance != b.distance ? a.distance < b.distance
-                                                      : tie_of(a) < tie_of(b);
-                    });
-  std::vector<Hit> hits;
-  for (std::size_t i = 0; i < count; ++i) {
-    hits.push_back({rows[i].layer, *rows[i].path, *rows[i].row, false, rows[i].distance});
-  }
-  return hits;
-}
-
 }  // namespace
 
 /// Two locks, so that look-ups never wait for a file: `disk` is held while the user's database is
-/// used, `memory` while the rest is. Who needs both takes `disk` first.
+/// used, `memory` while the layers are. `disk` is taken first where both are needed.
 struct ConfigStore::State {
-  explicit State(StoreSettings given) : settings(std::move(given)) {
-    user.status.path = settings.user_path;
-  }
+  explicit State(StoreSettings given) : settings(std::move(given)), layers(settings.user_path) {}
 
   void load_once() {
     std::call_once(loaded, [this] {
@@ -84,8 +37,7 @@ struct ConfigStore::State {
       add(Layer::kSite, settings.site_paths);
       add(Layer::kShipped, settings.shipped_paths);
       const std::lock_guard lock(memory);
-      below = std::move(files);
-      neighbours.clear();
+      layers.replace_below(std::move(files));
     });
   }
 
@@ -106,9 +58,7 @@ struct ConfigStore::State {
     }
     file.status.writable = database != nullptr && database->writable();
     const std::lock_guard lock(memory);
-    user = std::move(file);
-    neighbours.clear();
-    std::erase_if(changes, [](const auto& change) { return change.second.stored; });
+    layers.replace_user(std::move(file));
   }
 
   void open_user(LayerFile& file) {
@@ -147,17 +97,17 @@ struct ConfigStore::State {
       try {
         database = std::make_unique<ConfigDatabase>(settings.user_path, Mode::kReadWrite);
         const std::lock_guard lock(memory);
-        user.status.used = user.status.writable = true;
-        user.status.reason.clear();
+        layers.user.status.used = layers.user.status.writable = true;
+        layers.user.status.reason.clear();
       } catch (const CacheError& error) {
         const std::lock_guard lock(memory);
-        user.status.reason = error.what();
+        layers.user.status.reason = error.what();
       }
     }
     if (database != nullptr && database->writable()) return database.get();
     const std::lock_guard lock(memory);
-    reason =
-        settings.read_only ? "the user's database is opened for reading only" : user.status.reason;
+    reason = settings.read_only ? "the user's database is opened for reading only"
+                                : layers.user.status.reason;
     return nullptr;
   }
 
@@ -182,101 +132,6 @@ struct ConfigStore::State {
     return reason;
   }
 
-  Hit user_hit(const ConfigRow& row, bool stored) const {
-    return {Layer::kUser, stored ? settings.user_path : "", row};
-  }
-
-  std::vector<Hit> exact_hits(const RowKey& key) const {
-    std::vector<Hit> hits;
-    const auto change = changes.find(key);
-    if (change != changes.end()) {
-      const auto& [row, stored] = change->second;
-      if (row) hits.push_back(user_hit(*row, stored));
-    } else if (const ConfigRow* row = user.snapshot.find(key)) {
-      hits.push_back(user_hit(*row, true));
-    }
-    for (const LayerFile& file : below) {
-      const ConfigRow* row = file.snapshot.find(key);
-      if (row != nullptr) hits.push_back({file.status.layer, file.status.path, *row, false});
-    }
-    return hits;
-  }
-
-  std::vector<Hit> bucket_hits(const RowKey& key, const std::string& bucket) const {
-    std::vector<Near> near;
-    visit_rows(
-        [&](const ConfigSnapshot& snapshot) { return snapshot.find_bucket(key, bucket); },
-        [&](const ConfigRow& row) { return same_bucket(row, key, bucket); },
-        [&](const ConfigRow& row, Layer layer, const std::string& path) {
-          if (row.key == key) return;
-          near.push_back({problem_distance(row.key.problem, key.problem), layer, &path, &row});
-        });
-    std::vector<Hit> hits = nearest_hits(
-        std::move(near), [](const Near& of) { return std::tie(of.row->key, of.layer, *of.path); });
-    for (Hit& hit : hits) {
-      hit.bucket = true;
-      hit.octaves = 0;
-    }
-    return hits;
-  }
-
-  /// Calls f(row, layer, path) for every row, as it is now.
-  template <class F>
-  void for_each_row(F&& f) const {
-    const auto all = [](const ConfigSnapshot& snapshot) {
-      std::vector<const ConfigRow*> rows;
-      rows.reserve(snapshot.rows.size());
-      for (const ConfigRow& row : snapshot.rows) rows.push_back(&row);
-      return rows;
-    };
-    visit_rows(
-        all, [](const ConfigRow&) { return true; }, f);
-  }
-
-  /// The same for the rows of a problem, for any device and platform.
-  template <class F>
-  void for_each_row_of(const std::string& op, const std::string& problem, F&& f) const {
-    visit_rows([&](const ConfigSnapshot& snapshot) { return snapshot.find_problem(op, problem); },
-               [&](const ConfigRow& row) { return row.key.op == op && row.key.problem == problem; },
-               f);
-  }
-
-  /// `rows_of` gives the rows of a snapshot, `is_one` says of a row whether it is one of them.
-  template <class RowsOf, class IsOne, class F>
-  void visit_rows(RowsOf&& rows_of, IsOne&& is_one, F&& f) const {
-    static const std::string kNoFile;
-    for (const ConfigRow* row : rows_of(user.snapshot)) {
-      if (!changes.contains(row->key)) f(*row, Layer::kUser, settings.user_path);
-    }
-    for (const auto& [key, change] : changes) {
-      if (!change.row || !is_one(*change.row)) continue;
-      f(*change.row, Layer::kUser, change.stored ? settings.user_path : kNoFile);
-    }
-    for (const LayerFile& file : below) {
-      for (const ConfigRow* row : rows_of(file.snapshot)) {
-        f(*row, file.status.layer, file.status.path);
-      }
-    }
-  }
-
-  /// The neighbours of an op's problems, indexed on first use and after each change.
-  const NeighbourIndex& neighbours_of(const std::string& op,
-                                      const std::vector<std::string>& scalable) {
-    const auto known = neighbours.find(op);
-    if (known != neighbours.end() && known->second.scalable() == scalable) return known->second;
-    NeighbourIndex index(scalable);
-    for_each_row([&](const ConfigRow& row, Layer layer, const std::string& path) {
-      if (row.key.op == op) index.add(row, layer, path);
-    });
-    return neighbours.insert_or_assign(op, std::move(index)).first->second;
-  }
-
-  void change(const RowKey& key, Change to) {
-    const std::lock_guard lock(memory);
-    changes.insert_or_assign(key, std::move(to));
-    neighbours.erase(key.op);
-  }
-
   const StoreSettings settings;
   std::once_flag loaded;
 
@@ -285,11 +140,7 @@ struct ConfigStore::State {
   bool may_make = false;                     // it is not there, and may be made
 
   std::mutex memory;
-  LayerFile user;
-  std::vector<LayerFile> below;  // site, then shipped
-  std::map<RowKey, Change> changes;
-  std::map<std::string, NeighbourIndex> neighbours;  // by op; points into the rows above
-  ConfigSnapshot own;                                // quarantined by this process; no rows
+  Layers layers;
 };
 
 ConfigStore::ConfigStore(StoreSettings settings)
@@ -299,9 +150,9 @@ ConfigStore::~ConfigStore() = default;
 std::vector<Hit> ConfigStore::find(const RowKey& key, const std::string& bucket) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<Hit> hits = state_->exact_hits(key);
+  std::vector<Hit> hits = state_->layers.find_exact(key);
   if (bucket.empty()) return hits;
-  std::vector<Hit> neighbours = state_->bucket_hits(key, bucket);
+  std::vector<Hit> neighbours = state_->layers.find_in_bucket(key, bucket);
   std::move(neighbours.begin(), neighbours.end(), std::back_inserter(hits));
   return hits;
 }
@@ -311,34 +162,19 @@ std::vector<Hit> ConfigStore::find_nearest(const RowKey& key,
                                            double octaves) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<Near> near;
-  for (const auto& [entry, distance] : state_->neighbours_of(key.op, scalable).find(key, octaves)) {
-    near.push_back({distance, entry->layer, entry->path, entry->row});
-  }
-  return nearest_hits(std::move(near),
-                      [](const Near& of) { return std::tie(of.layer, of.row->key, *of.path); });
+  return state_->layers.find_nearest(key, scalable, octaves);
 }
 
 std::vector<Hit> ConfigStore::find_elsewhere(const RowKey& key) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<Hit> hits;
-  state_->for_each_row_of(key.op, key.problem,
-                          [&](const ConfigRow& row, Layer layer, const std::string& path) {
-                            if (row.key != key) hits.push_back({layer, path, row, false});
-                          });
-  return hits;
+  return state_->layers.find_elsewhere(key);
 }
 
 std::optional<PinRow> ConfigStore::find_pin(const RowKey& key) const {
   state_->load_once();
-  const std::int64_t now = std::time(nullptr);
   const std::lock_guard lock(state_->memory);
-  if (const PinRow* pin = state_->user.snapshot.find_pin(key, now)) return *pin;
-  for (const LayerFile& file : state_->below) {
-    if (const PinRow* pin = file.snapshot.find_pin(key, now)) return *pin;
-  }
-  return std::nullopt;
+  return state_->layers.find_pin(key);
 }
 
 std::optional<std::string> ConfigStore::quarantined(const RowKey& key, const std::string& kernel,
@@ -346,13 +182,7 @@ std::optional<std::string> ConfigStore::quarantined(const RowKey& key, const std
                                                     const std::string& config) const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<const ConfigSnapshot*> snapshots = {&state_->own, &state_->user.snapshot};
-  for (const LayerFile& file : state_->below) snapshots.push_back(&file.snapshot);
-  for (const ConfigSnapshot* snapshot : snapshots) {
-    const QuarantineRow* row = snapshot->find_quarantine(key, kernel, kernel_version, config);
-    if (row != nullptr && !is_past(*row)) return row->reason;
-  }
-  return std::nullopt;
+  return state_->layers.quarantined(key, kernel, kernel_version, config);
 }
 
 std::unique_ptr<SuspectNote> ConfigStore::note_suspects(AtRisk at_risk) {
@@ -363,21 +193,22 @@ std::unique_ptr<SuspectNote> ConfigStore::note_suspects(AtRisk at_risk) {
 std::string ConfigStore::put(const ConfigRow& row, std::span<const TrialRow> trials) {
   std::string reason =
       state_->write(State::IfAbsent::kMake, [&](ConfigDatabase& db) { db.put(row, trials); });
-  state_->change(row.key, {row, reason.empty()});
+  const std::lock_guard lock(state_->memory);
+  state_->layers.change(row.key, row, reason.empty());
   return reason;
 }
 
 void ConfigStore::erase(const RowKey& key) {
   const std::string reason =
       state_->write(State::IfAbsent::kNothingToDo, [&](ConfigDatabase& db) { db.erase(key); });
-  state_->change(key, {std::nullopt, reason.empty()});
+  const std::lock_guard lock(state_->memory);
+  state_->layers.change(key, std::nullopt, reason.empty());
 }
 
 void ConfigStore::quarantine(const QuarantineRow& row) {
   state_->write(State::IfAbsent::kMake, [&](ConfigDatabase& db) { db.quarantine(row); });
   const std::lock_guard lock(state_->memory);
-  state_->own.quarantine.push_back(row);
-  state_->own.index();
+  state_->layers.quarantine(row);
 }
 
 bool ConfigStore::acquire_lease(const RowKey& key, std::int64_t seconds) {
@@ -399,13 +230,7 @@ void ConfigStore::reload_user() {
 std::vector<ConfigStore::FileStatus> ConfigStore::status() const {
   state_->load_once();
   const std::lock_guard lock(state_->memory);
-  std::vector<FileStatus> all = {state_->user.status};
-  for (const auto& [key, change] : state_->changes) {
-    const bool was = state_->user.snapshot.find(key) != nullptr;
-    if (change.stored) all[0].rows += (change.row ? 1 : 0) - (was ? 1 : 0);
-  }
-  for (const LayerFile& file : state_->below) all.push_back(file.status);
-  return all;
+  return state_->layers.status();
 }
 
 const StoreSettings& ConfigStore::settings() const { return state_->settings; }
