@@ -62,7 +62,7 @@ fs::path in_real_folder(const std::string& path) {
   return real / given.filename();
 }
 
-/// Nobody updates such a file in place, and it may stand where even locking it is impossible.
+/// A file that nobody may write is not updated in place; it may be where it cannot even be locked.
 bool never_changes(const fs::path& file, const struct stat& status) {
   struct statvfs system {};
   if (statvfs(file.c_str(), &system) == 0 && (system.f_flag & ST_RDONLY) != 0) return true;
@@ -93,19 +93,15 @@ bool has_bytes(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 && status.st_size > 0;
 }
 
-/// A file as it lies there, and what lies beside it (sqlite.org/fileformat2.html, 1.3).
-struct Look {
-  Look(sqlite::Db& db, const fs::path& file)
+/// What a file's header says (sqlite.org/fileformat2.html, 1.3), and what lies beside the file.
+struct FileState {
+  FileState(sqlite::Db& db, const fs::path& file)
       : header(db.header()),
         journal(has_bytes(file.string() + "-journal")),
         log(has_bytes(file.string() + "-wal")) {}
 
   std::int64_t integer(std::size_t at) const {
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-      value = value << 8U | static_cast<unsigned char>(header[at + i]);
-    }
-    return static_cast<std::int32_t>(value);
+    return static_cast<std::int32_t>(integer_at(header, at));
   }
   bool blank() const { return header.find_first_not_of('\0') == std::string::npos; }
   bool is_sqlite() const { return header.starts_with(std::string("SQLite format 3\0", 16)); }
@@ -143,21 +139,21 @@ bool has_foreign_journal(sqlite::Db& db, const std::string& journal) {
 /// Refuses what is not attune's while SQLite has not yet rolled a journal into it, and a journal
 /// that cannot be the file's. A blank header is that of a new file, or of one whose first write was
 /// interrupted; SQLite knows what to do with it.
-void check_before_use(sqlite::Db& db, const Look& look, const fs::path& file,
+void check_before_use(sqlite::Db& db, const FileState& state, const fs::path& file,
                       const std::string& path) {
-  if (look.blank()) return;
-  if (!look.is_sqlite()) fail(path, "not a SQLite database");
-  const bool unclaimed = look.application_id() == 0 && look.user_version() == 0 && !look.journal &&
-                         !look.log && !look.in_wal_mode();
-  if (look.application_id() != ConfigDatabase::kApplicationId && !unclaimed) {
+  if (state.blank()) return;
+  if (!state.is_sqlite()) fail(path, "not a SQLite database");
+  const bool unclaimed = state.application_id() == 0 && state.user_version() == 0 &&
+                         !state.journal && !state.log && !state.in_wal_mode();
+  if (state.application_id() != ConfigDatabase::kApplicationId && !unclaimed) {
     fail(path, str("is a SQLite database, but not one of attune's (application id ",
-                   look.application_id(), ")"));
+                   state.application_id(), ")"));
   }
-  if (look.log && !look.in_wal_mode()) {
+  if (state.log && !state.in_wal_mode()) {
     fail(path,
          str("a write-ahead log that is not its own lies beside it; move ", path, "-wal away"));
   }
-  if (look.journal && has_foreign_journal(db, file.string() + "-journal")) {
+  if (state.journal && has_foreign_journal(db, file.string() + "-journal")) {
     fail(path, str("a journal of another file lies beside it, which SQLite would undo in this one; "
                    "move ",
                    path, "-journal away"));
@@ -186,7 +182,7 @@ sqlite::Db open_for_writing(const std::string& path) {
   check_kind(status, path);
   sqlite::Db db(file.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, path);
   if (db.read_only()) fail(path, "cannot be written");
-  check_before_use(db, Look(db, file), file, path);
+  check_before_use(db, FileState(db, file), file, path);
   // EXTRA is FULL, and the folder is synchronised too, so that a lost journal cannot take a commit
   // back.
   db.execute("PRAGMA synchronous=EXTRA");
@@ -220,18 +216,18 @@ sqlite::Db open_for_reading(const std::string& path) {
   const bool immutable = never_changes(file, status);
   sqlite::Db db = immutable ? open_immutable(file, path)
                             : sqlite::Db(file.string(), SQLITE_OPEN_READONLY, path);
-  const Look look(db, file);
-  check_before_use(db, look, file, path);
-  if (look.log) {
+  const FileState state(db, file);
+  check_before_use(db, state, file, path);
+  if (state.log) {
     fail(path, str("its last changes are still in the write-ahead log ", path,
                    "-wal, which only a writer can take up ('attune db ls --db FILE')"));
   }
-  if (immutable && look.journal) {
+  if (immutable && state.journal) {
     fail(path, str("a writer was interrupted, and what it had begun cannot be undone where ", path,
                    "-journal and the file may not be written"));
   }
   // Reading in that mode would leave a log and its index behind. Nobody else is: there is no log.
-  if (!immutable && look.in_wal_mode()) return open_immutable(file, path);
+  if (!immutable && state.in_wal_mode()) return open_immutable(file, path);
   return db;
 }
 

@@ -1,9 +1,9 @@
 // Finding out what a path is, and opening it as a database.
 //
-// A path is only ever looked at, never opened, except by SQLite: closing a descriptor of a file
-// drops every lock that this process holds on it, SQLite's among them. SQLite in turn believes
-// whatever lies beside a file under the names of its journals, and writes there even when it only
-// reads; so the file's header and these names are looked at before it is let loose.
+// Nothing but SQLite opens a database: closing any descriptor of a file drops all locks that this
+// process holds on it, SQLite's among them. And SQLite trusts whatever lies beside a file under the
+// names of its journals, and writes there even when it only reads: so the file's header and these
+// names are examined before SQLite may act on them.
 #pragma once
 
 #include <string>

@@ -6,9 +6,6 @@
 #include <attune/core/input_file.hpp>
 
 namespace attune {
-namespace {
-
-constexpr std::uint64_t kSegmentHeaderBytes = 28;
 
 std::uint32_t integer_at(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
@@ -17,6 +14,10 @@ std::uint32_t integer_at(std::string_view bytes, std::size_t at) {
   }
   return value;
 }
+
+namespace {
+
+constexpr std::uint64_t kSegmentHeaderBytes = 28;
 
 std::string bytes_at(const InputFile& file, std::uint64_t at, std::uint64_t count) {
   std::string bytes(count, '\0');

@@ -1,11 +1,16 @@
-// Whose a rollback journal is. It has no name in it: SQLite takes whatever lies at "<file>-journal"
-// for the file's own, as after `mv`, and overwrites pages of the file with what it holds.
+// Which database a rollback journal belongs to. The journal does not say: SQLite takes whatever
+// lies at "<file>-journal" for the file's own, as after an `mv` of the file, and overwrites the
+// file's pages with what it holds.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace attune {
+
+/// The integer at a place of one of SQLite's files, which are big-endian.
+std::uint32_t integer_at(std::string_view bytes, std::size_t at);
 
 /// Whether undoing what the journal holds could give back an earlier state of the file that begins
 /// with `header`, 100 bytes (sqlite.org/fileformat2.html, 1.3 and 3). SQLite counts the changes of

@@ -1,9 +1,9 @@
 // Reading JSON that somebody else wrote.
 //
-// Stricter than nlohmann's parse(): a name given twice and nesting deeper than the caller has a use
-// for are refused. And as fast for any text: the time grows as its length does. parse() with a
-// callback, which could check the same, looks through all elements of a parent whenever a child
-// ends, and an ordered object through all its names for each new one.
+// Stricter than nlohmann's parse(): refuses a name that an object has twice, and nesting deeper
+// than the caller expects. The time is linear in the length of any text; parse() with a callback,
+// which could check the same, is not: it visits all elements of a parent whenever a child ends, and
+// all names of an ordered object for each new one.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace attune {
 
-/// What is wrong with a text; each reader says it in words of its own.
+/// What is wrong with a text, for readers that tell it in their own words.
 class JsonRefused : public std::runtime_error {
  public:
   enum class Why {
@@ -34,7 +34,7 @@ class JsonRefused : public std::runtime_error {
   std::string name;
 };
 
-/// Builds a value from what nlohmann's parser meets.
+/// The events of nlohmann's parser, which build the value.
 template <class Json>
 class StrictJsonReader {
  public:
@@ -71,7 +71,7 @@ class StrictJsonReader {
     std::set<std::string> names;  // of an object, so far
   };
 
-  /// Where a value goes that was just met.
+  /// Puts a value that was just parsed into the innermost open object or array.
   Json& place(Json value) {
     if (open_.empty()) return result_ = std::move(value);
     Json& parent = *open_.back().value;

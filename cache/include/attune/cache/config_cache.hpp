@@ -16,8 +16,7 @@ namespace attune {
 
 class ConfigCache {
  public:
-  /// Past `max_entries` new keys are not kept: they cost a look-up in the database's snapshot each
-  /// time.
+  /// Keys past `max_entries` are not kept: each of their calls goes on to the next tiers.
   explicit ConfigCache(std::size_t max_entries = std::size_t{1} << 20U);
   ~ConfigCache();
   ConfigCache(const ConfigCache&) = delete;

@@ -24,11 +24,11 @@
 
 namespace attune {
 
-/// Whether there is anything at the path, be it a link to nothing; true as well when that cannot be
-/// known, as in a folder that may not be entered.
+/// Whether there is anything at the path, be it a link that leads nowhere. True as well when that
+/// cannot be known, as in a folder that may not be entered.
 bool is_there(const std::string& path);
 
-/// What a file holds, at one moment. Immutable.
+/// What a file holds at one moment. Does not change once index() was called.
 class ConfigSnapshot {
  public:
   std::vector<ConfigRow> rows;
@@ -37,7 +37,7 @@ class ConfigSnapshot {
   std::int64_t bad_rows = 0;             // failed their checksum or a check of their fields
   std::vector<std::string> bad_reasons;  // one for each of the first hundred
 
-  /// Builds the indexes below; called once by whoever fills the vectors.
+  /// Builds the indexes that the look-ups use; called once when the vectors are filled.
   void index();
 
   const ConfigRow* find(const RowKey& key) const;
@@ -77,7 +77,7 @@ class ConfigDatabase {
   enum class Mode {
     kReadWrite,  // made, with its folders, when it is not there
     kReadOnly,   // never written, nor anything beside it
-    kRecover,  // read; before that, what an interrupted writer had begun is undone where it may be
+    kRecover,    // as kReadOnly, after undoing what an interrupted writer left, where that may be
   };
 
   static constexpr std::int64_t kSchemaVersion = 1;
@@ -128,7 +128,7 @@ class ConfigDatabase {
 
   enum class BadRows {
     kKeep,
-    kRemove,  // and trials without a decision
+    kRemove,  // trials without a decision as well
   };
   /// Changes the content in one transaction: nothing that other processes store between what
   /// `change` is given and what it leaves is lost. Keys must stay unique; the order does not

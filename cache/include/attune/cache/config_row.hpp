@@ -18,15 +18,15 @@ struct RowKey {
   auto operator<=>(const RowKey&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
-/// How quiet the machine was while it measured.
+/// How quiet the machine was while it measured, by the samples of the default.
 enum class NoiseGrade : std::int32_t {
-  kA,  // the anchor's samples spread by less than 1 %
-  kB,  // less than 3 %
-  kC,  // more: rows are good enough here, not to be shipped, and a shipped row outranks them
+  kA,  // they spread by less than 1 %
+  kB,  // by less than 3 %
+  kC,  // by more: the row counts on this machine, below shipped rows, and is not to be shipped
 };
 std::string_view to_string(NoiseGrade grade);  // "A", "B", "C"
 
-/// A decision with its provenance. Times are comparable only with those of the same row's session.
+/// A decision with its provenance. Its times are comparable with each other only.
 struct ConfigRow {
   RowKey key;
   std::string bucket;  // the problem's text with bucketed fields rounded
@@ -36,8 +36,8 @@ struct ConfigRow {
   std::string config;  // "tile_v=64,threads=2"; "" for a kernel without parameters
 
   double median_us = 0;        // of this config, > 0
-  double default_us = 0;       // of the heuristic's choice in the same session, > 0
-  std::string default_config;  // "kernel config" of the heuristic's choice
+  double default_us = 0;       // of the default in the same search, > 0
+  std::string default_config;  // "kernel config" of the default
   double spread = 0;           // median absolute deviation / median
   std::int64_t samples = 0;
   double error = 0;  // worst relative RMS error against the oracle, over all outputs
@@ -53,10 +53,9 @@ struct ConfigRow {
   auto operator<=>(const ConfigRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
-/// "user" rows were measured here; "site" and "shipped" rows came with ATTUNE_SYSTEM_DB_PATH and
-/// the installation.
+/// Where a row comes from: measured here, from ATTUNE_SYSTEM_DB_PATH, or from the installation.
 enum class Layer : std::int32_t { kUser, kSite, kShipped };
-std::string_view to_string(Layer layer);
+std::string_view to_string(Layer layer);  // "user", "site", "shipped"
 
 /// An operator's decision for one key, above everything that was measured.
 struct PinRow {
@@ -82,7 +81,7 @@ struct QuarantineRow {
   auto operator<=>(const QuarantineRow&) const = default;  // nvcc 13.0 loses the == of a friend
 };
 
-/// One measured or refused candidate of one tuning, kept with its decision.
+/// One candidate of a search, measured or refused; kept with the decision.
 struct TrialRow {
   RowKey key;
   std::string kernel;

@@ -20,22 +20,26 @@ struct StoreSettings {
   std::string user_path;                // "": no user database
   std::vector<std::string> site_paths;  // files, or folders of *.db
   std::vector<std::string> shipped_paths;
-  bool read_only = false;  // stores nothing in the user's database, nor makes it; see kRecover
+  /// Nothing is stored in the user's database, and none is made. What an interrupted writer left in
+  /// it is undone all the same (ConfigDatabase::Mode::kRecover).
+  bool read_only = false;
 };
 
-/// The settings of this process: ATTUNE_DB or $XDG_DATA_HOME/attune/attune.db (else
-/// ~/.local/share), the colon list ATTUNE_SYSTEM_DB_PATH, and share/attune/db.d of the
-/// installation.
+/// The settings of this process:
+///
+///   user     ATTUNE_DB, else $XDG_DATA_HOME/attune/attune.db, else ~/.local/share/attune/attune.db
+///   site     ATTUNE_SYSTEM_DB_PATH, a list separated by colons
+///   shipped  share/attune/db.d of the installation
 StoreSettings default_store_settings();
 
 class ConfigStore {
  public:
   struct Hit {
     Layer layer = Layer::kUser;
-    std::string path;  // "": it could not be written, and is in memory only
+    std::string path;  // "": the row could not be written, and is in memory only
     ConfigRow row;
     bool bucket = false;  // of a neighbour in the same bucket, not of this problem
-    double octaves = 0;   // how far a neighbour of find_nearest() is
+    double octaves = 0;   // of find_nearest(): how far the row's problem is
   };
   struct FileStatus {
     Layer layer = Layer::kUser;
@@ -52,17 +56,16 @@ class ConfigStore {
   ConfigStore(const ConfigStore&) = delete;
   ConfigStore& operator=(const ConfigStore&) = delete;
 
-  /// The most neighbours that a look-up gives: who has no use for these has none for what is
-  /// further.
+  /// The most rows of other problems that one look-up gives.
   static constexpr std::size_t kMostNeighbours = 32;
 
   /// Rows that may serve the key: exact ones first (user, site, shipped), then those of the
   /// bucket, nearest problem first, ties by key; an empty `bucket` has none. Ranking beyond that
   /// needs the kernels and is the chain's.
   std::vector<Hit> find(const RowKey& key, const std::string& bucket) const;
-  /// Where neither the problem nor its bucket was tuned: rows of problems that differ from it in
-  /// the fields `scalable` alone, by at most `octaves` in all (the sum of |log2| of their ratios),
-  /// nearest first, ties by layer and key. A 0 is near nothing but 0.
+  /// Rows of problems that differ from the key's in the fields `scalable` alone, by at most
+  /// `octaves` in all (the sum of |log2| of their ratios); nearest first, ties by layer and key. A
+  /// 0 is near nothing but 0.
   std::vector<Hit> find_nearest(const RowKey& key, const std::vector<std::string>& scalable,
                                 double octaves) const;
   /// Rows of the same op and problem for other devices or another platform, to explain a miss.
@@ -74,13 +77,12 @@ class ConfigStore {
                                          const std::string& config) const;
 
   /// Writes to the user's database, or keeps the row in memory when it cannot. Returns why it was
-  /// not written, or
-  /// "".
+  /// not written, or "".
   std::string put(const ConfigRow& row, std::span<const TrialRow> trials);
   void erase(const RowKey& key);
   void quarantine(const QuarantineRow& row);
 
-  /// Where to note what runs, beside the user's database.
+  /// A note beside the user's database, for candidates that are about to run.
   std::unique_ptr<SuspectNote> note_suspects(AtRisk at_risk);
 
   /// A lease over processes; true as well when there is no writable database to share it by.

@@ -36,17 +36,18 @@ struct DatabaseContent {
   }
 };
 
-/// Whether a merge keeps `a` rather than `b`, two rows of one key. A total order: first rows that
-/// were measured in quiet (grade A or B), then those of a newer version of the library, since the
-/// others are stale, then the higher speed-up over the default *in its own session*. Times of two
-/// sessions are never compared. What is left is decided by grade, samples, date, and at last by the
-/// rows' values, so that the same two rows give the same answer everywhere.
+/// Whether a merge keeps `a` rather than `b`, two rows of one key. A total order, by
+///
+///   1. grade A or B before C
+///   2. the newer version of the library, as rows of older ones are stale
+///   3. the higher speed-up over the default, each in its own search; times are never compared
+///   4. grade, samples, date, and at last all values, so that every machine decides alike
 bool outranks(const ConfigRow& a, const ConfigRow& b);
 
-/// All rows of both. Of two decisions with one key the one that outranks the other is kept whole,
-/// with its trials: rows are never mixed. Of two pins or quarantined candidates with one key the
-/// later is kept. Commutative, associative and idempotent, so that any number of databases may be
-/// merged in any order, again and again.
+/// All rows of both. Of two decisions with one key, the one that outranks the other is kept, with
+/// its trials: rows are never mixed. Of two pins or quarantined candidates with one key, the later
+/// is kept. Commutative, associative and idempotent: any number of databases may be merged, in any
+/// order, and again.
 DatabaseContent merge(const DatabaseContent& a, const DatabaseContent& b);
 
 }  // namespace attune

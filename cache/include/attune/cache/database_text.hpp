@@ -1,11 +1,11 @@
 // Config databases as text: for people, for review, for other programs. Nothing is lost either way.
 //
-// One row a line, with the table it is of and the columns of docs/cache_format.md but for the key's
-// hash and the checksum, which are made anew. Trials repeat the key of their decision.
+// One row a line: the name of its table and the columns of docs/cache_format.md, without the key's
+// hash and the checksum, which are computed anew. Trials repeat the key of their decision.
 //
-//   JSONL  {"table":"decision","op":"recurrent_attention","device_class":"cpu:...",...}
-//   CSV    RFC 4180 with a header line of all tables' columns; those that a row's table lacks are
-//          empty
+//   JSONL   {"table":"decision","op":"recurrent_attention","device_class":"cpu:...",...}
+//   CSV     RFC 4180; the first line names the columns of all tables, and a row leaves those empty
+//           that its table has not
 //
 // Times are whole picoseconds, other numbers as short as reads back the same bits; an infinite
 // error is "inf". Rows stand in the order of their keys, each decision before its trials, so that
@@ -37,11 +37,11 @@ DatabaseContent read_database_text(std::istream& in, DatabaseFormat format,
 /// Reads a file of any format. Throws CacheError; nothing is written, not even a journal.
 DatabaseContent read_database_file(const std::string& path);
 
-/// Makes the file hold `content`, in the format of its name, and nothing else: all at once, so that
-/// whoever looks finds the old content or the new one. A database is changed by a transaction in
-/// it; other files, and databases that nobody may write, are replaced (core/output_file.hpp).
-/// Databases get the mode 0444 when they are `read_only`. What is there and is not attune's stays:
-/// throws CacheError; and InvalidArgument for a value that may not be stored.
+/// Makes the file hold `content`, in the format of its name, and nothing else. Readers find the old
+/// content or the new one, nothing between: a database is changed by a transaction in it; other
+/// files, and databases that nobody may write, are replaced (core/output_file.hpp). `read_only`
+/// databases get the mode 0444. Throws CacheError, and changes nothing, when a file that is not
+/// attune's has the name; InvalidArgument for a value that may not be stored.
 void write_database_file(const std::string& path, DatabaseContent content, bool read_only = false);
 
 }  // namespace attune

@@ -1,15 +1,14 @@
-// A note of the candidate that is running, which is found when the process or the machine does not
-// survive it.
+// A note on the disk of the candidate that is running, to be found when the process or the machine
+// does not survive it.
 //
-// The note is a small file beside the user's database, "<database>.running.<pid>.<n>". Whoever
-// opens the database next for writing reads the notes of processes that have ended and quarantines
-// what they were running: a program that a candidate crashes does not try that candidate each time
-// it starts. Somebody may as well have killed the process, so such a suspicion holds for a week
-// only.
+// The note is a small file beside the user's database, "<database>.running.<pid>.<n>". Whoever next
+// opens the database for writing reads the notes of processes that have ended, and quarantines what
+// they were running: a program that a candidate crashes does not crash on it at every start. As
+// somebody may have killed the process, this suspicion holds for a week only.
 //
-// Anything may lie beside a database under such a name. A note counts when it is a regular file (no
-// link to one) of at most 16 KiB, belongs to this user or to the owner of the database, and names a
-// process and a candidate that could be quarantined; what is no note is left where it is.
+// A file of such a name counts as a note when it is a regular file (not a link) of at most 16 KiB,
+// belongs to this user or to the owner of the database, and names a process and a candidate that
+// could be quarantined. Any other file is left as it is.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +24,24 @@ namespace attune {
 inline constexpr std::string_view kSuspect = "suspect: ";
 inline constexpr std::int64_t kSuspicionSeconds = std::int64_t{7} * 24 * 3600;
 
-/// What a candidate that runs may take along.
+/// What a candidate may bring down.
 enum class AtRisk {
-  kProcess,  // it runs in this one
-  kMachine,  // it runs in another process: that this one ends proves nothing, that the machine does
+  kProcess,  // this process, in which it runs
+  kMachine,  // the machine; it runs in a worker, so the end of this process says nothing about it
 };
 
 class SuspectNote {
  public:
-  /// Beside the database at `path`, in a file that was not there before; where none can be made,
-  /// there are no notes.
+  /// Makes a file beside the database at `path`. Where none can be made, nothing is noted.
   SuspectNote(const std::string& path, AtRisk at_risk);
   /// Removes the note.
   ~SuspectNote();
   SuspectNote(const SuspectNote&) = delete;
   SuspectNote& operator=(const SuspectNote&) = delete;
 
-  /// `candidate` runs from now on. On the disk when it returns, where the machine is at risk.
+  /// `candidate` runs from now on. Where the machine is at risk, the note is on the disk on return.
   void runs(const QuarantineRow& candidate);
-  /// Nothing runs that is not known to survive.
+  /// No candidate runs from now on, or only one that has run before.
   void clear();
 
  private:
@@ -55,9 +53,9 @@ class SuspectNote {
   int descriptor_ = -1;
 };
 
-/// Calls `blame` with a row for each candidate that was running when its process, or this machine,
-/// ended, and removes its note after that. `path` is the database's. Looks at 1000 files at most;
-/// throws what `blame` throws, and nothing for what lies there.
+/// For each candidate that was running when its process or this machine went down, calls `blame`
+/// with the row to be quarantined and then removes the note. `path` is the database's. Looks at
+/// 1000 files at most. Throws what `blame` throws, and nothing for what the files hold.
 void take_suspects(const std::string& path, const std::function<void(const QuarantineRow&)>& blame);
 
 }  // namespace attune

@@ -17,25 +17,24 @@ struct TensorFile {
 };
 
 /// Reads F32, F16, BF16, I32 and I64 tensors. Throws InvalidArgument, naming the file and what is
-/// wrong with it: not there, too short, a header that is not JSON or larger than 64 MiB, a dtype
-/// that attune has not, offsets that overlap, leave gaps or leave the file, a shape that does not
-/// match its bytes.
+/// wrong with it: it is not there or too short; its header is not JSON or larger than 64 MiB; a
+/// tensor has another dtype, or a shape that does not match its bytes; offsets overlap, leave gaps,
+/// or lie outside of the file.
 TensorFile read_safetensors(const std::string& path);
 
-/// Tensor files, to be replaced by others.
+/// What write_safetensors() may replace: another tensor file.
 inline constexpr OutputFile::Kind kTensorFiles{
     .name = "tensor file", .is_ours = [](std::string_view head) {
-      constexpr std::size_t kLength = 8;  // of the header's length, which stands first
+      constexpr std::size_t kLength = 8;  // bytes of the header's length, which comes first
       return head.size() > kLength && head[kLength] == '{';
     }};
 
-/// Makes `to`, which was opened for kTensorFiles, the tensor file, and puts it in place. Throws
-/// ExecutionError when that fails; the path is then as it was. Throws InvalidArgument for a tensor
+/// Writes `file` to `to`, which was opened with kTensorFiles, and commits it. Throws ExecutionError
+/// when that fails; what was at the path is then still there. Throws InvalidArgument for a tensor
 /// that is not in host memory or is called "__metadata__", and for text that is not UTF-8.
 void write_safetensors(OutputFile& to, const TensorFile& file);
 
-/// The same for a path, which may be as core/output_file.hpp says. Throws ExecutionError when it may
-/// not.
+/// The same for a path. Throws ExecutionError when OutputFile (core/output_file.hpp) refuses it.
 void write_safetensors(const std::string& path, const TensorFile& file);
 
 }  // namespace attune::io
