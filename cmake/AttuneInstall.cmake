@@ -2,11 +2,18 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attune)
 
-# Two export files: whoever links the shared library needs none of the packages behind the static one.
-install(TARGETS attune_shared EXPORT attuneSharedTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS attune_static EXPORT attuneStaticTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT attuneSharedTargets NAMESPACE attune:: DESTINATION ${package_dir})
-install(EXPORT attuneStaticTargets NAMESPACE attune:: DESTINATION ${package_dir})
+# An export file for each library and kind: whoever links a shared library needs none of the packages
+# behind the static ones, and whoever links the framework nothing of the ops.
+set(exports FrameworkShared FrameworkStatic)
+if(ATTUNE_OPS)
+  list(APPEND exports Shared Static)
+endif()
+foreach(export IN LISTS exports)
+  string(REPLACE Framework framework_ target attune_${export})
+  string(TOLOWER ${target} target)
+  install(TARGETS ${target} EXPORT attune${export}Targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT attune${export}Targets NAMESPACE attune:: DESTINATION ${package_dir})
+endforeach()
 
 configure_package_config_file(cmake/attuneConfig.cmake.in attuneConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
@@ -20,12 +27,18 @@ set(cuda_libraries "")
 if(ATTUNE_WITH_CUDA)
   set(cuda_libraries "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
 endif()
-configure_file(cmake/attune.pc.in attune.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/attune.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(packages attune_framework)
+if(ATTUNE_OPS)
+  list(APPEND packages attune)
+endif()
+foreach(package IN LISTS packages)
+  configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # The program writes its own manual pages and completions, from the tables that it reads its arguments
 # by. One that was cross-compiled cannot run here.
-if(NOT CMAKE_CROSSCOMPILING)
+if(ATTUNE_PROGRAM AND NOT CMAKE_CROSSCOMPILING)
   install(CODE "
     set(data \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
     set(attune \"$<TARGET_FILE:attune_cli>\")

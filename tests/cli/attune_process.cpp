@@ -81,7 +81,7 @@ nlohmann::json Outcome::json() const {
 pid_t Sandbox::start(const Call& call) const {
   std::ofstream(file("stdin")) << call.input;
   std::vector<std::string> arguments = call.under;
-  arguments.emplace_back(ATTUNE_PROGRAM);
+  arguments.emplace_back(program_);
   arguments.insert(arguments.end(), call.arguments.begin(), call.arguments.end());
   std::vector<std::string> environment =
       clean_environment(folder_.path().string(), call.environment);

@@ -42,6 +42,8 @@ struct Outcome {
 /// A place of its own for the program: its home, its databases, its temporary files.
 class Sandbox {
  public:
+  explicit Sandbox(std::string program = ATTUNE_PROGRAM) : program_(std::move(program)) {}
+
   /// Runs to the end.
   Outcome run(const Call& call) const;
   Outcome run(std::vector<std::string> arguments) const { return run(Call{std::move(arguments)}); }
@@ -57,6 +59,7 @@ class Sandbox {
   std::string database() const { return folder_.file("data/attune/attune.db"); }
 
  private:
+  std::string program_;
   TemporaryFolder folder_;
 };
 

@@ -28,10 +28,8 @@ double difference(const float* x, const Tensor& expected) {
 
 TEST(NaiveLoop, AgreesWithTheReference) {
   Context& context = test::heuristic_context();
-  const OpInfo& op = context.registry().op("recurrent_attention");
-  const AnyProblem problem = op.parse(parse_params(
-      str("B=", B, " T=", T, " H=", H, " K=", K, " V=", V, " gate=gk h0=yes ht=yes"), ' '));
-  const NaiveLoop loop(problem);
+  const NaiveLoop loop(
+      parse_params(str("B=", B, " T=", T, " H=", H, " K=", K, " V=", V, " h0=yes ht=yes"), ' '));
   loop.work(2)();
 
   const yardsticks::NaiveRecurrentArgs args = loop.args_of(0);
@@ -54,8 +52,7 @@ TEST(NaiveLoop, AgreesWithTheReference) {
 }
 
 TEST(NaiveLoop, IsTheSameInEveryInstructionSet) {
-  const OpInfo& op = test::heuristic_context().registry().op("recurrent_decode");
-  const NaiveLoop loop(op.parse(parse_params("B=1 H=2 K=20 V=37", ' ')));
+  const NaiveLoop loop(parse_params("B=1 H=2 K=20 V=37", ' '));
   yardsticks::NaiveRecurrentArgs args = loop.args_of(0);
   const std::vector<float> before(args.state, args.state + 2 * 20 * 37);
   std::vector<float> expected;

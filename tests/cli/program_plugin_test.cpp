@@ -47,6 +47,28 @@ TEST(PluginOp, ItsRowsAreKeptAndListedWithoutThePlugin) {
   EXPECT_THAT(outcome.json().at(0).at("problem").get<std::string>(), HasSubstr("rows=4"));
 }
 
+TEST(FrameworkProgram, ServesPluginsAndSaysWhatItLacks) {
+  const Sandbox here(FRAMEWORK_PROGRAM);
+  const std::vector<std::string> plugin{"--plugin", ROW_SOFTMAX_PLUGIN, "-o", "json"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), plugin.begin(), plugin.end());
+    const Outcome outcome = here.run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments[0] << ": " << outcome.err;
+    return outcome.json();
+  };
+  EXPECT_EQ(run({"ops"}).at(0).at("op"), "row_softmax");
+  EXPECT_EQ(run({"tune", "row_softmax", "rows=4", "cols=16", "--budget", "500ms"}).size(), 1U);
+  EXPECT_EQ(run({"run", "row_softmax", "rows=4", "cols=16"}).at(0).at("source"), "persistent");
+  EXPECT_EQ(run({"db", "verify"}).at(0).at("rows"), 1);
+  const std::vector<std::vector<std::string>> calls{
+      {"demo"}, {"bench", "--suite", "cpu"}, {"run", "recurrent_attention", "T=4"}};
+  for (const std::vector<std::string>& call : calls) {
+    const Outcome outcome = here.run(call);
+    EXPECT_EQ(outcome.exit_code, 2) << call[0];
+    EXPECT_THAT(outcome.err, HasSubstr("this attune has no ops of its own")) << call[0];
+  }
+}
+
 TEST(BackendOfAPlugin, IsOneOfThoseThatVerbsKnow) {
   const Sandbox here;
   const auto run = [&](std::vector<std::string> arguments, const char* devices) {

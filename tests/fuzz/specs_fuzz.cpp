@@ -3,6 +3,7 @@
 #include <string>
 
 #include <attune/core/context.hpp>
+#include <attune/ops/call_options.hpp>
 #include <attune/ops/register.hpp>
 
 #include "fuzz.hpp"

@@ -42,6 +42,7 @@ std::string device_list(const Registry& registry) {
 Session::Session(const Invocation& call, const Settings& settings) : call_(&call) {
   const Options& options = call.options;
   ContextOptions context;
+  if (call.register_ops != nullptr) context.register_kernels = {call.register_ops};
   context.plugins = options.texts("plugin");
   context.policy = policy_of(options, settings);
   context.database = settings.database ? settings.database : options.text("db");
@@ -52,7 +53,7 @@ Session::Session(const Invocation& call, const Settings& settings) : call_(&call
   const auto budget = options.duration("budget");
   policy_name_ = context.policy ? to_string(*context.policy)
                                 : read_environment("ATTUNE_POLICY").value_or("tune");
-  context_ = make_context(context);
+  context_ = make_framework_context(context);
   read_platform(call);
   read_config(call);
   if (budget) {
@@ -94,8 +95,11 @@ const OpInfo& Session::op(std::string_view name) const {
   if (const OpInfo* found = registry().find_op(name)) return *found;
   std::vector<std::string> known;
   for (const OpInfo* op : registry().ops()) known.emplace_back(op->name);
-  throw UsageError(
-      str("no op '", name, "'", did_you_mean(name, known), " ('attune ops' lists them)"));
+  throw UsageError(str("no op '", name, "'", did_you_mean(name, known),
+                       call_->register_ops == nullptr
+                           ? ": this attune has no ops of its own, --plugin brings some"
+                           : "",
+                       " ('attune ops' lists them)"));
 }
 
 std::int64_t Session::device_index() const {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <attune/attune.hpp>
+#include <attune/framework.hpp>
 
 #include "program/verb.hpp"
 

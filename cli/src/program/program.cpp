@@ -59,10 +59,15 @@ std::size_t find_verb_index(const std::vector<std::string>& arguments) {
 }
 
 Invocation make_invocation(const Verb& verb, const std::vector<std::string>& arguments,
-                           Output& out) {
+                           RegisterOps register_ops, Output& out) {
   std::vector<OptionInfo> known(global_options().begin(), global_options().end());
   known.insert(known.end(), verb.options.begin(), verb.options.end());
-  Invocation call{.verb = verb, .options = {}, .words = {}, .out = out, .screen = {}};
+  Invocation call{.verb = verb,
+                  .register_ops = register_ops,
+                  .options = {},
+                  .words = {},
+                  .out = out,
+                  .screen = {}};
   call.options = Options::parse(arguments, known, call.words);
   const std::string color =
       call.options.one_of("color", {"auto", "always", "never"}).value_or("auto");
@@ -104,7 +109,8 @@ ExitCode run_help(const std::vector<std::string>& words, Output& out) {
 }
 
 /// Runs what the arguments say; `verb` is set as soon as it is known, for messages.
-ExitCode dispatch(std::vector<std::string> arguments, Output& out, std::string& verb_name) {
+ExitCode dispatch(std::vector<std::string> arguments, RegisterOps register_ops, Output& out,
+                  std::string& verb_name) {
   const std::size_t at = find_verb_index(arguments);
   if (at == arguments.size()) return run_without_verb(arguments, out);
   const std::string name = arguments[at];
@@ -116,7 +122,7 @@ ExitCode dispatch(std::vector<std::string> arguments, Output& out, std::string& 
   }
   const Verb& verb = verb_named(name);
   verb_name = name;
-  const Invocation call = make_invocation(verb, arguments, out);
+  const Invocation call = make_invocation(verb, arguments, register_ops, out);
   if (call.options.flag("help") || call.options.flag("version")) {
     out.write(call.options.flag("help") ? verb_help(verb) : version_text());
     return ExitCode::kOk;
@@ -144,11 +150,11 @@ ExitCode fail(ExitCode code, std::string_view verb, std::string_view message) {
 
 }  // namespace
 
-ExitCode run_program(const std::vector<std::string>& arguments) {
+ExitCode run_program(const std::vector<std::string>& arguments, RegisterOps register_ops) {
   Output out(STDOUT_FILENO);
   std::string verb;
   try {
-    const ExitCode code = dispatch(arguments, out, verb);
+    const ExitCode code = dispatch(arguments, register_ops, out, verb);
     out.flush();
     return code;
   } catch (const ClosedPipe&) {

@@ -12,13 +12,21 @@
 #include "program/exit_code.hpp"
 #include "program/options.hpp"
 
+namespace attune {
+class Registry;
+}
+
 namespace attune::cli {
 
 struct Verb;
 
+/// Adds the ops, kernels and devices that the program has without plugins.
+using RegisterOps = void (*)(Registry& registry);
+
 /// One call of the program: a verb with its words and options, and where results and notes go.
 struct Invocation {
   const Verb& verb;
+  RegisterOps register_ops;  // null: it has none
   Options options;
   std::vector<std::string> words;  // after the verb
   Output& out;                     // data, and nothing else

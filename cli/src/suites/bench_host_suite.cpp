@@ -21,6 +21,11 @@
 namespace attune::cli {
 namespace {
 
+// The ops of the suite.
+constexpr std::string_view kForward = "recurrent_attention";
+constexpr std::string_view kBackward = "recurrent_attention.backward";
+constexpr std::string_view kDecode = "recurrent_decode";
+
 constexpr double kPerGiga = 1e3;  // of a rate in 1/us
 
 /// Whether arithmetic is the ceiling: no host does fewer operations in the time of a byte.
@@ -75,16 +80,6 @@ AnyProblem forward_of(const OpInfo& forward, const OpInfo& backward, ProblemRef 
     if (known && param.name != "ht") params.push_back(std::move(param));
   }
   return forward.parse(std::move(params));
-}
-
-/// Of all sequences; a decode step has one of each.
-double tokens_of(const OpInfo& op, ProblemRef problem) {
-  const Params params = parse_params(op.text(problem, false), ' ');
-  const auto number = [&](std::string_view name) {
-    const std::string* const value = find_param(params, name);
-    return value ? std::stod(*value) : 1.0;
-  };
-  return number("B") * number("T");
 }
 
 /// What the best of several ceilings at once reaches there: the one to be held against.
@@ -188,10 +183,11 @@ RowResult time_row(const Session& session, const Target& target, Cores& cores, c
   const OpInfo& op = *target.op;
   Selected selected(session, op, target.problem, host);
   RowResult result;
-  result.tokens = tokens_of(op, target.problem);
+  const Params fields = parse_params(op.text(target.problem, false), ' ');
+  result.tokens = static_cast<double>(field_or_one(fields, "B") * field_or_one(fields, "T"));
   result.flops = op.flops(target.problem);
   result.bytes = op.bytes(target.problem);
-  const bool in_place = op.name == ops::RecurrentDecode::kName;
+  const bool in_place = op.name == kDecode;
   const bool on_tiles = runs_on_tiles(*selected.choice.kernel, target.problem, host.info());
   const auto ceiling_of = [&](const Ceilings& ceilings) {
     return ceilings.binding(result.flops, result.bytes, in_place, on_tiles);
@@ -199,15 +195,15 @@ RowResult time_row(const Session& session, const Target& target, Cores& cores, c
   const Ceiling ceiling = ceiling_of(cores.ceilings);
   std::vector<HostWork> works{selected.work, ceiling.work};
 
-  const bool backward = op.name == ops::RecurrentAttentionBackward::kName;
+  const bool backward = op.name == kBackward;
   std::optional<Selected> forward;
   std::optional<NaiveLoop> naive;
   if (backward) {
-    const OpInfo& forward_op = session.op(ops::RecurrentAttention::kName);
+    const OpInfo& forward_op = session.op(kForward);
     forward.emplace(session, forward_op, forward_of(forward_op, op, target.problem), host);
     works.push_back(forward->work);
   } else {
-    naive.emplace(target.problem);
+    naive.emplace(fields);
     works.push_back(naive->work(host.info().cores));
   }
   std::optional<Selected> selected_alone;
@@ -354,6 +350,7 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
   const Session session(call, {.writes_database = may_tune,
                                .default_policy = Policy::kDb,
                                .backend = std::string(suite.backend)});
+  for (const std::string_view op : {kForward, kBackward, kDecode}) session.op(op);
   const MeasureSettings settings = measure_settings(call.options);
   MeasureSettings brief = settings;
   brief.budget_us /= 10;

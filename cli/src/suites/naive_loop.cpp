@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include <attune/core/error.hpp>
 #include <attune/core/parallel_for.hpp>
-#include <attune/ops/recurrent_attention_op.hpp>
-#include <attune/ops/recurrent_decode_op.hpp>
 
 namespace attune::cli {
 namespace {
@@ -15,13 +14,13 @@ struct Sizes {
   bool out_of_place = false;  // reads one state and writes another
 };
 
-Sizes sizes_of(ProblemRef problem) {
-  if (problem.op == ops::RecurrentDecode::kName) {
-    const auto& p = problem.as<ops::RecurrentDecode>();
-    return {p.B, 1, p.H, p.K, p.V, false};
-  }
-  const auto& p = problem.as<ops::RecurrentAttention>();
-  return {p.B, p.T, p.H, p.K, p.V, p.h0 && p.ht};
+Sizes sizes_of(const Params& problem) {
+  const auto is_yes = [&](std::string_view name) {
+    const std::string* const value = find_param(problem, name);
+    return value != nullptr && *value == "yes";
+  };
+  return {field_or_one(problem, "B"), field_or_one(problem, "T"), field_or_one(problem, "H"),
+          field_or_one(problem, "K"), field_or_one(problem, "V"), is_yes("h0") && is_yes("ht")};
 }
 
 Tensor random_tensor(const Extents& shape, float low, float high, unsigned seed) {
@@ -40,7 +39,15 @@ Tensor filled(const Extents& shape, float value) {
 
 }  // namespace
 
-NaiveLoop::NaiveLoop(ProblemRef problem) {
+std::int64_t field_or_one(const Params& problem, std::string_view name) {
+  const std::string* const text = find_param(problem, name);
+  std::int64_t value = 1;
+  if (text != nullptr && !parse_integer(*text, value))
+    throw InvalidArgument(str(name, "=", *text, ": expected a whole number"));
+  return value;
+}
+
+NaiveLoop::NaiveLoop(const Params& problem) {
   const Sizes n = sizes_of(problem);
   const Extents keys{n.sequences, n.tokens, n.heads, n.key_dim};
   const Extents values{n.sequences, n.tokens, n.heads, n.value_dim};

@@ -2,7 +2,7 @@
 // the tables that the command line itself is read by.
 #include <algorithm>
 
-#include <attune/attune.hpp>
+#include <attune/core/registry.hpp>
 
 #include "output/text.hpp"
 #include "program/verb.hpp"
@@ -206,7 +206,7 @@ ExitCode run(const Invocation& call) {
                                               did_you_mean(call.words[0], shells)));
   }
   Registry registry;
-  register_all(registry);
+  if (call.register_ops != nullptr) call.register_ops(registry);
   call.out.write(shell == "bash" ? bash_script(registry) : zsh_script(registry));
   return ExitCode::kOk;
 }

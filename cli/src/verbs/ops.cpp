@@ -127,6 +127,8 @@ ExitCode run(const Invocation& call) {
   if (call.words.size() > 1)
     throw UsageError(str("'", call.words[1], "': expected one op at most"));
   const Session session(call, {});
+  if (session.registry().ops().empty())
+    call.note("this attune has no ops of its own: --plugin or ATTUNE_PLUGINS brings some");
   call.print(call.words.empty() ? list_ops(session) : show_op(session, session.op(call.words[0])));
   return ExitCode::kOk;
 }

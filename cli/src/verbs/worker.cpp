@@ -6,9 +6,9 @@
 #include <optional>
 #include <set>
 
-#include <attune/attune.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/framework.hpp>
 
 #include "process/lines.hpp"
 #include "process/worker_protocol.hpp"
@@ -139,10 +139,12 @@ ExitCode run(const Invocation& call) {
   set_log_sink([&](LogLevel level, std::string_view message) {
     reply({{"log", message}, {"level", static_cast<int>(level)}});
   });
-  const std::unique_ptr<Context> context = make_context({.plugins = call.options.texts("plugin"),
-                                                         .policy = Policy::kHeuristic,
-                                                         .database = "",
-                                                         .read_only = true});
+  ContextOptions options{.plugins = call.options.texts("plugin"),
+                         .policy = Policy::kHeuristic,
+                         .database = "",
+                         .read_only = true};
+  if (call.register_ops != nullptr) options.register_kernels = {call.register_ops};
+  const std::unique_ptr<Context> context = make_framework_context(options);
   Worker worker(context->registry());
   LineReader commands(ends.commands.number());
   const auto for_ever = LineReader::Clock::now() + std::chrono::hours(24 * 365);

@@ -54,11 +54,6 @@ class Context {
   bool logs_commands_;  // ATTUNE_LOG_CMD
 };
 
-/// The context that calls use when they name none: all built-in kernels, the user's and the shipped
-/// databases, and the settings of the environment (ATTUNE_POLICY, ATTUNE_DB, ...). Made on first
-/// use, kept as long as the process.
-Context& default_context();
-
 /// "attune#recurrent_attention@v3:B=1 T=512 ...": how profilers and logs name a call (NVTX,
 /// `ATTUNE_LOG`).
 std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem);

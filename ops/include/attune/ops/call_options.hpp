@@ -9,6 +9,15 @@
 #include <attune/core/short_name.hpp>
 #include <attune/core/tensor.hpp>
 
+namespace attune {
+
+/// The context that calls use when they name none: all built-in kernels, the user's and the shipped
+/// databases, and the settings of the environment (ATTUNE_POLICY, ATTUNE_DB, ...). Made on first
+/// use, kept as long as the process.
+Context& default_context();
+
+}  // namespace attune
+
 namespace attune::ops {
 
 /// Everything has a default: the best kernel and config known for the problem on the device that q

@@ -4,9 +4,9 @@
 #include <string>
 #include <system_error>
 
-#include <attune/attune.hpp>
 #include <attune/core/environment.hpp>
 #include <attune/core/error.hpp>
+#include <attune/framework.hpp>
 
 namespace attune {
 namespace {
@@ -63,23 +63,16 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<Context> make_context(const ContextOptions& options) {
+std::unique_ptr<Context> make_framework_context(const ContextOptions& options) {
   warn_about_unknown_environment();
   const ConfigSelectorChain::Settings settings = chain_settings(options);
   Registry registry;
-  register_all(registry);
   for (const auto& add : options.register_kernels) add(registry);
   load_plugins(options.plugins, registry);
   return std::make_unique<Context>(
       std::move(registry), [&](const Registry& known_kernels, EventBus& events) {
         return std::make_unique<ConfigSelectorChain>(known_kernels, events, settings);
       });
-}
-
-Context& default_context() {
-  // Never destroyed: calls of ops may come from destructors of other statics.
-  static Context* const kept = make_context().release();
-  return *kept;
 }
 
 ConfigSelectorChain& chain_of(Context& context) {

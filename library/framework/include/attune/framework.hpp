@@ -1,0 +1,53 @@
+// The framework: what tunes, stores and selects, for ops of one's own. It has none itself; attune's
+// are in attune.hpp.
+//
+//   attune::ContextOptions options;
+//   options.register_kernels = {register_mine};          // adds an op and its kernels to a Registry
+//   const auto context = attune::make_framework_context(options);
+//   attune::Plan plan = attune::Executor(*context).plan<MyOp>(problem, {.device = &attune::cpu_device()});
+//   plan.launch(args);
+//
+// core/op.hpp says what an op is, core/kernel.hpp what a kernel is. examples/02_custom_kernel is the
+// smallest program with one of each.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/core/context.hpp>
+#include <attune/core/executor.hpp>
+#include <attune/core/kernel.hpp>
+#include <attune/core/op.hpp>
+#include <attune/core/parallel_for.hpp>
+#include <attune/core/plan.hpp>
+#include <attune/core/plugin.hpp>
+#include <attune/core/version.hpp>
+#include <attune/tuner/config_selector_chain.hpp>
+#include <attune/tuner/policy.hpp>
+
+namespace attune {
+
+/// What is not given comes from the environment.
+struct ContextOptions {
+  std::vector<std::function<void(Registry&)>> register_kernels = {};  // called in this order
+  std::vector<std::string> plugins = {};                              // files, loaded after those
+  std::optional<Policy> policy = {};                                  // ATTUNE_POLICY, else tune
+  std::optional<std::string> database = {};                           // ATTUNE_DB; "" for none
+  std::optional<bool> read_only = {};  // stores nothing in the database; default false
+  std::optional<Tuner::Settings> tuner = {};
+  /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
+  std::optional<std::string> record = {};
+};
+
+/// A context with what the options register, plugins (those of ATTUNE_PLUGINS when none are given)
+/// and the host. make_context() of attune.hpp has attune's ops, kernels and devices besides.
+std::unique_ptr<Context> make_framework_context(const ContextOptions& options = {});
+
+/// The chain of a context made by attune, for pins, counters and databases. Throws InvalidArgument
+/// for a context with another selector.
+ConfigSelectorChain& chain_of(Context& context);
+
+}  // namespace attune
