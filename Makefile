@@ -5,17 +5,19 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: build demo test asan tsan fuzz dev install format tidy performance-tables setup clean
+.PHONY: build demo framework test asan tsan fuzz dev install format tidy performance-tables setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
 
 build: build/release/build.ninja
 	cmake --build --preset release -j $(JOBS)
 
-# The ci preset is release with GPU code for one architecture, which compiles in a third of the time.
-demo: build/ci/build.ninja
-	cmake --build --preset ci -j $(JOBS) --target attune_cli
-	build/ci/bin/attune demo
+demo: setup
+	scripts/demo $(JOBS)
+
+# libattune_framework and the program, without attune's ops.
+framework: build/framework/build.ninja
+	cmake --build --preset framework -j $(JOBS)
 
 # The whole suite last, so that its summary is what remains on the screen.
 test: asan build/ci/build.ninja

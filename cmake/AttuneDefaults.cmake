@@ -27,3 +27,8 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${ATTUNE_CCACHE})
   endif()
 endif()
+
+# ccache needs settings of its own for them, and does better than they do.
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()

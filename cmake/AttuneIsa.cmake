@@ -84,7 +84,7 @@ function(attune_isa_sources target folder)
       configure_file(${CMAKE_CURRENT_SOURCE_DIR}/${folder}/kernel/isa_unit.cpp.in ${unit} @ONLY)
       target_sources(${target} PRIVATE ${unit})
       set_source_files_properties(${unit} TARGET_DIRECTORY ${target}
-                                  PROPERTIES COMPILE_OPTIONS "${flags}")
+                                  PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
     endforeach()
   endforeach()
 endfunction()

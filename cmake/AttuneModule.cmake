@@ -20,6 +20,12 @@ function(attune_module name)
     POSITION_INDEPENDENT_CODE ON  # the same objects go into the shared library
     LINKER_LANGUAGE CXX)          # or a module of headers alone has none
 
+  list(LENGTH arg_SOURCES count)
+  if(count GREATER 4)  # else the header would take longer to compile than it saves
+    list(TRANSFORM arg_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE headers)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp ${headers})
+  endif()
+
   set_property(GLOBAL APPEND PROPERTY ATTUNE_MODULES ${target})
   if(PROJECT_IS_TOP_LEVEL)
     install(TARGETS ${target} FILE_SET HEADERS)
