@@ -44,12 +44,9 @@ std::string command_lines(const std::vector<std::string_view>& commands) {
 
 constexpr std::string_view kSpecHelp =
     "A SPEC names the fields of problems: B=4 T=512,[1024:8192:*2] H=16 D=128 dtype=bf16. Commas "
-    "list values, "
-    "[first:last:*n] and [first:last:+n] are ranges, and lists multiply. pass=bwd means the op's "
-    "backward pass. "
-    "@FILE and - (standard input) read one SPEC a line, as text or as JSON ({\"op\": \"...\", "
-    "\"T\": [512, 1024]}). "
-    "'attune ops OP' lists an op's fields.";
+    "list values, [first:last:*n] and [first:last:+n] are ranges, and lists multiply. pass=bwd "
+    "means the op's backward pass. @FILE and - (standard input) read one SPEC a line, as text or "
+    "as JSON ({\"op\": \"...\", \"T\": [512, 1024]}). 'attune ops OP' lists an op's fields.";
 
 constexpr std::pair<std::string_view, std::string_view> kExitStatuses[] = {
     {"0", "done"},

@@ -112,19 +112,17 @@ Verb bench_verb() {
                    "bench --suite cpu --threads 1,2,8 dtype=bf16"},
       .details =
           "Choices are timed in turns, so that a machine that gets slower or faster meets all "
-          "alike. "
-          "gflop_per_s and gb_per_s count the op's nominal operations and least traffic; relative "
-          "is the "
-          "time beside the selected choice's. Nothing is tuned (unless --policy tune says so).\n\n"
+          "alike. gflop_per_s and gb_per_s count the op's nominal operations and least traffic; "
+          "relative is the time beside the selected choice's. Nothing is tuned (unless --policy "
+          "tune says so).\n\n"
           "A suite is a list of problems with the times they must and should take; its rows that "
           "have every WORD as an op or a field are run. h200: a row of several ops is the sum of "
-          "their "
-          "times; floor_us is the least traffic at the speed of a copy there. cpu: ceilings are "
-          "measured in the run; share is of the one that binds, speedup over a naive C++ loop, "
-          "times_forward a backward pass in forward passes, scaling the time on one thread over "
-          "that on all and ceiling_scaling how many times as fast the ceiling is on all; bounds "
-          "says how many rows reach each bound, and which is the worst; "
-          "samples during which another process had the cores are left out.",
+          "their times; floor_us is the least traffic at the speed of a copy there. cpu: "
+          "ceilings are measured in the run; share is of the one that binds, speedup over a "
+          "naive C++ loop, times_forward a backward pass in forward passes, scaling the time on "
+          "one thread over that on all and ceiling_scaling how many times as fast the ceiling is "
+          "on all; bounds says how many rows reach each bound, and which is the worst; samples "
+          "during which another process had the cores are left out.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
                   {"suite", '\0', "NAME", "the selected choices of a list of problems: h200 or cpu",

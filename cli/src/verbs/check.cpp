@@ -151,12 +151,10 @@ Verb check_verb() {
                        "check golden/*.safetensors --platform simd --allow-declined",
                        "check golden/*.safetensors -o json"},
           .details =
-              "A FILE holds inputs, the op's name in its metadata, and results under expect.NAME. "
-              "Its op runs "
-              "forward, and backward where gradients are expected; each expected tensor is "
-              "compared within the "
-              "op's tolerance. Exit status 1 when one is missed, or when a kernel declines the "
-              "problem.\n"
+              "A FILE holds inputs, the op's name in its metadata, and results under "
+              "expect.NAME. Its op runs forward, and backward where gradients are expected; each "
+              "expected tensor is compared within the op's tolerance. Exit status 1 when one is "
+              "missed, or when a kernel declines the problem.\n"
               "Nothing is tuned (unless --policy tune says so): known configs are used, or the "
               "heuristic's.",
           .options = {{"allow-declined", '\0', "",

@@ -221,11 +221,9 @@ Verb demo_verb() {
           .usage = {"demo [--budget TIME]"},
           .examples = {"demo", "demo --budget 3s"},
           .details =
-              "Needs no GPU and touches none of your databases. Three problems: every candidate is "
-              "checked "
-              "against the reference, each problem is tuned, and a second process finds the "
-              "results without "
-              "tuning. Exit status 1 when any of that does not hold.",
+              "Needs no GPU and touches none of your databases. Three problems: every candidate "
+              "is checked against the reference, each problem is tuned, and a second process "
+              "finds the results without tuning. Exit status 1 when any of that does not hold.",
           .options = {},
           .run = run};
 }

@@ -243,11 +243,9 @@ Verb doctor_verb() {
           .usage = {"doctor"},
           .examples = {"doctor", "doctor --backend gpu", "doctor -o json"},
           .details =
-              "ok, info, warn (works, but) and fail (does not work), each with what to do. "
-              "Exit status 1 when there are warnings or failures, 3 when the --backend that was "
-              "asked for is "
-              "not there. "
-              "Paste 'attune doctor -o md' into bug reports.",
+              "ok, info, warn (works, but) and fail (does not work), each with what to do. Exit "
+              "status 1 when there are warnings or failures, 3 when the --backend that was asked "
+              "for is not there. Paste 'attune doctor -o md' into bug reports.",
           .options = {},
           .run = run};
 }

@@ -69,12 +69,9 @@ Verb explain_verb() {
                        "explain recurrent_attention T=512 H=8 D=64 --policy strict"},
           .details =
               "Prints what every tier says, in the order in which they are asked: override, "
-              "overlay, pin, "
-              "memory, persistent, autotune, heuristic; then each kernel with the reason why it "
-              "does not take "
-              "the problem, and what the tuning measured. Nothing is tuned or stored. Exit status "
-              "1 when a "
-              "problem gets no config.",
+              "overlay, pin, memory, persistent, autotune, heuristic; then each kernel with the "
+              "reason why it does not take the problem, and what the tuning measured. Nothing is "
+              "tuned or stored. Exit status 1 when a problem gets no config.",
           .options = {},
           .run = run};
 }

@@ -141,13 +141,10 @@ Verb ops_verb() {
           .usage = {"ops [OP]"},
           .examples = {"ops", "ops recurrent_attention", "ops recurrent_attention -o json"},
           .details =
-              "With an OP: the fields of its problems, which are the names a SPEC may use, and its "
-              "kernels "
-              "with the parameters that are tuned and the values they decline. Where nothing was "
-              "tuned for a "
-              "problem itself, one in the same bucket lends its config: values of a field round up "
-              "to a power "
-              "of two there, or must be equal.",
+              "With an OP: the fields of its problems, which are the names a SPEC may use, and "
+              "its kernels with the parameters that are tuned and the values they decline. Where "
+              "nothing was tuned for a problem itself, one in the same bucket lends its config: "
+              "values of a field round up to a power of two there, or must be equal.",
           .options = {},
           .run = run};
 }

@@ -272,36 +272,37 @@ std::string table_section(const Group& group) {
   for (const std::string& toolkit : toolkits)
     html += str("<p class=\"note\">", escaped(toolkit), "</p>\n");
   html +=
-      "<div class=\"wide\"><table>\n<tr><th>problem</th><th>kernel, "
-      "config</th>"
-      "<th class=\"number\">median us</th><th class=\"number\">default us</th>"
-      "<th class=\"number\">speed-up</th><th>noise</th><th>error</th><th>tuned</th></tr>\n";
+      "<div class=\"wide\"><table>\n"
+      "<tr><th>problem</th><th>kernel, config</th><th class=\"number\">median us</th><th "
+      "class=\"number\">default us</th><th "
+      "class=\"number\">speed-up</th><th>noise</th><th>error</th><th>tuned</th></tr>\n";
   for (const Entry* entry : group) html += table_row(*entry);
   return html + "</table></div>\n";
 }
 
 constexpr std::string_view kStyle =
-    ":root{--page:#fbfbfa;--ink:#1d1f23;--muted:#5d636d;--grid:#e1e3e6;--accent:#2563b8;"
-    "--second:#c2571a;--third:#2c8a57;--fourth:#8b4fb3}\n"
-    "@media(prefers-color-scheme:dark){:root{--page:#16181c;--ink:#e6e8eb;--muted:#9aa1ac;"
-    "--grid:#30343b;--accent:#6ea3ee;--second:#ec9457;--third:#63c18f;--fourth:#c39be3}}\n"
-    "body{background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif;"
-    "max-width:1080px;margin:2.5rem auto;padding:0 1rem}\n"
-    "h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:3rem;border-top:1px solid var(--grid);"
-    "padding-top:1rem}h3{font-size:1rem;margin-top:2rem}h4{font-size:.9rem;margin-bottom:0}\n"
+    ":root{--page:#fbfbfa;--ink:#1d1f23;--muted:#5d636d;--grid:#e1e3e6;--accent:#2563b8;--second:"
+    "#c2571a;--third:#2c8a57;--fourth:#8b4fb3}\n"
+    "@media(prefers-color-scheme:dark){:root{--page:#16181c;--ink:#e6e8eb;--muted:#9aa1ac;--grid:"
+    "#30343b;--accent:#6ea3ee;--second:#ec9457;--third:#63c18f;--fourth:#c39be3}}\n"
+    "body{background:var(--page);color:var(--ink);font:15px/1.5 "
+    "system-ui,sans-serif;max-width:1080px;margin:2.5rem auto;padding:0 1rem}\n"
+    "h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:3rem;border-top:1px solid "
+    "var(--grid);padding-top:1rem}h3{font-size:1rem;margin-top:2rem}h4{font-size:.9rem;margin-bot"
+    "tom:0}\n"
     ".note{color:var(--muted);font-size:.85rem;margin:.2rem 0}\n"
     "svg{width:100%;height:auto;display:block}\n"
     "svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .group{font-weight:600}\n"
     "svg .tick,svg .name{fill:var(--muted)}svg .value{font-variant-numeric:tabular-nums}\n"
     ".mark,.cell{fill:var(--accent)}.grid{stroke:var(--grid)}.axis{stroke:var(--muted)}\n"
     ".ceiling{stroke:var(--muted);stroke-width:1.5;stroke-dasharray:6 4}\n"
-    ".dot{stroke:var(--page);stroke-width:1.5}.colour0{fill:var(--accent)}"
-    ".colour1{fill:var(--second)}.colour2{fill:var(--third)}.colour3{fill:var(--fourth)}\n"
+    ".dot{stroke:var(--page);stroke-width:1.5}.colour0{fill:var(--accent)}.colour1{fill:var(--sec"
+    "ond)}.colour2{fill:var(--third)}.colour3{fill:var(--fourth)}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.75rem;line-height:1.35}\n"
     "td .note{font-size:inherit}\n"
-    "td,th{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--grid);"
-    "white-space:nowrap;vertical-align:top}td.text{white-space:normal}th{color:var(--muted);font-"
-    "weight:500}\n"
+    "td,th{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid "
+    "var(--grid);white-space:nowrap;vertical-align:top}td.text{white-space:normal}th{color:var(--"
+    "muted);font-weight:500}\n"
     ".number{text-align:right;font-variant-numeric:tabular-nums}\n";
 
 constexpr std::string_view kTitle = "<title>attune report</title>";

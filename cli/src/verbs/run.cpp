@@ -150,13 +150,10 @@ Verb run_verb() {
            "run recurrent_attention --input in.safetensors --output out.safetensors --backward"},
       .details =
           "Prints which kernel and config ran, where the choice came from, and how long a call "
-          "takes. An "
-          "unknown problem is tuned first, within --budget (2 s where it is not given); --policy "
-          "db never "
-          "tunes.\n"
-          "IN holds the op's inputs by name, and attributes (scale, reverse, ...) in its metadata. "
-          "OUT gets "
-          "the outputs; with --backward the gradients as well.",
+          "takes. An unknown problem is tuned first, within --budget (2 s where it is not "
+          "given); --policy db never tunes.\n"
+          "IN holds the op's inputs by name, and attributes (scale, reverse, ...) in its "
+          "metadata. OUT gets the outputs; with --backward the gradients as well.",
       .options = {{"input", '\0', "FILE", "tensors to run on, in the safetensors format", false},
                   {"output", '\0', "FILE", "where the outputs go, in the same format", false},
                   {"backward", '\0', "", "run the op's backward pass as well", false},

@@ -165,17 +165,14 @@ Verb tune_verb() {
                    "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16 --budget 2m",
                    "tune @shapes.jsonl --dry-run"},
       .details =
-          "Each candidate is checked against the reference before it is timed. Times are compared "
-          "with the "
-          "heuristic's choice in the same session, and a stored config is replaced only by one "
-          "that is at "
-          "least 1.5 % faster. Problems that are tuned already are skipped. --budget is shared "
-          "among the "
-          "problems that are left; without it each gets 10 s at most.\n"
+          "Each candidate is checked against the reference before it is timed. Times are "
+          "compared with the heuristic's choice in the same session, and a stored config is "
+          "replaced only by one that is at least 1.5 % faster. Problems that are tuned already "
+          "are skipped. --budget is shared among the problems that are left; without it each "
+          "gets 10 s at most.\n"
           "@FILE reads problems, one SPEC or JSON object a line. Those of ATTUNE_RECORD (see "
-          "'attune "
-          "record') are tuned on the device they were recorded on, those first that cost the most: "
-          "hits times the time of a call.\n"
+          "'attune record') are tuned on the device they were recorded on, those first that cost "
+          "the most: hits times the time of a call.\n"
           "Ctrl-C keeps what is finished, and the same command goes on from there.",
       .options = {{"dry-run", '\0', "", "list problems, candidates and minutes; do nothing", false},
                   {"retune", '\0', "", "tune problems that are tuned already, too", false},

@@ -107,16 +107,15 @@ Verb db_verb() {
           "default was in its own session, never comparing times of two sessions; rows measured "
           "in noise or by an older attune come second, stale ones last. export --ship writes a "
           "read-only database of those rows that were measured in quiet and are valid for their "
-          "kernels as they are "
-          "now, without trials and pins.\n"
+          "kernels as they are now, without trials and pins.\n"
           "verify checks structure, checksums, and that each config is valid for its kernel on "
-          "its class of devices, here or not: exit status 1 when one is not, 4 when a file cannot "
-          "be read. --strict: stale rows and those of kernels that are not loaded count too. "
-          "--relaunch runs each row that is for a device here, against the oracle and the "
+          "its class of devices, here or not: exit status 1 when one is not, 4 when a file "
+          "cannot be read. --strict: stale rows and those of kernels that are not loaded count "
+          "too. --relaunch runs each row that is for a device here, against the oracle and the "
           "kernel's default.\n"
-          "gc removes what can never be used: damaged and invalid rows, expired pins, quarantined "
-          "candidates of older kernels. Stale rows are kept unless --stale, those of kernels that "
-          "are not loaded unless --unknown.\n"
+          "gc removes what can never be used: damaged and invalid rows, expired pins, "
+          "quarantined candidates of older kernels. Stale rows are kept unless --stale, those of "
+          "kernels that are not loaded unless --unknown.\n"
           "pin holds a problem to a config above everything measured, until --expires.",
       .options = {{"output", '\0', "FILE", "what is made: a database, *.jsonl or *.csv", false},
                   {"ship", '\0', "", "export: only rows worth shipping, read-only", false},

@@ -160,8 +160,7 @@ std::string output_path(const Invocation& call, const Session& session, Words in
   for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
     if (!file.path.empty() && same_file(*output, file.path)) {
       throw UsageError(str("--output: ", file.path,
-                           " is a database in effect; 'db import' adds to "
-                           "the user's"));
+                           " is a database in effect; 'db import' adds to the user's"));
     }
   }
   return *output;
