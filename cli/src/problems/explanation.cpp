@@ -58,12 +58,13 @@ void write_trials(const Explanation& of, bool all, std::string& out) {
 }
 
 /// The command that runs what was chosen, whatever is known or stored by then.
-std::string reproduce_line(const Session& session, const Target& target, const Choice& choice) {
+std::string reproduce_line(const CommandContext& command, const Target& target,
+                           const Choice& choice) {
   std::string config = "kernel=" + std::string(choice.kernel->name());
   const Params params = choice.kernel->params(choice.config);
   if (!params.empty()) config += ',' + to_text(params);
   return str("attune run ", target.op->name, ' ', target.text, " --config ", config,
-             session.options_text());
+             command.options_text());
 }
 
 }  // namespace
@@ -91,11 +92,11 @@ std::string support_text(const Support& support) {
   return support ? "takes it" : "declines: " + support.reason();
 }
 
-Explanation explain(const Session& session, const Target& target, Evidence& evidence) {
+Explanation explain(const CommandContext& command, const Target& target, Evidence& evidence) {
   Explanation explanation;
   explanation.target = &target;
-  explanation.decision = session.context().explain(target.problem, session.request(target));
-  for (const RegisteredKernel* kernel : session.registry().kernels(target.op->name)) {
+  explanation.decision = command.context().explain(target.problem, command.request(target));
+  for (const RegisteredKernel* kernel : command.registry().kernels(target.op->name)) {
     KernelNote note{kernel, support_of(target, *kernel)};
     if (note.support) {
       const auto candidates =
@@ -105,16 +106,16 @@ Explanation explain(const Session& session, const Target& target, Evidence& evid
     }
     explanation.kernels.push_back(std::move(note));
   }
-  explanation.trials = evidence.trials_of(session, target);
+  explanation.trials = evidence.trials_of(command, target);
   return explanation;
 }
 
-std::string explanation_screen(const Session& session, const Explanation& of, bool color,
+std::string explanation_screen(const CommandContext& command, const Explanation& of, bool color,
                                bool all_trials) {
   const Target& target = *of.target;
   const auto& choice = of.decision.choice;
   std::string out = str(target.op->name, "  ", target.text, "\non ", device_text(*target.device),
-                        "; policy ", session.policy_name(), '\n');
+                        "; policy ", command.policy_name(), '\n');
   write_tiers(of, color, out);
   if (choice) {
     out += str("chosen: ", toned(choice_text(*choice), Tone::kGood, color), '\n');
@@ -124,7 +125,7 @@ std::string explanation_screen(const Session& session, const Explanation& of, bo
   out += "kernels\n";
   write_kernels(of, color, out);
   write_trials(of, all_trials, out);
-  if (choice) out += "reproduce: " + reproduce_line(session, target, *choice) + '\n';
+  if (choice) out += "reproduce: " + reproduce_line(command, target, *choice) + '\n';
   return out;
 }
 

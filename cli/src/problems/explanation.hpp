@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/verb.hpp"
 #include "verbs/db/stored_rows.hpp"
 
@@ -27,7 +27,7 @@ struct Explanation {
   std::vector<TrialRow> trials;     // of the tuning that the persistent tier knows, fastest first
 };
 
-Explanation explain(const Session& session, const Target& target, Evidence& evidence);
+Explanation explain(const CommandContext& command, const Target& target, Evidence& evidence);
 
 std::string_view outcome_text(TierNote::Outcome outcome);
 Tone outcome_tone(TierNote::Outcome outcome);
@@ -36,7 +36,7 @@ Tone outcome_tone(TierNote::Outcome outcome);
 std::string support_text(const Support& support);
 
 /// The screen for people; `all_trials` instead of the five fastest.
-std::string explanation_screen(const Session& session, const Explanation& of, bool color,
+std::string explanation_screen(const CommandContext& command, const Explanation& of, bool color,
                                bool all_trials);
 
 }  // namespace attune::cli

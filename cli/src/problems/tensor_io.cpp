@@ -28,12 +28,12 @@ std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs,
   return op.bind_case(inputs.tensors, inputs.attributes, device);
 }
 
-const OpInfo* find_backward(const Session& session, const OpInfo& op) {
-  return session.registry().find_op(str(op.name, ".backward"));
+const OpInfo* find_backward(const CommandContext& command, const OpInfo& op) {
+  return command.registry().find_op(str(op.name, ".backward"));
 }
 
-const OpInfo& backward_of(const Session& session, const OpInfo& op) {
-  if (const OpInfo* found = find_backward(session, op)) return *found;
+const OpInfo& backward_of(const CommandContext& command, const OpInfo& op) {
+  if (const OpInfo* found = find_backward(command, op)) return *found;
   throw UsageError(str("--backward: op '", op.name, "' has no backward pass"));
 }
 

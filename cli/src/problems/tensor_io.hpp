@@ -6,7 +6,7 @@
 
 #include <attune/io/safetensors.hpp>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 
 namespace attune::cli {
 
@@ -23,8 +23,8 @@ std::unique_ptr<Case> bind_case(const OpInfo& op, const io::TensorFile& inputs,
                                 const Device& device);
 
 /// The op that computes the gradients of `op`, or nullptr.
-const OpInfo* find_backward(const Session& session, const OpInfo& op);
+const OpInfo* find_backward(const CommandContext& command, const OpInfo& op);
 /// The same. Throws UsageError when there is none.
-const OpInfo& backward_of(const Session& session, const OpInfo& op);
+const OpInfo& backward_of(const CommandContext& command, const OpInfo& op);
 
 }  // namespace attune::cli

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <thread>
 
 #include <attune/core/error.hpp>
@@ -54,7 +55,17 @@ struct SpawnPlan {
   posix_spawnattr_t attributes;
 };
 
-pid_t spawn_self(const std::vector<std::string>& arguments, int input, int output, int errors) {
+/// Where a child finds a descriptor of this process.
+struct Passed {
+  int here, there;
+};
+
+enum class Group { kOurs, kItsOwn };
+
+/// Runs `attune ARGUMENTS...`. In a group of its own Ctrl-C does not reach it, and it starts with no
+/// signal blocked or ignored.
+pid_t spawn_self(const std::vector<std::string>& arguments, std::initializer_list<Passed> passed,
+                 Group group) {
   std::vector<std::string> words{"attune"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -62,24 +73,46 @@ pid_t spawn_self(const std::vector<std::string>& arguments, int input, int outpu
   argv.push_back(nullptr);
 
   SpawnPlan plan;
-  check(posix_spawn_file_actions_adddup2(&plan.actions, input, STDIN_FILENO), "posix_spawn");
-  check(posix_spawn_file_actions_adddup2(&plan.actions, output, STDOUT_FILENO), "posix_spawn");
-  check(posix_spawn_file_actions_adddup2(&plan.actions, errors, STDERR_FILENO), "posix_spawn");
-  sigset_t none, usual;
-  sigemptyset(&none);
-  sigemptyset(&usual);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&usual, number);
-  check(posix_spawnattr_setsigmask(&plan.attributes, &none), "posix_spawn");
-  check(posix_spawnattr_setsigdefault(&plan.attributes, &usual), "posix_spawn");
-  check(posix_spawnattr_setpgroup(&plan.attributes, 0), "posix_spawn");
-  check(posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+  for (const auto& [here, there] : passed)
+    check(posix_spawn_file_actions_adddup2(&plan.actions, here, there), "posix_spawn");
+  if (group == Group::kItsOwn) {
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&usual, number);
+    check(posix_spawnattr_setsigmask(&plan.attributes, &none), "posix_spawn");
+    check(posix_spawnattr_setsigdefault(&plan.attributes, &usual), "posix_spawn");
+    check(posix_spawnattr_setpgroup(&plan.attributes, 0), "posix_spawn");
+    check(
+        posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
                                                        POSIX_SPAWN_SETSIGDEF),
         "posix_spawn");
+  }
   pid_t child = -1;
   check(
       posix_spawn(&child, "/proc/self/exe", &plan.actions, &plan.attributes, argv.data(), environ),
       "a second attune process");
   return child;
+}
+
+std::string read_all(int descriptor) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) check(errno, "waitpid");
+  }
+  constexpr int kSignalled = 128;  // as shells count
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
 }
 
 std::string signal_name(int number) {
@@ -101,8 +134,11 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments)
   check(errors_.number() >= 0 ? 0 : errno, "memfd_create");
   Pipe commands = make_pipe();
   Pipe replies = make_pipe();
-  pid_ = spawn_self(arguments, commands.read_end.number(), replies.write_end.number(),
-                    errors_.number());
+  pid_ = spawn_self(arguments,
+                    {{commands.read_end.number(), STDIN_FILENO},
+                     {replies.write_end.number(), STDOUT_FILENO},
+                     {errors_.number(), STDERR_FILENO}},
+                    Group::kItsOwn);
   to_child_ = std::move(commands.write_end);
   from_child_ = std::move(replies.read_end);
   reader_ = LineReader(from_child_.number());
@@ -164,6 +200,20 @@ std::string ChildProcess::last_words() const {
   std::string text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return printable(text.substr(text.rfind('\n') + 1));
+}
+
+FinishedProcess run_to_its_end(const std::vector<std::string>& arguments) {
+  const auto begin = std::chrono::steady_clock::now();
+  Pipe output = make_pipe();
+  const pid_t child =
+      spawn_self(arguments, {{output.write_end.number(), STDOUT_FILENO}}, Group::kOurs);
+  output.write_end.close();  // or reading would never end
+  FinishedProcess finished;
+  finished.output = read_all(output.read_end.number());
+  finished.exit_code = wait_for(child);
+  finished.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return finished;
 }
 
 }  // namespace attune::cli

@@ -1,4 +1,5 @@
-// This program once more, as a process that is talked to and may come to harm.
+// This program once more, as another process: one that is run to its end, and one that is talked to
+// and may come to harm.
 #pragma once
 
 #include <sys/types.h>
@@ -13,6 +14,16 @@
 #include "process/lines.hpp"
 
 namespace attune::cli {
+
+struct FinishedProcess {
+  int exit_code = 0;   // 128 + the signal when one ended it
+  std::string output;  // its standard output
+  double seconds = 0;
+};
+
+/// Runs `attune ARGUMENTS...` to its end; its standard error is this process's. Throws
+/// ExecutionError when it cannot be started.
+FinishedProcess run_to_its_end(const std::vector<std::string>& arguments);
 
 class ChildProcess {
  public:

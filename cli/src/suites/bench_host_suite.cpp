@@ -9,7 +9,7 @@
 
 #include "output/progress.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
 #include "suites/host_ceilings.hpp"
 #include "suites/host_samples.hpp"
@@ -55,10 +55,10 @@ std::vector<int> thread_counts(const Options& options) {
 
 /// The chain's choice for a problem, bound to tensors.
 struct Selected {
-  Selected(const Session& session, const OpInfo& op, const AnyProblem& problem,
+  Selected(const CommandContext& command, const OpInfo& op, const AnyProblem& problem,
            const HostWithCores& host)
-      : choice(session.context().select(problem, session.request(op, host))),
-        cases(cases_to_rotate(op, problem, host, session.seed())),
+      : choice(command.context().select(problem, command.request(op, host))),
+        cases(cases_to_rotate(op, problem, host, command.seed())),
         launch(cases, choice, host),
         work([this] { launch.time_us(1); }) {}
   Selected(const Selected&) = delete;
@@ -177,11 +177,11 @@ bool runs_on_tiles(const ErasedKernel& kernel, ProblemRef problem, const DeviceI
 }
 
 /// `alone` is null where `host` has one core.
-RowResult time_row(const Session& session, const Target& target, Cores& cores, const Cores* alone,
-                   const MeasureSettings& settings) {
+RowResult time_row(const CommandContext& command, const Target& target, Cores& cores,
+                   const Cores* alone, const MeasureSettings& settings) {
   const HostWithCores& host = *cores.host;
   const OpInfo& op = *target.op;
-  Selected selected(session, op, target.problem, host);
+  Selected selected(command, op, target.problem, host);
   RowResult result;
   const Params fields = parse_params(op.text(target.problem, false), ' ');
   result.tokens = static_cast<double>(field_or_one(fields, "B") * field_or_one(fields, "T"));
@@ -199,8 +199,8 @@ RowResult time_row(const Session& session, const Target& target, Cores& cores, c
   std::optional<Selected> forward;
   std::optional<NaiveLoop> naive;
   if (backward) {
-    const OpInfo& forward_op = session.op(kForward);
-    forward.emplace(session, forward_op, forward_of(forward_op, op, target.problem), host);
+    const OpInfo& forward_op = command.op(kForward);
+    forward.emplace(command, forward_op, forward_of(forward_op, op, target.problem), host);
     works.push_back(forward->work);
   } else {
     naive.emplace(fields);
@@ -209,7 +209,7 @@ RowResult time_row(const Session& session, const Target& target, Cores& cores, c
   std::optional<Selected> selected_alone;
   Ceiling ceiling_alone;
   if (alone != nullptr) {
-    selected_alone.emplace(session, op, target.problem, *alone->host);
+    selected_alone.emplace(command, op, target.problem, *alone->host);
     ceiling_alone = ceiling_of(alone->ceilings);
     works.insert(works.end(), {selected_alone->work, ceiling_alone.work});
   }
@@ -347,10 +347,10 @@ void add_ceilings(CeilingMemory& memory, const DeviceInfo& host, int threads,
 ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_tune) {
   const std::vector<SuiteRow> rows = rows_with(suite, call.words);
   const std::vector<int> counts = thread_counts(call.options);
-  const Session session(call, {.writes_database = may_tune,
-                               .default_policy = Policy::kDb,
-                               .backend = std::string(suite.backend)});
-  for (const std::string_view op : {kForward, kBackward, kDecode}) session.op(op);
+  const CommandContext command(call, {.writes_database = may_tune,
+                                      .default_policy = Policy::kDb,
+                                      .backend = std::string(suite.backend)});
+  for (const std::string_view op : {kForward, kBackward, kDecode}) command.op(op);
   const MeasureSettings settings = measure_settings(call.options);
   MeasureSettings brief = settings;
   brief.budget_us /= 10;
@@ -374,9 +374,9 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
       for (std::size_t i = 0; i < rows.size() && !interrupted(); ++i) {
         progress.update(str('[', i + 1, '/', rows.size(), "] ", ops_text(rows[i]), ' ',
                             rows[i].spec, " threads ", threads));
-        for (const Target& target : session.targets(words_of(rows[i], rows[i].ops.front()))) {
+        for (const Target& target : command.targets(words_of(rows[i], rows[i].ops.front()))) {
           const RowResult result =
-              time_row(session, target, cores, threads > 1 ? &alone : nullptr, settings);
+              time_row(command, target, cores, threads > 1 ? &alone : nullptr, settings);
           if (result.timing.samples == 0) continue;  // interrupted
           const std::vector<Reading> readings = readings_of(rows[i], threads, result);
           for (const Reading& reading : readings) {

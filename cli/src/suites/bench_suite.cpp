@@ -4,7 +4,7 @@
 
 #include "output/progress.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
 #include "suites/bench_host_suite.hpp"
 #include "suites/measure.hpp"
@@ -22,10 +22,10 @@ struct RowResult {
   bool supported = true;
 };
 
-void add_op(const Session& session, const Target& target, const MeasureSettings& settings,
+void add_op(const CommandContext& command, const Target& target, const MeasureSettings& settings,
             RowResult& result) {
-  const Choice choice = session.context().select(target.problem, session.request(target));
-  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
+  const Choice choice = command.context().select(target.problem, command.request(target));
+  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, command.seed());
   const Launch launches[] = {Launch(on, choice, *target.device)};
   const Timing timing = measure(launches, settings).front();
   const bool first = result.kernels.empty();
@@ -37,12 +37,13 @@ void add_op(const Session& session, const Target& target, const MeasureSettings&
   result.configs.push_back(config_text(*choice.kernel, choice.config));
 }
 
-RowResult time_row(const Session& session, const SuiteRow& row, const MeasureSettings& settings) {
+RowResult time_row(const CommandContext& command, const SuiteRow& row,
+                   const MeasureSettings& settings) {
   RowResult result;
   try {
     for (const std::string_view op : row.ops) {
-      for (const Target& target : session.targets(words_of(row, op))) {
-        add_op(session, target, settings, result);
+      for (const Target& target : command.targets(words_of(row, op))) {
+        add_op(command, target, settings, result);
       }
     }
   } catch (const Unsupported&) {  // `attune explain` says why
@@ -81,10 +82,10 @@ ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) 
     throw UsageError(str("--threads goes with a suite of the host, not with ", suite.name));
   }
   const std::vector<SuiteRow> rows = rows_with(suite, call.words);
-  const Session session(call, {.writes_database = may_tune,
-                               .default_policy = Policy::kDb,
-                               .backend = std::string(suite.backend)});
-  session.check_device();
+  const CommandContext command(call, {.writes_database = may_tune,
+                                      .default_policy = Policy::kDb,
+                                      .backend = std::string(suite.backend)});
+  command.check_device();
   Table table({"op", "problem", "median_us", "spread_percent", "samples", "tb_per_s", "floor_us",
                "share_of_floor", "must_us", "goal_us", "reached", "kernel", "config"});
   const MeasureSettings settings = measure_settings(call.options);
@@ -94,7 +95,7 @@ ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) 
     for (std::size_t i = 0; i < rows.size() && !interrupted(); ++i) {
       progress.update(
           str('[', i + 1, '/', rows.size(), "] ", ops_text(rows[i]), ' ', rows[i].spec));
-      const RowResult result = time_row(session, rows[i], settings);
+      const RowResult result = time_row(command, rows[i], settings);
       if (!result.supported || result.samples > 0) add_row(suite, rows[i], result, table);
     }
   }

@@ -46,7 +46,7 @@ std::vector<SuiteRow> rows_with(const Suite& suite, const std::vector<std::strin
 /// "recurrent_attention + recurrent_attention.backward".
 std::string ops_text(const SuiteRow& row);
 
-/// What Session::targets() takes for one op of a row.
+/// What CommandContext::targets() takes for one op of a row.
 std::vector<std::string> words_of(const SuiteRow& row, std::string_view op);
 
 }  // namespace attune::cli

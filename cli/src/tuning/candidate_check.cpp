@@ -5,9 +5,10 @@
 namespace attune::cli {
 namespace {
 
-const ErasedKernel& oracle_of(const Session& session, const OpInfo& op, const Device& device) {
+const ErasedKernel& oracle_of(const CommandContext& command, const OpInfo& op,
+                              const Device& device) {
   const auto kernels =
-      session.registry().kernels(op.name, kReferencePlatform, device.info().id.backend.view());
+      command.registry().kernels(op.name, kReferencePlatform, device.info().id.backend.view());
   if (kernels.empty())
     throw Unsupported(str(op.name, ": no reference kernel runs on ", device.info().id));
   return *kernels.front()->kernel;
@@ -39,40 +40,42 @@ void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate
 }
 
 /// What the oracle computes for a case of `problem`.
-TensorMap expected_of(const Session& session, const Target& target, ProblemRef problem, Case& on) {
+TensorMap expected_of(const CommandContext& command, const Target& target, ProblemRef problem,
+                      Case& on) {
   const Device& device = *target.device;
-  const ErasedKernel& oracle = oracle_of(session, *target.op, device);
+  const ErasedKernel& oracle = oracle_of(command, *target.op, device);
   run_once(on, oracle, oracle.erased_heuristic(problem, device.info()), device);
   return copy_outputs(on, device);
 }
 
 }  // namespace
 
-CandidateCheck check_choice(const Session& session, const Target& target, const Choice& choice) {
+CandidateCheck check_choice(const CommandContext& command, const Target& target,
+                            const Choice& choice) {
   const Device& device = *target.device;
   const ErasedKernel& kernel = *choice.kernel;
   AnyProblem problem = target.op->reduced(target.problem);
   if (!kernel.erased_fits(problem, device.info(), choice.config)) problem = target.problem;
-  const std::unique_ptr<Case> on = target.op->make_case(problem, device, session.seed());
-  const TensorMap expected = expected_of(session, target, problem, *on);
+  const std::unique_ptr<Case> on = target.op->make_case(problem, device, command.seed());
+  const TensorMap expected = expected_of(command, target, problem, *on);
   CandidateCheck result;
   run_once(*on, kernel, choice.config, device);
   judge(on->compare(expected), str(kernel.name(), ' ', config_text(kernel, choice.config)), result);
   return result;
 }
 
-CandidateCheck check_candidates(const Session& session, const Target& target,
+CandidateCheck check_candidates(const CommandContext& command, const Target& target,
                                 const std::function<bool()>& stop) {
   const Device& device = *target.device;
   const DeviceInfo& info = device.info();
   const AnyProblem reduced = target.op->reduced(target.problem);
-  const std::unique_ptr<Case> on = target.op->make_case(reduced, device, session.seed());
-  const ErasedKernel& oracle = oracle_of(session, *target.op, device);
-  const TensorMap expected = expected_of(session, target, reduced, *on);
+  const std::unique_ptr<Case> on = target.op->make_case(reduced, device, command.seed());
+  const ErasedKernel& oracle = oracle_of(command, *target.op, device);
+  const TensorMap expected = expected_of(command, target, reduced, *on);
 
   CandidateCheck result;
   for (const RegisteredKernel* registered :
-       session.registry().kernels(target.op->name, session.platform(), info.id.backend.view())) {
+       command.registry().kernels(target.op->name, command.platform(), info.id.backend.view())) {
     const ErasedKernel& kernel = *registered->kernel;
     if (&kernel == &oracle || !kernel.erased_supports(target.problem, info)) continue;
     for (const ConfigBlob& config : kernel.erased_candidates(target.problem, info)) {

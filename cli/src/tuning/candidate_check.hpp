@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 
 namespace attune::cli {
 
@@ -19,10 +19,11 @@ struct CandidateCheck {
 };
 
 /// Stops early when `stop` says so. Throws Unsupported when the op has no reference kernel.
-CandidateCheck check_candidates(const Session& session, const Target& target,
+CandidateCheck check_candidates(const CommandContext& command, const Target& target,
                                 const std::function<bool()>& stop);
 
 /// The same for one choice; for the whole problem where it does not fit the reduced one.
-CandidateCheck check_choice(const Session& session, const Target& target, const Choice& choice);
+CandidateCheck check_choice(const CommandContext& command, const Target& target,
+                            const Choice& choice);
 
 }  // namespace attune::cli

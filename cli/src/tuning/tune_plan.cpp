@@ -31,13 +31,13 @@ void order_by_cost(std::vector<Target>& targets) {
   targets = std::move(ordered);
 }
 
-std::size_t candidate_count(const Session& session, const Target& target) {
+std::size_t candidate_count(const CommandContext& command, const Target& target) {
   std::size_t count = 0;
   const DeviceInfo& info = target.device->info();
-  const Request request = session.request(target);
+  const Request request = command.request(target);
   const std::string_view platform = request.platform.view();
   for (const RegisteredKernel* kernel :
-       session.registry().kernels(target.op->name, platform, info.id.backend.view())) {
+       command.registry().kernels(target.op->name, platform, info.id.backend.view())) {
     const bool oracle = kernel->at.platform.view() == kReferencePlatform;
     if (oracle && platform == kAutoPlatform) continue;  // competes only when nothing else does
     if (kernel->kernel->erased_supports(target.problem, info)) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 
 namespace attune::cli {
 
@@ -18,7 +18,7 @@ void order_by_cost(std::vector<Target>& targets);
 double estimated_call_us(const Target& target);
 
 /// How many candidates tuning the target tries.
-std::size_t candidate_count(const Session& session, const Target& target);
+std::size_t candidate_count(const CommandContext& command, const Target& target);
 
 /// Seconds that tuning it takes, about, and at most.
 double estimated_tuning_s(const Target& target, std::size_t candidates,

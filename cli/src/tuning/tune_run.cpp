@@ -27,8 +27,8 @@ std::string news_of(const ConfigRow& row) {
 
 }  // namespace
 
-std::optional<ConfigRow> known_row(const Session& session, const Target& target) {
-  return session.chain().tuned_row(target.problem, session.request(target));
+std::optional<ConfigRow> known_row(const CommandContext& command, const Target& target) {
+  return command.chain().tuned_row(target.problem, command.request(target));
 }
 
 void TuneRun::tune(const std::vector<Target>& targets, std::span<const Device* const> devices,
@@ -67,7 +67,7 @@ std::optional<TuneRun::Job> TuneRun::next_job(const std::vector<Target>& targets
   for (; next_ < targets.size() && !interrupted() && !failure_; ++next_) {
     const Target& target = targets[next_];
     progress.begin(next_, target.text);
-    std::optional<ConfigRow> known = settings_.retune ? std::nullopt : known_row(session_, target);
+    std::optional<ConfigRow> known = settings_.retune ? std::nullopt : known_row(command_, target);
     if (known) {
       ++skipped_;
       results_[next_] = Result{std::move(*known), "already tuned", Tone::kFaint};
@@ -94,7 +94,7 @@ void TuneRun::tune_one(const Target& target, const Job& job, TuneProgress& progr
   try {
     Tuner::Settings tuner = settings_.tuner;
     tuner.budget = job.budget;
-    const auto report = session_.chain().tune(target.problem, session_.request(target), tuner);
+    const auto report = command_.chain().tune(target.problem, command_.request(target), tuner);
     if (!is_stored(report)) return;
     progress.finished(job.index, target.text, news_of(report.row));
     const std::lock_guard lock(mutex_);

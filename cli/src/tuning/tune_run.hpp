@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "output/table.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "tuning/tune_progress.hpp"
 
 namespace attune::cli {
@@ -21,7 +21,7 @@ inline constexpr std::chrono::milliseconds kProblemBudget{10'000};  // where --b
 
 /// The row that makes tuning a target unnecessary: of this very problem, usable here, measured with
 /// this kernel, library and driver.
-std::optional<ConfigRow> known_row(const Session& session, const Target& target);
+std::optional<ConfigRow> known_row(const CommandContext& command, const Target& target);
 
 class TuneRun {
  public:
@@ -31,8 +31,8 @@ class TuneRun {
     bool retune = false;                              // problems that are tuned already, too
   };
 
-  TuneRun(const Session& session, Settings settings)
-      : session_(session), settings_(std::move(settings)) {}
+  TuneRun(const CommandContext& command, Settings settings)
+      : command_(command), settings_(std::move(settings)) {}
 
   /// Tunes the targets, in their order: each on its own device, or, with `devices`, on the first of
   /// these that is free, by a thread for each. Throws CacheError when results cannot be stored.
@@ -61,7 +61,7 @@ class TuneRun {
   void work(const std::vector<Target>& targets, const Device* device, TuneProgress& progress);
   void tune_one(const Target& target, const Job& job, TuneProgress& progress);
 
-  const Session& session_;
+  const CommandContext& command_;
   const Settings settings_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::size_t workers_ = 1;

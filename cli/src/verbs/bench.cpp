@@ -4,7 +4,7 @@
 
 #include "output/progress.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
 #include "suites/bench_suite.hpp"
@@ -26,23 +26,23 @@ bool same_choice(const Choice& a, const Choice& b) {
 
 /// The kernels that may be compared: not the reference, unless it was asked for or nothing else
 /// takes the problem.
-std::vector<const RegisteredKernel*> rivals(const Session& session, const Target& target) {
+std::vector<const RegisteredKernel*> rivals(const CommandContext& command, const Target& target) {
   const DeviceInfo& info = target.device->info();
   std::vector<const RegisteredKernel*> kernels =
-      session.registry().kernels(target.op->name, session.platform(), info.id.backend.view());
+      command.registry().kernels(target.op->name, command.platform(), info.id.backend.view());
   std::erase_if(kernels, [&](const RegisteredKernel* kernel) {
     const bool oracle = kernel->at.platform.view() == kReferencePlatform;
-    return (oracle && session.platform() != kReferencePlatform) ||
+    return (oracle && command.platform() != kReferencePlatform) ||
            !kernel->kernel->erased_supports(target.problem, info);
   });
   return kernels;
 }
 
 /// What is selected, and the heuristic's choice: of the best kernel, or with `all` of every kernel.
-std::vector<Contender> contenders(const Session& session, const Target& target, bool all) {
-  const Choice selected = session.context().select(target.problem, session.request(target));
+std::vector<Contender> contenders(const CommandContext& command, const Target& target, bool all) {
+  const Choice selected = command.context().select(target.problem, command.request(target));
   std::vector<Contender> list{{str("selected (", to_string(selected.tier), ")"), selected}};
-  for (const RegisteredKernel* kernel : rivals(session, target)) {
+  for (const RegisteredKernel* kernel : rivals(command, target)) {
     Choice choice;
     choice.kernel = kernel->kernel.get();
     choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
@@ -55,9 +55,10 @@ std::vector<Contender> contenders(const Session& session, const Target& target, 
   return list;
 }
 
-void bench(const Session& session, const Target& target, const Invocation& call, Table& table) {
-  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
-  const std::vector<Contender> list = contenders(session, target, call.options.flag("all"));
+void bench(const CommandContext& command, const Target& target, const Invocation& call,
+           Table& table) {
+  const Cases on = cases_to_rotate(*target.op, target.problem, *target.device, command.seed());
+  const std::vector<Contender> list = contenders(command, target, call.options.flag("all"));
   std::vector<Launch> launches;
   launches.reserve(list.size());
   for (const Contender& contender : list)
@@ -82,8 +83,8 @@ ExitCode run(const Invocation& call) {
   if (const auto suite = call.options.text("suite")) {
     return bench_suite(call, find_suite(*suite), may_tune);
   }
-  const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
-  const std::vector<Target> targets = session.targets(call.words);
+  const CommandContext command(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
+  const std::vector<Target> targets = command.targets(call.words);
   Table table({"op", "problem", "choice", "kernel", "config", "median_us", "spread_percent",
                "samples", "gflop_per_s", "gb_per_s", "relative"});
   const InterruptGuard guard;
@@ -91,7 +92,7 @@ ExitCode run(const Invocation& call) {
     Progress progress(call.quiet);
     for (std::size_t i = 0; i < targets.size() && !interrupted(); ++i) {
       progress.update(str('[', i + 1, '/', targets.size(), "] ", targets[i].text));
-      bench(session, targets[i], call, table);
+      bench(command, targets[i], call, table);
     }
   }
   call.print(std::move(table));

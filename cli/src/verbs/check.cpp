@@ -1,7 +1,7 @@
 // `attune check`: an op's results against those that a file expects.
 #include <algorithm>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "problems/tensor_io.hpp"
 #include "program/verb.hpp"
 
@@ -19,8 +19,8 @@ struct Tally {
 
 class Checker {
  public:
-  Checker(const Session& session, bool may_decline)
-      : session_(session), may_decline_(may_decline) {}
+  Checker(const CommandContext& command, bool may_decline)
+      : command_(command), may_decline_(may_decline) {}
 
   void check_file(const std::string& path);
 
@@ -38,7 +38,7 @@ class Checker {
   void add(const std::string& path, std::string_view tensor, std::string_view verdict, Tone tone,
            std::string_view reason);
 
-  const Session& session_;
+  const CommandContext& command_;
   bool may_decline_;
   Table table_{{"file", "tensor", "error", "tolerance", "kernel", "verdict", "reason"}};
   Tally tally_;
@@ -70,9 +70,9 @@ void Checker::check_passes(const std::string& path) {
     add(path, "", "miss", Tone::kBad, "no expect.* tensors: nothing to check");
     return;
   }
-  const OpInfo& op = session_.op(name->second);
+  const OpInfo& op = command_.op(name->second);
   check_pass(path, op, file);
-  if (const OpInfo* backward = find_backward(session_, op);
+  if (const OpInfo* backward = find_backward(command_, op);
       backward != nullptr && !file.expected.empty()) {
     check_pass(path, *backward, file);
   }
@@ -81,7 +81,7 @@ void Checker::check_passes(const std::string& path) {
 
 /// Runs one pass and takes the tensors that it produces out of what is expected.
 void Checker::check_pass(const std::string& path, const OpInfo& op, CaseFile& file) {
-  const Device& device = session_.device_for(op);
+  const Device& device = command_.device_for(op);
   const std::unique_ptr<Case> on = bind_case(op, file.inputs, device);
   TensorMap wanted;
   for (const NamedTensor& output : on->outputs()) {
@@ -89,11 +89,11 @@ void Checker::check_pass(const std::string& path, const OpInfo& op, CaseFile& fi
   }
   on->reset(std::byte{0xff});
   try {
-    const Choice choice = Executor(session_.context()).run(*on, session_.request(op, device));
+    const Choice choice = Executor(command_.context()).run(*on, command_.request(op, device));
     device.synchronize(nullptr);
     compare(path, *on, wanted, choice.kernel->name());
   } catch (const Unsupported& error) {
-    ++(session_.platform() == kAutoPlatform ? tally_.missed : tally_.declined);
+    ++(command_.platform() == kAutoPlatform ? tally_.missed : tally_.declined);
     add(path, op.name, "declined", Tone::kFaint, error.what());
   }
 }
@@ -129,8 +129,8 @@ void Checker::settle_rest(const std::string& path, const CaseFile& file) {
 ExitCode run(const Invocation& call) {
   if (call.words.empty()) throw UsageError("expected files to check");
   const bool may_tune = call.options.text("policy") == "tune";
-  const Session session(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
-  Checker checker(session, call.options.flag("allow-declined"));
+  const CommandContext command(call, {.writes_database = may_tune, .default_policy = Policy::kDb});
+  Checker checker(command, call.options.flag("allow-declined"));
   for (const std::string& path : call.words) checker.check_file(path);
   call.print(checker.take_table());
   const Tally& tally = checker.tally();

@@ -8,9 +8,9 @@
 #include <attune/core/version.hpp>
 
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
+#include "process/child_process.hpp"
 #include "process/scratch_folder.hpp"
-#include "process/subprocess.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
 #include "tuning/candidate_check.hpp"
@@ -31,7 +31,7 @@ constexpr std::size_t kWidth = 80;
 /// formats.
 class Demo {
  public:
-  Demo(const Invocation& call, const Session& session, const ScratchFolder& folder);
+  Demo(const Invocation& call, const CommandContext& command, const ScratchFolder& folder);
 
   void introduce() const;
   void check();
@@ -55,7 +55,7 @@ class Demo {
   void report_tuning(const Target& target, const ConfigSelectorChain::TuneReport& report);
 
   const Invocation& call_;
-  const Session& session_;
+  const CommandContext& command_;
   const ScratchFolder& folder_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::vector<Target> targets_;
@@ -69,13 +69,13 @@ class Demo {
   std::int64_t new_tunings_ = 0;
 };
 
-Demo::Demo(const Invocation& call, const Session& session, const ScratchFolder& folder)
-    : call_(call), session_(session), folder_(folder) {
+Demo::Demo(const Invocation& call, const CommandContext& command, const ScratchFolder& folder)
+    : call_(call), command_(command), folder_(folder) {
   std::ofstream specs(folder.file("problems.txt"));
   for (const std::string_view problem : kProblems) specs << problem << '\n';
   specs.close();
   const std::vector<std::string> words{problems_word()};
-  targets_ = session.targets(words);
+  targets_ = command.targets(words);
 }
 
 void Demo::say(std::string_view text) const {
@@ -112,7 +112,7 @@ void Demo::report_check(const Target& target, const CandidateCheck& check) {
 void Demo::check() {
   heading("1 Is it right?", "Every candidate against plain loops in double precision.");
   for (const Target& target : targets_) {
-    if (!stopped()) report_check(target, check_candidates(session_, target, interrupted));
+    if (!stopped()) report_check(target, check_candidates(command_, target, interrupted));
   }
 }
 
@@ -129,7 +129,7 @@ void Demo::report_tuning(const Target& target, const ConfigSelectorChain::TuneRe
 
 void Demo::tune() {
   heading("2 What is fastest?", "The heuristic's choice, then the tuned one.");
-  TuneProgress progress(session_.context().events(), targets_.size(), call_.quiet);
+  TuneProgress progress(command_.context().events(), targets_.size(), call_.quiet);
   Tuner::Settings settings;
   settings.budget = call_.options.duration("budget").value_or(kTuningBudget) / std::ssize(targets_);
   settings.stop = interrupted;
@@ -137,7 +137,7 @@ void Demo::tune() {
     progress.begin(i, targets_[i].text);
     try {
       const auto report =
-          session_.chain().tune(targets_[i].problem, session_.request(targets_[i]), settings);
+          command_.chain().tune(targets_[i].problem, command_.request(targets_[i]), settings);
       progress.clear();
       report_tuning(targets_[i], report);
     } catch (const ExecutionError&) {
@@ -154,7 +154,7 @@ void Demo::find_again() {
       "-o",  "json",          "-q"};
   for (const std::string& plugin : call_.options.texts("plugin"))
     arguments.insert(arguments.end(), {"--plugin", plugin});
-  const Finished second = run_self(arguments);
+  const FinishedProcess second = run_to_its_end(arguments);
   if (stopped()) return;  // so is the other process: Ctrl-C goes to both
   if (second.exit_code != 0)
     throw ExecutionError(str("the second process ended with ", second.exit_code));
@@ -197,9 +197,9 @@ ExitCode run(const Invocation& call) {
   if (!call.words.empty()) throw UsageError(str("'", call.words[0], "': expected no arguments"));
   const InterruptGuard guard;  // before there is anything to clean up
   const ScratchFolder folder("attune-demo-");
-  const Session session(
+  const CommandContext command(
       call, {.writes_database = true, .database = folder.file("demo.db"), .backend = "cpu"});
-  Demo demo(call, session, folder);
+  Demo demo(call, command, folder);
   demo.introduce();
   demo.check();
   demo.tune();

@@ -15,7 +15,7 @@
 #include <attune/core/version.hpp>
 
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "process/child_process.hpp"
 #include "program/verb.hpp"
 
@@ -75,7 +75,7 @@ void report_build(const Registry& registry, Report& report) {
 #endif
 }
 
-void report_device(const Session& session, const Device& device, Report& report) {
+void report_device(const CommandContext& command, const Device& device, Report& report) {
   const DeviceInfo& info = device.info();
   std::string detail =
       str(info.name, ", ", info.arch, ", ", info.cores, info.cores == 1 ? " core" : " cores");
@@ -88,10 +88,10 @@ void report_device(const Session& session, const Device& device, Report& report)
   report.info(str(info.id), "class " + info.device_class);
 
   std::map<std::string, std::size_t> kernels;  // by platform
-  for (const OpInfo* op : session.registry().ops()) {
+  for (const OpInfo* op : command.registry().ops()) {
     if (op->kernel_op != op->name) continue;  // an alias has the other's kernels
     for (const RegisteredKernel* kernel :
-         session.registry().kernels(op->name, kAutoPlatform, info.id.backend.view())) {
+         command.registry().kernels(op->name, kAutoPlatform, info.id.backend.view())) {
       ++kernels[std::string(kernel->at.platform.view())];
     }
   }
@@ -194,10 +194,10 @@ void report_environment(Report& report) {
 }
 
 /// Whether the device that was asked for is there.
-bool report_wanted_device(const Session& session, const Invocation& call, Report& report) {
+bool report_wanted_device(const CommandContext& command, const Invocation& call, Report& report) {
   if (!call.options.flag("backend")) return true;
   try {
-    session.check_device();
+    command.check_device();
     return true;
   } catch (const Unavailable& error) {
     report.fail("backend", error.what());
@@ -207,20 +207,20 @@ bool report_wanted_device(const Session& session, const Invocation& call, Report
 
 ExitCode run(const Invocation& call) {
   if (!call.words.empty()) throw UsageError(str("'", call.words[0], "': expected no arguments"));
-  const Session session(call, {});
+  const CommandContext command(call, {});
   Report report;
-  report_build(session.registry(), report);
-  for (const Device* device : session.registry().devices()) report_device(session, *device, report);
-  for (const std::string& backend : session.registry().backends()) {
-    const std::string why = session.registry().why_no_devices(backend);
+  report_build(command.registry(), report);
+  for (const Device* device : command.registry().devices()) report_device(command, *device, report);
+  for (const std::string& backend : command.registry().backends()) {
+    const std::string why = command.registry().why_no_devices(backend);
     if (!why.empty()) report.info(backend, "none: " + why);
   }
-  const bool there = report_wanted_device(session, call, report);
-  for (const ConfigStore::FileStatus& file : session.chain().store().status())
+  const bool there = report_wanted_device(command, call, report);
+  for (const ConfigStore::FileStatus& file : command.chain().store().status())
     report_database(file, report);
-  report_room(session.chain().store().settings().user_path, report);
+  report_room(command.chain().store().settings().user_path, report);
   report_worker(call, report);
-  report.info("policy", session.policy_name());
+  report.info("policy", command.policy_name());
   report_environment(report);
   call.print(report.take_table());
   const auto count = [](std::size_t n, std::string_view what) {

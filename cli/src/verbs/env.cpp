@@ -4,7 +4,7 @@
 #include <attune/core/environment.hpp>
 
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/verb.hpp"
 
 namespace attune::cli {
@@ -34,8 +34,8 @@ std::string home_variable() {
   return data != nullptr && *data == '/' ? "XDG_DATA_HOME" : "HOME";
 }
 
-Value database(const Session& session, const Invocation& call) {
-  const std::string& path = session.chain().store().settings().user_path;
+Value database(const CommandContext& command, const Invocation& call) {
+  const std::string& path = command.chain().store().settings().user_path;
   Value value = setting(call, "db", "ATTUNE_DB", path);
   if (value.origin == kDefault) value.origin = str(kDefault, ", in ", home_variable());
   value.text = path.empty() ? std::nullopt : std::optional(path);
@@ -47,9 +47,9 @@ std::optional<std::string> listed(const std::vector<std::string>& parts) {
 }
 
 /// What is in force for one of attune's variables.
-Value in_force(const Session& session, const Invocation& call, std::string_view variable) {
-  if (variable == "ATTUNE_POLICY") return setting(call, "policy", variable, session.policy_name());
-  if (variable == "ATTUNE_DB") return database(session, call);
+Value in_force(const CommandContext& command, const Invocation& call, std::string_view variable) {
+  if (variable == "ATTUNE_POLICY") return setting(call, "policy", variable, command.policy_name());
+  if (variable == "ATTUNE_DB") return database(command, call);
   if (variable == "ATTUNE_LOG") return setting(call, "", variable, "info");
   if (variable == "ATTUNE_LOG_CMD") return setting(call, "", variable, "0");
   if (variable == "ATTUNE_PLUGINS" && call.options.flag("plugin")) {
@@ -60,8 +60,8 @@ Value in_force(const Session& session, const Invocation& call, std::string_view 
 
 Cell cell(const std::optional<std::string>& text) { return text ? Cell(*text) : Cell(); }
 
-void add_budgets(const Session& session, const Invocation& call, Table& table) {
-  const AutotunePolicy& policy = session.chain().policy();
+void add_budgets(const CommandContext& command, const Invocation& call, Table& table) {
+  const AutotunePolicy& policy = command.chain().policy();
   const auto given = call.options.duration("budget");
   const auto add = [&](std::string_view name, std::chrono::milliseconds value,
                        std::string_view meaning) {
@@ -73,11 +73,11 @@ void add_budgets(const Session& session, const Invocation& call, Table& table) {
 }
 
 /// What others set and attune heeds.
-void add_surroundings(const Session& session, Table& table) {
-  const std::vector<std::string>& shipped = session.chain().store().settings().shipped_paths;
+void add_surroundings(const CommandContext& command, Table& table) {
+  const std::vector<std::string>& shipped = command.chain().store().settings().shipped_paths;
   table.add({"shipped databases", cell(listed(shipped)), "the installation",
              "read after the user's and the site's"});
-  table.add({"cores", str(session.registry().devices().front()->info().cores),
+  table.add({"cores", str(command.registry().devices().front()->info().cores),
              "affinity and cgroup", "most threads that a kernel runs on"});
   for (const auto& [name, meaning] :
        {std::pair("CUDA_VISIBLE_DEVICES", "the GPUs that there are, by CUDA"),
@@ -100,15 +100,15 @@ std::size_t add_unknown(Table& table) {
 
 ExitCode run(const Invocation& call) {
   if (!call.words.empty()) throw UsageError(str("'", call.words[0], "': expected no arguments"));
-  const Session session(call, {});
+  const CommandContext command(call, {});
   Table table({"setting", "value", "origin", "meaning"});
   for (const EnvironmentVariable& variable : environment_variables()) {
-    const Value value = in_force(session, call, variable.name);
+    const Value value = in_force(command, call, variable.name);
     table.add(
         {variable.name, cell(value.text), value.text ? value.origin : "not set", variable.meaning});
   }
-  add_budgets(session, call, table);
-  add_surroundings(session, table);
+  add_budgets(command, call, table);
+  add_surroundings(command, table);
   const std::size_t unknown = add_unknown(table);
   call.print(std::move(table));
   return unknown == 0 ? ExitCode::kOk : ExitCode::kNo;

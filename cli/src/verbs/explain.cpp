@@ -1,6 +1,6 @@
 // `attune explain`: which config a problem gets, and what every tier said.
+#include "problems/command_context.hpp"
 #include "problems/explanation.hpp"
-#include "problems/session.hpp"
 #include "program/verb.hpp"
 
 namespace attune::cli {
@@ -41,18 +41,18 @@ Document document_of(const std::vector<Explanation>& explanations) {
 }
 
 ExitCode run(const Invocation& call) {
-  const Session session(call, {});
-  const std::vector<Target> targets = session.targets(call.words);
+  const CommandContext command(call, {});
+  const std::vector<Target> targets = command.targets(call.words);
   std::vector<Explanation> explanations;
   Evidence evidence;
   bool all_chosen = true;
   for (const Target& target : targets) {
-    explanations.push_back(explain(session, target, evidence));
+    explanations.push_back(explain(command, target, evidence));
     all_chosen = all_chosen && explanations.back().decision.choice.has_value();
     if (!call.for_people()) continue;
     if (explanations.size() > 1) call.out.write("\n");
     call.out.write(
-        explanation_screen(session, explanations.back(), call.screen.color, call.verbose));
+        explanation_screen(command, explanations.back(), call.screen.color, call.verbose));
   }
   if (!call.for_people()) call.print(document_of(explanations));
   evidence.note_damage(call);

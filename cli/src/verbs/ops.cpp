@@ -1,21 +1,21 @@
 // `attune ops`: what is registered.
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/verb.hpp"
 
 namespace attune::cli {
 namespace {
 
-Document list_ops(const Session& session) {
+Document list_ops(const CommandContext& command) {
   Table table({"op", "kernels", "platforms", "same_as", "summary"});
-  for (const OpInfo* op : session.registry().ops()) {
+  for (const OpInfo* op : command.registry().ops()) {
     std::vector<std::string> platforms;
-    for (const RegisteredKernel* kernel : session.registry().kernels(op->name)) {
+    for (const RegisteredKernel* kernel : command.registry().kernels(op->name)) {
       const std::string platform(kernel->at.platform.view());
       if (std::find(platforms.begin(), platforms.end(), platform) == platforms.end())
         platforms.push_back(platform);
     }
-    table.add({op->name, session.registry().kernels(op->name).size(), join(platforms, ","),
+    table.add({op->name, command.registry().kernels(op->name).size(), join(platforms, ","),
                op->kernel_op == op->name ? Cell() : Cell(op->kernel_op), op->summary});
   }
   return {{.name = "", .table = std::move(table)}};
@@ -81,8 +81,8 @@ std::string declined_values(const OpInfo& op, const ErasedKernel& kernel,
 }
 
 /// The device to ask a kernel about: the first it may run on.
-const Device* device_of(const Session& session, const RegisteredKernel& kernel) {
-  for (const Device* device : session.registry().devices()) {
+const Device* device_of(const CommandContext& command, const RegisteredKernel& kernel) {
+  for (const Device* device : command.registry().devices()) {
     const bool any = kernel.at.backend.view() == kAnyBackend;
     if (any || kernel.at.backend == device->info().id.backend) return device;
   }
@@ -90,8 +90,9 @@ const Device* device_of(const Session& session, const RegisteredKernel& kernel) 
 }
 
 /// Whether it takes the sample problem on its device, and what values it refuses.
-std::string support_text(const Session& session, const OpInfo& op, const RegisteredKernel& kernel) {
-  const Device* device = device_of(session, kernel);
+std::string support_text(const CommandContext& command, const OpInfo& op,
+                         const RegisteredKernel& kernel) {
+  const Device* device = device_of(command, kernel);
   if (device == nullptr) return str("no device of backend ", kernel.at.backend);
   const auto sample = sample_problem(op);
   if (!sample) return "";
@@ -101,16 +102,16 @@ std::string support_text(const Session& session, const OpInfo& op, const Registe
   return declined.empty() ? "takes every value above" : "declines " + declined;
 }
 
-Document show_op(const Session& session, const OpInfo& op) {
+Document show_op(const CommandContext& command, const OpInfo& op) {
   Table about({"op", "summary", "same_as"});
   about.add({op.name, op.summary, op.kernel_op == op.name ? Cell() : Cell(op.kernel_op)});
   Table kernels({"kernel", "version", "platform", "backend", "priority", "support"});
   Table axes({"kernel", "parameter", "kind", "values"});
-  for (const RegisteredKernel* registered : session.registry().kernels(op.name)) {
+  for (const RegisteredKernel* registered : command.registry().kernels(op.name)) {
     const ErasedKernel& kernel = *registered->kernel;
     kernels.add({kernel.name(), kernel.version(), registered->at.platform.view(),
                  registered->at.backend.view(), registered->at.priority,
-                 support_text(session, op, *registered)});
+                 support_text(command, op, *registered)});
     for (const AxisInfo& axis : kernel.axes()) {
       axes.add({kernel.name(), axis.name, axis.kind == AxisKind::kCompiled ? "compiled" : "launch",
                 join(axis.values, ", ")});
@@ -126,10 +127,10 @@ Document show_op(const Session& session, const OpInfo& op) {
 ExitCode run(const Invocation& call) {
   if (call.words.size() > 1)
     throw UsageError(str("'", call.words[1], "': expected one op at most"));
-  const Session session(call, {});
-  if (session.registry().ops().empty())
+  const CommandContext command(call, {});
+  if (command.registry().ops().empty())
     call.note("this attune has no ops of its own: --plugin or ATTUNE_PLUGINS brings some");
-  call.print(call.words.empty() ? list_ops(session) : show_op(session, session.op(call.words[0])));
+  call.print(call.words.empty() ? list_ops(command) : show_op(command, command.op(call.words[0])));
   return ExitCode::kOk;
 }
 

@@ -9,7 +9,7 @@
 #include "output/outputs.hpp"
 #include "output/report_svg.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "program/verb.hpp"
 #include "verbs/db/stored_rows.hpp"
 
@@ -56,13 +56,13 @@ struct Entry {
   }
 };
 
-std::vector<Entry> entries(const Session& session, StoredRows stored) {
+std::vector<Entry> entries(const CommandContext& command, StoredRows stored) {
   std::vector<Entry> all;
   for (StoredRow& row : stored.rows) {
     Entry entry{.stored = std::move(row), .problem = ""};
     const RowKey& key = entry.row().key;
-    entry.problem = problem_text_of(session, key);
-    if (const OpInfo* op = session.registry().find_op(key.op)) {
+    entry.problem = problem_text_of(command, key);
+    if (const OpInfo* op = command.registry().find_op(key.op)) {
       try {
         const AnyProblem problem = op->parse(parse_params(key.problem, ' '));
         entry.flops = op->flops(problem);
@@ -345,10 +345,10 @@ ExitCode run(const Invocation& call) {
   const auto path = call.options.text("output");
   if (path) check_not_an_input("--output", *path, call.words);
   const auto output = path ? open_output("--output", *path, kReports) : nullptr;
-  const Session session(call, {});
-  StoredRows stored = stored_rows(session, call.words);
+  const CommandContext command(call, {});
+  StoredRows stored = stored_rows(command, call.words);
   const std::int64_t bad_rows = stored.bad_rows;
-  const std::vector<Entry> all = entries(session, std::move(stored));
+  const std::vector<Entry> all = entries(command, std::move(stored));
   if (all.empty()) {
     call.note("nothing is tuned yet: see 'attune tune --help'");
     return ExitCode::kNo;

@@ -5,7 +5,7 @@
 
 #include "output/outputs.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "problems/tensor_io.hpp"
 #include "program/verb.hpp"
 #include "suites/measure.hpp"
@@ -39,30 +39,31 @@ struct Work {
   std::unique_ptr<Case> on;
 };
 
-std::vector<Work> work_from_file(const Session& session, std::string_view name, bool backward,
-                                 const io::TensorFile& input) {
+std::vector<Work> work_from_file(const CommandContext& command, std::string_view name,
+                                 bool backward, const io::TensorFile& input) {
   std::vector<Work> work;
-  const OpInfo& op = session.op(name);
-  const Device& device = session.device_for(op);
+  const OpInfo& op = command.op(name);
+  const Device& device = command.device_for(op);
   work.push_back({&op, &device, bind_case(op, input, device)});
   if (backward) {
-    const OpInfo& reverse = backward_of(session, op);
+    const OpInfo& reverse = backward_of(command, op);
     work.push_back({&reverse, &device, bind_case(reverse, input, device)});
   }
   return work;
 }
 
-std::vector<Work> work_from_spec(const Session& session, const Invocation& call, bool backward) {
+std::vector<Work> work_from_spec(const CommandContext& command, const Invocation& call,
+                                 bool backward) {
   std::vector<Work> work;
-  for (const Target& target : session.targets(call.words)) {
+  for (const Target& target : command.targets(call.words)) {
     work.push_back({target.op, target.device,
-                    target.op->make_case(target.problem, *target.device, session.seed())});
+                    target.op->make_case(target.problem, *target.device, command.seed())});
     if (backward) {
-      const OpInfo& reverse = backward_of(session, *target.op);
+      const OpInfo& reverse = backward_of(command, *target.op);
       const AnyProblem problem =
           reverse.parse(parse_params(target.op->text(target.problem, false), ' '));
       work.push_back(
-          {&reverse, target.device, reverse.make_case(problem, *target.device, session.seed())});
+          {&reverse, target.device, reverse.make_case(problem, *target.device, command.seed())});
     }
   }
   return work;
@@ -82,17 +83,18 @@ std::string source_text(const Choice& choice) {
 }
 
 /// Runs one op, adds its row, and keeps its outputs where they are wanted.
-void run_and_report(const Session& session, const Work& item, TensorMap* outputs, Table& table) {
+void run_and_report(const CommandContext& command, const Work& item, TensorMap* outputs,
+                    Table& table) {
   item.on->reset(std::byte{0xff});
-  const std::uint64_t tunings = session.chain().counters().tunings;
-  const Request request = session.request(*item.op, *item.device);
-  const Choice choice = Executor(session.context()).run(*item.on, request);
+  const std::uint64_t tunings = command.chain().counters().tunings;
+  const Request request = command.request(*item.op, *item.device);
+  const Choice choice = Executor(command.context()).run(*item.on, request);
   item.device->synchronize(nullptr);
   if (outputs != nullptr) outputs->merge(copy_outputs(*item.on, *item.device));
   const Timing timing = time_choice(item, choice);
   table.add({item.op->name, short_text(*item.op, item.on->problem()), str(item.device->info().id),
              choice.kernel->name(), config_text(*choice.kernel, choice.config), source_text(choice),
-             timing.median_us, timing.samples, session.chain().counters().tunings - tunings});
+             timing.median_us, timing.samples, command.chain().counters().tunings - tunings});
 }
 
 ExitCode run(const Invocation& call) {
@@ -115,10 +117,10 @@ ExitCode run(const Invocation& call) {
 
   const std::string policy =
       call.options.text("policy").value_or(read_environment("ATTUNE_POLICY").value_or("tune"));
-  const Session session(call, {.writes_database = policy == "tune"});
+  const CommandContext command(call, {.writes_database = policy == "tune"});
   const std::vector<Work> work = input_path
-                                     ? work_from_file(session, call.words[0], backward, input)
-                                     : work_from_spec(session, call, backward);
+                                     ? work_from_file(command, call.words[0], backward, input)
+                                     : work_from_spec(command, call, backward);
   if (output_path && work.size() > (backward ? 2U : 1U)) {
     throw UsageError("--output: expected one problem");
   }
@@ -126,7 +128,7 @@ ExitCode run(const Invocation& call) {
       {"op", "problem", "device", "kernel", "config", "source", "median_us", "samples", "tunings"});
   io::TensorFile output;
   for (const Work& item : work) {
-    run_and_report(session, item, to ? &output.tensors : nullptr, table);
+    run_and_report(command, item, to ? &output.tensors : nullptr, table);
   }
   if (to) {
     output.attributes = input.attributes;

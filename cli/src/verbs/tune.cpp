@@ -4,7 +4,7 @@
 
 #include "output/progress.hpp"
 #include "output/text.hpp"
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 #include "process/isolated_runner.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
@@ -16,7 +16,7 @@ namespace attune::cli {
 namespace {
 
 /// Says what would be done, and about how long it would take.
-ExitCode print_plan(const Invocation& call, const Session& session,
+ExitCode print_plan(const Invocation& call, const CommandContext& command,
                     const std::vector<Target>& targets) {
   const bool retune = call.options.flag("retune");
   const auto budget = call.options.duration("budget");
@@ -33,9 +33,9 @@ ExitCode print_plan(const Invocation& call, const Session& session,
     }
     progress->update(str('[', table.rows().size() + 1, '/', targets.size(), "] ", target.text,
                          "  counting candidates"));
-    const bool known = known_row(session, target).has_value();
+    const bool known = known_row(command, target).has_value();
     const bool tunes = !known || retune;
-    const std::size_t count = candidate_count(session, target);
+    const std::size_t count = candidate_count(command, target);
     const double estimate =
         tunes ? estimated_tuning_s(target, count, budget.value_or(kProblemBudget)) : 0;
     problems += tunes ? 1 : 0;
@@ -84,12 +84,12 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
 
 /// The devices of --gpus: "all" of the accelerators that the first target would be tuned on, or
 /// those of the numbers given. Empty without it. Rows are shared by devices of one class only.
-std::vector<const Device*> devices_of(const Invocation& call, const Session& session,
+std::vector<const Device*> devices_of(const Invocation& call, const CommandContext& command,
                                       const std::vector<Target>& targets) {
   const std::optional<std::string> given = call.options.text("gpus");
   if (!given || targets.empty()) return {};
   if (call.options.flag("device")) throw UsageError("--gpus and --device: expected one of them");
-  std::vector<const Device*> devices = session.accelerators_like(*targets[0].device, *given);
+  std::vector<const Device*> devices = command.accelerators_like(*targets[0].device, *given);
   for (const Device* device : devices) {
     const DeviceInfo& info = device->info();
     const DeviceInfo& first = devices[0]->info();
@@ -106,16 +106,16 @@ std::string quoted(const std::string& word) {
   return plain && !word.empty() ? word : "'" + word + "'";
 }
 
-std::string resume_line(const Invocation& call, const Session& session) {
+std::string resume_line(const Invocation& call, const CommandContext& command) {
   std::string line = "attune tune";
   for (const std::string& word : call.words) line += ' ' + quoted(word);
   for (const char* name : {"budget", "gpus", "isolate", "timeout"}) {
     if (const auto value = call.options.text(name)) line += str(" --", name, ' ', *value);
   }
-  return line + session.options_text();
+  return line + command.options_text();
 }
 
-ExitCode finish(const Invocation& call, const Session& session, const TuneRun& run,
+ExitCode finish(const Invocation& call, const CommandContext& command, const TuneRun& run,
                 const std::vector<Target>& targets) {
   call.print(run.table(targets));
   const std::size_t left = targets.size() - run.tuned() - run.skipped() - run.failed();
@@ -124,12 +124,12 @@ ExitCode finish(const Invocation& call, const Session& session, const TuneRun& r
                 run.failed() > 0 ? str(", ", run.failed(), " failed") : ""));
   if (interrupted()) {
     write_error(str("attune: interrupted; what was finished is stored. Resume: ",
-                    resume_line(call, session), '\n'));
+                    resume_line(call, command), '\n'));
     return ExitCode::kInterrupted;
   }
   if (left > 0)
     call.note(
-        str("the budget ended before ", left, " of them. Resume: ", resume_line(call, session)));
+        str("the budget ended before ", left, " of them. Resume: ", resume_line(call, command)));
   return run.failed() > 0 ? ExitCode::kFailure : ExitCode::kOk;
 }
 
@@ -138,20 +138,20 @@ ExitCode run(const Invocation& call) {
   if (call.options.flag("config"))
     throw UsageError("--config: an override is what tuning would replace");
   const bool dry = call.options.flag("dry-run");
-  const Session session(call, {.writes_database = !dry});
-  std::vector<Target> targets = session.targets(call.words);
+  const CommandContext command(call, {.writes_database = !dry});
+  std::vector<Target> targets = command.targets(call.words);
   order_by_cost(targets);
-  if (dry) return print_plan(call, session, targets);
+  if (dry) return print_plan(call, command, targets);
   const InterruptGuard guard;
-  const std::vector<const Device*> devices = devices_of(call, session, targets);
-  TuneRun tuning(session, {.tuner = tuner_settings(call, session.seed()),
+  const std::vector<const Device*> devices = devices_of(call, command, targets);
+  TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),
                            .budget = call.options.duration("budget"),
                            .retune = call.options.flag("retune")});
   {
-    TuneProgress progress(session.context().events(), targets.size(), call.quiet);
+    TuneProgress progress(command.context().events(), targets.size(), call.quiet);
     tuning.tune(targets, devices, progress);
   }
-  return finish(call, session, tuning, targets);
+  return finish(call, command, tuning, targets);
 }
 
 }  // namespace

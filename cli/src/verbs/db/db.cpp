@@ -12,9 +12,9 @@ namespace attune::cli {
 
 namespace {
 
-ExitCode print_path(const Invocation& call, const Session& session, Words words) {
+ExitCode print_path(const Invocation& call, const CommandContext& command, Words words) {
   if (!words.empty()) throw UsageError(str("path: '", words[0], "': expected nothing more"));
-  const std::string& path = session.chain().store().settings().user_path;
+  const std::string& path = command.chain().store().settings().user_path;
   if (call.for_people()) {
     call.out.write(printable(path) + '\n');
   } else {
@@ -23,14 +23,14 @@ ExitCode print_path(const Invocation& call, const Session& session, Words words)
   return ExitCode::kOk;
 }
 
-ExitCode list_rows(const Invocation& call, const Session& session, Words words) {
-  const StoredRows stored = stored_rows(session, words);
+ExitCode list_rows(const Invocation& call, const CommandContext& command, Words words) {
+  const StoredRows stored = stored_rows(command, words);
   Table table({"key", "op", "problem", "device_class", "platform", "kernel", "config", "median_us",
                "speedup", "noise", "layer", "age"});
   constexpr std::size_t kClassWidth = 24;
   for (const auto& [layer, path, row] : stored.rows) {
     const std::string& device = row.key.device_class;
-    table.add({key_id(row.key), row.key.op, problem_text_of(session, row.key),
+    table.add({key_id(row.key), row.key.op, problem_text_of(command, row.key),
                call.for_people() && !call.verbose ? shorten(device, kClassWidth) : device,
                row.key.platform, row.kernel, config_or_default(row.config), row.median_us,
                row.default_us / row.median_us, to_string(row.noise), to_string(layer),
@@ -46,7 +46,7 @@ ExitCode list_rows(const Invocation& call, const Session& session, Words words) 
 
 struct Subverb {
   std::string_view name;
-  ExitCode (*run)(const Invocation& call, const Session& session, Words words);
+  ExitCode (*run)(const Invocation& call, const CommandContext& command, Words words);
   bool writes = false;  // the user's database, unless --dry-run
 };
 constexpr Subverb kSubverbs[] = {
@@ -63,8 +63,8 @@ ExitCode run(const Invocation& call) {
     if (verb.name != call.words[0]) continue;
     const bool lists = call.words.size() == 1 && verb.name == "pin";
     const bool writes = verb.writes && !lists && !call.options.flag("dry-run");
-    const Session session(call, {.writes_database = writes});
-    return verb.run(call, session, std::span(call.words).subspan(1));
+    const CommandContext command(call, {.writes_database = writes});
+    return verb.run(call, command, std::span(call.words).subspan(1));
   }
   throw UsageError(str("no '", call.words[0], "': expected one of ", join(names, ", "),
                        did_you_mean(call.words[0], names)));
@@ -72,10 +72,10 @@ ExitCode run(const Invocation& call) {
 
 }  // namespace
 
-std::vector<std::string> files_or_those_in_effect(const Session& session, Words words) {
+std::vector<std::string> files_or_those_in_effect(const CommandContext& command, Words words) {
   std::vector<std::string> files(words.begin(), words.end());
   if (!files.empty()) return files;
-  for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
+  for (const ConfigStore::FileStatus& file : command.chain().store().status()) {
     if (is_there(file.path)) files.push_back(file.path);
   }
   return files;

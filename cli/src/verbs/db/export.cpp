@@ -39,9 +39,9 @@ std::string why_not_shipped(RowChecker& checker, const ConfigSnapshot& bad, cons
 /// What of `all` is shipped: decisions that hold today, without the trials and pins of those who
 /// made them, and the candidates that must not be tried, suspicions left out. Adds a line for each
 /// row left behind.
-DatabaseContent shipped_part(const Session& session, const DatabaseContent& all, NoiseGrade worst,
-                             Table& left_behind) {
-  RowChecker checker(session.registry());
+DatabaseContent shipped_part(const CommandContext& command, const DatabaseContent& all,
+                             NoiseGrade worst, Table& left_behind) {
+  RowChecker checker(command.registry());
   ConfigSnapshot bad;
   bad.quarantine = all.quarantine;
   bad.index();
@@ -53,7 +53,7 @@ DatabaseContent shipped_part(const Session& session, const DatabaseContent& all,
       continue;
     }
     left_behind.add({key_id(decision.row.key), decision.row.key.op,
-                     problem_text_of(session, decision.row.key), choice_text(decision.row), why});
+                     problem_text_of(command, decision.row.key), choice_text(decision.row), why});
   }
   std::copy_if(all.quarantine.begin(), all.quarantine.end(), std::back_inserter(part.quarantine),
                [](const QuarantineRow& row) { return !row.reason.starts_with(kSuspect); });
@@ -83,10 +83,10 @@ ExitCode print_rows(const Invocation& call, const DatabaseContent& content) {
   return ExitCode::kOk;
 }
 
-ExitCode ship(const Invocation& call, const Session& session, const DatabaseContent& all,
+ExitCode ship(const Invocation& call, const CommandContext& command, const DatabaseContent& all,
               const std::string& output) {
   Table left_behind({"key", "op", "problem", "choice", "not_shipped"});
-  const DatabaseContent part = shipped_part(session, all, min_grade(call), left_behind);
+  const DatabaseContent part = shipped_part(command, all, min_grade(call), left_behind);
   const std::size_t left = left_behind.rows().size();
   if (!left_behind.empty()) call.print(std::move(left_behind));
   if (part.decisions.empty()) {
@@ -104,16 +104,16 @@ ExitCode ship(const Invocation& call, const Session& session, const DatabaseCont
 
 }  // namespace
 
-ExitCode export_rows(const Invocation& call, const Session& session, Words words) {
+ExitCode export_rows(const Invocation& call, const CommandContext& command, Words words) {
   std::vector<std::string> files(words.begin(), words.end());
-  if (files.empty()) files = {user_database(session)};
+  if (files.empty()) files = {user_database(command)};
   const bool shipping = call.options.flag("ship");
   if (!shipping && call.options.flag("min-grade")) throw UsageError("--min-grade goes with --ship");
   const bool to_file = shipping || call.options.flag("output");
-  const std::string output = to_file ? output_path(call, session, words) : "";
+  const std::string output = to_file ? output_path(call, command, words) : "";
   const DatabaseContent all = read_all(call, files);
   if (!to_file) return print_rows(call, all);
-  if (shipping) return ship(call, session, all, output);
+  if (shipping) return ship(call, command, all, output);
   write_database_file(output, all);
   call.note(str(all.decisions.size(), " rows in ", output));
   return ExitCode::kOk;

@@ -28,7 +28,7 @@ DatabaseContent read_noting(const Invocation& call, const std::string& path) {
 }
 
 /// One line of a diff.
-void add_difference(const Session& session, const RowKey& key, std::string_view change,
+void add_difference(const CommandContext& command, const RowKey& key, std::string_view change,
                     const StoredDecision* a, const StoredDecision* b, Table& table) {
   const auto choice = [](const StoredDecision* d) {
     return d == nullptr ? Cell() : Cell(choice_text(d->row));
@@ -36,12 +36,12 @@ void add_difference(const Session& session, const RowKey& key, std::string_view 
   const auto speedup = [](const StoredDecision* d) {
     return d == nullptr ? Cell() : Cell(d->row.default_us / d->row.median_us);
   };
-  table.add({key_id(key), key.op, problem_text_of(session, key), key.device_class, key.platform,
+  table.add({key_id(key), key.op, problem_text_of(command, key), key.device_class, key.platform,
              change, choice(a), choice(b), speedup(a), speedup(b)});
 }
 
-void diff_decisions(const Session& session, const DatabaseContent& a, const DatabaseContent& b,
-                    Table& table) {
+void diff_decisions(const CommandContext& command, const DatabaseContent& a,
+                    const DatabaseContent& b, Table& table) {
   std::set<RowKey> keys;
   for (const DatabaseContent* content : {&a, &b}) {
     for (const StoredDecision& decision : content->decisions) keys.insert(decision.row.key);
@@ -56,7 +56,7 @@ void diff_decisions(const Session& session, const DatabaseContent& a, const Data
                                     : both            ? "choice"
                                     : in_a != nullptr ? "only in the first"
                                                       : "only in the second";
-    add_difference(session, key, change, in_a, in_b, table);
+    add_difference(command, key, change, in_a, in_b, table);
   }
 }
 
@@ -79,8 +79,9 @@ void diff_rows(std::string_view what, const std::vector<Row>& a, const std::vect
 
 /// merge() for this build: any other row of a key is kept rather than one of an earlier version of
 /// its kernel, whatever that gained. In any order, again and again, as merge() is.
-DatabaseContent merge_for(const Session& session, const std::vector<DatabaseContent>& inputs) {
-  RowChecker checker(session.registry());
+DatabaseContent merge_for(const CommandContext& command,
+                          const std::vector<DatabaseContent>& inputs) {
+  RowChecker checker(command.registry());
   DatabaseContent merged, all_stale;
   for (DatabaseContent content : inputs) {
     const auto is_stale = [&](const StoredDecision& decision) {
@@ -109,9 +110,9 @@ OnConflict on_conflict(const Invocation& call) {
 }
 
 /// What an import makes of the user's rows.
-DatabaseContent combine(const Session& session, const DatabaseContent& ours,
+DatabaseContent combine(const CommandContext& command, const DatabaseContent& ours,
                         const DatabaseContent& theirs, OnConflict rule) {
-  DatabaseContent combined = merge_for(session, {ours, theirs});
+  DatabaseContent combined = merge_for(command, {ours, theirs});
   if (rule == OnConflict::kBest) return combined;
   const DatabaseContent& wins = rule == OnConflict::kOurs ? ours : theirs;
   for (StoredDecision& decision : combined.decisions) {
@@ -145,22 +146,22 @@ ImportCounts count_changes(const DatabaseContent& before, const DatabaseContent&
 
 }  // namespace
 
-const std::string& user_database(const Session& session) {
-  const std::string& path = session.chain().store().settings().user_path;
+const std::string& user_database(const CommandContext& command) {
+  const std::string& path = command.chain().store().settings().user_path;
   if (path.empty()) {
     throw CacheError("there is no user database: neither --db, ATTUNE_DB nor HOME is set");
   }
   return path;
 }
 
-std::string output_path(const Invocation& call, const Session& session, Words inputs) {
+std::string output_path(const Invocation& call, const CommandContext& command, Words inputs) {
   const auto output = call.options.text("output");
   if (!output || output->empty()) throw UsageError("expected --output FILE");
   check_not_an_input("--output", *output, inputs);
-  for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
+  for (const ConfigStore::FileStatus& file : command.chain().store().status()) {
     if (!file.path.empty() && same_file(*output, file.path)) {
-      throw UsageError(str("--output: ", file.path,
-                           " is a database in effect; 'db import' adds to the user's"));
+      throw UsageError(
+          str("--output: ", file.path, " is a database in effect; 'db import' adds to the user's"));
     }
   }
   return *output;
@@ -177,12 +178,12 @@ std::string choice_text(const ConfigRow& row) {
   return str(row.kernel, ' ', config_or_default(row.config));
 }
 
-ExitCode merge_files(const Invocation& call, const Session& session, Words words) {
+ExitCode merge_files(const Invocation& call, const CommandContext& command, Words words) {
   if (words.empty()) throw UsageError("merge: expected databases and --output FILE");
-  const std::string output = output_path(call, session, words);
+  const std::string output = output_path(call, command, words);
   std::vector<DatabaseContent> inputs;
   for (const std::string& path : words) inputs.push_back(read_noting(call, path));
-  const DatabaseContent merged = merge_for(session, inputs);
+  const DatabaseContent merged = merge_for(command, inputs);
   write_database_file(output, merged);
   Table table({"file", "decisions", "kept", "pins", "quarantine"});
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -199,15 +200,15 @@ ExitCode merge_files(const Invocation& call, const Session& session, Words words
   return ExitCode::kOk;
 }
 
-ExitCode diff_files(const Invocation& call, const Session& session, Words words) {
+ExitCode diff_files(const Invocation& call, const CommandContext& command, Words words) {
   if (words.size() != 2) throw UsageError("diff: expected two databases");
   const DatabaseContent a = read_noting(call, words[0]);
   const DatabaseContent b = read_noting(call, words[1]);
   Table table({"key", "op", "problem", "device_class", "platform", "change", "first", "second",
                "first_speedup", "second_speedup"});
-  diff_decisions(session, a, b, table);
+  diff_decisions(command, a, b, table);
   diff_rows("pin", a.pins, b.pins, [&](const PinRow& pin, const std::string& change) {
-    table.add({key_id(pin.key), pin.key.op, problem_text_of(session, pin.key), pin.key.device_class,
+    table.add({key_id(pin.key), pin.key.op, problem_text_of(command, pin.key), pin.key.device_class,
                pin.key.platform, change, str(pin.kernel, ' ', config_or_default(pin.config)),
                Cell(), Cell(), Cell()});
   });
@@ -224,10 +225,10 @@ ExitCode diff_files(const Invocation& call, const Session& session, Words words)
   return equal ? ExitCode::kOk : ExitCode::kNo;
 }
 
-ExitCode import_files(const Invocation& call, const Session& session, Words words) {
+ExitCode import_files(const Invocation& call, const CommandContext& command, Words words) {
   if (words.empty()) throw UsageError("import: expected databases, or their text");
   const OnConflict rule = on_conflict(call);
-  const std::string& user = user_database(session);
+  const std::string& user = user_database(command);
   std::vector<DatabaseContent> inputs;  // all read before anything is written
   for (const std::string& path : words) {
     if (same_file(path, user)) throw UsageError(str("import: ", path, " is the user's database"));
@@ -236,7 +237,7 @@ ExitCode import_files(const Invocation& call, const Session& session, Words word
   Table table({"file", "decisions", "added", "replaced", "kept", "pins", "quarantine"});
   const auto apply = [&](DatabaseContent& all) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      DatabaseContent after = combine(session, all, inputs[i], rule);
+      DatabaseContent after = combine(command, all, inputs[i], rule);
       const ImportCounts counts = count_changes(all, after, inputs[i]);
       table.add({words[i], inputs[i].decisions.size(), counts.added, counts.replaced, counts.kept,
                  counts.pins, counts.quarantine});

@@ -34,8 +34,8 @@ Rules rules_of(const Invocation& call) {
 
 class Collector {
  public:
-  Collector(const Session& session, const Rules& rules)
-      : session_(session), rules_(rules), checker_(session.registry()) {}
+  Collector(const CommandContext& command, const Rules& rules)
+      : command_(command), rules_(rules), checker_(command.registry()) {}
 
   void collect(DatabaseContent& all) {
     bad_rows_ = all.bad_rows;
@@ -66,7 +66,7 @@ class Collector {
   bool removes(std::string_view table, const RowKey& key, const std::string& choice,
                const std::string& why) {
     if (why.empty()) return false;
-    removed_.add({table, key.op, problem_text_of(session_, key), choice, why});
+    removed_.add({table, key.op, problem_text_of(command_, key), choice, why});
     return true;
   }
 
@@ -87,7 +87,7 @@ class Collector {
     if (row.reason.starts_with(kSuspect) && rules_.now - row.created > kSuspicionSeconds) {
       return str("a suspicion that nothing confirmed for ", age_text(row.created));
     }
-    const RegisteredKernel* kernel = session_.registry().find_kernel(row.kernel);
+    const RegisteredKernel* kernel = command_.registry().find_kernel(row.kernel);
     if (kernel == nullptr || row.kernel_version >= kernel->kernel->version()) return "";
     return str("of version ", row.kernel_version, " of the kernel, which is at ",
                kernel->kernel->version());
@@ -102,7 +102,7 @@ class Collector {
     if (count > 0) removed_.add({"trial", Cell(), Cell(), Cell(), str(count, " rows: --trials")});
   }
 
-  const Session& session_;
+  const CommandContext& command_;
   const Rules& rules_;
   RowChecker checker_;
   std::int64_t bad_rows_ = 0;
@@ -111,14 +111,14 @@ class Collector {
 
 }  // namespace
 
-ExitCode collect_garbage(const Invocation& call, const Session& session, Words words) {
+ExitCode collect_garbage(const Invocation& call, const CommandContext& command, Words words) {
   if (!words.empty()) {
     throw UsageError(str("gc: '", words[0], "': it works on the user's database; name it by --db"));
   }
   const Rules rules = rules_of(call);
-  const std::string& path = user_database(session);
+  const std::string& path = user_database(command);
   const bool dry = call.options.flag("dry-run");
-  Collector collector(session, rules);
+  Collector collector(command, rules);
   if (!is_there(path)) {
     call.note("there is no database yet");
   } else if (dry) {

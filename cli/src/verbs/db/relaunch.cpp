@@ -11,8 +11,8 @@ namespace attune::cli {
 namespace {
 
 /// The device of a row's class, or null.
-const Device* device_of_class(const Session& session, const std::string& device_class) {
-  for (const Device* device : session.registry().devices()) {
+const Device* device_of_class(const CommandContext& command, const std::string& device_class) {
+  for (const Device* device : command.registry().devices()) {
     if (device->info().device_class == device_class) return device;
   }
   return nullptr;
@@ -31,14 +31,14 @@ Choice choice_of(const ErasedKernel& kernel, const ConfigBlob& config) {
   return choice;
 }
 
-Relaunched relaunch(const Session& session, const Target& target, const ConfigRow& row) {
-  const ErasedKernel& kernel = *session.registry().find_kernel(row.kernel)->kernel;
+Relaunched relaunch(const CommandContext& command, const Target& target, const ConfigRow& row) {
+  const ErasedKernel& kernel = *command.registry().find_kernel(row.kernel)->kernel;
   const Choice stored = choice_of(kernel, kernel.parse(parse_params(row.config)));
   Relaunched result;
-  result.check = check_choice(session, target, stored);
+  result.check = check_choice(command, target, stored);
   const Choice standard =
       choice_of(kernel, kernel.erased_heuristic(target.problem, target.device->info()));
-  const Cases cases = cases_to_rotate(*target.op, target.problem, *target.device, session.seed());
+  const Cases cases = cases_to_rotate(*target.op, target.problem, *target.device, command.seed());
   const Launch launches[] = {{cases, stored, *target.device}, {cases, standard, *target.device}};
   MeasureSettings settings;
   settings.iters = 15;
@@ -52,26 +52,26 @@ Relaunched relaunch(const Session& session, const Target& target, const ConfigRo
 
 }  // namespace
 
-ExitCode relaunch_rows(const Invocation& call, const Session& session,
+ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
                        const std::vector<std::string>& files) {
   Table table({"file", "key", "op", "problem", "kernel", "config", "result", "error", "median_us",
                "kernel_default_us", "speedup", "stored_speedup"});
-  RowChecker checker(session.registry());
+  RowChecker checker(command.registry());
   const InterruptGuard guard;
   bool all_right = true;
   std::int64_t elsewhere = 0;
-  for (const StoredRow& stored : stored_rows(session, files).rows) {
+  for (const StoredRow& stored : stored_rows(command, files).rows) {
     const ConfigRow& row = stored.row;
-    const Device* device = device_of_class(session, row.key.device_class);
+    const Device* device = device_of_class(command, row.key.device_class);
     if (device == nullptr || checker.check(row).state == RowState::kUnknown) {
       ++elsewhere;
       continue;
     }
     if (interrupted()) return ExitCode::kInterrupted;
-    const OpInfo& op = session.op(row.key.op);
+    const OpInfo& op = command.op(row.key.op);
     const Target target{&op, op.parse(parse_params(row.key.problem, ' ')), device,
-                        problem_text_of(session, row.key)};
-    const Relaunched result = relaunch(session, target, row);
+                        problem_text_of(command, row.key)};
+    const Relaunched result = relaunch(command, target, row);
     all_right = all_right && result.check.wrong == 0;
     table.add({stored.path, key_id(row.key), row.key.op, target.text, row.kernel,
                config_or_default(row.config),

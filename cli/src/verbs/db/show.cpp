@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kShortestKey = 4;
 
 /// The rows whose key begins with `prefix`. Throws UsageError when that could be several.
-std::vector<StoredRow> rows_by_key(const Session& session, const std::string& prefix,
+std::vector<StoredRow> rows_by_key(const CommandContext& command, const std::string& prefix,
                                    std::span<const std::string> files) {
   if (prefix.size() < kShortestKey ||
       prefix.find_first_not_of("0123456789abcdef") != std::string::npos) {
@@ -22,7 +22,7 @@ std::vector<StoredRow> rows_by_key(const Session& session, const std::string& pr
   }
   std::vector<StoredRow> found;
   std::set<std::string> keys;
-  for (StoredRow& stored : stored_rows(session, files).rows) {
+  for (StoredRow& stored : stored_rows(command, files).rows) {
     const std::string key = key_id(stored.row.key);
     if (!key.starts_with(prefix)) continue;
     keys.insert(key);
@@ -35,20 +35,21 @@ std::vector<StoredRow> rows_by_key(const Session& session, const std::string& pr
   return found;
 }
 
-std::vector<StoredRow> rows_by_problem(const Session& session, std::span<const std::string> words) {
+std::vector<StoredRow> rows_by_problem(const CommandContext& command,
+                                       std::span<const std::string> words) {
   std::set<RowKey> wanted;
-  for (const Target& target : session.targets(words))
-    wanted.insert(row_key(target, session.request(target)));
-  std::vector<StoredRow> rows = stored_rows(session, {}).rows;
+  for (const Target& target : command.targets(words))
+    wanted.insert(row_key(target, command.request(target)));
+  std::vector<StoredRow> rows = stored_rows(command, {}).rows;
   std::erase_if(rows, [&](const StoredRow& stored) { return !wanted.contains(stored.row.key); });
   return rows;
 }
 
-void add_decision(const Session& session, const StoredRow& stored, Table& table) {
+void add_decision(const CommandContext& command, const StoredRow& stored, Table& table) {
   const ConfigRow& row = stored.row;
   table.add({key_id(row.key),
              row.key.op,
-             problem_text_of(session, row.key),
+             problem_text_of(command, row.key),
              row.key.problem,
              row.key.device_class,
              row.device_name,
@@ -75,14 +76,14 @@ void add_decision(const Session& session, const StoredRow& stored, Table& table)
 
 }  // namespace
 
-ExitCode show_rows(const Invocation& call, const Session& session, Words words) {
+ExitCode show_rows(const Invocation& call, const CommandContext& command, Words words) {
   if (words.empty()) throw UsageError("show: expected a key, or an op and a SPEC");
-  const bool by_problem = session.registry().find_op(words[0]) != nullptr || words.size() > 1;
+  const bool by_problem = command.registry().find_op(words[0]) != nullptr || words.size() > 1;
   const bool by_key = words[0].size() >= kShortestKey &&
                       words[0].find_first_not_of("0123456789abcdef") == std::string::npos;
   const std::vector<StoredRow> rows = by_problem && !by_key
-                                          ? rows_by_problem(session, words)
-                                          : rows_by_key(session, words[0], words.subspan(1));
+                                          ? rows_by_problem(command, words)
+                                          : rows_by_key(command, words[0], words.subspan(1));
   Table decisions({"key",
                    "op",
                    "problem",
@@ -111,7 +112,7 @@ ExitCode show_rows(const Invocation& call, const Session& session, Words words) 
   Table trials({"key", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
   Evidence evidence;
   for (const StoredRow& stored : rows) {
-    add_decision(session, stored, decisions);
+    add_decision(command, stored, decisions);
     for (const TrialRow& trial : evidence.trials_of(stored)) {
       trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
                   Cell::unless_zero(trial.median_us), trial.samples, trial.error,

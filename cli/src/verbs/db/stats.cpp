@@ -39,12 +39,12 @@ std::map<Group, Count> count_rows(const DatabaseContent& content, RowChecker& ch
 
 }  // namespace
 
-ExitCode print_stats(const Invocation& call, const Session& session, Words words) {
+ExitCode print_stats(const Invocation& call, const CommandContext& command, Words words) {
   Table decisions({"file", "op", "device_class", "platform", "decisions", "speedup_mean",
                    "speedup_most", "noisy", "stale", "unknown", "invalid", "trials"});
   Table files({"file", "bytes", "decisions", "pins", "quarantine", "damaged"});
-  RowChecker checker(session.registry());
-  for (const std::string& path : files_or_those_in_effect(session, words)) {
+  RowChecker checker(command.registry());
+  for (const std::string& path : files_or_those_in_effect(command, words)) {
     const DatabaseContent content = read_database_file(path);
     std::error_code error;
     const auto bytes = std::filesystem::file_size(path, error);

@@ -19,11 +19,11 @@ void read_file(const std::string& path, Layer layer, StoredRows& into) {
 
 }  // namespace
 
-StoredRows stored_rows(const Session& session, std::span<const std::string> files) {
+StoredRows stored_rows(const CommandContext& command, std::span<const std::string> files) {
   StoredRows stored;
   for (const std::string& file : files) read_file(file, Layer::kUser, stored);
   if (files.empty()) {
-    for (const ConfigStore::FileStatus& file : session.chain().store().status()) {
+    for (const ConfigStore::FileStatus& file : command.chain().store().status()) {
       if (file.used) read_file(file.path, file.layer, stored);
     }
   }
@@ -45,8 +45,8 @@ std::string key_id(const RowKey& key) {
   return id;
 }
 
-std::string problem_text_of(const Session& session, const RowKey& key) {
-  const OpInfo* op = session.registry().find_op(key.op);
+std::string problem_text_of(const CommandContext& command, const RowKey& key) {
+  const OpInfo* op = command.registry().find_op(key.op);
   if (op == nullptr) return key.problem;  // of a plugin that is not loaded
   try {
     return short_text(*op, op->parse(parse_params(key.problem, ' ')));
@@ -67,9 +67,9 @@ std::vector<TrialRow> Evidence::trials_of(const StoredRow& row) {
   return trials;
 }
 
-std::vector<TrialRow> Evidence::trials_of(const Session& session, const Target& target) {
-  const RowKey key = row_key(target, session.request(target));
-  const auto hits = session.chain().store().find(key, target.op->text(target.problem, true));
+std::vector<TrialRow> Evidence::trials_of(const CommandContext& command, const Target& target) {
+  const RowKey key = row_key(target, command.request(target));
+  const auto hits = command.chain().store().find(key, target.op->text(target.problem, true));
   if (hits.empty() || hits.front().path.empty()) return {};
   return trials_of(StoredRow{hits.front().layer, hits.front().path, hits.front().row});
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 
 namespace attune::cli {
 
@@ -23,13 +23,13 @@ struct StoredRows {
 
 /// The rows of `files`, or of all databases in effect when there are none. Throws CacheError for a
 /// file that was named and cannot be read.
-StoredRows stored_rows(const Session& session, std::span<const std::string> files);
+StoredRows stored_rows(const CommandContext& command, std::span<const std::string> files);
 
 /// Twelve hexadecimal digits that stand for a row's key.
 std::string key_id(const RowKey& key);
 
 /// The row's problem as a short SPEC where its op is registered, else as it is stored.
-std::string problem_text_of(const Session& session, const RowKey& key);
+std::string problem_text_of(const CommandContext& command, const RowKey& key);
 
 /// The candidates behind stored rows. Each database is opened once.
 class Evidence {
@@ -37,7 +37,7 @@ class Evidence {
   /// Those of a row's tuning that can be read: timed ones first, fastest first.
   std::vector<TrialRow> trials_of(const StoredRow& row);
   /// Those of the row that the persistent tier has for the target, if it has one.
-  std::vector<TrialRow> trials_of(const Session& session, const Target& target);
+  std::vector<TrialRow> trials_of(const CommandContext& command, const Target& target);
 
   /// Says what of the trials that were asked for cannot be read.
   void note_damage(const Invocation& call) const;

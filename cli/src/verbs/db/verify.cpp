@@ -36,26 +36,26 @@ Verification verify_file(const std::string& path) {
   }
 }
 
-void check_row(const Session& session, const RowKey& key, const RowVerdict& verdict,
+void check_row(const CommandContext& command, const RowKey& key, const RowVerdict& verdict,
                Report& report) {
   if (verdict.state == RowState::kGood) return;
   if (verdict.state == RowState::kStale) ++report.stale;
   if (verdict.state == RowState::kUnknown) ++report.unknown;
   if (verdict.state == RowState::kInvalid) ++report.invalid;
-  report.problems.push_back(str(key_id(key), ' ', key.op, ' ', problem_text_of(session, key), ": ",
+  report.problems.push_back(str(key_id(key), ' ', key.op, ' ', problem_text_of(command, key), ": ",
                                 to_string(verdict.state), ": ", verdict.reason));
 }
 
-Report inspect(const Session& session, RowChecker& checker, const std::string& path) {
+Report inspect(const CommandContext& command, RowChecker& checker, const std::string& path) {
   Report report;
   report.file = verify_file(path);
   report.problems = report.file.problems;
   if (!report.file.readable) return report;
   const DatabaseContent content = read_database_file(path);
   for (const StoredDecision& decision : content.decisions) {
-    check_row(session, decision.row.key, checker.check(decision.row), report);
+    check_row(command, decision.row.key, checker.check(decision.row), report);
   }
-  for (const PinRow& pin : content.pins) check_row(session, pin.key, checker.check(pin), report);
+  for (const PinRow& pin : content.pins) check_row(command, pin.key, checker.check(pin), report);
   return report;
 }
 
@@ -103,22 +103,22 @@ void add_report(const std::string& path, const Report& report, Result result, Ta
 
 }  // namespace
 
-ExitCode verify_files(const Invocation& call, const Session& session, Words words) {
+ExitCode verify_files(const Invocation& call, const CommandContext& command, Words words) {
   const bool strict = call.options.flag("strict");
   Table table(
       {"file", "result", "rows", "bad_rows", "stale", "unknown", "invalid", "schema", "detail"});
-  RowChecker checker(session.registry());
-  const std::vector<std::string> files = files_or_those_in_effect(session, words);
+  RowChecker checker(command.registry());
+  const std::vector<std::string> files = files_or_those_in_effect(command, words);
   Result worst = Result::kOk;
   for (const std::string& path : files) {
-    const Report report = inspect(session, checker, path);
+    const Report report = inspect(command, checker, path);
     const Result result = result_of(report, strict);
     worst = std::max(worst, result);
     add_report(path, report, result, table);
   }
   if (table.empty()) call.note("there is no database yet");
   if (worst == Result::kOk && call.options.flag("relaunch")) {
-    return relaunch_rows(call, session, files);
+    return relaunch_rows(call, command, files);
   }
   call.print(std::move(table));
   if (worst == Result::kUnreadable) return ExitCode::kDatabase;

@@ -15,28 +15,28 @@
 
 namespace attune::cli {
 
-/// A problem of an op on a device. What it points to lives as long as the session.
+/// A problem of an op on a device. What it points to lives as long as the context.
 struct Target {
   const OpInfo* op = nullptr;  // as named: an alias stays one
   AnyProblem problem;
   const Device* device = nullptr;
   std::string text;           // the shortest SPEC that means the problem
   std::int64_t hits = 0;      // how often it was recorded; 0: it was not
-  std::string platform = {};  // that its recorded calls asked for; "": the session's
+  std::string platform = {};  // that its recorded calls asked for; "": the command's
 };
 
-class Session {
+class CommandContext {
  public:
   struct Settings {
     bool writes_database = false;  // may write the user's database
-    std::optional<Policy> default_policy =
-        {};  // where neither --policy nor ATTUNE_POLICY says; nothing: attune's
+    /// Where neither --policy nor ATTUNE_POLICY says; nothing: attune's.
+    std::optional<Policy> default_policy = {};
     std::optional<std::string> database = {};  // instead of --db
     std::optional<std::string> backend = {};   // where --backend does not say
   };
 
   /// Throws UsageError, and CacheError when --db names a file that is there and cannot be used.
-  Session(const Invocation& call, const Settings& settings);
+  CommandContext(const Invocation& call, const Settings& settings);
 
   Context& context() const { return *context_; }
   const Registry& registry() const { return context_->registry(); }

@@ -1,4 +1,4 @@
-#include "problems/session.hpp"
+#include "problems/command_context.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace attune::cli {
 namespace {
 
-std::optional<Policy> policy_of(const Options& options, const Session::Settings& settings) {
+std::optional<Policy> policy_of(const Options& options, const CommandContext::Settings& settings) {
   if (const auto given = options.one_of("policy", {"tune", "db", "heuristic", "strict"})) {
     return parse_policy(*given);
   }
@@ -39,7 +39,7 @@ std::string device_list(const Registry& registry) {
 
 }  // namespace
 
-Session::Session(const Invocation& call, const Settings& settings) : call_(&call) {
+CommandContext::CommandContext(const Invocation& call, const Settings& settings) : call_(&call) {
   const Options& options = call.options;
   ContextOptions context;
   if (call.register_ops != nullptr) context.register_kernels = {call.register_ops};
@@ -67,13 +67,13 @@ Session::Session(const Invocation& call, const Settings& settings) : call_(&call
   }
 }
 
-void Session::read_platform(const Invocation& call) {
+void CommandContext::read_platform(const Invocation& call) {
   std::vector<std::string> legal = registry().platforms();
   legal.emplace_back(kAutoPlatform);
   platform_ = call.options.one_of("platform", legal).value_or(std::string(kAutoPlatform));
 }
 
-void Session::read_config(const Invocation& call) {
+void CommandContext::read_config(const Invocation& call) {
   const auto text = call.options.text("config");
   if (!text) return;
   try {
@@ -91,7 +91,7 @@ void Session::read_config(const Invocation& call) {
       str("--config: no kernel '", config_->kernel, "'", did_you_mean(config_->kernel, known)));
 }
 
-const OpInfo& Session::op(std::string_view name) const {
+const OpInfo& CommandContext::op(std::string_view name) const {
   if (const OpInfo* found = registry().find_op(name)) return *found;
   std::vector<std::string> known;
   for (const OpInfo* op : registry().ops()) known.emplace_back(op->name);
@@ -102,12 +102,12 @@ const OpInfo& Session::op(std::string_view name) const {
                        " ('attune ops' lists them)"));
 }
 
-std::int64_t Session::device_index() const {
+std::int64_t CommandContext::device_index() const {
   constexpr std::int64_t kMost = 1'000'000;
   return call_->options.integer("device", 0, kMost).value_or(0);
 }
 
-void Session::check_platform_has_a_device(const OpInfo& op) const {
+void CommandContext::check_platform_has_a_device(const OpInfo& op) const {
   std::string runs_on;
   for (const RegisteredKernel* kernel : registry().kernels(op.name)) {
     if (platform_ == kAutoPlatform || kernel->at.platform.view() != platform_) continue;
@@ -127,7 +127,7 @@ void Session::check_platform_has_a_device(const OpInfo& op) const {
                         "; there is ", device_list(registry())));
 }
 
-const Device& Session::device_for(const OpInfo& op) const {
+const Device& CommandContext::device_for(const OpInfo& op) const {
   check_platform_has_a_device(op);
   if (backend_) return named_device();
   for (const Device* device : registry().devices()) {
@@ -138,7 +138,7 @@ const Device& Session::device_for(const OpInfo& op) const {
   return named_device();
 }
 
-const Device& Session::named_device() const {
+const Device& CommandContext::named_device() const {
   const std::string wanted = backend_.value_or("cpu");
   const std::vector<std::string> backends = registry().backends();
   const bool known = std::find(backends.begin(), backends.end(), wanted) != backends.end();
@@ -155,8 +155,8 @@ const Device& Session::named_device() const {
                         "; there is ", device_list(registry())));
 }
 
-std::vector<const Device*> Session::accelerators_like(const Device& like,
-                                                      std::string_view list) const {
+std::vector<const Device*> CommandContext::accelerators_like(const Device& like,
+                                                             std::string_view list) const {
   const ShortName backend = like.info().id.backend;
   if (backend == cpu_device().info().id.backend) {
     throw Unavailable(
@@ -187,7 +187,7 @@ std::vector<const Device*> Session::accelerators_like(const Device& like,
 }
 
 /// The device that problems of a class were recorded on, when none is named; or null.
-const Device* Session::device_for(const OpInfo& op, const std::string& device_class) const {
+const Device* CommandContext::device_for(const OpInfo& op, const std::string& device_class) const {
   if (device_class.empty() || backend_) return &device_for(op);
   for (const Device* device : registry().devices()) {
     if (device->info().device_class == device_class) return device;
@@ -195,7 +195,7 @@ const Device* Session::device_for(const OpInfo& op, const std::string& device_cl
   return nullptr;
 }
 
-std::vector<Target> Session::targets(std::span<const std::string> words) const {
+std::vector<Target> CommandContext::targets(std::span<const std::string> words) const {
   std::vector<Target> targets;
   std::map<std::tuple<std::string_view, const Device*, std::string, std::string>, std::size_t> seen;
   std::size_t elsewhere = 0;
@@ -235,14 +235,14 @@ std::vector<Target> Session::targets(std::span<const std::string> words) const {
   return targets;
 }
 
-Request Session::request(const Target& target) const {
+Request CommandContext::request(const Target& target) const {
   Request wanted = request(*target.op, *target.device);
   if (!target.platform.empty() && !call_->options.flag("platform"))
     wanted.platform = target.platform;
   return wanted;
 }
 
-Request Session::request(const OpInfo& op, const Device& device) const {
+Request CommandContext::request(const OpInfo& op, const Device& device) const {
   Request request;
   request.device = &device;
   request.platform = platform_;
@@ -251,7 +251,7 @@ Request Session::request(const OpInfo& op, const Device& device) const {
   return request;
 }
 
-std::string Session::options_text() const {
+std::string CommandContext::options_text() const {
   std::string text;
   for (const char* name : {"backend", "device", "platform", "db"}) {
     if (const auto value = call_->options.text(name)) text += str(" --", name, " ", *value);
