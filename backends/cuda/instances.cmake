@@ -77,12 +77,12 @@ attune_cuda_instances(gla/intra_chunk
 attune_cuda_instances(gla/intra_chunk_of_both
   TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk_of_both<T>")
 
-# cuda.gla_mma and cuda.gla_wgmma
+# cuda.gla_mma and cuda.gla_wgmma, by which channels have gates
 attune_cuda_instances(gla_mma/keys
-  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kKeys, Products::kMma>")
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kKeys>")
 attune_cuda_instances(gla_mma/values
-  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kValues, Products::kMma>")
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kValues>")
 attune_cuda_instances(gla_mma/both
-  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kBoth, Products::kMma>")
-attune_cuda_instances(gla_mma/keys_wgmma
-  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kKeys, Products::kWgmma>")
+  TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kBoth>")
+attune_cuda_instances(gla_wgmma/gla_wgmma
+  TYPES bf16 f16 LAUNCHES "launch_gla_wgmma<T, Gated::kKeys>")

@@ -1,187 +1,225 @@
-// Linear attention with a decay for every channel, on the tensor cores that every GPU from sm_80 on
-// has.
+// What the state warps do of a chunk with mma.sync, which every GPU from sm_80 on has.
 //
-// A block has one segment of one head and some of its value channels, and walks the segment in
-// chunks of 32 tokens. Some of its warps are a chunk ahead of the others: they sum the gates, and
-// make q', k' and P of operands.cuh. The others keep the state in registers, make outputs as
-// keeper.cuh says, and copy what comes next, as they have less to do. Between chunks, decays are
-// powers of two, so a state is never rounded by them.
+//   O^T = S^T Q'^T + V^T P^T          S in fp32, 2^(R - G) times the state
+//   S^T = S^T diag(2^r) + V^T K'      R the reference of log_sums.cuh
 //
-// There are two of these kernels: on mma.sync, and on the wgmma of sm_90a (keeper_wgmma.cuh).
-//
-// Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
-// chunks); integer references and the transposed state are our own.
+// Where value channels decay, V'^T with v'_j = v_j 2^(r - y_j) takes the place of V^T, rows of S^T
+// times 2^r that of columns, and o_i = 2^(y_i) (S^T q_i + sum_j P[i][j] 2^-r v'_j).
 #pragma once
 
-#include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/ptx.cuh"
-#include "keeper_wgmma.cuh"
-#include "role_signals.cuh"
-#include "segments.cuh"
+#include "cuda/chunks/channels/walk.cuh"
+#include "cuda/gla_mma/gla_mma.hpp"
 
 namespace attune::cuda::gla_mma {
 
-/// What makes operands.
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void make_operands(std::byte* slots, Shared<Shape>& shared,
-                                              const RoleSignals<Shape>& signals, const Params& p,
-                                              const Walk& walk) {
-  OperandMaker<T, Shape, kWithOutputs> maker(p);
-  int number = 0;
-#pragma unroll 1
-  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    const Slot<Shape> slot(slots + number * Shape::kSlotBytes);
-    signals.template wait<Signal::kRead>(chunk);
-    maker.make(slot, shared.handovers[chunk % 2], shared, shared.common_gates[chunk % 2]);
-    if constexpr (Shape::kProducts == Products::kWgmma) async_proxy_fence();
-    signals.template tell<Signal::kMade>(chunk);
-    if (++number == p.stages) number = 0;
-  }
-  maker.finish(shared, p, walk);
-}
+using namespace channels;
 
-/// Chunks on their way: all but the newest stages - 3 have arrived.
-__device__ __forceinline__ void wait_for_copies(int stages) {
-  if (stages == 3) {
-    copy_async_wait<0>();
-  } else if (stages == 4) {
-    copy_async_wait<1>();
-  } else {
-    copy_async_wait<2>();
-  }
-}
+/// y of the elements of O^T that a lane has, and of V^T, which are the same; r of its two rows.
+template <class Shape>
+struct ValueDecays {
+  float y[Shape::kChunk / 8][4];
+  float step[2];
 
-/// What keeps the state. Copies are begun stages - 1 chunks ahead, two of which the makers may be
-/// at: into the slot of the chunk before, which all have left when operands of this one are there.
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void keep_state(States<Shape>& states, std::byte* slots,
-                                           Shared<Shape>& shared, const RoleSignals<Shape>& signals,
-                                           const Params& p, const Walk& walk) {
-  OutputRows<T, Shape> rows(p, walk);
-  const auto slot_at = [&](int number) { return Slot<Shape>(slots + number * Shape::kSlotBytes); };
-  Loader<T, Shape, kWithOutputs> loader(p, walk);
-  CommonGate<T, Shape::kChunk> common(p, walk);
-  common.fetch(walk, 0);
-  const auto release = [&](int chunk) {  // to the makers
-    if (chunk >= walk.chunks) return;
-    common.put(shared.common_gates[chunk % 2]);
-    common.fetch(walk, chunk + 1);
-    wait_for_copies(p.stages);
-    signals.template tell<Signal::kRead>(chunk);
-  };
-  for (int chunk = 0; chunk < p.stages - 1; ++chunk) loader.load(slot_at(chunk), walk, chunk);
-  release(0);
-  release(1);
-  int number = 0;
-  int loading = p.stages - 1;
-#pragma unroll 1
-  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    const Slot<Shape> slot = slot_at(number);
-    TileOutputs<Shape> outputs;
-    signals.template wait<Signal::kMade>(chunk);
-    loader.load(slot_at(loading), walk, chunk + p.stages - 1);
-    const Handover<Shape>& from = shared.handovers[chunk % 2];
-    if constexpr (Shape::kProducts == Products::kWgmma) {
-#if ATTUNE_SM90A_CODE
-      advance_by_wgmma<T, Shape, kWithOutputs>(states, outputs, slot, from);
-#endif
-    } else {
-      advance<T, Shape, kWithOutputs>(states, outputs, slot, from);
-    }
-    if constexpr (kWithOutputs) rows.store(outputs, slot, walk, chunk);
-    release(chunk + 2);
-    loading = number;
-    if (++number == p.stages) number = 0;
-  }
-}
-
-/// Walks a segment, or a piece of one to find what it adds to the state. make() makes the walk,
-/// which would take registers if it were kept.
-template <class T, class Shape, bool kWithOutputs, class MakeWalk>
-__device__ __forceinline__ void walk_tokens(std::byte* slots, Shared<Shape>& shared,
-                                            const RoleSignals<Shape>& signals, const Params& p,
-                                            MakeWalk&& make) {
-  const Walk walk = make();
-  if (threadIdx.x >= Shape::kKeeperThreads) {
-    make_operands<T, Shape, kWithOutputs>(slots, shared, signals, p, walk);
-    signals.template tell<Signal::kDone>(0);
-    return;
-  }
-  States<Shape> states;
-  if constexpr (kWithOutputs) {
-    load_start<Shape>(states, p, walk);
-  } else if (walk.segment == 0) {
-    load_initial_states<Shape>(states, p, walk);
-    store_slot<Shape>(states, p, walk, initial_slot(p, walk));
-  } else {
+  __device__ __forceinline__ ValueDecays(const Stage<Shape>& stage,
+                                         const ChunkOperands<Shape>& from, int m) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
-    for (auto& state : states) clear<Shape>(state);
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        y[n][e] = stage.value_sums(8 * n + lane % 4 * 2 + e % 2)[lane_channel<Shape>(m, e / 2)];
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) step[row] = from.value_steps[lane_channel<Shape>(m, row)];
   }
-  keep_state<T, Shape, kWithOutputs>(states, slots, shared, signals, p, walk);
-  signals.template wait<Signal::kDone>(0);
-  undo_reference<Shape>(states, shared);
-  const Walk again = make();
-  if constexpr (!kWithOutputs) {
-    store_slot<Shape>(states, p, again, state_slot(p, again, again.segment));
-  } else if (again.segment == p.segments - 1) {
-    store_final_states<Shape>(states, p, again);
+  /// v' of a tile.
+  __device__ __forceinline__ void decay(ValueOperands<Shape>& values) const {
+#pragma unroll
+    for (int at = 0; at < Shape::kChunk / 4; ++at) {  // registers, of two tokens of a row
+      std::uint32_t& pair = values[at / 4][at % 4];
+      const int row = at % 2;
+      const float* const sums = &y[at / 2][2 * row];
+      const float2 value = unpack<Operand>(pair);
+      pair = pack<Operand>(value.x * exp2_approx(step[row] - sums[0]),
+                           value.y * exp2_approx(step[row] - sums[1]));
+    }
+  }
+  /// 2^-r v'.
+  __device__ __forceinline__ void grow(std::uint32_t (&values)[4]) const {
+#pragma unroll
+    for (int at = 0; at < 4; ++at) {
+      const float growth = exp2_approx(-step[at % 2]);
+      values[at] = multiply_bf16_pairs(values[at], pack<Operand>(growth, growth));
+    }
+  }
+};
+
+/// O^T = S^T Q'^T.
+template <class Shape>
+__device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
+                                            const States<Shape>& states,
+                                            const Stage<Shape>& stage) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (float& output : outputs[m][n]) output = 0.0F;
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
+    std::uint32_t a[Shape::kTiles][4];
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+      const auto& low = states[m][2 * step];
+      const auto& high = states[m][2 * step + 1];
+      a[m][0] = pack<Operand>(low[0], low[1]);
+      a[m][1] = pack<Operand>(low[2], low[3]);
+      a[m][2] = pack<Operand>(high[0], high[1]);
+      a[m][3] = pack<Operand>(high[2], high[3]);
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 16; ++n) {
+      std::uint32_t b[4];
+      load_matrices(b, stage.q.across(16 * n, 16 * step));
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma_m16n8k16<Operand>(outputs[m][2 * n], a[m], b[0], b[1]);
+        mma_m16n8k16<Operand>(outputs[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
   }
 }
 
-inline constexpr int kPieceBarrier = 8;  // all threads of a block are done with a piece
-
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void walk_block(const Params& p) {
-  extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kSlotBytes);
-  const RoleSignals<Shape> signals(shared);
-  if constexpr (kWithOutputs) {
-    walk_tokens<T, Shape, true>(memory, shared, signals, p,
-                                [&] { return make_walk<Shape>(p, p.segments); });
-  } else {
-    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
-    const int pieces = pieces_of_segment(p.segments);
-    const int first = head_walk().segment * pieces - (pieces - 1);
-    const int end = min(first + pieces, pieces * (p.segments - 1));
+/// O^T += sum_j P[i][j] 2^(y_i - y_j) v_j of one tile, in fp32.
+template <class T, class Shape>
+__device__ __forceinline__ void add_chunk_exactly(Outputs<Shape>& outputs,
+                                                  const ValueDecays<Shape>& decays,
+                                                  const Stage<Shape>& stage,
+                                                  const Tile<Shape>& scores, int m) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const auto half_of = [](auto pair, int which) { return which == 0 ? pair.x : pair.y; };
 #pragma unroll 1
-    for (int piece = max(first, 0); piece < end; ++piece) {
-      walk_tokens<T, Shape, false>(memory, shared, signals.of_piece(piece % kMostPieces), p,
-                                   [&] { return walk_of_piece<Shape>(p, head_walk(), piece); });
-      block_barrier_sync<kPieceBarrier>();
+  for (int j = 0; j < Shape::kChunk; ++j) {
+    float y[2];
+    float value[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int channel = lane_channel<Shape>(m, row);
+      y[row] = stage.value_sums(j)[channel];
+      const std::uint32_t pair = load_shared_4(stage.v.at(j, channel / 2 * 4));
+      value[row] = half_of(unpack<T>(pair), channel % 2);
+    }
+#pragma unroll
+    for (int at = 0; at < Shape::kChunk / 2; ++at) {
+      const int n = at / 4;
+      const int e = at % 4;
+      const int i = 8 * n + lane % 4 * 2 + e % 2;
+      if (j > i) continue;
+      const float2 pair = unpack<Operand>(load_shared_4(scores.at(i, j / 2 * 4)));
+      outputs[n][e] += half_of(pair, j % 2) * exp2_approx(decays.y[n][e] - y[e / 2]) * value[e / 2];
     }
   }
 }
 
-/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks().
+/// S^T = S^T diag(2^r) + V^T K'.
+template <class Shape>
+__device__ __forceinline__ void write_states(States<Shape>& states,
+                                             const ValueOperands<Shape> (&values)[Shape::kTiles],
+                                             const Stage<Shape>& stage,
+                                             const ChunkOperands<Shape>& from) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 16; ++n) {
+    if constexpr (Shape::kKeysDecay) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto decay =
+            *reinterpret_cast<const float2*>(&from.key_decays[16 * n + 8 * half + first]);
+#pragma unroll
+        for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            states[m][2 * n + half][e] *= e % 2 == 0 ? decay.x : decay.y;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < Shape::kChunk / 16; ++step) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, stage.k.down(16 * step, 16 * n));
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma_m16n8k16<Operand>(states[m][2 * n], values[m][step], b[0], b[1]);
+        mma_m16n8k16<Operand>(states[m][2 * n + 1], values[m][step], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// A chunk of a tile whose value channels decay: its outputs from what S^T gave them, v', rows of
+/// S^T decayed.
 template <class T, class Shape, bool kWithOutputs>
-__global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
-    const __grid_constant__ Params p) {
-  if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
-    walk_block<T, Shape, kWithOutputs>(p);
-  }
-}
-
-inline unsigned block_count(const Params& params, int segments) {
-  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
-                               segments);
-}
-
-template <class T, Gated kGated, Products kProducts>
-void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream) {
-  const auto launch_shape = [&]<class Shape>() {
-    const auto launch_walk = [&]<bool kWithOutputs>(int segments) {
-      launch<walk_chunks<T, Shape, kWithOutputs>>(
-          {.grid = block_count(params, segments),
-           .block = Shape::kBlockThreads,
-           .shared_bytes = shared_bytes<Shape>(params.stages)},
-          stream, params);
-    };
-    if (params.segments > 1) {
-      launch_walk.template operator()<false>(first_launch_blocks(params.segments));
+__device__ __forceinline__ void decay_values(Outputs<Shape>& outputs, State<Shape>& state,
+                                             ValueOperands<Shape>& values,
+                                             const Stage<Shape>& stage,
+                                             const ChunkOperands<Shape>& from,
+                                             const Tile<Shape>& scores, int m) {
+  const ValueDecays<Shape> decays(stage, from, m);
+  decays.decay(values);
+  if constexpr (kWithOutputs) {
+    const bool strong = from.strong != 0;
+    if (!strong) {
+#pragma unroll
+      for (int step = 0; step < Shape::kChunk / 16; ++step) {
+        std::uint32_t grown[4] = {values[step][0], values[step][1], values[step][2],
+                                  values[step][3]};
+        decays.grow(grown);
+        add_chunk<Operand>(outputs, grown, scores, step);
+      }
     }
-    launch_walk.template operator()<true>(params.segments);
-  };
-  with_shape<kProducts, kGated>(padded_keys(params.key_channels), config.values, launch_shape);
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) outputs[n][e] *= exp2_approx(decays.y[n][e]);
+    }
+    if (strong) add_chunk_exactly<T, Shape>(outputs, decays, stage, scores, m);
+  }
+  scale_rows<Shape>(state, exp2_approx(decays.step[0]), exp2_approx(decays.step[1]));
+}
+
+struct Advance {
+  /// The outputs of a chunk, and the state after it.
+  template <class T, class Shape, bool kWithOutputs>
+  __device__ static __forceinline__ void run(States<Shape>& states, TileOutputs<Shape>& outputs,
+                                             const Stage<Shape>& stage,
+                                             const ChunkOperands<Shape>& from) {
+    const Tile<Shape> scores(shared_address(from.scores));
+    if constexpr (kWithOutputs) read_states<Shape>(outputs, states, stage);
+    ValueOperands<Shape> values[Shape::kTiles];
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+      load_values<T, Shape>(values[m], stage, m);
+      if constexpr (Shape::kValuesDecay) {
+        decay_values<T, Shape, kWithOutputs>(outputs[m], states[m], values[m], stage, from, scores,
+                                             m);
+      } else if constexpr (kWithOutputs) {
+#pragma unroll
+        for (int step = 0; step < Shape::kChunk / 16; ++step) {
+          add_chunk<Operand>(outputs[m], values[m][step], scores, step);
+        }
+      }
+    }
+    write_states<Shape>(states, values, stage, from);
+  }
+};
+
+template <class T, Gated kGated>
+void launch_gla_mma(const Params& params, const GlaMmaConfig& config, cudaStream_t stream) {
+  launch_walks<T, kGated, Products::kMma, Advance>(params, config, stream);
 }
 
 }  // namespace attune::cuda::gla_mma

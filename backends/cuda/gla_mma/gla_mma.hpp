@@ -1,17 +1,17 @@
-// Linear attention with a decay for every channel on tensor cores.
+// The launch of cuda.gla_mma: the gates gk, gv or both, with or without g and gamma, from sm_80 on.
 #pragma once
 
-#include <memory>
+#include <cuda_runtime_api.h>
 
-#include <attune/core/kernel.hpp>
+#include "cuda/chunks/channels/shape.hpp"
+#include "cuda/gla_mma/gla_mma_config.hpp"
 
-namespace attune::cuda {
+namespace attune::cuda::gla_mma {
 
-/// "cuda.gla_mma": recurrent_attention in f16 and bf16 with gk, gv or both, with or without g and
-/// gamma, on every GPU from sm_80 on.
-std::unique_ptr<const ErasedKernel> make_gla_mma();
+/// Queues everything: with more than one segment, what finds their states first. T is __half or
+/// __nv_bfloat16.
+template <class T, channels::Gated kGated>
+void launch_gla_mma(const channels::Params& params, const GlaMmaConfig& config,
+                    cudaStream_t stream);
 
-/// "cuda.gla_wgmma": the same without gv, on sm_90a.
-std::unique_ptr<const ErasedKernel> make_gla_wgmma();
-
-}  // namespace attune::cuda
+}  // namespace attune::cuda::gla_mma

@@ -1,16 +1,19 @@
-// A chunk of the keepers' work on wgmma, whose accumulators and left operands lie in registers as
-// those of mma.sync do: four warps multiply what each of them has of the state and of the values.
-// q', k' and P are read where they lie.
+// What the state warps do of a chunk with wgmma, whose accumulators and left operands lie in
+// registers as those of mma.sync do: four warps multiply what each of them has of the state and of
+// the values. q', k' and P are read where they lie.
 #pragma once
 
+#include "cuda/chunks/channels/walk.cuh"
+#include "cuda/gla_wgmma/gla_wgmma.hpp"
 #include "cuda/tiles/wgmma.cuh"
-#include "keeper.cuh"
+
+namespace attune::cuda::gla_wgmma {
+
+using namespace channels;
 
 #if ATTUNE_SM90A_CODE
 
-namespace attune::cuda::gla_mma {
-
-/// A part of the state of 16 key channels a step, rounded.
+/// 16 key channels a step of the state, rounded: as many as registers hold at once.
 template <class Shape>
 struct StateOperand {
   static constexpr int kSteps = Shape::kKeys / 16 < 8 ? Shape::kKeys / 16 : 8;
@@ -71,11 +74,11 @@ __device__ __forceinline__ void queue_state_read(Outputs<Shape>& outputs,
 template <class Shape>
 __device__ __forceinline__ void queue_chunk(Outputs<Shape>& outputs,
                                             const ValueOperands<Shape>& values,
-                                            std::uint64_t weights) {
+                                            std::uint64_t scores) {
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
     wgmma_n32<Operand, Major::kK>(columns_of<16>(outputs, 0), values[step],
-                                  further(weights, step * kDepthBytes), true);
+                                  further(scores, step * kDepthBytes), true);
   }
 }
 
@@ -104,7 +107,7 @@ __device__ __forceinline__ void queue_state_update(State<Shape>& state,
 
 /// Columns of S^T times 2^r.
 template <class Shape>
-__device__ __forceinline__ void decay_state(State<Shape>& state, const Handover<Shape>& from) {
+__device__ __forceinline__ void decay_state(State<Shape>& state, const ChunkOperands<Shape>& from) {
   const int first = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
@@ -114,53 +117,63 @@ __device__ __forceinline__ void decay_state(State<Shape>& state, const Handover<
   }
 }
 
-/// The outputs of a chunk, and the state after it.
-template <class T, class Shape, bool kWithOutputs>
-__device__ __forceinline__ void advance_by_wgmma(States<Shape>& states, TileOutputs<Shape>& outputs,
-                                                 const Slot<Shape>& slot,
-                                                 const Handover<Shape>& from) {
-  static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
-  constexpr int kSteps = Shape::kKeys / 16;
-  constexpr int kStepsAtOnce = StateOperand<Shape>::kSteps;
-  State<Shape>& state = states[0];
-  Outputs<Shape>& output = outputs[0];
-  StateOperand<Shape> operand;
-  const std::uint64_t queries = matrix_descriptor(slot.q.at(0, 0));
-  if constexpr (kWithOutputs) {
+#endif
+
+struct Advance {
+  /// The outputs of a chunk, and the state after it.
+  template <class T, class Shape, bool kWithOutputs>
+  __device__ static __forceinline__ void run(States<Shape>& states, TileOutputs<Shape>& outputs,
+                                             const Stage<Shape>& stage,
+                                             const ChunkOperands<Shape>& from) {
+#if ATTUNE_SM90A_CODE
+    static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
+    constexpr int kSteps = Shape::kKeys / 16;
+    constexpr int kStepsAtOnce = StateOperand<Shape>::kSteps;
+    State<Shape>& state = states[0];
+    Outputs<Shape>& output = outputs[0];
+    StateOperand<Shape> operand;
+    const std::uint64_t queries = matrix_descriptor(stage.q.at(0, 0));
+    if constexpr (kWithOutputs) {
 #pragma unroll
-    for (int first = 0; first + kStepsAtOnce < kSteps; first += kStepsAtOnce) {
-      operand.round(state, first);
-      wgmma_fence();
-      queue_state_read<Shape>(output, operand, queries, first);
+      for (int first = 0; first + kStepsAtOnce < kSteps; first += kStepsAtOnce) {
+        operand.round(state, first);
+        wgmma_fence();
+        queue_state_read<Shape>(output, operand, queries, first);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_pin(columns_of<16>(output, 0));
+        operand.hold();
+      }
+      operand.round(state, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
+    }
+    ValueOperands<Shape> values;
+    load_values<T, Shape>(values, stage, 0);
+    decay_state<Shape>(state, from);
+    wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
+    wgmma_fence();
+    if constexpr (kWithOutputs) {
+      queue_state_read<Shape>(output, operand, queries, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
+      queue_chunk<Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
       wgmma_commit();
-      wgmma_wait<0>();
+    }
+    queue_state_update<Shape>(state, values,
+                              matrix_descriptor(stage.k.at(0, 0), Shape::kPanelBytes));
+    wgmma_commit();
+    wgmma_wait<0>();
+    if constexpr (kWithOutputs) {
       wgmma_pin(columns_of<16>(output, 0));
       operand.hold();
     }
-    operand.round(state, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
-  }
-  ValueOperands<Shape> values;
-  load_values<T, Shape>(values, slot, 0);
-  decay_state<Shape>(state, from);
-  wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
-  wgmma_fence();
-  if constexpr (kWithOutputs) {
-    queue_state_read<Shape>(output, operand, queries, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
-    queue_chunk<Shape>(output, values, matrix_descriptor(shared_address(from.weights)));
-    wgmma_commit();
-  }
-  queue_state_update<Shape>(state, values, matrix_descriptor(slot.k.at(0, 0), Shape::kPanelBytes));
-  wgmma_commit();
-  wgmma_wait<0>();
-  if constexpr (kWithOutputs) {
-    wgmma_pin(columns_of<16>(output, 0));
-    operand.hold();
-  }
-  wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
+    wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
 #pragma unroll
-  for (const auto& step : values) wgmma_hold(step);
+    for (const auto& step : values) wgmma_hold(step);
+#endif
+  }
+};
+
+template <class T, Gated kGated>
+void launch_gla_wgmma(const Params& params, const GlaWgmmaConfig& config, cudaStream_t stream) {
+  launch_walks<T, kGated, Products::kWgmma, Advance>(params, config, stream);
 }
 
-}  // namespace attune::cuda::gla_mma
-
-#endif
+}  // namespace attune::cuda::gla_wgmma

@@ -1,4 +1,4 @@
-// The half of a block that makes operands.
+// What the operand warps make of a chunk.
 //
 //   q'_i = s q_i 2^(y_i)    k'_j = k_j 2^(r - y_j)    P[i][j] = q'_i . 2^-r k'_j, j <= i
 //
@@ -7,17 +7,17 @@
 // from q, k and y.
 #pragma once
 
+#include "cuda/chunks/channels/stages.cuh"
 #include "cuda/chunks/mma_tile.cuh"
 #include "cuda/tiles/exchange.cuh"
-#include "slots.cuh"
 
-namespace attune::cuda::gla_mma {
+namespace attune::cuda::channels {
 
 inline constexpr int kOperandBarrier = 1;  // among these threads
 using Operand = __nv_bfloat16;             // whatever T: its range is that of fp32
 
 __device__ __forceinline__ void operand_sync() {
-  named_barrier_sync<kOperandBarrier>(kMakerThreads);
+  named_barrier_sync<kOperandBarrier>(kOperandThreads);
 }
 
 /// Neighbouring channels in rows of a tile become operands: change(i, values) changes them. All are
@@ -55,19 +55,19 @@ __device__ __forceinline__ void multiply(Channels<kCount>& product, const Channe
 /// q' and k' of a thread's channels and tokens: k' from the last on. The outputs' scale goes into
 /// q'.
 template <class T, class Shape, bool kWithQueries>
-__device__ __forceinline__ void decay_keys(const Slot<Shape>& slot,
+__device__ __forceinline__ void decay_keys(const Stage<Shape>& stage,
                                            const GateSums<Shape::kKeys, Shape::kChunk>& sums,
                                            float scale) {
   using Sums = GateSums<Shape::kKeys, Shape::kChunk>;
   constexpr int kWidth = Sums::kWidth;
   constexpr int kAtOnce = 8;
-  static_assert(Sums::kRun % kAtOnce == 0);
+  static_assert(Sums::kRunTokens % kAtOnce == 0);
   const auto decays = sums.decays();
   typename Sums::Few decay = decays.to_end;
 #pragma unroll
-  for (int last = Sums::kRun - 1; last > 0; last -= kAtOnce) {
+  for (int last = Sums::kRunTokens - 1; last > 0; last -= kAtOnce) {
     change_channels<T, kAtOnce, kWidth>(
-        slot.k, Sums::channel(), [&](int i) { return Sums::row(last - i); },
+        stage.k, Sums::channel(), [&](int i) { return Sums::row(last - i); },
         [&](int i, float(&keys)[kWidth]) {
 #pragma unroll
           for (int c = 0; c < kWidth; ++c) keys[c] *= decay.of[c];
@@ -79,9 +79,9 @@ __device__ __forceinline__ void decay_keys(const Slot<Shape>& slot,
 #pragma unroll
     for (float& factor : decay.of) factor *= scale;
 #pragma unroll
-    for (int first = 0; first < Sums::kRun; first += kAtOnce) {
+    for (int first = 0; first < Sums::kRunTokens; first += kAtOnce) {
       change_channels<T, kAtOnce, kWidth>(
-          slot.q, Sums::channel(), [&](int i) { return Sums::row(first + i); },
+          stage.q, Sums::channel(), [&](int i) { return Sums::row(first + i); },
           [&](int i, float(&queries)[kWidth]) {
             multiply(decay, decays.of[first + i]);
 #pragma unroll
@@ -96,19 +96,19 @@ template <class T, class Shape>
 __device__ __forceinline__ void convert_tile(const Tile<Shape>& tile) {
   constexpr int kAtOnce = 8;
   constexpr int kPairs = Shape::kKeys / 2;
-  constexpr int kRows = kAtOnce * kMakerThreads / 32;  // of 32 pairs
+  constexpr int kRows = kAtOnce * kOperandThreads / 32;  // of 32 pairs
   static_assert(Shape::kChunk == kRows || 2 * Shape::kChunk == kRows);
   constexpr int kColumns = kRows / Shape::kChunk * 32;
 #pragma unroll 1
-  for (int column = maker_thread() % kColumns; column < kPairs; column += kColumns) {
-    const auto row = [&](int i) { return maker_thread() / kColumns * kAtOnce + i; };
+  for (int column = operand_thread() % kColumns; column < kPairs; column += kColumns) {
+    const auto row = [&](int i) { return operand_thread() / kColumns * kAtOnce + i; };
     change_channels<T, kAtOnce, 2>(tile, 2 * column, row, [](int, float(&)[2]) {});
   }
 }
 
 /// One 16 x 16 block of P.
 template <class Shape>
-__device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<Shape>& weights,
+__device__ __forceinline__ void score_block(const Stage<Shape>& stage, const Tile<Shape>& scores,
                                             const std::uint32_t* growths, int row_block,
                                             int column_block) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -117,8 +117,8 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
   for (int step = 0; step < Shape::kKeys / 16; ++step) {
     std::uint32_t a[4];
     std::uint32_t b[4];
-    load_matrices(a, slot.q.down(16 * row_block, 16 * step));
-    load_matrices(b, slot.k.across(16 * column_block, 16 * step));
+    load_matrices(a, stage.q.down(16 * row_block, 16 * step));
+    load_matrices(b, stage.k.across(16 * column_block, 16 * step));
     if constexpr (Shape::kKeysDecay) {
       const std::uint32_t low = growths[8 * step + lane % 4];
       const std::uint32_t high = growths[8 * step + 4 + lane % 4];
@@ -130,55 +130,55 @@ __device__ __forceinline__ void weigh_block(const Slot<Shape>& slot, const Tile<
     mma_m16n8k16<Operand>(products[step % 2][0], a, b[0], b[1]);
     mma_m16n8k16<Operand>(products[step % 2][1], a, b[2], b[3]);
   }
-  store_scores<Operand>(weights, products, row_block, column_block,
+  store_scores<Operand>(scores, products, row_block, column_block,
                         [](int, int, float product) { return product; });
 }
 
 /// Zeros in one 16 x 16 block of P.
 template <class Shape>
-__device__ __forceinline__ void clear_block(const Tile<Shape>& weights, int row_block,
+__device__ __forceinline__ void clear_block(const Tile<Shape>& scores, int row_block,
                                             int column_block) {
   constexpr std::uint32_t kZeros[2] = {};
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
   for (int column = 0; column < 16; column += 8) {
     const int first = 16 * column_block + column + lane % 2 * 4;
-    store_shared_words(weights.at(16 * row_block + lane / 2, first * 2), kZeros);
+    store_shared_words(scores.at(16 * row_block + lane / 2, first * 2), kZeros);
   }
 }
 
 /// P, a block a warp. Of those above the diagonal, mma.sync reads none and wgmma all.
 template <class Shape>
-__device__ __forceinline__ void weigh(const Slot<Shape>& slot, const Tile<Shape>& weights,
-                                      const std::uint32_t* growths) {
-  const int warp = maker_thread() / kWarpSize;
+__device__ __forceinline__ void score_chunk(const Stage<Shape>& stage, const Tile<Shape>& scores,
+                                            const std::uint32_t* growths) {
+  const int warp = operand_thread() / kWarpSize;
   constexpr int kBlocks = Shape::kChunk == 32 ? 3 : 1;
   if (warp < kBlocks) {
-    weigh_block<Shape>(slot, weights, growths, warp > 0, warp > 1);
+    score_block<Shape>(stage, scores, growths, warp > 0, warp > 1);
   } else if constexpr (Shape::kProducts == Products::kWgmma) {
-    clear_block<Shape>(weights, 0, 1);
+    clear_block<Shape>(scores, 0, 1);
   }
 }
 
 /// P from q, k and y as they are: a row a warp, lanes have channels.
 template <class T, class Shape>
-__device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Tile<Shape>& weights,
+__device__ __forceinline__ void score_exactly(const Stage<Shape>& stage, const Tile<Shape>& scores,
                                               float scale) {
   constexpr int kPerLane = Shape::kKeys / (2 * kWarpSize);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const auto sums = [&](int row, int m) {
-    return *reinterpret_cast<const float2*>(&slot.key_sums(row)[2 * lane + 2 * kWarpSize * m]);
+    return *reinterpret_cast<const float2*>(&stage.key_sums(row)[2 * lane + 2 * kWarpSize * m]);
   };
   const auto pair = [&](const Tile<Shape>& tile, int row, int m) {
     return unpack<T>(load_shared_4(tile.at(row, 4 * lane + 4 * kWarpSize * m)));
   };
 #pragma unroll 1
-  for (int row = maker_thread() / kWarpSize; row < Shape::kChunk; row += kMakerWarps) {
+  for (int row = operand_thread() / kWarpSize; row < Shape::kChunk; row += kOperandWarps) {
     float2 query[kPerLane];
     float2 y[kPerLane];
 #pragma unroll
     for (int m = 0; m < kPerLane; ++m) {
-      query[m] = pair(slot.q, row, m);
+      query[m] = pair(stage.q, row, m);
       y[m] = sums(row, m);
     }
     float own = 0.0F;  // of column `lane`
@@ -187,7 +187,7 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
       float product = 0.0F;
 #pragma unroll
       for (int m = 0; m < kPerLane; ++m) {
-        const float2 key = pair(slot.k, column, m);
+        const float2 key = pair(stage.k, column, m);
         const float2 before = sums(column, m);
         product += query[m].x * key.x * exp2_approx(y[m].x - before.x) +
                    query[m].y * key.y * exp2_approx(y[m].y - before.y);
@@ -197,49 +197,49 @@ __device__ __forceinline__ void weigh_exactly(const Slot<Shape>& slot, const Til
     }
     const float next = __shfl_down_sync(kFullWarp, own, 1);
     if (lane % 2 == 0 && lane < Shape::kChunk) {
-      store_shared_4(weights.at(row, lane * 2), pack<Operand>(own, next));
+      store_shared_4(scores.at(row, lane * 2), pack<Operand>(own, next));
     }
   }
 }
 
-/// One of the threads that make a block's operands.
+/// One of the threads of the operand warps.
 template <class T, class Shape, bool kWithOutputs>
-class OperandMaker {
+class OperandWarps {
  public:
-  __device__ explicit OperandMaker(const Params& p)
+  __device__ explicit OperandWarps(const Params& p)
       : key_gates_are_f32_(p.gk.view.is_f32),
         value_gates_are_f32_(p.gv.view.is_f32),
         scale_(p.scale) {}
 
   /// Makes a chunk's operands; `common_gates` are its own.
-  __device__ __forceinline__ void make(const Slot<Shape>& slot, Handover<Shape>& to,
+  __device__ __forceinline__ void make(const Stage<Shape>& stage, ChunkOperands<Shape>& to,
                                        Shared<Shape>& shared, const float* common_gates) {
     const bool strong =
-        named_barrier_any<kOperandBarrier>(kMakerThreads, sum(slot, shared, common_gates));
-    anchor(slot, to, shared);
-    const Tile<Shape> weights(shared_address(to.weights));
-    if (maker_thread() == 0) to.strong = strong;
+        named_barrier_any<kOperandBarrier>(kOperandThreads, sum(stage, shared, common_gates));
+    set_reference(stage, to, shared);
+    const Tile<Shape> scores(shared_address(to.scores));
+    if (operand_thread() == 0) to.strong = strong;
     if constexpr (kWithOutputs && Shape::kKeysDecay) {
-      if (strong) weigh_strong(slot, weights);
+      if (strong) score_strongly(stage, scores);
     }
-    make_tiles(slot);
+    make_tiles(stage);
     if constexpr (kWithOutputs) {
       operand_sync();  // q' and k' are there
-      if (!Shape::kKeysDecay || !strong) weigh<Shape>(slot, weights, to.key_growths);
+      if (!Shape::kKeysDecay || !strong) score_chunk<Shape>(stage, scores, to.key_growths);
     }
   }
 
-  /// Lets the keepers of the state know what it lacks, and others what it decayed.
+  /// Lets the state warps know what the state lacks, and later launches what it decayed.
   __device__ __forceinline__ void finish(Shared<Shape>& shared, const Params& p,
                                          const Walk& walk) const {
     if constexpr (Shape::kKeysDecay) {
-      if (KeySums::is_mine() && key_sums_.part() == 0) {
+      if (KeySums::is_mine() && key_sums_.run() == 0) {
         *reinterpret_cast<typename KeySums::Few*>(&shared.key_rests[KeySums::channel()]) =
             key_sums_.rest();
       }
     }
     if constexpr (Shape::kValuesDecay) {
-      if (ValueSums::is_mine() && value_sums_.part() == 0) {
+      if (ValueSums::is_mine() && value_sums_.run() == 0) {
         *reinterpret_cast<typename ValueSums::Few*>(&shared.value_rests[ValueSums::channel()]) =
             value_sums_.rest();
       }
@@ -252,15 +252,15 @@ class OperandMaker {
   using ValueSums = GateSums<Shape::kValues, Shape::kChunk>;
 
   /// Whether a step may be too large.
-  __device__ __forceinline__ bool sum(const Slot<Shape>& slot, Shared<Shape>& shared,
+  __device__ __forceinline__ bool sum(const Stage<Shape>& stage, Shared<Shape>& shared,
                                       const float* common) {
     bool strong = false;
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine()) {
         if (key_gates_are_f32_) {
-          key_sums_.template read<float>(slot.key_gates, Shape::kKeyGateRowBytes, common);
+          key_sums_.template read<float>(stage.key_gates, Shape::kKeyGateRowBytes, common);
         } else {
-          key_sums_.template read<T>(slot.key_gates, Shape::kKeyGateRowBytes, common);
+          key_sums_.template read<T>(stage.key_gates, Shape::kKeyGateRowBytes, common);
         }
         strong |= key_sums_.publish(shared.key_totals);
       }
@@ -269,9 +269,9 @@ class OperandMaker {
       if constexpr (Shape::kKeysDecay) common = nullptr;  // it is with the keys
       if (ValueSums::is_mine()) {
         if (value_gates_are_f32_) {
-          value_sums_.template read<float>(slot.value_gates, Shape::kValueGateRowBytes, common);
+          value_sums_.template read<float>(stage.value_gates, Shape::kValueGateRowBytes, common);
         } else {
-          value_sums_.template read<T>(slot.value_gates, Shape::kValueGateRowBytes, common);
+          value_sums_.template read<T>(stage.value_gates, Shape::kValueGateRowBytes, common);
         }
         strong |= value_sums_.publish(shared.value_totals);
       }
@@ -279,22 +279,22 @@ class OperandMaker {
     return strong;
   }
 
-  __device__ __forceinline__ void anchor(const Slot<Shape>& slot, Handover<Shape>& to,
-                                         const Shared<Shape>& shared) {
+  __device__ __forceinline__ void set_reference(const Stage<Shape>& stage, ChunkOperands<Shape>& to,
+                                                const Shared<Shape>& shared) {
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine()) {
-        key_sums_.anchor(shared.key_totals);
-        if (key_sums_.part() == 0) store_key_step(to);
+        key_sums_.set_reference(shared.key_totals);
+        if (key_sums_.run() == 0) store_key_step(to);
       }
     }
     if constexpr (Shape::kValuesDecay) {
       if (ValueSums::is_mine()) {
-        value_sums_.anchor(shared.value_totals);
+        value_sums_.set_reference(shared.value_totals);
         value_sums_.for_each_sum([&](int i, const typename ValueSums::Few& y) {
-          float* const sums = slot.value_sums(ValueSums::row(i));
+          float* const sums = stage.value_sums(ValueSums::row(i));
           *reinterpret_cast<typename ValueSums::Few*>(&sums[ValueSums::channel()]) = y;
         });
-        if (value_sums_.part() == 0) {
+        if (value_sums_.run() == 0) {
           *reinterpret_cast<typename ValueSums::Few*>(&to.value_steps[ValueSums::channel()]) =
               value_sums_.step();
         }
@@ -302,7 +302,7 @@ class OperandMaker {
     }
   }
 
-  __device__ __forceinline__ void store_key_step(Handover<Shape>& to) const {
+  __device__ __forceinline__ void store_key_step(ChunkOperands<Shape>& to) const {
     constexpr int kWidth = KeySums::kWidth;
     typename KeySums::Few decays;
     std::uint32_t growths[kWidth / 2];
@@ -317,42 +317,42 @@ class OperandMaker {
     store_shared_words(shared_address(&to.key_growths[KeySums::channel() / 2]), growths);
   }
 
-  __device__ __forceinline__ void weigh_strong(const Slot<Shape>& slot,
-                                               const Tile<Shape>& weights) const {
+  __device__ __forceinline__ void score_strongly(const Stage<Shape>& stage,
+                                                 const Tile<Shape>& scores) const {
     if (KeySums::is_mine()) {
       key_sums_.for_each_sum([&](int i, const typename KeySums::Few& y) {
-        float* const sums = slot.key_sums(KeySums::row(i));
+        float* const sums = stage.key_sums(KeySums::row(i));
         *reinterpret_cast<typename KeySums::Few*>(&sums[KeySums::channel()]) = y;
       });
     }
     operand_sync();  // the sums are there
-    weigh_exactly<T, Shape>(slot, weights, scale_);
+    score_exactly<T, Shape>(stage, scores, scale_);
     operand_sync();  // q and k were read
   }
 
-  __device__ __forceinline__ void make_tiles(const Slot<Shape>& slot) const {
+  __device__ __forceinline__ void make_tiles(const Stage<Shape>& stage) const {
     if constexpr (Shape::kKeysDecay) {
-      if (KeySums::is_mine()) decay_keys<T, Shape, kWithOutputs>(slot, key_sums_, scale_);
+      if (KeySums::is_mine()) decay_keys<T, Shape, kWithOutputs>(stage, key_sums_, scale_);
     } else if constexpr (!std::is_same_v<T, Operand>) {
-      convert_tile<T, Shape>(slot.k);
-      if constexpr (kWithOutputs) convert_tile<T, Shape>(slot.q);
+      convert_tile<T, Shape>(stage.k);
+      if constexpr (kWithOutputs) convert_tile<T, Shape>(stage.q);
     }
   }
 
-  /// Of the whole piece of a segment.
+  /// Of the whole subsegment.
   __device__ __forceinline__ void store_decays(const Params& p, const Walk& walk) const {
-    const std::int64_t slot =
-        (walk.sequence * p.heads + walk.head) * slots_of(p.segments) + walk.segment;
+    const std::int64_t saved =
+        (walk.sequence * p.heads + walk.head) * saved_states_of(p.segments) + walk.segment;
     if constexpr (Shape::kKeysDecay) {
-      if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.part() == 0) {
-        float* const to = p.segment_decays + slot * Shape::kKeys;
+      if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.run() == 0) {
+        float* const to = p.segment_decays + saved * Shape::kKeys;
         *reinterpret_cast<typename KeySums::Few*>(to + KeySums::channel()) = key_sums_.decay();
       }
     }
     if constexpr (Shape::kValuesDecay) {
-      if (ValueSums::is_mine() && value_sums_.part() == 0) {
+      if (ValueSums::is_mine() && value_sums_.run() == 0) {
         float* const to =
-            p.segment_value_decays + (slot * p.value_tiles + walk.value_tile) * Shape::kValues;
+            p.segment_value_decays + (saved * p.value_tiles + walk.value_tile) * Shape::kValues;
         *reinterpret_cast<typename ValueSums::Few*>(to + ValueSums::channel()) =
             value_sums_.decay();
       }
@@ -365,4 +365,4 @@ class OperandMaker {
   ValueSums value_sums_;
 };
 
-}  // namespace attune::cuda::gla_mma
+}  // namespace attune::cuda::channels

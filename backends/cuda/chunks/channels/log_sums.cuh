@@ -1,23 +1,23 @@
-// Sums of log decays in base 2, by the makers of operands.
+// Sums of log decays in base 2, by the operand warps.
 //
 // With G the sum of a channel's log decays since the sequence's start and R = rint(G) at the
 // chunk's start, what is needed is y_i = G_i - R of each token i and the step r = R' - R to the
 // next chunk's. A thread keeps G - R of its channels, so no sum grows with the sequence.
 #pragma once
 
+#include "cuda/chunks/channels/shape.hpp"
+#include "cuda/chunks/segment_walk.cuh"
 #include "cuda/tiles/exchange.cuh"
-#include "launch.hpp"
 
-namespace attune::cuda::gla_mma {
+namespace attune::cuda::channels {
 
-inline constexpr float kReset = -192.0F;  // 2^kReset is 0 in fp32: what -inf is raised to
 /// Steps over a chunk up to which 2^-r and what it is multiplied with stay in range.
 inline constexpr float kMostStep = 100.0F;
 
-/// A thread's number among those that make operands: the keepers before them are a multiple of
-/// their number.
-__device__ __forceinline__ int maker_thread() {
-  return static_cast<int>(threadIdx.x) % kMakerThreads;
+/// A thread's number among the operand warps': the state warps before them have a multiple of as
+/// many threads.
+__device__ __forceinline__ int operand_thread() {
+  return static_cast<int>(threadIdx.x) % kOperandThreads;
 }
 
 /// log2 of the product of two decays, of which one is in base e.
@@ -53,26 +53,26 @@ __device__ __forceinline__ Channels<kCount> load_channels(const std::byte* from)
   }
 }
 
-/// A few neighbouring channels over a part of the chunk's tokens.
+/// A few neighbouring channels over a run of the chunk's tokens.
 template <int kChannels, int kChunk>
 class GateSums {
  public:
   static constexpr int kWidth = channels_per_thread(kChannels);
   static constexpr int kColumns = kChannels / kWidth;
-  static constexpr int kParts = parts_of(kChannels);
-  static constexpr int kRun = kChunk / kParts;
+  static constexpr int kRuns = runs_of(kChannels);
+  static constexpr int kRunTokens = kChunk / kRuns;
   using Few = Channels<kWidth>;
 
-  __device__ static bool is_mine() { return maker_thread() < kColumns * kParts; }
-  __device__ static int channel() { return maker_thread() % kColumns * kWidth; }
-  __device__ static int row(int i) { return maker_thread() / kColumns * kRun + i; }
+  __device__ static bool is_mine() { return operand_thread() < kColumns * kRuns; }
+  __device__ static int channel() { return operand_thread() % kColumns * kWidth; }
+  __device__ static int row(int i) { return operand_thread() / kColumns * kRunTokens + i; }
 
   /// Takes this thread's gates; T is their type. `common` is of all channels, null for none.
   template <class T>
   __device__ __forceinline__ void read(const std::byte* gates, int row_bytes, const float* common) {
     total_ = {};
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
+    for (int i = 0; i < kRunTokens; ++i) {
       const Few gate = load_channels<T, kWidth>(gates + row(i) * row_bytes +
                                                 channel() * static_cast<int>(sizeof(T)));
       const float shared = common == nullptr ? 0.0F : common[row(i)];
@@ -83,25 +83,25 @@ class GateSums {
       }
     }
   }
-  /// Lets the other parts' threads know; returns whether the step may be too large.
-  __device__ __forceinline__ bool publish(float (&totals)[kParts][kChannels]) const {
-    *reinterpret_cast<Few*>(&totals[part()][channel()]) = total_;
-    constexpr float kMostOfPart = kMostStep / kParts;
+  /// Lets the other runs' threads know; returns whether the step may be too large.
+  __device__ __forceinline__ bool publish(float (&totals)[kRuns][kChannels]) const {
+    *reinterpret_cast<Few*>(&totals[run()][channel()]) = total_;
+    constexpr float kMostOfRun = kMostStep / kRuns;
     bool large = false;
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) large |= fabsf(total_.of[c]) > kMostOfPart;
+    for (int c = 0; c < kWidth; ++c) large |= fabsf(total_.of[c]) > kMostOfRun;
     return large;
   }
-  /// From this part's start to the reference, when all parts have published.
-  __device__ __forceinline__ void anchor(const float (&totals)[kParts][kChannels]) {
+  /// From this run's start to the reference, when all runs have published.
+  __device__ __forceinline__ void set_reference(const float (&totals)[kRuns][kChannels]) {
     Few all = rest_;
     before_ = rest_;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
+    for (int i = 0; i < kRuns; ++i) {
       const Few total = *reinterpret_cast<const Few*>(&totals[i][channel()]);
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
-        if (i < part()) before_.of[c] += total.of[c];
+        if (i < run()) before_.of[c] += total.of[c];
         all.of[c] += total.of[c];
       }
     }
@@ -113,22 +113,22 @@ class GateSums {
     }
   }
 
-  __device__ int part() const { return maker_thread() / kColumns; }
+  __device__ int run() const { return operand_thread() / kColumns; }
   /// Calls visit(i, y) for the tokens row(i), in their order.
   template <class Visit>
   __device__ __forceinline__ void for_each_sum(Visit&& visit) const {
     Few y = before_;
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
+    for (int i = 0; i < kRunTokens; ++i) {
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) y.of[c] += log2_[i].of[c];
       visit(i, y);
     }
   }
   /// The tokens' decays. Products of them cost less than exponentials of sums; none is of more than
-  /// a part of a chunk, none overflows, and what underflows is 0 either way.
+  /// a run, none overflows, and what underflows is 0 either way.
   struct Decays {
-    Few of[kRun];
+    Few of[kRunTokens];
     Few from_reference;  // 2^y of the token before the first
     Few to_end;          // 2^(r - y) of the last
   };
@@ -137,7 +137,7 @@ class GateSums {
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
 #pragma unroll
-      for (int i = 0; i < kRun; ++i) decays.of[i].of[c] = exp2_approx(log2_[i].of[c]);
+      for (int i = 0; i < kRunTokens; ++i) decays.of[i].of[c] = exp2_approx(log2_[i].of[c]);
       decays.from_reference.of[c] = exp2_approx(before_.of[c]);
       decays.to_end.of[c] = exp2_approx(step_.of[c] - before_.of[c] - total_.of[c]);
     }
@@ -154,12 +154,12 @@ class GateSums {
   }
 
  private:
-  Few log2_[kRun];  // of each token's decay
-  Few total_;       // of them
-  Few before_{};    // from the reference to the part's start
+  Few log2_[kRunTokens];  // of each token's decay
+  Few total_;             // of them
+  Few before_{};          // from the reference to the run's start
   Few step_{};
   Few rest_{};
   Few walked_{};
 };
 
-}  // namespace attune::cuda::gla_mma
+}  // namespace attune::cuda::channels

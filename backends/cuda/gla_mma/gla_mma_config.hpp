@@ -1,4 +1,4 @@
-// What may be tuned in the kernel of gla_mma.cuh.
+// What may be tuned in cuda.gla_mma.
 #pragma once
 
 #include <tuple>
@@ -6,21 +6,23 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
-namespace attune::cuda {
+#include "cuda/chunks/segment_walk.hpp"
+
+namespace attune::cuda::gla_mma {
 
 struct GlaMmaConfig {
   using Op = ops::RecurrentAttention;
-  int values = 128;  // value channels of a block
+  int tile_v = 128;  // value channels of a block; databases know it as "values"
   int stages = 4;    // chunks of q, k, v and gates in shared memory
-  int segments = 1;  // parts a sequence is cut into; all but the last are read twice
+  int segments = 1;  // a sequence is cut into; all but the last are read twice
   friend constexpr bool operator==(const GlaMmaConfig&, const GlaMmaConfig&) = default;
 
   static constexpr auto axes() {
     using Self = GlaMmaConfig;
-    return std::tuple{axis("values", &Self::values, {64, 128}),
+    return std::tuple{axis("values", &Self::tile_v, {64, 128}),
                       launch_axis("stages", &Self::stages, {3, 4, 5}),
-                      launch_axis("segments", &Self::segments, {1, 2, 4, 8, 16})};
+                      launch_axis("segments", &Self::segments, kSegments)};
   }
 };
 
-}  // namespace attune::cuda
+}  // namespace attune::cuda::gla_mma

@@ -1,15 +1,15 @@
 // Chunks of a block's tensors on their way to shared memory.
 #pragma once
 
+#include "cuda/chunks/channels/log_sums.cuh"
 #include "cuda/chunks/segment_walk.cuh"
-#include "sums.cuh"
 
-namespace attune::cuda::gla_mma {
+namespace attune::cuda::channels {
 
 /// The tiles of one chunk. q and k become operands where they lie, gv becomes its sums.
 template <class Shape>
-struct Slot {
-  __device__ explicit Slot(std::byte* memory)
+struct Stage {
+  __device__ explicit Stage(std::byte* memory)
       : k(shared_address(memory)),
         v(shared_address(memory) + Shape::kKeyTileBytes),
         q(shared_address(memory) + Shape::kKeyTileBytes + Shape::kValueTileBytes),
@@ -38,7 +38,7 @@ class RowSource {
  public:
   static constexpr int kCopyBytes = 16;
   static constexpr int kRowThreads = 8;
-  static constexpr int kRows = Shape::kKeeperThreads / kRowThreads;  // at a time
+  static constexpr int kRows = Shape::kStateThreads / kRowThreads;  // at a time
 
   /// `first` is the segment's first token.
   __device__ RowSource(const void* first, std::int64_t step)
@@ -177,7 +177,7 @@ class CommonGate {
   std::uint32_t bits_ = 0;  // as they came: reading them would be waiting for them
 };
 
-/// Copies a block's chunks to its slots, one after the other.
+/// Copies a block's chunks to its stages, one after the other.
 template <class T, class Shape, bool kWithQueries>
 class Loader {
  public:
@@ -191,7 +191,7 @@ class Loader {
 
   /// Begins to copy chunk number `chunk`, which is one after that of the last call. What there is
   /// of it beyond the last is nothing.
-  __device__ __forceinline__ void load(const Slot<Shape>& to, const Walk& walk, int chunk) {
+  __device__ __forceinline__ void load(const Stage<Shape>& to, const Walk& walk, int chunk) {
     if (chunk < walk.chunks) {
       const int rows = walk.rows(chunk);
       const int keys = p_.key_channels;
@@ -232,4 +232,4 @@ class Loader {
   GateSource<Shape> key_gates_, value_gates_;
 };
 
-}  // namespace attune::cuda::gla_mma
+}  // namespace attune::cuda::channels

@@ -1,0 +1,207 @@
+// The kernel classes with a decay for every channel: what problems they take, how they are tuned
+// and launched. Traits is what differs between them:
+//
+//   Config              tile_v, stages and segments
+//   kName, kVersion     of the kernel
+//   kProducts, kGated   what multiplies the state, and which channels may have gates
+//   takes()             what else a problem and a device must have
+//   fewest_stages_do()  whether more stages than the fewest are no faster
+//   launch<T, gated>()
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <attune/core/kernel.hpp>
+
+#include "cuda/chunks/channels/shape.hpp"
+#include "cuda/runtime/axis_values.hpp"
+#include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+
+namespace attune::cuda::channels {
+
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionArgs;
+
+/// A token's product with itself is rounded as all others are. A few tokens have too few of them
+/// for the roundings to even out: at T = 1 a problem in a hundred missed the tolerance. They are
+/// faster one by one besides.
+inline constexpr std::int64_t kFewestTokens = 16;
+
+inline Gated gated_of(const Problem& problem) {
+  const bool keys = (problem.gates & ops::kGateGk) != 0;
+  const bool values = (problem.gates & ops::kGateGv) != 0;
+  return keys && values ? Gated::kBoth : keys ? Gated::kKeys : Gated::kValues;
+}
+
+/// A gate of a call, and whether all its rows start at multiples of 16 bytes.
+inline ChannelGate channel_gate(const std::optional<ConstTensorView>& gate) {
+  if (!gate) return {};
+  constexpr std::int64_t kBytes = 16;
+  const auto width = static_cast<std::int64_t>(size_of(gate->dtype));
+  bool aligned = reinterpret_cast<std::uintptr_t>(gate->data) % kBytes == 0;
+  for (int dim = 0; dim + 1 < 4; ++dim) {
+    aligned = aligned && (gate->size(dim) == 1 || gate->stride(dim) * width % kBytes == 0);
+  }
+  return {gate_view(gate), aligned};
+}
+
+template <class Traits>
+class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
+ public:
+  using Config = typename Traits::Config;
+  static_assert(smallest_value(&Config::stages) >= kFewestStages);
+
+  std::string_view name() const noexcept override { return Traits::kName; }
+  int version() const noexcept override { return Traits::kVersion; }
+
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (const Support support = Traits::takes(problem, device); !support) return support;
+    if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");
+    if (problem.K > kMostKeys) return Support::no(refused::kShape, str("takes K <= ", kMostKeys));
+    if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
+      return Support::no(refused::kShape,
+                         str("takes K and V that are multiples of ", kChannelsPerCopy));
+    }
+    if (problem.T < kFewestTokens * std::max<std::int64_t>(problem.N, 1)) {
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kFewestTokens, " tokens or more"));
+    }
+    if (problem.T > kMostTokens)
+      return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
+    if (!problem.aligned)
+      return Support::no(refused::kAlignment, "takes rows that start at multiples of 16 bytes");
+    if (problem.H > std::numeric_limits<int>::max() ||
+        block_count(problem, {.tile_v = kNarrowest}) > std::numeric_limits<int>::max()) {
+      return Support::no(refused::kShape, "has more heads than a launch has blocks");
+    }
+    return Support::yes();
+  }
+
+  Support fits(const Problem& problem, const DeviceInfo& device,
+               const Config& config) const override {
+    if (!has_instance(problem, config.tile_v)) {
+      return Support::no(refused::kInstance,
+                         str("values=", config.tile_v, " is for K <= 128 without gv"));
+    }
+    const std::int64_t bytes = block_of(problem, config).bytes;
+    if (bytes > device.l1_bytes) {
+      return Support::no(
+          refused::kMemory,
+          str("needs ", bytes, " bytes of shared memory a block, of which there are ",
+              device.l1_bytes));
+    }
+    if (block_count(problem, config) > std::numeric_limits<int>::max()) {
+      return Support::no(refused::kShape, "needs more blocks than a launch may have");
+    }
+    return Support::yes();
+  }
+
+  /// Wide blocks make the operands of a head once. The fewest stages suffice where a chunk takes
+  /// long; of short ones, as many as there is memory for.
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    Config config{.tile_v = axis_value_for(&Config::tile_v, problem.V),
+                  .stages = largest_value(&Config::stages)};
+    if (!has_instance(problem, config.tile_v)) config.tile_v = kNarrowest;
+    if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
+    while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
+    config.segments = most_segments(problem, device, config);
+    return config;
+  }
+
+  /// With as many segments as the device has room for, half and twice as many.
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs;
+    for (const Config& config : all_configs<Config>()) {
+      if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
+      if (!this->fits(problem, device, config)) continue;
+      const int segments = most_segments(problem, device, config);
+      if (config.segments == segments / 2 || config.segments == segments ||
+          config.segments == segments * 2) {
+        configs.push_back(config);
+      }
+    }
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    Params unplaced;
+    return place_workspace(unplaced, problem, config, nullptr);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
+                  channel_gate(args.gk), channel_gate(args.gv)};
+    place_workspace(params, problem, config, site.workspace.data());
+    with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
+        Traits::template launch<T, kGated>(params, config, static_cast<cudaStream_t>(site.stream));
+      });
+    });
+  }
+
+ private:
+  static constexpr int kNarrowest = smallest_value(&Config::tile_v);
+
+  static bool has_instance(const Problem& problem, int tile_v) {
+    const Gated gated = gated_of(problem);
+    return problem.K <= kMostKeys &&
+           std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
+           is_compiled(padded_keys(problem.K), tile_v, gated);
+  }
+
+  /// What a block of an instance takes of a multiprocessor.
+  struct Block {
+    std::int64_t bytes = 0;  // of shared memory
+    int resident = 1;        // as many have room in the registers
+  };
+  static Block block_of(const Problem& problem, const Config& config) {
+    Block block;
+    with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
+      with_shape<Traits::kProducts, kGated>(padded_keys(problem.K), config, [&]<class Shape>() {
+        block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
+                 Shape::kResidentBlocks};
+      });
+    });
+    return block;
+  }
+
+  /// Blocks of the kernel that makes the outputs.
+  static std::int64_t block_count(const Problem& problem, const Config& config) {
+    return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) * config.segments;
+  }
+
+  /// As many as there is room for, of no fewer tokens than take longer than a launch.
+  static int most_segments(const Problem& problem, const DeviceInfo& device, Config config) {
+    constexpr std::int64_t kLeastTokens = 256;
+    config.segments = 1;
+    const Block block = block_of(problem, config);
+    const std::int64_t room = room_for_blocks(device, block.bytes, block.resident);
+    return segments_for(problem, block_count(problem, config), room, kLeastTokens);
+  }
+
+  /// Places the segments' states and decays; returns the bytes they take.
+  static std::size_t place_workspace(Params& params, const Problem& problem, const Config& config,
+                                     std::byte* workspace) {
+    if (config.segments == 1) return 0;
+    constexpr std::int64_t kFloat = sizeof(float);
+    const std::int64_t saved = problem.sequences() * problem.H * saved_states_of(config.segments);
+    const std::int64_t keys = padded_keys(problem.K);
+    const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
+    WorkspaceParts parts(workspace);
+    params.segment_states = parts.take<float4>(saved * keys * values * kFloat);
+    params.segment_decays = parts.take<float>(saved * keys * kFloat);
+    params.segment_value_decays = parts.take<float>(saved * values * kFloat);
+    return parts.used();
+  }
+};
+
+}  // namespace attune::cuda::channels

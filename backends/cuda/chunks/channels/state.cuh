@@ -1,0 +1,271 @@
+// The state of a block in the registers of its state warps, 16 value channels a warp and tile.
+//
+// Where the segments of a sequence start from: S_r = D_{r-1} S_{r-1} + L_{r-1}, where L is what a
+// subsegment adds to an empty state and D its total decay, of every channel. A first launch finds L
+// and D of the subsegments of all segments but the last; the first one's L includes the caller's
+// initial state.
+#pragma once
+
+#include "cuda/chunks/channels/operands.cuh"
+
+namespace attune::cuda::channels {
+
+/// A warp's tiles of S^T and of O^T; tile m has channels 64 m + 16 warp and on of the block's.
+template <class Shape>
+using States = float[Shape::kTiles][Shape::kKeys / 8][4];
+template <class Shape>
+using TileOutputs = float[Shape::kTiles][Shape::kChunk / 8][4];
+
+/// The first value channel of a warp's tile, of the block's.
+template <class Shape>
+__device__ __forceinline__ int tile_channel(int m) {
+  return Shape::kStateWarps * kValuesPerWarp * m + own_channel();
+}
+
+/// This lane's value channel in row `row`, 0 or 1, of a tile.
+template <class Shape>
+__device__ __forceinline__ int lane_channel(int m, int row) {
+  return tile_channel<Shape>(m) + static_cast<int>(threadIdx.x) % kWarpSize / 4 + 8 * row;
+}
+
+/// V^T of the chunk's tokens as `a` operands, of one tile; [step] has tokens 16 step and on.
+template <class Shape>
+using ValueOperands = std::uint32_t[Shape::kChunk / 16][4];
+
+template <class T, class Shape>
+__device__ __forceinline__ void load_values(ValueOperands<Shape>& values, const Stage<Shape>& stage,
+                                            int m) {
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    load_matrices_transposed(values[step], stage.v.across(16 * step, tile_channel<Shape>(m)));
+    if constexpr (!std::is_same_v<T, Operand>) {
+#pragma unroll
+      for (std::uint32_t& pair : values[step]) {
+        const float2 value = unpack<T>(pair);
+        pair = pack<Operand>(value.x, value.y);
+      }
+    }
+  }
+}
+
+/// Rows of a tile of S^T times two factors.
+template <class Shape>
+__device__ __forceinline__ void scale_rows(State<Shape>& state, float low, float high) {
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) state[j][e] *= e / 2 == 0 ? low : high;
+  }
+}
+
+// ---- at the start and the end of a segment
+
+/// The walk of a subsegment, which is what walk.segment then says; `walk` is of its head.
+template <class Shape>
+__device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, int subsegment) {
+  const int subsegments = subsegments_of(p.segments);
+  const int segment = subsegment / subsegments;
+  const int length = static_cast<int>(walk.span.length);
+  const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
+  const int per_segment = (chunks + p.segments - 1) / p.segments;
+  const int begin = segment * per_segment;
+  const int cut = begin + per_segment * (p.segments - 1 - segment) / p.segments;
+  const int first = min(subsegments == 2 && subsegment % 2 == 1 ? cut : begin, chunks);
+  const int end = subsegments == 2 && subsegment % 2 == 0 ? cut : begin + per_segment;
+  walk.segment = subsegment;
+  walk.skipped = min(first * Shape::kChunk, length);
+  walk.left = length - walk.skipped;
+  walk.chunks = min(end, chunks) - first;
+  return walk;
+}
+
+/// Number of a saved state of the block's head, counted over all heads; the last is the initial
+/// one.
+__device__ __forceinline__ std::int64_t saved_index(const Params& p, const Walk& walk, int number) {
+  return (walk.sequence * p.heads + walk.head) * saved_states_of(p.segments) + number;
+}
+__device__ __forceinline__ std::int64_t saved_initial_index(const Params& p, const Walk& walk) {
+  return saved_index(p, walk, saved_states_of(p.segments) - 1);
+}
+/// This lane's float4s of a tile of a saved state: number j is at [j * kWarpSize].
+template <class Shape>
+__device__ __forceinline__ float4* saved_elements(const Params& p, const Walk& walk,
+                                                  std::int64_t saved, int m) {
+  const int tile = walk.value_tile * Shape::kValues + tile_channel<Shape>(m);
+  const std::int64_t row = (saved * p.value_tiles * Shape::kValues + tile) / kValuesPerWarp;
+  return p.segment_states + row * (Shape::kKeys / 8 * kWarpSize) + threadIdx.x % kWarpSize;
+}
+
+template <class Shape>
+__device__ __forceinline__ void save_states(const States<Shape>& states, const Params& p,
+                                            const Walk& walk, std::int64_t saved) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    float4* const to = saved_elements<Shape>(p, walk, saved, m);
+#pragma unroll
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
+      const float(&x)[4] = states[m][j];
+      to[j * kWarpSize] = {x[0], x[1], x[2], x[3]};
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_saved(States<Shape>& states, const Params& p, const Walk& walk,
+                                           std::int64_t saved) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    const float4* const from = saved_elements<Shape>(p, walk, saved, m);
+#pragma unroll
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
+      const float4 x = from[j * kWarpSize];
+      states[m][j][0] = x.x;
+      states[m][j][1] = x.y;
+      states[m][j][2] = x.z;
+      states[m][j][3] = x.w;
+    }
+  }
+}
+
+/// states = D states + L of a subsegment.
+template <class Shape>
+__device__ __forceinline__ void pass_subsegment(States<Shape>& states, const Params& p,
+                                                const Walk& walk, std::int64_t saved) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+  const float* const value_decays =
+      p.segment_value_decays + (saved * p.value_tiles + walk.value_tile) * Shape::kValues;
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    const float4* const from = saved_elements<Shape>(p, walk, saved, m);
+    float rows[2] = {1.0F, 1.0F};
+    if constexpr (Shape::kValuesDecay) {
+      for (int row = 0; row < 2; ++row) rows[row] = value_decays[lane_channel<Shape>(m, row)];
+    }
+#pragma unroll
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
+      float2 columns{1.0F, 1.0F};
+      if constexpr (Shape::kKeysDecay) {
+        columns = *reinterpret_cast<const float2*>(p.segment_decays + saved * Shape::kKeys + 8 * j +
+                                                   first);
+      }
+      const float4 added = from[j * kWarpSize];
+      float(&x)[4] = states[m][j];
+      x[0] = fmaf(x[0], columns.x * rows[0], added.x);
+      x[1] = fmaf(x[1], columns.y * rows[0], added.y);
+      x[2] = fmaf(x[2], columns.x * rows[1], added.z);
+      x[3] = fmaf(x[3], columns.y * rows[1], added.w);
+    }
+  }
+}
+
+/// The caller's initial state. A tile's value channels are 64 from the next one's.
+template <class Shape>
+__device__ __forceinline__ void load_initial_states(States<Shape>& states, const Params& p,
+                                                    const Walk& walk) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    Walk tile = walk;
+    tile.first_value += tile_channel<Shape>(m) - own_channel();
+    load_initial<Shape>(states[m], p, tile);
+  }
+}
+
+/// The state at the start of the block's segment. A copy of the initial state is saved:
+/// the last segment may write the final state over it while the first one still has to start.
+template <class Shape>
+__device__ __forceinline__ void load_start(States<Shape>& states, const Params& p,
+                                           const Walk& walk) {
+  if (p.segments == 1) return load_initial_states<Shape>(states, p, walk);
+  if (walk.segment == 0) {
+    return load_saved<Shape>(states, p, walk, saved_initial_index(p, walk));
+  }
+  load_saved<Shape>(states, p, walk, saved_index(p, walk, 0));
+#pragma unroll 1
+  for (int subsegment = 1; subsegment < walk.segment * subsegments_of(p.segments); ++subsegment) {
+    pass_subsegment<Shape>(states, p, walk, saved_index(p, walk, subsegment));
+  }
+}
+
+/// The true state of what the last reference made of it.
+template <class Shape>
+__device__ __forceinline__ void undo_reference(States<Shape>& states, const Shared<Shape>& shared) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    if constexpr (Shape::kValuesDecay) {
+      scale_rows<Shape>(states[m], exp2_approx(shared.value_rests[lane_channel<Shape>(m, 0)]),
+                        exp2_approx(shared.value_rests[lane_channel<Shape>(m, 1)]));
+    }
+    if constexpr (Shape::kKeysDecay) {
+#pragma unroll
+      for (int j = 0; j < Shape::kKeys / 8; ++j) {
+        const auto rest = *reinterpret_cast<const float2*>(&shared.key_rests[8 * j + first]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) states[m][j][e] *= exp2_approx(e % 2 == 0 ? rest.x : rest.y);
+      }
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void store_final_states(States<Shape>& states, const Params& p,
+                                                   const Walk& walk) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    Walk tile = walk;
+    tile.first_value += tile_channel<Shape>(m) - own_channel();
+    store_final<Shape>(states[m], p, tile);
+  }
+}
+
+// ---- outputs
+
+/// A warp's outputs on their way to memory, by way of its own columns of the chunk's values.
+template <class T, class Shape>
+class OutputRows {
+ public:
+  __device__ OutputRows(const Params& p, const Walk& walk)
+      : p_(p),
+        to_(rows_of<T>(p.o, walk, walk.head, walk.first_value).first + copied_row() * step() +
+            channel(0)) {}
+
+  /// Writes those of a chunk, which is one after that of the last call.
+  __device__ __forceinline__ void store(TileOutputs<Shape>& outputs, const Stage<Shape>& stage,
+                                        const Walk& walk, int chunk) {
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+      if constexpr (!Shape::kKeysDecay) {  // elsewhere it is in q'
+#pragma unroll
+        for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+          for (float& output : outputs[m][n]) output *= p_.scale;
+        }
+      }
+      store_outputs<T>(stage.v, tile_channel<Shape>(m), outputs[m]);
+    }
+    __syncwarp();  // lanes read what other lanes of the warp wrote
+    const int channels = p_.value_channels - walk.first_value;
+    const int rows = walk.rows(chunk);
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+      for (int first = 0; first < Shape::kChunk; first += 16) {
+        if (first + copied_row() < rows && channel(m) < channels) {
+          *reinterpret_cast<uint4*>(to_ + first * step() + (channel(m) - channel(0))) =
+              load_shared_16(stage.v.at(first + copied_row(), channel(m) * 2));
+        }
+      }
+    }
+    to_ += Shape::kChunk * step();
+  }
+
+ private:
+  __device__ std::int64_t step() const { return p_.reverse ? -p_.o.token : p_.o.token; }
+  /// What this lane writes of a tile, of the block's.
+  __device__ static int channel(int m) { return tile_channel<Shape>(m) + copied_channel(); }
+
+  const Params& p_;
+  T* to_;
+};
+
+}  // namespace attune::cuda::channels

@@ -1,0 +1,251 @@
+// The kernel of linear attention with a decay for every channel.
+//
+// A block has one segment of one head and some of its value channels, and walks the segment in
+// chunks of 32 tokens. The operand warps are a chunk ahead of the state warps: they sum the gates,
+// and make q', k' and P of operands.cuh. The state warps have the state in registers, make outputs,
+// and copy what comes next, as they have less to do. Between chunks, decays are powers of two, so a
+// state is never rounded by them.
+//
+// What the state warps do of a chunk is Advance::run(): on mma.sync in cuda.gla_mma, on the wgmma
+// of sm_90a in cuda.gla_wgmma.
+//
+// Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4 (the
+// chunks); integer references and the transposed state are our own.
+#pragma once
+
+#include "cuda/chunks/channels/state.cuh"
+#include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/wgmma.cuh"
+
+namespace attune::cuda::channels {
+
+/// What one role waits for and the other tells, for every chunk. The role that waits is then all
+/// there, too.
+enum class Signal : std::uint8_t {
+  kMade,  // operands are there
+  kRead,  // operands of two chunks before were read, and copies are there
+  kDone,  // once, as of chunk 0: what the operand warps leave is there
+};
+
+/// Barriers for even chunks and for odd ones: named ones, or, as racecheck does not follow
+/// bar.arrive, in shared memory.
+template <class Shape>
+class RoleSignals {
+ public:
+  /// Called by all threads of the block, first.
+  __device__ explicit RoleSignals(Shared<Shape>& shared) {
+    if constexpr (kSharedRoleBarriers) {
+      barriers_ = shared.role_barriers[0].of;
+      if (threadIdx.x == 0) {
+        for (int i = 0; i < kMostSubsegments * RoleBarriers::kCount; ++i)
+          barrier_init(&barriers_[i], Shape::kBlockThreads);
+      }
+      __syncthreads();
+    }
+  }
+
+  /// Those of another of the block's walks: the phases of barriers in shared memory run on.
+  __device__ RoleSignals of_subsegment(int subsegment) const {
+    RoleSignals signals = *this;
+    if constexpr (kSharedRoleBarriers) signals.barriers_ += subsegment * RoleBarriers::kCount;
+    return signals;
+  }
+
+  template <Signal kSignal>
+  __device__ __forceinline__ void wait(int chunk) const {
+    if constexpr (kSharedRoleBarriers) {
+      barrier_arrive(barrier<kSignal>(chunk));
+      barrier_wait(barrier<kSignal>(chunk), static_cast<std::uint32_t>(chunk / 2 % 2));
+    } else if (chunk % 2 == 0) {
+      named_barrier_sync<kId<kSignal>>(Shape::kBlockThreads);
+    } else {
+      named_barrier_sync<kId<kSignal> + 1>(Shape::kBlockThreads);
+    }
+  }
+  template <Signal kSignal>
+  __device__ __forceinline__ void tell(int chunk) const {
+    if constexpr (kSharedRoleBarriers) {
+      barrier_arrive(barrier<kSignal>(chunk));
+    } else if (chunk % 2 == 0) {
+      named_barrier_arrive<kId<kSignal>>(Shape::kBlockThreads);
+    } else {
+      named_barrier_arrive<kId<kSignal> + 1>(Shape::kBlockThreads);
+    }
+  }
+
+ private:
+  template <Signal kSignal>
+  static constexpr int kId = 2 + 2 * static_cast<int>(kSignal);  // and the next
+
+  template <Signal kSignal>
+  __device__ __forceinline__ SharedBarrier* barrier(int chunk) const {
+    return &barriers_[2 * static_cast<int>(kSignal) + chunk % 2];
+  }
+
+  SharedBarrier* barriers_ = nullptr;
+};
+
+/// The work of the operand warps.
+template <class T, class Shape, bool kWithOutputs>
+__device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& shared,
+                                              const RoleSignals<Shape>& signals, const Params& p,
+                                              const Walk& walk) {
+  OperandWarps<T, Shape, kWithOutputs> warps(p);
+  int number = 0;
+#pragma unroll 1
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    const Stage<Shape> stage(stages + number * Shape::kStageBytes);
+    signals.template wait<Signal::kRead>(chunk);
+    warps.make(stage, shared.operands[chunk % 2], shared, shared.common_gates[chunk % 2]);
+    if constexpr (Shape::kProducts == Products::kWgmma) async_proxy_fence();
+    signals.template tell<Signal::kMade>(chunk);
+    if (++number == p.stages) number = 0;
+  }
+  warps.finish(shared, p, walk);
+}
+
+/// Waits until all chunks but the newest `stages - kFewestStages` have arrived; with more stages
+/// than named here, until all but two have.
+__device__ __forceinline__ void wait_for_copies(int stages) {
+  if (stages == kFewestStages) {
+    copy_async_wait<0>();
+  } else if (stages == kFewestStages + 1) {
+    copy_async_wait<1>();
+  } else {
+    copy_async_wait<2>();
+  }
+}
+
+/// The work of the state warps. Copies are begun stages - 1 chunks ahead, two of which the operand
+/// warps may be at: into the stage of the chunk before, which all have left when operands of this
+/// one are there.
+template <class T, class Shape, bool kWithOutputs, class Advance>
+__device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* stages,
+                                            Shared<Shape>& shared,
+                                            const RoleSignals<Shape>& signals, const Params& p,
+                                            const Walk& walk) {
+  OutputRows<T, Shape> rows(p, walk);
+  const auto stage_at = [&](int number) {
+    return Stage<Shape>(stages + number * Shape::kStageBytes);
+  };
+  Loader<T, Shape, kWithOutputs> loader(p, walk);
+  CommonGate<T, Shape::kChunk> common(p, walk);
+  common.fetch(walk, 0);
+  const auto release = [&](int chunk) {  // to the operand warps
+    if (chunk >= walk.chunks) return;
+    common.put(shared.common_gates[chunk % 2]);
+    common.fetch(walk, chunk + 1);
+    wait_for_copies(p.stages);
+    signals.template tell<Signal::kRead>(chunk);
+  };
+  for (int chunk = 0; chunk < p.stages - 1; ++chunk) loader.load(stage_at(chunk), walk, chunk);
+  release(0);
+  release(1);
+  int number = 0;
+  int loading = p.stages - 1;
+#pragma unroll 1
+  for (int chunk = 0; chunk < walk.chunks; ++chunk) {
+    const Stage<Shape> stage = stage_at(number);
+    TileOutputs<Shape> outputs;
+    signals.template wait<Signal::kMade>(chunk);
+    loader.load(stage_at(loading), walk, chunk + p.stages - 1);
+    const ChunkOperands<Shape>& from = shared.operands[chunk % 2];
+    Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from);
+    if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
+    release(chunk + 2);
+    loading = number;
+    if (++number == p.stages) number = 0;
+  }
+}
+
+/// Walks a segment, or a subsegment of one to find what it adds to the state. make() makes the
+/// walk, which would take registers if it were kept.
+template <class T, class Shape, bool kWithOutputs, class Advance, class MakeWalk>
+__device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& shared,
+                                            const RoleSignals<Shape>& signals, const Params& p,
+                                            MakeWalk&& make) {
+  const Walk walk = make();
+  if (threadIdx.x >= Shape::kStateThreads) {
+    make_operands<T, Shape, kWithOutputs>(stages, shared, signals, p, walk);
+    signals.template tell<Signal::kDone>(0);
+    return;
+  }
+  States<Shape> states;
+  if constexpr (kWithOutputs) {
+    load_start<Shape>(states, p, walk);
+  } else if (walk.segment == 0) {
+    load_initial_states<Shape>(states, p, walk);
+    save_states<Shape>(states, p, walk, saved_initial_index(p, walk));
+  } else {
+#pragma unroll
+    for (auto& state : states) clear<Shape>(state);
+  }
+  walk_states<T, Shape, kWithOutputs, Advance>(states, stages, shared, signals, p, walk);
+  signals.template wait<Signal::kDone>(0);
+  undo_reference<Shape>(states, shared);
+  const Walk again = make();
+  if constexpr (!kWithOutputs) {
+    save_states<Shape>(states, p, again, saved_index(p, again, again.segment));
+  } else if (again.segment == p.segments - 1) {
+    store_final_states<Shape>(states, p, again);
+  }
+}
+
+inline constexpr int kSubsegmentBarrier = 8;  // all threads of a block are done with a subsegment
+
+template <class T, class Shape, bool kWithOutputs, class Advance>
+__device__ __forceinline__ void walk_block(const Params& p) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
+  const RoleSignals<Shape> signals(shared);
+  if constexpr (kWithOutputs) {
+    walk_tokens<T, Shape, true, Advance>(memory, shared, signals, p,
+                                         [&] { return make_walk<Shape>(p, p.segments); });
+  } else {
+    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
+    const int subsegments = subsegments_of(p.segments);
+    const int first = head_walk().segment * subsegments - (subsegments - 1);
+    const int end = min(first + subsegments, subsegments * (p.segments - 1));
+#pragma unroll 1
+    for (int subsegment = max(first, 0); subsegment < end; ++subsegment) {
+      walk_tokens<T, Shape, false, Advance>(
+          memory, shared, signals.of_subsegment(subsegment % kMostSubsegments), p,
+          [&] { return walk_of_subsegment<Shape>(p, head_walk(), subsegment); });
+      block_barrier_sync<kSubsegmentBarrier>();
+    }
+  }
+}
+
+/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks().
+template <class T, class Shape, bool kWithOutputs, class Advance>
+__global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
+    const __grid_constant__ Params p) {
+  if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
+    walk_block<T, Shape, kWithOutputs, Advance>(p);
+  }
+}
+
+inline unsigned block_count(const Params& params, int segments) {
+  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
+                               segments);
+}
+
+/// Queues everything: with more than one segment, what finds their states first.
+template <class T, Gated kGated, Products kProducts, class Advance, class Config>
+void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
+  with_shape<kProducts, kGated>(padded_keys(params.key_channels), config, [&]<class Shape>() {
+    const auto launch_walk = [&]<bool kWithOutputs>(int segments) {
+      launch<walk_chunks<T, Shape, kWithOutputs, Advance>>(
+          {.grid = block_count(params, segments),
+           .block = Shape::kBlockThreads,
+           .shared_bytes = shared_bytes<Shape>(params.stages)},
+          stream, params);
+    };
+    if (params.segments > 1) {
+      launch_walk.template operator()<false>(first_launch_blocks(params.segments));
+    }
+    launch_walk.template operator()<true>(params.segments);
+  });
+}
+
+}  // namespace attune::cuda::channels

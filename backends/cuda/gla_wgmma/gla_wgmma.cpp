@@ -1,0 +1,41 @@
+#include "cuda/gla_wgmma/gla_wgmma.hpp"
+
+#include "cuda/chunks/channels/kernel.hpp"
+#include "cuda/kernels.hpp"
+
+namespace attune::cuda {
+namespace {
+
+using channels::Gated;
+using channels::Problem;
+
+struct GlaWgmma {
+  using Config = gla_wgmma::GlaWgmmaConfig;
+  static constexpr std::string_view kName = "cuda.gla_wgmma";
+  static constexpr int kVersion = 1;
+  static constexpr auto kProducts = channels::Products::kWgmma;
+  static constexpr Gated kGated[] = {Gated::kKeys};
+
+  static Support takes(const Problem& problem, const DeviceInfo& device) {
+    if (device.id.backend != "gpu" || !device.has("sm_90a")) {
+      return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
+    }
+    if ((problem.gates & (ops::kGateGk | ops::kGateGv)) != ops::kGateGk) {
+      return Support::no(refused::kFeature, "takes gk, without gv");
+    }
+    return Support::yes();
+  }
+  static bool fewest_stages_do(const Problem&, const Config&) { return false; }
+  template <class T, Gated kGated>
+  static void launch(const channels::Params& params, const Config& config, cudaStream_t stream) {
+    gla_wgmma::launch_gla_wgmma<T, kGated>(params, config, stream);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make_gla_wgmma() {
+  return std::make_unique<channels::ChannelDecayKernel<GlaWgmma>>();
+}
+
+}  // namespace attune::cuda

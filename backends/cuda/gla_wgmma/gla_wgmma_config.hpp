@@ -1,0 +1,28 @@
+// What may be tuned in cuda.gla_wgmma.
+#pragma once
+
+#include <tuple>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunks/segment_walk.hpp"
+
+namespace attune::cuda::gla_wgmma {
+
+struct GlaWgmmaConfig {
+  using Op = ops::RecurrentAttention;
+  int tile_v = 128;  // value channels of a block; databases know it as "values"
+  int stages = 4;    // chunks of q, k, v and gates in shared memory
+  int segments = 1;  // a sequence is cut into; all but the last are read twice
+  friend constexpr bool operator==(const GlaWgmmaConfig&, const GlaWgmmaConfig&) = default;
+
+  static constexpr auto axes() {
+    using Self = GlaWgmmaConfig;
+    return std::tuple{axis("values", &Self::tile_v, {64, 128}),
+                      launch_axis("stages", &Self::stages, {3, 4, 5}),
+                      launch_axis("segments", &Self::segments, kSegments)};
+  }
+};
+
+}  // namespace attune::cuda::gla_wgmma
