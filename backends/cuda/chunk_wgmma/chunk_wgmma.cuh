@@ -173,7 +173,7 @@ __device__ __forceinline__ void init_rings(WalkShared<Shape>& shared) {
     barrier_init(&shared.v_landed, 1);
     barrier_init_fence();
   }
-  __syncthreads();  // nobody touches a barrier before it is made
+  __syncthreads();  // all barriers are made before any is used
 }
 
 template <class Shape>

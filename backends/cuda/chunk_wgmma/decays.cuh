@@ -11,16 +11,16 @@ namespace attune::cuda::chunk_wgmma {
 
 /// Indexed by the row in the chunk, whatever the direction of the walk.
 struct alignas(16) ChunkDecays {
-  float log2_sum[kChunkTokens];  // b
-  float
-      from_start[kChunkTokens];  // scale 2^b: of the state before the chunk as it is rounded, in o
-  float to_end[kChunkTokens];    // 2^(b_last - b): of a token, in the state after the chunk
-  float total;                   // 2^b_last: of the state before the chunk, in the one after it
+  float log2_sum[kChunkTokens];    // b
+  float from_start[kChunkTokens];  // scale 2^b: of the rounded state before the chunk, in o
+  float to_end[kChunkTokens];      // 2^(b_last - b): of a token, in the state after the chunk
+  float total;                     // 2^b_last: of the state before the chunk, in the one after it
 };
 
-/// Resets (-inf) and what amounts to one become this: 2^-256 is 0 in fp32, yet a sum of 64 of them
-/// is exact to 2^-10, so that differences of sums never meet (-inf) - (-inf) and decays between
-/// two resets of one chunk keep their accuracy.
+/// Log2 decays below this one, resets (-inf) among them, are raised to it: 2^-256 is 0 in fp32, yet
+/// a sum of 64 of them is exact to 2^-10, so that differences of sums never meet (-inf) - (-inf)
+/// and decays between two resets of one chunk keep their accuracy. Other kernels have other
+/// thresholds, which their results depend on.
 inline constexpr float kResetLog2 = -256.0F;
 
 /// What the state is multiplied by when it is rounded to T for reading. f16 has too small a range

@@ -39,7 +39,7 @@ __device__ __forceinline__ int value_tiles(const WalkParams& p, int tile_v) {
   return static_cast<int>((p.extents.V + tile_v - 1) / tile_v);
 }
 
-/// Items of a range. Those that start first are the ones that wait for nobody, and neighbours share
+/// Items of a range. The first to start wait for no other segment's state, and neighbours share
 /// q and k.
 __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range, unsigned index,
                                             int tile_v) {

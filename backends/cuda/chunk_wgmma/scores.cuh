@@ -1,5 +1,5 @@
-// What the tokens of a chunk read of one another: P[i, j] = scale 2^(b_i - b_j) q_i . k_j for j <=
-// i (j >= i in reverse), in 16 bits in shared memory. The work of one warpgroup.
+// Scores, what the tokens of a chunk read of one another: P[i, j] = scale 2^(b_i - b_j) q_i . k_j
+// for j <= i (j >= i in reverse), in 16 bits in shared memory. The work of one warpgroup.
 #pragma once
 
 #include "cuda/chunk_wgmma/state.cuh"

@@ -92,7 +92,7 @@ __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
     barrier_init(&shared.v_landed, 1);
     barrier_init_fence();
   }
-  __syncthreads();  // nobody touches a barrier before it is made
+  __syncthreads();  // all barriers are made before any is used
 }
 
 /// `tile_step`: from one value tile to the next in the operand's channels.

@@ -29,8 +29,8 @@ struct FragmentLane {
   __device__ int row() const { return warp() * 16 + lane() / 4; }
   /// And column() + 1, of every 8 columns.
   __device__ int column() const { return lane() % 4 * 2; }
-  /// Keeps what is computed from it from being kept: in a loop, addresses that are cheap to compute
-  /// again would else fill the registers that accumulators need.
+  /// Makes the compiler compute again what it computed from it: in a loop, addresses that are cheap
+  /// to compute would else fill the registers that accumulators need.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(thread)); }
 };
 

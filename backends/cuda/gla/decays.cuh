@@ -21,8 +21,8 @@ struct RunLane {
   __device__ int position(int i) const { return warp * kRun + i; }
   /// The first of two, of the panel's.
   __device__ int channel() const { return 2 * lane; }
-  /// Keeps what is computed from it, or loaded, from being kept, and later loads behind: else
-  /// addresses and values of all of an unrolled loop would fill the registers at once.
+  /// Makes the compiler compute again what it computed from it, and load again: else addresses and
+  /// values of all of an unrolled loop would fill the registers at once.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(warp), "+r"(lane)::"memory"); }
 };
 
@@ -197,8 +197,8 @@ __device__ __forceinline__ float2 over_warps(const float2 (&decays)[kBlockWarps]
 
 // ---- accumulators of channels by tokens
 //
-// Sums over tokens are cheap where a thread has many of few channels: tiles have their rows permuted
-// so that the columns a thread holds are 16 tokens in a row.
+// Sums over tokens are cheap where a thread has many of few channels: tiles have their rows
+// permuted so that the columns a thread holds are 16 tokens in a row.
 
 /// The row of a permuted tile that holds a position, and its reverse; the rows of an even position
 /// and of the next are neighbours.

@@ -1,4 +1,5 @@
-// The same as intra_chunk.cuh, exact whatever the decays: for chunks where they are too strong for it.
+// The same as intra_chunk.cuh, exact whatever the decays: for chunks where they are too strong for
+// it.
 //
 // Pairs of tokens are taken by the largest power of two that separates them. Tokens are halved: 32
 // and 32, 16 and 16, 8 and 8. Of a half and the one after it, with the decay counted from the

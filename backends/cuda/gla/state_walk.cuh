@@ -331,7 +331,7 @@ class StateWalk {
 
 #endif
 
-/// The walk of a block. Nobody starts from what the last segment adds with time, or the first
+/// The walk of a block. No segment starts from what the last one adds with time, or the first one
 /// against it: those are not made.
 template <Direction kDirection, Leaves kLeaves>
 __device__ __forceinline__ std::int64_t walk_of_block(const GlaBackwardParams& p) {

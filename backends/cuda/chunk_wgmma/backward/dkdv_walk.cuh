@@ -10,7 +10,7 @@
 // A block holds D^T in fp32 accumulators, 64 rows (value channels) a warpgroup; these warpgroups
 // make dv^T and the next D^T. The warpgroup of scores makes both 64 x 64 products of tokens, hands
 // over the first as P^T, keeps the second as an operand, and makes dk from it and a rounded D^T
-// that it is handed. Both products have token j along rows, so that one weight serves both.
+// that it is handed. Both products have token j along rows, so that one decay serves both.
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
@@ -212,14 +212,14 @@ class DkdvWalk {
   __device__ __forceinline__ void scale_score(float& kq, float& vo, const RowDecays& row, float b,
                                               int column, float& inward, float& outward,
                                               bool first) const {
-    const float weight = p_.scale * exp2_approx(b - row.log2_sum);
-    kq = row.apply(kq, weight, column);
+    const float decay = p_.scale * exp2_approx(b - row.log2_sum);
+    kq = row.apply(kq, decay, column);
     if constexpr (kGateGradients) {
       const float both = kq * vo;
       inward = first ? both : inward + both;
       outward += both;
     }
-    vo = row.apply(vo, weight, column);
+    vo = row.apply(vo, decay, column);
   }
 
   __device__ __forceinline__ void put_row_sums(float* to, float sum0, float sum1) const {

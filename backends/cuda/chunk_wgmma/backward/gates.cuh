@@ -1,7 +1,7 @@
 // The decay within a chunk.
 //
 // With b the inclusive log2_sum sum of log decays in the order of processing, what token j writes
-// reaches token i with weight exp(b_i - b_j). A gate of -inf is an exact reset: it counts as 0 in
+// reaches token i times exp(b_i - b_j). A gate of -inf is an exact reset: it counts as 0 in
 // b, which stays finite, and bounds the tokens that a token reaches. So does any gate whose decay
 // vanishes in fp32 next to 1.
 #pragma once
@@ -11,7 +11,8 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
-/// Log2 of decays that are resets: a state of any use times 2^-160 is 0 in fp32.
+/// Log2 decays below this one are resets: a state of any use times 2^-160 is 0 in fp32. Resets add
+/// nothing to sums here, so that it need not be as low as where they do.
 inline constexpr float kResetLog2 = -160.0F;
 
 /// Rows of a tile that a row reaches, both inclusive.
@@ -124,7 +125,8 @@ __device__ __forceinline__ float write_gates(ChunkGates& gates, float2 log2_deca
 
 inline constexpr int kGateStages = 4;
 
-/// The warp that scans gates, ahead of those that need them. Returns the decay over the whole walk.
+/// The warp that scans gates, ahead of those that need them. Returns the total decay of the
+/// segment.
 template <class T>
 __device__ __forceinline__ float gate_warp(const BackwardParams& p, const ChunkWalk& walk,
                                            ChunkGates (&gates)[kGateStages],
@@ -146,15 +148,15 @@ __device__ __forceinline__ float gate_warp(const BackwardParams& p, const ChunkW
   return over_walk;
 }
 
-/// The weights of one row's writes, for reads in columns `column` and `column + 1`.
+/// The decays of what one row writes, for reads in columns `column` and `column + 1`.
 struct RowDecays {
   float log2_sum;
   int first, last;
   __device__ RowDecays(const ChunkGates& gates, int row)
       : log2_sum(gates.log2_sum[row]), first(gates.reach[row].first), last(gates.reach[row].last) {}
-  /// Selected, not multiplied: outside of its reach a weight may be infinite.
-  __device__ float apply(float x, float weight, int column) const {
-    return first <= column && column <= last ? x * weight : 0.0F;
+  /// Selected, not multiplied: outside of its reach a decay may be infinite.
+  __device__ float apply(float x, float decay, int column) const {
+    return first <= column && column <= last ? x * decay : 0.0F;
   }
 };
 

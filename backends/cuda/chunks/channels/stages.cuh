@@ -144,7 +144,7 @@ class GateSource {
 };
 
 /// The decay that all channels of a token share, in base 2. Fetched a chunk before it is put, so
-/// that nobody waits for it.
+/// that no thread waits for it.
 template <class T, int kChunk>
 class CommonGate {
  public:
