@@ -95,6 +95,15 @@ TEST(SimdRecurrentAttention, NamesTheInstructionsThatACpuHasNot) {
   EXPECT_THAT(reason("avx512", kAvx2), HasSubstr("avx512f"));
 }
 
+TEST(SimdRecurrentAttention, TakesTheInstructionSetsOfTheBuildAndNoOther) {
+  const ProblemRef problem = ProblemRef::of<RecurrentAttention>(kLarge);
+  for (const char* const isa : {"baseline", "avx2", "avx512"}) {
+    const ConfigBlob config = kernel().parse({{"isa", isa}});
+    const Support support = kernel().erased_fits(problem, cpu_with(kAvx512, 2), config);
+    EXPECT_EQ(static_cast<bool>(support), build_has(isa)) << isa << ": " << support.reason();
+  }
+}
+
 TEST(SimdRecurrentAttention, TriesTheWidestInstructionSetAndTheNext) {
   if (!build_has("avx512")) GTEST_SKIP() << "this build leaves out avx512";
   EXPECT_EQ(values_of(candidates(kLarge, cpu_with({}, 2)), "isa"),
