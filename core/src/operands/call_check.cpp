@@ -101,9 +101,9 @@ CallCheck::Memory CallCheck::memory_of(std::string_view name, const ViewRef& vie
 }
 
 void CallCheck::on_device(std::string_view name, const ViewRef& view) const {
-  if (count_ == 0 || same_device(view.device(), seen_[0].view.device())) return;
-  refuse(name, "on device ", view.device(), ", expected ", seen_[0].view.device(), " (",
-         seen_[0].name, "'s)");
+  if (count_ == 0 || same_device(view.device(), seen_[0].seen.view.device())) return;
+  refuse(name, "on device ", view.device(), ", expected ", seen_[0].seen.view.device(), " (",
+         seen_[0].seen.name, "'s)");
 }
 
 void CallCheck::input(std::string_view name, const ViewRef& view) {
@@ -145,7 +145,8 @@ void CallCheck::summed_output(std::string_view name, const ViewRef& view) {
 void CallCheck::apart_from_others(const Seen& output, std::string_view in_place_of) const {
   if (level_ == CheckLevel::kMetadata) return;
   const AddressRange& own = output.memory.range;
-  for (const Seen& other : std::span(seen_).first(count_)) {
+  for (const Slot& slot : std::span(seen_).first(count_)) {
+    const Seen& other = slot.seen;
     const AddressRange& theirs = other.memory.range;
     if (own.end <= theirs.first || theirs.end <= own.first) continue;
     const bool may_be_in_place = !in_place_of.empty() && other.name == in_place_of;

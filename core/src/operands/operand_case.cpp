@@ -79,15 +79,14 @@ void set_outputs(const OperandTable& table, const OperandCheck& check, const voi
     const OperandInfo& operand = table.operands[i];
     if (!operand.is_output()) continue;
     if (operand.gradient_of >= 0) {
-      const auto input = static_cast<std::size_t>(operand.gradient_of);
-      if (!table.operands[input].view(args).given()) continue;
+      if (!check.view(static_cast<std::size_t>(operand.gradient_of)).given()) continue;
     } else if (problem != nullptr && !operand_given(table, operand, problem)) {
       continue;
     }
     const int at = static_cast<int>(i);
-    operand.set(args, *tensors.output(std::string(check.name_of(at)), check.output_type(at),
-                                      check.output_shape(at, args),
-                                      operand.is_in_layout ? storage : Storage()));
+    operand.set(
+        args, *tensors.output(std::string(check.name_of(at)), check.output_type(at),
+                              check.output_shape(at), operand.is_in_layout ? storage : Storage()));
   }
 }
 

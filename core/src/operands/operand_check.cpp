@@ -1,3 +1,5 @@
+#include <bit>
+
 #include <attune/core/operand_check.hpp>
 
 namespace attune {
@@ -10,56 +12,63 @@ constexpr std::int64_t kUnset = -1;
 OperandCheck::OperandCheck(const OperandTable& table, std::string_view op, CheckLevel level,
                            ArgsForm form)
     : CallCheck(op, level), table_(table), form_(form) {
-  for (std::size_t i = 0; i < table.sizes.size(); ++i) sizes_[i] = table.sizes[i].constant;
+  set_by_.fill(-1);
+  for (std::size_t i = 0; i < table.sizes.size(); ++i) values_.sizes[i] = table.sizes[i].constant;
 }
 
-std::string_view OperandCheck::name_of(int operand) const {
+/// The name of an operand that may be given under another one's.
+std::string_view OperandCheck::renamed(int operand) const {
   for (std::size_t i = 0; i < renames_; ++i) {
     if (renamed_[i].operand == operand) operand = renamed_[i].to;
   }
-  const OperandInfo& info = table_.operands[static_cast<std::size_t>(operand)];
-  return form_ == ArgsForm::kFile ? info.file_name : info.name;
+  return own_name(table_.operands[static_cast<std::size_t>(operand)]);
 }
 
 void OperandCheck::inputs(const void* args) {
-  for (std::size_t i = 0; i < table_.operands.size(); ++i) {
-    if (!table_.operands[i].is_output()) check(static_cast<int>(i), args);
-  }
+  check_each(table_.view_all(args, views_.data()) & ~table_.outputs);
 }
 
 void OperandCheck::outputs(const void* args) {
-  for (std::size_t i = 0; i < table_.operands.size(); ++i) {
-    if (table_.operands[i].is_output()) check(static_cast<int>(i), args);
+  table_.view_all(args, views_.data());
+  check_each(table_.outputs);
+}
+
+void OperandCheck::check_each(std::uint32_t operands) {
+  for (; operands != 0; operands &= operands - 1) check(std::countr_zero(operands));
+}
+
+void OperandCheck::check(int at) {
+  const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
+  const ViewRef& view = views_[static_cast<std::size_t>(at)];
+  if (operand.optional && operand.gradient_of >= 0) {
+    if (!is_paired(at)) return;
+  } else {
+    if (!view.given()) return;
+    const int first = first_dim(operand, view);
+    const Fit fit = fit_of(at, view, first);
+    if (fit == Fit::kNo) refuse_shape(at, view, first);
+    check_type(at, operand, view.dtype());
+    if (fit == Fit::kBadSize) refuse_size(at, view, first);
   }
-}
-
-void OperandCheck::check(int at, const void* args) {
-  const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  const ViewRef view = operand.view(args);
-  if (operand.optional && operand.gradient_of >= 0) return check_gradient(at, view, args);
-  if (!view.given()) return;
-  check_shape(at, view);
-  check_type(at, view);
-  check_sizes(at, view, first_dim(operand, view));
+  values_.given |= 1U << static_cast<unsigned>(at);
   if (operand.is_contiguous) dense_rows(name_of(at), view);
-  check_memory(at, view);
+  check_memory(name_of(at), operand, view);
 }
 
-void OperandCheck::check_gradient(int at, const ViewRef& view, const void* args) {
+/// Whether an output that is given exactly when its input is, of the input's shape, is given.
+bool OperandCheck::is_paired(int at) {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  const OperandInfo& input = table_.operands[static_cast<std::size_t>(operand.gradient_of)];
-  const ViewRef of = input.view(args);
-  if (!view.given() && !of.given()) return;
-  const auto refuse_with = [&](const auto&... what) { refuse(name_of(at), what...); };
-  const auto input_name = [&] { return name_of(operand.gradient_of); };
-  if (!view.given()) refuse_with("not given, expected with ", input_name());
-  if (!of.given()) refuse_with("given without ", input_name());
+  const ViewRef& view = views_[static_cast<std::size_t>(at)];
+  const ViewRef& of = views_[static_cast<std::size_t>(operand.gradient_of)];
+  if (!view.given() && !of.given()) return false;
+  const std::string_view name = name_of(at), input_name = name_of(operand.gradient_of);
+  if (!view.given()) refuse(name, "not given, expected with ", input_name);
+  if (!of.given()) refuse(name, "given without ", input_name);
   if (view.shape() != of.shape()) {
-    refuse_with("shape ", view.shape(), ", expected ", of.shape(), " (", input_name(), "'s)");
+    refuse(name, "shape ", view.shape(), ", expected ", of.shape(), " (", input_name, "'s)");
   }
-  check_type(at, view);
-  if (operand.is_contiguous) dense_rows(name_of(at), view);
-  check_memory(at, view);
+  check_type(at, operand, view.dtype());
+  return true;
 }
 
 /// The position of the dim that is the view's first.
@@ -70,99 +79,107 @@ int OperandCheck::first_dim(const OperandInfo& operand, const ViewRef& view) con
   return operand.sizes[0] == left_out_ && view.rank() < operand.rank() ? 1 : 0;
 }
 
-void OperandCheck::check_shape(int at, const ViewRef& view) {
+/// Holds a shape against the sizes that are set, and sets those that it is the first to name.
+OperandCheck::Fit OperandCheck::fit_of(int at, const ViewRef& view, int first) {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  const int first = first_dim(operand, view);
-  std::array<Dim, Extents::kMaxRank> expected;
+  if (view.rank() + first != operand.rank()) return Fit::kNo;
+  if (first == 1 && operand.sizes[0] == left_out_) {
+    set_size(left_out_, 1);
+    rows_leave_out_ = rows_leave_out_ || at == 0;
+  }
+  Fit fit = Fit::kYes;
   for (int dim = first; dim < operand.rank(); ++dim) {
     const auto i = static_cast<std::size_t>(dim);
     const auto id = static_cast<std::size_t>(operand.sizes[i]);
-    if (const int other = table_.sizes[id].otherwise; sizes_[id] == kUnset && other >= 0) {
-      sizes_[id] = size(other);
-      defaulted_ |= 1U << id;
+    const std::int64_t extent = view.size(dim - first);
+    if (extent < 0) return Fit::kNo;
+    const SizeInfo& info = table_.sizes[id];
+    if (values_.sizes[id] != kUnset) {
+      if (extent != values_.sizes[id] + operand.plus[i]) return Fit::kNo;
+    } else if (info.otherwise >= 0) {
+      values_.sizes[id] = size(info.otherwise);  // the call has not set it
+      if (extent != values_.sizes[id] + operand.plus[i]) return Fit::kNo;
+    } else {
+      set_size(static_cast<int>(id), extent - operand.plus[i]);
+      set_by_[id] = static_cast<std::int8_t>(at);
+      if (!may_be(info, values_.sizes[id])) fit = Fit::kBadSize;
     }
+  }
+  return fit;
+}
+
+bool OperandCheck::may_be(const SizeInfo& info, std::int64_t is) const {
+  if (info.divides < 0) return is >= info.rule.least;
+  return is >= 1 && size(info.divides) % is == 0;
+}
+
+void OperandCheck::refuse_shape(int at, const ViewRef& view, int first) const {
+  const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
+  std::array<Dim, Extents::kMaxRank> expected;
+  for (int dim = first; dim < operand.rank(); ++dim) {
+    const auto i = static_cast<std::size_t>(dim);
+    const std::int64_t size = size_or_other(operand.sizes[i]);
     Dim& is = expected[static_cast<std::size_t>(dim - first)];
     is.name = operand.dims.names[i];
-    if (sizes_[id] != kUnset) is.size = sizes_[id] + operand.plus[i];
+    const bool named = set_by_[static_cast<std::size_t>(operand.sizes[i])] == at;
+    if (size != kUnset && !named) is.size = size + operand.plus[i];
   }
   const auto rank = static_cast<std::size_t>(operand.rank() - first);
   shape(name_of(at), view, std::span<const Dim>(expected).first(rank),
         may_leave_out(operand) ? left_out_when_ : std::string_view());
 }
 
-void OperandCheck::check_type(int at, const ViewRef& view) {
-  const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  const DType is = view.dtype();
+void OperandCheck::check_type(int at, const OperandInfo& operand, DType is) {
   switch (operand.types) {
     case Types::kIo:
-      if (io_operand_ < 0) {
-        if (!is_floating(is)) refuse(name_of(at), "dtype ", is, ", expected f32, f16 or bf16");
-        io_operand_ = at;
-        io_ = is;
-      } else if (is != io_) {
+      if (is == io_ && io_operand_ >= 0) return;
+      if (io_operand_ >= 0) {
         refuse(name_of(at), "dtype ", is, ", expected ", io_, " (", name_of(io_operand_), "'s)");
       }
+      if (!is_floating(is)) refuse(name_of(at), "dtype ", is, ", expected f32, f16 or bf16");
+      io_operand_ = at;
+      io_ = is;
       return;
     case Types::kF32:
-      if (is != DType::kF32) dtype(name_of(at), view, DType::kF32);
+      if (is != DType::kF32) refuse(name_of(at), "dtype ", is, ", expected f32");
       return;
     case Types::kF32OrIo:
-      if (is == DType::kF32) {
-        gates_f32_ = true;
-      } else if (is == io_) {
-        gates_io_ = true;
-      } else if (io_ == DType::kF32) {
-        dtype(name_of(at), view, DType::kF32);
-      } else {
-        refuse(name_of(at), "dtype ", is, ", expected f32 or ", io_, " (", name_of(io_operand_),
-               "'s)");
-      }
-      return;
+      (is == DType::kF32 ? gates_f32_ : gates_io_) = true;
+      if (is == DType::kF32 || is == io_) return;
+      if (io_ == DType::kF32) refuse(name_of(at), "dtype ", is, ", expected f32");
+      refuse(name_of(at), "dtype ", is, ", expected f32 or ", io_, " (", name_of(io_operand_),
+             "'s)");
     case Types::kIndex:
-      index_dtype(name_of(at), view);
-      return;
+      if (is == DType::kI32 || is == DType::kI64) return;
+      refuse(name_of(at), "dtype ", is, ", expected i32 or i64");
   }
 }
 
-/// Sets the sizes that this operand is the first to name.
-void OperandCheck::check_sizes(int at, const ViewRef& view, int first) {
+/// Names the first size that may not be what this operand has set it to.
+void OperandCheck::refuse_size(int at, const ViewRef& view, int first) const {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  if (first == 1 && operand.sizes[0] == left_out_) set_size(left_out_, 1);
-  if (at == 0) rows_leave_out_ = first == 1;
   for (int dim = first; dim < operand.rank(); ++dim) {
-    const auto i = static_cast<std::size_t>(dim);
-    const auto id = static_cast<std::size_t>(operand.sizes[i]);
-    if (sizes_[id] != kUnset) continue;
-    const std::int64_t size = view.size(dim - first) - operand.plus[i];
-    const SizeInfo& info = table_.sizes[id];
+    const int id = operand.sizes[static_cast<std::size_t>(dim)];
+    const SizeInfo& info = table_.sizes[static_cast<std::size_t>(id)];
+    if (set_by_[static_cast<std::size_t>(id)] != at || may_be(info, size(id))) continue;
     if (info.divides >= 0) {
-      const std::int64_t whole = this->size(info.divides);
-      if (size < 1 || whole % size != 0) {
-        refuse(name_of(at), size, " ", info.rule.plural, ", expected a divisor of ",
-               name_of(set_by_[static_cast<std::size_t>(info.divides)]), "'s ", whole);
-      }
-    } else if (size < info.rule.least) {
-      if (info.rule.least_text.empty()) {
-        refuse(name_of(at), "shape ", view.shape(), ", expected ", info.rule.name,
-               " >= ", info.rule.least);
-      }
-      refuse(name_of(at), "shape ", view.shape(), ", expected ", info.rule.least_text);
+      refuse(name_of(at), size(id), " ", info.rule.plural, ", expected a divisor of ",
+             name_of(set_by_[static_cast<std::size_t>(info.divides)]), "'s ", size(info.divides));
     }
-    sizes_[id] = size;
-    set_by_[id] = static_cast<std::int8_t>(at);
+    const std::string_view text = info.rule.least_text;
+    if (!text.empty()) refuse(name_of(at), "shape ", view.shape(), ", expected ", text);
+    refuse(name_of(at), "shape ", view.shape(), ", expected ", info.rule.name,
+           " >= ", info.rule.least);
   }
 }
 
-void OperandCheck::check_memory(int at, const ViewRef& view) {
-  const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  const std::string_view name = name_of(at);
+void OperandCheck::check_memory(std::string_view name, const OperandInfo& operand,
+                                const ViewRef& view) {
   if (operand.role == Role::kState) return output(name, view);
   if (!operand.is_output()) return input(name, view);
-  if (!operand.in_place_of.empty()) return output_or_in_place(name, view, operand.in_place_of);
-  if (form_ == ArgsForm::kCanonical && operand.leading != Leading::kThere) {
-    return summed_output(name, view);
-  }
-  output(name, view);
+  const bool repeated = form_ == ArgsForm::kCanonical && operand.leading != Leading::kThere;
+  if (repeated) return summed_output(name, view);
+  output_or_in_place(name, view, operand.in_place_of);
 }
 
 /// A size, or the one that it is where no operand has set it.
@@ -175,10 +192,10 @@ DType OperandCheck::output_type(int operand) const {
   return table_.operands[static_cast<std::size_t>(operand)].types == Types::kIo ? io_ : DType::kF32;
 }
 
-Extents OperandCheck::output_shape(int at, const void* args) const {
+Extents OperandCheck::output_shape(int at) const {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
   if (operand.gradient_of >= 0) {
-    return table_.operands[static_cast<std::size_t>(operand.gradient_of)].view(args).shape();
+    return views_[static_cast<std::size_t>(operand.gradient_of)].shape();
   }
   std::array<std::int64_t, Extents::kMaxRank> shape{};
   std::size_t rank = 0;
@@ -190,22 +207,11 @@ Extents OperandCheck::output_shape(int at, const void* args) const {
   return Extents(std::span<const std::int64_t>(shape.data(), rank));
 }
 
-void OperandCheck::set_fields(void* problem, const void* args) const {
-  for (std::size_t i = 0; i < table_.sizes.size(); ++i) {
-    const SizeInfo& size = table_.sizes[i];
-    if (size.set == nullptr || sizes_[i] == kUnset || (defaulted_ >> i & 1U) != 0) continue;
-    size.set(problem, sizes_[i]);
-  }
-  for (const OperandInfo& operand : table_.operands) {
-    if (operand.set_given != nullptr) operand.set_given(problem, operand.view(args).given());
-  }
-}
-
 void OperandCheck::make_canonical(void* args) const {
-  for (const OperandInfo& operand : table_.operands) {
+  for (std::size_t i = 0; i < table_.operands.size(); ++i) {
+    const OperandInfo& operand = table_.operands[i];
     if (operand.leading == Leading::kThere && !may_leave_out(operand)) continue;
-    const ViewRef view = operand.view(args);
-    if (!view.given() || view.rank() == operand.rank()) continue;
+    if (!views_[i].given() || views_[i].rank() == operand.rank()) continue;
     operand.add_leading(args, size_or_other(operand.sizes[0]));
   }
 }

@@ -71,7 +71,7 @@ std::unique_ptr<Case> case_of_file(const FileRules& of, const TensorMap& tensors
   if (of.needs_gk) file.required("gk");
   AttentionCall<Op> call;
   call.rules.name = of.op;
-  call.args.gamma = constant_decay(of.op, decay_of_file(file, of.needs_constant_decay));
+  call.args.gamma = decay_of_file(of.op, file, of.needs_constant_decay);
   if (const Tensor* bounds = file.find("cu_seqlens"); bounds != nullptr) {
     call.rules.cu_seqlens_host = bounds->view();
   }

@@ -147,8 +147,8 @@ void AttentionRules<Op>::complete(const OperandCheck& check, const Args& args, b
   problem.tf32 = allow_tf32 && problem.dtype == DType::kF32;
   if (!kIsBackward<Op> && !outputs) problem.ht = want_final_state;
   const bool several_rows = problem.B > 1 || problem.T > 1 || problem.H > 1;
-  const RowsLayout layout = layout_of(operand_table<Op>(), &args, &RowsLayout::add_tokens, outputs,
-                                      several_rows && problem.B > 0 && problem.T > 0, check);
+  const RowsLayout layout = layout_of(operand_table<Op>(), check, &RowsLayout::add_tokens, outputs,
+                                      several_rows && problem.B > 0 && problem.T > 0);
   problem.layout = layout.layout();
   problem.aligned = layout.aligned();
 }

@@ -41,8 +41,8 @@ void DecodeRules::complete(const OperandCheck& check, const Args& args, bool out
   if (args.gamma.source != ConstantDecay::Source::kNone) problem.gates |= kGateGamma;
   problem.tf32 = allow_tf32 && problem.dtype == DType::kF32;
   const bool several_rows = problem.B > 1 || (problem.B == 1 && problem.H > 1);
-  const RowsLayout layout = layout_of(operand_table<RecurrentDecode>(), &args,
-                                      &RowsLayout::add_dense, outputs, several_rows, check);
+  const RowsLayout layout = layout_of(operand_table<RecurrentDecode>(), check,
+                                      &RowsLayout::add_dense, outputs, several_rows);
   problem.layout = layout.layout();
   problem.aligned = layout.aligned();
 }

@@ -46,7 +46,7 @@ std::unique_ptr<Case> case_of_file(std::string_view op, std::vector<std::string>
   const FileInputs file(op, tensors, attributes, known);
   DecodeCall call;
   call.rules.name = op;
-  call.args.gamma = constant_decay(op, decay_of_file(file, needs_constant_decay));
+  call.args.gamma = decay_of_file(op, file, needs_constant_decay);
   call.rules.scale = file.number("scale");
   return file_case(call.rules, file, device, call.args);
 }

@@ -40,16 +40,17 @@ ConstantDecay constant_decay(std::string_view op, const DecaySources& sources) {
   return decay;
 }
 
-DecaySources decay_of_file(const FileInputs& file, bool required) {
+ConstantDecay decay_of_file(std::string_view op, const FileInputs& file, bool required) {
   const auto view_of = [&](std::string_view name) -> std::optional<ConstTensorView> {
     if (const Tensor* tensor = file.find(name); tensor != nullptr) return tensor->view();
     return std::nullopt;
   };
-  return {.g_gamma = view_of("g_gamma"),
-          .slopes = view_of("slopes"),
-          .layer_idx = file.integer("layer_idx"),
-          .num_layers = file.integer("num_layers"),
-          .required = required};
+  const std::optional<ConstTensorView> g_gamma = view_of("g_gamma"), slopes = view_of("slopes");
+  return constant_decay(op, {.g_gamma = g_gamma,
+                             .slopes = slopes,
+                             .layer_idx = file.integer("layer_idx"),
+                             .num_layers = file.integer("num_layers"),
+                             .required = required});
 }
 
 void check_layer(const CallCheck& check, const ConstantDecay& decay) {

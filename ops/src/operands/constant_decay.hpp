@@ -11,10 +11,12 @@
 
 namespace attune::ops {
 
+inline constexpr std::optional<ConstTensorView> kNoTensor;
+
 /// As the caller gave it.
 struct DecaySources {
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> slopes = {};
+  const std::optional<ConstTensorView>& g_gamma = kNoTensor;
+  const std::optional<ConstTensorView>& slopes = kNoTensor;
   std::optional<std::int64_t> layer_idx = {};
   std::optional<std::int64_t> num_layers = {};
   bool required = false;  // lightning's: exactly one source, not at most one
@@ -23,8 +25,8 @@ struct DecaySources {
 /// The one source. Throws InvalidArgument where there are several, or none and one is required.
 ConstantDecay constant_decay(std::string_view op, const DecaySources& sources);
 
-/// The sources in a file: tensors, or the attributes layer_idx and num_layers.
-DecaySources decay_of_file(const FileInputs& file, bool required);
+/// The one in a file: a tensor, or the attributes layer_idx and num_layers.
+ConstantDecay decay_of_file(std::string_view op, const FileInputs& file, bool required);
 
 /// Throws InvalidArgument unless a layer is one of its model's.
 void check_layer(const CallCheck& check, const ConstantDecay& decay);

@@ -51,18 +51,18 @@ void RowsLayout::add_alignment(const ViewRef& view) {
   }
 }
 
-RowsLayout layout_of(const OperandTable& table, const void* args,
-                     void (RowsLayout::*add)(const ViewRef&), bool outputs, bool several_rows,
-                     const OperandCheck& check) {
+RowsLayout layout_of(const OperandTable& table, const OperandCheck& check,
+                     void (RowsLayout::*add)(const ViewRef&), bool outputs, bool several_rows) {
   RowsLayout layout;
-  for (const OperandInfo& operand : table.operands) {
+  for (std::size_t i = 0; i < table.operands.size(); ++i) {
+    const OperandInfo& operand = table.operands[i];
     if (!operand.is_in_layout) continue;
     if (operand.is_output() && !outputs) {
       const auto last = static_cast<std::size_t>(operand.rank() - 1);
       layout.add_expected(several_rows, check.size(operand.sizes[last]) *
                                             static_cast<std::int64_t>(size_of(check.io())));
-    } else if (const ViewRef view = operand.view(args); view.given()) {
-      (layout.*add)(view);
+    } else if (check.view(i).given()) {
+      (layout.*add)(check.view(i));
     }
   }
   return layout;

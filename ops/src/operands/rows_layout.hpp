@@ -34,8 +34,7 @@ class RowsLayout {
 
 /// The layout of a call's operands that count for it. `add` is add_tokens or add_dense; outputs that
 /// are not there yet count as dense, where `several_rows` says whether they have more than one.
-RowsLayout layout_of(const OperandTable& table, const void* args,
-                     void (RowsLayout::*add)(const ViewRef&), bool outputs, bool several_rows,
-                     const OperandCheck& check);
+RowsLayout layout_of(const OperandTable& table, const OperandCheck& check,
+                     void (RowsLayout::*add)(const ViewRef&), bool outputs, bool several_rows);
 
 }  // namespace attune::ops

@@ -91,18 +91,22 @@ class CallCheck {
     ViewRef view;
     Memory memory;
   };
-  static constexpr std::size_t kMaxTensors = 24;  // the backward pass has 20
+  static constexpr std::size_t kMaxTensors = 36;  // kMaxOperands, and a few that an op checks itself
 
   Memory memory_of(std::string_view name, const ViewRef& view) const;
   void on_device(std::string_view name, const ViewRef& view) const;
   void apart_from_others(const Seen& output, std::string_view in_place_of) const;
   void remember(std::string_view name, const ViewRef& view, const Memory& memory) {
-    seen_[count_++] = {name, view, memory};
+    seen_[count_++].seen = {name, view, memory};
   }
 
   std::string_view op_;
   CheckLevel level_;
-  std::array<Seen, kMaxTensors> seen_{};
+  union Slot {  // 2 KB that each launch would set to zero
+    Slot() {}
+    Seen seen;
+  };
+  std::array<Slot, kMaxTensors> seen_;
   std::size_t count_ = 0;
 };
 

@@ -30,9 +30,14 @@ class OperandCheck : public CallCheck {
   void outputs(const void* args);
 
   /// A size, once an operand that names it has been checked.
-  std::int64_t size(int at) const { return sizes_[static_cast<std::size_t>(at)]; }
+  std::int64_t size(int at) const { return values_.sizes[static_cast<std::size_t>(at)]; }
   /// Sets a size that is known before.
-  void set_size(int at, std::int64_t size) { sizes_[static_cast<std::size_t>(at)] = size; }
+  void set_size(int at, std::int64_t size) {
+    values_.sizes[static_cast<std::size_t>(at)] = size;
+    values_.set |= 1U << static_cast<unsigned>(at);
+  }
+  /// An operand, as it was when inputs or outputs were checked last.
+  const ViewRef& view(std::size_t operand) const { return views_[operand]; }
 
   /// From here on, operands whose first dimension is this size may leave it out, where it is 1.
   /// `when` says in messages why: " with cu_seqlens".
@@ -41,19 +46,22 @@ class OperandCheck : public CallCheck {
     left_out_when_ = when;
   }
   /// What messages and cases call an operand.
-  std::string_view name_of(int operand) const;
+  std::string_view name_of(int operand) const {
+    if (renames_ != 0) return renamed(operand);
+    return own_name(table_.operands[static_cast<std::size_t>(operand)]);
+  }
   /// The caller gave an operand under the name of another one.
   void rename(int operand, int to) { renamed_[renames_++] = {operand, to}; }
 
   DType io() const { return io_; }
   /// The type and shape of an output that is to be allocated.
   DType output_type(int operand) const;
-  Extents output_shape(int operand, const void* args) const;
+  Extents output_shape(int operand) const;
 
   /// Sets what follows from operands: sizes, element types, and which are given.
   template <class Problem>
-  void set_problem(Problem& problem, const void* args) const {
-    set_fields(&problem, args);
+  void set_problem(Problem& problem) const {
+    table_.set_problem(&problem, values_);
     if constexpr (requires { problem.dtype; }) problem.dtype = io_;
     if constexpr (requires { problem.gate_dtype; }) {
       problem.gate_dtype = static_cast<decltype(problem.gate_dtype)>(gate_types_seen());
@@ -69,25 +77,35 @@ class OperandCheck : public CallCheck {
     int to = 0;
   };
 
-  void check(int at, const void* args);
-  void check_gradient(int at, const ViewRef& view, const void* args);
-  void check_shape(int at, const ViewRef& view);
-  void check_type(int at, const ViewRef& view);
-  void check_sizes(int at, const ViewRef& view, int first);
-  void check_memory(int at, const ViewRef& view);
+  enum class Fit { kNo, kYes, kBadSize };
+
+  std::string_view own_name(const OperandInfo& operand) const {
+    return form_ == ArgsForm::kFile ? operand.file_name : operand.name;
+  }
+  std::string_view renamed(int operand) const;
+  void check_each(std::uint32_t operands);  // bits
+  void check(int at);
+  bool is_paired(int at);
+  Fit fit_of(int at, const ViewRef& view, int first);
+  bool may_be(const SizeInfo& info, std::int64_t is) const;
+  [[gnu::cold]] void refuse_shape(int at, const ViewRef& view, int first) const;
+  void check_type(int at, const OperandInfo& operand, DType is);
+  [[gnu::cold]] void refuse_size(int at, const ViewRef& view, int first) const;
+  void check_memory(std::string_view name, const OperandInfo& operand, const ViewRef& view);
   bool may_leave_out(const OperandInfo& operand) const {
     return form_ != ArgsForm::kCanonical && operand.sizes[0] == left_out_;
   }
   std::int64_t size_or_other(int at) const;
   int first_dim(const OperandInfo& operand, const ViewRef& view) const;
-  void set_fields(void* problem, const void* args) const;
   int gate_types_seen() const { return !gates_io_ ? 0 : gates_f32_ ? 2 : 1; }
 
   const OperandTable& table_;
   ArgsForm form_;
-  std::array<std::int64_t, kMaxSizes> sizes_;
-  std::uint32_t defaulted_ = 0;                  // bits of sizes that are another's
-  std::array<std::int8_t, kMaxSizes> set_by_{};  // operands
+  union {  // not set to zero for each launch
+    std::array<ViewRef, kMaxOperands> views_;
+  };
+  OperandValues values_;
+  std::array<std::int8_t, kMaxSizes> set_by_;  // operands
   int io_operand_ = -1;
   DType io_ = DType::kF32;
   bool gates_f32_ = false;
@@ -140,14 +158,14 @@ class OperandCall {
     check_.inputs(&args_);
     rules_.check_inputs(check_, args_);
   }
-  OperandCall(const OperandCall&) = delete;  // its check points into the arguments
+  OperandCall(const OperandCall&) = delete;  // it points into rules and arguments
   OperandCall& operator=(const OperandCall&) = delete;
 
   const OperandCheck& check() const { return check_; }
   Args& args() { return args_; }
   /// What an output that is to be allocated is like.
   DType output_type(int operand) const { return check_.output_type(operand); }
-  Extents output_shape(int operand) const { return check_.output_shape(operand, &args_); }
+  Extents output_shape(int operand) const { return check_.output_shape(operand); }
 
   /// Checks the outputs, makes the arguments canonical, and says which problem this is.
   Problem complete() {
@@ -163,13 +181,13 @@ class OperandCall {
   static Problem problem_of(const Rules& rules, const OperandCheck& check, const Args& args,
                             bool outputs) {
     Problem problem{};
-    check.set_problem(problem, &args);
+    check.set_problem(problem);
     rules.complete(check, args, outputs, problem);
     return problem;
   }
 
  private:
-  Rules rules_;
+  const Rules& rules_;
   Args& args_;
   OperandCheck check_;
 };

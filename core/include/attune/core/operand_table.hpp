@@ -25,16 +25,28 @@ struct SizeInfo {
   int used = -1;
   std::int64_t constant = -1;                          // of the size "1"
   std::int64_t (*get)(const void* problem) = nullptr;  // null where the problem has no such field
-  void (*set)(void* problem, std::int64_t size) = nullptr;
 };
 
 inline constexpr std::size_t kMaxSizes = 16;
+inline constexpr std::size_t kMaxOperands = 32;
+
+/// What a call has said: its sizes, and bits of those that it has set itself and of the operands
+/// that it has given.
+struct OperandValues {
+  std::array<std::int64_t, kMaxSizes> sizes;
+  std::uint32_t set = 0;
+  std::uint32_t given = 0;
+};
 
 /// All operands of an op.
 struct OperandTable {
   std::string_view op;
   std::span<const OperandInfo> operands;
   std::span<const SizeInfo> sizes;
+  std::uint32_t outputs = 0;  // bits of operands
+  /// Sets all views, and says which are given.
+  std::uint32_t (*view_all)(const void* args, ViewRef* views) = nullptr;
+  void (*set_problem)(void* problem, const OperandValues& values) = nullptr;
 };
 
 namespace detail {
@@ -42,9 +54,6 @@ namespace detail {
 constexpr std::string_view without_plus(std::string_view dim) {
   return dim.ends_with(" + 1") ? dim.substr(0, dim.size() - 4) : dim;
 }
-
-template <class Op>
-inline constexpr std::size_t kOperandCount = std::tuple_size_v<decltype(Op::operands())>;
 
 /// Names of sizes, in the order in which operands name them; "" from the last on.
 template <class Op>
@@ -91,6 +100,8 @@ struct ErasedOperand {
   static constexpr auto kOperand = std::get<I>(Op::operands());
   static constexpr auto kGiven = kOperand.given_by_member;
   using Access = OperandAccess<std::remove_const_t<decltype(kOperand.access)>>;
+  static constexpr bool kIsSaid =
+      !std::is_same_v<std::remove_const_t<decltype(kGiven)>, GivenByNothing>;
   static constexpr bool kIsSet = [] {
     if constexpr (requires { kGiven.bits; })
       return static_cast<std::int64_t>(kGiven.bits) != 0;
@@ -115,11 +126,17 @@ struct ErasedOperand {
       return value != 0;
     }
   }
-  static void set_given(void* problem, bool given) {
-    auto& value = static_cast<typename Op::Problem*>(problem)->*kGiven.member;
+  static void set_given(typename Op::Problem& problem, bool given) {
+    if constexpr (!kIsSaid)
+      return;
+    else
+      set_member(problem.*kGiven.member, given);
+  }
+  template <class T>
+  static void set_member(T& value, bool given) {
     if constexpr (kIsSet) {
       if (given) value |= kGiven.bits;
-    } else if constexpr (std::is_same_v<decltype(value), bool&>) {
+    } else if constexpr (std::is_same_v<T, bool>) {
       value = given;
     }  // a number is set by its size
   }
@@ -129,10 +146,7 @@ struct ErasedOperand {
     info.view = &view;
     info.set = &set;
     info.add_leading = &add_leading;
-    if constexpr (!std::is_same_v<std::remove_const_t<decltype(kGiven)>, GivenByNothing>) {
-      info.given = &given;
-      info.set_given = &set_given;
-    }
+    if constexpr (kIsSaid) info.given = &given;
     info.gradient_of = find_operand<Op>(info.gradient_name);
     for (int dim = 0; dim < info.dims.rank; ++dim) {
       const auto at = static_cast<std::size_t>(dim);
@@ -159,13 +173,16 @@ struct ErasedSize {
         Op::fields());
     return found;
   }
+  static constexpr bool kIsField = field_position() != std::size_t(-1);
   static std::int64_t get(const void* problem) {
     constexpr auto kField = std::get<field_position()>(Op::fields());
     return static_cast<std::int64_t>(static_cast<const Problem*>(problem)->*kField.member);
   }
-  static void set(void* problem, std::int64_t size) {
-    constexpr auto kField = std::get<field_position()>(Op::fields());
-    static_cast<Problem*>(problem)->*kField.member = size;
+  static void set(Problem& problem, const OperandValues& values) {
+    if constexpr (kIsField) {
+      constexpr auto kField = std::get<field_position()>(Op::fields());
+      if ((values.set >> I & 1U) != 0) problem.*kField.member = values.sizes[I];
+    }
   }
   static constexpr SizeInfo info() {
     SizeInfo info{.rule = size_rule(kName)};
@@ -178,10 +195,7 @@ struct ErasedSize {
     info.otherwise = find_size<Op>(info.rule.otherwise);
     info.used = find_size<Op>(info.rule.used);
     if (kName == "1") info.constant = 1;
-    if constexpr (field_position() != std::size_t(-1)) {
-      info.get = &get;
-      info.set = &set;
-    }
+    if constexpr (kIsField) info.get = &get;
     return info;
   }
 };
@@ -210,18 +224,38 @@ consteval int size_at(std::string_view name) {
   return found;
 }
 
+namespace detail {
+
+template <class Op, class Operands, class Sizes>
+struct ErasedOp;
+template <class Op, std::size_t... I, std::size_t... J>
+struct ErasedOp<Op, std::index_sequence<I...>, std::index_sequence<J...>> {
+  static_assert(sizeof...(I) <= kMaxOperands && sizeof...(J) <= kMaxSizes);
+
+  static std::uint32_t view_all(const void* args, ViewRef* views) {
+    ((views[I] = ErasedOperand<Op, I>::view(args)), ...);
+    return (0U | ... | (static_cast<std::uint32_t>(views[I].given()) << I));
+  }
+  static void set_problem(void* problem, const OperandValues& values) {
+    auto& typed = *static_cast<typename Op::Problem*>(problem);
+    (ErasedSize<Op, J>::set(typed, values), ...);
+    (ErasedOperand<Op, I>::set_given(typed, (values.given >> I & 1U) != 0), ...);
+  }
+  static constexpr std::array kOperands{ErasedOperand<Op, I>::info()...};
+  static constexpr std::array kSizes{ErasedSize<Op, J>::info()...};
+  static constexpr std::uint32_t kOutputs =
+      (0U | ... | (kOperands[I].role == Role::kOutput ? 1U << I : 0U));
+  static constexpr OperandTable kTable{Op::kName, kOperands, kSizes,
+                                       kOutputs,  &view_all, &set_problem};
+};
+
+}  // namespace detail
+
 template <class Op>
 const OperandTable& operand_table() {
-  static constexpr auto kOperands = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array{detail::ErasedOperand<Op, I>::info()...};
-  }
-  (std::make_index_sequence<detail::kOperandCount<Op>>());
-  static constexpr auto kSizes = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array{detail::ErasedSize<Op, I>::info()...};
-  }
-  (std::make_index_sequence<detail::size_count<Op>()>());
-  static constexpr OperandTable kTable{Op::kName, kOperands, kSizes};
-  return kTable;
+  constexpr std::size_t kOperands = std::tuple_size_v<decltype(Op::operands())>;
+  return detail::ErasedOp<Op, std::make_index_sequence<kOperands>,
+                          std::make_index_sequence<detail::size_count<Op>()>>::kTable;
 }
 
 /// A row of the table of an op's manual.

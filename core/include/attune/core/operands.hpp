@@ -92,7 +92,6 @@ struct OperandInfo {
   void (*set)(void* args, const TensorView& view) = nullptr;
   void (*add_leading)(void* args, std::int64_t size) = nullptr;  // with stride 0
   bool (*given)(const void* problem) = nullptr;  // null where the problem does not say
-  void (*set_given)(void* problem, bool given) = nullptr;
 
   bool is_output() const { return role == Role::kOutput; }
   int rank() const { return dims.rank; }
