@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <attune/attune.hpp>
+#include <attune/core/params.hpp>
 
 #include "plugin/row_softmax/row_softmax.hpp"
 #include "support/temporary_folder.hpp"
@@ -70,8 +71,24 @@ TEST_F(PluginTest, RunsThroughAPlan) {
       Executor(*context_).plan<RowSoftmax>({.rows = 2, .cols = 4}, request());
   const float x[8] = {0, 0, 0, 0, 1, 1, 1, 1};
   float y[8] = {};
-  plan.launch({x, y});
+  plan.launch({.x = {x, {2, 4}}, .y = {y, {2, 4}}});
   for (const float value : y) EXPECT_FLOAT_EQ(value, 0.25F);
+  EXPECT_THROW(plan.launch({.x = {x, {2, 4}}, .y = {y, {4, 2}}}), InvalidArgument);
+  EXPECT_THROW(plan.launch({.x = {x, {1, 4}}, .y = {y, {1, 4}}}), InvalidArgument);
+}
+
+TEST_F(PluginTest, HasWhatFollowsFromItsOperands) {
+  const auto context_ = context();
+  const OpInfo& op = context_->registry().op("row_softmax");
+  const AnyProblem problem = op.parse(parse_params("rows=3 cols=5", ' '));
+  EXPECT_EQ(op.bytes(problem), 2 * 3 * 5 * 4);
+  EXPECT_EQ(op.make_case(problem, cpu_device(), 1)->outputs().at(0).name, "y");
+  TensorMap file;
+  file.emplace("x", Tensor::of(std::vector<float>{0, 1, 2}, {1, 3}));
+  EXPECT_EQ(op.text(op.bind_case(file, {}, cpu_device())->problem(), false), "rows=1 cols=3");
+  file.emplace("z", Tensor::of(std::vector<float>{0}, {1}));
+  EXPECT_THROW(op.bind_case(file, {}, cpu_device()), InvalidArgument);
+  EXPECT_THROW(op.parse(parse_params("rows=3", ' ')), InvalidArgument) << "no columns";
 }
 
 TEST_F(PluginTest, ReferenceServesOnlyWhatNothingElseSupports) {
