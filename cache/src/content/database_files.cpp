@@ -1,9 +1,9 @@
 // Whole files: reading any format, and making a file hold other content.
 //
-// A database that somebody may write is changed by a transaction in it: who has it open goes on
-// with it, and SQLite itself deals with a journal that lies beside it. To put another file in its
-// place would leave others writing to a file without a name, and their journal to the new one. A
-// text, and a database that nobody may write, are replaced.
+// A database that may be written is changed by a transaction in it: programs that have it open go
+// on with it, and SQLite itself deals with a journal beside it. With a new file in its place, they
+// would write to a file without a name, and leave their journal to the new one. Texts, and
+// databases that are read-only, are replaced.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ void write_text(const std::string& path, DatabaseFormat format, const DatabaseCo
   put_in_place(path, format == DatabaseFormat::kJsonl ? kJsonlFiles : kCsvFiles, text.view());
 }
 
-/// A file that may not be written may have no journal to be taken for the new one's, either.
+/// A journal beside the file would be taken for the new file's, so there must be none.
 void replace_read_only(const std::string& file, const DatabaseContent& content) {
   for (const char* suffix : {"-journal", "-wal"}) {
     if (is_there(file + suffix)) {
@@ -102,7 +102,7 @@ void write_database(const std::string& file, const DatabaseContent& content, boo
   if (there && S_ISREG(status.st_mode) && (status.st_mode & kAnyWrite) == 0) {
     return replace_read_only(file, content);
   }
-  // Made here, or it would be for its owner alone.
+  // Made here, with the usual mode: ConfigDatabase would make it for its owner alone.
   if (!there && mknod(file.c_str(), S_IFREG | 0666, 0) != 0) fail(file, "cannot be made", errno);
   try {
     ConfigDatabase(file, ConfigDatabase::Mode::kReadWrite)

@@ -27,7 +27,7 @@ std::vector<TextRow> rows_of(const DatabaseContent& content);
 /// The columns of all tables, each once.
 const std::vector<std::string_view>& text_columns();
 
-/// A row that was read: asked for its cells column by column.
+/// A row that was read, from which the cells are taken column by column.
 class CellSource {
  public:
   virtual ~CellSource() = default;
@@ -35,7 +35,7 @@ class CellSource {
   virtual std::string table() = 0;
   /// The column's value, of the column's type. Throws InvalidArgument when there is none.
   virtual Cell take(const Column& column) = 0;
-  /// Throws InvalidArgument when the row has cells that nobody asked for.
+  /// Throws InvalidArgument when the row has more cells than were taken.
   virtual void finish() = 0;
 };
 

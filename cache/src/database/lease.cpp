@@ -35,8 +35,9 @@ bool take_lease(sqlite::Db& db, const std::string& key_hash, std::int64_t second
   const std::int64_t now = std::time(nullptr);
   if (is_taken(db, key_hash, now, us)) return false;
   sqlite::Statement insert(db,
-                           "INSERT OR REPLACE INTO lease(key_hash, pid, started, boot, acquired, "
-                           "expires) VALUES(?, ?, ?, ?, ?, ?)");
+                           "INSERT OR REPLACE INTO "
+                           "lease(key_hash, pid, started, boot, acquired, expires) "
+                           "VALUES(?, ?, ?, ?, ?, ?)");
   insert.bind_all(as_blob(key_hash), us.pid, us.started, std::string_view(us.boot), now,
                   now + seconds);
   insert.run();

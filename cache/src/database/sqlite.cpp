@@ -30,8 +30,7 @@ namespace {
   if (code == SQLITE_READONLY_ROLLBACK) {
     reason =
         "a writer was interrupted; open it for writing once, to undo what that one had begun "
-        "('attune "
-        "db ls --db FILE')";
+        "('attune db ls --db FILE')";
   }
   throw Failure(str("config database ", path, ": ", reason, " (SQLite code ", code, ")"), code);
 }

@@ -26,7 +26,7 @@ namespace {
 constexpr std::string_view kInfix = ".running.";
 constexpr std::string_view kTitle = "attune running 1";
 constexpr std::uint64_t kMostNoteBytes = 16384;  // twice the longest
-constexpr int kMostNotes = 1000;                 // of one look
+constexpr int kMostNotes = 1000;                 // that are read at once
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -54,7 +54,7 @@ std::string text_of(const QuarantineRow& row) {
 
 /// The lines of what may be a note, printable text. Throws FileError.
 std::vector<std::string> read_lines(const InputFile& file) {
-  constexpr std::size_t kLines = 12;  // a process that was killed may have left more below
+  constexpr std::size_t kLines = 12;  // a killed process may have left more below them
   const std::string text = file.text(kMostNoteBytes);
   std::vector<std::string> lines;
   for (std::size_t begin = 0; lines.size() < kLines;) {
@@ -118,7 +118,7 @@ std::filesystem::path folder_of(const std::filesystem::path& database) {
   return database.has_parent_path() ? database.parent_path() : ".";
 }
 
-/// "<database>.running.<pid>.<n>". No other name is looked at, or said.
+/// "<database>.running.<pid>.<n>". Files of other names are neither read nor reported.
 bool is_note_of(const std::filesystem::path& database, const std::filesystem::path& file) {
   const std::string begin = str(database.filename().string(), kInfix);
   const std::string name = file.filename().string();
@@ -128,13 +128,13 @@ bool is_note_of(const std::filesystem::path& database, const std::filesystem::pa
          std::count(numbers.begin(), numbers.end(), '.') == 1;
 }
 
-/// Who may write to the database may say what it is to be spared.
+/// Whether a note's writer may decide what the database quarantines: this user, or its owner.
 bool is_trusted(uid_t writer, const std::string& database) {
   struct stat status {};
   return writer == geteuid() || (stat(database.c_str(), &status) == 0 && status.st_uid == writer);
 }
 
-/// Throws FileError for what is no note, or somebody else's.
+/// Throws FileError for a file that is no note, or belongs to another user.
 void take_note(const std::string& database, const std::string& path,
                const std::function<void(const QuarantineRow&)>& blame) {
   const InputFile file(path, FileLinks::kRefuse);
@@ -158,7 +158,7 @@ SuspectNote::SuspectNote(const std::string& path, AtRisk at_risk) : at_risk_(at_
   if (path.empty()) return;
   owner_ = text_of(this_process(), at_risk);
   for (int i = 0; i < kTries && descriptor_ < 0; ++i) {
-    // What has the name already is somebody else's, or a dead process' of the same number.
+    // A file of that name is another program's, or was left by a process of the same number.
     file_ = str(path, kInfix, getpid(), '.', count++);
     descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (descriptor_ < 0 && errno != EEXIST) return;
@@ -180,7 +180,7 @@ void SuspectNote::runs(const QuarantineRow& candidate) {
 void SuspectNote::clear() { write(owner_ + text_of(QuarantineRow())); }
 
 void SuspectNote::write(std::string_view text) {
-  // What cannot be noted is not: tuning goes on without.
+  // Tuning goes on without a note where none can be written.
   if (descriptor_ < 0) return;
   const ssize_t written = ::pwrite(descriptor_, text.data(), text.size(), 0);
   if (::ftruncate(descriptor_, std::max<ssize_t>(written, 0)) != 0) return;

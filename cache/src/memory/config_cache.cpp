@@ -41,7 +41,7 @@ struct Entry {
 };
 
 /// Within one table a slot belongs to the first key it was given: `hash` is written before `entry`
-/// is published and never again, so that whoever sees an entry may read it.
+/// is published and never again, so that a reader who sees the entry may read it.
 struct Slot {
   std::uint64_t hash = 0;
   std::atomic<const Entry*> entry{nullptr};
@@ -55,9 +55,9 @@ struct ConfigCache::Table {
   explicit Table(std::size_t capacity)
       : mask(capacity - 1), slots(std::make_unique<Slot[]>(capacity)) {}
 
-  /// The slot of the key and its entry; or the empty one where it would go, and nullptr. A reader
-  /// takes the entry from here and not from the slot again: what was empty may meanwhile be another
-  /// key's. Tables are at most half full, so there is always an end.
+  /// The key's slot and entry; or the empty slot where it would go, and nullptr. A reader takes the
+  /// entry from here and does not load the slot again: an empty slot may have become another key's.
+  /// Tables are at most half full, so the search ends.
   struct Place {
     Slot& slot;
     const Entry* entry;
@@ -79,7 +79,7 @@ struct ConfigCache::Table {
   }
 
   std::size_t mask;
-  std::size_t used = 0;  // slots that belong to a key, erased ones too; the writers'
+  std::size_t used = 0;  // slots that belong to a key, erased ones too; for writers
   std::unique_ptr<Slot[]> slots;
 };
 
@@ -107,8 +107,8 @@ struct ConfigCache::State {
   const std::size_t max_entries;
   std::atomic<const Table*> table{nullptr};
 
-  // The rest is the writers'. Nothing is taken out: a reader may be in an old table or hold an old
-  // choice.
+  // The rest is for writers alone. Nothing is freed: a reader may be in an old table, or hold an
+  // old choice.
   mutable std::mutex mutex;
   std::size_t live = 0;
   std::deque<Entry> entries;

@@ -1,4 +1,4 @@
-// Rows as their columns' values: how they are checked, summed and hashed, whatever the table.
+// Cells, the values of columns: checks, checksums and hashes of rows, the same for every table.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The tables of rows: each column is named once, beside the member it holds. Reading, writing,
-// checking and summing follow. The names and bounds repeat what the schema says in SQL, which is
+// checks and checksums follow. The names and bounds repeat what the schema says in SQL, which is
 // fixed by its version.
 #pragma once
 

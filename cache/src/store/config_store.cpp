@@ -80,7 +80,7 @@ struct ConfigStore::State {
     log_once(LogLevel::kWarning, file.status.reason);
   }
 
-  /// Quarantines what was running when a process or the machine ended.
+  /// Quarantines what was running when a process ended or the machine went down.
   void blame_suspects() {
     take_suspects(settings.user_path, [this](const QuarantineRow& row) {
       database->quarantine(row);
