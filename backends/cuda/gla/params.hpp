@@ -21,8 +21,8 @@
 //
 // Where both sides have gates, u and z above take the other side's decays E', L' and w':
 //
-//   S u_i -> S (E'_i u_i)   D z_j -> D (L'_j z_j)   u_i . z_j -> u_i . (w'_ij z_j)   S <- E S E'
-//   ...
+//   S u_i -> S (E'_i u_i)   D z_j -> D (L'_j z_j)   u_i . z_j -> u_i . (w'_ij z_j)
+//   S <- E S E'       ...
 //
 // and dz, du come from the same formulas for dy, dx seen from the other side, with P and A
 // exchanged: each side has its own parameters, the values' makes the first scores. Only

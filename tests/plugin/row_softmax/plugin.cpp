@@ -41,10 +41,11 @@ class Rows final : public attune::Kernel<RowsConfig> {
   std::string_view name() const noexcept override { return "rows.row_softmax"; }
   int version() const noexcept override { return 3; }
   Support supports(const Problem& problem, const DeviceInfo&) const override {
-    return problem.cols >= 4 ? Support::yes() : Support::no("cols < 4");
+    return problem.cols >= 4 ? Support::yes() : Support::no(attune::refused::kShape, "cols < 4");
   }
   Support fits(const Problem& problem, const DeviceInfo&, const RowsConfig& config) const override {
-    return config.unroll <= problem.cols ? Support::yes() : Support::no("unroll > cols");
+    return config.unroll <= problem.cols ? Support::yes()
+                                         : Support::no(attune::refused::kConfig, "unroll > cols");
   }
   RowsConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
   void run(const Problem& problem, const Args& args, const RowsConfig& config,

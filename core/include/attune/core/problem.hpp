@@ -26,12 +26,11 @@
 // handed it. An optional field is a feature; one of the first release is where it says
 // `.feature()`:
 //
-//   field   | needs, where it is not 0                     | for example
-//   --------|----------------------------------------------|-----------------------------------
-//   number  | its name, or the one given                   | N=3 needs "packed"
-//   flag    | its name, or the one given                   | causal=yes needs "causal"
-//   choice  | its name, or the one given, with the label   | state=bf16 needs "state=bf16"
-//   bits    | the label of each bit that is set            | gate=g+gk needs "g" and "gk"
+//   field   needs, where it is not 0                      for example
+//   number  its name, or the one given                    N=3 needs "packed"
+//   flag    its name, or the one given                    causal=yes needs "causal"
+//   choice  its name, or the one given, with the label    state=bf16 needs "state=bf16"
+//   bits    the label of each bit that is set             gate=g+gk needs "g" and "gk"
 #pragma once
 
 #include <array>

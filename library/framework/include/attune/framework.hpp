@@ -2,9 +2,10 @@
 // are in attune.hpp.
 //
 //   attune::ContextOptions options;
-//   options.register_kernels = {register_mine};          // adds an op and its kernels to a Registry
+//   options.register_kernels = {register_mine};  // adds an op and its kernels
 //   const auto context = attune::make_framework_context(options);
-//   attune::Plan plan = attune::Executor(*context).plan<MyOp>(problem, {.device = &attune::cpu_device()});
+//   const attune::Executor executor(*context);
+//   attune::Plan plan = executor.plan<MyOp>(problem, {.device = &attune::cpu_device()});
 //   plan.launch(args);
 //
 // core/op.hpp says what an op is, core/kernel.hpp what a kernel is. examples/02_custom_kernel is the
