@@ -1,4 +1,4 @@
-// The kernels of this backend, one factory each.
+// The kernels of this backend: a factory each, and the list of all.
 #pragma once
 
 #include <memory>
@@ -31,5 +31,18 @@ std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
 /// "cuda.decode": recurrent_decode, every problem there is.
 std::unique_ptr<const ErasedKernel> make_decode();
+
+/// A kernel and its rank: of those that take a problem, the highest give the default.
+struct ListedKernel {
+  std::unique_ptr<const ErasedKernel> (*make)();
+  int priority;
+};
+inline constexpr ListedKernel kKernels[] = {
+    {make_chunk_wgmma, 30},     {make_chunk_mma, 20},
+    {make_gla_wgmma, 30},       {make_gla_mma, 20},
+    {make_fused_recurrent, 10}, {make_chunk_backward, 30},
+    {make_gla_backward, 30},    {make_fused_recurrent_backward, 10},
+    {make_decode, 10},
+};
 
 }  // namespace attune::cuda

@@ -40,18 +40,9 @@ void register_devices(Registry& registry) {
 }
 
 void register_kernels(Registry& registry) {
-  const auto at = [](int priority) {
-    return Placement{.platform = "cuda", .backend = "gpu", .priority = priority};
-  };
-  registry.add(make_chunk_wgmma(), at(30));
-  registry.add(make_chunk_mma(), at(20));
-  registry.add(make_gla_wgmma(), at(30));
-  registry.add(make_gla_mma(), at(20));
-  registry.add(make_fused_recurrent(), at(10));
-  registry.add(make_chunk_backward(), at(30));
-  registry.add(make_gla_backward(), at(30));
-  registry.add(make_fused_recurrent_backward(), at(10));
-  registry.add(make_decode(), at(10));
+  for (const auto& [make, priority] : kKernels) {
+    registry.add(make(), {.platform = "cuda", .backend = "gpu", .priority = priority});
+  }
 }
 
 }  // namespace attune::cuda
