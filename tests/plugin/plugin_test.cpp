@@ -129,7 +129,8 @@ TEST(BackendOfAPlugin, RunsItsKernelsOnItsDevices) {
   EXPECT_EQ(plan.choice().kernel->name(), "npu.row_softmax");
   const float x[8] = {0, 0, 0, 0, 1, 1, 1, 1};
   float y[8] = {};
-  plan.launch({x, y});
+  plan.launch({.x = {x, {2, 4}, device.info().id}, .y = {y, {2, 4}, device.info().id}});
+  EXPECT_THROW(plan.launch({.x = {x, {2, 4}}, .y = {y, {2, 4}}}), InvalidArgument) << "on the host";
   for (const float value : y) EXPECT_FLOAT_EQ(value, 0.25F);
 }
 

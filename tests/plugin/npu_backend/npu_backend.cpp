@@ -80,8 +80,8 @@ class Rows final : public attune::Kernel<RowsConfig> {
   void run(const Problem& problem, const Args& args, const RowsConfig&,
            const attune::LaunchSite&) const override {
     for (std::int64_t row = 0; row < problem.rows; ++row) {
-      const float* x = args.x + row * problem.cols;
-      float* y = args.y + row * problem.cols;
+      const float* x = row_softmax::row_of(args.x, row);
+      float* y = row_softmax::row_of(args.y, row);
       const float largest = *std::max_element(x, x + problem.cols);
       double sum = 0;
       for (std::int64_t c = 0; c < problem.cols; ++c) sum += y[c] = std::exp(x[c] - largest);
