@@ -2,13 +2,15 @@
 // reference, tuned, stored, and found again.
 //
 //   y[r, c] = x[r, c] / sqrt(mean over c of x[r, c]^2 + 1e-6)
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include <attune/core/operand_case.hpp>
 #include <attune/framework.hpp>
 
 namespace {
@@ -16,7 +18,6 @@ namespace {
 using attune::DeviceInfo;
 using attune::LaunchSite;
 using attune::Support;
-using attune::Tensor;
 
 // 1. The op: what is computed. Its problem is what a stored config is found by.
 struct RmsNormProblem {
@@ -25,11 +26,12 @@ struct RmsNormProblem {
 };
 
 struct RmsNormArgs {
-  const float* x = nullptr;  // [rows, cols]
-  float* y = nullptr;        // [rows, cols]
+  attune::ConstTensorView x;
+  attune::TensorView y;
 };
 
-struct RmsNorm {
+/// Checks of a call, random cases, cases from files and bytes follow from the operands.
+struct RmsNorm : attune::OperandOp<RmsNorm> {
   static constexpr std::string_view kName = "rms_norm";
   static constexpr std::string_view kSummary = "rows divided by the root of their mean square";
   using Problem = RmsNormProblem;
@@ -39,59 +41,28 @@ struct RmsNorm {
     return std::tuple{attune::field("rows", &Problem::rows, attune::Bucket::kPow2),
                       attune::field("cols", &Problem::cols)};
   }
-  static std::unique_ptr<attune::Case> make_case(const Problem& problem, const attune::Device&,
-                                                 std::uint64_t seed);
+  static constexpr auto operands() {
+    const auto dims = attune::dims("rows", "cols");
+    return std::tuple{attune::input("x", &Args::x, dims).f32().contiguous(),
+                      attune::output("y", &Args::y, dims).f32().contiguous().may_be("x")};
+  }
+  static constexpr auto sizes() { return std::array{attune::size_rule("cols").at_least(1)}; }
   static Problem reduced(const Problem& problem) {
     return {std::min<std::int64_t>(problem.rows, 3), problem.cols};
   }
-  static double bytes(const Problem& problem) { return 8.0 * elements(problem); }
-  static double flops(const Problem& problem) { return 3.0 * elements(problem); }
-  static double elements(const Problem& problem) {
-    return static_cast<double>(problem.rows) * static_cast<double>(problem.cols);
+  static double flops(const Problem& problem) {
+    return 3.0 * static_cast<double>(problem.rows) * static_cast<double>(problem.cols);
   }
 };
 
-// 2. A case: random inputs, and how outputs are compared. Tuners check and time candidates on it.
-class RmsNormCase final : public attune::Case {
- public:
-  RmsNormCase(const RmsNormProblem& problem, std::uint64_t seed)
-      : problem_(problem),
-        x_(attune::DType::kF32, {problem.rows, problem.cols}),
-        y_(attune::DType::kF32, {problem.rows, problem.cols}) {
-    std::mt19937_64 generator(seed);
-    std::normal_distribution<float> normal;
-    for (float& value : x_.values<float>()) value = normal(generator);
-    args_ = {x_.values<float>().data(), y_.values<float>().data()};
-  }
-
-  attune::ProblemRef problem() const override { return attune::ProblemRef::of<RmsNorm>(problem_); }
-  const void* args() const override { return &args_; }
-  void reset(std::byte poison) override {
-    std::memset(args_.y, std::to_integer<int>(poison), y_.bytes());
-  }
-  std::vector<attune::NamedTensor> outputs() const override { return {{"y", y_.view()}}; }
-  std::vector<attune::OutputCheck> compare(const attune::TensorMap& expected) const override {
-    const std::vector<double> y = attune::to_doubles(y_.view());
-    attune::OutputCheck check{.name = "y", .tolerance = 2e-5};
-    const auto found = expected.find("y");
-    check.error = attune::relative_rms_error(
-        y, found == expected.end() ? y : attune::to_doubles(found->second.view()));
-    check.passed = check.error <= check.tolerance;
-    return {check};
-  }
-
- private:
-  RmsNormProblem problem_;
-  Tensor x_, y_;
-  RmsNormArgs args_;
-};
-
-std::unique_ptr<attune::Case> RmsNorm::make_case(const Problem& problem, const attune::Device&,
-                                                 std::uint64_t seed) {
-  return std::make_unique<RmsNormCase>(problem, seed);
+const float* row_of(const attune::ConstTensorView& x, std::int64_t row) {
+  return static_cast<const float*>(x.data) + row * x.stride(0);
+}
+float* row_of(const attune::TensorView& y, std::int64_t row) {
+  return static_cast<float*>(y.data) + row * y.stride(0);
 }
 
-// 3. What may be tuned: name, member and legal values in one place.
+// 2. What may be tuned: name, member and legal values in one place.
 struct RowsConfig {
   using Op = RmsNorm;
   int sums = 4;     // partial sums of a row: a template argument, so an axis
@@ -114,7 +85,7 @@ void norm_row(const float* x, float* y, std::int64_t cols) {
   for (std::int64_t c = 0; c < cols; ++c) y[c] = static_cast<float>(Sum(x[c]) * scale);
 }
 
-// 4. The kernel: what it supports, what fits, a good default, and how to run it.
+// 3. The kernel: what it supports, what fits, a good default, and how to run it.
 class Rows final : public attune::Kernel<RowsConfig> {
  public:
   std::string_view name() const noexcept override { return "mine.rms_norm.rows"; }
@@ -127,13 +98,13 @@ class Rows final : public attune::Kernel<RowsConfig> {
            const LaunchSite&) const override {
     attune::dispatch(config, [&]<class Config>() {
       attune::parallel_for(p.rows, config.threads, [&](std::int64_t row) {
-        norm_row<float, Config::kValue.sums>(args.x + row * p.cols, args.y + row * p.cols, p.cols);
+        norm_row<float, Config::kValue.sums>(row_of(args.x, row), row_of(args.y, row), p.cols);
       });
     });
   }
 };
 
-// 5. The reference, in double: what every candidate is checked against.
+// 4. The reference, in double: what every candidate is checked against.
 struct ReferenceConfig {
   using Op = RmsNorm;
   friend constexpr bool operator==(const ReferenceConfig&, const ReferenceConfig&) = default;
@@ -149,7 +120,7 @@ class Reference final : public attune::Kernel<ReferenceConfig> {
   void run(const Problem& p, const Args& args, const ReferenceConfig&,
            const LaunchSite&) const override {
     for (std::int64_t row = 0; row < p.rows; ++row)
-      norm_row<double, 1>(args.x + row * p.cols, args.y + row * p.cols, p.cols);
+      norm_row<double, 1>(row_of(args.x, row), row_of(args.y, row), p.cols);
   }
 };
 
@@ -164,6 +135,7 @@ void register_mine(attune::Registry& registry) {
 int main(int argc, char** argv) {
   const std::string database = argc > 1 ? argv[1] : "custom_kernel.db";
   const RmsNormProblem problem{.rows = 512, .cols = 1024};
+  const attune::Extents shape{problem.rows, problem.cols};
   const std::vector<float> x(static_cast<std::size_t>(problem.rows * problem.cols), 3.0F);
   std::vector<float> y(x.size());
 
@@ -174,7 +146,7 @@ int main(int argc, char** argv) {
     for (const char* platform : {"auto", "mine"}) {
       const auto plan = attune::Executor(*context).plan<RmsNorm>(
           problem, {.device = &attune::cpu_device(), .platform = platform});
-      plan.launch({x.data(), y.data()});
+      plan.launch({.x = {x.data(), shape}, .y = {y.data(), shape}});
       const attune::Choice& choice = plan.choice();
       std::printf("policy %-5s platform %-5s -> %-10s %s %s\n", attune::to_string(policy).data(),
                   platform, attune::to_string(choice.tier).data(),
