@@ -55,8 +55,7 @@ constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier
 
 static_assert(std::ranges::all_of(kTiers,
                                   [](const TierEntry& entry) {
-                                    return &entry == &kTiers[index_of(entry.tier)] &&
-                                           entry.select != nullptr;
+                                    return &entry == &kTiers[index_of(entry.tier)];
                                   }),
               "an entry a tier, in the order of the enumerators");
 
