@@ -2,7 +2,7 @@
 // instance of one.
 //
 // A kernel's source is compiled once per instruction set, in a unit that CMake writes, with its own
-// flags; backends/CMakeLists.txt lists which. Which of them runs is a config value, so that the
+// flags; backends/cpu/CMakeLists.txt lists which. Which of them runs is a config value, so that the
 // tuner may find the narrower one faster.
 #pragma once
 

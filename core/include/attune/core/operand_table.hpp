@@ -72,26 +72,34 @@ constexpr auto size_names() {
   return names;
 }
 
-/// Position of a size, or -1.
 template <class Op>
-constexpr int find_size(std::string_view name) {
-  const auto names = size_names<Op>();
-  for (std::size_t i = 0; i < names.size(); ++i) {
+constexpr auto operand_names() {
+  return std::apply([](const auto&... operand) { return std::array{operand.info.name...}; },
+                    Op::operands());
+}
+
+// Evaluated once an op, not at each question: compilers limit the steps of a constant expression.
+template <class Op>
+struct Names {
+  static constexpr auto kSizes = size_names<Op>();
+  static constexpr auto kOperands = operand_names<Op>();
+};
+
+/// Position of a name, or -1.
+template <std::size_t kCount>
+constexpr int find_name(const std::array<std::string_view, kCount>& names, std::string_view name) {
+  for (std::size_t i = 0; i < kCount; ++i) {
     if (!name.empty() && names[i] == name) return static_cast<int>(i);
   }
   return -1;
 }
-
+template <class Op>
+constexpr int find_size(std::string_view name) {
+  return find_name(Names<Op>::kSizes, name);
+}
 template <class Op>
 constexpr int find_operand(std::string_view name) {
-  int position = 0;
-  int found = -1;
-  const auto look_at = [&](const OperandInfo& info) {
-    if (info.name == name) found = position;
-    ++position;
-  };
-  std::apply([&](const auto&... operand) { (look_at(operand.info), ...); }, Op::operands());
-  return found;
+  return find_name(Names<Op>::kOperands, name);
 }
 
 template <class Op, std::size_t I>
@@ -160,7 +168,7 @@ struct ErasedOperand {
 
 template <class Op, std::size_t I>
 struct ErasedSize {
-  static constexpr std::string_view kName = size_names<Op>()[I];
+  static constexpr std::string_view kName = Names<Op>::kSizes[I];
   using Problem = typename Op::Problem;
 
   static constexpr std::size_t field_position() {
