@@ -26,6 +26,8 @@ constexpr std::byte kFinitePoison{0x4b};  // about 1e7 in f32, 10 in f16
 /// Problems larger than this, times their configs, are run with some of their configs only.
 constexpr double kFlopBudget = 2e8;
 constexpr std::uint64_t kRandomProblems = 150;
+constexpr std::uint64_t kTakenProblems = 40;  // with tokens, at least, where so many are found
+constexpr std::uint64_t kMostSeeds = 3000;
 constexpr std::size_t kConfigsOfARandomProblem = 6;
 
 struct KernelProblem {
@@ -58,13 +60,26 @@ std::vector<KernelProblem> listed_problems() {
   return all;
 }
 
+bool takes(const KernelOnDevice& on, const std::string& problem) {
+  const AnyProblem parsed = on.op->parse(parse_params(problem, ' '));
+  return on.op->flops(parsed) > 0 && on.kernel->erased_supports(parsed, on.info());
+}
+
+/// The same for every kernel, and of further ones those that a kernel takes, until a kernel that
+/// takes few problems has had enough of them.
 std::vector<KernelProblem> random_problems() {
   std::vector<KernelProblem> all;
   for (const KernelOnDevice& on : kernels_on_devices(registry())) {
     const OpShapes* shapes = shapes_of(on.op->name);
-    for (std::uint64_t seed = 0; shapes != nullptr && seed < kRandomProblems; ++seed) {
-      all.push_back(
-          {.on = on, .problem = random_problem_of(*shapes, seed), .seed = seed, .random = true});
+    if (shapes == nullptr) continue;
+    std::uint64_t taken = 0;
+    for (std::uint64_t seed = 0; seed < kMostSeeds; ++seed) {
+      if (seed >= kRandomProblems && taken >= kTakenProblems) break;
+      std::string problem = random_problem_of(*shapes, seed);
+      const bool is_taken = takes(on, problem);
+      if (is_taken) ++taken;
+      if (!is_taken && seed >= kRandomProblems) continue;
+      all.push_back({.on = on, .problem = std::move(problem), .seed = seed, .random = true});
     }
   }
   return all;
