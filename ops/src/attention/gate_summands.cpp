@@ -37,8 +37,8 @@ HostArguments::HostArguments(const Args& args, const Device& device) : args_(arg
   for (const OperandInfo& operand : operand_table<RecurrentAttentionBackward>().operands) {
     const ViewRef view = operand.view(&args_);
     if (operand.is_output() || !view.given()) continue;
-    copies_.push_back(to_host(
-        {view.data(), view.dtype(), view.shape(), view.strides(), view.device()}, device));
+    copies_.push_back(
+        to_host({view.data(), view.dtype(), view.shape(), view.strides(), view.device()}, device));
     operand.set(&args_, copies_.back().view());
   }
 }

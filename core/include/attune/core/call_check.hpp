@@ -91,7 +91,8 @@ class CallCheck {
     ViewRef view;
     Memory memory;
   };
-  static constexpr std::size_t kMaxTensors = 36;  // kMaxOperands, and a few that an op checks itself
+  // kMaxOperands, and a few that an op checks itself.
+  static constexpr std::size_t kMaxTensors = 36;
 
   Memory memory_of(std::string_view name, const ViewRef& view) const;
   void on_device(std::string_view name, const ViewRef& view) const;

@@ -200,9 +200,8 @@ void require_planned(const typename Op::Problem& planned, const typename Op::Pro
     const auto wanted = static_cast<std::int64_t>(planned.*(f.member));
     const auto given = static_cast<std::int64_t>(actual.*(f.member));
     if (wanted == given) return;
-    throw InvalidArgument(
-        str(Op::kName, ": args: ", f.name, " is ", detail::label_text(f, given),
-            ", expected the plan's ", detail::label_text(f, wanted)));
+    throw InvalidArgument(str(Op::kName, ": args: ", f.name, " is ", detail::label_text(f, given),
+                              ", expected the plan's ", detail::label_text(f, wanted)));
   });
 }
 
