@@ -5,9 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include <attune/core/axis_values.hpp>
+
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/runtime/axis_values.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 

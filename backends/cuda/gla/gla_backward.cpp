@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <utility>
 
+#include <attune/core/axis_values.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/gla/params.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/runtime/axis_values.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"

@@ -16,6 +16,9 @@ struct GlaMma {
   static constexpr auto kProducts = channels::Products::kMma;
   static constexpr Gated kGated[] = {Gated::kKeys, Gated::kValues, Gated::kBoth};
 
+  static std::vector<std::string_view> features() {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
   static Support takes(const Problem& problem, const DeviceInfo& device) {
     if (device.id.backend != "gpu" || !device.has("sm_80")) {
       return Support::no(refused::kDevice, "needs sm_80");

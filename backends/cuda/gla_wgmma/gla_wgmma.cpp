@@ -16,13 +16,14 @@ struct GlaWgmma {
   static constexpr auto kProducts = channels::Products::kWgmma;
   static constexpr Gated kGated[] = {Gated::kKeys};
 
+  static std::vector<std::string_view> features() {
+    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+  }
   static Support takes(const Problem& problem, const DeviceInfo& device) {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
       return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
     }
-    if ((problem.gates & (ops::kGateGk | ops::kGateGv)) != ops::kGateGk) {
-      return Support::no(refused::kFeature, "takes gk, without gv");
-    }
+    if ((problem.gates & ops::kGateGk) == 0) return Support::no(refused::kFeature, "needs gk");
     return Support::yes();
   }
   static bool fewest_stages_do(const Problem&, const Config&) { return false; }

@@ -108,6 +108,10 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
  public:
   ChunkAttentionKernel() : SimdKernel("simd.chunk", 1) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (tokens_per_sequence(problem) < kMinTokens) {
       return Support::no(refused::kShape, str("fewer than ", kMinTokens, " tokens a sequence"));

@@ -131,6 +131,10 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
  public:
   ChunkTilesKernel() : SimdKernel("simd.chunk_tiles", 1) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     const Support runs_here = SimdKernel::supports(problem, device);
     if (!runs_here) return runs_here;

@@ -134,6 +134,10 @@ class RecurrentDecodeKernel final : public SimdKernel<Config> {
  public:
   RecurrentDecodeKernel() : SimdKernel("simd.decode", 1) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "slots"};
+  }
+
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentDecode::bytes(problem), kBytesPerThread, device);

@@ -9,28 +9,12 @@
 #include <type_traits>
 #include <utility>
 
+#include <attune/core/axis_values.hpp>
 #include <attune/core/config_axes.hpp>
 #include <attune/core/device.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 namespace attune::cpu::simd {
-
-/// The smallest value of an axis that is at least `wanted`, its largest where none is.
-template <class Config>
-int axis_value_for(int Config::*member, std::int64_t wanted) {
-  int least = 0;
-  int largest = 0;
-  attune::detail::for_each_axis<Config>([&](const auto& axis) {
-    if constexpr (std::is_same_v<decltype(axis.member), int Config::*>) {
-      if (axis.member != member) return;
-      for (const int value : axis.values) {
-        largest = std::max(largest, value);
-        if (value >= wanted && (least == 0 || value < least)) least = value;
-      }
-    }
-  });
-  return least > 0 ? least : largest;
-}
 
 /// About half of `value`, or the smallest there is.
 template <class Config>

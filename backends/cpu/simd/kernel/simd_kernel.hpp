@@ -24,10 +24,6 @@ class SimdKernel : public Kernel<Config> {
   std::string_view name() const noexcept final { return name_; }
   int version() const noexcept final { return version_; }
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "slots", "packed", "h0", "ht", "reverse"};
-  }
-
   Support supports(const Problem&, const DeviceInfo& device) const override {
     if (device.id.backend != "cpu") return Support::no(refused::kDevice, "needs host memory");
     if constexpr (requires { Config::kIsa; }) {

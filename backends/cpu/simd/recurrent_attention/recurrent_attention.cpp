@@ -161,6 +161,10 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
  public:
   RecurrentAttentionKernel() : SimdKernel("simd.recurrent_attention", 3) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttention::flops(problem), kFlopsPerThread, device);

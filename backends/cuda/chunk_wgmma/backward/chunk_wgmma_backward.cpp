@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
+#include <attune/core/axis_values.hpp>
+
 #include "cuda/chunk_wgmma/backward/params.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/runtime/axis_values.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"

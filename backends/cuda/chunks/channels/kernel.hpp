@@ -13,10 +13,10 @@
 #include <limits>
 #include <vector>
 
+#include <attune/core/axis_values.hpp>
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/channels/shape.hpp"
-#include "cuda/runtime/axis_values.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
@@ -57,9 +57,7 @@ class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
   std::string_view name() const noexcept override { return Traits::kName; }
   int version() const noexcept override { return Traits::kVersion; }
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
-  }
+  std::vector<std::string_view> features() const override { return Traits::features(); }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = Traits::takes(problem, device); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");

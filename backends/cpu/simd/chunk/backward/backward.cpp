@@ -211,6 +211,10 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
  public:
   ChunkBackwardKernel() : SimdKernel("simd.chunk.backward", 2) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (problem.T < kMinTokens * std::max<std::int64_t>(1, problem.N)) {
       return Support::no(refused::kShape,

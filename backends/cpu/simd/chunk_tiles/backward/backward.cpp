@@ -154,7 +154,7 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
     if (has_gamma(problem) && (problem.gates & ops::kGateGk) != 0) {
       return Support::no(refused::kFeature, "takes no constant decay beside gk");
     }
-    if (problem.gates != 0 && !problem.d_o) {  // their sums cancel: up to 2.5 % of error from bf16
+    if (problem.gates != 0 && !problem.d_o) {  // their sums cancel beyond what bf16 can bear
       return Support::no(refused::kFeature, "takes gates only with a gradient of o");
     }
     if (problem.K < kMinWidth || problem.V < kMinWidth) {

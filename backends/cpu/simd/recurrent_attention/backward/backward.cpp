@@ -108,6 +108,10 @@ class RecurrentAttentionBackwardKernel final : public SimdKernel<Config> {
  public:
   RecurrentAttentionBackwardKernel() : SimdKernel("simd.recurrent_attention.backward", 2) {}
 
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
         useful_threads(ops::RecurrentAttentionBackward::flops(problem), kFlopsPerThread, device);
