@@ -153,31 +153,6 @@ WalkExtents extents_of(const Problem& problem) {
           .exact = problem.dtype == DType::kF32};
 }
 
-WalkParams walk_params(const Problem& problem, const Args& args, float* planes) {
-  const std::int64_t heads_per_kv = problem.H / problem.Hkv;
-  return {.sequences = sequences_view(args.cu_seqlens, problem.T),
-          .batches = problem.B,
-          .sequence_count = problem.sequences(),
-          .heads = problem.H,
-          .rows = problem.K,
-          .columns = problem.V,
-          .descending = problem.reverse,
-          .read = walk_rows(args.q, 1),
-          .write = walk_rows(args.k, heads_per_kv),
-          .value = walk_rows(args.v, heads_per_kv),
-          .read_scale = static_cast<float>(args.scale),
-          .shared_gate = gate_view(args.g),
-          .row_gate = walk_gate(args.gk),
-          .column_gate = walk_gate(args.gv),
-          .gamma = decay_view(args.gamma, problem.H),
-          .initial = state_view(args.initial_state),
-          .final = state_view(args.final_state),
-          .out = planes == nullptr ? token_view(args.o) : TokenView{},
-          .out_vectors = moves_in_quads(args.o),
-          .planes = planes,
-          .checkpoints = {}};
-}
-
 template <class T>
 void launch_forward(const Problem& problem, const Args& args, const Config& config,
                     const LaunchSite& site) {
@@ -185,7 +160,7 @@ void launch_forward(const Problem& problem, const Args& args, const Config& conf
   const WalkShape shape = config.shape();
   const std::int64_t blocks = row_blocks(shape, problem.K);
   float* const planes = blocks > 1 ? reinterpret_cast<float*>(site.workspace.data()) : nullptr;
-  launch_walk<T>(shape, walk_params(problem, args, planes), stream);
+  launch_walk<T>(shape, forward_walk(problem, args, planes), stream);
   if (planes == nullptr) return;
   launch_plane_sums<T>({.planes = planes,
                         .plane_count = blocks,

@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
-#include "cuda/fused_recurrent/decay.cuh"
 #include "cuda/fused_recurrent/walk_block.cuh"
+#include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::fused_recurrent {
 

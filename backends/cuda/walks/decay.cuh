@@ -3,7 +3,7 @@
 
 #include "cuda/tiles/ptx.cuh"
 
-namespace attune::cuda::fused_recurrent {
+namespace attune::cuda {
 
 /// exp(x) as a sum of two floats, to about 1e-9 and much closer where x is near 0. A factor near 1
 /// that is rounded to fp32 is off by up to 3e-8, always to the same side while x stays the same:
@@ -55,4 +55,4 @@ __device__ __forceinline__ DecayFactor decay_factor(float x) {
   return {high * power.x * power.y, low * power.x * power.y};
 }
 
-}  // namespace attune::cuda::fused_recurrent
+}  // namespace attune::cuda

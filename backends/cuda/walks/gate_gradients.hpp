@@ -19,7 +19,7 @@
 
 #include "cuda/chunks/views.hpp"
 
-namespace attune::cuda::fused_recurrent {
+namespace attune::cuda {
 
 /// Tokens between checkpoints, at most.
 inline constexpr int kMaxInterval = 256;
@@ -76,4 +76,4 @@ void launch_gate_gradients(const GateGradientParams& params, cudaStream_t stream
 
 void launch_gamma_gradient(const GammaGradientParams& params, cudaStream_t stream);
 
-}  // namespace attune::cuda::fused_recurrent
+}  // namespace attune::cuda

@@ -3,11 +3,11 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/warp/warp_reduce.cuh>
 
-#include "cuda/fused_recurrent/gate_gradients.hpp"
-#include "cuda/fused_recurrent/walk_block.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/walks/gate_gradients.hpp"
+#include "cuda/walks/numbers.cuh"
 
-namespace attune::cuda::fused_recurrent {
+namespace attune::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -249,4 +249,4 @@ template void launch_gate_gradients<float>(const GateGradientParams&, cudaStream
 template void launch_gate_gradients<__half>(const GateGradientParams&, cudaStream_t);
 template void launch_gate_gradients<__nv_bfloat16>(const GateGradientParams&, cudaStream_t);
 
-}  // namespace attune::cuda::fused_recurrent
+}  // namespace attune::cuda
