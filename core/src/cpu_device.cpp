@@ -23,7 +23,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// Puts memory on huge pages as far as it fills them, where the system does that on request. A
 /// token's rows of one head are a page of 4 KiB or more apart from the next token's: kernels would
-/// look up each anew (docs/cpu_kernels.md, "Pages").
+/// look up each anew (bench/notes/cpu.md, "Pages").
 void use_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   // Advice that is not taken changes nothing but the time.
