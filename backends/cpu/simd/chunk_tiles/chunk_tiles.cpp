@@ -28,7 +28,7 @@ using Problem = ops::RecurrentAttentionProblem;
 /// to 0.9 times as long.
 constexpr std::int64_t kMinTokens = 32;
 
-/// Narrower problems round as often and average less: q, k, pairs and the state are rounded to
+/// Narrower problems round as often and average less: q, k, scores and the state are rounded to
 /// bf16.
 constexpr std::int64_t kMinWidth = 16;
 
@@ -99,7 +99,7 @@ Tiling tiling_of(const Problem& problem, const Config& config) {
   scratch.writes = layout.reserve(chunk * keys / 2);
   scratch.values = layout.reserve(chunk * (has_gv ? values : 2 * kTileDepth) / 2);
   if (has_gk || has_gv) scratch.sums = layout.reserve(chunk * chunk);
-  scratch.pairs = layout.reserve(chunk * chunk / 2);
+  scratch.scores = layout.reserve(chunk * chunk / 2);
   scratch.outputs = layout.reserve(4 * kTileFloats);
   scratch.q_copies = layout.reserve(chunk * keys / 2);
   scratch.k_copies = layout.reserve(chunk * keys / 2);

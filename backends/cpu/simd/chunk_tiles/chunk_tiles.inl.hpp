@@ -225,15 +225,15 @@ inline void prepare_operands(TileChunk& chunk, TaskProgress& progress, TileToken
       prepare_keys(keys, span);
       return add_first_strip();
     }
-    PairPreparation<false>(keys, span, {.k = k}, nullptr, sums).run(chunk.beside, add_first_strip);
+    ScorePreparation<false>(keys, span, {.k = k}, nullptr, sums).run(chunk.beside, add_first_strip);
   } else if (!keys.has_decay || tokens.is_moderate) {
-    PairPreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)
+    ScorePreparation<false>(keys, span, {.q = &q, .k = k}, nullptr, sums)
         .run(chunk.beside, add_first_strip);
   } else {
     const F32 total = tile_token_decays(tokens.logs, span.padded, keys.carries, decays);
     for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
     chunk.factors = decays.through;
-    PairPreparation<true>(keys, span, {.q = &q, .k = k}, &decays, sums)
+    ScorePreparation<true>(keys, span, {.q = &q, .k = k}, &decays, sums)
         .run(chunk.beside, add_first_strip);
   }
 }

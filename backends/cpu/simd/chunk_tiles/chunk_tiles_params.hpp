@@ -16,8 +16,8 @@ struct Scratch {
   std::int64_t keys = 0;         // [C / 16][K / 32] tiles: keys as columns
   std::int64_t writes = 0;       // [K / 16][C / 32] tiles: keys as channels, decayed
   std::int64_t values = 0;       // of two strips [4][C / 32] tiles; with a gv [V / 16][C / 32]
-  std::int64_t sums = 0;         // with a gk or gv [C / 16][C / 16] tiles of fp32: pairs of tokens
-  std::int64_t pairs = 0;        // [C / 16][C / 32] tiles: the same as an operand
+  std::int64_t sums = 0;         // with a gk or gv [C / 16][C / 16] tiles of fp32: scores
+  std::int64_t scores = 0;       // [C / 16][C / 32] tiles: the same as an operand
   std::int64_t outputs = 0;      // four tiles of fp32
   std::int64_t q_copies = 0;     // [C, K] bf16, as the next
   std::int64_t k_copies = 0;

@@ -2,7 +2,7 @@
 // token t and S_0 the state before the chunk of tokens 0 .. n-1,
 //
 //   queries  q_t * a_0 .. a_t               rows, times S_0
-//   pairs    P[t, s] = sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i], s <= t
+//   scores   P[t, s] = sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i], s <= t
 //   writes   k_s * a_{s+1} .. a_{n-1}       channels, times v
 //   decays   a_0 .. a_{n-1}                 exp of the summed logs
 //
@@ -13,7 +13,7 @@
 //                      (k until the end of its block): no factor is above one
 //   the same block     (q from the beginning of the block) (k back to it): the second is a
 //                      division, so only while no log decay from there on exceeds kMaxLog, beyond
-//                      which the block's pairs are summed up one by one
+//                      which the block's scores are summed up one by one
 //
 // Everything else multiplies decays of different tokens or adds their logs, so a log decay of -inf
 // resets exactly. What is above the diagonal is never multiplied by zero, but left out.
@@ -54,7 +54,7 @@ struct TileKeys {
   TileMatrix keys;                // [chunk / 16][width / 32], tokens across
   TileMatrix writes;              // [width / 16][chunk / 32]
   TileMatrix sums;                // [chunk / 16][chunk / 16]
-  TileMatrix pairs;               // [chunk / 16][chunk / 32]
+  TileMatrix scores;              // [chunk / 16][chunk / 32]
   float* decays = nullptr;        // [width], as the next
   float* carries = nullptr;       // log of what rounding took from the decays so far
   float* pending = nullptr;       // [width]: decays that the state has not taken yet
@@ -70,10 +70,10 @@ struct TileKeys {
   float* block_decay(std::int64_t block) const { return block_decays + block * width; }
 };
 
-// Sums of tokens' pairs as an operand. With kDecay those of different tokens decay in between.
+// Scores as an operand. With kDecay those of different tokens decay in between.
 template <bool kDecay>
-[[gnu::noinline]] void join_pairs(const TileKeys& keys, const ChunkSpan& span,
-                                  const float* of_token) {
+[[gnu::noinline]] void join_scores(const TileKeys& keys, const ChunkSpan& span,
+                                   const float* of_token) {
   const U32 lane = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return U32{std::uint32_t(kIndex)...};
   }
@@ -97,14 +97,14 @@ template <bool kDecay>
         pair[half] = sources[half] <= token ? pair[half] : F32{};
         if (keys.keeps_sums) store(sum, pair[half]);
       }
-      store(keys.pairs.at(t / kTileRows, first / kTileDepth) + row, join_bf16(pair[0], pair[1]));
+      store(keys.scores.at(t / kTileRows, first / kTileDepth) + row, join_bf16(pair[0], pair[1]));
     }
   }
 }
 
 // ---- the same decay for all channels ----
 
-[[gnu::noinline]] inline void sum_pairs(const TileKeys& keys, const ChunkSpan& span) {
+[[gnu::noinline]] inline void sum_scores(const TileKeys& keys, const ChunkSpan& span) {
   for (std::int64_t t = 0; t < span.blocks(); t += 2) {
     for (std::int64_t s = 0; s <= t; s += 2) {
       zero_block<2>();
@@ -142,9 +142,9 @@ inline void prepare_shared_decay(const TileKeys& keys, const ChunkSpan& span, co
                                  const HalfRows& k, const TokenLogs& logs) {
   pack_queries(keys, span, q);
   pack_keys(keys, span, k);
-  sum_pairs(keys, span);
+  sum_scores(keys, span);
   if (!keys.has_decay) {
-    join_pairs<false>(keys, span, nullptr);
+    join_scores<false>(keys, span, nullptr);
     return pack_writes(keys, span, k);
   }
   alignas(64) float of_token[kMaxChunk];
@@ -152,7 +152,7 @@ inline void prepare_shared_decay(const TileKeys& keys, const ChunkSpan& span, co
   alignas(64) float behind[kMaxChunk];
   const F32 total = decays_of_tokens(logs, span.padded, of_token, through, behind, keys.carries);
   for (std::int64_t i = 0; i < keys.width; i += kLanes) store(keys.decays + i, total);
-  join_pairs<true>(keys, span, of_token);
+  join_scores<true>(keys, span, of_token);
   pack_queries(keys, span, ScaledRows{q, through});
   pack_writes(keys, span, ScaledRows{k, behind});
 }
@@ -234,9 +234,9 @@ struct BlockDecays {
   return is_small(largest);
 }
 
-// Pairs of one block without a division: sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i].
-[[gnu::noinline]] inline void sum_block_pairs_exactly(const TileKeys& keys,
-                                                      const TileKeyBlock& block) {
+// Scores of one block without a division: sum_i q_t[i] k_s[i] a_{s+1}[i] .. a_t[i].
+[[gnu::noinline]] inline void sum_block_scores_exactly(const TileKeys& keys,
+                                                       const TileKeyBlock& block) {
   float* const tile = keys.sums.at(block.index, block.index);
   for (std::int64_t s = 0; s < kTileRows; ++s) {
     F32 sums[kTileRows] = {};
@@ -276,7 +276,7 @@ struct BlockDecays {
   }
 }
 
-// Pairs of a block with the ones before it; leaves the block's queries from the beginning of the
+// Scores of a block with the ones before it; leaves the block's queries from the beginning of the
 // chunk on.
 inline void pair_key_block(const TileKeys& keys, std::int64_t block) {
   float* const queries = keys.queries.at(block, 0);
@@ -332,11 +332,11 @@ inline void prepare_channel_decays(const TileKeys& keys, const ChunkSpan& span, 
                          keys.near_keys);
       sum_tile(keys.queries.at(index, 0), keys.near_keys, keys.depth(), keys.sums.at(index, index));
     } else {
-      sum_block_pairs_exactly(keys, block);
+      sum_block_scores_exactly(keys, block);
     }
     pair_key_block(keys, index);
   }
-  join_pairs<false>(keys, span, nullptr);
+  join_scores<false>(keys, span, nullptr);
   decays_after_blocks(keys.block_decays, span.blocks(), keys.width);
   pack_writes(keys, span, BlockEndRows{keys.ends, keys.block_decays, keys.width});
   exp_with_carry(keys.decays, keys.carries, keys.width);

@@ -1,5 +1,5 @@
-// The key side of a chunk where no block of it is divided by decays of its own: pairs of tokens,
-// 32 by 32 at a time, and keys as the state takes them.
+// The key side of a chunk where no block of it is divided by decays of its own: scores, 32 by 32
+// at a time, and keys as the state takes them.
 //
 // A product's sums stay in tile registers while the block before is rounded, and keys are
 // transposed once for both uses. What is needed again soon is little: the first-level cache holds
@@ -97,27 +97,27 @@ struct QueryPacking {
   }
 };
 
-// ---- pairs ----
+// ---- scores ----
 
 // What a tile of sums is of: tokens of different blocks, or of one, where later sources are left
 // out.
-enum class TilePairs { kOfBlocks, kOfOneBlock };
+enum class ScoreTile { kOfBlocks, kOfOneBlock };
 
 // One tile of sums, row by row, as they decay. `block` is that of its rows.
-template <bool kDecay, TilePairs kPairs>
+template <bool kDecay, ScoreTile kTile>
 class DecayedSums {
  public:
   [[gnu::always_inline]] DecayedSums(const float* tile, const TileTokenDecays* decays,
                                      std::int64_t block, std::int64_t source)
       : tile_(tile), decays_(decays), token_(block * kTileRows), decay_(broadcast(1.0F)) {
-    if constexpr (kDecay && kPairs == TilePairs::kOfBlocks) {
+    if constexpr (kDecay && kTile == ScoreTile::kOfBlocks) {
       decay_ = load(decays->until[block] + source);
     }
   }
 
   [[gnu::always_inline]] F32 row(int t) {
     F32 sum = load(tile_ + t * kLanes);
-    if constexpr (kPairs == TilePairs::kOfBlocks) {
+    if constexpr (kTile == ScoreTile::kOfBlocks) {
       if constexpr (kDecay) sum *= decay_ * decays_->in_block[token_ + t];
       return sum;
     } else {
@@ -142,9 +142,9 @@ class DecayedSums {
 };
 
 // 32 by 32 sums in four tiles, of tokens from `token` and sources from `source` on: rounded to
-// pairs, 16 rows at a time.
+// pairs of bf16, 16 rows at a time.
 template <bool kDecay>
-struct PairJoining {
+struct ScoreJoining {
   const TileKeys* keys = nullptr;
   const TileTokenDecays* decays = nullptr;
   float* tiles = nullptr;
@@ -161,12 +161,12 @@ struct PairJoining {
   }
 
   [[gnu::noinline]] void run_part(std::int64_t half) const {
-    using Whole = DecayedSums<kDecay, TilePairs::kOfBlocks>;
-    using Lower = DecayedSums<kDecay, TilePairs::kOfOneBlock>;
+    using Whole = DecayedSums<kDecay, ScoreTile::kOfBlocks>;
+    using Lower = DecayedSums<kDecay, ScoreTile::kOfOneBlock>;
     const std::int64_t block = token / kTileRows + half;
     const float* const first = tiles + half * 2 * kTileFloats;
     const float* const second = first + kTileFloats;
-    float* const target = keys->pairs.at(block, source / kTileDepth);
+    float* const target = keys->scores.at(block, source / kTileDepth);
     const auto join = [target](auto left, auto right) {
 #pragma GCC unroll 16
       for (int t = 0; t < 16; ++t) store(target + t * kLanes, join_bf16(left.row(t), right.row(t)));
@@ -186,18 +186,18 @@ struct PairJoining {
 };
 
 // Rows of q and k as a chunk multiplies them. Without a q, queries are packed already.
-struct PairRows {
+struct ScoreRows {
   const HalfRows* q = nullptr;
   const HalfRows& k;
 };
 
-// Pairs, queries and writes of a chunk. `Joining` is tile work on 32 by 32 sums: place() says which
+// Scores, queries and writes of a chunk. `Joining` is tile work on 32 by 32 sums: place() says which
 // are next, and where they are put. With kScaled, writes have factors.
 template <bool kScaled, class Joining>
-class PairProducts {
+class ScoreProducts {
  public:
-  PairProducts(const TileKeys& keys, const ChunkSpan& span, const PairRows& rows,
-               const float* factors, const Joining& joining)
+  ScoreProducts(const TileKeys& keys, const ChunkSpan& span, const ScoreRows& rows,
+                const float* factors, const Joining& joining)
       : keys_(keys),
         rows_(rows),
         factors_(factors),
@@ -243,7 +243,7 @@ class PairProducts {
   }
 
   const TileKeys& keys_;
-  PairRows rows_;
+  ScoreRows rows_;
   const float* factors_;
   Joining joining_;
   std::int64_t halves_;
@@ -252,12 +252,12 @@ class PairProducts {
   QueryPacking queries_[2] = {{keys_, rows_.q, 0}, {keys_, rows_.q, kTileDepth}};
 };
 
-// With the sequence. With kDecay, pairs and writes decay; `sums` are four tiles of scratch memory.
+// With the sequence. With kDecay, scores and writes decay; `sums` are four tiles of scratch memory.
 template <bool kDecay>
-struct PairPreparation : PairProducts<kDecay, PairJoining<kDecay>> {
-  PairPreparation(const TileKeys& keys, const ChunkSpan& span, const PairRows& rows,
-                  const TileTokenDecays* decays, float* sums)
-      : PairProducts<kDecay, PairJoining<kDecay>>(
+struct ScorePreparation : ScoreProducts<kDecay, ScoreJoining<kDecay>> {
+  ScorePreparation(const TileKeys& keys, const ChunkSpan& span, const ScoreRows& rows,
+                   const TileTokenDecays* decays, float* sums)
+      : ScoreProducts<kDecay, ScoreJoining<kDecay>>(
             keys, span, rows, kDecay ? decays->behind : nullptr,
             {.keys = &keys, .decays = decays, .tiles = sums}) {}
 };

@@ -60,7 +60,7 @@ inline TileKeys tile_keys(const Tiling& tiling, const ForwardParams& p, const Ta
   keys.keys = {scratch + at.keys, depth};
   keys.writes = {scratch + at.writes, tokens_deep};
   keys.sums = {scratch + at.sums, tiling.chunk / kTileRows};
-  keys.pairs = {scratch + at.pairs, tokens_deep};
+  keys.scores = {scratch + at.scores, tokens_deep};
   keys.decays = scratch + at.key_decays;
   keys.carries = scratch + at.key_carries;
   keys.pending = scratch + at.key_pending;
@@ -166,7 +166,7 @@ struct TileChunk {
   for (std::int64_t block = 0; block < chunk.span.blocks(); block += 2) {
     zero_block<2>();
     add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), beside);
-    add_block_beside(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
+    add_block_beside(keys.scores, block, strip.values, 0, block / 2 + 1, beside);
     beside.results.run_all();
     store_block<2>({{out, out + kTileFloats, out + 2 * kTileFloats, out + 3 * kTileFloats}});
     chunk.writing = {.to = &chunk.task.target,
@@ -186,7 +186,7 @@ struct TileChunk {
   for (std::int64_t block = 0; block < chunk.span.blocks(); ++block) {
     zero_block<2>();
     add_row_beside<0>(keys.queries, block, strip.state, 0, keys.depth(), beside);
-    add_row_beside<2>(keys.pairs, block, strip.values, 0, block / 2 + 1, beside);
+    add_row_beside<2>(keys.scores, block, strip.values, 0, block / 2 + 1, beside);
     beside.results.run_all();
     store_block<2>({{out, out + kTileFloats, out + 2 * kTileFloats, out + 3 * kTileFloats}});
     chunk.factor_writing = {.to = &chunk.task.target,
@@ -224,7 +224,7 @@ struct TileChunk {
     add_block<1>(keys.queries, block, strip.state, 0, keys.depth());
     store_block<1>({{from_state, from_state + kTileFloats}});
     zero_block<1>();
-    add_block<1>(keys.pairs, block, values.blocks[block], tile, block / 2 + 1);
+    add_block<1>(keys.scores, block, values.blocks[block], tile, block / 2 + 1);
     store_block<1>({{out, out + kTileFloats}});
     for (std::int64_t half = 0; half < 2; ++half) {
       const std::int64_t first = column + half * kLanes;

@@ -1,5 +1,5 @@
 // The value side of a chunk. Without a gv, values are one operand. With one, b_t[j] is the decay of
-// column j at token t, R_t = q~_t S_0 the read of the state before the chunk, P the pairs of the
+// column j at token t, R_t = q~_t S_0 the read of the state before the chunk, P the scores of the
 // key side, and
 //
 //   o_t[j]        = b_0 .. b_t[j] R_t[j] + sum_{s <= t} P[t, s] b_{s+1} .. b_t[j] v_s[j]

@@ -70,8 +70,8 @@ enum class RowDecay { kNone, kShared, kPerRow };
 
 // What prepare_keys() makes besides the coefficients of k and of the state's decay.
 struct Prepare {
-  bool reads = true;         // coefficients of q
-  bool pairs = true;         // scores
+  bool reads = true;  // coefficients of q
+  bool scores = true;
   bool keep_decays = false;  // decays stay in side.decays
 };
 
@@ -91,7 +91,7 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
                                               const LogDecays<kTokens>& logs, float* coefficients,
                                               float* scores) {
   constexpr bool kDecay = kRowDecay != RowDecay::kNone;
-  constexpr bool kUsesReads = kPrepare.reads || kPrepare.pairs;
+  constexpr bool kUsesReads = kPrepare.reads || kPrepare.scores;
   const Decays kept = side.decays;
   const F32 scale = broadcast(side.scale);
   const std::int64_t rows = side.rows;
@@ -115,12 +115,12 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
 #pragma GCC unroll 8
       for (int s = 0; s < t; ++s) {
         if constexpr (kDecay) written[s] *= decay;
-        if constexpr (kPrepare.pairs) {
+        if constexpr (kPrepare.scores) {
           products[pair_index(t, s)] = fma(q, written[s], products[pair_index(t, s)]);
         }
       }
       written[t] = load(k_rows.row(t) + row);
-      if constexpr (kPrepare.pairs) {
+      if constexpr (kPrepare.scores) {
         products[pair_index(t, t)] = fma(q, written[t], products[pair_index(t, t)]);
       }
       if constexpr (!kPrepare.reads) continue;
@@ -134,7 +134,7 @@ template <int kTokens, RowDecay kRowDecay, Prepare kPrepare>
     if constexpr (kDecay) store(coefficients + 2 * kTokens * kLanes, decays.total);
     coefficients += coefficient_vectors(kTokens) * kLanes;
   }
-  if constexpr (kPrepare.pairs) sum_lanes<pair_count(kTokens)>(products, scores);
+  if constexpr (kPrepare.scores) sum_lanes<pair_count(kTokens)>(products, scores);
 }
 
 template <int kTokens, Prepare kPrepare = Prepare{}>

@@ -22,7 +22,7 @@ using Problem = ops::RecurrentAttentionProblem;
 /// full one.
 constexpr std::int64_t kMinTokens = 64;
 
-/// Narrower problems round as often and average less: operands, pairs and states are rounded to
+/// Narrower problems round as often and average less: operands, scores and states are rounded to
 /// bf16.
 constexpr std::int64_t kMinWidth = 16;
 
@@ -94,7 +94,7 @@ Scratch scratch_layout(const Problem& problem, const Config& config) {
   scratch.values = layout.reserve(4 * chunk / kTileDepth * kTileFloats);
   scratch.sums = layout.reserve(chunk * chunk);
   scratch.key_sums = layout.reserve(chunk * chunk);
-  scratch.pairs = layout.reserve(chunk * chunk / 2);
+  scratch.scores = layout.reserve(chunk * chunk / 2);
   scratch.outputs = layout.reserve(8 * kTileFloats);
   scratch.decays = layout.reserve(width);
   scratch.partial = layout.reserve(chunk * kVector);

@@ -48,7 +48,7 @@ inline void make_decayed_dq(const BackwardTiles& task, const ChunkSpan& span,
                                                      .factors = decays.through,
                                                      .rows = &rows.q,
                                                      .partial = task.partial});
-  PairPreparation<true>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, &decays, of.outputs)
+  ScorePreparation<true>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, &decays, of.outputs)
       .run(beside, [&] { chunk.add_first_strip(); });
   run_recurrence(chunk);
   add_decayed_dots(task.partial, decays.through, task.scale, span.padded, task.dots + span.token);
@@ -59,7 +59,7 @@ inline void make_dq(const BackwardTiles& task, const ChunkSpan& span, const Chun
   const TileRecurrence& of = task.to_dq;
   auto chunk = recurrence_chunk(of, span, {rows.d_o, rows.v, rows.k}, beside,
                                 GradientWriting{.to = &dq, .span = &span});
-  PairPreparation<false>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, nullptr, of.outputs)
+  ScorePreparation<false>(of.keys, span, {.q = &rows.d_o, .k = rows.v}, nullptr, of.outputs)
       .run(beside, [&] { chunk.add_first_strip(); });
   run_recurrence(chunk);
 }
@@ -137,15 +137,15 @@ inline void sweep_with(BackwardTiles& task, const char** lines) {
 alignas(64) inline constexpr float kLaneNumbers[] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                      8, 9, 10, 11, 12, 13, 14, 15};
 
-// steps[t] = sum_{s < t} x[s, t] - sum_{s > t} x[t, s], of what pairs add to the gradients of the
+// steps[t] = sum_{s < t} x[s, t] - sum_{s > t} x[t, s], of what scores add to the gradients of the
 // gates between them: what the chunk's own add to that of token t beside that of the next.
-[[gnu::noinline]] inline void step_tile_pairs(const TileMatrix& pairs, const ChunkSpan& span,
-                                              float* steps) {
+[[gnu::noinline]] inline void step_tile_scores(const TileMatrix& scores, const ChunkSpan& span,
+                                               float* steps) {
   zero_floats(steps, span.padded);
   for (std::int64_t block = 0; block < span.blocks(); ++block) {
     F32 read[kTileRows] = {};
     for (std::int64_t writer = block; writer < span.blocks(); ++writer) {
-      const float* const tile = pairs.at(block, writer);
+      const float* const tile = scores.at(block, writer);
       F32 written{};
 #pragma GCC unroll 16
       for (std::int64_t t = 0; t < kTileRows; ++t) {
@@ -168,7 +168,7 @@ alignas(64) inline constexpr float kLaneNumbers[] = {0, 1, 2,  3,  4,  5,  6,  7
 // What a chunk's tokens add to the gradients of its gates.
 struct GateTerms {
   alignas(64) float written[kMaxChunk];  // k dk of the gradient behind the chunk
-  alignas(64) float steps[kMaxChunk];    // of its own pairs
+  alignas(64) float steps[kMaxChunk];    // of its own scores
 };
 
 // The gradient of a gate is what passes it: from the state before the chunk to tokens, from tokens
@@ -182,13 +182,13 @@ inline void gate_gradients(BackwardTiles& task, const ChunkSpan& span, const flo
   for (std::int64_t t = 0; is_past && t < span.present; ++t) {
     of_states += static_cast<double>(terms.written[t]);
   }
-  double of_pairs = 0.0;
+  double of_scores = 0.0;
   for (std::int64_t t = span.present; t-- > 0;) {
     const std::int64_t token = span.token + t;
     of_states += static_cast<double>(task.dots[token]) - static_cast<double>(terms.written[t]);
-    of_pairs += static_cast<double>(terms.steps[t]);
-    if (decays[t] == 0.0F) of_states = of_pairs = 0.0;
-    const double gradient = of_states + of_pairs;
+    of_scores += static_cast<double>(terms.steps[t]);
+    if (decays[t] == 0.0F) of_states = of_scores = 0.0;
+    const double gradient = of_states + of_scores;
     if (task.dgamma) *task.dgamma += gradient;
     if (!task.dg.data) continue;
     const auto rounded = static_cast<float>(gradient);
@@ -214,11 +214,11 @@ struct BackwardChunk {
   BesideProducts beside;
 
   FactorsAgainst factors(float scale) const {
-    return {.decays = &decays, .writes = writes, .pairs = scale};
+    return {.decays = &decays, .writes = writes, .scores = scale};
   }
 };
 
-// The sums of pairs of dk are left as they are, for those of dv.
+// The scores of dk are left as they are, for those of dv.
 template <class Writing>
 void make_dk(const BackwardTiles& task, BackwardChunk& of_task, const Writing& writing) {
   const TileRecurrence& of = task.to_dk;
@@ -266,7 +266,7 @@ inline void backward_with_gates(BackwardTiles& task, BackwardChunk& chunk, const
                                .partial = task.partial});
   add_decayed_dots(task.partial, decays.behind, 1.0F, span.padded, chunk.terms.written);
   make_dv(task, chunk, DecayedWriting<false>{.to = &dv, .span = &span, .factors = decays.behind});
-  step_tile_pairs(task.to_dv.keys.sums, span, chunk.terms.steps);
+  step_tile_scores(task.to_dv.keys.sums, span, chunk.terms.steps);
   gate_gradients(task, span, decays.of_token, chunk.terms, before != nullptr);
 }
 

@@ -34,9 +34,9 @@ struct Scratch {
   std::int64_t keys = 0;              // [C / 16][W / 32] tiles: tokens as columns
   std::int64_t writes = 0;            // [W / 16][C / 32] tiles: channels as rows
   std::int64_t values = 0;            // [4][C / 32] tiles: of two times 32 columns
-  std::int64_t sums = 0;              // [C / 16][C / 16] tiles of fp32: pairs of tokens
+  std::int64_t sums = 0;              // [C / 16][C / 16] tiles of fp32: scores
   std::int64_t key_sums = 0;          // the same of dv
-  std::int64_t pairs = 0;             // [C / 16][C / 32] tiles: the same as an operand
+  std::int64_t scores = 0;            // [C / 16][C / 32] tiles: the same as an operand
   std::int64_t outputs = 0;           // eight tiles of fp32
   std::int64_t decays = 0;            // [W]
   std::int64_t partial = 0;           // [C, 16]: of dot products of tokens

@@ -279,10 +279,10 @@ struct ExactSpan {
   }
 }
 
-// own[t] = sum_{s <= t} pairs[t, s] decays[s + 1] .. decays[t] rows[s], of one tile of sums.
+// own[t] = sum_{s <= t} scores[t, s] decays[s + 1] .. decays[t] rows[s], of one tile of sums.
 // Against the sequence it is the sum over s >= t, with decays[t + 1] .. decays[s].
 template <TokenOrder kOrder>
-[[gnu::noinline]] void sum_own_exactly(const float* pairs, const HalfRows& rows,
+[[gnu::noinline]] void sum_own_exactly(const float* scores, const HalfRows& rows,
                                        const float* decays, std::int64_t width, float* own) {
   constexpr bool kWith = kOrder == TokenOrder::kWithSequence;
   const auto token = [](std::int64_t index) { return kWith ? index : kTileRows - 1 - index; };
@@ -291,31 +291,32 @@ template <TokenOrder kOrder>
     for (std::int64_t index = 0; index < kTileRows; ++index) {
       const std::int64_t t = token(index);
       written[t] = rows.vector(t, i);
-      F32 sum = written[t] * pairs[t * kLanes + t];
+      F32 sum = written[t] * scores[t * kLanes + t];
       for (std::int64_t before = 0; before < index; ++before) {
         const std::int64_t s = token(before);
         written[s] *= load(decays + (kWith ? t : t + 1) * width + i);
-        sum = fma(broadcast(pairs[t * kLanes + s]), written[s], sum);
+        sum = fma(broadcast(scores[t * kLanes + s]), written[s], sum);
       }
       store(own + t * width + i, sum);
     }
   }
 }
 
-// The pairs k_t . q_s that decayed rows of the span would have made, in the place of those they
+// The scores k_t . q_s that decayed rows of the span would have made, in the place of those they
 // made: of one tile, as those of a span are.
 inline void pair_exactly(const TileKeys& keys, const ExactSpan& span) {
   TileKeys exact = keys;
   exact.token_decays = span.decays;
   exact.channels = keys.width;
   const ChunkRows no_gates{};
-  sum_block_pairs_exactly(exact,
-                          {.q = span.q, .k = span.k, .gk = no_gates, .log = nullptr, .index = 0});
+  sum_block_scores_exactly(exact,
+                           {.q = span.q, .k = span.k, .gk = no_gates, .log = nullptr, .index = 0});
   F32 sums[kTileRows];
   for (std::int64_t t = 0; t < kTileRows; ++t) sums[t] = load(keys.sums.data + t * kLanes);
   transpose(sums);
   store_rows(keys.sums.data, sums);
-  PairJoiningAgainst<false>{.keys = &keys, .factors = {}, .sums = {.tiles = keys.sums}}.run_part(0);
+  ScoreJoiningAgainst<false>{.keys = &keys, .factors = {}, .sums = {.tiles = keys.sums}}.run_part(
+      0);
 }
 
 }  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward

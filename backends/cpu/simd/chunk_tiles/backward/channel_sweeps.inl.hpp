@@ -119,7 +119,7 @@ void make_span_dq(const ChannelBackward& task, const ChannelSpan& at, const Chun
   const TileRecurrence& of = task.to_dq;
   auto span = span_of_recurrence(of, at, at.k, decay, beside,
                                  DqWriting<kExact>{{.task = task, .span = at}});
-  PairPreparation<false>(of.keys, at.span, {.q = &at.d_o, .k = at.v}, nullptr, of.outputs)
+  ScorePreparation<false>(of.keys, at.span, {.q = &at.d_o, .k = at.v}, nullptr, of.outputs)
       .run(beside, [&] { span.add_first_strip(); });
   if constexpr (kExact) {
     sum_own_exactly<TokenOrder::kWithSequence>(of.outputs, at.exact.k, at.exact.decays,

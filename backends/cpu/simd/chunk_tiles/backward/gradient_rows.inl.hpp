@@ -85,7 +85,7 @@ struct GradientWriting {
   }
 };
 
-// Sums of what 32 tokens read of the state, which is yet to decay, and of pairs. With
+// Sums of what 32 tokens read of the state, which is yet to decay, and of scores. With
 // kDots, also products of the former with `rows`, summed up in `partial`, [tokens, 16].
 template <bool kDots>
 struct DecayedWriting {

@@ -4,8 +4,8 @@
 //   y_t = r_t M_t
 //
 // with the operands of cpu/simd/chunk_tiles: r takes the place of q, w that of k, x that of v. What
-// tokens give to one another is in pairs; what is left is M as a chunk finds and leaves it. Against
-// the sequence rows stay in its order, and what is above the diagonal of pairs is what counts.
+// tokens give to one another is in scores; what is left is M as a chunk finds and leaves it. Against
+// the sequence rows stay in its order, and what is above the diagonal of scores is what counts.
 //
 // It passes over M once, 32 columns at a time, with all that is not a product between products, as
 // cpu/simd/chunk_tiles/work.inl.hpp says.
@@ -150,14 +150,14 @@ struct RecurrenceChunk {
   }
 };
 
-// The pairs of 32 tokens with all that they read, from `block` on.
-struct PairsOfBlocks {
+// The scores of 32 tokens with all that they read, from `block` on.
+struct ScoreTiles {
   std::int64_t first;  // in tiles of 32 tokens, as the next
   std::int64_t count;
 };
 
 template <class Writing>
-PairsOfBlocks pairs_of(const RecurrenceChunk<Writing>& chunk, std::int64_t block) {
+ScoreTiles score_tiles_of(const RecurrenceChunk<Writing>& chunk, std::int64_t block) {
   const std::int64_t half = block / 2;
   if (!chunk.is_against()) return {.first = 0, .count = half + 1};
   return {.first = half, .count = chunk.span.padded / kTileDepth - half};
@@ -176,11 +176,11 @@ template <class Writing>
 [[gnu::noinline]] void multiply_joined(RecurrenceChunk<Writing>& chunk, const Strip& strip,
                                        std::int64_t block) {
   const TileKeys& keys = chunk.of.keys;
-  const PairsOfBlocks pairs = pairs_of(chunk, block);
+  const ScoreTiles tiles = score_tiles_of(chunk, block);
   zero_block<2>();
   add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), chunk.beside);
-  add_block_beside(tiles_from(keys.pairs, pairs.first), block,
-                   tiles_from(strip.values, pairs.first), 0, pairs.count, chunk.beside);
+  add_block_beside(tiles_from(keys.scores, tiles.first), block,
+                   tiles_from(strip.values, tiles.first), 0, tiles.count, chunk.beside);
   chunk.beside.results.run_all();
   store_block<2>(output_tiles(chunk.of.outputs));
 }
@@ -190,14 +190,14 @@ template <class Writing>
 [[gnu::noinline]] void multiply_separately(RecurrenceChunk<Writing>& chunk, const Strip& strip,
                                            std::int64_t block) {
   const TileKeys& keys = chunk.of.keys;
-  const PairsOfBlocks pairs = pairs_of(chunk, block);
+  const ScoreTiles tiles = score_tiles_of(chunk, block);
   zero_block<2>();
   add_block_beside(keys.queries, block, strip.state, 0, keys.depth(), chunk.beside);
   chunk.beside.results.run_all();
   store_block<2>(output_tiles(chunk.of.outputs));
   zero_block<2>();
-  add_block_beside(tiles_from(keys.pairs, pairs.first), block,
-                   tiles_from(strip.values, pairs.first), 0, pairs.count, chunk.beside);
+  add_block_beside(tiles_from(keys.scores, tiles.first), block,
+                   tiles_from(strip.values, tiles.first), 0, tiles.count, chunk.beside);
   store_block<2>(output_tiles(chunk.of.outputs + 4 * kTileFloats));
 }
 
@@ -231,7 +231,7 @@ template <class Writing>
   }
 }
 
-// Pairs, reads and writes are packed; the operands of the first strip are, or wait to be.
+// Scores, reads and writes are packed; the operands of the first strip are, or wait to be.
 template <class Writing>
 void run_recurrence(RecurrenceChunk<Writing>& chunk) {
   BesideProducts& beside = chunk.beside;

@@ -1,10 +1,10 @@
-// Pairs of tokens against the sequence, 32 by 32 at a time: rows are the tokens that read, columns
-// those that write, which come later or are the same,
+// Scores against the sequence, 32 by 32 at a time: rows are the tokens that read, columns those
+// that write, which come later or are the same,
 //
 //   P[t, s] = (r_t . w_s) a_{t+1} .. a_s        t <= s
 //
-// with decays as cpu/simd/vector/decays.inl.hpp has them: those of the same pairs
-// with the sequence, where s reads t. What is below the diagonal is left out.
+// with decays as cpu/simd/vector/decays.inl.hpp has them: those of the same two tokens with the
+// sequence, where s reads t. What is below the diagonal is left out.
 #pragma once
 
 #include "recurrence.inl.hpp"
@@ -13,13 +13,13 @@ namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk_tiles::backward {
 
 // One tile of sums as they decay, times a scale. Where it is of one block, rows are to be asked for
 // from the last one on.
-template <bool kDecay, TilePairs kPairs>
+template <bool kDecay, ScoreTile kTile>
 class DecayedSumsAgainst {
  public:
   [[gnu::always_inline]] DecayedSumsAgainst(const float* tile, const TileTokenDecays* decays,
                                             float scale, std::int64_t token, std::int64_t writer)
       : tile_(tile), decays_(decays), token_(token), decay_(broadcast(scale)) {
-    if constexpr (kDecay && kPairs == TilePairs::kOfBlocks) {
+    if constexpr (kDecay && kTile == ScoreTile::kOfBlocks) {
       until_ = decays->until[writer / kTileRows] + token;
       decay_ *= load(decays->in_block + writer);
     }
@@ -27,7 +27,7 @@ class DecayedSumsAgainst {
 
   [[gnu::always_inline]] F32 row(int t) {
     F32 sum = load(tile_ + t * kLanes);
-    if constexpr (kPairs == TilePairs::kOfBlocks) {
+    if constexpr (kTile == ScoreTile::kOfBlocks) {
       if constexpr (kDecay) sum *= decay_ * until_[t];
       return sum;
     } else {
@@ -54,14 +54,14 @@ class DecayedSumsAgainst {
   F32 decay_;
 };
 
-// The factors of pairs and of writes. Without decays there are none.
+// The factors of scores and of writes. Without decays there are none.
 struct FactorsAgainst {
   const TileTokenDecays* decays = nullptr;
   const float* writes = nullptr;  // of each token
-  float pairs = 1.0F;
+  float scores = 1.0F;
 };
 
-// Where sums of pairs are left. With `others`, sums of the same pairs, products of the two are,
+// Where scores are left. With `others`, scores of the same tokens, products of the two are,
 // these as they decay.
 struct SumsAgainst {
   TileMatrix tiles;  // [chunk / 16][chunk / 16]; four tiles where nobody asks for them again
@@ -73,10 +73,10 @@ struct SumsAgainst {
   }
 };
 
-// 32 by 32 sums, of tokens from `token` and writers from `writer` on: rounded to pairs, 16 rows at
-// a time.
+// 32 by 32 sums, of tokens from `token` and writers from `writer` on: rounded to pairs of
+// bf16, 16 rows at a time.
 template <bool kDecay>
-struct PairJoiningAgainst {
+struct ScoreJoiningAgainst {
   const TileKeys* keys = nullptr;
   FactorsAgainst factors;
   SumsAgainst sums;
@@ -120,26 +120,26 @@ struct PairJoiningAgainst {
     [[gnu::always_inline]] F32 row(int) const { return F32{}; }
   };
 
-  template <TilePairs kPairs>
+  template <ScoreTile kTile>
   [[gnu::always_inline]] auto tile(std::int64_t block, std::int64_t side) const {
-    using Sums = DecayedSumsAgainst<kDecay, kPairs>;
+    using Sums = DecayedSumsAgainst<kDecay, kTile>;
     const std::int64_t column = writer / kTileRows + side;
     float* const at = sums.at(block, column);
     return Tile<Sums>{
-        .sums = Sums(at, factors.decays, factors.pairs, block * kTileRows, column * kTileRows),
+        .sums = Sums(at, factors.decays, factors.scores, block * kTileRows, column * kTileRows),
         .other = sums.others ? sums.others->at(block, column) : nullptr,
         .product = at};
   }
   [[gnu::always_inline]] auto of_blocks(std::int64_t block, std::int64_t side) const {
-    return tile<TilePairs::kOfBlocks>(block, side);
+    return tile<ScoreTile::kOfBlocks>(block, side);
   }
   [[gnu::always_inline]] auto of_block(std::int64_t block, std::int64_t side) const {
-    return tile<TilePairs::kOfOneBlock>(block, side);
+    return tile<ScoreTile::kOfOneBlock>(block, side);
   }
 
   template <class Left, class Right>
   [[gnu::always_inline]] void join(Left left, Right right, std::int64_t block) const {
-    float* const target = keys->pairs.at(block, writer / kTileDepth);
+    float* const target = keys->scores.at(block, writer / kTileDepth);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
       const int t = 15 - i;
@@ -148,12 +148,12 @@ struct PairJoiningAgainst {
   }
 };
 
-// Reads, pairs and writes of a chunk. With kDecay, pairs and writes have factors.
+// Reads, scores and writes of a chunk. With kDecay, scores and writes have factors.
 template <bool kDecay>
-struct PreparationAgainst : PairProducts<kDecay, PairJoiningAgainst<kDecay>> {
+struct PreparationAgainst : ScoreProducts<kDecay, ScoreJoiningAgainst<kDecay>> {
   PreparationAgainst(const TileKeys& keys, const ChunkSpan& span, const RecurrenceRows& rows,
                      const FactorsAgainst& factors, const SumsAgainst& sums)
-      : PairProducts<kDecay, PairJoiningAgainst<kDecay>>(
+      : ScoreProducts<kDecay, ScoreJoiningAgainst<kDecay>>(
             keys, span, {.q = &rows.reads, .k = rows.writes}, factors.writes,
             {.keys = &keys, .factors = factors, .sums = sums}) {}
 };

@@ -84,7 +84,7 @@ inline TileRecurrence tile_recurrence(const Params& p, const RecurrenceSizes& si
   keys.keys = {scratch + shared.keys, keys.depth()};
   keys.writes = {scratch + shared.writes, tokens_deep};
   keys.sums = {scratch + shared.sums, p.chunk / kTileRows};
-  keys.pairs = {scratch + shared.pairs, tokens_deep};
+  keys.scores = {scratch + shared.scores, tokens_deep};
   keys.decays = scratch + shared.decays;
   keys.carries = scratch + at.carries;
   made.values = {scratch + shared.values, tokens_deep};

@@ -59,7 +59,7 @@ template <int kTokens>
   if (task.values.decay != RowDecay::kNone) {
     prepare_side<Prepare{.keep_decays = true}>(task.keys, token, turn, pass.key_pairs, pass.keys);
   } else {
-    constexpr Prepare kWritten{.reads = false, .pairs = false, .keep_decays = true};
+    constexpr Prepare kWritten{.reads = false, .scores = false, .keep_decays = true};
     prepare_side<kWritten>(task.keys, token, turn, nullptr, pass.keys);
   }
   prepare_side<Prepare{.keep_decays = true}>(task.values, token, turn, pass.value_pairs,
@@ -72,7 +72,7 @@ template <int kTokens>
                                                     int turn, BackwardPass<kTokens>& pass) {
   pass.value_pairs = value_pairs_of(task, token);
   prepare_side<Prepare{.keep_decays = true}>(task.keys, token, turn, pass.key_pairs, pass.keys);
-  constexpr Prepare kCoefficients{.pairs = false, .keep_decays = true};
+  constexpr Prepare kCoefficients{.scores = false, .keep_decays = true};
   prepare_side<kCoefficients>(task.values, token, turn, nullptr, pass.values);
 }
 
