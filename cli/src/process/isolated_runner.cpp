@@ -107,7 +107,7 @@ void IsolatedRunner::open() {
       {"device", str(workload_.device->info().id)},
       {"seed", workload_.seed},
       {"oracle", workload_.oracle == nullptr ? json() : json(workload_.oracle->kernel->name())},
-      {"standard", workload_.standard->name()},
+      {"default", workload_.default_kernel->name()},
       {"memory", on_host ? settings_.memory : 0},
   }));
   check_error(receive_or_end(kToOpen));

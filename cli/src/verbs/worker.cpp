@@ -66,7 +66,7 @@ void Worker::open(const json& request) {
   workload.device = &device_named(request.at("device").get<std::string>());
   workload.seed = request.at("seed").get<std::uint64_t>();
   workload.oracle = kernel_named(request.at("oracle"));
-  workload.standard = kernel_named(request.at("standard"))->kernel.get();
+  workload.default_kernel = kernel_named(request.at("default"))->kernel.get();
   runner_ = tuning::make_local_runner(workload);
   if (const auto memory = request.at("memory").get<std::int64_t>(); memory > 0) {
     limit_memory(memory);

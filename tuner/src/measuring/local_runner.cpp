@@ -73,7 +73,7 @@ class LocalRunner final : public CandidateRunner {
     const std::uint64_t seed = workload_.seed + static_cast<std::uint64_t>(round);
     return oracles_
         .try_emplace(round, *workload_.op, workload_.problem, *workload_.device, seed,
-                     workload_.oracle, workload_.standard)
+                     workload_.oracle, workload_.default_kernel)
         .first->second;
   }
 

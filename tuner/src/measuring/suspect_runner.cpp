@@ -13,8 +13,9 @@ class SuspectRunner final : public CandidateRunner {
       : runner_(std::move(runner)),
         note_(std::move(note)),
         name_(std::move(name)),
-        default_(describe({workload.standard, workload.standard->erased_heuristic(
-                                                  workload.problem, workload.device->info())})) {}
+        default_(
+            describe({workload.default_kernel, workload.default_kernel->erased_heuristic(
+                                                   workload.problem, workload.device->info())})) {}
 
   std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {
     if (round == 0 && describe(candidate) != default_) {

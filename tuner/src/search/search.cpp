@@ -39,7 +39,7 @@ TuneResult Search::run() {
                           .device = request_.device,
                           .seed = settings_.seed,
                           .oracle = request_.oracle,
-                          .standard = candidates_.trials[by_default].candidate.kernel};
+                          .default_kernel = candidates_.trials[by_default].candidate.kernel};
   runner_ = settings_.make_runner ? settings_.make_runner(workload) : make_local_runner(workload);
   screen_all();
   if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);

@@ -36,10 +36,10 @@ Relaunched relaunch(const CommandContext& command, const Target& target, const C
   const Choice stored = choice_of(kernel, kernel.parse(parse_params(row.config)));
   Relaunched result;
   result.check = check_choice(command, target, stored);
-  const Choice standard =
+  const Choice by_default =
       choice_of(kernel, kernel.erased_heuristic(target.problem, target.device->info()));
   const Cases cases = cases_to_rotate(*target.op, target.problem, *target.device, command.seed());
-  const Launch launches[] = {{cases, stored, *target.device}, {cases, standard, *target.device}};
+  const Launch launches[] = {{cases, stored, *target.device}, {cases, by_default, *target.device}};
   MeasureSettings settings;
   settings.iters = 15;
   settings.budget_us = 1e5;

@@ -48,8 +48,8 @@ struct Workload {
   ProblemRef problem;
   const Device* device = nullptr;
   std::uint64_t seed = 1;                    // of the inputs
-  const RegisteredKernel* oracle = nullptr;  // says what is right; null: `standard` does
-  const ErasedKernel* standard = nullptr;    // the default's kernel
+  const RegisteredKernel* oracle = nullptr;  // says what is right; null: the default does
+  const ErasedKernel* default_kernel = nullptr;
 };
 
 class CandidateRunner {
