@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include <attune/core/error.hpp>
@@ -17,6 +18,44 @@ Support ErasedKernel::erased_supports(ProblemRef problem, const DeviceInfo& devi
   }
   if (!missing.empty()) return Support::no(refused::kFeature, "lacks the feature " + missing);
   return ask_supports(problem, device);
+}
+
+namespace {
+
+// A walk over a space ends after this many values of axes: some milliseconds.
+constexpr std::uint64_t kMostSteps = 200'000;
+
+}  // namespace
+
+std::optional<std::vector<ConfigBlob>> ErasedKernel::few_candidates(
+    ProblemRef problem, const DeviceInfo& device) const {
+  std::vector<ConfigBlob> configs = erased_list(problem, device);
+  if (!configs.empty()) return configs;
+  const bool all = visit_points(space(), problem.problem, kMostSteps, [&](const ConfigBlob& point) {
+    if (erased_fits(problem, device, point)) configs.push_back(point);
+    return configs.size() <= kFewCandidates;
+  });
+  if (!all) return std::nullopt;
+  return configs;
+}
+
+std::vector<ConfigBlob> ErasedKernel::erased_candidates(ProblemRef problem,
+                                                        const DeviceInfo& device) const {
+  std::vector<ConfigBlob> configs = erased_list(problem, device);
+  if (!configs.empty()) return configs;
+  constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  visit_points(space(), problem.problem, kNoLimit, [&](const ConfigBlob& point) {
+    if (erased_fits(problem, device, point)) configs.push_back(point);
+    return true;
+  });
+  return configs;
+}
+
+CandidateCount ErasedKernel::candidate_count(ProblemRef problem, const DeviceInfo& device) const {
+  if (const auto few = few_candidates(problem, device)) return {few->size(), true};
+  CandidateCount count = count_points(space(), problem.problem, kMostSteps);
+  count.is_exact = false;  // the kernel may refuse some of them
+  return count;
 }
 
 std::string config_text(const ErasedKernel& kernel, const ConfigBlob& config) {

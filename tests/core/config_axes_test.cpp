@@ -29,6 +29,41 @@ struct TileConfig {
   }
 };
 
+/// With numbers that are no integers, an axis that means something on one form alone, and
+/// constraints.
+struct SolverConfig {
+  struct Op {
+    struct Problem {
+      int rows = 0;
+    };
+  };
+  double tolerance = 1e-8;
+  float damping = 0.1F;
+  Form form = Form::kRow;
+  int stages = 2;
+  int tile = 16;
+  friend constexpr bool operator==(const SolverConfig&, const SolverConfig&) = default;
+
+  static constexpr auto axes() {
+    using C = SolverConfig;
+    return std::tuple{launch_axis("tolerance", &C::tolerance, {1e-7, 1e-8, 1e-9}),
+                      launch_axis("damping", &C::damping, {0.1F, 0.25F}),
+                      launch_axis("form", &C::form, {Form::kRow, Form::kColumn}),
+                      launch_axis("stages", &C::stages, {1, 2, 3, 4}).when(&C::form, Form::kRow),
+                      launch_axis("tile", &C::tile, {8, 16, 32})};
+  }
+  static constexpr auto constraints() {
+    using C = SolverConfig;
+    return std::tuple{
+        constraint(
+            "stages * tile <= 64", [](int stages, int tile) { return stages * tile <= 64; },
+            &C::stages, &C::tile),
+        constraint(
+            "tile <= rows", [](const Op::Problem& p, int tile) { return tile <= p.rows; },
+            &C::tile)};
+  }
+};
+
 struct NoConfig {
   using Op = void;
   friend constexpr bool operator==(const NoConfig&, const NoConfig&) = default;
@@ -102,6 +137,57 @@ TEST(ConfigAxes, AConfigWithoutAxesHasOnePoint) {
   EXPECT_EQ(all_configs<NoConfig>().size(), 1U);
   EXPECT_TRUE(to_params(NoConfig{}).empty());
   EXPECT_EQ(from_params<NoConfig>({}), NoConfig{});
+}
+
+std::string solver_message_of(const Params& params) {
+  try {
+    (void)from_params<SolverConfig>(params);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ConfigAxes, NumbersAreWrittenAsTheShortestTextThatReadsBack) {
+  EXPECT_EQ(to_text(to_params(SolverConfig{})),
+            "tolerance=1e-08,damping=0.1,form=row,stages=2,tile=16");
+  std::set<std::string> texts;
+  for (const SolverConfig& config : all_configs<SolverConfig>()) {
+    const std::string text = to_text(to_params(config));
+    EXPECT_EQ(from_params<SolverConfig>(parse_params(text)), config) << text;
+    texts.insert(text);
+  }
+  EXPECT_EQ(texts.size(), all_configs<SolverConfig>().size());
+}
+
+TEST(ConfigAxes, NumbersAreReadHoweverTheyAreWritten) {
+  for (const char* text : {"1e-9", "1e-09", "0.000000001"}) {
+    EXPECT_EQ(from_params<SolverConfig>({{"tolerance", text}}).tolerance, 1e-9) << text;
+  }
+  EXPECT_EQ(solver_message_of({{"tolerance", "1e-6"}}),
+            "config: tolerance=1e-6: expected one of 1e-07, 1e-08, 1e-09");
+}
+
+TEST(ConfigAxes, AnAxisIsNotMultipliedWhereItMeansNothing) {
+  std::set<std::string> columns;
+  for (const SolverConfig& config : all_configs<SolverConfig>()) {
+    if (config.form == Form::kColumn) columns.insert(to_text(to_params(config)));
+  }
+  EXPECT_EQ(columns.size(), 3U * 2 * 3);  // tolerance, damping, tile
+  EXPECT_EQ(columns.count("tolerance=1e-07,damping=0.25,form=column,tile=32"), 1U);
+}
+
+TEST(ConfigAxes, RefuseAValueThatMeansNothingBesideTheOthers) {
+  EXPECT_EQ(solver_message_of({{"form", "column"}, {"stages", "3"}}),
+            "config: stages=3 means nothing beside "
+            "tolerance=1e-08,damping=0.1,form=column,tile=16");
+}
+
+TEST(ConfigAxes, RefuseWhatBreaksAConstraintAndSayWhich) {
+  EXPECT_EQ(solver_message_of({{"stages", "4"}, {"tile", "32"}}),
+            "config: tolerance=1e-08,damping=0.1,form=row,stages=4,tile=32 breaks "
+            "stages * tile <= 64");
+  EXPECT_EQ(solver_message_of({{"tile", "32"}}), "");  // too many for some problems alone
 }
 
 TEST(Params, RefuseWhatIsNotANameAndAValue) {

@@ -1,22 +1,7 @@
-// A config's tunable values, declared once.
+// What follows from the axes and constraints of a config (axis.hpp): its compiled instances and the
+// dispatch to one of them, and its texts.
 //
-//   struct BlockedConfig {
-//     using Op = RowSoftmax;               // the op whose kernels take this config
-//     int unroll = 4;                      // plain members with good defaults
-//     int threads = 1;
-//     friend constexpr bool operator==(const BlockedConfig&, const BlockedConfig&) = default;
-//     static constexpr auto axes() {
-//       return std::tuple{axis("unroll", &BlockedConfig::unroll, {1, 4, 8}),
-//                         launch_axis("threads", &BlockedConfig::threads, {1, 2, 4})};
-//     }
-//     static constexpr bool compiles(const BlockedConfig& c);   // optional: which instances exist
-//   };
-//
-// Names, text, database, candidates, validation and dispatch to an instance all follow from axes().
-// An `axis` picks an instance of a template (keep a kernel under about 50 of them per element
-// type); a `launch_axis` is a run-time value. Members are integers, bools or enums; an enum prints
-// by `to_string(E)`, found by argument-dependent lookup. The order of axes and of values has no
-// meaning: an index into them is never stored.
+//   static constexpr bool compiles(const BlockedConfig& c);   // optional: which instances exist
 #pragma once
 
 #include <array>
@@ -30,39 +15,18 @@
 #include <utility>
 #include <vector>
 
+#include <attune/core/axis.hpp>
+#include <attune/core/axis_checks.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
 
 namespace attune {
 
-enum class AxisKind { kCompiled, kLaunch };
-
-template <class Config, class T, std::size_t N>
-struct Axis {
-  std::string_view name;
-  T Config::*member;
-  std::array<T, N> values;
-  AxisKind kind;
-};
-
-/// A template argument of the kernel.
-template <class Config, class T, std::size_t N>
-constexpr Axis<Config, T, N> axis(std::string_view name, T Config::*member,
-                                  const std::type_identity_t<T> (&values)[N]) {
-  return {name, member, std::to_array(values), AxisKind::kCompiled};
-}
-
-/// A run-time value.
-template <class Config, class T, std::size_t N>
-constexpr Axis<Config, T, N> launch_axis(std::string_view name, T Config::*member,
-                                         const std::type_identity_t<T> (&values)[N]) {
-  return {name, member, std::to_array(values), AxisKind::kLaunch};
-}
-
 namespace detail {
 
 template <class Config, class Visit>
 constexpr void for_each_axis(Visit&& visit) {
+  static_assert(check_config<Config>());
   std::apply([&](const auto&... axes) { (visit(axes), ...); }, Config::axes());
 }
 
@@ -73,6 +37,14 @@ constexpr bool compiles(const Config& config) {
   } else {
     return true;
   }
+}
+
+template <class Config, class Member>
+constexpr bool is_compiled_axis(Member member) {
+  constexpr auto kKinds = std::apply(
+      [](const auto&... axes) { return std::array<AxisKind, sizeof...(axes)>{axes.kind...}; },
+      Config::axes());
+  return kKinds[axis_of<Config>(member)] == AxisKind::kCompiled;
 }
 
 /// How many points the axes span; launch axes count as one value when `compiled_only`.
@@ -96,11 +68,48 @@ constexpr Config point(std::size_t index, bool compiled_only) {
   return config;
 }
 
+/// Whether the axes that mean nothing in `config` have their defaults.
+template <class Config>
+constexpr bool says_each_once(const Config& config) {
+  bool once = true;
+  const Config standard{};
+  for_each_axis<Config>([&](const auto& a) {
+    if (!a.applies(config) && config.*(a.member) != standard.*(a.member)) once = false;
+  });
+  return once;
+}
+
+/// The text of the first constraint that `config` breaks whatever the problem is, or "". Of those
+/// over compiled axes alone when `compiled_only`.
+template <class Config>
+constexpr std::string_view broken_constraint(const Config& config, bool compiled_only) {
+  std::string_view broken;
+  std::apply(
+      [&](const auto&... constraints) {
+        [[maybe_unused]] const auto look = [&](const auto& constraint) {
+          const bool asked =
+              !compiled_only ||
+              std::apply([](auto... members) { return (is_compiled_axis<Config>(members) && ...); },
+                         constraint.members);
+          if (broken.empty() && asked && !keeps(constraint, config, nullptr))
+            broken = constraint.text;
+        };
+        (look(constraints), ...);
+      },
+      constraints_of<Config>());
+  return broken;
+}
+
+template <class Config>
+constexpr bool is_instance(const Config& config) {
+  return says_each_once(config) && broken_constraint(config, true).empty() && compiles(config);
+}
+
 template <class Config>
 constexpr std::size_t compiled_count() {
   std::size_t count = 0;
   for (std::size_t i = 0; i < point_count<Config>(true); ++i) {
-    count += compiles(point<Config>(i, true)) ? 1 : 0;
+    count += is_instance(point<Config>(i, true)) ? 1 : 0;
   }
   return count;
 }
@@ -110,20 +119,11 @@ constexpr auto compiled_configs() {
   std::array<Config, compiled_count<Config>()> configs{};
   std::size_t count = 0;
   for (std::size_t i = 0; i < point_count<Config>(true); ++i) {
-    if (const Config config = point<Config>(i, true); compiles(config)) configs[count++] = config;
+    if (const Config config = point<Config>(i, true); is_instance(config)) {
+      configs[count++] = config;
+    }
   }
   return configs;
-}
-
-template <class T>
-std::string axis_value_text(T value) {
-  if constexpr (std::is_enum_v<T>) {
-    return std::string(to_string(value));
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return value ? "yes" : "no";
-  } else {
-    return std::to_string(value);
-  }
 }
 
 }  // namespace detail
@@ -133,12 +133,14 @@ std::string axis_value_text(T value) {
 template <class Config>
 inline constexpr auto kCompiledConfigs = detail::compiled_configs<Config>();
 
-/// Every point of all axes that compiles() keeps.
+/// Every point of all axes that compiles() and the constraints keep, whatever the problem is: for
+/// spaces that are known to be small.
 template <class Config>
 std::vector<Config> all_configs() {
   std::vector<Config> configs;
   for (std::size_t i = 0; i < detail::point_count<Config>(false); ++i) {
-    if (const Config config = detail::point<Config>(i, false); detail::compiles(config)) {
+    const Config config = detail::point<Config>(i, false);
+    if (detail::is_instance(config) && detail::broken_constraint(config, false).empty()) {
       configs.push_back(config);
     }
   }
@@ -170,11 +172,12 @@ bool dispatch(const Config& config, F&& f) {
   (std::make_index_sequence<kCompiledConfigs<Config>.size()>{});
 }
 
-/// A config as named values, in the order of its axes.
+/// A config as named values, in the order of its axes; without those that mean nothing in it.
 template <class Config>
 Params to_params(const Config& config) {
   Params params;
   detail::for_each_axis<Config>([&](const auto& a) {
+    if (!a.applies(config)) return;
     Param param{std::string(a.name), detail::axis_value_text(config.*(a.member))};
     params.push_back(std::move(param));
   });
@@ -182,8 +185,8 @@ Params to_params(const Config& config) {
 }
 
 /// The reverse of to_params. Axes that `params` does not name keep their defaults. Throws
-/// InvalidArgument for a name that is not an axis, a value that is not one of the axis's, or a
-/// combination that is not compiled.
+/// InvalidArgument for a name that is not an axis, a value that is not one of the axis's, one that
+/// means nothing beside the others, or a combination that breaks a constraint or is not compiled.
 template <class Config>
 Config from_params(const Params& params) {
   Config config{};
@@ -194,12 +197,11 @@ Config from_params(const Params& params) {
     if (given == nullptr) return;
     std::string legal;
     for (const auto& value : a.values) {
-      const std::string text = detail::axis_value_text(value);
-      if (text == *given) {
+      if (detail::is_axis_value(value, *given)) {
         config.*(a.member) = value;
         return;
       }
-      legal += (legal.empty() ? "" : ", ") + text;
+      legal += (legal.empty() ? "" : ", ") + detail::axis_value_text(value);
     }
     throw InvalidArgument(str("config: ", a.name, "=", *given, ": expected one of ", legal));
   });
@@ -210,6 +212,16 @@ Config from_params(const Params& params) {
       throw InvalidArgument(
           str("config: no parameter '", param.name, "'", did_you_mean(param.name, names)));
     }
+  }
+  detail::for_each_axis<Config>([&](const auto& a) {
+    if (!a.applies(config) && config.*(a.member) != Config{}.*(a.member)) {
+      throw InvalidArgument(str("config: ", a.name, "=",
+                                detail::axis_value_text(config.*(a.member)),
+                                " means nothing beside ", to_text(to_params(config))));
+    }
+  });
+  if (const std::string_view broken = detail::broken_constraint(config, false); !broken.empty()) {
+    throw InvalidArgument(str("config: ", to_text(to_params(config)), " breaks ", broken));
   }
   if (!detail::compiles(config)) {
     throw InvalidArgument(str("config: ", to_text(to_params(config)), " is not compiled"));

@@ -3,7 +3,7 @@
 //
 //   name, version      | who it is, and whether what is stored of it still holds
 //   features, supports | which problems it takes
-//   fits               | with which configs
+//   fits               | with which configs, beyond the constraints that these declare
 //   heuristic_config   | the default one
 //   candidate_configs  | those worth measuring
 //   workspace_bytes    | the scratch memory that it needs
@@ -24,6 +24,7 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/device.hpp>
 #include <attune/core/problem.hpp>
+#include <attune/core/space_of_axes.hpp>
 
 namespace attune {
 
@@ -69,10 +70,9 @@ struct LaunchSite {
   std::span<std::byte> workspace;
 };
 
-/// A config by value without its type: what caches and plans hold, so that a launch parses nothing.
-struct ConfigBlob {
-  alignas(8) std::array<std::byte, 64> bytes{};
-};
+/// A tuner races all candidates of a kernel where these are at most this many or the kernel lists
+/// them itself, and searches a larger space.
+inline constexpr std::size_t kFewCandidates = 512;
 
 /// A kernel without its types. Immutable and stateless: all methods may be called from any thread.
 class ErasedKernel {
@@ -95,7 +95,9 @@ class ErasedKernel {
   virtual Support erased_fits(ProblemRef, const DeviceInfo&, const ConfigBlob&) const = 0;
   virtual ConfigBlob erased_heuristic(ProblemRef, const DeviceInfo&) const = 0;
   virtual std::optional<double> erased_expected_us(ProblemRef, const DeviceInfo&) const = 0;
-  virtual std::vector<ConfigBlob> erased_candidates(ProblemRef, const DeviceInfo&) const = 0;
+  /// What it lists; nothing: all points of its space that fit.
+  virtual std::vector<ConfigBlob> erased_list(ProblemRef, const DeviceInfo&) const = 0;
+  virtual const ConfigSpace& space() const = 0;
   virtual std::size_t erased_workspace_bytes(ProblemRef, const ConfigBlob&) const = 0;
   virtual void erased_run(ProblemRef, const void* args, const ConfigBlob&,
                           const LaunchSite&) const = 0;
@@ -103,6 +105,14 @@ class ErasedKernel {
   virtual Params params(const ConfigBlob&) const = 0;
   virtual ConfigBlob parse(const Params&) const = 0;  // throws InvalidArgument
   virtual std::vector<AxisInfo> axes() const = 0;
+
+  /// The candidates for a supported problem, in the order of the list or of the space, where they
+  /// are few; nothing where there are more than kFewCandidates in a space, or finding them takes
+  /// too long.
+  std::optional<std::vector<ConfigBlob>> few_candidates(ProblemRef, const DeviceInfo&) const;
+  /// All of them, however many there are.
+  std::vector<ConfigBlob> erased_candidates(ProblemRef, const DeviceInfo&) const;
+  CandidateCount candidate_count(ProblemRef, const DeviceInfo&) const;
 
  private:
   virtual Support ask_supports(ProblemRef, const DeviceInfo&) const = 0;
@@ -112,7 +122,8 @@ class ErasedKernel {
 /// and Args.
 template <class Config>
 class Kernel : public ErasedKernel {
-  static_assert(std::is_trivially_copyable_v<Config> && sizeof(Config) <= sizeof(ConfigBlob));
+  static_assert(detail::check_config<Config>());
+  static_assert(sizeof(Config) <= sizeof(ConfigBlob), "a Config has at most 64 bytes");
 
  public:
   using Op = typename Config::Op;
@@ -144,12 +155,11 @@ class Kernel : public ErasedKernel {
     return std::nullopt;
   }
 
-  /// What a tuner tries. By default every point of the axes that fits.
-  virtual std::vector<Config> candidate_configs(const Problem& problem,
-                                                const DeviceInfo& device) const {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& c) { return !fits(problem, device, c); });
-    return configs;
+  /// What a tuner tries, beside heuristic_config(). By default, and where the list is empty, every
+  /// point of the axes that keeps the constraints and fits: they are not written down, and where
+  /// there are many (kFewCandidates) a tuner searches among them.
+  virtual std::vector<Config> candidate_configs(const Problem&, const DeviceInfo&) const {
+    return {};
   }
 
   /// Scratch memory that run() needs.
@@ -161,7 +171,11 @@ class Kernel : public ErasedKernel {
 
   std::string_view op() const noexcept final { return Op::kName; }
   Support erased_fits(ProblemRef p, const DeviceInfo& d, const ConfigBlob& c) const final {
-    return fits(p.as<Op>(), d, unpack(c));
+    const Problem& problem = p.as<Op>();
+    if (const ConfigSpace::Rule* broken = space().broken(c, &problem)) {
+      return Support::no(refused::kConfig, "breaks " + std::string(broken->text));
+    }
+    return fits(problem, d, unpack(c));
   }
   ConfigBlob erased_heuristic(ProblemRef p, const DeviceInfo& d) const final {
     return pack(heuristic_config(p.as<Op>(), d));
@@ -169,7 +183,7 @@ class Kernel : public ErasedKernel {
   std::optional<double> erased_expected_us(ProblemRef p, const DeviceInfo& d) const final {
     return expected_us(p.as<Op>(), d);
   }
-  std::vector<ConfigBlob> erased_candidates(ProblemRef p, const DeviceInfo& d) const final {
+  std::vector<ConfigBlob> erased_list(ProblemRef p, const DeviceInfo& d) const final {
     std::vector<ConfigBlob> blobs;
     for (const Config& config : candidate_configs(p.as<Op>(), d)) blobs.push_back(pack(config));
     return blobs;
@@ -185,18 +199,10 @@ class Kernel : public ErasedKernel {
   ConfigBlob parse(const Params& p) const final { return pack(from_params<Config>(p)); }
   std::vector<AxisInfo> axes() const final { return axis_infos<Config>(); }
 
-  static ConfigBlob pack(const Config& config) {
-    ConfigBlob blob;
-    if constexpr (!std::is_empty_v<Config>) {  // an empty struct's one byte has no value
-      std::memcpy(blob.bytes.data(), &config, sizeof config);
-    }
-    return blob;
-  }
-  static Config unpack(const ConfigBlob& blob) {
-    Config config;
-    std::memcpy(&config, blob.bytes.data(), sizeof config);
-    return config;
-  }
+  const ConfigSpace& space() const final { return config_space<Config>(); }
+
+  static ConfigBlob pack(const Config& config) { return detail::to_blob(config); }
+  static Config unpack(const ConfigBlob& blob) { return detail::from_blob<Config>(blob); }
 
  private:
   Support ask_supports(ProblemRef p, const DeviceInfo& d) const final {

@@ -21,7 +21,7 @@ namespace attune {
 /// Library version, the number of its interface to plugins and C++ ABI: a plugin and the library
 /// that loads it must agree in it. The number is raised with every change of a class that both see.
 inline constexpr const char* kPluginAbi =
-    "attune " ATTUNE_VERSION " interface 2 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
+    "attune " ATTUNE_VERSION " interface 3 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0
     "0";
 #else
