@@ -20,6 +20,9 @@ constexpr EnvironmentVariable kVariables[] = {
     {"ATTUNE_SYSTEM_DB_PATH", "colon-separated databases or folders of them, read only"},
     {"ATTUNE_PLUGINS", "colon-separated plugins that the default context loads"},
     {"ATTUNE_RECORD", "a file that untuned problems are counted in, for attune tune @FILE"},
+    {"ATTUNE_EVENTS",
+     "a file that first choices, tunings and faults are appended to, as JSON lines"},
+    {"ATTUNE_STATS", "a file, or a folder for one a process, of counters in OpenMetrics text"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},
 };

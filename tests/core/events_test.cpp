@@ -39,6 +39,24 @@ TEST(EventBus, MovingASubscriptionKeepsOne) {
   EXPECT_FALSE(bus.active());
 }
 
+TEST(EventBus, ASinkMayBeSparedTheCallsThatMemoryAnswers) {
+  EventBus bus;
+  int rare = 0;
+  const auto sparing = bus.subscribe([&](const Event&) { ++rare; }, EventBus::MemoryHits::kLeftOut);
+  EXPECT_TRUE(bus.active());
+  EXPECT_FALSE(bus.tells_memory_hits());
+  int all = 0;
+  {
+    const auto listening = bus.subscribe([&](const Event&) { ++all; });
+    EXPECT_TRUE(bus.tells_memory_hits());
+    bus.emit({.tier = Tier::kMemory});
+    bus.emit({.tier = Tier::kPin});
+  }
+  EXPECT_FALSE(bus.tells_memory_hits());
+  EXPECT_EQ(rare, 1);
+  EXPECT_EQ(all, 2);
+}
+
 TEST(EventBus, ASinkThatThrowsIsLoggedAndTheOthersAreCalled) {
   EventBus bus;
   std::string logged;

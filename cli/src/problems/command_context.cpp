@@ -48,6 +48,7 @@ CommandContext::CommandContext(const Invocation& call, const Settings& settings)
   context.database = settings.database ? settings.database : options.text("db");
   backend_ = options.flag("backend") ? options.text("backend") : settings.backend;
   if (!settings.writes_database) context.read_only = true;
+  context.stats = "";  // the variable is for the programs that are looked at
   seed_ = static_cast<std::uint64_t>(
       options.integer("seed", 0, std::numeric_limits<std::int64_t>::max()).value_or(1));
   const auto budget = options.duration("budget");

@@ -56,8 +56,12 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
       AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
   if (options.tuner) settings.tuner = *options.tuner;
   settings.lock_folder = lock_folder(settings.store.user_path);
-  settings.record =
-      options.record ? *options.record : read_environment("ATTUNE_RECORD").value_or("");
+  const auto given_or = [](const std::optional<std::string>& given, std::string_view variable) {
+    return given ? *given : read_environment(variable).value_or("");
+  };
+  settings.record = given_or(options.record, "ATTUNE_RECORD");
+  settings.events = given_or(options.events, "ATTUNE_EVENTS");
+  settings.stats = given_or(options.stats, "ATTUNE_STATS");
   return settings;
 }
 

@@ -73,6 +73,7 @@ Event Call::event(EventKind kind, Tier tier) {
   event.kind = kind;
   event.op = called_as();
   event.problem = row_key().problem;
+  event.device_class = row_key().device_class;
   event.tier = tier;
   return event;
 }

@@ -17,6 +17,8 @@
 #include "chain/scopes.hpp"
 #include "chain/single_flight.hpp"
 #include "recording/recorder.hpp"
+#include "telemetry/event_file.hpp"
+#include "telemetry/stats_file.hpp"
 
 namespace attune::chain {
 
@@ -31,6 +33,8 @@ struct State {
 
   /// Opens the databases on first use.
   ConfigStore& store();
+  /// Null before their first use.
+  const ConfigStore* open_store() const { return opened_.load(std::memory_order_acquire); }
 
   const Registry& registry;
   EventBus& events;
@@ -49,13 +53,23 @@ struct State {
   struct Counters {
     std::array<std::atomic<std::uint64_t>, kTierCount> answers{};
     std::atomic<std::uint64_t> tunings = 0, stale_hits = 0, bucket_hits = 0, refused_rows = 0;
+    std::atomic<std::uint64_t> tuning_us = 0, faults = 0;
   } counters;
 
  private:
   std::mutex store_mutex_;
   std::atomic<ConfigStore*> opened_ = nullptr;
   std::unique_ptr<ConfigStore> store_;
+
+ public:
+  // Last: these use all of the above.
+  EventBus::Subscription counting_faults;
+  std::optional<telemetry::EventFile> event_file;
+  std::optional<telemetry::StatsFile> stats_file;
 };
+
+/// Begins to write what the settings name files for.
+void start_telemetry(State& state);
 
 /// The policy of the innermost scope that has one, or the context's.
 const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope);

@@ -21,7 +21,7 @@ const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
                              const SelectionKey& key, ProblemRef problem, const Request& request) {
   const Choice* hit = state.cache.find(key);
   if (hit == nullptr || !chain::is_final(*hit, policy)) return nullptr;
-  if (state.events.active()) {
+  if (state.events.tells_memory_hits()) {
     Event event;
     event.op = request.called_as.empty() ? problem.op : request.called_as;
     event.kernel = hit->kernel->name();
@@ -44,7 +44,9 @@ Choice from_memory(const Choice& hit) {
 
 ConfigSelectorChain::ConfigSelectorChain(const Registry& registry, EventBus& events,
                                          Settings settings)
-    : state_(std::make_unique<State>(registry, events, std::move(settings))) {}
+    : state_(std::make_unique<State>(registry, events, std::move(settings))) {
+  chain::start_telemetry(*state_);
+}
 
 ConfigSelectorChain::~ConfigSelectorChain() = default;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
 
 namespace attune::chain {
 namespace {
@@ -102,6 +103,10 @@ Choice deliver(State& state, Call& call, const Answer& answer) {
   if (entry.in_databases) remember(state, call, choice);
   if (choice.tier != Tier::kMemory) record(state, call, answer);
   if (state.events.active()) emit_selected(state, call, answer);
+  if (log_level() <= LogLevel::kDebug && choice.tier != Tier::kMemory) {
+    log(LogLevel::kDebug, str(call_label(call.op, choice, call.problem), " takes ", answer.config,
+                              " from the ", to_string(choice.tier), " tier: ", answer.reason));
+  }
   return choice;
 }
 
@@ -162,6 +167,7 @@ Counters counters_of(const State& state) {
   counters.stale_hits = state.counters.stale_hits;
   counters.bucket_hits = state.counters.bucket_hits;
   counters.refused_rows = state.counters.refused_rows;
+  counters.tuning_us = state.counters.tuning_us;
   for (const TierEntry& entry : kTiers) {
     if (entry.counter) counters.*entry.counter = state.counters.answers[index_of(entry.tier)];
   }

@@ -1,6 +1,7 @@
 #include "chain/tuning.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 
 #include <attune/core/error.hpp>
@@ -26,6 +27,8 @@ void emit_trial(State& state, Call& call, const Trial& trial) {
   event.config = config;
   event.reason = reason;
   event.median_us = trial.median_us;
+  event.fault = trial.outcome == TrialOutcome::kWrong || trial.outcome == TrialOutcome::kFailed ||
+                trial.outcome == TrialOutcome::kCrashed;
   state.events.emit(event);
 }
 
@@ -223,7 +226,11 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   Tuner::Settings with_stop = settings;  // that says so ever after
   with_stop.stop = [&] { return stopped = stopped || settings.stop(); };
   if (call.policy.persist_autotune) with_stop.make_runner = with_notes(state, call, settings);
+  const auto begin = std::chrono::steady_clock::now();
   tuned.result = Tuner(with_stop).tune(request);
+  const auto taken = std::chrono::steady_clock::now() - begin;
+  state.counters.tuning_us += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(taken).count());
   tuned.stopped = stopped && !tuned.result.complete;
   const std::int64_t now = std::time(nullptr);
   tuned.trials = make_trial_rows(call, tuned.result, now);

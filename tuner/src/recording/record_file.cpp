@@ -13,7 +13,6 @@
 #include <map>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -146,21 +145,6 @@ void refuse_unless_recording(const std::string& path, const SharedFile& file) {
   throw FileError(path +
                   ": is there and is no recording, whose first line is a JSON object with an "
                   "\"op\"; it is left as it is: remove it, or name another file");
-}
-
-/// The file behind `path`, locked. Another process may have put a new one in its place while this
-/// one waited; then that one is taken.
-SharedFile open_locked(const std::string& path, std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kPollEvery{1};
-  for (const auto begin = Clock::now(); Clock::now() - begin < patience;) {
-    SharedFile file(path, FileLinks::kFollow);
-    const SharedFile::Lock lock = file.try_lock();
-    if (lock == SharedFile::Lock::kNone) throw FileError(path + ": cannot be locked");
-    if (lock == SharedFile::Lock::kTaken && file.is_at_its_path()) return file;
-    if (lock == SharedFile::Lock::kWithAnother) std::this_thread::sleep_for(kPollEvery);
-  }
-  throw FileError(str(path, ": locked by another process for more than ", patience.count(), " ms"));
 }
 
 /// Puts a file with the sums in the place of this one, whose lock is held.

@@ -2,9 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <set>
-
 #include <nlohmann/json.hpp>
 
 #include <attune/core/error.hpp>
@@ -16,25 +13,6 @@ namespace attune::chain {
 namespace {
 
 constexpr std::size_t kMostProblems = 10'000;
-
-/// All recorders that live, to be flushed when the process ends: that of the default context is
-/// never destroyed.
-struct LiveRecorders {
-  std::mutex mutex;
-  std::set<Recorder*> recorders;
-
-  static LiveRecorders& all() {
-    static LiveRecorders* const kept = [] {
-      std::atexit([] {
-        LiveRecorders& living = all();
-        const std::lock_guard lock(living.mutex);
-        for (Recorder* recorder : living.recorders) recorder->flush();
-      });
-      return new LiveRecorders;
-    }();
-    return *kept;
-  }
-};
 
 /// The words of a key that are in use.
 std::string_view bytes_of(const SelectionKey& key) {
@@ -64,20 +42,10 @@ std::string line_of(const RecordedCall& call) {
 
 }  // namespace
 
-Recorder::Recorder(std::string path) : path_(std::move(path)), process_(getpid()) {
-  LiveRecorders& living = LiveRecorders::all();
-  const std::lock_guard lock(living.mutex);
-  living.recorders.insert(this);
-}
+Recorder::Recorder(std::string path)
+    : path_(std::move(path)), process_(getpid()), exit_hook_([this] { flush(); }) {}
 
-Recorder::~Recorder() {
-  {
-    LiveRecorders& living = LiveRecorders::all();
-    const std::lock_guard lock(living.mutex);
-    living.recorders.erase(this);
-  }
-  flush();
-}
+Recorder::~Recorder() { flush(); }
 
 void Recorder::start_anew_after_fork() {
   const pid_t now = getpid();

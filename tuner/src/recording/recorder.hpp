@@ -25,6 +25,8 @@
 #include <attune/core/function_ref.hpp>
 #include <attune/core/selection.hpp>
 
+#include "telemetry/exit_hook.hpp"
+
 namespace attune::chain {
 
 /// What is written of a problem besides its count.
@@ -53,7 +55,7 @@ class Recorder {
   /// The same for a problem that was counted before; another one is not counted.
   void count_again(const SelectionKey& key) noexcept;
 
-  /// Writes what is not yet written. At the end of the process this is done for every recorder.
+  /// Writes what is not yet written. This is done at the end of the process, too.
   void flush() noexcept;
 
  private:
@@ -72,6 +74,7 @@ class Recorder {
   bool failed_ = false;
   bool full_ = false;
   std::map<std::string, Entry, std::less<>> entries_;  // by the key's bytes
+  telemetry::ExitHook exit_hook_;                      // last: it uses all of the above
 };
 
 }  // namespace attune::chain

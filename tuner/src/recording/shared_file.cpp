@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -93,5 +94,18 @@ void SharedFile::append(std::string_view text) {
 }
 
 bool SharedFile::clear() noexcept { return ftruncate(descriptor_, 0) == 0; }
+
+SharedFile open_locked(const std::string& path, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPollEvery{1};
+  for (const auto begin = Clock::now(); Clock::now() - begin < patience;) {
+    SharedFile file(path, FileLinks::kFollow);
+    const SharedFile::Lock lock = file.try_lock();
+    if (lock == SharedFile::Lock::kNone) throw FileError(path + ": cannot be locked");
+    if (lock == SharedFile::Lock::kTaken && file.is_at_its_path()) return file;
+    if (lock == SharedFile::Lock::kWithAnother) std::this_thread::sleep_for(kPollEvery);
+  }
+  throw FileError(str(path, ": locked by another process for more than ", patience.count(), " ms"));
+}
 
 }  // namespace attune::chain

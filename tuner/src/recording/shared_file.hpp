@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -44,5 +45,10 @@ class SharedFile {
   std::string path_;
   int descriptor_;
 };
+
+/// The file behind `path`, locked. Another process may have put a new one in its place while this
+/// one waited; then that one is taken. Throws FileError, as when others hold the lock for longer
+/// than `patience`.
+SharedFile open_locked(const std::string& path, std::chrono::milliseconds patience);
 
 }  // namespace attune::chain

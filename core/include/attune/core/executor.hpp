@@ -20,7 +20,7 @@ class Executor {
   Choice run(typename Op::Problem problem, typename Op::Args args, const Request& request) const {
     if constexpr (requires { Op::prepare(problem, args); }) Op::prepare(problem, args);
     const Choice choice = context_->select<Op>(problem, request);
-    run_choice(ProblemRef::of<Op>(problem), &args, choice, *request.device, request.stream);
+    run_selected(ProblemRef::of<Op>(problem), &args, choice, request);
     return choice;
   }
 
@@ -44,6 +44,10 @@ class Executor {
                          const Device& device, void* stream);
 
  private:
+  /// run_choice() for the request's device; what it throws is an event first.
+  void run_selected(ProblemRef problem, const void* args, const Choice& choice,
+                    const Request& request) const;
+
   Context* context_;
 };
 

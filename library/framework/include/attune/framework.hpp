@@ -41,6 +41,10 @@ struct ContextOptions {
   std::optional<Tuner::Settings> tuner = {};
   /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
   std::optional<std::string> record = {};
+  /// Where first choices, tunings and faults are told of; ATTUNE_EVENTS, "" for nowhere.
+  std::optional<std::string> events = {};
+  /// A file or folder for the counters; ATTUNE_STATS, "" for none.
+  std::optional<std::string> stats = {};
 };
 
 /// A context with what the options register, plugins (those of ATTUNE_PLUGINS when none are given)

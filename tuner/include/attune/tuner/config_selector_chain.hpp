@@ -22,6 +22,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,6 +53,12 @@ class ConfigSelectorChain final : public ConfigSelector {
     /// A file in which calls are counted that nothing was tuned for (`attune tune @FILE` tunes
     /// them); "": none. Calls of tuned problems take no longer for it.
     std::string record = {};
+    /// A file that first choices, tunings and faults are appended to as JSON lines; "": none. It is
+    /// shared by processes and bounded (8 MiB, and as much in FILE.1). Launches take no longer.
+    std::string events = {};
+    /// A file of the counters below in OpenMetrics text, or a folder for one a process; "": none.
+    std::string stats = {};
+    std::chrono::milliseconds stats_every{5000};
   };
 
   /// `registry` and `events` outlive the chain. Databases are opened by the first call that memory
@@ -88,6 +95,7 @@ class ConfigSelectorChain final : public ConfigSelector {
     std::uint64_t persistent_hits = 0, heuristics = 0;    // likewise
     std::uint64_t stale_hits = 0, bucket_hits = 0;        // of the persistent hits
     std::uint64_t refused_rows = 0;                       // rows that could not be used
+    std::uint64_t tuning_us = 0;                          // that the searches took
   };
   Counters counters() const;
 

@@ -1,0 +1,41 @@
+// A function that is called again and again on a thread of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace attune::telemetry {
+
+/// Throws std::system_error when the thread cannot be started. A forked child has no such thread:
+/// there nothing is called, and destroying the task is harmless.
+class PeriodicTask {
+ public:
+  /// Calls `task` after each `interval`, and `at_end` last of all. Neither may throw.
+  PeriodicTask(std::chrono::milliseconds interval, std::function<void()> task,
+               std::function<void()> at_end);
+  ~PeriodicTask();
+  PeriodicTask(const PeriodicTask&) = delete;
+  PeriodicTask& operator=(const PeriodicTask&) = delete;
+
+  /// Ends the thread, as the destructor does.
+  void stop() noexcept;
+
+ private:
+  void work();
+
+  const std::chrono::milliseconds interval_;
+  const std::function<void()> task_, at_end_;
+  const pid_t process_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace attune::telemetry
