@@ -131,8 +131,8 @@ TEST(BadArguments, ControlCharactersDoNotReachTheTerminal) {
 }
 
 std::vector<const char*> all_verbs() {
-  return {"demo", "run",    "check",  "tune", "explain",    "bench", "db",
-          "ops",  "doctor", "report", "env",  "completion", "man"};
+  return {"demo", "run",    "check", "tune",   "explain", "bench",      "db",
+          "ops",  "doctor", "stats", "report", "env",     "completion", "man"};
 }
 
 TEST(Help, EveryVerbShowsExamplesUsageAndOptions) {

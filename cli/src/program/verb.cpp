@@ -20,10 +20,10 @@ void Invocation::note(std::string_view text) const {
 }
 
 const std::vector<Verb>& verbs() {
-  static const std::vector<Verb> all{demo_verb(),       run_verb(),     check_verb(),  tune_verb(),
-                                     record_verb(),     explain_verb(), bench_verb(),  db_verb(),
-                                     ops_verb(),        doctor_verb(),  report_verb(), env_verb(),
-                                     completion_verb(), man_verb()};
+  static const std::vector<Verb> all{demo_verb(),   run_verb(),        check_verb(), tune_verb(),
+                                     record_verb(), explain_verb(),    bench_verb(), db_verb(),
+                                     ops_verb(),    doctor_verb(),     stats_verb(), report_verb(),
+                                     env_verb(),    completion_verb(), man_verb()};
   return all;
 }
 

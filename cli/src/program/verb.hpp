@@ -68,6 +68,7 @@ Verb bench_verb();
 Verb ops_verb();
 Verb db_verb();
 Verb doctor_verb();
+Verb stats_verb();
 Verb demo_verb();
 Verb report_verb();
 Verb env_verb();
