@@ -23,6 +23,9 @@ constexpr EnvironmentVariable kVariables[] = {
     {"ATTUNE_EVENTS",
      "a file that first choices, tunings and faults are appended to, as JSON lines"},
     {"ATTUNE_STATS", "a file, or a folder for one a process, of counters in OpenMetrics text"},
+    {"ATTUNE_CACHE_DIR",
+     "a folder for kernels compiled at run time, or none; default $XDG_CACHE_HOME/attune"},
+    {"ATTUNE_CACHE_BYTES", "how large that folder may grow; default 1 GiB"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},
 };

@@ -47,15 +47,17 @@ Choice Executor::run(const Case& on, const Request& request) const {
 
 void Executor::run_choice(ProblemRef problem, const void* args, const Choice& choice,
                           const Device& device, void* stream) {
+  const Prepared* const prepared = choice.prepare(problem, device);
   const std::size_t bytes = choice.kernel->erased_workspace_bytes(problem, choice.config);
   if (bytes == 0) {
-    choice.kernel->erased_run(problem, args, choice.config, {stream, {}});
+    choice.kernel->erased_run(problem, args, choice.config, {stream, {}, prepared});
     return;
   }
   const auto release = [&](std::byte* pointer) { device.deallocate(pointer, stream); };
   const std::unique_ptr<std::byte, decltype(release)> workspace(
       static_cast<std::byte*>(device.allocate(bytes, stream)), release);
-  choice.kernel->erased_run(problem, args, choice.config, {stream, {workspace.get(), bytes}});
+  choice.kernel->erased_run(problem, args, choice.config,
+                            {stream, {workspace.get(), bytes}, prepared});
 }
 
 }  // namespace attune

@@ -1,7 +1,13 @@
 #include <attune/core/error.hpp>
+#include <attune/core/prepared_kernel.hpp>
 #include <attune/core/selection.hpp>
 
 namespace attune {
+
+const Prepared* Choice::prepare(ProblemRef problem, const Device& device) const {
+  if (prepared != nullptr) return prepared;
+  return kernel->erased_prepare(problem, config, {device, no_artifacts()});
+}
 
 std::string_view to_string(Tier tier) {
   switch (tier) {

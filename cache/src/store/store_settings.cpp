@@ -1,6 +1,5 @@
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -8,17 +7,12 @@
 #include <attune/cache/config_store.hpp>
 #include <attune/core/environment.hpp>
 
+#include "xdg_folder.hpp"
+
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The folder that a variable of the XDG specification names; relative ones are to be ignored.
-fs::path folder_from_environment(const char* name) {
-  const char* value = secure_getenv(name);
-  if (value == nullptr || *value != '/') return {};
-  return value;
-}
 
 std::string user_path() {
   if (const auto given = read_environment("ATTUNE_DB")) {
@@ -26,13 +20,8 @@ std::string user_path() {
     const fs::path full = fs::absolute(*given, error);  // the current folder may change later
     return error ? *given : full.string();
   }
-  fs::path data = folder_from_environment("XDG_DATA_HOME");
-  if (data.empty()) {
-    const fs::path home = folder_from_environment("HOME");
-    if (home.empty()) return {};
-    data = home / ".local" / "share";
-  }
-  return (data / "attune" / "attune.db").string();
+  const std::string folder = user_data_folder();
+  return folder.empty() ? folder : folder + "/attune.db";
 }
 
 std::vector<std::string> split(std::string_view list) {

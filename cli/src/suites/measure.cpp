@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <attune/cache/artifact_cache.hpp>
+#include <attune/core/prepared_kernel.hpp>
+
 #include "program/interrupt.hpp"
 
 namespace attune::cli {
@@ -45,6 +48,10 @@ Launch::Launch(std::span<const std::unique_ptr<Case>> on, const Choice& choice,
   const std::size_t words = (bytes + size_of(DType::kI32) - 1) / size_of(DType::kI32);
   workspace_ = Tensor(DType::kI32, {static_cast<std::int64_t>(words)}, device);
   scratch_ = {static_cast<std::byte*>(workspace_.view().data), bytes};
+  if (choice_.prepared == nullptr) {
+    choice_.prepared = choice_.kernel->erased_prepare(on.front()->problem(), choice_.config,
+                                                      {device, default_artifact_cache()});
+  }
   device.synchronize(nullptr);  // launches come on streams of their own
 }
 
@@ -52,7 +59,8 @@ double Launch::time_us(int repeats) const {
   return device_->time_us(
       [&](void* stream, int repeat) {
         const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
-        choice_.kernel->erased_run(on.problem(), on.args(), choice_.config, {stream, scratch_});
+        choice_.kernel->erased_run(on.problem(), on.args(), choice_.config,
+                                   {stream, scratch_, choice_.prepared});
       },
       repeats);
 }

@@ -21,6 +21,7 @@ const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
                              const SelectionKey& key, ProblemRef problem, const Request& request) {
   const Choice* hit = state.cache.find(key);
   if (hit == nullptr || !chain::is_final(*hit, policy)) return nullptr;
+  if (hit->prepared == nullptr && hit->kernel->prepares()) return nullptr;
   if (state.events.tells_memory_hits()) {
     Event event;
     event.op = request.called_as.empty() ? problem.op : request.called_as;

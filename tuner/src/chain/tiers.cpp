@@ -110,6 +110,26 @@ Choice deliver(State& state, Call& call, const Answer& answer) {
   return choice;
 }
 
+/// Whether a stored or tuned choice can be run, once its kernel has prepared. What cannot, as where
+/// another compiler is installed, is passed over: the tiers below serve the call. Throws where
+/// there are none, or for a config that the caller named.
+bool is_prepared(State& state, Call& call, const TierEntry& entry, Answer& answer) {
+  try {
+    prepare(state, call, *answer.choice);
+    return true;
+  } catch (const DeviceFault&) {
+    throw;
+  } catch (const std::exception& error) {
+    const bool is_last = entry.part == Part::kOfTheCall || entry.tier == Tier::kHeuristic;
+    if (is_last || call.device().is_capturing(call.request.stream)) throw;
+    answer.reason = str(answer.choice->kernel->name(), " cannot prepare it: ", error.what());
+    log(LogLevel::kWarning, str(call.describe(), ": the choice of the ", to_string(entry.tier),
+                                " tier is passed over: ", answer.reason));
+    state.cache.erase(call.key);
+    return false;
+  }
+}
+
 /// One note a tier; the first that answers, or is an error, decides.
 void add_note(Decision& decision, Tier tier, const Answer& answer) {
   TierNote note;
@@ -145,8 +165,10 @@ std::optional<Choice> select(State& state, Call& call, Part part) {
       stale = std::move(answer);
       continue;
     }
-    if (answer.choice) return deliver(state, call, answer);
-    if (stale && entry.tier == Tier::kAutotune) return deliver(state, call, *stale);
+    if (!answer.choice && stale && entry.tier == Tier::kAutotune) answer = *std::move(stale);
+    if (answer.choice && is_prepared(state, call, entry, answer)) {
+      return deliver(state, call, answer);
+    }
     call.previous_reason = std::move(answer.reason);
   }
   return std::nullopt;

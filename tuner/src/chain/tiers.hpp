@@ -102,6 +102,11 @@ bool may_tune(const AutotunePolicy& policy);
 /// Whether a remembered choice answers without asking any other tier.
 bool is_final(const Choice& remembered, const AutotunePolicy& policy);
 
+/// What the choice's kernel needs to run it, where it is one that prepares: made now unless it was
+/// before, and kept with the choice in memory. Throws what its prepare() throws, and ExecutionError
+/// when that would have to happen while the call's stream is capturing.
+void prepare(State& state, Call& call, Choice& choice);
+
 /// Puts a choice in memory, or the pin where there is one.
 void remember(State& state, Call& call, const Choice& choice);
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <attune/cache/artifact_cache.hpp>
+#include <attune/core/prepared_kernel.hpp>
+
 namespace attune::tuning {
 namespace {
 
@@ -30,6 +33,8 @@ void Harness::reset(std::byte poison) {
 }
 
 void Harness::reserve(const Candidate& candidate) {
+  prepared_ = candidate.kernel->erased_prepare(problem(), candidate.config,
+                                               {*device_, default_artifact_cache()});
   const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem(), candidate.config);
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
@@ -42,7 +47,7 @@ void Harness::reserve(const Candidate& candidate) {
 
 LaunchSite Harness::site_of(const Candidate& candidate, void* stream) {
   const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem(), candidate.config);
-  return {stream, {scratch_.get(), bytes}};
+  return {stream, {scratch_.get(), bytes}, prepared_};
 }
 
 void Harness::run(const Candidate& candidate) {
@@ -58,7 +63,8 @@ double Harness::time_us(const Candidate& candidate, int repeats) {
   const ProblemRef what = problem();
   const auto launch = [&](void* stream, int repeat) {
     const Case& on = *cases_[(next_case_ + static_cast<std::size_t>(repeat)) % cases_.size()];
-    candidate.kernel->erased_run(what, on.args(), candidate.config, {stream, site.workspace});
+    candidate.kernel->erased_run(what, on.args(), candidate.config,
+                                 {stream, site.workspace, site.prepared});
   };
   const double us = device_->time_us(launch, repeats);
   next_case_ = (next_case_ + static_cast<std::size_t>(repeats)) % cases_.size();

@@ -32,8 +32,8 @@ class Harness {
   /// afterwards.
   void reset(std::byte poison);
 
-  /// Makes room for the scratch memory that a candidate needs, as run() and time_us() do
-  /// themselves.
+  /// Makes what a candidate needs to run: room for its scratch memory, and what its kernel prepares.
+  /// run() and time_us() do so themselves.
   void reserve(const Candidate& candidate);
 
   /// What candidates wrote outside of the first case's tensors and of their scratch memory since
@@ -63,7 +63,8 @@ class Harness {
   std::vector<std::unique_ptr<Case>> cases_;
   std::unique_ptr<std::byte, Release> scratch_;
   std::size_t scratch_bytes_ = 0;
-  std::size_t next_case_ = 0;  // of the next launch, from sample to sample
+  const Prepared* prepared_ = nullptr;  // of the candidate that runs; null for most kernels
+  std::size_t next_case_ = 0;           // of the next launch, from sample to sample
 };
 
 /// How many copies of a problem's tensors a timing rotates over so that no launch finds its tensors

@@ -15,6 +15,7 @@ namespace attune {
 
 enum class EventKind {
   kSelected,      // tier, kernel, config, reason: one for each select(), memory hits included
+  kPrepared,      // kernel, config, prepare_us, reason: what a kernel compiled, or found on disk
   kTuneStarted,   // candidates
   kTrial,         // kernel, config, outcome in `reason`, median_us when it was timed; `fault`
   kTuneFinished,  // kernel, config, median_us, default_us
@@ -42,6 +43,7 @@ struct Event {
   std::int64_t candidates = 0;
   double median_us = 0;
   double default_us = 0;
+  double prepare_us = 0;
 };
 
 using EventSink = std::function<void(const Event&)>;

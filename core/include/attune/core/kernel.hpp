@@ -28,6 +28,9 @@
 
 namespace attune {
 
+class Prepared;      // prepared_kernel.hpp
+struct PrepareSite;  // prepared_kernel.hpp
+
 /// Why a kernel does not take a problem, or a config does not fit it, in a word that programs may
 /// rely on. A kernel may have words of its own, with static storage.
 namespace refused {
@@ -68,6 +71,7 @@ class Support {
 struct LaunchSite {
   void* stream = nullptr;
   std::span<std::byte> workspace;
+  const Prepared* prepared = nullptr;  // of a kernel that prepares (prepared_kernel.hpp)
 };
 
 /// A tuner races all candidates of a kernel where these are at most this many or the kernel lists
@@ -102,6 +106,18 @@ class ErasedKernel {
   virtual void erased_run(ProblemRef, const void* args, const ConfigBlob&,
                           const LaunchSite&) const = 0;
 
+  /// Whether a launch needs what erased_prepare() makes (prepared_kernel.hpp).
+  virtual bool prepares() const noexcept { return false; }
+  /// What a launch of the config needs, made now unless it was before. Throws what the author's
+  /// prepare() throws.
+  virtual const Prepared* erased_prepare(ProblemRef, const ConfigBlob&, const PrepareSite&) const {
+    return nullptr;
+  }
+  /// Null if it was not made.
+  virtual const Prepared* erased_find_prepared(ProblemRef, const ConfigBlob&, const Device&) const {
+    return nullptr;
+  }
+
   virtual Params params(const ConfigBlob&) const = 0;
   virtual ConfigBlob parse(const Params&) const = 0;  // throws InvalidArgument
   virtual std::vector<AxisInfo> axes() const = 0;
@@ -113,6 +129,9 @@ class ErasedKernel {
   /// All of them, however many there are.
   std::vector<ConfigBlob> erased_candidates(ProblemRef, const DeviceInfo&) const;
   CandidateCount candidate_count(ProblemRef, const DeviceInfo&) const;
+
+ protected:
+  [[noreturn]] void throw_not_prepared() const;
 
  private:
   virtual Support ask_supports(ProblemRef, const DeviceInfo&) const = 0;

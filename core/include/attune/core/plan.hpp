@@ -24,7 +24,9 @@ class Plan {
         choice_(choice),
         device_(&device),
         workspace_bytes_(
-            choice.kernel->erased_workspace_bytes(ProblemRef::of<Op>(problem_), choice.config)) {}
+            choice.kernel->erased_workspace_bytes(ProblemRef::of<Op>(problem_), choice.config)) {
+    choice_.prepared = choice.prepare(ProblemRef::of<Op>(problem_), device);
+  }
 
   const Problem& problem() const { return problem_; }
   const Choice& choice() const { return choice_; }
@@ -48,7 +50,7 @@ class Plan {
                                 " bytes, expected at least ", workspace_bytes_));
     }
     choice_.kernel->erased_run(ProblemRef::of<Op>(problem_), &args, choice_.config,
-                               {stream, workspace});
+                               {stream, workspace, choice_.prepared});
   }
 
  private:

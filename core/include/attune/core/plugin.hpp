@@ -12,16 +12,16 @@
 #include <string>
 
 #include <attune/core/registry.hpp>
-#include <attune/core/version.hpp>
 
 namespace attune {
 
 #define ATTUNE_STRINGIZE_(x) #x
 #define ATTUNE_STRINGIZE(x) ATTUNE_STRINGIZE_(x)
-/// Library version, the number of its interface to plugins and C++ ABI: a plugin and the library
-/// that loads it must agree in it. The number is raised with every change of a class that both see.
+/// The number of attune's interface to plugins, and the C++ ABI: a plugin and the library that loads
+/// it must agree in it. The number is raised with every change of a class that both see, and only
+/// then, so that a plugin outlives the releases that change none.
 inline constexpr const char* kPluginAbi =
-    "attune " ATTUNE_VERSION " interface 3 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
+    "attune plugin interface 3 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0
     "0";
 #else

@@ -69,6 +69,10 @@ struct Choice {
   Tier tier = Tier::kHeuristic;    // where it was found this time
   Tier origin = Tier::kHeuristic;  // how it came to be known: what a memory hit was first
   bool bucket_hit = false;         // tuned for a neighbour in the same bucket, not for this problem
+  const Prepared* prepared = nullptr;  // by a kernel that prepares, which owns it
+
+  /// What a launch needs of it: `prepared`, or made now where a selector has left that out.
+  const Prepared* prepare(ProblemRef problem, const Device& device) const;
 };
 
 /// What one tier said. `explain` prints one line for each.
