@@ -71,7 +71,14 @@ const std::vector<BadCall>& bad_calls() {
       {{"explain"}, 2, "expected an op"},
       {{"explain", "@/absent.jsonl"}, 2, "'@/absent.jsonl': cannot be opened"},
       {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
-      {{"bench", "--suite", "h20"}, 2, "--suite 'h20': expected h200, cpu; did you mean 'h200'?"},
+      {{"bench", "--suite", "h20"},
+       2,
+       "--suite 'h20': expected h200, cpu, models, cliffs; did you mean 'h200'?"},
+      {{"bench", "--suite", "models", "--problems", "9"}, 2, "--problems goes with a suite that"},
+      {{"bench", "--suite", "cliffs", "--problems", "-1"}, 2, "--problems '-1'"},
+      {{"bench", "--suite", "cliffs", "dtyp=f32"}, 2, "no field 'dtyp'; did you mean 'dtype'?"},
+      {{"bench", "--suite", "cliffs", "recurrent_decode"}, 2, "'recurrent_decode': expected"},
+      {{"bench", "--suite", "cliffs", "--threads", "1"}, 2, "--threads goes with"},
       {{"bench", "--suite", "h200", "--all"}, 2, "--all goes with OP SPEC"},
       {{"bench", "--suite", "h200", "--threads", "1"}, 2, "--threads goes with"},
       {{"bench", "--suite", "cpu", "--threads", "1,0"},
@@ -181,6 +188,21 @@ TEST(Suite, OfTheHostMeasuresItsCeilingsAndHoldsRowsAgainstThem) {
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr(R"("problem":"T=64 H=16 D=64 gate=g","threads":1)"),
                     HasSubstr(R"("must_speedup":3.0)"), HasSubstr(R"("quantity":"speedup")")));
+}
+
+TEST(Suite, OfCliffsWalksOverRandomProblemsAndWhatIsBesideThem) {
+  const std::vector<std::string> call{"bench",   "--suite", "cliffs",     "recurrent_attention",
+                                      "T=64",    "D=16",    "H=2",        "B=1",
+                                      "-o",      "jsonl",   "--seed",     "5",
+                                      "--iters", "1",       "--problems", "3"};
+  const Outcome outcome = Sandbox().run(call);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* section : {"summary", "worst", "neighbours", "problems"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(std::string(R"("section":")") + section + '"'));
+  }
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("walk":"random","kernel":"all","problems":3,)"),
+                                 HasSubstr(R"("walk":"grid","op":"recurrent_attention")"),
+                                 HasSubstr(R"("problem":"T=64 H=2 K=16 V=16)")));
 }
 
 TEST(Version, IsOneLine) {

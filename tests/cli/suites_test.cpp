@@ -18,6 +18,7 @@ using testing::HasSubstr;
 TEST(Suites, AreFoundByName) {
   EXPECT_EQ(find_suite("h200").name, "h200");
   EXPECT_EQ(find_suite("cpu").name, "cpu");
+  EXPECT_EQ(find_suite("models").name, "models");
 }
 
 TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
@@ -25,7 +26,9 @@ TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
     find_suite("h20");
     FAIL() << "expected UsageError";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--suite 'h20': expected h200, cpu; did you mean 'h200'?"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("--suite 'h20': expected h200, cpu, models, cliffs; did you mean 'h200'?"));
   }
   EXPECT_THROW(find_suite(""), UsageError);
 }

@@ -60,34 +60,58 @@ Cell verdict(const SuiteRow& row, const RowResult& result) {
   return Cell("missed", Tone::kBad);
 }
 
+bool says_about(const Suite& suite) {
+  return std::ranges::any_of(suite.rows, [](const SuiteRow& row) { return !row.about.empty(); });
+}
+
+Table rows_table(const Suite& suite) {
+  std::vector<std::string> columns{"op",      "problem",  "median_us", "spread_percent",
+                                   "samples", "tb_per_s", "floor_us",  "share_of_floor",
+                                   "must_us", "goal_us",  "reached",   "kernel",
+                                   "config"};
+  if (says_about(suite)) columns.insert(columns.begin(), "about");
+  return Table(std::move(columns));
+}
+
 void add_row(const Suite& suite, const SuiteRow& row, const RowResult& result, Table& table) {
   const double floor_us = result.bytes / suite.copy_bytes_per_us;
   const auto if_timed = [&](double value) { return result.supported ? Cell(value) : Cell(); };
   constexpr double kPerTera = 1e6;  // of a rate in 1/us
-  table.add({ops_text(row), row.spec, if_timed(result.median_us),
-             if_timed(100 * result.spread_us / result.median_us),
-             result.supported ? Cell(result.samples) : Cell(),
-             if_timed(result.bytes / result.median_us / kPerTera), if_timed(floor_us),
-             if_timed(floor_us / result.median_us), Cell::unless_zero(row.us.must),
-             Cell::unless_zero(row.us.goal), verdict(row, result), join(result.kernels, " + "),
-             join(result.configs, " + ")});
+  std::vector<Cell> cells{ops_text(row),
+                          row.spec,
+                          if_timed(result.median_us),
+                          if_timed(100 * result.spread_us / result.median_us),
+                          result.supported ? Cell(result.samples) : Cell(),
+                          if_timed(result.bytes / result.median_us / kPerTera),
+                          if_timed(floor_us),
+                          if_timed(floor_us / result.median_us),
+                          Cell::unless_zero(row.us.must),
+                          Cell::unless_zero(row.us.goal),
+                          verdict(row, result),
+                          join(result.kernels, " + "),
+                          join(result.configs, " + ")};
+  if (says_about(suite)) cells.insert(cells.begin(), Cell(row.about));
+  table.add(std::move(cells));
 }
 
 }  // namespace
 
 ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) {
   if (call.options.flag("all")) throw UsageError("--all goes with OP SPEC, not with --suite");
+  if (suite.run == nullptr && call.options.flag("problems")) {
+    throw UsageError(str("--problems goes with a suite that draws them, not with ", suite.name));
+  }
   if (suite.copy_bytes_per_us == 0) return bench_host_suite(call, suite, may_tune);
   if (call.options.flag("threads")) {
     throw UsageError(str("--threads goes with a suite of the host, not with ", suite.name));
   }
+  if (suite.run != nullptr) return suite.run(call, suite, may_tune);
   const std::vector<SuiteRow> rows = rows_with(suite, call.words);
   const CommandContext command(call, {.writes_database = may_tune,
                                       .default_policy = Policy::kDb,
                                       .backend = std::string(suite.backend)});
   command.check_device();
-  Table table({"op", "problem", "median_us", "spread_percent", "samples", "tb_per_s", "floor_us",
-               "share_of_floor", "must_us", "goal_us", "reached", "kernel", "config"});
+  Table table = rows_table(suite);
   const MeasureSettings settings = measure_settings(call.options);
   const InterruptGuard guard;
   {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "program/verb.hpp"
+
 namespace attune::cli {
 
 /// What a row must reach, and what would be near the limit. 0: there is no such bound.
@@ -26,6 +28,12 @@ struct SuiteRow {
   Bound scaling = {};           // time on one thread over that on two, at least
 };
 
+/// What a copy reads and writes on an H200.
+inline constexpr double kH200CopyBytesPerUs = 4.25e6;
+
+struct Suite;
+using RunSuite = ExitCode (*)(const Invocation& call, const Suite& suite, bool may_tune);
+
 struct Suite {
   std::string_view name;
   std::string_view backend;  // of the device that its bounds are for
@@ -33,7 +41,14 @@ struct Suite {
   /// measures its ceilings itself.
   double copy_bytes_per_us = 0;
   std::vector<SuiteRow> rows;
+  RunSuite run = nullptr;  // of a suite whose problems are drawn, and stand in no rows
 };
+
+// Each stands in a file of its own.
+Suite h200_suite();
+Suite cpu_suite();
+Suite models_suite();
+Suite cliffs_suite();
 
 const std::vector<Suite>& suites();
 

@@ -105,29 +105,39 @@ Verb bench_verb() {
   return {
       .name = "bench",
       .summary = "time the selected config beside the heuristic's",
-      .usage = {"bench OP SPEC... [--all]", "bench --suite NAME [WORD...]"},
+      .usage = {"bench OP SPEC... [--all]", "bench --suite NAME [WORD...]",
+                "bench --suite cliffs [OP] [NAME=VALUE,...] [--seed N] [--budget TIME]"},
       .examples = {"bench gated_linear_attention T=512,2048 H=8 D=64 dtype=bf16",
                    "bench recurrent_attention T=512 H=8 D=64 --all -o md",
                    "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64",
                    "bench --suite h200 recurrent_decode gate=gk -o json",
-                   "bench --suite cpu --threads 1,2,8 dtype=bf16"},
+                   "bench --suite cpu --threads 1,2,8 dtype=bf16",
+                   "bench --suite cliffs dtype=f32 gate=gk,gv --seed 7 --problems 100"},
       .details =
           "Choices are timed in turns, so that a machine that gets slower or faster meets all "
           "alike. gflop_per_s and gb_per_s count the op's nominal operations and least traffic; "
           "relative is the time beside the selected choice's. Nothing is tuned (unless --policy "
           "tune says so).\n\n"
           "A suite is a list of problems with the times they must and should take; its rows that "
-          "have every WORD as an op or a field are run. h200: a row of several ops is the sum of "
+          "have every WORD as an op or a field are run. h200, models: a row of several ops is the sum of "
           "their times; floor_us is the least traffic at the speed of a copy there. cpu: "
           "ceilings are measured in the run; share is of the one that binds, speedup over a "
           "naive C++ loop, times_forward a backward pass in forward passes, scaling the time on "
           "one thread over that on all and ceiling_scaling how many times as fast the ceiling is "
           "on all; bounds says how many rows reach each bound, and which is the worst; samples "
-          "during which another process had the cores are left out.",
+          "during which another process had the cores are left out.\n\n"
+          "cliffs draws its problems by --seed: recurrent attention of any shape and gates, both "
+          "passes, with the fields that are given (a list: one of its values). Then it walks along "
+          "each field from a few usual problems, and beside the worst. times_floor is the time, "
+          "less 6 us for a launch on an accelerator, over that of the least traffic (1 us at "
+          "least) at 4.25 TB/s, on the host at the rate of a copy; ratio compares a problem's "
+          "with that of the same one with one field moved to its next value. --budget (3m) is for "
+          "all of it, the heuristic chooses unless --policy says otherwise, and seed repeats a "
+          "problem's lengths of packed sequences: bench OP SPEC --seed N.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
-                  {"suite", '\0', "NAME", "the selected choices of a list of problems: h200 or cpu",
-                   false},
+                  {"suite", '\0', "NAME", "a list of problems: h200, models, cpu or cliffs", false},
+                  {"problems", '\0', "N", "random ones, of --suite cliffs; default 320", false},
                   {"threads", '\0', "N,...", "of --suite cpu; default 1,2", false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
                   {"iters", '\0', "N", "most samples, of each; default 30", false}},
