@@ -73,7 +73,7 @@ const std::vector<BadCall>& bad_calls() {
       {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
       {{"bench", "--suite", "h20"},
        2,
-       "--suite 'h20': expected h200, cpu, models, cliffs; did you mean 'h200'?"},
+       "--suite 'h20': expected h200, cpu, models, cliffs, untuned; did you mean 'h200'?"},
       {{"bench", "--suite", "models", "--problems", "9"}, 2, "--problems goes with a suite that"},
       {{"bench", "--suite", "cliffs", "--problems", "-1"}, 2, "--problems '-1'"},
       {{"bench", "--suite", "cliffs", "dtyp=f32"}, 2, "no field 'dtyp'; did you mean 'dtype'?"},
@@ -203,6 +203,16 @@ TEST(Suite, OfCliffsWalksOverRandomProblemsAndWhatIsBesideThem) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("walk":"random","kernel":"all","problems":3,)"),
                                  HasSubstr(R"("walk":"grid","op":"recurrent_attention")"),
                                  HasSubstr(R"("problem":"T=64 H=2 K=16 V=16)")));
+}
+
+TEST(Suite, OfUntunedProblemsComparesEachWithItsOwnTuning) {
+  const Outcome outcome =
+      Sandbox().run({"bench", "--suite", "untuned", "T=64", "D=16", "H=1,2", "B=1", "gate=g",
+                     "--problems", "2", "--budget", "1s", "--iters", "1", "-o", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr(R"("section":"summary","problems":2,"near_tuned":)"),
+                    HasSubstr(R"("worst_ratio":)"), HasSubstr(R"("tier":"heuristic")")));
 }
 
 TEST(Version, IsOneLine) {

@@ -252,6 +252,18 @@ Request CommandContext::request(const OpInfo& op, const Device& device) const {
   return request;
 }
 
+std::vector<const RegisteredKernel*> CommandContext::competitors(const Target& target) const {
+  const DeviceInfo& info = target.device->info();
+  std::vector<const RegisteredKernel*> kernels =
+      registry().kernels(target.op->name, platform_, info.id.backend.view());
+  std::erase_if(kernels, [&](const RegisteredKernel* kernel) {
+    const bool oracle = kernel->at.platform.view() == kReferencePlatform;
+    return (oracle && platform_ != kReferencePlatform) ||
+           !kernel->kernel->erased_supports(target.problem, info);
+  });
+  return kernels;
+}
+
 std::string CommandContext::options_text() const {
   std::string text;
   for (const char* name : {"backend", "device", "platform", "db"}) {

@@ -65,6 +65,9 @@ class CommandContext {
   Request request(const OpInfo& op, const Device& device) const;
   Request request(const Target& target) const;
 
+  /// The kernels that take the problem: of --platform, without the reference unless that is it.
+  std::vector<const RegisteredKernel*> competitors(const Target& target) const;
+
   std::uint64_t seed() const { return seed_; }
   const std::string& platform() const { return platform_; }
   /// The policy's name: --policy, ATTUNE_POLICY, the verb's, or attune's.

@@ -98,14 +98,15 @@ void add_row(const Suite& suite, const SuiteRow& row, const RowResult& result, T
 
 ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) {
   if (call.options.flag("all")) throw UsageError("--all goes with OP SPEC, not with --suite");
-  if (suite.run == nullptr && call.options.flag("problems")) {
-    throw UsageError(str("--problems goes with a suite that draws them, not with ", suite.name));
-  }
-  if (suite.copy_bytes_per_us == 0) return bench_host_suite(call, suite, may_tune);
-  if (call.options.flag("threads")) {
+  const bool of_the_host = suite.run == nullptr && suite.copy_bytes_per_us == 0;
+  if (call.options.flag("threads") && !of_the_host) {
     throw UsageError(str("--threads goes with a suite of the host, not with ", suite.name));
   }
+  if (call.options.flag("problems") && suite.run == nullptr) {
+    throw UsageError(str("--problems goes with a suite that draws them, not with ", suite.name));
+  }
   if (suite.run != nullptr) return suite.run(call, suite, may_tune);
+  if (of_the_host) return bench_host_suite(call, suite, may_tune);
   const std::vector<SuiteRow> rows = rows_with(suite, call.words);
   const CommandContext command(call, {.writes_database = may_tune,
                                       .default_policy = Policy::kDb,

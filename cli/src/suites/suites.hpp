@@ -49,6 +49,7 @@ Suite h200_suite();
 Suite cpu_suite();
 Suite models_suite();
 Suite cliffs_suite();
+Suite untuned_suite();
 
 const std::vector<Suite>& suites();
 

@@ -24,25 +24,11 @@ bool same_choice(const Choice& a, const Choice& b) {
   return a.kernel == b.kernel && a.kernel->params(a.config) == b.kernel->params(b.config);
 }
 
-/// The kernels that may be compared: not the reference, unless it was asked for or nothing else
-/// takes the problem.
-std::vector<const RegisteredKernel*> rivals(const CommandContext& command, const Target& target) {
-  const DeviceInfo& info = target.device->info();
-  std::vector<const RegisteredKernel*> kernels =
-      command.registry().kernels(target.op->name, command.platform(), info.id.backend.view());
-  std::erase_if(kernels, [&](const RegisteredKernel* kernel) {
-    const bool oracle = kernel->at.platform.view() == kReferencePlatform;
-    return (oracle && command.platform() != kReferencePlatform) ||
-           !kernel->kernel->erased_supports(target.problem, info);
-  });
-  return kernels;
-}
-
 /// What is selected, and the heuristic's choice: of the best kernel, or with `all` of every kernel.
 std::vector<Contender> contenders(const CommandContext& command, const Target& target, bool all) {
   const Choice selected = command.context().select(target.problem, command.request(target));
   std::vector<Contender> list{{str("selected (", to_string(selected.tier), ")"), selected}};
-  for (const RegisteredKernel* kernel : rivals(command, target)) {
+  for (const RegisteredKernel* kernel : command.competitors(target)) {
     Choice choice;
     choice.kernel = kernel->kernel.get();
     choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
@@ -133,11 +119,14 @@ Verb bench_verb() {
           "least) at 4.25 TB/s, on the host at the rate of a copy; ratio compares a problem's "
           "with that of the same one with one field moved to its next value. --budget (3m) is for "
           "all of it, the heuristic chooses unless --policy says otherwise, and seed repeats a "
-          "problem's lengths of packed sequences: bench OP SPEC --seed N.",
+          "problem's lengths of packed sequences: bench OP SPEC --seed N. untuned draws likewise, "
+          "tunes each problem (half of its part of --budget, 5m, and 2 s at most; nothing is stored) "
+          "and compares what the problem got without.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
-                  {"suite", '\0', "NAME", "a list of problems: h200, models, cpu or cliffs", false},
-                  {"problems", '\0', "N", "random ones, of --suite cliffs; default 320", false},
+                  {"suite", '\0', "NAME", "h200, models, cpu, cliffs or untuned", false},
+                  {"problems", '\0', "N", "random ones, of --suite cliffs (320) and untuned (60)",
+                   false},
                   {"threads", '\0', "N,...", "of --suite cpu; default 1,2", false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
                   {"iters", '\0', "N", "most samples, of each; default 30", false}},

@@ -7,7 +7,7 @@
 // serves another problem only where the heuristic makes the same choice for both, and what a tuning
 // there gained by little is left alone, as it is as likely to lose here. Of 246 held-out problems
 // on an H200 that leaves 228 within 5 % of their own tuning; without the rule it is 221
-// (bench/held_out).
+// (bench/notes/tuning.md).
 #include <cmath>
 
 #include <attune/core/error.hpp>

@@ -7,8 +7,8 @@
 
 #include <attune/core/parallel_for.hpp>
 
-#include "cliffs/drawn_problems.hpp"
-#include "cliffs/survey.hpp"
+#include "drawn/drawn_problems.hpp"
+#include "drawn/survey.hpp"
 #include "output/progress.hpp"
 #include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
@@ -20,6 +20,7 @@ namespace attune::cli {
 namespace {
 
 constexpr double kLaunchUs = 6;  // of a device that is not the host
+constexpr double kMostBytes = 2e9;
 constexpr std::size_t kShown = 20;
 constexpr double kRandomShare = 0.5, kGridShare = 0.75;  // of the time, from its beginning
 
@@ -42,7 +43,7 @@ class Walk {
  public:
   Walk(const CommandContext& command, const Invocation& call, const Suite& suite)
       : command_(&command),
-        problems_(command, call),
+        problems_(command, call, kMostBytes),
         deadline_(call, std::chrono::minutes(3)),
         progress_(call.quiet),
         count_(call.options.integer("problems", 0, kMaxProblems).value_or(320)),

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cliffs/draw.hpp"
-#include "cliffs/survey.hpp"
+#include "drawn/draw.hpp"
+#include "drawn/survey.hpp"
 #include "program/exit_code.hpp"
 #include "support/heuristic_context.hpp"
 

@@ -1,4 +1,4 @@
-#include "cliffs/draw.hpp"
+#include "drawn/draw.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "cliffs/point.hpp"
+#include "drawn/point.hpp"
 
 namespace attune::cli {
 

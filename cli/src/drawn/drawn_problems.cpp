@@ -1,4 +1,4 @@
-#include "cliffs/drawn_problems.hpp"
+#include "drawn/drawn_problems.hpp"
 
 #include <attune/core/error.hpp>
 
@@ -8,13 +8,16 @@
 namespace attune::cli {
 namespace {
 
-// Of one problem. A host is given what takes it some tens of milliseconds.
-constexpr double kMostBytes = 2e9, kMostHostBytes = 1e8, kMostHostFlops = 2e9;
+// Of one problem: what takes a host some tens of milliseconds.
+constexpr double kMostHostBytes = 1e8, kMostHostFlops = 2e9;
 
 }  // namespace
 
-DrawnProblems::DrawnProblems(const CommandContext& command, const Invocation& call)
-    : command_(&command), device_(&command.device_for(command.op(Point().problem().op))) {
+DrawnProblems::DrawnProblems(const CommandContext& command, const Invocation& call,
+                             double most_bytes)
+    : command_(&command),
+      device_(&command.device_for(command.op(Point().problem().op))),
+      most_bytes_(most_bytes) {
   draw_.emplace(command.seed(), parse_spec(call.words),
                 [this](const NamedProblem& named) { return is_affordable(named); });
   static_cast<void>(draw(0));
@@ -28,7 +31,7 @@ bool DrawnProblems::is_affordable(const NamedProblem& named) const {
     const AnyProblem problem = op.parse(named.params);
     why_not_ = "every such problem is too large";
     return on_host() ? op.bytes(problem) <= kMostHostBytes && op.flops(problem) <= kMostHostFlops
-                     : op.bytes(problem) <= kMostBytes;
+                     : op.bytes(problem) <= most_bytes_;
   } catch (const InvalidArgument& error) {
     why_not_ = error.what();
     return false;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cliffs/point.hpp"
+#include "drawn/point.hpp"
 #include "output/table.hpp"
 
 namespace attune::cli {

@@ -1,4 +1,4 @@
-#include "cliffs/point.hpp"
+#include "drawn/point.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "cliffs/survey.hpp"
+#include "drawn/survey.hpp"
 
 #include <algorithm>
 #include <limits>

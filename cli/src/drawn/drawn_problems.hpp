@@ -4,7 +4,7 @@
 #include <chrono>
 #include <optional>
 
-#include "cliffs/draw.hpp"
+#include "drawn/draw.hpp"
 #include "problems/command_context.hpp"
 
 namespace attune::cli {
@@ -17,8 +17,9 @@ struct DrawnProblem {
 
 class DrawnProblems {
  public:
-  /// Reads OP, fields and --seed. Throws UsageError, also when no such problem is legal.
-  DrawnProblems(const CommandContext& command, const Invocation& call);
+  /// Reads OP, fields and --seed. On an accelerator a problem's least traffic is at most
+  /// `most_bytes`. Throws UsageError, also when no such problem is legal.
+  DrawnProblems(const CommandContext& command, const Invocation& call, double most_bytes);
 
   /// Random problem number `index`.
   DrawnProblem draw(std::uint64_t index) const;
@@ -35,6 +36,7 @@ class DrawnProblems {
 
   const CommandContext* command_;
   const Device* device_;
+  double most_bytes_;
   mutable std::string why_not_;  // of the problem that was refused last
   std::optional<PointDraw> draw_;
 };
