@@ -38,8 +38,7 @@ Suite models_suite() {
   train("HGRN2-1.3B", "B=4 T=2048 H=16 D=128 dtype=bf16 gate=gk gate_dtype=io", {65, 52},
         {370, 260});
   add("MiniMax-01", forward, "B=1 T=16384 H=64 D=128 dtype=bf16 gate=gamma", {280, 268});
-  add("MiniMax-01, one of 8 GPUs", forward, "B=1 T=32768 H=8 D=128 dtype=bf16 gate=gamma",
-      {105, 88});
+  add("MiniMax-01, 1 of 8 GPUs", forward, "B=1 T=32768 H=8 D=128 dtype=bf16 gate=gamma", {105, 88});
 
   add("prompt", forward, "T=128 H=16 D=128 dtype=bf16 gate=gamma", {5.5, 4.5});
   add("prompt", forward, "T=512 H=16 D=128 dtype=bf16 gate=gamma", {10, 8});
@@ -50,7 +49,7 @@ Suite models_suite() {
   add("prompt", forward, "T=2048 H=16 D=128 dtype=bf16 gate=gk gate_dtype=io", {28, 21});
   add("prompt", forward, "T=4096 H=16 D=128 dtype=bf16 gate=gk gate_dtype=io", {44, 34});
 
-  train("packed sequences", "T=16384 N=16 H=16 D=128 dtype=bf16 gate=gk gate_dtype=io", {125, 95},
+  train("packed", "T=16384 N=16 H=16 D=128 dtype=bf16 gate=gk gate_dtype=io", {125, 95},
         {720, 480});
   train("f32", "B=4 T=2048 H=16 D=64 gate=gamma", {80, 55}, {400, 250});
   train("f32", "B=4 T=2048 H=16 D=64 gate=g", {80, 55}, {400, 250});
