@@ -31,19 +31,26 @@ bool is_per_channel(const ConstTensorView& g, const ConstTensorView& q, bool pac
   return g.size(0) != 1 || g.size(1) != q.size(0) || g.size(2) != q.size(1);
 }
 
-/// Where the sequences of `tokens` packed tokens begin and end. Of several, the first is longer
-/// than the others, and of three or more, one is empty.
+/// Where the sequences of `tokens` packed tokens begin and end. Of two or three the first is longer
+/// than the others together. Of more, likewise in a third of the draws; in another they are equally
+/// long, and in the last one up to sixteen times as long as another. Of three or more that differ,
+/// one is empty.
 std::vector<std::int64_t> random_bounds(std::int64_t sequences, std::int64_t tokens,
                                         RandomValues& random) {
+  enum class Lengths { kEven, kRagged, kOneLong };
+  const auto lengths = sequences > 3 ? static_cast<Lengths>(3 * random.next()) : Lengths::kOneLong;
+  const auto weight = [&](std::int64_t n) {
+    if (lengths == Lengths::kEven) return 1.0;
+    if (n == 1 && sequences >= 3) return 0.0;
+    if (lengths == Lengths::kRagged) return std::exp2(4 * random.next());
+    return (n == 0 ? static_cast<double>(sequences) : 0.0) + 0.5 + random.next();
+  };
   std::vector<double> weights{0};
-  for (std::int64_t n = 0; n < sequences; ++n) {
-    const bool empty = n == 1 && sequences >= 3;
-    weights.push_back(weights.back() + (empty ? 0 : (n == 0 ? 3.5 : 0.5) + random.next()));
-  }
+  for (std::int64_t n = 0; n < sequences; ++n) weights.push_back(weights.back() + weight(n));
   std::vector<std::int64_t> bounds;
   bounds.reserve(weights.size());
-  for (const double weight : weights) {
-    bounds.push_back(std::llround(static_cast<double>(tokens) * weight / weights.back()));
+  for (const double before : weights) {
+    bounds.push_back(std::llround(static_cast<double>(tokens) * before / weights.back()));
   }
   return bounds;
 }
