@@ -48,10 +48,8 @@ using CaseOf = std::conditional_t<std::is_same_v<Op, RecurrentAttentionBackward>
 template <class Op>
 std::unique_ptr<Case> case_of_problem(const RecurrentAttentionProblem& problem,
                                       const Device& device, std::uint64_t seed) {
-  AttentionRules<Op> rules;
-  rules.reverse = problem.reverse;
-  rules.allow_tf32 = problem.tf32;
-  return random_case<AttentionRules<Op>, CaseOf<Op>>(rules, problem, device, seed);
+  using Rules = AttentionRules<Op>;
+  return random_case<Rules, CaseOf<Op>>(Rules::of(problem), problem, device, seed);
 }
 
 /// What an op takes from a file: all of recurrent_attention's inputs but these, and a decay or gk

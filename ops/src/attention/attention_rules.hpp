@@ -23,6 +23,14 @@ struct AttentionRules : OperandRules<O> {
   bool want_final_state = false;                        // read where there are no outputs yet
   std::optional<ConstTensorView> cu_seqlens_host = {};  // the values of cu_seqlens
 
+  /// Those of a call with this problem.
+  static AttentionRules of(const Problem& problem) {
+    AttentionRules rules;
+    rules.reverse = problem.reverse;
+    rules.allow_tf32 = problem.tf32;
+    return rules;
+  }
+
   void begin(OperandCheck& check, const Args& args) const;
   void respell(OperandCheck& check, Args& args) const;
   void check_inputs(OperandCheck& check, const Args& args) const;

@@ -91,10 +91,7 @@ namespace {
 
 template <class Op>
 void check_planned(const Problem& planned, const typename Op::Args& args) {
-  AttentionRules<Op> rules;
-  rules.reverse = planned.reverse;
-  rules.allow_tf32 = planned.tf32;
-  require_planned<Op>(planned, problem_of_canonical(rules, args));
+  require_planned<Op>(planned, problem_of_canonical(AttentionRules<Op>::of(planned), args));
 }
 
 }  // namespace
