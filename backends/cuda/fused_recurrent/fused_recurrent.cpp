@@ -10,6 +10,7 @@
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/walks/segment_fold.hpp"
 
 namespace attune::cuda::fused_recurrent {
 namespace {
@@ -67,6 +68,20 @@ WalkShape with_tokens(WalkShape shape, const WalkExtents& extents, const DeviceI
 
 std::int64_t blocks_of(const WalkShape& shape, const WalkExtents& extents) {
   return extents.heads * row_blocks(shape, extents.rows) * column_blocks(shape, extents.columns);
+}
+
+/// Blocks that run on the device at once.
+std::int64_t room_for(const WalkShape& shape, const WalkExtents& extents,
+                      const DeviceInfo& device) {
+  constexpr std::int64_t kRegisters = 65536;  // of a multiprocessor
+  constexpr std::int64_t kReserved = 1024;    // bytes of shared memory that a block takes besides
+  const std::int64_t threads = (shape.state_warps() + kStagingWarps) * std::int64_t{32};
+  const std::int64_t registers = threads * (shape.rows_per_lane > 16 ? 255 : 128);
+  const auto bytes =
+      static_cast<std::int64_t>(walk_shared_bytes(shape, extents.gates, extents.exact));
+  const std::int64_t blocks =
+      std::min(kRegisters / registers, device.l1_bytes / (bytes + kReserved));
+  return device.cores * std::max<std::int64_t>(blocks, 1);
 }
 
 }  // namespace
@@ -132,17 +147,42 @@ std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const Device
   return shapes;
 }
 
+int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
+                       const DeviceInfo& device) {
+  constexpr std::int64_t kLeastTokens = 64;  // shorter ones do not pay for their states
+  constexpr int kLeastSegments = 4;  // two or three take as long as none: tokens count twice
+  const std::int64_t blocks = std::max<std::int64_t>(blocks_of(shape, extents), 1);
+  const std::int64_t room = room_for(shape, extents, device);
+  int segments = 1;
+  while (segments < std::ranges::max(kSegments) && 2 * segments * blocks <= room &&
+         2 * segments * kLeastTokens <= extents.tokens) {
+    segments *= 2;
+  }
+  return segments < kLeastSegments ? 1 : segments;
+}
+
+std::vector<int> candidate_segments(const WalkShape& shape, const WalkExtents& extents,
+                                    const DeviceInfo& device) {
+  const int middle = heuristic_segments(shape, extents, device);
+  std::vector<int> candidates{1};
+  for (const int segments : {middle / 2, middle, 2 * middle}) {
+    if (middle > 1 && segments <= std::ranges::max(kSegments)) candidates.push_back(segments);
+  }
+  return candidates;
+}
+
 namespace {
 
 using Config = FusedRecurrentConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-Config config_of(const WalkShape& shape) {
+Config config_of(const WalkShape& shape, int segments) {
   return {.rows_per_lane = shape.rows_per_lane,
           .row_warps = shape.row_warps,
           .column_warps = shape.column_warps,
-          .tokens = shape.tokens};
+          .tokens = shape.tokens,
+          .segments = segments};
 }
 
 WalkExtents extents_of(const Problem& problem) {
@@ -150,7 +190,25 @@ WalkExtents extents_of(const Problem& problem) {
           .rows = problem.K,
           .columns = problem.V,
           .gates = channel_gates(problem),
-          .exact = problem.dtype == DType::kF32};
+          .exact = problem.dtype == DType::kF32,
+          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1)};
+}
+
+/// Floats of the planes that `o` is the sum of where a block does not hold all rows.
+std::int64_t plane_floats(const Problem& problem, const Config& config) {
+  const std::int64_t blocks = row_blocks(config.shape(), problem.K);
+  return blocks > 1 ? blocks * problem.B * problem.T * problem.H * problem.V : 0;
+}
+
+SegmentPlan segment_plan(const Problem& problem, const Config& config) {
+  const int gates = channel_gates(problem);
+  return {problem,
+          config.segments,
+          config.tokens,
+          problem.K,
+          problem.V,
+          (gates & kRowGates) != 0,
+          (gates & kColumnGates) != 0};
 }
 
 template <class T>
@@ -159,8 +217,11 @@ void launch_forward(const Problem& problem, const Args& args, const Config& conf
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   const WalkShape shape = config.shape();
   const std::int64_t blocks = row_blocks(shape, problem.K);
-  float* const planes = blocks > 1 ? reinterpret_cast<float*>(site.workspace.data()) : nullptr;
-  launch_walk<T>(shape, forward_walk(problem, args, planes), stream);
+  const SegmentPlan plan = segment_plan(problem, config);
+  auto* const segments = reinterpret_cast<float*>(site.workspace.data());
+  float* const planes = blocks > 1 ? segments + plan.sizes.total() : nullptr;
+  walk_in_segments<T>(forward_walk(problem, args, planes, plan.segments(segments)), stream,
+                      [&](const WalkParams& walk) { launch_walk<T>(shape, walk, stream); });
   if (planes == nullptr) return;
   launch_plane_sums<T>({.planes = planes,
                         .plane_count = blocks,
@@ -189,21 +250,26 @@ class FusedRecurrentKernel final : public Kernel<Config> {
     return walk_fits(config.shape(), extents_of(problem), device);
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    return config_of(heuristic_shape(extents_of(problem), device));
+    const WalkExtents extents = extents_of(problem);
+    const WalkShape shape = heuristic_shape(extents, device);
+    return config_of(shape, heuristic_segments(shape, extents, device));
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    for (const WalkShape& shape : candidate_shapes(extents_of(problem), device)) {
-      configs.push_back(config_of(shape));
+    const WalkExtents extents = extents_of(problem);
+    for (const WalkShape& shape : candidate_shapes(extents, device)) {
+      for (const int segments : candidate_segments(shape, extents, device)) {
+        configs.push_back(config_of(shape, segments));
+      }
     }
     return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    const std::int64_t blocks = row_blocks(config.shape(), problem.K);
-    const std::int64_t floats = blocks * problem.B * problem.T * problem.H * problem.V;
-    return blocks > 1 ? static_cast<std::size_t>(floats) * sizeof(float) : 0;
+    const std::int64_t floats =
+        segment_plan(problem, config).sizes.total() + plane_floats(problem, config);
+    return static_cast<std::size_t>(floats) * sizeof(float);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,

@@ -21,7 +21,11 @@ using Config = FusedRecurrentBackwardConfig;
 
 /// How this kernel walks.
 struct Walker {
-  explicit Walker(const Config& config) : shape(config.shape()), interval(config.interval) {}
+  explicit Walker(const Config& config)
+      : shape(config.shape()),
+        interval(config.interval),
+        segments(config.segments),
+        tokens(config.tokens) {}
 
   std::int64_t row_blocks(std::int64_t rows) const {
     return fused_recurrent::row_blocks(shape, rows);
@@ -33,21 +37,23 @@ struct Walker {
                                  std::int64_t columns) const {
     return fused_recurrent::checkpoint_floats(shape, heads, rows, columns);
   }
-  std::int64_t walk_floats(std::int64_t, std::int64_t) const { return 0; }
   template <class T>
-  void launch(const WalkParams& params, float*, cudaStream_t stream) const {
+  void launch(const WalkParams& params, cudaStream_t stream) const {
     launch_walk<T>(shape, params, stream);
   }
 
   WalkShape shape;
   int interval;
+  int segments;
+  int tokens;
 };
 
-Config config_of(const WalkShape& shape, int interval) {
+Config config_of(const WalkShape& shape, int segments, int interval) {
   return {.rows_per_lane = shape.rows_per_lane,
           .row_warps = shape.row_warps,
           .column_warps = shape.column_warps,
           .tokens = shape.tokens,
+          .segments = segments,
           .interval = interval};
 }
 
@@ -60,7 +66,8 @@ WalkExtents extents_of(const Problem& problem) {
           .rows = larger,
           .columns = larger,
           .gates = one_sided ? kRowGates : gates,  // of which there are more than of columns
-          .exact = problem.dtype == DType::kF32};
+          .exact = problem.dtype == DType::kF32,
+          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1)};
 }
 
 static_assert(std::ranges::max(kAxisValues<&Config::interval>) <= kMaxInterval);
@@ -69,6 +76,14 @@ static_assert(std::ranges::max(kAxisValues<&Config::interval>) <= kMaxInterval);
 /// f32 loses more than its tolerance allows.
 int longest_interval(const Problem& problem) {
   return problem.dtype == DType::kF32 ? 64 : Config{}.interval;
+}
+
+/// No longer than the segments, which are multiples of it.
+int interval_for(const Problem& problem, int segments) {
+  const std::int64_t tokens = segment_tokens(problem.T, problem.N, segments, 1);
+  const int longest = longest_interval(problem);
+  constexpr auto kIntervals = kAxisValues<&Config::interval>;
+  return tokens > 0 && tokens < 2 * longest ? std::ranges::min(kIntervals) : longest;
 }
 
 class FusedRecurrentBackwardKernel final : public Kernel<Config> {
@@ -99,15 +114,21 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    return config_of(heuristic_shape(extents_of(problem), device), longest_interval(problem));
+    const WalkExtents extents = extents_of(problem);
+    const WalkShape shape = heuristic_shape(extents, device);
+    const int segments = heuristic_segments(shape, extents, device);
+    return config_of(shape, segments, interval_for(problem, segments));
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    for (const WalkShape& shape : candidate_shapes(extents_of(problem), device)) {
-      const Config config = config_of(shape, longest_interval(problem));
-      if (fits(problem, device, config)) configs.push_back(config);
+    const WalkExtents extents = extents_of(problem);
+    for (const WalkShape& shape : candidate_shapes(extents, device)) {
+      for (const int segments : candidate_segments(shape, extents, device)) {
+        const Config config = config_of(shape, segments, interval_for(problem, segments));
+        if (fits(problem, device, config)) configs.push_back(config);
+      }
     }
     return configs;
   }

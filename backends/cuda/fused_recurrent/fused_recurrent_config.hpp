@@ -13,13 +13,15 @@
 
 namespace attune::cuda::fused_recurrent {
 
-/// The axes of a WalkShape, in the config of the forward kernel and in that of the backward one.
+/// The axes of a WalkShape, in the config of the forward kernel and in that of the backward one, and
+/// how many segments a walk is cut into.
 template <class Config>
 constexpr auto walk_axes() {
   return std::tuple{axis("rows_per_lane", &Config::rows_per_lane, {8, 16, 32}),
                     launch_axis("row_warps", &Config::row_warps, {1, 2, 4, 8}),
                     launch_axis("column_warps", &Config::column_warps, {1, 2, 4}),
-                    launch_axis("tokens", &Config::tokens, {4, 8, 16})};
+                    launch_axis("tokens", &Config::tokens, {4, 8, 16}),
+                    launch_axis("segments", &Config::segments, kSegments)};
 }
 
 struct FusedRecurrentConfig {
@@ -28,6 +30,7 @@ struct FusedRecurrentConfig {
   int row_warps = 2;       // warps of a block along K
   int column_warps = 2;    // and along V, 32 columns each
   int tokens = 8;          // staged at a time
+  int segments = 1;        // of a sequence, walked side by side
   friend constexpr bool operator==(const FusedRecurrentConfig&,
                                    const FusedRecurrentConfig&) = default;
 
@@ -41,6 +44,7 @@ struct FusedRecurrentBackwardConfig {
   int row_warps = 2;       // warps of a block along the rows of a walk
   int column_warps = 2;    // and along its columns, 32 each
   int tokens = 8;          // staged at a time
+  int segments = 1;        // of a sequence, walked side by side
   int interval = 256;      // tokens between checkpoints, from which gradients of gates start
   friend constexpr bool operator==(const FusedRecurrentBackwardConfig&,
                                    const FusedRecurrentBackwardConfig&) = default;
@@ -60,6 +64,7 @@ struct WalkExtents {
   std::int64_t columns = 1;
   int gates = 0;  // ChannelGates
   bool exact = false;
+  std::int64_t tokens = 0;  // of a sequence, on average
 };
 
 /// The gates that differ from channel to channel, for walks whose rows are K's channels.
@@ -77,5 +82,14 @@ WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device);
 
 /// At most about a dozen; all fit.
 std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device);
+
+/// How many segments to start with: as many as the device has room for, where that pays for walking
+/// the tokens twice.
+int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
+                       const DeviceInfo& device);
+
+/// Around the heuristic's, and none.
+std::vector<int> candidate_segments(const WalkShape& shape, const WalkExtents& extents,
+                                    const DeviceInfo& device);
 
 }  // namespace attune::cuda::fused_recurrent

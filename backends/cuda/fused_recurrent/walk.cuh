@@ -75,7 +75,7 @@ __global__ __launch_bounds__((max_state_warps(kRows) + kStagingWarps) *
 template <class T>
 void launch_walk(const WalkShape& shape, const WalkParams& p, cudaStream_t stream) {
   const std::int64_t blocks =
-      p.sequence_count * p.heads * row_blocks(shape, p.rows) * column_blocks(shape, p.columns);
+      p.parts() * p.heads * row_blocks(shape, p.rows) * column_blocks(shape, p.columns);
   const auto threads = static_cast<unsigned>((shape.state_warps() + kStagingWarps) * kWarpSize);
   const int gates =
       (p.row_gate.view.given() ? kRowGates : 0) | (p.column_gate.view.given() ? kColumnGates : 0);

@@ -8,6 +8,7 @@
 #include "cuda/chunks/views.cuh"
 #include "cuda/fused_recurrent/walk.hpp"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/walks/segments.cuh"
 
 namespace attune::cuda::fused_recurrent {
 
@@ -15,8 +16,7 @@ namespace attune::cuda::fused_recurrent {
 /// branch of its own, at whose end the thread waits for it.
 static __device__ const uint4 kZeroQuad = {0, 0, 0, 0};
 
-struct WalkBlock {
-  std::int64_t sequence = 0;
+struct WalkBlock : SequenceSegment {
   std::int64_t head = 0;
   std::int64_t tile = 0;  // of the head's state
   std::int64_t row_block = 0;
@@ -25,8 +25,6 @@ struct WalkBlock {
   int rows = 0;  // that exist; the rest of the tile is padding
   int columns = 0;
   std::int64_t tiles = 0;
-  SequenceSpan span;
-  std::int64_t steps = 0;
   int lead = 0;  // steps of stage 0
   std::int64_t stages = 0;
 };
@@ -38,15 +36,15 @@ struct WalkStage {
   __device__ std::int64_t end() const { return first + count; }
 };
 
-/// Finds what a block works on; false for a block beyond the last.
+/// Finds what a block works on; false for a block without work.
 __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, WalkBlock& block) {
   const std::int64_t columns = column_blocks(shape, p.columns);
   block.tiles = columns * row_blocks(shape, p.rows);
   const std::int64_t number = block_number();
   const std::int64_t head = number / block.tiles;
-  if (head >= p.sequence_count * p.heads) return false;
+  if (!find_segment(p, head / p.heads, block)) return false;
+  if (p.segments.sums_only && block.is_last) return false;
   block.tile = number % block.tiles;
-  block.sequence = head / p.heads;
   block.head = head % p.heads;
   block.row_block = block.tile / columns;
   block.first_row = block.row_block * shape.rows();
@@ -56,34 +54,32 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
       static_cast<int>(min(p.columns - block.first_column, std::int64_t{shape.columns()}));
 
   // The walk that keeps checkpoints and the one that meets them have stages that end alike.
-  block.span = span_of(p.sequences, block.sequence);
-  const std::int64_t length = block.span.length;
-  block.steps = length + (p.decays_last && length > 0 ? 1 : 0);
-  block.lead = p.checkpoints.use == WalkCheckpoints::Use::kKeep
-                   ? static_cast<int>(length % shape.tokens) + 1
-                   : shape.tokens;
-  block.stages = block.steps == 0
-                     ? 0
-                     : 1 + ceil_div(max(block.steps - block.lead, std::int64_t{0}), shape.tokens);
+  const bool keeps = p.checkpoints.use == WalkCheckpoints::Use::kKeep;
+  block.lead = keeps && block.is_first() ? static_cast<int>(block.span.length % shape.tokens) + 1
+                                         : shape.tokens;
+  const std::int64_t steps = block.end - block.first;
+  block.stages =
+      steps == 0 ? 0 : 1 + ceil_div(max(steps - block.lead, std::int64_t{0}), shape.tokens);
   return true;
 }
 
 __device__ __forceinline__ WalkStage stage_of(const WalkShape& shape, const WalkBlock& block,
                                               std::int64_t stage) {
-  const std::int64_t first = stage == 0 ? 0 : block.lead + (stage - 1) * shape.tokens;
+  const std::int64_t before = stage == 0 ? 0 : block.lead + (stage - 1) * shape.tokens;
   const std::int64_t most = stage == 0 ? block.lead : shape.tokens;
-  return {first, static_cast<int>(min(most, block.steps - first))};
+  const std::int64_t first = block.first + before;
+  return {first, static_cast<int>(min(most, block.end - first))};
 }
 
 /// The number, in its sequence, of the checkpoint before a stage, or behind the last one; -1: there
-/// is none.
+/// is none. One between two segments is the earlier one's.
 __device__ __forceinline__ std::int64_t checkpoint_before(const WalkShape& shape,
                                                           const WalkParams& p,
                                                           const WalkBlock& block,
                                                           std::int64_t stage) {
   if (p.checkpoints.use == WalkCheckpoints::Use::kNone) return -1;
   const bool keeps = p.checkpoints.use == WalkCheckpoints::Use::kKeep;
-  if (stage == (keeps ? block.stages : 0)) return 0;
+  if (keeps ? stage == block.stages && block.is_last : stage == 0 && block.is_first()) return 0;
   if (stage == 0) return -1;
   // From where the keeping walk ends back to its last token before the checkpoint.
   const std::int64_t end = stage_of(shape, block, stage - 1).end();

@@ -23,10 +23,10 @@ class StateTile {
         column_quad_(warp_ / shape.row_warps * kColumnLanes +
                      static_cast<int>(threadIdx.x) % kColumnLanes) {}
 
-  /// Loads the initial state, zeros where there is none and in padding. All loads are in flight at
-  /// once.
+  /// Loads the state to start from, zeros where there is none and in padding. All loads are in
+  /// flight at once.
   __device__ void load() {
-    const ConstStateView& from = p_.initial;
+    const ConstStateView from = start_of(p_, block_);
     const auto* const zeros = reinterpret_cast<const float*>(&kZeroQuad);
     const float* const first = from.data + offset_of(from);
     const int rows = from.data == nullptr ? 0 : block_.rows;
@@ -50,7 +50,7 @@ class StateTile {
   }
 
   __device__ void store() const {
-    const StateView& to = p_.final;
+    const StateView to = end_of(p_, block_);
     if (to.data == nullptr) return;
     float* const first = to.data + offset_of(to);
     const bool quads = moves_in_quads(to);
@@ -159,8 +159,8 @@ class StateTile {
   /// The offset of the lane's first row and column.
   template <class View>
   __device__ std::int64_t offset_of(const View& view) const {
-    return block_.sequence * view.sequence + block_.head * view.head +
-           (block_.first_row + row_of(0)) * view.k + (block_.first_column + column()) * view.v;
+    return block_.head * view.head + (block_.first_row + row_of(0)) * view.k +
+           (block_.first_column + column()) * view.v;
   }
   template <class View>
   __device__ static std::int64_t row_offset_of(const View& view, int r) {
@@ -176,7 +176,7 @@ class StateTile {
   }
 
   __device__ std::int64_t base() const {
-    return first_checkpoint(p_.sequences, block_.sequence, block_.span, p_.checkpoints.interval);
+    return first_part(p_.sequences, block_.sequence, block_.span, p_.checkpoints.interval);
   }
   __device__ float4* checkpoint_at(std::int64_t index) const {
     const std::int64_t tile =

@@ -9,8 +9,9 @@
 //   row_blocks(rows)                           blocks that the rows of a state are spread over
 //   product_planes(rows)                       planes of products that its blocks write
 //   checkpoint_floats(heads, rows, columns)    floats of one checkpoint's states
-//   walk_floats(rows, columns)                 floats of workspace that a walk needs, 0 for none
-//   launch<T>(params, floats, stream)          queues a walk
+//   segments                                   how many a sequence is cut into
+//   tokens                                     that those of a segment are a multiple of
+//   launch<T>(params, stream)                  queues a walk
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,6 +26,7 @@
 
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/walks/gate_gradients.hpp"
+#include "cuda/walks/segment_fold.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
@@ -37,13 +39,24 @@ struct SideSizes {
   std::int64_t second = 0;  // planes of the walk back
   std::int64_t states = 0;
   std::int64_t products = 0;
+  std::int64_t segments = 0;  // of either walk
 
-  std::int64_t total() const { return first + second + states + products; }
+  std::int64_t total() const { return first + second + states + products + segments; }
 };
 
 template <class Walker>
 std::int64_t checkpoints_of(const ops::RecurrentAttentionProblem& problem, const Walker& walker) {
-  return checkpoint_count(problem.sequences(), problem.T, problem.N > 0, walker.interval);
+  return part_count(problem.sequences(), problem.T, problem.N > 0, walker.interval);
+}
+
+/// Segments start where checkpoints are. Which channels have gates is asked of no side: memory is
+/// taken for those of both.
+template <class Walker>
+SegmentPlan segment_plan(const ops::RecurrentAttentionProblem& problem, const Walker& walker,
+                         std::int64_t rows, std::int64_t columns, bool checkpoints) {
+  const std::int64_t multiple = checkpoints ? walker.interval : walker.tokens;
+  const bool gated = (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
+  return {problem, walker.segments, multiple, rows, columns, gated, gated};
 }
 
 /// `gates`: whether gradients of gates come from this side. `rows` and `columns` of its walks.
@@ -61,6 +74,7 @@ SideSizes side_sizes(const ops::RecurrentAttentionProblem& problem, const Walker
     sizes.states = checkpoints * walker.checkpoint_floats(problem.H, rows, columns);
     sizes.products = walker.product_planes(rows) * checkpoints * problem.H * columns;
   }
+  sizes.segments = segment_plan(problem, walker, rows, columns, gates).sizes.total();
   return sizes;
 }
 
@@ -97,11 +111,13 @@ struct SideMemory {
       at += floats;
       return taken;
     };
-    states = take(sizes.states);  // first: they are moved 16 bytes at a time
+    segments = take(sizes.segments);  // these two first: they are moved 16 bytes at a time
+    states = take(sizes.states);
     first = take(sizes.first);
     second = take(sizes.second);
     products = take(sizes.products);
   }
+  float* segments = nullptr;
   float* states = nullptr;
   float* first = nullptr;
   float* second = nullptr;
@@ -114,14 +130,6 @@ constexpr std::int64_t aligned_floats(std::int64_t floats) {
   return ceil_div(floats, kFloats) * kFloats;
 }
 
-/// What a walk of either side needs.
-template <class Walker>
-std::int64_t walk_memory_floats(const ops::RecurrentAttentionProblem& problem,
-                                const Walker& walker) {
-  return aligned_floats(
-      std::max(walker.walk_floats(problem.V, problem.K), walker.walk_floats(problem.K, problem.V)));
-}
-
 template <class T, class Walker>
 class BackwardWalks {
  public:
@@ -132,8 +140,7 @@ class BackwardWalks {
         args_(args),
         walker_(walker),
         gamma_terms_(reinterpret_cast<float*>(workspace.data())),
-        walk_memory_(gamma_terms_ + aligned_floats(gamma_floats(problem, walker))),
-        side_memory_(walk_memory_ + walk_memory_floats(problem, walker)),
+        side_memory_(gamma_terms_ + aligned_floats(gamma_floats(problem, walker))),
         stream_(stream) {}
 
   void key_side() const {
@@ -235,6 +242,10 @@ class BackwardWalks {
                             .products = memory.products,
                             .count = checkpoints_of(problem_, walker_)};
     }
+    const bool checkpoints = memory.states != nullptr;
+    params.segments =
+        segment_plan(problem_, walker_, rows, columns, checkpoints).segments(memory.segments);
+    params.segments.counts_from_end = checkpoints;
     return params;
   }
 
@@ -244,6 +255,7 @@ class BackwardWalks {
     params.descending = !params.descending;
     params.lags = true;
     params.write_scale = scale();
+    params.segments.counts_from_end = false;
     if (memory.states != nullptr) params.checkpoints.use = WalkCheckpoints::Use::kMeet;
     return params;
   }
@@ -258,7 +270,8 @@ class BackwardWalks {
       params.out = token_view(*out);
       params.out_vectors = moves_in_quads(*out);
     }
-    walker_.template launch<T>(params, walk_memory_, stream_);
+    walk_in_segments<T>(params, stream_,
+                        [&](const WalkParams& walk) { walker_.template launch<T>(walk, stream_); });
     if (at_once || out == nullptr) return;
     launch_plane_sums<T>({.planes = planes,
                           .plane_count = blocks,
@@ -310,7 +323,6 @@ class BackwardWalks {
   const ops::RecurrentAttentionBackwardArgs& args_;
   Walker walker_;
   float* gamma_terms_;  // [checkpoints, H]
-  float* walk_memory_;
   float* side_memory_;
   cudaStream_t stream_;
 };
@@ -321,7 +333,7 @@ std::size_t backward_workspace_bytes(const ops::RecurrentAttentionProblem& probl
   const std::int64_t side =
       std::max(key_side_sizes(problem, walker).total(), value_side_sizes(problem, walker).total());
   const std::int64_t gamma = aligned_floats(gamma_floats(problem, walker));
-  const std::int64_t floats = gamma + walk_memory_floats(problem, walker) + side;
+  const std::int64_t floats = gamma + side;
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 

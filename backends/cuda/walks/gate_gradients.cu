@@ -6,6 +6,7 @@
 #include "cuda/runtime/launch.hpp"
 #include "cuda/walks/gate_gradients.hpp"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
 
 namespace attune::cuda {
 namespace {
@@ -22,30 +23,14 @@ struct GateChunk {
   bool is_at_token = true;  // the checkpoint lies behind token `top`; else at the sequence's end
 };
 
-/// The last sequence whose checkpoints start at or before number `index`.
-__device__ std::int64_t sequence_of_checkpoint(const SequencesView& sequences, std::int64_t count,
-                                               std::int64_t index, std::int64_t interval) {
-  if (sequences.bounds == nullptr) return index / (sequences.tokens / interval + 1);
-  std::int64_t low = 0;
-  std::int64_t high = count - 1;
-  while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
-    const bool starts_later =
-        first_checkpoint(sequences, middle, span_of(sequences, middle), interval) > index;
-    (starts_later ? high : low) = starts_later ? middle - 1 : middle;
-  }
-  return low;
-}
-
 __device__ GateChunk chunk_of_checkpoint(const SequencesView& sequences,
                                          std::int64_t sequence_count, std::int64_t index,
                                          std::int64_t interval) {
   GateChunk chunk;
-  chunk.sequence = sequence_of_checkpoint(sequences, sequence_count, index, interval);
+  chunk.sequence = sequence_of_part(sequences, sequence_count, index, interval);
   chunk.span = span_of(sequences, chunk.sequence);
   const std::int64_t length = chunk.span.length;
-  const std::int64_t own =
-      index - first_checkpoint(sequences, chunk.sequence, chunk.span, interval);
+  const std::int64_t own = index - first_part(sequences, chunk.sequence, chunk.span, interval);
   if (own < 0 || own > length / interval) return chunk;
   chunk.is_at_token = own > 0;
   chunk.top = own > 0 ? length - own * interval : length - 1;
@@ -213,7 +198,7 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
   std::int64_t count = p.checkpoints;
   if (!shared) {
     const SequenceSpan span = span_of(p.sequences, sequence);
-    first = first_checkpoint(p.sequences, sequence, span, p.interval);
+    first = first_part(p.sequences, sequence, span, p.interval);
     count = span.length / p.interval + 1;
   }
   float sum = 0.0F;

@@ -1,9 +1,8 @@
-// How blocks and checkpoints are numbered.
+// How blocks are numbered.
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/chunks/views.cuh"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
@@ -17,15 +16,6 @@ inline dim3 grid_of(std::int64_t blocks) {
 }
 __device__ __forceinline__ std::int64_t block_number() {
   return static_cast<std::int64_t>(blockIdx.y) * kMaxBlocksInX + blockIdx.x;
-}
-
-/// The number of a sequence's first checkpoint. Those of different sequences do not overlap, unless
-/// the sequences do.
-__device__ __forceinline__ std::int64_t first_checkpoint(const SequencesView& sequences,
-                                                         std::int64_t n, const SequenceSpan& span,
-                                                         std::int64_t interval) {
-  return sequences.bounds != nullptr ? span.begin / interval + n
-                                     : n * (sequences.tokens / interval + 1);
 }
 
 }  // namespace attune::cuda

@@ -24,6 +24,7 @@
 #include <attune/core/dtype.hpp>
 
 #include "cuda/chunks/views.hpp"
+#include "cuda/walks/segments.hpp"
 
 namespace attune::cuda {
 
@@ -44,8 +45,7 @@ struct WalkGate {
 
 /// States that one walk keeps at some of its steps, and their products with those of the walk in
 /// the other direction. Checkpoints are `interval` tokens apart, counted from where the first walk
-/// ends, which is checkpoint 0: number m is behind the token at position length - m * interval. A
-/// sequence's checkpoints start at first_checkpoint().
+/// ends, which is checkpoint 0: number m is behind the token at position length - m * interval.
 struct WalkCheckpoints {
   enum class Use : std::int32_t { kNone, kKeep, kMeet };
   Use use = Use::kNone;
@@ -54,12 +54,6 @@ struct WalkCheckpoints {
   float* products = nullptr;  // [row blocks * row warps, checkpoints, H, columns], summed over rows
   std::int64_t count = 0;
 };
-
-/// Checkpoints of all sequences together, an upper bound that needs no look at cu_seqlens.
-constexpr std::int64_t checkpoint_count(std::int64_t sequences, std::int64_t tokens, bool packed,
-                                        std::int64_t interval) {
-  return packed ? tokens / interval + sequences : sequences * (tokens / interval + 1);
-}
 
 struct WalkParams {
   SequencesView sequences;
@@ -89,6 +83,14 @@ struct WalkParams {
   float* planes =
       nullptr;  // [row blocks, B, T, H, columns]: each block's partial sums of out, in fp32
   WalkCheckpoints checkpoints;
+  WalkSegments segments;
+
+  /// Segments of all sequences, an upper bound; the sequences where they are not cut.
+  constexpr std::int64_t parts() const {
+    if (segments.tokens == 0) return sequence_count;
+    return part_count(sequence_count, sequences.tokens, sequences.bounds != nullptr,
+                      segments.tokens);
+  }
 };
 
 /// Whether four elements at any multiple of four channels can be moved at once.
@@ -116,7 +118,8 @@ inline WalkGate walk_gate(const std::optional<ConstTensorView>& gate) {
 
 /// The forward pass; into `planes` where there are any.
 inline WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
-                               const ops::RecurrentAttentionArgs& args, float* planes) {
+                               const ops::RecurrentAttentionArgs& args, float* planes,
+                               const WalkSegments& segments) {
   const std::int64_t heads_per_kv = problem.H / problem.Hkv;
   return {.sequences = sequences_view(args.cu_seqlens, problem.T),
           .batches = problem.B,
@@ -138,7 +141,8 @@ inline WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
           .out = planes == nullptr ? token_view(args.o) : TokenView{},
           .out_vectors = moves_in_quads(args.o),
           .planes = planes,
-          .checkpoints = {}};
+          .checkpoints = {},
+          .segments = segments};
 }
 
 }  // namespace attune::cuda

@@ -1,0 +1,16 @@
+// Sequences marked every `tokens` tokens, as checkpoints and segments are. The parts of all
+// sequences share one numbering that needs no look at cu_seqlens on the host: a sequence of n tokens
+// has n / tokens + 1 numbers to itself, of which its last ones may be without use.
+#pragma once
+
+#include <cstdint>
+
+namespace attune::cuda {
+
+/// Numbers of all sequences together, an upper bound.
+constexpr std::int64_t part_count(std::int64_t sequences, std::int64_t tokens, bool packed,
+                                  std::int64_t tokens_per_part) {
+  return packed ? tokens / tokens_per_part + sequences : sequences * (tokens / tokens_per_part + 1);
+}
+
+}  // namespace attune::cuda
