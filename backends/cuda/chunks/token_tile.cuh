@@ -82,13 +82,13 @@ __device__ __forceinline__ void multiply(float (&d)[kCount], std::uint64_t a, st
   }
 }
 
-/// d [64, 64] = a b^T of two tiles of tokens.
-template <class T, int kD>
+/// d [64, 64] = a b^T of two tiles of tokens, or += that.
+template <class T, int kD, bool kAdds = false>
 __device__ __forceinline__ void multiply_rows(float (&d)[32], std::uint32_t a, std::uint32_t b) {
 #pragma unroll
   for (int step = 0; step < kD / kDepth; ++step) {
     wgmma_n64<T, Major::kK, Major::kK>(d, along_channels(a, step), along_channels(b, step),
-                                       step > 0);
+                                       kAdds || step > 0);
   }
 }
 

@@ -33,7 +33,7 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   using Shared = ExactIntraChunkShared;
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kStep = kPanelChannels;  // channels taken at once
-  static constexpr int kMost = 256;
+  static constexpr int kMost = kMostChannels;
 
   __device__ ExactIntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads&)
       : Base(p, shared) {

@@ -30,7 +30,7 @@ struct ExactIntraChunkShared {
   float2 crossings[kLevels][kBlockWarps][kWarpSize];  // warps' sums of what goes between halves
   float half_scores[2][2][4][kBlockThreads];          // sums of A between halves, by thread
 
-  TokenTile<128> staged[2];
+  TokenTile<kLargeTile> staged[kMostTiles];
 };
 
 /// Two fragments of 16 x 16 blocks: the left operand of a product, and the right one, of two
@@ -147,14 +147,16 @@ class ExactBase {
       flows[i] = *reinterpret_cast<const std::uint32_t*>(tile.row(i));
     }
     if constexpr (kTiled) {
-      if (p_.other_tiles == 1) return;
-      const RunTile<unsigned char*> second =
-          rows_of(first + tiles_bytes(p_, p_.own_tiles), channel, chunk_, at_);
+#pragma unroll 1
+      for (int tile = 1; tile < p_.other_tiles; ++tile) {
+        const RunTile<unsigned char*> next =
+            rows_of(first + tile * tiles_bytes(p_, p_.own_tiles), channel, chunk_, at_);
 #pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        float2 sum = unpack<T>(*reinterpret_cast<const std::uint32_t*>(second.row(i)));
-        add(sum, unpack<T>(flows[i]));
-        flows[i] = pack<T>(sum.x, sum.y);
+        for (int i = 0; i < kRun; ++i) {
+          float2 sum = unpack<T>(*reinterpret_cast<const std::uint32_t*>(next.row(i)));
+          add(sum, unpack<T>(flows[i]));
+          flows[i] = pack<T>(sum.x, sum.y);
+        }
       }
     }
   }
@@ -227,9 +229,12 @@ class ExactBase {
   __device__ __forceinline__ float2 gradient_of_others(int channel) const {
     const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
     float2 common = *reinterpret_cast<const float2*>(products);
-    if (kTiled && p_.other_tiles > 1) {
-      add(common,
-          *reinterpret_cast<const float2*>(products + p_.slots * p_.heads * own_channels(p_)));
+    if constexpr (kTiled) {
+#pragma unroll 1
+      for (int tile = 1; tile < p_.other_tiles; ++tile) {
+        add(common, *reinterpret_cast<const float2*>(products + tile * p_.slots * p_.heads *
+                                                                    own_channels(p_)));
+      }
     }
 #pragma unroll
     for (int warp = 0; warp < kBlockWarps; ++warp) {

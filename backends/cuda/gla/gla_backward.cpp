@@ -209,7 +209,7 @@ class GlaBackwardKernel final : public Kernel<Config> {
       return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
     if (p.K > kMostChannels || p.V > kMostChannels)
-      return Support::no(refused::kShape, "takes K, V up to 256");
+      return Support::no(refused::kShape, "takes K, V up to 512");
     if (p.T < kFewestTokens * std::max<std::int64_t>(p.N, 1)) {
       return Support::no(refused::kShape,
                          str("takes sequences of ", kFewestTokens, " tokens or more"));

@@ -25,14 +25,14 @@
 
 namespace attune::cuda::gla {
 
-/// kD, 64, 128 or 256, is the most channels of either side.
+/// kD, 64, 128, 256 or 512, is the most channels of either side.
 template <int kD>
 struct IntraChunkShared {
   static constexpr int kGroups = kD > kPanelChannels ? 2 : 1;
   static constexpr int kThreads = kGroups * kWarpgroupSize;
   static constexpr int kBlocks = kD > 128 ? 1 : 4 - kGroups;  // of a multiprocessor
   static constexpr int kPart = kGroups * kPanelChannels;      // channels at once
-  static constexpr int kFlowTiles = kD > 128 ? 2 : 1;
+  static constexpr int kFlowTiles = kD > kLargeTile ? kD / kLargeTile : 1;
   using Channels = TokenTile<kPart>;
 
   Channels x, y;                  // then scaled; rows permuted
@@ -129,7 +129,7 @@ class IntraChunk {
 
   /// A, after all channels and a barrier: by position, or permuted if kOfBoth.
   __device__ const TokenTile<kPanelChannels>& make_a() const { return s_.a; }
-  /// Free by then: room for two tiles of kStep channels.
+  /// Free by then: room for tiles of kStep channels.
   __device__ unsigned char* staged() { return s_.x.bytes[0]; }
 
   // All scores are in A and P.
@@ -306,10 +306,13 @@ class IntraChunk {
 #pragma unroll
     for (int i = 0; i < 4; ++i) flow[i] = unpack<T>(pairs[i]);
     if constexpr (Shared::kFlowTiles > 1) {
-      if (p_.other_tiles == 1) return;
-      load_matrices_transposed(pairs, address + sizeof(Channels));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) add(flow[i], unpack<T>(pairs[i]));
+      for (int tile = 1; tile < Shared::kFlowTiles; ++tile) {
+        if (p_.other_tiles == tile) return;
+        load_matrices_transposed(pairs, address + tile * sizeof(Channels));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) add(flow[i], unpack<T>(pairs[i]));
+      }
     }
   }
   __device__ __forceinline__ std::uint32_t permuted_address(std::uint32_t panel, int step) const {
@@ -347,8 +350,13 @@ class IntraChunk {
   /// E S . D of the chunk, summed over the other side.
   __device__ __forceinline__ float state_product(int channel) const {
     const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
-    if (p_.other_tiles == 1) return *products;
-    return products[0] + products[p_.slots * p_.heads * own_channels(p_)];
+    float sum = *products;
+#pragma unroll
+    for (int tile = 1; tile < Shared::kFlowTiles; ++tile) {
+      if (p_.other_tiles == tile) return sum;
+      sum += products[tile * p_.slots * p_.heads * own_channels(p_)];
+    }
+    return sum;
   }
   /// Returns sums over the warp's channels, of two permuted rows of this lane's, if channels share
   /// gates.

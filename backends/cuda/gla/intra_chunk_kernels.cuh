@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "cuda/gla/exact_intra_chunk.cuh"
 #include "cuda/gla/intra_chunk.cuh"
@@ -104,11 +105,12 @@ void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStr
                   stream, p);
 }
 
-/// Calls f.operator()<kD>() for the channels of the side with the most.
+/// Calls f.operator()<kD>() for the channels of the side with the most, or more.
 template <class F>
 void with_most_channels(const GlaBackwardParams& p, F&& f) {
-  with_value<kSmallTile, kLargeTile, kMostChannels>(
-      p.tile_channels * std::max(p.own_tiles, p.other_tiles), f);
+  const auto tiles = static_cast<unsigned>(std::max(p.own_tiles, p.other_tiles));
+  with_value<kSmallTile, kLargeTile, 2 * kLargeTile, kMostChannels>(
+      p.tile_channels * static_cast<int>(std::bit_ceil(tiles)), f);
 }
 
 // ---- one side has gates: what the other one makes is made here too
@@ -116,7 +118,18 @@ void with_most_channels(const GlaBackwardParams& p, F&& f) {
 template <class Shared, int kD>
 struct OneSideShared {
   Shared gated;
-  UngatedTiles<kD> tiles;
+  UngatedTiles<kD> own_tiles;
+  __device__ UngatedTiles<kD>& tiles() { return own_tiles; }
+};
+/// With so many channels there is room for the other side's only where flows are not yet, and no
+/// more.
+template <>
+struct OneSideShared<IntraChunkShared<kMostChannels>, kMostChannels> {
+  IntraChunkShared<kMostChannels> gated;
+  __device__ UngatedTiles<kMostChannels>& tiles() {
+    static_assert(sizeof(UngatedTiles<kMostChannels>) == sizeof(gated.flows[1]));
+    return reinterpret_cast<UngatedTiles<kMostChannels>&>(gated.flows[1]);  // aligned alike
+  }
 };
 
 #if ATTUNE_SM90A_CODE
@@ -126,10 +139,18 @@ __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
                                            OneSideShared<typename Block::Shared, kD>& shared,
                                            TileLoads& loads) {
   Block block(p, shared.gated, loads);
-  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles, shared.gated.chunk);
+  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
   other.start_loads();
-  block.begin();
-  block.make_p(other);
+  if constexpr (other.kLoadsParts) {
+    other.finish_loads();
+    block.make_p(other);
+    async_proxy_fence();
+    __syncthreads();  // the other side's tiles are free
+    block.begin();
+  } else {
+    block.begin();
+    block.make_p(other);
+  }
   take_all_channels(p, block);
   other.make_outputs(block.make_a(), block.staged(), loads);
 }

@@ -47,7 +47,7 @@ namespace attune::cuda::gla {
 /// channels. 64 where neither side has more.
 inline constexpr int kSmallTile = 64;
 inline constexpr int kLargeTile = 128;
-inline constexpr int kMostTiles = 2;  // of a side
+inline constexpr int kMostTiles = 4;  // of a side
 inline constexpr int kMostChannels = kLargeTile * kMostTiles;
 
 struct GlaBackwardParams {

@@ -5,9 +5,13 @@
 
 namespace attune::cuda::gla {
 
+/// Of so many channels at a time, where kD is more.
+template <int kD>
+inline constexpr int kUngatedChannels = kD < 2 * kLargeTile ? kD : 2 * kLargeTile;
+
 template <int kD>
 struct UngatedTiles {
-  TokenTile<kD> u, z;  // by position
+  TokenTile<kUngatedChannels<kD>> u, z;  // by position
 };
 
 #if ATTUNE_SM90A_CODE
@@ -17,28 +21,43 @@ template <class T, int kD, int kThreads>
 class UngatedSide {
  public:
   static constexpr int kStep = kD < 128 ? kD : 128;  // channels of outputs at once
+  static constexpr int kLoaded = kUngatedChannels<kD>;
+  static constexpr bool kLoadsParts = kLoaded < kD;
 
   __device__ UngatedSide(const GlaBackwardParams& p, UngatedTiles<kD>& tiles,
                          const HeadChunk& chunk)
       : p_(p), tiles_(tiles), chunk_(chunk) {}
 
-  __device__ void start_loads() const {
-    const auto same = [](int position) { return position; };
-    start_rows<T, kThreads>(tiles_.u, p_.u, chunk_, chunk_.head, 0, p_.other, same);
-    start_rows<T, kThreads>(tiles_.z, p_.z, chunk_, chunk_.kv_head, 0, p_.other, same);
+  __device__ void start_loads(int first = 0) const {
+    start_rows<T, kThreads>(tiles_.u, p_.u, chunk_, chunk_.head, first, p_.other, same_row);
+    start_rows<T, kThreads>(tiles_.z, p_.z, chunk_, chunk_.kv_head, first, p_.other, same_row);
+  }
+  /// Waits for them and all other loads.
+  __device__ void finish_loads() const {
+    copy_async_commit();
+    copy_async_wait<0>();
+    async_proxy_fence();
+    __syncthreads();  // all rows are there
   }
 
-  /// P, two positions j at a time: f(i, j, P_ij, P_ij+1), 0 where j > i. The loads are there.
+  /// P, two positions j at a time: f(i, j, P_ij, P_ij+1), 0 where j > i. The first loads are there.
   template <class F>
   __device__ __forceinline__ void make_scores(F&& f) const {
-    if (warpgroup_of_block() != 0) return;
+    const bool makes = warpgroup_of_block() == 0;
+    if (!kLoadsParts && !makes) return;
     const FragmentLane at;
     float scores[32];
-    wgmma_fence();
-    multiply_rows<T, kD>(scores, shared_address(&tiles_.u), shared_address(&tiles_.z));
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_pin(scores);
+    if (makes) add_scores<false>(scores);
+    if constexpr (kLoadsParts) {
+#pragma unroll 1
+      for (int first = kLoaded; first < p_.other; first += kLoaded) {
+        __syncthreads();  // the tiles are free
+        start_loads(first);
+        finish_loads();
+        if (makes) add_scores<true>(scores);
+      }
+      if (!makes) return;
+    }
 #pragma unroll
     for (int e = 0; e < 32; e += 2) {
       const int row = at.row() + e % 4 / 2 * 8;
@@ -48,31 +67,59 @@ class UngatedSide {
     }
   }
 
-  /// Of A by position. At `staged` there is room for two tiles of kStep channels, or one where own
-  /// channels are of one tile.
+  /// Of A by position. At `staged` there is room for as many tiles of kStep channels as own channels
+  /// have.
   __device__ void make_outputs(const TokenTile<kPanelChannels>& a, unsigned char* staged,
                                TileLoads& loads) const {
-    make_output<Major::kMN>(p_.dz, tiles_.u, p_.z_flow, a, staged, loads);
+    load_all(p_.u, chunk_.head);
+    make_output<Major::kMN>(p_.dz, shared_address(&tiles_.u), p_.z_flow, a, staged, loads);
     if (p_.du.data != nullptr) {
-      make_output<Major::kK>(p_.du, tiles_.z, p_.u_flow, a, staged, loads);
+      load_all(p_.z, chunk_.kv_head);
+      make_output<Major::kK>(p_.du, shared_address(kLoadsParts ? &tiles_.u : &tiles_.z), p_.u_flow,
+                             a, staged, loads);
     }
   }
 
  private:
   using Staged = TokenTile<kStep>;
 
+  __device__ static int same_row(int position) { return position; }
+
+  /// Adds the products of the channels that are there, or begins with them.
+  template <bool kAdds>
+  __device__ __forceinline__ void add_scores(float (&scores)[32]) const {
+    if constexpr (kAdds) wgmma_pin(scores);
+    wgmma_fence();
+    multiply_rows<T, kLoaded, kAdds>(scores, shared_address(&tiles_.u), shared_address(&tiles_.z));
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+  }
+
+  /// All channels of one tensor in the place of both, where not all of both are there.
+  __device__ void load_all(const ConstTokenView& from, std::int64_t head) const {
+    if constexpr (kLoadsParts) {
+      static_assert(sizeof(TokenTile<kD>) == sizeof(tiles_));
+      async_proxy_fence();
+      __syncthreads();  // the tiles are free
+      start_rows<T, kThreads>(reinterpret_cast<TokenTile<kD>&>(tiles_), from, chunk_, head, 0,
+                              p_.other, same_row);
+      copy_async_commit();
+      copy_async_wait<0>();
+    }
+  }
+
   /// dz = A^T u, or du = A z, and the walk's flow.
   template <Major kScores>
-  __device__ __forceinline__ void make_output(const TokenView& to, const TokenTile<kD>& tile,
-                                              void* flow, const TokenTile<kPanelChannels>& a,
+  __device__ __forceinline__ void make_output(const TokenView& to, std::uint32_t tile, void* flow,
+                                              const TokenTile<kPanelChannels>& a,
                                               unsigned char* staged, TileLoads& loads) const {
 #pragma unroll 1
     for (int step = 0; step * kStep < p_.other; ++step) {
       async_proxy_fence();
       __syncthreads();  // the staged rows are free, and A is there
       if (threadIdx.x == 0) start_flows(flow, step, staged, loads);
-      make_panel<kScores>(shared_address(&tile) + step * static_cast<unsigned>(sizeof(Staged)), a,
-                          staged, loads);
+      make_panel<kScores>(tile + step * static_cast<unsigned>(sizeof(Staged)), a, staged, loads);
       __syncthreads();  // all rows are there
       write_rows<T, kThreads>(to, *reinterpret_cast<const Staged*>(staged), chunk_, step * kStep,
                               p_.other);
@@ -124,7 +171,10 @@ class UngatedSide {
           columns_address(panel, at, step, [&](int position) { return chunk_.row(position); });
       float* const e = &sums[8 * step];
       add_block(e, address);
-      if (kD > 64 && p_.own_tiles > 1) add_block(e, address + sizeof(Staged));
+#pragma unroll
+      for (int tile = 1; tile < kD / kStep; ++tile) {
+        if (tile < p_.own_tiles) add_block(e, address + tile * sizeof(Staged));
+      }
       store_matrices_transposed(address, pack<T>(e[0], e[1]), pack<T>(e[2], e[3]),
                                 pack<T>(e[4], e[5]), pack<T>(e[6], e[7]));
     }

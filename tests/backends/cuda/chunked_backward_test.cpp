@@ -127,7 +127,8 @@ class ChunkBackward : public testing::TestWithParam<bool> {
     const std::vector<const char*> configs =
         decays.of_channels() ? std::vector{"kernel=cuda.gla.backward,segments=1",
                                            "kernel=cuda.gla.backward,segments=4"}
-                             : std::vector{"segments=1", "segments=4"};
+                             : std::vector{"kernel=cuda.chunk_wgmma.backward,segments=1",
+                                           "kernel=cuda.chunk_wgmma.backward,segments=4"};
     for (const char* const config : configs) {
       SCOPED_TRACE(config);
       const auto actual =
@@ -172,7 +173,7 @@ TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOverLongSequences) {
   struct Width {
     std::int64_t keys, values;
   };
-  for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}}) {
+  for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}, Width{264, 512}}) {
     SCOPED_TRACE(str("K=", width.keys, " V=", width.values));
     LongSequence inputs(kTokens, width.keys, width.values);
     Decays decays;
@@ -180,6 +181,31 @@ TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOverLongSequences) {
     for (float& g : decays.g->values<float>()) g = -std::abs(g);
     decays.gamma = Tensor::of(std::vector<float>{-1e-3F, -1e-2F, 0.0F}, {kHeads});
     expect_near_oracle(inputs, decays);
+  }
+}
+
+// The same with a decay for every channel, among them chunks of strong decays.
+TEST_P(ChunkBackward, GradientsOfEachChannelOfWideHeadsHold) {
+  constexpr std::int64_t kTokens = 450;
+  struct Width {
+    std::int64_t keys, values;
+  };
+  for (const Width width : {Width{264, 512}, Width{512, 320}, Width{40, 392}, Width{456, 64}}) {
+    for (const Sides sides : kAllSides) {
+      for (const double deviation : {0.03, 3.0}) {
+        SCOPED_TRACE(str("K=", width.keys, " V=", width.values, " ", name_of(sides), deviation));
+        LongSequence inputs(kTokens, width.keys, width.values);
+        const auto gates_of = [&](std::int64_t channels) {
+          Tensor gate = inputs.random({1, kTokens, kHeads, channels}, DType::kF32, 0, deviation);
+          for (float& g : gate.values<float>()) g = -std::abs(g);
+          return gate;
+        };
+        Decays decays;
+        if (sides != Sides::kValues) decays.gk = gates_of(width.keys);
+        if (sides != Sides::kKeys) decays.gv = gates_of(width.values);
+        expect_near_oracle(inputs, decays);
+      }
+    }
   }
 }
 

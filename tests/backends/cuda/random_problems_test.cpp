@@ -66,6 +66,18 @@ OpShapes channel_decay(std::string_view op) {
   return shapes;
 }
 
+/// Heads of which blocks take parts.
+OpShapes wide_heads(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front().starts_with("K=")) {
+      factor = {"K=256 V=512", "K=512 V=320", "K=296 V=40", "K=64 V=456", "K=512 V=512"};
+    }
+    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16"};
+    if (factor.front() == "H=1") factor = {"H=2", "H=4", "H=4 Hkv=2"};
+  }
+  return shapes;
+}
+
 struct RandomProblem {
   std::string op;
   std::string text;
@@ -83,7 +95,9 @@ std::vector<RandomProblem> random_problems() {
         scalar_decay(ops::RecurrentAttention::kName),
         scalar_decay(ops::RecurrentAttentionBackward::kName),
         channel_decay(ops::RecurrentAttention::kName),
-        channel_decay(ops::RecurrentAttentionBackward::kName)}) {
+        channel_decay(ops::RecurrentAttentionBackward::kName),
+        wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
+        wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

@@ -21,7 +21,7 @@ using Config = BackwardConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
-constexpr std::int64_t kLargestHead = 256;
+constexpr std::int64_t kLargestHead = 512;
 constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
@@ -165,7 +165,7 @@ class BackwardKernel final : public Kernel<Config> {
       return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
     if (p.K > kLargestHead || p.V > kLargestHead)
-      return Support::no(refused::kShape, "takes K, V up to 256");
+      return Support::no(refused::kShape, "takes K, V up to 512");
     if (p.T > kMostTokens || walks_of(p) > kMostBlocks) {
       return Support::no(refused::kShape, "takes up to 2^30 tokens, and as many sequences x heads");
     }
