@@ -34,10 +34,11 @@ struct ChunkWalk {
   int key_partial = 0;
   int value_partial = 0;
   int segment = 0;
-  int chunks = 0;  // of the whole sequence
-  int count = 0;   // chunks to visit
-  int order = 0;   // of the first one visited, in the order of processing
-  int step = 1;    // of `order`
+  int chunks = 0;      // of the whole sequence
+  int count = 0;       // chunks to visit
+  int order = 0;       // of the first one visited, in the order of processing
+  int last_order = 0;  // of the last one of the segment, in that order
+  int step = 1;        // of `order`
   bool reverse = false;
   bool packed = false;
 
@@ -66,20 +67,20 @@ __device__ __forceinline__ ChunkWalk walk_of_sequence(const SequenceSpan& span) 
   return walk;
 }
 
-/// Makes it that of one of the segments, which begin and end between groups of kGroup chunks.
-/// Params has the sequences, their number of segments, and `reverse`.
-template <int kGroup, class Params>
+/// Makes it that of one of the segments, which begin and end between chunks. Params has the
+/// sequences, their number of segments, and `reverse`.
+template <class Params>
 __device__ __forceinline__ void take_segment(ChunkWalk& walk, const Params& p, Direction direction,
                                              std::int64_t segment) {
   walk.segment = static_cast<int>(segment);
   walk.packed = p.sequences.bounds != nullptr;
   walk.reverse = p.reverse;
   walk.chunks = (walk.length + kChunkTokens - 1) / kChunkTokens;
-  const int groups = (walk.chunks + kGroup - 1) / kGroup;
-  const int per_segment = (groups + p.segments - 1) / p.segments * kGroup;
+  const int per_segment = (walk.chunks + p.segments - 1) / p.segments;
   const int begin = min(walk.segment * per_segment, walk.chunks);
   const int end = min(begin + per_segment, walk.chunks);
   walk.count = end - begin;
+  walk.last_order = end - 1;
   walk.step = direction == Direction::kWithTime ? 1 : -1;
   walk.order = direction == Direction::kWithTime ? begin : end - 1;
 }

@@ -3,6 +3,7 @@
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/views.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 namespace {
@@ -23,9 +24,15 @@ __device__ __forceinline__ void add_word(float2 (&sums)[kPairsPerWord], const ui
   }
 }
 
-/// A thread 16 bytes of out.
+struct SumsOfLaunch {
+  GroupSumParams sums[kMostGroupSums];
+};
+
+/// A thread 16 bytes of out; blocks (some of these, sum).
 template <class T>
-__global__ __launch_bounds__(kThreads) void group_sums(const __grid_constant__ GroupSumParams p) {
+__global__ __launch_bounds__(kThreads) void group_sums(const __grid_constant__ SumsOfLaunch all) {
+  take_over_from_previous_launch();
+  const GroupSumParams& p = all.sums[blockIdx.y];
   const std::int64_t words = p.columns / kColumnsPerWord;  // of a row
   const std::int64_t count = p.rows * p.heads * words;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -50,13 +57,22 @@ __global__ __launch_bounds__(kThreads) void group_sums(const __grid_constant__ G
 }  // namespace
 
 template <class T>
-void launch_group_sums(const GroupSumParams& p, cudaStream_t stream) {
-  const std::int64_t count = p.rows * p.heads * (p.columns / kColumnsPerWord);
-  const std::int64_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
-  launch<group_sums<T>>({.grid = static_cast<unsigned>(blocks), .block = kThreads}, stream, p);
+void launch_group_sums(std::span<const GroupSumParams> sums, cudaStream_t stream) {
+  SumsOfLaunch all;
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const GroupSumParams& p = all.sums[i] = sums[i];
+    most = std::max(most, p.rows * p.heads * (p.columns / kColumnsPerWord));
+  }
+  const std::int64_t blocks = std::min(kMostBlocks, (most + kThreads - 1) / kThreads);
+  launch<group_sums<T>>(
+      {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(sums.size())),
+       .block = kThreads,
+       .overlaps_previous = true},
+      stream, all);
 }
 
-template void launch_group_sums<__half>(const GroupSumParams&, cudaStream_t);
-template void launch_group_sums<__nv_bfloat16>(const GroupSumParams&, cudaStream_t);
+template void launch_group_sums<__half>(std::span<const GroupSumParams>, cudaStream_t);
+template void launch_group_sums<__nv_bfloat16>(std::span<const GroupSumParams>, cudaStream_t);
 
 }  // namespace attune::cuda

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "cuda/chunks/views.hpp"
 
@@ -23,8 +24,10 @@ struct GroupSumParams {
   TokenView out;                   // [B, T, heads, columns] of T, rows aligned to 16 bytes
 };
 
-/// T is __nv_bfloat16 or __half.
+inline constexpr int kMostGroupSums = 3;  // of a launch
+
+/// Several of them, kMostGroupSums at most. T is __nv_bfloat16 or __half.
 template <class T>
-void launch_group_sums(const GroupSumParams& params, cudaStream_t stream);
+void launch_group_sums(std::span<const GroupSumParams> sums, cudaStream_t stream);
 
 }  // namespace attune::cuda

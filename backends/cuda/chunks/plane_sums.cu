@@ -3,6 +3,7 @@
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/views.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 namespace {
@@ -13,6 +14,7 @@ constexpr std::int64_t kMostBlocks = 1 << 16;  // each then takes several elemen
 /// A thread an element of out.
 template <class T>
 __global__ __launch_bounds__(kThreads) void plane_sums(const __grid_constant__ PlaneSumParams p) {
+  take_over_from_previous_launch();
   const std::int64_t out_heads = p.heads / p.group;
   const std::int64_t plane = p.batches * p.tokens * p.heads * p.columns;
   const std::int64_t count = p.batches * p.tokens * out_heads * p.columns;
@@ -41,7 +43,9 @@ template <class T>
 void launch_plane_sums(const PlaneSumParams& p, cudaStream_t stream) {
   const std::int64_t count = p.batches * p.tokens * (p.heads / p.group) * p.columns;
   const std::int64_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
-  launch<plane_sums<T>>({.grid = static_cast<unsigned>(blocks), .block = kThreads}, stream, p);
+  launch<plane_sums<T>>(
+      {.grid = static_cast<unsigned>(blocks), .block = kThreads, .overlaps_previous = true}, stream,
+      p);
 }
 
 template void launch_plane_sums<float>(const PlaneSumParams&, cudaStream_t);

@@ -14,7 +14,8 @@ struct GlaBackwardConfig {
   friend constexpr bool operator==(const GlaBackwardConfig&, const GlaBackwardConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{launch_axis("segments", &GlaBackwardConfig::segments, {1, 2, 4, 8, 16, 32})};
+    return std::tuple{
+        launch_axis("segments", &GlaBackwardConfig::segments, {1, 2, 4, 8, 16, 32, 64, 128})};
   }
 };
 

@@ -49,6 +49,9 @@ inline constexpr int kSmallTile = 64;
 inline constexpr int kLargeTile = 128;
 inline constexpr int kMostTiles = 4;  // of a side
 inline constexpr int kMostChannels = kLargeTile * kMostTiles;
+/// With more segments, what they start from is made ahead of the walks; else each walk passes the
+/// segments before its own.
+inline constexpr int kMostPassedSegments = 4;
 
 struct GlaBackwardParams {
   // Rows [B, T, heads, own or other channels]; those without data are not wanted.
@@ -110,7 +113,7 @@ struct GlaBackwardParams {
   bool makes_scores = true;            // A: left where P was, or for dz and du
 
   // Of each direction, by [sequences, heads, segments]: what a segment adds to S or D, and its
-  // total decay.
+  // total decay. Where starts are made ahead, they take the places of the sums.
   StateView segment_sums;  // strides: `sequence` of a walk, `k` of own channels, `v` of others
   float* segment_decays = nullptr;        // [own tiles' channels]
   float* other_segment_decays = nullptr;  // [other tiles' channels]
@@ -121,6 +124,7 @@ struct GlaBackwardParams {
   void* dz_partials = nullptr;
 
   constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
+  constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
 };
 
 bool keys_have_gates(const ops::RecurrentAttentionProblem& problem);

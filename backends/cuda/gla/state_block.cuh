@@ -22,19 +22,25 @@ __device__ __forceinline__ ChunkWalk walk_of(const GlaBackwardParams& p, Directi
   walk.sequence = static_cast<int>(owner / p.heads);
   walk.head = static_cast<int>(owner % p.heads);
   walk.kv_head = walk.head / p.heads_per_kv;
-  take_segment<1>(walk, p, direction, index % p.segments);
+  take_segment(walk, p, direction, index % p.segments);
   return walk;
 }
 
 /// A block of the state, or of its gradient: a tile of the channels along its rows, and one of
 /// those along its columns.
 template <int kD, Gated kGated, Direction kDirection>
-struct StateBlock {
+class StateBlock {
+ public:
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
-  __device__ static int row_tile() { return static_cast<int>(blockIdx.y); }
-  __device__ static int column_tile() { return static_cast<int>(blockIdx.z); }
-  __device__ int own_tile() const { return kOwnRows ? row_tile() : column_tile(); }
-  __device__ int other_tile() const { return kOwnRows ? column_tile() : row_tile(); }
+
+  __device__ explicit StateBlock(const GlaBackwardParams& p)
+      : own_tile_(static_cast<int>(blockIdx.y) / p.other_tiles),
+        other_tile_(static_cast<int>(blockIdx.y) % p.other_tiles) {}
+
+  __device__ int own_tile() const { return own_tile_; }
+  __device__ int other_tile() const { return other_tile_; }
+  __device__ int row_tile() const { return kOwnRows ? own_tile_ : other_tile_; }
+  __device__ int column_tile() const { return kOwnRows ? other_tile_ : own_tile_; }
 
   /// This block of a matrix with strides `k` of own channels and `v` of others.
   template <class Element, class View>
@@ -122,6 +128,7 @@ struct StateBlock {
   __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaBackwardParams& p,
                                              const ChunkWalk& walk, int group) const {
     const bool with_time = kDirection == Direction::kWithTime;
+    if (p.makes_starts()) return load_made_start(x, p, group);
     load_matrix<kD>(
         x, of_sequence<const float>(p, with_time ? p.initial_state : p.dfinal_state, walk), group);
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
@@ -131,6 +138,23 @@ struct StateBlock {
       for (int i = p.segments - 1; i > walk.segment; --i) pass_segment(x, p, first + i, group);
     }
   }
+
+ private:
+  /// Of the block's walk.
+  __device__ __forceinline__ void load_made_start(float (&x)[kD / 2], const GlaBackwardParams& p,
+                                                  int group) const {
+    const float* const start = segment_sum(p, blockIdx.x);
+    const auto down = static_cast<int>(kOwnRows ? p.segment_sums.k : p.segment_sums.v);
+    const auto right = static_cast<int>(kOwnRows ? p.segment_sums.v : p.segment_sums.k);
+    for_each_pair(group, [&](int i, int row, int column) {
+      const float* const pair = start + row * down + column * right;
+      x[i] = pair[0];
+      x[i + 1] = pair[right];
+    });
+  }
+
+  int own_tile_;
+  int other_tile_;
 };
 
 }  // namespace attune::cuda::gla

@@ -8,10 +8,11 @@
 // (S^T, D^T). Walks of S and D with the gated side's rows leave S and multiply by it where it
 // survives a chunk, for the gradients of the gates. Few heads leave multiprocessors idle: then
 // walks without flows first make what segments of a sequence add to S and D, and segments are
-// walked at once.
+// walked at once. For the same reason walks that need nothing of each other share a launch.
 #pragma once
 
 #include "cuda/chunks/tile_copies.cuh"
+#include "cuda/gla/segment_starts.cuh"
 #include "cuda/gla/state_block.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -52,7 +53,7 @@ class StateWalk {
   static constexpr bool kFlows = kLeaves == Leaves::kFlows;
 
   __device__ StateWalk(const GlaBackwardParams& p, Shared& shared)
-      : p_(p), s_(shared), walk_(shared.walk) {}
+      : p_(p), s_(shared), walk_(shared.walk), block_(p) {}
 
   __device__ void init(std::int64_t index) {
     s_.walk = walk_of(p_, kDirection, index);
@@ -325,32 +326,19 @@ class StateWalk {
   const GlaBackwardParams& p_;
   Shared& s_;
   const ChunkWalk& walk_;
-  const StateBlock<kD, kGated, kDirection> block_{};
+  const StateBlock<kD, kGated, kDirection> block_;
   FragmentLane at_;
 };
 
 #endif
 
-/// The walk of a block. No segment starts from what the last one adds with time, or the first one
-/// against it: those are not made.
-template <Direction kDirection, Leaves kLeaves>
-__device__ __forceinline__ std::int64_t walk_of_block(const GlaBackwardParams& p) {
-  if constexpr (kLeaves == Leaves::kFlows) return blockIdx.x;
-  const int made = p.segments - 1;
-  const std::int64_t segment = blockIdx.x % made + (kDirection == Direction::kAgainstTime ? 1 : 0);
-  return blockIdx.x / made * static_cast<std::int64_t>(p.segments) + segment;
-}
-
-/// Blocks (sequence, head and segment; tile of the rows; tile of the columns).
-template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
-__global__ __launch_bounds__(StateRoles<kD>::kThreads, kD == 64 ? 2 : 1) void state_walk(
-    const __grid_constant__ GlaBackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
+
+/// A block's walk, number `index` of all.
+template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
+__device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShared<kD>& shared,
+                                          std::int64_t index) {
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
-  const std::int64_t index = walk_of_block<kDirection, kLeaves>(p);
   if (threadIdx.x == 0) block.init(index);
   __syncthreads();  // the walk and its barriers are there
 
@@ -362,44 +350,98 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kD == 64 ? 2 : 1) void st
   } else {
     block.segment_sum(group, index);
   }
+}
+
+#endif
+
+/// Which of the terms of S and D are made by a launch of walks of one side: one that needs nothing
+/// of the others, or dy's, after the first.
+enum class Terms : int { kFirst, kOfWrites };
+
+template <int kD>
+inline constexpr int kStateBlocks = kD == kSmallTile ? 2 : 1;  // of a multiprocessor
+
+/// Blocks (sequence, head and segment; tile of the state; term).
+template <class T, int kD, Terms kTerms>
+__global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  if constexpr (kTerms == Terms::kOfWrites) {
+    take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows>(p, shared, blockIdx.x);
+  } else if (blockIdx.z == 0) {
+    take_walk<T, kD, Gated::kRows, Direction::kWithTime, Leaves::kFlows>(p, shared, blockIdx.x);
+  } else if (blockIdx.z == 1) {
+    take_walk<T, kD, Gated::kColumns, Direction::kAgainstTime, Leaves::kFlows>(p, shared,
+                                                                               blockIdx.x);
+  } else {
+    take_walk<T, kD, Gated::kColumns, Direction::kWithTime, Leaves::kFlows>(p, shared, blockIdx.x);
+  }
 #endif
 }
 
-template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves = Leaves::kFlows>
-void launch_state_walk(const GlaBackwardParams& p, cudaStream_t stream) {
-  constexpr bool kOwnRows = kGated != Gated::kColumns;
-  const int segments = kLeaves == Leaves::kFlows ? p.segments : p.segments - 1;
-  launch<state_walk<T, kD, kGated, kDirection, kLeaves>>(
-      {.grid = dim3(static_cast<unsigned>(p.sequence_count * p.heads * segments),
-                    static_cast<unsigned>(kOwnRows ? p.own_tiles : p.other_tiles),
-                    static_cast<unsigned>(kOwnRows ? p.other_tiles : p.own_tiles)),
-       .block = dim3(StateRoles<kD>::kThreads),
-       .shared_bytes = sizeof(StateShared<kD>),
-       .overlaps_previous = true},
-      stream, p);
+/// The same of one of two sides, in one direction.
+template <class T, int kD, Direction kDirection>
+__global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walk_of_both(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(p, shared, blockIdx.x);
+#endif
 }
 
-/// Of S and D, with the own side's rows.
+/// Blocks (sequence, head and segment but one; tile of the state; direction): no segment starts from
+/// what the last one adds with time, or the first one against it.
+template <class T, int kD, Gated kGated>
+__global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void segment_sums(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
+  take_over_from_previous_launch();
+  const int needed = p.segments - 1;
+  const std::int64_t index = std::int64_t{blockIdx.x / needed} * p.segments + blockIdx.x % needed;
+  if (blockIdx.z == 0) {
+    take_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, shared, index);
+  } else {
+    take_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, shared, index + 1);
+  }
+#endif
+}
+
+/// `walks` of each tile of the state, `count` times.
+template <auto kKernel, int kD>
+void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cudaStream_t stream) {
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks),
+                                static_cast<unsigned>(p.own_tiles * p.other_tiles),
+                                static_cast<unsigned>(count)),
+                   .block = dim3(StateRoles<kD>::kThreads),
+                   .shared_bytes = sizeof(StateShared<kD>),
+                   .overlaps_previous = true},
+                  stream, p);
+}
+
+/// What segments start from, of S and D with the own side's rows.
 template <class T, int kD, Gated kGated>
 void launch_segment_sums(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch_state_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, stream);
-  launch_state_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, stream);
-}
-template <class T, int kD, Gated kGated>
-void launch_own_walks(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch_state_walk<T, kD, kGated, Direction::kWithTime>(p, stream);
-  launch_state_walk<T, kD, kGated, Direction::kAgainstTime>(p, stream);
+  constexpr int kDirections = 2;
+  if (p.segments == 1) return;
+  launch_walks<segment_sums<T, kD, kGated>, kD>(p, p.walks() / p.segments * (p.segments - 1),
+                                                kDirections, stream);
+  if (p.makes_starts()) launch_segment_starts<kGated>(p, stream);
 }
 
 template <class T>
 void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kRows>(p, stream);
-    launch_own_walks<T, kD, Gated::kRows>(p, stream);
-    launch_state_walk<T, kD, Gated::kColumns, Direction::kAgainstTime>(p, stream);
-    if (p.du.data != nullptr) {
-      launch_state_walk<T, kD, Gated::kColumns, Direction::kWithTime>(p, stream);
-    }
+    const int firsts = p.du.data != nullptr ? 3 : 2;
+    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walks(), firsts, stream);
+    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walks(), 1, stream);
   });
 }
 
@@ -408,8 +450,12 @@ void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackward
                                 cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(keys.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
-    launch_own_walks<T, kD, Gated::kBoth>(keys, stream);
-    launch_own_walks<T, kD, Gated::kBoth>(values, stream);
+    for (const GlaBackwardParams* const side : {&keys, &values}) {
+      launch_walks<state_walk_of_both<T, kD, Direction::kWithTime>, kD>(*side, side->walks(), 1,
+                                                                        stream);
+      launch_walks<state_walk_of_both<T, kD, Direction::kAgainstTime>, kD>(*side, side->walks(), 1,
+                                                                           stream);
+    }
   });
 }
 

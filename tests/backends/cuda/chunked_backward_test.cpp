@@ -126,9 +126,11 @@ class ChunkBackward : public testing::TestWithParam<bool> {
     const Decays device_decays = decays.on(*gpu_);
     const std::vector<const char*> configs =
         decays.of_channels() ? std::vector{"kernel=cuda.gla.backward,segments=1",
-                                           "kernel=cuda.gla.backward,segments=4"}
+                                           "kernel=cuda.gla.backward,segments=4",
+                                           "kernel=cuda.gla.backward,segments=32"}
                              : std::vector{"kernel=cuda.chunk_wgmma.backward,segments=1",
-                                           "kernel=cuda.chunk_wgmma.backward,segments=4"};
+                                           "kernel=cuda.chunk_wgmma.backward,segments=4",
+                                           "kernel=cuda.chunk_wgmma.backward,segments=32"};
     for (const char* const config : configs) {
       SCOPED_TRACE(config);
       const auto actual =

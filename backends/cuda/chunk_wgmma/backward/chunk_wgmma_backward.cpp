@@ -1,14 +1,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
-
-#include <attune/core/axis_values.hpp>
-
 #include "cuda/chunk_wgmma/backward/params.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/plane_sums.hpp"
+#include "cuda/chunks/segment_costs.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -29,6 +26,15 @@ constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 /// Of one segment.
 std::int64_t walks_of(const Problem& problem) {
   return problem.sequences() * problem.H * tiles_of(problem.K) * tiles_of(problem.V);
+}
+
+/// dq, then dk and dv: one time stands for both.
+SegmentedWalks segmented_walks(const Problem& problem) {
+  static constexpr int kLaunches[] = {1};
+  return {.count = walks_of(problem),
+          .launches = kLaunches,
+          .chunks = longest_chunks(problem),
+          .most_passed = kMostPassedSegments};
 }
 
 CUtensorMap map_of(const ConstTensorView& tensor) {
@@ -95,19 +101,25 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Config&
   return params;
 }
 
-/// `count`: all of a token.
+/// Of the outputs of which walks leave partial sums.
 template <class T>
-void sum_partials(const void* partials, std::int64_t count, const TensorView& out,
-                  cudaStream_t stream) {
-  if (partials == nullptr) return;
-  launch_group_sums<T>({.partials = partials,
-                        .rows = out.size(0) * out.size(1),
-                        .tokens = out.size(1),
-                        .heads = out.size(2),
-                        .group = count / out.size(2),
-                        .columns = out.size(3),
-                        .out = token_view(out)},
-                       stream);
+void sum_partials(const BackwardParams& params, const Args& args, cudaStream_t stream) {
+  GroupSumParams sums[kMostGroupSums];
+  std::size_t count = 0;
+  const auto add = [&](const void* partials, std::int64_t tiles, const TensorView& out) {
+    if (partials == nullptr) return;
+    sums[count++] = {.partials = partials,
+                     .rows = out.size(0) * out.size(1),
+                     .tokens = out.size(1),
+                     .heads = out.size(2),
+                     .group = params.heads * tiles / out.size(2),
+                     .columns = out.size(3),
+                     .out = token_view(out)};
+  };
+  add(params.dq_partials, params.value_tiles, args.dq);
+  add(params.dk_partials, params.value_tiles, args.dk);
+  add(params.dv_partials, params.key_tiles, args.dv);
+  launch_group_sums<T>({sums, count}, stream);
 }
 
 void sum_gate_partials(const BackwardParams& params, const TensorView& dg, cudaStream_t stream) {
@@ -131,10 +143,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
-  const std::int64_t key_partials = problem.H * params.value_tiles;
-  sum_partials<T>(params.dq_partials, key_partials, args.dq, stream);
-  sum_partials<T>(params.dk_partials, key_partials, args.dk, stream);
-  sum_partials<T>(params.dv_partials, problem.H * params.key_tiles, args.dv, stream);
+  sum_partials<T>(params, args, stream);
   if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
   if (args.dgamma) {
     launch_sum_of_walks({.terms = params.dgamma_terms,
@@ -179,26 +188,20 @@ class BackwardKernel final : public Kernel<Config> {
     return Support::yes();
   }
 
-  /// As many segments as leave no thread block waiting for another, of some length.
+  /// Of 56 timings of 8 problems, what costs least here is within 4 % of the fastest.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    constexpr std::int64_t kShortestSegment = 1024;
-    const std::int64_t sequences = std::max<std::int64_t>(problem.sequences(), 1);
-    const std::int64_t tokens = problem.B * problem.T / sequences;
-    Config config;
-    while (config.segments < largest_value(&Config::segments) &&
-           walks_of(problem) * config.segments * 2 <= device.cores &&
-           tokens >= config.segments * 2 * kShortestSegment) {
-      config.segments *= 2;
-    }
-    return config;
+    constexpr WalkTimes kTimes{
+        .chunk = 5.5, .sum = 0.12, .round = 0.9, .sums = 3.5, .pass = 0.75, .state = 0.154};
+    const bool small = tile_channels(problem) == kSmallTile;
+    return cheapest_segments<Config>(segmented_walks(problem),
+                                     small ? kTimes.of_small_tiles() : kTimes, device);
   }
 
-  /// More segments than there is work for leave blocks without any: harmless, and no candidates.
-  std::vector<Config> candidate_configs(const Problem& problem, const DeviceInfo&) const override {
-    constexpr std::int64_t kShortestSegment = 512;
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
     std::vector<Config> configs = all_configs<Config>();
     std::erase_if(configs, [&](const Config& c) {
-      return c.segments > 1 && problem.T < c.segments * kShortestSegment;
+      return too_many_segments(segmented_walks(problem), c.segments, device);
     });
     return configs;
   }

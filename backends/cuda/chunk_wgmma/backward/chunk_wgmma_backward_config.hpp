@@ -14,7 +14,8 @@ struct BackwardConfig {
   friend constexpr bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{launch_axis("segments", &BackwardConfig::segments, {1, 2, 4, 8, 16})};
+    return std::tuple{
+        launch_axis("segments", &BackwardConfig::segments, {1, 2, 4, 8, 16, 32, 64, 128})};
   }
 };
 

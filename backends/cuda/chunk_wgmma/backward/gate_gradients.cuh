@@ -15,7 +15,8 @@
 // gradient> between chunks: carried = G - sum outflow, and the next G = carried + sum inflow. Its
 // error grows with the chunks, and is G's where `carried` may be much smaller: so at checkpoints it
 // is computed from S, which the dq walk leaves there, and D in registers. Checkpoints are at every
-// second chunk over which the state decays much, and every so many of the others.
+// second chunk over which the state decays much, at every so many of the others, and at the last
+// chunk of a segment, where the recursion begins.
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gates.cuh"
@@ -35,10 +36,10 @@ __device__ __forceinline__ bool state_survives(const BackwardParams& p, const Ch
 /// Whether the chunk visited n-th is a checkpoint. Both walks decide alike.
 __device__ __forceinline__ bool is_checkpoint(const BackwardParams& p, const ChunkWalk& walk, int n,
                                               float decay) {
-  const int order = walk.order_of(n);
   const int last =
       decay < kCheckpointDecay ? 1 : kCheckpointChunks - 1;  // of as many, a power of two
-  const bool due = (order & last) == last || order == walk.chunks - 1;
+  const int order = walk.order_of(n);
+  const bool due = (order & last) == last || order == walk.last_order;
   return due && state_survives(p, walk, n, decay);
 }
 

@@ -23,6 +23,9 @@ inline constexpr int kSmallTile = 64;
 inline constexpr int kTileChannels = 128;
 /// Every so many chunks there is a checkpoint at least, see gate_gradients.cuh.
 inline constexpr int kCheckpointChunks = 4;
+/// With more segments, what they start from is made ahead of the walks; else each walk passes the
+/// segments before its own.
+inline constexpr int kMostPassedSegments = 4;
 
 struct BackwardParams {
   // Panels of 64 tokens of one head; coordinates are (channel, head, token, batch).
@@ -60,13 +63,15 @@ struct BackwardParams {
   std::int64_t slots = 0;         // chunk slots of a head and tile
   float* dgamma_terms = nullptr;  // [N, H, tiles, segments]: sums of dg over segments
   // Of segments, one direction after the other: what one adds to the state that goes through it
-  // with time, or to the gradient that goes through it against time, and its total decay.
+  // with time, or to the gradient that goes through it against time, and its total decay. Where
+  // starts are made ahead, they take the places of the sums.
   float* segment_sums = nullptr;    // [2, N, H, tiles, segments, D * D]
   float* segment_decays = nullptr;  // [2, N, H, tiles, segments]
   std::int64_t walks = 0;           // N * H * tiles * segments
 
   /// Of a head.
   constexpr int tiles() const { return key_tiles * value_tiles; }
+  constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
 };
 
 /// What picks an instance.
@@ -84,7 +89,8 @@ int tiles_of(std::int64_t channels);
 std::size_t place_workspace(BackwardParams& params, const ops::RecurrentAttentionProblem& problem,
                             const BackwardConfig& config, std::byte* workspace);
 
-/// What each segment adds to a state and to a gradient. Needed where there are several.
+/// What each segment adds to a state and to a gradient, or what each starts from. Needed where there
+/// are several.
 template <class T>
 void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
                            cudaStream_t stream);

@@ -34,8 +34,7 @@ void with_shape(const BackwardShape& shape, F&& f) {
   });
 }
 
-/// Walk number `index` of all sequences, heads, tiles of channels and segments. Segments begin at
-/// checkpoints.
+/// Walk number `index` of all sequences, heads, tiles of channels and segments.
 __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction direction,
                                              std::int64_t index) {
   const std::int64_t owner = index / p.segments;
@@ -51,7 +50,7 @@ __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction 
   walk.value_channel = value_tile * kTileChannels;
   walk.key_partial = walk.head * p.value_tiles + value_tile;
   walk.value_partial = walk.head * p.key_tiles + key_tile;
-  take_segment<kCheckpointChunks>(walk, p, direction, index % p.segments);
+  take_segment(walk, p, direction, index % p.segments);
   return walk;
 }
 
@@ -102,10 +101,26 @@ __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardP
   }
 }
 
+/// The start of the block's walk, where it was made ahead.
+template <int kD>
+__device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardParams& p,
+                                           Direction direction, int group) {
+  const float4* const from = segment_words<kD>(p, direction, blockIdx.x, group);
+#pragma unroll
+  for (int i = 0; i < kD / 8; ++i) {
+    const float4 word = from[i * kWarpgroupSize];
+    x[4 * i] = word.x;
+    x[4 * i + 1] = word.y;
+    x[4 * i + 2] = word.z;
+    x[4 * i + 3] = word.w;
+  }
+}
+
 /// S before the walk: that of the sequence, taken through the segments before.
 template <int kD>
 __device__ __forceinline__ void load_state_before(float (&state)[kD / 2], const BackwardParams& p,
                                                   const ChunkWalk& walk, int group) {
+  if (p.makes_starts()) return load_start<kD>(state, p, Direction::kWithTime, group);
   load_matrix<kD>(state, keys_by_values<const float>(p.initial_state, p, walk), group);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
   for (int i = 0; i < walk.segment; ++i) {
@@ -116,6 +131,7 @@ __device__ __forceinline__ void load_state_before(float (&state)[kD / 2], const 
 template <int kD>
 __device__ __forceinline__ void load_gradient_after(float (&d)[kD / 2], const BackwardParams& p,
                                                     const ChunkWalk& walk, int group) {
+  if (p.makes_starts()) return load_start<kD>(d, p, Direction::kAgainstTime, group);
   load_matrix<kD>(d, values_by_keys<const float>(p.dfinal_state, p, walk), group);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
   for (int i = p.segments - 1; i > walk.segment; --i) {
