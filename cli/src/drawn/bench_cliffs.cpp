@@ -44,11 +44,11 @@ class Walk {
   Walk(const CommandContext& command, const Invocation& call, const Suite& suite)
       : command_(&command),
         problems_(command, call, kMostBytes),
-        deadline_(call, std::chrono::minutes(3)),
         progress_(call.quiet),
         count_(call.options.integer("problems", 0, kMaxProblems).value_or(320)),
         bytes_per_us_(problems_.on_host() ? host_copy_bytes_per_us() : suite.copy_bytes_per_us),
-        survey_(problems_.on_host() ? 0 : kLaunchUs) {
+        survey_(problems_.on_host() ? 0 : kLaunchUs),
+        deadline_(call, std::chrono::minutes(3)) {
     settings_ = measure_settings(call.options);
     if (!call.options.flag("iters")) settings_.iters = 3;
     if (!call.options.flag("warmup")) settings_.warmup = 1;
@@ -131,12 +131,12 @@ class Walk {
 
   const CommandContext* command_;
   DrawnProblems problems_;
-  Deadline deadline_;
   Progress progress_;
   MeasureSettings settings_;
   std::int64_t count_;
   double bytes_per_us_;
   Survey survey_;
+  Deadline deadline_;
   std::map<std::tuple<std::string, std::string, std::uint64_t>, std::size_t> known_;
 };
 
