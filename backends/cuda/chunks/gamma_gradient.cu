@@ -5,7 +5,7 @@
 #include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
-namespace {
+inline namespace gamma_gradient_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 128;
 
@@ -71,7 +71,7 @@ void launch_sum(const GammaGradient& p, const Terms& terms, cudaStream_t stream)
                            stream, p, terms);
 }
 
-}  // namespace
+}  // namespace gamma_gradient_kernels
 
 void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_t stream) {
   launch_sum(p, TermsOfWalks{count}, stream);

@@ -6,7 +6,7 @@
 #include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
-namespace {
+inline namespace group_sums_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostBlocks = 1 << 16;  // each then takes several words a thread
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void group_sums(const __grid_constant__ S
   }
 }
 
-}  // namespace
+}  // namespace group_sums_kernels
 
 template <class T>
 void launch_group_sums(std::span<const GroupSumParams> sums, cudaStream_t stream) {

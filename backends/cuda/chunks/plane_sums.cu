@@ -6,7 +6,7 @@
 #include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
-namespace {
+inline namespace plane_sums_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostBlocks = 1 << 16;  // each then takes several elements a thread
@@ -37,7 +37,7 @@ __global__ __launch_bounds__(kThreads) void plane_sums(const __grid_constant__ P
   }
 }
 
-}  // namespace
+}  // namespace plane_sums_kernels
 
 template <class T>
 void launch_plane_sums(const PlaneSumParams& p, cudaStream_t stream) {

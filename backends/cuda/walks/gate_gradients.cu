@@ -9,7 +9,7 @@
 #include "cuda/walks/sequence_parts.cuh"
 
 namespace attune::cuda {
-namespace {
+inline namespace gate_gradients_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
@@ -211,7 +211,7 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
   }
 }
 
-}  // namespace
+}  // namespace gate_gradients_kernels
 
 template <class T>
 void launch_gate_gradients(const GateGradientParams& p, cudaStream_t stream) {
