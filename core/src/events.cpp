@@ -11,6 +11,8 @@ std::string_view to_string(EventKind kind) {
   switch (kind) {
     case EventKind::kSelected:
       return "selected";
+    case EventKind::kPrepared:
+      return "prepared";
     case EventKind::kTuneStarted:
       return "tune_started";
     case EventKind::kTrial:

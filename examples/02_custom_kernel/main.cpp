@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/operand_case.hpp>
 #include <attune/framework.hpp>
 
@@ -105,28 +106,15 @@ class Rows final : public attune::Kernel<RowsConfig> {
 };
 
 // 4. The reference, in double: what every candidate is checked against.
-struct ReferenceConfig {
-  using Op = RmsNorm;
-  friend constexpr bool operator==(const ReferenceConfig&, const ReferenceConfig&) = default;
-  static constexpr auto axes() { return std::tuple{}; }
-};
-
-class Reference final : public attune::Kernel<ReferenceConfig> {
- public:
-  std::string_view name() const noexcept override { return "reference.rms_norm"; }
-  int version() const noexcept override { return 1; }
-  Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
-  ReferenceConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
-  void run(const Problem& p, const Args& args, const ReferenceConfig&,
-           const LaunchSite&) const override {
-    for (std::int64_t row = 0; row < p.rows; ++row)
-      norm_row<double, 1>(row_of(args.x, row), row_of(args.y, row), p.cols);
-  }
-};
+void norm_in_double(const RmsNormProblem& p, const RmsNormArgs& args) {
+  for (std::int64_t row = 0; row < p.rows; ++row)
+    norm_row<double, 1>(row_of(args.x, row), row_of(args.y, row), p.cols);
+}
 
 void register_mine(attune::Registry& registry) {
   registry.add_op<RmsNorm>();
-  registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "cpu"});
+  registry.add(attune::make_kernel<RmsNorm>("reference.rms_norm", 1, norm_in_double),
+               {.platform = "reference", .backend = "cpu"});
   registry.add(std::make_unique<Rows>(), {.platform = "mine", .backend = "cpu", .priority = 10});
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <attune/attune.hpp>
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/operand_case.hpp>
 #include <attune/core/prepared_kernel.hpp>
 
@@ -168,32 +169,20 @@ class Compiled final : public attune::PreparedKernel<CompiledConfig, Module> {
 };
 
 // 4. The reference: what every candidate is checked against.
-struct ReferenceConfig {
-  using Op = SiluMul;
-  friend constexpr bool operator==(const ReferenceConfig&, const ReferenceConfig&) = default;
-  static constexpr auto axes() { return std::tuple{}; }
-};
-class Reference final : public attune::Kernel<ReferenceConfig> {
- public:
-  std::string_view name() const noexcept override { return "reference.silu_mul"; }
-  int version() const noexcept override { return 1; }
-  Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
-  ReferenceConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
-  void run(const Problem& p, const Args& args, const ReferenceConfig&,
-           const LaunchSite&) const override {
-    const auto* a = static_cast<const float*>(args.a.data);
-    const auto* b = static_cast<const float*>(args.b.data);
-    auto* y = static_cast<float*>(args.y.data);
-    for (std::int64_t i = 0; i < p.n; ++i) {
-      const double x = a[i];
-      y[i] = static_cast<float>(x / (1 + std::exp(-x)) * b[i]);
-    }
+void silu_mul_in_double(const SiluMulProblem& p, const SiluMulArgs& args) {
+  const auto* a = static_cast<const float*>(args.a.data);
+  const auto* b = static_cast<const float*>(args.b.data);
+  auto* y = static_cast<float*>(args.y.data);
+  for (std::int64_t i = 0; i < p.n; ++i) {
+    const double x = a[i];
+    y[i] = static_cast<float>(x / (1 + std::exp(-x)) * b[i]);
   }
-};
+}
 
 void register_mine(attune::Registry& registry) {
   registry.add_op<SiluMul>();
-  registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "cpu"});
+  registry.add(attune::make_kernel<SiluMul>("reference.silu_mul", 1, silu_mul_in_double),
+               {.platform = "reference", .backend = "cpu"});
   registry.add(std::make_unique<Compiled>(),
                {.platform = "mine", .backend = "gpu", .priority = 10});
 }

@@ -1,4 +1,5 @@
 // The plugin: the op, its reference and a kernel with something to tune.
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/parallel_for.hpp>
 #include <attune/core/plugin.hpp>
 
@@ -65,6 +66,7 @@ extern "C" const char* attune_plugin_abi() { return attune::kPluginAbi; }
 extern "C" void attune_register(attune::Registry& registry) {
   using namespace row_softmax;
   registry.add_op<RowSoftmax>();
-  registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "any"});
+  registry.add(attune::make_kernel<RowSoftmax>("reference.row_softmax", 1, softmax_in_double),
+               {.platform = "reference", .backend = "any"});
   registry.add(std::make_unique<Rows>(), {.platform = "rows", .backend = "cpu", .priority = 50});
 }

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <attune/core/kernel.hpp>
 #include <attune/core/operand_case.hpp>
 #include <attune/core/registry.hpp>
 
@@ -56,34 +55,16 @@ inline float* row_of(const attune::TensorView& y, std::int64_t row) {
   return static_cast<float*>(y.data) + row * y.stride(0);
 }
 
-struct ReferenceConfig {
-  using Op = RowSoftmax;
-  friend constexpr bool operator==(const ReferenceConfig&, const ReferenceConfig&) = default;
-  static constexpr auto axes() { return std::tuple{}; }
-};
-
-class Reference final : public attune::Kernel<ReferenceConfig> {
- public:
-  std::string_view name() const noexcept override { return "reference.row_softmax"; }
-  int version() const noexcept override { return 1; }
-  attune::Support supports(const Problem&, const attune::DeviceInfo&) const override {
-    return attune::Support::yes();
+inline void softmax_in_double(const RowSoftmaxProblem& problem, const RowSoftmaxArgs& args) {
+  for (std::int64_t row = 0; row < problem.rows; ++row) {
+    const float* x = row_of(args.x, row);
+    float* y = row_of(args.y, row);
+    const double largest = *std::max_element(x, x + problem.cols);
+    double sum = 0;
+    for (std::int64_t c = 0; c < problem.cols; ++c) sum += std::exp(x[c] - largest);
+    for (std::int64_t c = 0; c < problem.cols; ++c)
+      y[c] = static_cast<float>(std::exp(x[c] - largest) / sum);
   }
-  ReferenceConfig heuristic_config(const Problem&, const attune::DeviceInfo&) const override {
-    return {};
-  }
-  void run(const Problem& problem, const Args& args, const ReferenceConfig&,
-           const attune::LaunchSite&) const override {
-    for (std::int64_t row = 0; row < problem.rows; ++row) {
-      const float* x = row_of(args.x, row);
-      float* y = row_of(args.y, row);
-      const double largest = *std::max_element(x, x + problem.cols);
-      double sum = 0;
-      for (std::int64_t c = 0; c < problem.cols; ++c) sum += std::exp(x[c] - largest);
-      for (std::int64_t c = 0; c < problem.cols; ++c)
-        y[c] = static_cast<float>(std::exp(x[c] - largest) / sum);
-    }
-  }
-};
+}
 
 }  // namespace row_softmax

@@ -68,6 +68,7 @@ std::string line_of(const Event& event, std::uint64_t lost) {
   add(line, "config", event.config);
   add_unless_zero(line, "candidates", event.candidates);
   add_unless_zero(line, "median_us", event.median_us);
+  add_unless_zero(line, "prepare_us", event.prepare_us);
   add_unless_zero(line, "default_us", event.default_us);
   add(line, "reason", event.reason);
   add_unless_zero(line, "lost", lost);

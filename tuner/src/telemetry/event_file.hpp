@@ -7,6 +7,7 @@
 //
 //   event          also has                        written
 //   selected       tier                            when a problem gets this choice for the first time
+//   prepared       tier, prepare_us                always
 //   tune_started   candidates                      always
 //   tune_finished  candidates, median_us,          always
 //                  default_us
