@@ -44,6 +44,9 @@ endfunction()
 # cuda.fused_recurrent
 attune_cuda_instances(fused_recurrent/walk TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>")
 
+# cuda.chunk_tf32 and cuda.chunk_tf32.backward
+attune_cuda_instances(chunk_tf32/chunk_walk TYPES bf16 f16 f32 LAUNCHES "launch_chunk_walk<T>")
+
 # cuda.chunk_mma
 attune_cuda_instances(chunk_mma/chunk_mma TYPES bf16 f16 LAUNCHES "launch_chunk_mma<T>")
 attune_cuda_instances(chunk_mma/segment_states TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")

@@ -17,6 +17,9 @@ std::unique_ptr<const ErasedKernel> make_chunk_mma();
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();
 /// "cuda.gla_mma": gk, gv or both, with or without g and gamma, f16 and bf16, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_gla_mma();
+/// "cuda.chunk_tf32": every problem whose sequences are not very short, from sm_80 on; f32 as three
+/// products of TF32, or one.
+std::unique_ptr<const ErasedKernel> make_chunk_tf32();
 /// "cuda.fused_recurrent": token by token, every problem there is; IEEE fp32 for f32.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 
@@ -26,6 +29,8 @@ std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 std::unique_ptr<const ErasedKernel> make_chunk_backward();
 /// "cuda.gla.backward": a decay for every channel, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_backward();
+/// "cuda.chunk_tf32.backward": every problem whose sequences are not very short, from sm_80 on.
+std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();
 /// "cuda.fused_recurrent.backward": token by token, every problem there is.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
@@ -38,10 +43,16 @@ struct ListedKernel {
   int priority;
 };
 inline constexpr ListedKernel kKernels[] = {
-    {make_chunk_wgmma, 30},     {make_chunk_mma, 20},
-    {make_gla_wgmma, 30},       {make_gla_mma, 20},
-    {make_fused_recurrent, 10}, {make_chunk_backward, 30},
-    {make_gla_backward, 30},    {make_fused_recurrent_backward, 10},
+    {make_chunk_wgmma, 30},
+    {make_chunk_mma, 20},
+    {make_gla_wgmma, 30},
+    {make_gla_mma, 20},
+    {make_chunk_tf32, 15},
+    {make_fused_recurrent, 10},
+    {make_chunk_backward, 30},
+    {make_gla_backward, 30},
+    {make_chunk_tf32_backward, 15},
+    {make_fused_recurrent_backward, 10},
     {make_decode, 10},
 };
 

@@ -1,0 +1,86 @@
+// What may be tuned in the kernels that walk in chunks on tensor cores, and which tiles are legal.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/core/kernel.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunk_tf32/walk.hpp"
+
+namespace attune::cuda::chunk_tf32 {
+
+/// The axes of a walk, in the config of the forward kernel and in that of the backward one.
+template <class Config>
+constexpr auto walk_axes() {
+  return std::tuple{axis("rows", &Config::rows, {32, 64, 128}),
+                    launch_axis("column_warps", &Config::column_warps, {1, 2, 4, 8}),
+                    launch_axis("segments", &Config::segments, kSegments)};
+}
+
+struct ChunkTf32Config {
+  using Op = ops::RecurrentAttention;
+  int rows = 64;         // of a block's tile of the state
+  int column_warps = 4;  // 16 columns each
+  int segments = 1;      // of a sequence, walked side by side
+  friend constexpr bool operator==(const ChunkTf32Config&, const ChunkTf32Config&) = default;
+
+  static constexpr auto axes() { return walk_axes<ChunkTf32Config>(); }
+  constexpr WalkTile tile() const { return {rows, column_warps}; }
+};
+
+struct ChunkTf32BackwardConfig {
+  using Op = ops::RecurrentAttentionBackward;
+  int rows = 64;         // of a block's tile of the state or of its transpose
+  int column_warps = 4;  // 16 columns each
+  int segments = 1;      // of a sequence, walked side by side
+  int interval = 64;     // tokens between checkpoints, from which gradients of gates start
+  friend constexpr bool operator==(const ChunkTf32BackwardConfig&,
+                                   const ChunkTf32BackwardConfig&) = default;
+
+  static constexpr auto axes() {
+    using Self = ChunkTf32BackwardConfig;
+    return std::tuple_cat(walk_axes<Self>(),
+                          std::tuple{launch_axis("interval", &Self::interval, {16, 64, 256})});
+  }
+  constexpr WalkTile tile() const { return {rows, column_warps}; }
+};
+
+/// What a choice of tile depends on.
+struct WalkExtents {
+  std::int64_t heads = 0;  // of all sequences
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  std::int64_t tokens = 0;  // of a sequence, on average
+  int parts = 1;            // of operands
+  bool column_gates = false;
+};
+
+/// Low parts too, where the problem is f32 and may not be taken as TF32.
+int operand_parts(const ops::RecurrentAttentionProblem& problem);
+
+/// Whether the device is a GPU with compute capability 8.0 or more, and sequences are not so short
+/// that most of a chunk would be empty.
+Support takes(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device);
+
+/// Whether a block has the threads and the shared memory.
+Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
+
+/// The tile to start with; it fits.
+WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device);
+
+/// As many as the device has room for, where that pays for walking the tokens twice.
+int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
+
+/// A tile and a number of segments.
+struct WalkChoice {
+  WalkTile tile;
+  int segments = 1;
+};
+/// At most about a dozen; all fit.
+std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const DeviceInfo& device);
+
+}  // namespace attune::cuda::chunk_tf32
