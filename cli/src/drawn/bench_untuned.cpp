@@ -15,8 +15,8 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kMostBytes = 5e8;
-constexpr std::chrono::milliseconds kMostForOne{4000};
+constexpr double kMostBytes = 2.5e8;
+constexpr std::chrono::milliseconds kMostForOne{3000};
 constexpr double kNear = 1.1;
 
 struct Comparison {
@@ -58,11 +58,11 @@ class Comparisons {
   }
 
  private:
-  /// Half of the time for the tuner, which leaves the other half for tensors and comparing.
+  /// What the tuner leaves of the time is for comparing.
   Tuner::Settings tuner_settings(const DrawnProblem& drawn,
                                  std::chrono::milliseconds budget) const {
     Tuner::Settings settings;
-    settings.budget = budget / 2;
+    settings.budget = budget * 3 / 4;
     settings.seed = drawn.point.seed;
     settings.stop = interrupted;
     return settings;

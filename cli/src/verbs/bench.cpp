@@ -120,7 +120,7 @@ Verb bench_verb() {
           "with that of the same one with one field moved to its next value. --budget (3m) is for "
           "all of it, the heuristic chooses unless --policy says otherwise, and seed repeats a "
           "problem's lengths of packed sequences: bench OP SPEC --seed N. untuned draws likewise, "
-          "tunes each problem (half of its part of --budget, 5m, and 2 s at most; nothing is stored) "
+          "tunes each problem (in its part of --budget, 5m, and 2.3 s at most; nothing is stored) "
           "and compares what the problem got without.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
