@@ -9,8 +9,13 @@ namespace {
 class Walk {
  public:
   Walk(const ConfigSpace& space, const void* problem, std::uint64_t axes, std::uint64_t steps,
-       FunctionRef<bool(const ConfigBlob&)> visit)
-      : space_(space), problem_(problem), axes_(axes), steps_(steps), visit_(visit) {}
+       FunctionRef<bool(const ConfigBlob&)> visit, std::uint64_t first = 0)
+      : space_(space), problem_(problem), axes_(axes), steps_(steps), visit_(visit) {
+    for (const ConfigSpace::Axis& axis : space.axes) {
+      first_.push_back(first % axis.values);
+      first /= axis.values;
+    }
+  }
 
   bool run() { return from(space_.axes.size(), 0, space_.standard); }
 
@@ -21,10 +26,11 @@ class Walk {
     const std::size_t axis = end - 1;
     const std::uint64_t bit = std::uint64_t{1} << axis;
     if ((axes_ & bit) == 0) return from(axis, set, config);
-    for (std::size_t i = 0; i < space_.axes[axis].values; ++i) {
+    const std::size_t values = space_.axes[axis].values;
+    for (std::size_t i = 0; i < values; ++i) {
       if (steps_ == 0) return false;
       --steps_;
-      space_.set(config, axis, i);
+      space_.set(config, axis, (first_[axis] + i) % values);
       if (keeps_rules(config, bit, set | bit) && !from(axis, set | bit, config)) return false;
     }
     return true;
@@ -45,6 +51,7 @@ class Walk {
   std::uint64_t axes_;
   std::uint64_t steps_;
   FunctionRef<bool(const ConfigBlob&)> visit_;
+  std::vector<std::size_t> first_;  // by axis: the index that is set first
 };
 
 constexpr std::uint64_t kAllAxes = ~std::uint64_t{0};
@@ -110,8 +117,8 @@ const ConfigSpace::Rule* ConfigSpace::broken(const ConfigBlob& config, const voi
 }
 
 bool visit_points(const ConfigSpace& space, const void* problem, std::uint64_t steps,
-                  FunctionRef<bool(const ConfigBlob&)> visit) {
-  return Walk(space, problem, kAllAxes, steps, visit).run();
+                  FunctionRef<bool(const ConfigBlob&)> visit, std::uint64_t first) {
+  return Walk(space, problem, kAllAxes, steps, visit, first).run();
 }
 
 CandidateCount count_points(const ConfigSpace& space, const void* problem, std::uint64_t steps) {

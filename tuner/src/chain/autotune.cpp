@@ -149,9 +149,10 @@ bool has_one_candidate(const State& state, const Call& call) {
   if (kernels.size() != 1) return false;
   const ErasedKernel& kernel = *kernels.front()->kernel;
   const Params heuristic = kernel.params(kernel.erased_heuristic(call.problem, call.info()));
-  const std::vector<ConfigBlob> configs = kernel.erased_candidates(call.problem, call.info());
-  return std::all_of(configs.begin(), configs.end(),
-                     [&](const ConfigBlob& config) { return kernel.params(config) == heuristic; });
+  const auto configs = kernel.few_candidates(call.problem, call.info());
+  return configs && std::all_of(configs->begin(), configs->end(), [&](const ConfigBlob& config) {
+           return kernel.params(config) == heuristic;
+         });
 }
 
 Lease::Lease(ConfigStore& store, const RowKey& key, milliseconds tuning, milliseconds patience)

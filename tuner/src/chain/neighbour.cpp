@@ -104,6 +104,18 @@ std::string why_unlike(const State& state, const Call& call, const ConfigRow& ro
   }
 }
 
+std::vector<Candidate> nearest_configs(State& state, Call& call) {
+  std::vector<Candidate> configs;
+  if (!call.policy.use_databases) return configs;
+  for (const ConfigStore::Hit& hit :
+       state.store().find_nearest(call.row_key(), scalable_fields(call.op), kMostOctaves)) {
+    if (configs.size() == kMostTried) break;
+    if (const Resolved resolved = validate_row(state, call, hit.row); resolved.candidate)
+      configs.push_back(*resolved.candidate);
+  }
+  return configs;
+}
+
 Answer select_heuristic(State& state, Call& call) {
   Answer answer = ask_fallback(state, call);
   if (!answer.choice) throw Unsupported(answer.reason);

@@ -77,6 +77,9 @@ std::string describe_row(const ConfigStore::Hit& hit);
 /// what sizes other configs become the best, chooses another one there.
 std::string why_unlike(const State& state, const Call& call, const ConfigRow& row);
 
+/// What the nearest problems were tuned to that this one may use too, the nearest first.
+std::vector<Candidate> nearest_configs(State& state, Call& call);
+
 /// Kernels that may serve a request: of its op, platform and backend. Throws Unavailable for an
 /// unknown platform.
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);

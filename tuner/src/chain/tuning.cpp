@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <utility>
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
@@ -36,7 +37,8 @@ void emit_started(State& state, Call& call, const std::vector<const RegisteredKe
   if (!state.events.active()) return;
   Event event = call.event(EventKind::kTuneStarted, Tier::kAutotune);
   for (const RegisteredKernel* entry : kernels) {
-    event.candidates += std::ssize(entry->kernel->erased_candidates(call.problem, call.info()));
+    event.candidates +=
+        static_cast<std::int64_t>(entry->kernel->candidate_count(call.problem, call.info()).count);
   }
   state.events.emit(event);
 }
@@ -112,18 +114,42 @@ ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
   return row;
 }
 
+/// The trials that are stored: of those that ran the fastest, and of those that did not or are of
+/// no use the first, so that a search of any length leaves some megabytes at most. The row of the
+/// decision says how many there were.
+std::vector<const Trial*> worth_storing(const TuneResult& result) {
+  constexpr std::size_t kMostTimed = 2000;
+  constexpr std::size_t kMostRefused = 200;
+  std::vector<const Trial*> timed;
+  std::vector<const Trial*> refused;
+  for (const Trial& trial : result.trials) {
+    if (trial.outcome == TrialOutcome::kNotReached) continue;
+    (is_refused(trial.outcome) ? refused : timed).push_back(&trial);
+  }
+  if (timed.size() > kMostTimed) {
+    // Those that raced to the end first: times of a single sample may be lucky ones.
+    std::stable_sort(timed.begin(), timed.end(), [](const Trial* a, const Trial* b) {
+      return std::pair(a->outcome, a->median_us) < std::pair(b->outcome, b->median_us);
+    });
+    timed.resize(kMostTimed);
+  }
+  if (refused.size() > kMostRefused) refused.resize(kMostRefused);
+  timed.insert(timed.end(), refused.begin(), refused.end());
+  return timed;
+}
+
 std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std::int64_t now) {
   std::vector<TrialRow> rows;
-  for (const Trial& trial : result.trials) {
+  for (const Trial* trial : worth_storing(result)) {
     TrialRow row;
     row.key = call.row_key();
-    row.kernel = trial.candidate.kernel->name();
-    row.config = params_text(trial.candidate);
-    row.outcome = to_string(trial.outcome);
-    row.reason = trial.reason;
-    row.median_us = trial.median_us;
-    row.samples = trial.samples;
-    row.error = trial.error;
+    row.kernel = trial->candidate.kernel->name();
+    row.config = params_text(trial->candidate);
+    row.outcome = to_string(trial->outcome);
+    row.reason = trial->reason;
+    row.median_us = trial->median_us;
+    row.samples = trial->samples;
+    row.error = trial->error;
     row.created = now;
     rows.push_back(std::move(row));
   }
@@ -139,6 +165,7 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   if (request.kernels.empty()) throw Unsupported(why_unsupported(state, call));
   request.oracle = find_oracle(state.registry, call.op.name, call.device());
   request.incumbent = incumbent;
+  request.neighbours = [&state, &call] { return nearest_configs(state, call); };
   if (call.policy.use_databases) {
     request.refuse = [&](const Candidate& candidate) {
       return state.store()

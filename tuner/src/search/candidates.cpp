@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <exception>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,43 +27,64 @@ class Collector {
         candidate.kernel->name(), config_text(*candidate.kernel, candidate.config)};
     const auto [place, is_new] =
         indices_.emplace(name, static_cast<std::int64_t>(into_.trials.size()));
-    if (is_new) into_.trials.push_back(filtered(candidate));
+    if (is_new) into_.trials.push_back(make_trial(request_, candidate));
     return place->second;
   }
 
  private:
-  Trial filtered(const Candidate& candidate) const {
-    Trial trial;
-    trial.candidate = candidate;
-    const DeviceInfo& info = request_.device->info();
-    const Support fits = candidate.kernel->erased_fits(request_.problem, info, candidate.config);
-    if (!fits) {
-      trial.outcome = TrialOutcome::kUnsupported;
-      trial.reason = fits.reason();
-    } else if (std::string reason = request_.refuse(candidate); !reason.empty()) {
-      trial.outcome = TrialOutcome::kQuarantined;
-      trial.reason = std::move(reason);
-    }
-    return trial;
-  }
-
   const Tuner::Request& request_;
   Candidates& into_;
   std::map<std::pair<std::string, std::string>, std::int64_t> indices_;
 };
 
-std::vector<ConfigBlob> configs_of(const ErasedKernel& kernel, const Tuner::Request& request) {
+/// Nothing for a kernel with a large space.
+std::optional<std::vector<ConfigBlob>> few_configs_of(const ErasedKernel& kernel,
+                                                      const Tuner::Request& request) {
   try {
-    return kernel.erased_candidates(request.problem, request.device->info());
+    return kernel.few_candidates(request.problem, request.device->info());
   } catch (const std::exception& error) {
     log(LogLevel::kWarning, str(kernel.name(), ": listing its candidates failed: ", error.what()));
-    return {};
+    return std::vector<ConfigBlob>();
   }
+}
+
+SpaceSearch search_of(const ErasedKernel& kernel, const Tuner::Request& request,
+                      std::uint64_t seed) {
+  const auto fits = [&kernel, problem = request.problem,
+                     &info = request.device->info()](const ConfigBlob& config) -> bool {
+    return static_cast<bool>(kernel.erased_fits(problem, info, config));
+  };
+  return {kernel.space(), request.problem.problem, fits, seed};
+}
+
+/// What other problems were tuned to, of kernels with large spaces.
+std::vector<ConfigBlob> neighbours_of(const ErasedKernel& kernel,
+                                      const std::vector<Candidate>& neighbours) {
+  std::vector<ConfigBlob> configs;
+  for (const Candidate& each : neighbours) {
+    if (each.kernel == &kernel) configs.push_back(each.config);
+  }
+  return configs;
 }
 
 }  // namespace
 
-Candidates collect_candidates(const Tuner::Request& request) {
+Trial make_trial(const Tuner::Request& request, const Candidate& candidate) {
+  Trial trial;
+  trial.candidate = candidate;
+  const DeviceInfo& info = request.device->info();
+  const Support fits = candidate.kernel->erased_fits(request.problem, info, candidate.config);
+  if (!fits) {
+    trial.outcome = TrialOutcome::kUnsupported;
+    trial.reason = fits.reason();
+  } else if (std::string reason = request.refuse(candidate); !reason.empty()) {
+    trial.outcome = TrialOutcome::kQuarantined;
+    trial.reason = std::move(reason);
+  }
+  return trial;
+}
+
+Candidates collect_candidates(const Tuner::Request& request, std::uint64_t seed) {
   const DeviceInfo& info = request.device->info();
   std::vector<const ErasedKernel*> kernels;
   std::string refusals;
@@ -90,9 +112,16 @@ Candidates collect_candidates(const Tuner::Request& request) {
   }
   // One of each kernel in turn, so that a search that is cut short has tried every kernel.
   std::vector<std::vector<ConfigBlob>> configs;
+  std::optional<std::vector<Candidate>> neighbours;
   std::size_t longest = 0;
   for (const ErasedKernel* kernel : kernels) {
-    configs.push_back(configs_of(*kernel, request));
+    if (auto few = few_configs_of(*kernel, request)) {
+      configs.push_back(std::move(*few));
+    } else {
+      if (!neighbours) neighbours = request.neighbours();
+      configs.push_back(neighbours_of(*kernel, *neighbours));
+      all.spaces.push_back({kernel, search_of(*kernel, request, seed)});
+    }
     configs.back().insert(configs.back().begin(), kernel->erased_heuristic(request.problem, info));
     longest = std::max(longest, configs.back().size());
   }

@@ -178,6 +178,7 @@ Racer& Race::leader() {
 void Race::drop_losers() {
   const Racer& best = leader();
   for (Racer& racer : racers_) {
+    if (!racer.racing) continue;
     const std::vector<double> ratios = paired_ratios(racer, best);
     const double ratio = median(ratios);
     const bool surely_slower = ratio - median_uncertainty(ratios) > 1;

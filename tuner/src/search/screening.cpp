@@ -2,6 +2,8 @@
 // slow does not race.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -25,25 +27,67 @@ constexpr double kDeviceSampleUs = 200;
 }  // namespace
 
 void Search::screen_all() {
-  std::vector<std::size_t> order{static_cast<std::size_t>(candidates_.default_trial)};
-  if (candidates_.incumbent_trial >= 0)
-    order.push_back(static_cast<std::size_t>(candidates_.incumbent_trial));
-  for (std::size_t i = 0; i < candidates_.trials.size(); ++i) order.push_back(i);
-  for (const std::size_t index : order) {
-    if (!is_open(candidates_.trials[index]) ||
-        racer_of(static_cast<std::int64_t>(index)) != nullptr)
-      continue;
-    if (!device_failure_.empty()) return;
-    // The default is timed whatever the budget says, and the incumbent unless the search is to
-    // stop: one that is cut short must not lose what was known before.
-    const bool is_default = static_cast<std::int64_t>(index) == candidates_.default_trial;
-    const bool out_of_time =
-        is_default_or_incumbent(index) ? settings_.stop() : budget_.spent(kScreeningShare);
-    if (is_default || !out_of_time) screen(index);
+  // The default is timed whatever the budget says, and the incumbent unless the search is to stop:
+  // one that is cut short must not lose what was known before.
+  const auto by_default = static_cast<std::size_t>(candidates_.default_trial);
+  if (is_open(candidates_.trials[by_default])) screen(by_default);
+  if (const auto incumbent = static_cast<std::size_t>(candidates_.incumbent_trial);
+      candidates_.incumbent_trial >= 0 && incumbent != by_default &&
+      is_open(candidates_.trials[incumbent]) && device_failure_.empty() && !settings_.stop()) {
+    screen(incumbent);
   }
+  // Of those that are listed the next, then one of each large space.
+  const std::size_t listed = candidates_.trials.size();
+  std::size_t next = 0;
+  bool any = true;
+  while (any && may_go_on()) {
+    any = false;
+    while (next < listed && !any) any = screen_if_open(next++);
+    for (LargeSpace& space : candidates_.spaces) {
+      if (may_go_on()) any = screen_proposal(space) || any;
+    }
+  }
+  proposed_all_ = !any || candidates_.spaces.empty();
+}
+
+bool Search::may_go_on() const {
+  return device_failure_.empty() && !budget_.spent(kScreeningShare);
+}
+
+/// False when there is nothing to do.
+bool Search::screen_if_open(std::size_t index) {
+  if (!is_open(candidates_.trials[index]) || is_default_or_incumbent(index)) return false;
+  screen(index);
+  return true;
+}
+
+/// False when the search has no more to propose.
+bool Search::screen_proposal(LargeSpace& space) {
+  const std::optional<ConfigBlob> config = space.search.next();
+  if (!config) return false;
+  const std::size_t index = candidates_.trials.size();
+  candidates_.trials.push_back(make_trial(request_, {space.kernel, *config}));
+  if (is_open(candidates_.trials[index])) {
+    screen(index);
+  } else {
+    request_.on_trial(candidates_.trials[index]);
+  }
+  return true;
 }
 
 void Search::screen(std::size_t index) {
+  const std::size_t before = racers_.size();
+  check_and_time(index);
+  const Trial& trial = candidates_.trials[index];
+  double us = std::numeric_limits<double>::infinity();
+  if (racers_.size() > before) us = racers_.back().estimate_us;
+  if (trial.outcome == TrialOutcome::kSlow) us = trial.median_us;
+  for (LargeSpace& space : candidates_.spaces) {
+    if (space.kernel == trial.candidate.kernel) space.search.learn(trial.candidate.config, us);
+  }
+}
+
+void Search::check_and_time(std::size_t index) {
   Racer racer;
   racer.trial = index;
   racer.candidate = candidates_.trials[index].candidate;
@@ -113,6 +157,7 @@ double Search::min_sample_us() const {
 }
 
 bool Search::can_check_all_at_full_size() const {
+  if (!candidates_.spaces.empty()) return false;
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
   return full_check_us_ * static_cast<double>(candidates_.trials.size()) <=
          kFullCheckShare * budget_us;

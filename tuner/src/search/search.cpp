@@ -27,7 +27,7 @@ Search::Search(const Tuner::Settings& settings, const Tuner::Request& request)
     : settings_(settings),
       request_(request),
       budget_(settings),
-      candidates_(collect_candidates(request)) {}
+      candidates_(collect_candidates(request, settings.seed)) {}
 
 TuneResult Search::run() {
   for (const Trial& trial : candidates_.trials) {
@@ -158,7 +158,7 @@ Racer* Search::racer_of(std::int64_t trial) {
 
 TuneResult Search::finish(bool raced_to_the_end, const Racer* winner) {
   TuneResult result;
-  result.complete = raced_to_the_end;
+  result.complete = raced_to_the_end && proposed_all_;
   for (const Racer& racer : racers_) {
     Trial& trial = candidates_.trials[racer.trial];
     if (is_open(trial)) settle_racer(racer);

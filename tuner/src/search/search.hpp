@@ -9,21 +9,34 @@
 #include <attune/tuner/candidate_runner.hpp>
 
 #include "search/race.hpp"
+#include "search/space_search.hpp"
 
 namespace attune::tuning {
 
+/// A kernel with more candidates than can be raced.
+struct LargeSpace {
+  const ErasedKernel* kernel;
+  SpaceSearch search;
+};
+
 struct Candidates {
-  /// The default, the incumbent, then the others, taken from the kernels in turn.
+  /// The default, the incumbent, then the others, taken from the kernels in turn: all of a kernel
+  /// with few of them. Of one with a large space, its heuristic's and those that other problems
+  /// were tuned to; what its search proposes is appended.
   std::vector<Trial> trials;
+  std::vector<LargeSpace> spaces;
   std::int64_t default_trial = -1;
   /// May be the default's. -1: nothing is stored, or it does not fit any more.
   std::int64_t incumbent_trial = -1;
 };
 
-/// All candidates of the kernels that support the problem, each once. The trials of those that do
+/// The candidates of the kernels that support the problem, each once. The trials of those that do
 /// not fit, or are refused, have their outcome already; the others are kNotReached. Throws
 /// Unsupported when no kernel supports the problem.
-Candidates collect_candidates(const Tuner::Request& request);
+Candidates collect_candidates(const Tuner::Request& request, std::uint64_t seed);
+
+/// A trial that has its outcome already when the candidate does not fit or is refused.
+Trial make_trial(const Tuner::Request& request, const Candidate& candidate);
 
 /// Whether a trial has no outcome yet.
 inline bool is_open(const Trial& trial) { return trial.outcome == TrialOutcome::kNotReached; }
@@ -39,7 +52,11 @@ class Search {
  private:
   // screening.cpp: checks and times each candidate once; those that are worth it race
   void screen_all();
+  bool may_go_on() const;
+  bool screen_if_open(std::size_t index);
+  bool screen_proposal(LargeSpace& space);
   void screen(std::size_t index);
+  void check_and_time(std::size_t index);
   bool passes_reduced_check(const Racer& racer, bool& reducible);
   bool probe(Racer& racer);
   void choose_repeats(Racer& racer);
@@ -67,6 +84,7 @@ class Search {
   std::vector<Racer> racers_;   // the default first: the anchor
   double fastest_us_ = 0;       // the fastest racer's estimate
   double full_check_us_ = 0;    // what checking the first one at full size took
+  bool proposed_all_ = true;    // of what the large spaces have
   std::string device_failure_;  // why nothing more can be tried
 };
 

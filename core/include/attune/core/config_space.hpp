@@ -53,10 +53,11 @@ struct ConfigSpace {
   const Rule* broken(const ConfigBlob& config, const void* problem) const;
 };
 
-/// Calls visit(config) for each point that breaks no rule, in the order of their numbers, until it
-/// returns false or `steps` values of axes were set. Whether all points were visited.
+/// Calls visit(config) for each point that breaks no rule until it returns false or `steps` values
+/// of axes were set. In the order of their numbers, or, on each axis, with the value of the point
+/// `first` first. Whether all points were visited.
 bool visit_points(const ConfigSpace& space, const void* problem, std::uint64_t steps,
-                  FunctionRef<bool(const ConfigBlob&)> visit);
+                  FunctionRef<bool(const ConfigBlob&)> visit, std::uint64_t first = 0);
 
 /// A number of candidates, or a bound of it.
 struct CandidateCount {

@@ -1,6 +1,8 @@
 // The tuner: which of the candidates for a problem is right, and fastest. A search has four steps:
 //
-//   1. filter        the kernel takes the problem, the config fits it, and it is not in quarantine
+//   1. filter        the kernel takes the problem, the config fits it, and it is not in quarantine;
+//                    where a kernel has too many configs to race, a search among them says which
+//                    to try while there is time (half of the budget)
 //   2. correctness   against the oracle on the op's reduced problem; at full size two runs, over
 //                    outputs filled with different bytes, are finite and give the same bits
 //   3. race          interleaved rounds in random order, with the default in every round as anchor:
@@ -67,7 +69,8 @@ struct TuneResult {
   std::int64_t winner = -1;         // index of the choice; -1: none can be used, see the trials
   std::int64_t default_trial = -1;  // index of the default
   bool incumbent_kept = false;      // nothing was at least 1.5 % faster than the incumbent
-  bool complete = false;            // false: the budget ended before the race did
+  bool complete =
+      false;  // false: the budget ended before the race did, or before a large space did
   NoiseGrade noise = NoiseGrade::kC;
   std::chrono::microseconds elapsed{0};
 };
@@ -102,6 +105,9 @@ class Tuner {
     /// Says what is right; null: the default does.
     const RegisteredKernel* oracle = nullptr;
     Candidate incumbent;  // what is stored now; kernel null: nothing is
+    /// What problems like this one were tuned to: where the search of a large space begins, beside
+    /// the default. Asked where a kernel has one.
+    std::function<std::vector<Candidate>()> neighbours = [] { return std::vector<Candidate>(); };
     /// Why a candidate is not to be tried (quarantine), or "".
     std::function<std::string(const Candidate&)> refuse = [](const Candidate&) {
       return std::string();
