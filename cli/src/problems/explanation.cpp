@@ -1,5 +1,7 @@
 #include "problems/explanation.hpp"
 
+#include <algorithm>
+
 #include "output/text.hpp"
 
 namespace attune::cli {
@@ -35,26 +37,42 @@ void write_kernels(const Explanation& of, bool color, std::string& out) {
         str(note.kernel->kernel->name(), " v", note.kernel->kernel->version(), " (",
             note.kernel->at.platform, "): ", printable(support_text(note.support)));
     out += "  " + toned(line, note.support ? Tone::kPlain : Tone::kFaint, color);
-    if (note.support)
-      out += str(", ", note.candidates, note.candidates == 1 ? " candidate" : " candidates");
+    if (note.support) {
+      out += str(", ", note.candidates.is_exact ? "" : "at most ", note.candidates.count,
+                 note.candidates.count == 1 ? " candidate" : " candidates");
+    }
     if (note.expected_us) out += str(", expects ", number_text(*note.expected_us), " us");
     out += '\n';
   }
 }
 
-void write_trials(const Explanation& of, bool all, std::string& out) {
+/// "and 12 slower ones, 3 of no use".
+std::string text_of_others(std::size_t slower, std::size_t of_no_use) {
+  std::string text = slower > 0 ? str(slower, slower == 1 ? " slower one" : " slower ones") : "";
+  if (of_no_use > 0) text += str(text.empty() ? "" : ", ", of_no_use, " of no use");
+  return "and " + text;
+}
+
+void write_trials(const Explanation& of, bool many, std::string& out) {
   constexpr std::size_t kShown = 5;
+  constexpr std::size_t kMany = 200;
   if (of.trials.empty()) return;
   out += str("candidates of the tuning, ", date_text(of.trials.front().created), '\n');
+  const std::size_t most = many ? kMany : kShown;
   std::size_t timed = 0;
+  std::size_t of_no_use = 0;
   for (const TrialRow& trial : of.trials) {
-    if (trial.median_us > 0 && ++timed > kShown && !all) continue;
+    if (++(trial.median_us > 0 ? timed : of_no_use) > most) continue;
     const std::string time = trial.median_us > 0 ? number_text(trial.median_us) + " us" : "";
     out += str("  ", pad_left(time, 10), "  ", pad_right(trial.outcome, 11), "  ",
                printable(trial.kernel), ' ', printable(config_or_default(trial.config)),
                trial.reason.empty() ? "" : "  (" + printable(trial.reason) + ")", '\n');
   }
-  if (timed > kShown && !all) out += str("  and ", timed - kShown, " slower ones; -v lists them\n");
+  const std::size_t slower = timed - std::min(timed, most);
+  of_no_use -= std::min(of_no_use, most);
+  if (slower + of_no_use == 0) return;
+  out += str("  ", text_of_others(slower, of_no_use), "; ",
+             many ? "'attune db show OP SPEC -o jsonl'" : "-v", " lists them\n");
 }
 
 /// The command that runs what was chosen, whatever is known or stored by then.
@@ -99,9 +117,7 @@ Explanation explain(const CommandContext& command, const Target& target, Evidenc
   for (const RegisteredKernel* kernel : command.registry().kernels(target.op->name)) {
     KernelNote note{kernel, support_of(target, *kernel)};
     if (note.support) {
-      const auto candidates =
-          kernel->kernel->erased_candidates(target.problem, target.device->info());
-      note.candidates = static_cast<std::int64_t>(candidates.size());
+      note.candidates = kernel->kernel->candidate_count(target.problem, target.device->info());
       note.expected_us = kernel->kernel->erased_expected_us(target.problem, target.device->info());
     }
     explanation.kernels.push_back(std::move(note));

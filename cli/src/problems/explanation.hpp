@@ -16,7 +16,7 @@ namespace attune::cli {
 struct KernelNote {
   const RegisteredKernel* kernel = nullptr;
   Support support;
-  std::int64_t candidates = 0;  // 0 when it declines
+  CandidateCount candidates = {};  // 0 when it declines
   std::optional<double> expected_us = std::nullopt;
 };
 
@@ -35,7 +35,8 @@ Tone outcome_tone(TierNote::Outcome outcome);
 /// "takes it", or why not.
 std::string support_text(const Support& support);
 
-/// The screen for people; `all_trials` instead of the five fastest.
+/// The screen for people; with `all_trials` some hundreds of them in place of the five fastest and
+/// the first five that are of no use.
 std::string explanation_screen(const CommandContext& command, const Explanation& of, bool color,
                                bool all_trials);
 

@@ -41,7 +41,7 @@ std::size_t candidate_count(const CommandContext& command, const Target& target)
     const bool oracle = kernel->at.platform.view() == kReferencePlatform;
     if (oracle && platform == kAutoPlatform) continue;  // competes only when nothing else does
     if (kernel->kernel->erased_supports(target.problem, info)) {
-      count += kernel->kernel->erased_candidates(target.problem, info).size();
+      count += kernel->kernel->candidate_count(target.problem, info).count;
     }
   }
   return count;

@@ -25,7 +25,7 @@ Document document_of(const std::vector<Explanation>& explanations) {
     for (const KernelNote& note : of.kernels) {
       kernels.add({target.op->name, target.text, note.kernel->kernel->name(),
                    note.kernel->kernel->version(), note.kernel->at.platform.view(),
-                   note.kernel->at.backend.view(), note.candidates,
+                   note.kernel->at.backend.view(), static_cast<std::int64_t>(note.candidates.count),
                    note.expected_us ? Cell(*note.expected_us) : Cell(), support_text(note.support),
                    note.support ? Cell() : Cell(note.support.code())});
     }

@@ -11,6 +11,7 @@ namespace attune::cli {
 namespace {
 
 constexpr std::size_t kShortestKey = 4;
+constexpr std::size_t kShown = 40;  // candidates of a decision, the fastest first
 
 /// The rows whose key begins with `prefix`. Throws UsageError when that could be several.
 std::vector<StoredRow> rows_by_key(const CommandContext& command, const std::string& prefix,
@@ -111,9 +112,15 @@ ExitCode show_rows(const Invocation& call, const CommandContext& command, Words 
                    "file"});
   Table trials({"key", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
   Evidence evidence;
+  std::size_t left_out = 0;
   for (const StoredRow& stored : rows) {
     add_decision(command, stored, decisions);
-    for (const TrialRow& trial : evidence.trials_of(stored)) {
+    std::vector<TrialRow> all = evidence.trials_of(stored);
+    if (call.for_people() && !call.verbose && all.size() > kShown) {
+      left_out += all.size() - kShown;
+      all.resize(kShown);
+    }
+    for (const TrialRow& trial : all) {
       trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
                   Cell::unless_zero(trial.median_us), trial.samples, trial.error,
                   trial.reason.empty() ? Cell() : Cell(trial.reason)});
@@ -125,6 +132,7 @@ ExitCode show_rows(const Invocation& call, const CommandContext& command, Words 
   }
   call.print(Document{{.name = "decision", .table = std::move(decisions), .record = true},
                       {.name = "trials", .table = std::move(trials)}});
+  if (left_out > 0) call.note(str("and ", left_out, " more candidates; -v lists them"));
   evidence.note_damage(call);
   return ExitCode::kOk;
 }
