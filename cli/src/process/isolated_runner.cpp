@@ -25,11 +25,35 @@ constexpr std::chrono::minutes kToOpen{10};      // to make the tensors of a pro
 constexpr std::chrono::seconds kUnmeasured{60};  // while nothing is known of the default's time
 constexpr double kTimesTheDefault = 50;
 
+void check_error(const json& reply) {
+  const auto error = reply.find("error");
+  if (error != reply.end()) throw ExecutionError(str("worker: ", error->get<std::string>()));
+}
+
 class IsolatedRunner final : public tuning::CandidateRunner {
  public:
   IsolatedRunner(const tuning::Workload& workload, IsolationSettings settings)
       : workload_(workload), settings_(std::move(settings)) {
     start();
+  }
+
+  /// Where that ends the worker, candidates are prepared as they come, each at its own risk.
+  std::vector<Verdict> prepare(std::span<const Candidate> candidates,
+                               std::chrono::milliseconds budget) override {
+    if (worker_ == nullptr) start();
+    json request{{"do", "prepare"}, {"budget_ms", budget.count()}, {"candidates", json::array()}};
+    for (const Candidate& candidate : candidates)
+      request["candidates"].push_back(to_json(candidate));
+    worker_->send(to_line(request));
+    try {
+      const json reply = receive_or_end(budget + kUnmeasured);
+      check_error(reply);
+      std::vector<Verdict> verdicts;
+      for (const json& verdict : reply.at("verdicts")) verdicts.push_back(verdict_from(verdict));
+      return verdicts;
+    } catch (const CandidateFailure&) {
+      return {};
+    }
   }
 
   std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {
@@ -81,11 +105,6 @@ json take_message(const std::string& line) {
   if (!message.contains("log")) return message;
   log(static_cast<LogLevel>(message.value("level", 0)), message["log"].get<std::string>());
   return nullptr;
-}
-
-void check_error(const json& reply) {
-  const auto error = reply.find("error");
-  if (error != reply.end()) throw ExecutionError(str("worker: ", error->get<std::string>()));
 }
 
 bool is_failed(const json& reply) {

@@ -71,6 +71,8 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
       static_cast<int>(call.options.integer("warmup", 0, kMost).value_or(settings.warmup));
   settings.iters =
       static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
+  settings.prepare_budget =
+      call.options.duration("prepare-budget").value_or(std::chrono::minutes(2));
   settings.seed = seed;
   settings.stop = interrupted;
   if (call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on") {
@@ -109,7 +111,7 @@ std::string quoted(const std::string& word) {
 std::string resume_line(const Invocation& call, const CommandContext& command) {
   std::string line = "attune tune";
   for (const std::string& word : call.words) line += ' ' + quoted(word);
-  for (const char* name : {"budget", "gpus", "isolate", "timeout"}) {
+  for (const char* name : {"budget", "gpus", "isolate", "timeout", "prepare-budget"}) {
     if (const auto value = call.options.text(name)) line += str(" --", name, ' ', *value);
   }
   return line + command.options_text();
@@ -188,6 +190,10 @@ Verb tune_verb() {
                   {"timeout", '\0', "TIME",
                    "a candidate that takes longer than this, and than fifty times the default, is "
                    "killed; default 2s",
+                   false},
+                  {"prepare-budget", '\0', "TIME",
+                   "time for kernels that compile at run time, for each problem and besides the "
+                   "budget; default 2m",
                    false}},
       .run = run};
 }

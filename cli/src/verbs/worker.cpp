@@ -29,6 +29,7 @@ class Worker {
 
  private:
   void open(const json& request);
+  json prepare(const json& request);
   json check(const json& request);
   json check_full(const json& request);
   json time(const json& request);
@@ -51,6 +52,7 @@ json Worker::answer(const json& request) {
     return json::object();
   }
   if (runner_ == nullptr) throw InvalidArgument("no problem is open");
+  if (what == "prepare") return prepare(request);
   if (what == "check") return with_candidate(request, &Worker::check);
   if (what == "check_full") return with_candidate(request, &Worker::check_full);
   if (what == "time") return with_candidate(request, &Worker::time);
@@ -102,6 +104,19 @@ json Worker::with_candidate(const json& request, json (Worker::*run)(const json&
     if (!lost.empty()) reply["over"] = str("left the device unusable: ", lost);
   }
   return reply;
+}
+
+json Worker::prepare(const json& request) {
+  std::vector<Candidate> candidates;
+  for (const json& named : request.at("candidates")) {
+    candidates.push_back(candidate_from(named, registry_));
+  }
+  const std::chrono::milliseconds budget(request.at("budget_ms").get<std::int64_t>());
+  json verdicts = json::array();
+  for (const tuning::Verdict& verdict : runner_->prepare(candidates, budget)) {
+    verdicts.push_back(to_json(verdict));
+  }
+  return {{"verdicts", verdicts}};
 }
 
 json Worker::check(const json& request) {

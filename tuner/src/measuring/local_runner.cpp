@@ -9,6 +9,7 @@
 
 #include "measuring/correctness.hpp"
 #include "measuring/harness.hpp"
+#include "measuring/preparation.hpp"
 
 namespace attune::tuning {
 namespace {
@@ -20,6 +21,11 @@ class LocalRunner final : public CandidateRunner {
         harness_(*workload.op, workload.problem, idle(*workload.device), workload.seed,
                  copies_to_rotate(*workload.op, workload.problem, *workload.device)) {
     oracle_of(0);
+  }
+
+  std::vector<Verdict> prepare(std::span<const Candidate> candidates,
+                               std::chrono::milliseconds budget) override {
+    return prepare_candidates(candidates, harness_.problem(), *workload_.device, budget);
   }
 
   std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {

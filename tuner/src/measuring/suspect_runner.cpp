@@ -17,6 +17,11 @@ class SuspectRunner final : public CandidateRunner {
             describe({workload.default_kernel, workload.default_kernel->erased_heuristic(
                                                    workload.problem, workload.device->info())})) {}
 
+  std::vector<Verdict> prepare(std::span<const Candidate> candidates,
+                               std::chrono::milliseconds budget) override {
+    return runner_->prepare(candidates, budget);
+  }
+
   std::optional<Verdict> check_reduced(const Candidate& candidate, int round) override {
     if (round == 0 && describe(candidate) != default_) {
       note_->runs(name_(candidate));

@@ -32,7 +32,8 @@ double Budget::remaining_us(double share) const {
 }
 
 std::chrono::microseconds Budget::elapsed() const {
-  return std::chrono::duration_cast<std::chrono::microseconds>(settings_->now() - start_);
+  return std::chrono::duration_cast<std::chrono::microseconds>(settings_->now() - start_ -
+                                                               left_out_);
 }
 
 double Racer::score(const Racer& anchor) const {

@@ -26,9 +26,15 @@ class Budget {
   double remaining_us(double share) const;
   std::chrono::microseconds elapsed() const;
 
+  /// What has passed since `start` has a budget of its own, and is no part of this one.
+  void leave_out_since(std::chrono::steady_clock::time_point start) {
+    left_out_ += settings_->now() - start;
+  }
+
  private:
   const Tuner::Settings* settings_;
   std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::duration left_out_{0};
 };
 
 /// A candidate in the race, with its samples.

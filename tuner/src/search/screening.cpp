@@ -26,6 +26,31 @@ constexpr double kDeviceSampleUs = 200;
 
 }  // namespace
 
+/// Kernels that compile at run time do so before anything is timed, many candidates at once.
+void Search::prepare_listed() {
+  std::vector<std::size_t> indices;  // the default and the incumbent come first
+  for (std::size_t i = 0; i < candidates_.trials.size(); ++i) {
+    const Trial& trial = candidates_.trials[i];
+    if (is_open(trial) && trial.candidate.kernel->prepares()) indices.push_back(i);
+  }
+  prepare(indices);
+}
+
+/// Settles those that cannot be prepared, or not in time.
+void Search::prepare(const std::vector<std::size_t>& indices) {
+  if (indices.empty()) return;
+  std::vector<Candidate> candidates;
+  for (const std::size_t i : indices) candidates.push_back(candidates_.trials[i].candidate);
+  const auto start = settings_.now();
+  const std::vector<Verdict> verdicts =
+      runner_->prepare(candidates, settings_.prepare_budget - preparing_);
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    if (!verdicts[i].ok()) settle(indices[i], verdicts[i].outcome, verdicts[i].reason);
+  }
+  budget_.leave_out_since(start);
+  preparing_ += std::chrono::duration_cast<std::chrono::milliseconds>(settings_.now() - start);
+}
+
 void Search::screen_all() {
   // The default is timed whatever the budget says, and the incumbent unless the search is to stop:
   // one that is cut short must not lose what was known before.
@@ -67,11 +92,12 @@ bool Search::screen_proposal(LargeSpace& space) {
   if (!config) return false;
   const std::size_t index = candidates_.trials.size();
   candidates_.trials.push_back(make_trial(request_, {space.kernel, *config}));
-  if (is_open(candidates_.trials[index])) {
-    screen(index);
-  } else {
+  if (!is_open(candidates_.trials[index])) {
     request_.on_trial(candidates_.trials[index]);
+    return true;
   }
+  if (space.kernel->prepares()) prepare({index});
+  if (is_open(candidates_.trials[index])) screen(index);
   return true;
 }
 

@@ -41,6 +41,7 @@ TuneResult Search::run() {
                           .oracle = request_.oracle,
                           .default_kernel = candidates_.trials[by_default].candidate.kernel};
   runner_ = settings_.make_runner ? settings_.make_runner(workload) : make_local_runner(workload);
+  prepare_listed();
   screen_all();
   if (racers_.empty() || !device_failure_.empty()) return finish(device_failure_.empty(), nullptr);
 

@@ -39,7 +39,9 @@ Candidates collect_candidates(const Tuner::Request& request, std::uint64_t seed)
 Trial make_trial(const Tuner::Request& request, const Candidate& candidate);
 
 /// Whether a trial has no outcome yet.
-inline bool is_open(const Trial& trial) { return trial.outcome == TrialOutcome::kNotReached; }
+inline bool is_open(const Trial& trial) {
+  return trial.outcome == TrialOutcome::kNotReached && trial.reason.empty();
+}
 
 class Search {
  public:
@@ -51,6 +53,8 @@ class Search {
 
  private:
   // screening.cpp: checks and times each candidate once; those that are worth it race
+  void prepare_listed();
+  void prepare(const std::vector<std::size_t>& indices);
   void screen_all();
   bool may_go_on() const;
   bool screen_if_open(std::size_t index);
@@ -81,11 +85,12 @@ class Search {
   Budget budget_;
   Candidates candidates_;
   std::unique_ptr<CandidateRunner> runner_;
-  std::vector<Racer> racers_;   // the default first: the anchor
-  double fastest_us_ = 0;       // the fastest racer's estimate
-  double full_check_us_ = 0;    // what checking the first one at full size took
-  bool proposed_all_ = true;    // of what the large spaces have
-  std::string device_failure_;  // why nothing more can be tried
+  std::vector<Racer> racers_;               // the default first: the anchor
+  std::chrono::milliseconds preparing_{0};  // what it took so far
+  double fastest_us_ = 0;                   // the fastest racer's estimate
+  double full_check_us_ = 0;                // what checking the first one at full size took
+  bool proposed_all_ = true;                // of what the large spaces have
+  std::string device_failure_;              // why nothing more can be tried
 };
 
 }  // namespace attune::tuning

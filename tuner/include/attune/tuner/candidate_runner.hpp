@@ -6,11 +6,14 @@
 // Settings::make_runner candidates run in this process.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <attune/core/device.hpp>
 #include <attune/core/error.hpp>
@@ -55,6 +58,14 @@ struct Workload {
 class CandidateRunner {
  public:
   virtual ~CandidateRunner() = default;
+
+  /// Makes what launches of these candidates need, several at once on the cores of this machine,
+  /// until `budget` is over. A verdict each: ok, kFailed with the reason, or kNotReached; none at
+  /// all where the runner cannot tell, and candidates are prepared as they come.
+  virtual std::vector<Verdict> prepare(std::span<const Candidate> /*candidates*/,
+                                       std::chrono::milliseconds /*budget*/) {
+    return {};
+  }
 
   /// Whether the candidate is right on the op's reduced problem. Each `round` 0, 1, ... has other
   /// inputs. Nothing when the config does not fit the reduced problem.

@@ -81,6 +81,8 @@ class Tuner {
     int warmup = 5;   // samples discarded, per candidate
     int iters = 100;  // most samples taken, per candidate
     std::chrono::milliseconds budget{2000};
+    /// Of kernels that compile before they run, for all candidates together, besides `budget`.
+    std::chrono::milliseconds prepare_budget{10'000};
     double hysteresis = 0.015;  // how much less time than default and incumbent a winner takes
     double drop_ratio = 1.10;   // a candidate this much slower than the best leaves the race
     /// A sample repeats the launch until it lasts this long; 0: 1000 on the host, 200 elsewhere.
