@@ -8,6 +8,8 @@
 #include <attune/core/axis_values.hpp>
 
 #include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -18,12 +20,12 @@ namespace {
 using Config = ChunkWgmmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 
-constexpr int kMostK = largest_value(&Config::tile_k);
 constexpr int kNarrowest = smallest_value(&Config::tile_v);
 /// Coordinates of panels and indices of items are 32-bit integers.
 constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
 constexpr int kMostSegments = largest_value(&Config::segments);
 
+/// The narrowest tile for all key channels at once, or the widest where there is none.
 int tile_k_of(const Problem& problem) { return axis_value_for(&Config::tile_k, problem.K); }
 
 /// As many stages as there is an instance for with these tiles; 0 where there is none.
@@ -89,8 +91,18 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
          kStateTraffic * width * static_cast<double>(items * subsegments);
 }
 
-class ChunkWgmmaKernel final : public Kernel<Config> {
+class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
  public:
+  using Config = ChunkWgmmaConfig;
+
+  /// What it takes without copies (with_padded_rows.hpp).
+  static bool takes_rows(const Problem& problem) {
+    return problem.aligned && problem.layout != ops::Layout::kStrided;
+  }
+  static bool takes_rows(const Problem& problem, const Args& args) {
+    return problem.aligned && has_tensor_maps(args);
+  }
+
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma"; }
   int version() const noexcept override { return 1; }
 
@@ -102,7 +114,6 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
     if (!device.has("sm_90a"))
       return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
     if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
-    if (p.K > kMostK) return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostK));
     if (!p.aligned)
       return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
     if (p.layout == ops::Layout::kStrided) {
@@ -152,18 +163,37 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return segment_scratch_bytes(walk_extents(problem), config);
+    const WalkExtents extents = walk_extents(first_slice(problem, config));
+    return key_slices_bytes(problem, config.tile_k) + segment_scratch_bytes(extents, config);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    const WalkParams params = forward_walk(problem, args, config, site.workspace);
-    with_element<__half, __nv_bfloat16>(problem.dtype,
-                                        [&]<class T>() { launch_all<T>(config, params, site); });
+    const auto run_slice = [&](const Problem& slice, const Args& of_slice,
+                               std::span<std::byte> workspace) {
+      const Config own = tiles_of_slice(slice, config);
+      const WalkParams params = forward_walk(slice, of_slice, own, workspace);
+      with_element<__half, __nv_bfloat16>(problem.dtype,
+                                          [&]<class T>() { launch_all<T>(own, params, site); });
+    };
+    run_key_slices(problem, args, config.tile_k, site.workspace,
+                   static_cast<cudaStream_t>(site.stream), run_slice);
   }
 
  private:
+  static Problem first_slice(Problem problem, const Config& config) {
+    problem.K = std::min<std::int64_t>(problem.K, config.tile_k);
+    return problem;
+  }
+  /// The last slice may do with narrower tiles.
+  static Config tiles_of_slice(const Problem& slice, Config config) {
+    const int tile_k = tile_k_of(slice);
+    if (tile_k == config.tile_k) return config;
+    config.tile_k = tile_k;
+    config.stages = most_stages(config);
+    return config;
+  }
   static Config tiles_for(const Problem& problem, int tile_v) {
     Config config{.tile_k = tile_k_of(problem), .tile_v = tile_v};
     config.stages = most_stages(config);
@@ -184,7 +214,7 @@ class ChunkWgmmaKernel final : public Kernel<Config> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma() {
-  return std::make_unique<chunk_wgmma::ChunkWgmmaKernel>();
+  return std::make_unique<WithPaddedRows<chunk_wgmma::ChunkWgmmaKernel>>();
 }
 
 }  // namespace attune::cuda

@@ -1,6 +1,7 @@
 #include "cuda/gla_mma/gla_mma.hpp"
 
 #include "cuda/chunks/channels/kernel.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 
 namespace attune::cuda {
@@ -40,7 +41,7 @@ struct GlaMma {
 }  // namespace
 
 std::unique_ptr<const ErasedKernel> make_gla_mma() {
-  return std::make_unique<channels::ChannelDecayKernel<GlaMma>>();
+  return std::make_unique<WithPaddedRows<channels::ChannelDecayKernel<GlaMma>>>();
 }
 
 }  // namespace attune::cuda

@@ -1,6 +1,7 @@
 #include "cuda/gla_wgmma/gla_wgmma.hpp"
 
 #include "cuda/chunks/channels/kernel.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 
 namespace attune::cuda {
@@ -36,7 +37,7 @@ struct GlaWgmma {
 }  // namespace
 
 std::unique_ptr<const ErasedKernel> make_gla_wgmma() {
-  return std::make_unique<channels::ChannelDecayKernel<GlaWgmma>>();
+  return std::make_unique<WithPaddedRows<channels::ChannelDecayKernel<GlaWgmma>>>();
 }
 
 }  // namespace attune::cuda

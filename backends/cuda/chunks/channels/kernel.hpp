@@ -17,6 +17,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/channels/shape.hpp"
+#include "cuda/chunks/key_slices.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
@@ -49,10 +50,17 @@ inline ChannelGate channel_gate(const std::optional<ConstTensorView>& gate) {
 }
 
 template <class Traits>
-class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
+class ChannelDecayKernel : public Kernel<typename Traits::Config> {
  public:
   using Config = typename Traits::Config;
   static_assert(smallest_value(&Config::stages) >= kFewestStages);
+
+  /// What it takes without copies (with_padded_rows.hpp).
+  static bool takes_rows(const Problem& problem) {
+    return problem.aligned && problem.K % kChannelsPerCopy == 0 &&
+           problem.V % kChannelsPerCopy == 0;
+  }
+  static bool takes_rows(const Problem&, const Args&) { return false; }
 
   std::string_view name() const noexcept override { return Traits::kName; }
   int version() const noexcept override { return Traits::kVersion; }
@@ -61,7 +69,6 @@ class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = Traits::takes(problem, device); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");
-    if (problem.K > kMostKeys) return Support::no(refused::kShape, str("takes K <= ", kMostKeys));
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
       return Support::no(refused::kShape,
                          str("takes K and V that are multiples of ", kChannelsPerCopy));
@@ -130,30 +137,40 @@ class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     Params unplaced;
-    return place_workspace(unplaced, problem, config, nullptr);
+    return key_slices_bytes(problem, kMostKeys) +
+           place_workspace(unplaced, problem, config, nullptr);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
-                  channel_gate(args.gk), channel_gate(args.gv)};
-    place_workspace(params, problem, config, site.workspace.data());
-    with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
-        Traits::template launch<T, kGated>(params, config, static_cast<cudaStream_t>(site.stream));
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    const auto run_slice = [&](const Problem& slice, const Args& of_slice,
+                               std::span<std::byte> workspace) {
+      Params params{walk_params(slice, of_slice, config.tile_v, config.stages, config.segments),
+                    channel_gate(of_slice.gk), channel_gate(of_slice.gv)};
+      place_workspace(params, slice, config, workspace.data());
+      with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+        with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
+          Traits::template launch<T, kGated>(params, config, stream);
+        });
       });
-    });
+    };
+    run_key_slices(problem, args, kMostKeys, site.workspace, stream, run_slice);
   }
 
  private:
   static constexpr int kNarrowest = smallest_value(&Config::tile_v);
 
+  /// Key channels of the instance for the first slice.
+  static int widest_keys(const Problem& problem) {
+    return padded_keys(std::min<std::int64_t>(problem.K, kMostKeys));
+  }
+
   static bool has_instance(const Problem& problem, int tile_v) {
     const Gated gated = gated_of(problem);
-    return problem.K <= kMostKeys &&
-           std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
-           is_compiled(padded_keys(problem.K), tile_v, gated);
+    return std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
+           is_compiled(widest_keys(problem), tile_v, gated);
   }
 
   /// What a block of an instance takes of a multiprocessor.
@@ -164,7 +181,7 @@ class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
   static Block block_of(const Problem& problem, const Config& config) {
     Block block;
     with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
-      with_shape<Traits::kProducts, kGated>(padded_keys(problem.K), config, [&]<class Shape>() {
+      with_shape<Traits::kProducts, kGated>(widest_keys(problem), config, [&]<class Shape>() {
         block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
                  Shape::kResidentBlocks};
       });
@@ -192,7 +209,7 @@ class ChannelDecayKernel final : public Kernel<typename Traits::Config> {
     if (config.segments == 1) return 0;
     constexpr std::int64_t kFloat = sizeof(float);
     const std::int64_t saved = problem.sequences() * problem.H * saved_states_of(config.segments);
-    const std::int64_t keys = padded_keys(problem.K);
+    const std::int64_t keys = widest_keys(problem);
     const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
     WorkspaceParts parts(workspace);
     params.segment_states = parts.take<float4>(saved * keys * values * kFloat);

@@ -1,0 +1,48 @@
+// Problems with more key channels than a kernel's blocks have room for, slice by slice.
+//
+// Outputs are sums over key channels, o_t[j] = scale sum_i q_t[i] S_t[i,j], and a row S[i,:] of the
+// state depends on no other: runs that each take some of the key channels give the whole. The first
+// one writes the outputs, those of the others are added to them, in their own type.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cuda/chunks/padded_rows.hpp"
+
+namespace attune::cuda {
+
+/// What there is of the arguments for key channels `first` to `first` + `count` - 1.
+ops::RecurrentAttentionArgs key_slice(const ops::RecurrentAttentionArgs& args, std::int64_t first,
+                                      std::int64_t count);
+
+/// Bytes of the outputs that are added, where slices have up to `most` key channels.
+std::size_t key_slices_bytes(const ops::RecurrentAttentionProblem& problem, std::int64_t most);
+
+/// Calls run(problem, args, workspace) for slices of up to `most` key channels.
+template <class Run>
+void run_key_slices(const ops::RecurrentAttentionProblem& problem,
+                    const ops::RecurrentAttentionArgs& args, std::int64_t most,
+                    std::span<std::byte> workspace, cudaStream_t stream, Run&& run) {
+  if (problem.K <= most) return run(problem, args, workspace);
+  const std::span<std::byte> rest = workspace.subspan(key_slices_bytes(problem, most));
+  for (std::int64_t first = 0; first < problem.K; first += most) {
+    ops::RecurrentAttentionProblem slice = problem;
+    slice.K = std::min(most, problem.K - first);
+    ops::RecurrentAttentionArgs own = key_slice(args, first, slice.K);
+    if (first == 0) {
+      run(slice, own, rest);
+      continue;
+    }
+    const PaddedOutput added(own, workspace.data());
+    added.clear(stream);
+    run(slice, own, rest);
+    added.add(stream);
+  }
+}
+
+}  // namespace attune::cuda
