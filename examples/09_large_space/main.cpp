@@ -1,6 +1,6 @@
-// A kernel with tens of thousands of configs: a product of matrices in tiles of any size, in any order
-// of its loops. Constraints say which configs make sense; the tuner searches among the others for as
-// long as it is given, and never lists them.
+// A kernel with tens of thousands of configs: a product of matrices in tiles of many sizes, in any
+// order of its loops. Constraints say which configs make sense; the tuner searches among those for
+// as long as it is given, and never lists them.
 //
 //   c[m, n] = sum over k of a[m, k] b[k, n]
 #include <algorithm>

@@ -12,8 +12,8 @@ constexpr std::size_t kBest = 12;        // that are varied
 constexpr std::uint64_t kByChance = 12;  // one in so many is drawn by chance
 constexpr int kVariations = 48;          // tried for one that is new
 
-// Where those that break no rule are few: points drawn, then walks from points of chance, then points
-// drawn before it is given up: some hundredths of a second.
+// Where those that break no rule are few: points drawn, then walks from points of chance, then
+// points drawn before it is given up: some hundredths of a second.
 constexpr int kDraws = 512;
 constexpr int kDescents = 8;
 constexpr std::uint64_t kDescentSteps = 50'000;

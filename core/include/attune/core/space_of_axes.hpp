@@ -64,8 +64,8 @@ bool axis_applies(const ConfigBlob& blob, std::size_t axis) {
   return applies;
 }
 
-/// The rules of a config's space, each with its test: constraints, then the conditions of axes, then
-/// which instances exist.
+/// The rules of a config's space, each with its test: constraints, then the conditions of axes,
+/// then which instances exist.
 template <class Config, class Add>
 void for_each_rule(const Add& add) {
   constexpr auto kBit = [](std::size_t axis) { return std::uint64_t{1} << axis; };
