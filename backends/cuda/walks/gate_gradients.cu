@@ -1,9 +1,7 @@
 #include <math_constants.h>
 
-#include <cub/block/block_reduce.cuh>
-#include <cub/warp/warp_reduce.cuh>
-
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/exchange.cuh"
 #include "cuda/walks/gate_gradients.hpp"
 #include "cuda/walks/numbers.cuh"
 #include "cuda/walks/sequence_parts.cuh"
@@ -129,8 +127,6 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
 template <class T>
 __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t index,
                             std::int64_t head, float* changes) {
-  using Reduce = cub::WarpReduce<float>;
-  __shared__ typename Reduce::TempStorage scratch[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   for (int i = warp; i <= chunk.count; i += kWarps) {
@@ -140,9 +136,8 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
                  ? product_at(p, index, head, channel)
                  : change_at<T>(p, chunk, i, place_of(p, chunk, chunk.top - i, head), channel);
     }
-    sum = Reduce(scratch[warp]).Sum(sum);
+    sum = warp_sum(sum);
     if (lane == 0) changes[i] = sum;
-    __syncwarp();  // the warp's scratch is free
   }
 }
 
@@ -187,8 +182,7 @@ __global__ __launch_bounds__(kThreads) void shared_gate_gradients(
 /// A block an element of the gradient.
 __global__ __launch_bounds__(kThreads) void gamma_gradient(
     const __grid_constant__ GammaGradientParams p) {
-  using Reduce = cub::BlockReduce<float, kThreads>;
-  __shared__ typename Reduce::TempStorage scratch;
+  __shared__ float sums[kWarps];
   const std::int64_t head = block_number() % p.heads;
   const std::int64_t sequence = block_number() / p.heads;
   const bool shared = p.sequence_stride == 0;
@@ -205,8 +199,11 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
   for (std::int64_t i = threadIdx.x; i < count; i += kThreads) {
     sum += p.terms[(first + i) * p.heads + head];
   }
-  sum = Reduce(scratch).Sum(sum);
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarpSize == 0) sums[threadIdx.x / kWarpSize] = sum;
+  __syncthreads();  // every warp's sum is there
   if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp];
     p.out[sequence * p.sequence_stride + head * p.head_stride] = p.sign * sum;
   }
 }
