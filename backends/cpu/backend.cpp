@@ -16,10 +16,12 @@ void register_simd_kernels(Registry& registry) {
 }
 
 Backend backend() {
-  return {.name = "cpu", .register_kernels = [](Registry& registry) {
-            register_simd_kernels(registry);
-            register_reference_kernels(registry);
-          }};
+  const auto register_kernels = [](Registry& registry) {
+    register_simd_kernels(registry);
+    register_reference_kernels(registry);
+  };
+  return {
+      .name = "cpu", .register_kernels = register_kernels, .build = "CPU code: " ATTUNE_CPU_ISAS};
 }
 
 }  // namespace attune::cpu

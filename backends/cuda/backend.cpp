@@ -52,11 +52,11 @@ Backend backend() {
 #if ATTUNE_WITH_CUDA
     .register_devices = register_devices, .register_kernels = register_kernels,
     .why_no_devices = unavailable_reason, .describe_device_class = describe_gpu_class,
-    .build = "GPU code " ATTUNE_GPU_ARCHITECTURES
+    .build = "GPU code: " ATTUNE_GPU_ARCHITECTURES
   };
 #else
     .why_no_devices = [] { return std::string("this build has no CUDA backend"); },
-    .describe_device_class = describe_gpu_class, .build = "no GPU code"
+    .describe_device_class = describe_gpu_class, .build = "GPU code: none"
   };
 #endif
 }

@@ -215,11 +215,13 @@ TEST(Suite, OfUntunedProblemsComparesEachWithItsOwnTuning) {
                     HasSubstr(R"("worst_ratio":)"), HasSubstr(R"("tier":"heuristic")")));
 }
 
-TEST(Version, IsOneLine) {
+TEST(Version, SaysTheCommitAndWhatWasBuilt) {
   const Sandbox here;
   const Outcome outcome = here.run({"--version"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, ::testing::MatchesRegex("attune [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(outcome.out, ::testing::MatchesRegex(
+                               "attune [0-9]+\\.[0-9]+\\.[0-9]+( .commit [0-9a-f]{9,40}[+]?.)?\n"
+                               "GPU code: [a-z0-9_ ()]+\nCPU code: baseline[a-z0-9_ ]*\n"));
   EXPECT_EQ(here.run({"tune", "--version"}).out, outcome.out);
 }
 

@@ -6,9 +6,11 @@
 
 #include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
+#include <attune/core/registry.hpp>
 #include <attune/core/version.hpp>
 
 #include "output/text.hpp"
+#include "program/commit.hpp"
 #include "program/help.hpp"
 #include "program/verb.hpp"
 
@@ -82,14 +84,23 @@ Invocation make_invocation(const Verb& verb, const std::vector<std::string>& arg
   return call;
 }
 
-std::string version_text() { return str("attune ", kVersion, '\n'); }
+/// The version, and what was built for each backend, a line each.
+std::string version_text(RegisterOps register_ops) {
+  Registry registry;
+  if (register_ops != nullptr) register_ops(registry);
+  std::string text = str("attune ", kVersion);
+  if (!kCommit.empty()) text += str(" (commit ", kCommit, ')');
+  for (const std::string& build : registry.builds()) text += "\n" + build;
+  return text + '\n';
+}
 
 /// No verb: only --help and --version can be meant.
-ExitCode run_without_verb(const std::vector<std::string>& arguments, Output& out) {
+ExitCode run_without_verb(const std::vector<std::string>& arguments, RegisterOps register_ops,
+                          Output& out) {
   std::vector<std::string> words;
   const Options options = Options::parse(arguments, global_options(), words);
   if (options.flag("version")) {
-    out.write(version_text());
+    out.write(version_text(register_ops));
   } else if (options.flag("help")) {
     out.write(program_help());
   } else if (arguments.empty()) {
@@ -112,7 +123,7 @@ ExitCode run_help(const std::vector<std::string>& words, Output& out) {
 ExitCode dispatch(std::vector<std::string> arguments, RegisterOps register_ops, Output& out,
                   std::string& verb_name) {
   const std::size_t at = find_verb_index(arguments);
-  if (at == arguments.size()) return run_without_verb(arguments, out);
+  if (at == arguments.size()) return run_without_verb(arguments, register_ops, out);
   const std::string name = arguments[at];
   arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(at));
   if (name == "help") {
@@ -124,7 +135,7 @@ ExitCode dispatch(std::vector<std::string> arguments, RegisterOps register_ops, 
   verb_name = name;
   const Invocation call = make_invocation(verb, arguments, register_ops, out);
   if (call.options.flag("help") || call.options.flag("version")) {
-    out.write(call.options.flag("help") ? verb_help(verb) : version_text());
+    out.write(call.options.flag("help") ? verb_help(verb) : version_text(register_ops));
     return ExitCode::kOk;
   }
   return verb.run(call);

@@ -17,6 +17,7 @@
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "process/child_process.hpp"
+#include "program/commit.hpp"
 #include "program/verb.hpp"
 
 namespace attune::cli {
@@ -67,7 +68,9 @@ void report_build(const Registry& registry, Report& report) {
 #else
   constexpr std::string_view kBuild = "debug";
 #endif
-  std::string detail = str(kVersion, ", ", kBuild, " build, compiler ", __VERSION__);
+  std::string detail = str(kVersion);
+  if (!kCommit.empty()) detail += str(" (commit ", kCommit, ')');
+  detail += str(", ", kBuild, " build, compiler ", __VERSION__);
   for (const std::string& build : registry.builds()) detail += ", " + build;
   report.ok("attune", detail);
 #ifndef NDEBUG

@@ -77,6 +77,8 @@ void add_surroundings(const CommandContext& command, Table& table) {
   const std::vector<std::string>& shipped = command.chain().store().settings().shipped_paths;
   table.add({"shipped databases", cell(listed(shipped)), "the installation",
              "read after the user's and the site's"});
+  table.add({"built for", join(command.registry().builds(), "; "), "the build",
+             "what kernels were compiled for"});
   table.add({"cores", str(command.registry().devices().front()->info().cores),
              "affinity and cgroup", "most threads that a kernel runs on"});
   for (const auto& [name, meaning] :
