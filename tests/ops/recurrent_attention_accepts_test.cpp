@@ -41,6 +41,20 @@ TEST_F(LegalCall, RunsTheKernelOnce) {
   EXPECT_EQ(spies.spy.called_as, "");
 }
 
+TEST_F(LegalCall, OptionsAreGivenAsPointersAndShapesToo) {
+  const std::vector<float> gates(kB * kT * kH), states(kB * kH * kK * kV);
+  const ops::RecurrentAttentionOptions options{.g = {gates.data(), {kB, kT, kH}},
+                                               .initial_state = {states.data(),
+                                                                 DType::kF32,
+                                                                 {kB, kH, kK, kV},
+                                                                 {kH * kK * kV, kK * kV, kV, 1}},
+                                               .call = call.options.call};
+  call.options = options;
+  EXPECT_EQ(options.g->shape, call.g().shape);
+  expect_run();
+  EXPECT_THAT(spies.spy.problem, HasSubstr("gate=g gate_dtype=f32 h0=yes"));
+}
+
 TEST_F(LegalCall, NoTokensWithNullPointers) {
   call.q = null(call.q.slice(1, 0, 0));
   call.k = null(call.k.slice(1, 0, 0));

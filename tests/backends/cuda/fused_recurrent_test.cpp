@@ -40,7 +40,7 @@ ops::CallOptions backward_on_the_gpu() {
           .context = &heuristic_context()};
 }
 
-using Gate = std::optional<ConstTensorView> RecurrentAttentionOptions::*;
+using Gate = OptionalConstTensorView RecurrentAttentionOptions::*;
 
 /// Inputs of one call, on the host and on the GPU.
 class Call {

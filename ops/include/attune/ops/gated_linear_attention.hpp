@@ -14,15 +14,16 @@
 
 #include <optional>
 
+#include <attune/core/optional_view.hpp>
 #include <attune/ops/recurrent_attention.hpp>
 
 namespace attune::ops {
 
 struct GatedLinearAttentionOptions {
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> initial_state = {};
-  std::optional<ConstTensorView> cu_seqlens = {};
-  std::optional<ConstTensorView> cu_seqlens_host = {};
+  OptionalConstTensorView g_gamma = {};
+  OptionalConstTensorView initial_state = {};
+  OptionalConstTensorView cu_seqlens = {};
+  OptionalConstTensorView cu_seqlens_host = {};
   std::optional<double> scale = {};  // K^-1/2
   bool reverse = false;
   bool want_final_state = false;

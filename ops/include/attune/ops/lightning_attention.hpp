@@ -25,6 +25,7 @@
 #include <optional>
 #include <vector>
 
+#include <attune/core/optional_view.hpp>
 #include <attune/ops/recurrent_attention.hpp>
 
 namespace attune::ops {
@@ -32,11 +33,11 @@ namespace attune::ops {
 struct LightningAttentionOptions {
   std::optional<std::int64_t> layer_idx = {};  // both or neither
   std::optional<std::int64_t> num_layers = {};
-  std::optional<ConstTensorView> slopes = {};
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> initial_state = {};
-  std::optional<ConstTensorView> cu_seqlens = {};
-  std::optional<ConstTensorView> cu_seqlens_host = {};
+  OptionalConstTensorView slopes = {};
+  OptionalConstTensorView g_gamma = {};
+  OptionalConstTensorView initial_state = {};
+  OptionalConstTensorView cu_seqlens = {};
+  OptionalConstTensorView cu_seqlens_host = {};
   std::optional<double> scale = {};  // K^-1/2
   bool reverse = false;
   bool want_final_state = false;
@@ -77,7 +78,7 @@ LightningAttentionGradients lightning_attention_backward(
 
 struct LightningAttentionGradientOutputs {
   TensorView dq, dk, dv;
-  std::optional<TensorView> dslopes = {}, dg_gamma = {}, dinitial_state = {};
+  OptionalTensorView dslopes = {}, dg_gamma = {}, dinitial_state = {};
 };
 void lightning_attention_backward_into(const LightningAttentionGradientOutputs& out,
                                        const ConstTensorView& q, const ConstTensorView& k,

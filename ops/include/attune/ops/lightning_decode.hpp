@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <attune/core/optional_view.hpp>
 #include <attune/ops/recurrent_decode.hpp>
 
 namespace attune::ops {
@@ -13,9 +14,9 @@ namespace attune::ops {
 struct LightningDecodeOptions {
   std::optional<std::int64_t> layer_idx = {};
   std::optional<std::int64_t> num_layers = {};
-  std::optional<ConstTensorView> slopes = {};
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> slot_indices = {};
+  OptionalConstTensorView slopes = {};
+  OptionalConstTensorView g_gamma = {};
+  OptionalConstTensorView slot_indices = {};
   std::optional<double> scale = {};  // K^-1/2
   CallOptions call = {};
 };

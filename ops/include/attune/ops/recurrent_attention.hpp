@@ -70,6 +70,7 @@
 
 #include <optional>
 
+#include <attune/core/optional_view.hpp>
 #include <attune/core/plan.hpp>
 #include <attune/core/tensor.hpp>
 #include <attune/ops/call_options.hpp>
@@ -79,13 +80,13 @@ namespace attune::ops {
 
 /// "Not given" is std::nullopt; a null pointer is an error unless the tensor is empty.
 struct RecurrentAttentionOptions {
-  std::optional<ConstTensorView> g = {};
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> gk = {};
-  std::optional<ConstTensorView> gv = {};
-  std::optional<ConstTensorView> initial_state = {};
-  std::optional<ConstTensorView> cu_seqlens = {};  // on q's device
-  std::optional<ConstTensorView> cu_seqlens_host =
+  OptionalConstTensorView g = {};
+  OptionalConstTensorView g_gamma = {};
+  OptionalConstTensorView gk = {};
+  OptionalConstTensorView gv = {};
+  OptionalConstTensorView initial_state = {};
+  OptionalConstTensorView cu_seqlens = {};  // on q's device
+  OptionalConstTensorView cu_seqlens_host =
       {};                            // the same values in host memory, where they are known
   std::optional<double> scale = {};  // K^-1/2; finite
   bool reverse = false;
@@ -107,7 +108,7 @@ RecurrentAttentionResult recurrent_attention(const ConstTensorView& q, const Con
 
 struct RecurrentAttentionOutputs {
   TensorView o;
-  std::optional<TensorView> final_state = {};  // written when given
+  OptionalTensorView final_state = {};  // written when given
 };
 
 /// The same into the caller's tensors, on the stream of options.call.
@@ -136,8 +137,8 @@ RecurrentAttentionArgs recurrent_attention_args(const RecurrentAttentionOutputs&
 /// The gradient of a loss with respect to the outputs. At least one is given; the other counts as
 /// zero.
 struct RecurrentAttentionOutputGradients {
-  std::optional<ConstTensorView> d_o = {};           // [B,T,H,V], q's type
-  std::optional<ConstTensorView> dfinal_state = {};  // [N,H,K,V], f32
+  OptionalConstTensorView d_o = {};           // [B,T,H,V], q's type
+  OptionalConstTensorView dfinal_state = {};  // [N,H,K,V], f32
 };
 
 /// The gradient with respect to the inputs: dq, dk and dv in q's type (dk and dv summed over the
@@ -158,7 +159,7 @@ RecurrentAttentionGradients recurrent_attention_backward(
 /// other.
 struct RecurrentAttentionGradientOutputs {
   TensorView dq, dk, dv;
-  std::optional<TensorView> dg = {}, dg_gamma = {}, dgk = {}, dgv = {}, dinitial_state = {};
+  OptionalTensorView dg = {}, dg_gamma = {}, dgk = {}, dgv = {}, dinitial_state = {};
 };
 
 void recurrent_attention_backward_into(const RecurrentAttentionGradientOutputs& out,

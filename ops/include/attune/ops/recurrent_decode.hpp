@@ -27,6 +27,7 @@
 
 #include <optional>
 
+#include <attune/core/optional_view.hpp>
 #include <attune/core/plan.hpp>
 #include <attune/core/tensor.hpp>
 #include <attune/ops/call_options.hpp>
@@ -35,11 +36,11 @@
 namespace attune::ops {
 
 struct RecurrentDecodeOptions {
-  std::optional<ConstTensorView> g = {};
-  std::optional<ConstTensorView> g_gamma = {};
-  std::optional<ConstTensorView> gk = {};
-  std::optional<ConstTensorView> gv = {};
-  std::optional<ConstTensorView> slot_indices = {};
+  OptionalConstTensorView g = {};
+  OptionalConstTensorView g_gamma = {};
+  OptionalConstTensorView gk = {};
+  OptionalConstTensorView gv = {};
+  OptionalConstTensorView slot_indices = {};
   std::optional<double> scale = {};  // K^-1/2
   CallOptions call = {};
 };
