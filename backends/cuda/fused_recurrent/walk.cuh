@@ -38,10 +38,10 @@ __device__ void walk_state(const WalkShape& shape, const WalkParams& p, const Wa
 }
 
 /// Stages tokens one stage ahead of the state warps, and stores what they read one stage behind.
-template <class T, int kGates>
+template <class T, int kGates, Staged kStaged>
 __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
                             float* shared) {
-  const Stager<T, kGates> stager(shape, p, block, shared);
+  const Stager<T, kGates, kStaged> stager(shape, p, block, shared);
   const auto buffer_of = [](std::int64_t stage) { return static_cast<int>(stage % 2); };
   if (block.stages > 0) stager.stage(stage_of(shape, block, 0), 0);
   stage_barrier();  // stage 0 is there
@@ -57,18 +57,43 @@ __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const W
   }
 }
 
+/// What the compiler is told of a block, as it decides about registers: more threads than there are,
+/// so that more blocks fit on a multiprocessor.
+constexpr int bounding_threads(int rows_per_lane) {
+  constexpr int kFor96Registers = 640;
+  constexpr int kFor128Registers = 512;
+  if (rows_per_lane <= 8) return kFor96Registers;
+  if (rows_per_lane <= 16) return kFor128Registers;
+  return (max_state_warps(rows_per_lane) + kStagingWarps) * kWarpSize;
+}
+
 template <class T, int kRows, int kGates>
-__global__ __launch_bounds__((max_state_warps(kRows) + kStagingWarps) *
-                             kWarpSize) void recurrent_walk(const __grid_constant__ WalkShape shape,
-                                                            const __grid_constant__ WalkParams p) {
+__global__ __launch_bounds__(bounding_threads(kRows)) void recurrent_walk(
+    const __grid_constant__ WalkShape shape, const __grid_constant__ WalkParams p) {
+  // The block's work is not in registers, which are scarce, and found by one thread.
+  struct Work {
+    WalkBlock block;
+    bool exists;
+  };
+  static_assert(sizeof(Work) <= kWorkBytes);
   extern __shared__ float4 shared_quads[];
-  float* const shared = reinterpret_cast<float*>(shared_quads);
-  WalkBlock block;
-  if (!find_block(shape, p, block)) return;
-  if (static_cast<int>(threadIdx.x) < shape.state_warps() * kWarpSize) {
+  auto& work = *reinterpret_cast<Work*>(shared_quads);
+  float* const shared = reinterpret_cast<float*>(shared_quads + kWorkBytes / sizeof(float4));
+  if (threadIdx.x == 0) {
+    WalkBlock found;
+    work.exists = find_block(shape, p, found);
+    work.block = found;
+  }
+  __syncthreads();  // the work is found
+  if (!work.exists) return;
+  const WalkBlock& block = work.block;
+  const int staging_thread = static_cast<int>(threadIdx.x) - shape.state_warps() * kWarpSize;
+  if (staging_thread < 0) {
     walk_state<T, kRows, kGates>(shape, p, block, shared);
+  } else if (staging_thread < kHalfThreads) {
+    walk_tokens<T, kGates, Staged::kReadsAndWrites>(shape, p, block, shared);
   } else {
-    walk_tokens<T, kGates>(shape, p, block, shared);
+    walk_tokens<T, kGates, Staged::kValuesAndDecays>(shape, p, block, shared);
   }
 }
 

@@ -19,8 +19,9 @@ inline constexpr int kColumnLanes = 8;
 inline constexpr int kColumnsPerLane = 4;
 inline constexpr int kColumnsPerWarp = kColumnLanes * kColumnsPerLane;
 
-/// Warps of a block that hold no state: they stage tokens and write what was read.
-inline constexpr int kStagingWarps = 2;
+/// Warps of a block that hold no state: they stage tokens and write what was read. One half stages
+/// what is written and read, the other values and decays, so that all loads are in flight together.
+inline constexpr int kStagingWarps = 4;
 
 /// State warps that a block may have. With 32 rows a lane the state alone takes 128 registers.
 constexpr int max_state_warps(int rows_per_lane) { return rows_per_lane > 16 ? 4 : 8; }
@@ -92,9 +93,13 @@ constexpr StageLayout stage_layout(const WalkShape& shape, int gates, bool exact
   return at;
 }
 
+/// Shared memory for what a block works on.
+inline constexpr std::size_t kWorkBytes = 256;
+
 /// Shared memory of a block: while one buffer is walked over, the other is staged.
 constexpr std::size_t walk_shared_bytes(const WalkShape& shape, int gates, bool exact) {
-  return 2 * sizeof(float) * static_cast<std::size_t>(stage_layout(shape, gates, exact).floats);
+  const auto floats = static_cast<std::size_t>(stage_layout(shape, gates, exact).floats);
+  return kWorkBytes + 2 * sizeof(float) * floats;
 }
 
 /// Queues the walk for an element type: float, __half or __nv_bfloat16.

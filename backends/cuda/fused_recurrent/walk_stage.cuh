@@ -10,9 +10,13 @@
 namespace attune::cuda::fused_recurrent {
 
 inline constexpr int kStagingThreads = kStagingWarps * kWarpSize;
+inline constexpr int kHalfThreads = kStagingThreads / 2;
 
-/// A block's view of everything it stages.
-template <class T, int kGates>
+/// What a half of the staging warps stages.
+enum class Staged { kReadsAndWrites, kValuesAndDecays };
+
+/// A block's view of what one half stages, and of what both write.
+template <class T, int kGates, Staged kStaged>
 class Stager {
  public:
   __device__ Stager(const WalkShape& shape, const WalkParams& p, const WalkBlock& block,
@@ -23,11 +27,15 @@ class Stager {
         shared_(shared),
         layout_(stage_layout(shape, kGates, kExact)),
         thread_(static_cast<int>(threadIdx.x) - shape.state_warps() * kWarpSize),
-        gamma_(constant_decay(p.gamma, block.sequence, block.head)),
-        read_(cursor_of<T>(p, block, p.read, block.first_row, block.rows)),
-        write_(cursor_of<T>(p, block, p.write, block.first_row, block.rows)),
-        value_(cursor_of<T>(p, block, p.value, block.first_column, block.columns)),
-        shared_gate_(gate_cursor_of<T>(p, block, {p.shared_gate, false}, 0, 1)) {
+        half_thread_(thread_ % kHalfThreads) {
+    if constexpr (kStaged == Staged::kReadsAndWrites) {
+      read_ = cursor_of<T>(p, block, p.read, block.first_row, block.rows);
+      write_ = cursor_of<T>(p, block, p.write, block.first_row, block.rows);
+      return;
+    }
+    gamma_ = constant_decay(p.gamma, block.sequence, block.head);
+    value_ = cursor_of<T>(p, block, p.value, block.first_column, block.columns);
+    shared_gate_ = gate_cursor_of<T>(p, block, {p.shared_gate, false}, 0, 1);
     if constexpr ((kGates & kRowGates) != 0) {
       row_gate_ = gate_cursor_of<T>(p, block, p.row_gate, block.first_row, block.rows);
     }
@@ -39,13 +47,16 @@ class Stager {
   /// Fills a buffer with the tokens of a stage.
   __device__ void stage(const WalkStage& stage, int buffer) const {
     float* const to = shared_ + buffer * layout_.floats;
-    auto* const pairs = reinterpret_cast<float4*>(to + layout_.pairs);
-    auto* const values = reinterpret_cast<float4*>(to + layout_.values);
-    if (write_.vectors && read_.vectors) {
-      stage_pairs<true>(stage, pairs);
-    } else {
-      stage_pairs<false>(stage, pairs);
+    if constexpr (kStaged == Staged::kReadsAndWrites) {
+      auto* const pairs = reinterpret_cast<float4*>(to + layout_.pairs);
+      if (write_.vectors && read_.vectors) {
+        stage_pairs<true>(stage, pairs);
+      } else {
+        stage_pairs<false>(stage, pairs);
+      }
+      return;
     }
+    auto* const values = reinterpret_cast<float4*>(to + layout_.values);
     if (value_.vectors) {
       stage_values<true>(stage, values);
     } else {
@@ -93,18 +104,18 @@ class Stager {
   /// Whether a step has a token: the last one has none where the walk ends with a decay.
   __device__ bool has_token(std::int64_t step) const { return step < block_.span.length; }
 
-  /// Calls store(item, load(item)) for this thread's items, with kBatch loads in flight at a time.
+  /// Calls store(item, load(item)) for this thread's items among those of its half, with kBatch loads in flight at a time.
   template <class Load, class Store>
   __device__ __forceinline__ void for_each_item(int items, const Load& load,
                                                 const Store& store) const {
     constexpr int kBatch = kLogs ? 2 : 4;  // as many as registers allow
-    for (int first = thread_; first < items; first += kBatch * kStagingThreads) {
+    for (int first = half_thread_; first < items; first += kBatch * kHalfThreads) {
       decltype(load(0)) loaded[kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) loaded[i] = load(first + i * kStagingThreads);
+      for (int i = 0; i < kBatch; ++i) loaded[i] = load(first + i * kHalfThreads);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int item = first + i * kStagingThreads;
+        const int item = first + i * kHalfThreads;
         if (item < items) store(item, loaded[i]);
       }
     }
@@ -165,7 +176,7 @@ class Stager {
   }
 
   __device__ void stage_shared_decays(const WalkStage& stage, DecayFactor* to) const {
-    for (int token = thread_; token < stage.count; token += kStagingThreads) {
+    for (int token = half_thread_; token < stage.count; token += kHalfThreads) {
       to[token] = decay_factor(shared_log(gate_step(stage.first + token), true));
     }
   }
@@ -264,8 +275,9 @@ class Stager {
   const WalkBlock& block_;
   float* shared_;
   StageLayout layout_;
-  int thread_;
-  float gamma_;
+  int thread_;       // among the staging warps
+  int half_thread_;  // among the half of them that stage the same
+  float gamma_ = 0.0F;
   RowCursor<T> read_;
   RowCursor<T> write_;
   RowCursor<T> value_;
