@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <attune/core/kernel.hpp>
 
@@ -70,18 +71,72 @@ std::int64_t blocks_of(const WalkShape& shape, const WalkExtents& extents) {
   return extents.heads * row_blocks(shape, extents.rows) * column_blocks(shape, extents.columns);
 }
 
-/// Blocks that run on the device at once.
-std::int64_t room_for(const WalkShape& shape, const WalkExtents& extents,
-                      const DeviceInfo& device) {
-  constexpr std::int64_t kRegisters = 65536;  // of a multiprocessor
-  constexpr std::int64_t kReserved = 1024;    // bytes of shared memory that a block takes besides
+/// Blocks that run on a multiprocessor at once.
+std::int64_t blocks_per_core(const WalkShape& shape, const WalkExtents& extents,
+                             const DeviceInfo& device) {
+  constexpr std::int64_t kRegisters = 65536;
+  constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
   const std::int64_t threads = (shape.state_warps() + kStagingWarps) * std::int64_t{32};
-  const std::int64_t registers = threads * (shape.rows_per_lane > 16 ? 255 : 128);
+  const int each = shape.rows_per_lane > 16 ? 255 : shape.rows_per_lane > 8 ? 128 : 96;
   const auto bytes =
       static_cast<std::int64_t>(walk_shared_bytes(shape, extents.gates, extents.exact));
-  const std::int64_t blocks =
-      std::min(kRegisters / registers, device.l1_bytes / (bytes + kReserved));
-  return device.cores * std::max<std::int64_t>(blocks, 1);
+  return std::max<std::int64_t>(
+      std::min(kRegisters / (threads * each), device.l1_bytes / (bytes + kReserved)), 1);
+}
+
+std::int64_t tokens_of_segment(const WalkExtents& extents, int segments) {
+  if (segments == 1) return extents.tokens;
+  const std::int64_t multiple = extents.segment_multiple;
+  return ceil_div(ceil_div(extents.tokens, segments), multiple) * multiple;
+}
+
+/// About how long a walk takes, fitted to an H200. A block takes a step for every token, longer with
+/// its rows (which are staged) and with its tile of the state, which it loads and stores besides. Of
+/// several on a multiprocessor each takes longer, but all together less.
+double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
+                        const DeviceInfo& device, int segments) {
+  constexpr double kStep = 0.13, kStepOfRow = 1.6e-3, kStepOfElement = 1.6e-5;  // us
+  constexpr double kBlock = 2, kBlockOfElement = 6e-4;
+  constexpr double kAlone = 0.6;   // share of a step that others on the multiprocessor hide
+  constexpr double kSegments = 8;  // of the launches that join segments
+  constexpr double kBytesPerUs = 3e6;
+  constexpr double kStateBytes = 20;  // moved for each element of each segment's state
+  constexpr double kPlaneBytes = 8;   // and of each plane
+  const std::int64_t tokens = tokens_of_segment(extents, segments);
+  const std::int64_t parts =
+      tokens > 0 ? std::max<std::int64_t>(ceil_div(extents.tokens, tokens), 1) : 1;
+  const auto resident = static_cast<double>(blocks_per_core(shape, extents, device));
+  const double elements_of_tile = shape.rows() * shape.columns();
+  const double step = kStep + kStepOfRow * shape.rows() + kStepOfElement * elements_of_tile;
+  const double block = kBlock + kBlockOfElement * elements_of_tile;
+  const auto pass = [&](std::int64_t count) {
+    const std::int64_t blocks = blocks_of(shape, extents) * count;
+    const double per_core = static_cast<double>(ceil_div(blocks, std::max(device.cores, 1)));
+    const double rounds = std::max(per_core / resident, 1.0);
+    const double together = std::clamp(per_core, 1.0, resident);
+    const double steps = static_cast<double>(tokens) * step * (kAlone + (1 - kAlone) * together);
+    return rounds * (steps + block);
+  };
+  double us = pass(parts);
+  const auto heads = static_cast<double>(extents.heads);
+  if (parts > 1) {
+    const double elements = heads * static_cast<double>(extents.rows * extents.columns * parts);
+    us += pass(parts - 1) + kSegments + kStateBytes * elements / kBytesPerUs;
+  }
+  if (const std::int64_t planes = row_blocks(shape, extents.rows); planes > 1) {
+    const double elements =
+        heads * static_cast<double>(extents.tokens * extents.columns * (planes + 1));
+    us += kPlaneBytes * elements / kBytesPerUs;
+  }
+  return us;
+}
+
+/// Values of the axis that may be worth it: none but 1 where a segment would be all tokens.
+template <class Visit>
+void for_each_segments(const WalkExtents& extents, Visit&& visit) {
+  for (const int segments : kSegments) {
+    if (segments == 1 || tokens_of_segment(extents, segments) < extents.tokens) visit(segments);
+  }
 }
 
 }  // namespace
@@ -109,25 +164,33 @@ Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const Devi
                                            device.l1_bytes));
 }
 
-/// What measured best, or nearly, on an H200: 16 rows a lane and two warps of columns, fewer where
-/// there would be fewer blocks than multiprocessors.
 WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device) {
-  const int rows = rows_for(extents.rows);
   WalkShape best;
-  for (const int rows_per_lane : {16, 32, 8}) {
-    const int row_warps = rows / (rows_per_lane * kRowLanes);
-    if (row_warps < 1 || row_warps > max_state_warps(rows_per_lane)) continue;
-    best.rows_per_lane = rows_per_lane;
-    best.row_warps = row_warps;
-    break;
+  double best_us = 0;
+  const auto consider = [&](const WalkShape& tile) {
+    const WalkShape shape = with_tokens(tile, extents, device);
+    if (!fits(shape, extents, device)) return;
+    const double us =
+        expected_walk_us(shape, extents, device, heuristic_segments(shape, extents, device));
+    if (best_us > 0 && us >= best_us) return;
+    best = shape;
+    best_us = us;
+  };
+  constexpr WalkShape kRowSplits[] = {{8, 1}, {16, 1}, {16, 2}, {16, 4}};
+  for (const WalkShape& split : kRowSplits) {
+    const bool is_smallest = split.rows() == kRowSplits[0].rows();
+    if (!is_smallest && split.rows() >= 2 * extents.rows) break;  // half of it would do
+    for (const int column_warps : {1, 2}) {
+      if (column_warps > max_column_warps(extents)) break;
+      consider({split.rows_per_lane, split.row_warps, column_warps, 1});
+    }
   }
-  constexpr int kColumnWarps = 2;
-  best.column_warps = std::min({kColumnWarps, max_column_warps(extents),
-                                max_state_warps(best.rows_per_lane) / best.row_warps});
-  while (best.column_warps > 1 && blocks_of(best, extents) < device.cores) best.column_warps /= 2;
-  return with_tokens(best, extents, device);
+  return best;
 }
 
+namespace {
+
+/// The heuristic one first.
 std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device) {
   const int rows = rows_for(extents.rows);
   const int widest = max_column_warps(extents);
@@ -147,28 +210,35 @@ std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const Device
   return shapes;
 }
 
+}  // namespace
+
 int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
                        const DeviceInfo& device) {
-  constexpr std::int64_t kLeastTokens = 64;  // shorter ones do not pay for their states
-  constexpr int kLeastSegments = 4;  // two or three take as long as none: tokens count twice
-  const std::int64_t blocks = std::max<std::int64_t>(blocks_of(shape, extents), 1);
-  const std::int64_t room = room_for(shape, extents, device);
-  int segments = 1;
-  while (segments < std::ranges::max(kSegments) && 2 * segments * blocks <= room &&
-         2 * segments * kLeastTokens <= extents.tokens) {
-    segments *= 2;
-  }
-  return segments < kLeastSegments ? 1 : segments;
+  int best = 1;
+  double best_us = expected_walk_us(shape, extents, device, 1);
+  for_each_segments(extents, [&](int segments) {
+    const double us = expected_walk_us(shape, extents, device, segments);
+    if (us >= best_us) return;
+    best = segments;
+    best_us = us;
+  });
+  return best;
 }
 
-std::vector<int> candidate_segments(const WalkShape& shape, const WalkExtents& extents,
-                                    const DeviceInfo& device) {
-  const int middle = heuristic_segments(shape, extents, device);
-  std::vector<int> candidates{1};
-  for (const int segments : {middle / 2, middle, 2 * middle}) {
-    if (middle > 1 && segments <= std::ranges::max(kSegments)) candidates.push_back(segments);
+std::vector<std::pair<WalkShape, int>> candidate_walks(const WalkExtents& extents,
+                                                       const DeviceInfo& device) {
+  std::vector<std::pair<WalkShape, int>> walks;
+  for (const WalkShape& shape : candidate_shapes(extents, device)) {
+    const int best = heuristic_segments(shape, extents, device);
+    const bool is_heuristic = walks.empty() || walks.front().first == shape;
+    for_each_segments(extents, [&](int segments) {
+      const bool is_near = 2 * segments >= best && segments <= 2 * best;
+      if (segments == best || (is_heuristic && (segments == 1 || is_near))) {
+        walks.emplace_back(shape, segments);
+      }
+    });
   }
-  return candidates;
+  return walks;
 }
 
 namespace {
@@ -191,7 +261,8 @@ WalkExtents extents_of(const Problem& problem) {
           .columns = problem.V,
           .gates = channel_gates(problem),
           .exact = problem.dtype == DType::kF32,
-          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1)};
+          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
+          .segment_multiple = 16};
 }
 
 /// Floats of the planes that `o` is the sum of where a block does not hold all rows.
@@ -257,11 +328,8 @@ class FusedRecurrentKernel final : public Kernel<Config> {
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    const WalkExtents extents = extents_of(problem);
-    for (const WalkShape& shape : candidate_shapes(extents, device)) {
-      for (const int segments : candidate_segments(shape, extents, device)) {
-        configs.push_back(config_of(shape, segments));
-      }
+    for (const auto& [shape, segments] : candidate_walks(extents_of(problem), device)) {
+      configs.push_back(config_of(shape, segments));
     }
     return configs;
   }

@@ -67,7 +67,8 @@ WalkExtents extents_of(const Problem& problem) {
           .columns = larger,
           .gates = one_sided ? kRowGates : gates,  // of which there are more than of columns
           .exact = problem.dtype == DType::kF32,
-          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1)};
+          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
+          .segment_multiple = std::ranges::min(kAxisValues<&Config::interval>)};
 }
 
 static_assert(std::ranges::max(kAxisValues<&Config::interval>) <= kMaxInterval);
@@ -123,12 +124,9 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    const WalkExtents extents = extents_of(problem);
-    for (const WalkShape& shape : candidate_shapes(extents, device)) {
-      for (const int segments : candidate_segments(shape, extents, device)) {
-        const Config config = config_of(shape, segments, interval_for(problem, segments));
-        if (fits(problem, device, config)) configs.push_back(config);
-      }
+    for (const auto& [shape, segments] : candidate_walks(extents_of(problem), device)) {
+      const Config config = config_of(shape, segments, interval_for(problem, segments));
+      if (fits(problem, device, config)) configs.push_back(config);
     }
     return configs;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <attune/core/config_axes.hpp>
@@ -64,7 +65,8 @@ struct WalkExtents {
   std::int64_t columns = 1;
   int gates = 0;  // ChannelGates
   bool exact = false;
-  std::int64_t tokens = 0;  // of a sequence, on average
+  std::int64_t tokens = 0;            // of a sequence, on average
+  std::int64_t segment_multiple = 1;  // that the tokens of a segment are rounded up to
 };
 
 /// The gates that differ from channel to channel, for walks whose rows are K's channels.
@@ -80,16 +82,13 @@ Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const Devi
 /// The shape to start with; it fits.
 WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device);
 
-/// At most about a dozen; all fit.
-std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const DeviceInfo& device);
-
-/// How many segments to start with: as many as the device has room for, where that pays for walking
-/// the tokens twice.
+/// How many segments to start with: as many as are expected to be fastest. More fill the device,
+/// and fewer have fewer states to join; with two or more every token is walked over twice.
 int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
                        const DeviceInfo& device);
 
-/// Around the heuristic's, and none.
-std::vector<int> candidate_segments(const WalkShape& shape, const WalkExtents& extents,
-                                    const DeviceInfo& device);
+/// At most about twenty; all fit.
+std::vector<std::pair<WalkShape, int>> candidate_walks(const WalkExtents& extents,
+                                                       const DeviceInfo& device);
 
 }  // namespace attune::cuda::fused_recurrent
