@@ -10,7 +10,7 @@
 #include "cuda/walks/segments.cuh"
 
 namespace attune::cuda {
-namespace {
+inline namespace segment_fold_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
@@ -195,7 +195,7 @@ __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant_
   });
 }
 
-}  // namespace
+}  // namespace segment_fold_kernels
 
 template <class T>
 void launch_segment_fold(const WalkParams& p, cudaStream_t stream) {
