@@ -79,12 +79,18 @@ int longest_interval(const Problem& problem) {
   return problem.dtype == DType::kF32 ? 64 : Config{}.interval;
 }
 
-/// No longer than the segments, which are multiples of it.
-int interval_for(const Problem& problem, int segments) {
-  const std::int64_t tokens = segment_tokens(problem.T, problem.N, segments, 1);
+/// The longest, as each checkpoint costs a state; but no longer than the segments, which are
+/// multiples of it, and the shortest where that leaves multiprocessors idle: a gate's gradient is
+/// summed token after token within an interval.
+int interval_for(const Problem& problem, const DeviceInfo& device, int segments) {
+  constexpr std::int64_t kBlocksPerCore = 4;
+  constexpr int kShortest = std::ranges::min(kAxisValues<&Config::interval>);
   const int longest = longest_interval(problem);
-  constexpr auto kIntervals = kAxisValues<&Config::interval>;
-  return tokens > 0 && tokens < 2 * longest ? std::ranges::min(kIntervals) : longest;
+  const std::int64_t intervals =
+      part_count(problem.sequences(), problem.T, problem.N > 0, longest) * problem.H;
+  if (intervals < kBlocksPerCore * device.cores) return kShortest;
+  const std::int64_t tokens = segment_tokens(problem.T, problem.N, segments, 1);
+  return tokens > 0 && tokens < 2 * longest ? kShortest : longest;
 }
 
 class FusedRecurrentBackwardKernel final : public Kernel<Config> {
@@ -118,14 +124,14 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
     const WalkExtents extents = extents_of(problem);
     const WalkShape shape = heuristic_shape(extents, device);
     const int segments = heuristic_segments(shape, extents, device);
-    return config_of(shape, segments, interval_for(problem, segments));
+    return config_of(shape, segments, interval_for(problem, device, segments));
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
     for (const auto& [shape, segments] : candidate_walks(extents_of(problem), device)) {
-      const Config config = config_of(shape, segments, interval_for(problem, segments));
+      const Config config = config_of(shape, segments, interval_for(problem, device, segments));
       if (fits(problem, device, config)) configs.push_back(config);
     }
     return configs;

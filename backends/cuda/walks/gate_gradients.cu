@@ -11,6 +11,7 @@ inline namespace gate_gradients_kernels {  // nvcc names an anonymous one anew i
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kBatch = 8;  // tokens whose loads are in flight at once
 
 /// Positions top, top - 1, ... of a sequence, in the order in which states follow each other.
 struct GateChunk {
@@ -112,14 +113,27 @@ __global__ __launch_bounds__(kThreads) void channel_gate_gradients(
 
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
   float z = product_at(p, checkpoint, head, channel);
-  for (int i = 0; i < chunk.count; ++i) {
-    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
-    const float log =
-        gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
-    z += change_at<T>(p, chunk, i, at, channel);
-    if (has_no_past(p, chunk.top - i, log)) z = 0.0F;
-    static_cast<float*>(
-        p.channels.data)[row_offset(p.channels, at.batch, at.token, at.head) + channel] = z;
+  for (int first = 0; first < chunk.count; first += kBatch) {
+    float logs[kBatch];
+    float changes[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int token = min(first + i, chunk.count - 1);
+      const TokenPlace at = place_of(p, chunk, chunk.top - token, head);
+      logs[i] =
+          gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
+      changes[i] = change_at<T>(p, chunk, token, at, channel);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i >= chunk.count) break;
+      const std::int64_t position = chunk.top - first - i;
+      const TokenPlace at = place_of(p, chunk, position, head);
+      z += changes[i];
+      if (has_no_past(p, position, logs[i])) z = 0.0F;
+      static_cast<float*>(
+          p.channels.data)[row_offset(p.channels, at.batch, at.token, at.head) + channel] = z;
+    }
   }
 }
 

@@ -219,7 +219,8 @@ TEST_P(CudaSegmentsOn, ANanStaysInItsHead) {
     };
     EXPECT_EQ(head(clean, 0), head(sick, 0));
   }
-  EXPECT_TRUE(std::isnan(to_doubles(copy_of(sick[0].tensor.view().slice(2, 1, 2))).back()));
+  const auto outputs = to_doubles(copy_of(sick[0].tensor.view().slice(2, 1, 2)));
+  EXPECT_TRUE(std::ranges::any_of(outputs, [](double x) { return std::isnan(x); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Directions, CudaSegmentsOn, testing::Bool(), [](const auto& direction) {
