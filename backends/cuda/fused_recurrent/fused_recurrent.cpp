@@ -90,9 +90,9 @@ std::int64_t tokens_of_segment(const WalkExtents& extents, int segments) {
   return ceil_div(ceil_div(extents.tokens, segments), multiple) * multiple;
 }
 
-/// About how long a walk takes, fitted to an H200. A block takes a step for every token, longer with
-/// its rows (which are staged) and with its tile of the state, which it loads and stores besides. Of
-/// several on a multiprocessor each takes longer, but all together less.
+/// About how long a walk takes, fitted to an H200. A block takes a step for every token, longer
+/// with its rows (which are staged) and with its tile of the state, which it loads and stores
+/// besides. Of several on a multiprocessor each takes longer, but all together less.
 double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
                         const DeviceInfo& device, int segments) {
   constexpr double kStep = 0.13, kStepOfRow = 1.6e-3, kStepOfElement = 1.6e-5;  // us

@@ -14,8 +14,8 @@
 
 namespace attune::cuda::fused_recurrent {
 
-/// The axes of a WalkShape, in the config of the forward kernel and in that of the backward one, and
-/// how many segments a walk is cut into.
+/// The axes of a WalkShape, in the config of the forward kernel and in that of the backward one,
+/// and how many segments a walk is cut into.
 template <class Config>
 constexpr auto walk_axes() {
   return std::tuple{axis("rows_per_lane", &Config::rows_per_lane, {8, 16, 32}),

@@ -57,8 +57,8 @@ __device__ void walk_tokens(const WalkShape& shape, const WalkParams& p, const W
   }
 }
 
-/// What the compiler is told of a block, as it decides about registers: more threads than there are,
-/// so that more blocks fit on a multiprocessor.
+/// What the compiler is told of a block, as it decides about registers: more threads than there
+/// are, so that more blocks fit on a multiprocessor.
 constexpr int bounding_threads(int rows_per_lane) {
   constexpr int kFor96Registers = 640;
   constexpr int kFor128Registers = 512;

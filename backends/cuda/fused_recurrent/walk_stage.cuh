@@ -104,7 +104,8 @@ class Stager {
   /// Whether a step has a token: the last one has none where the walk ends with a decay.
   __device__ bool has_token(std::int64_t step) const { return step < block_.span.length; }
 
-  /// Calls store(item, load(item)) for this thread's items among those of its half, with kBatch loads in flight at a time.
+  /// Calls store(item, load(item)) for this thread's items among those of its half, with kBatch
+  /// loads in flight at a time.
   template <class Load, class Store>
   __device__ __forceinline__ void for_each_item(int items, const Load& load,
                                                 const Store& store) const {

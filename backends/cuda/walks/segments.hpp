@@ -1,8 +1,8 @@
 // Long sequences cut into segments that blocks walk side by side.
 //
 // The state behind a segment is D S + A: S is the state before it, A what its own tokens add to a
-// state of zeros, and D the product of its decays, which is a factor for each row times one for each
-// column. So a walk in segments is three steps, each over the whole device:
+// state of zeros, and D the product of its decays, which is a factor for each row times one for
+// each column. So a walk in segments is three steps, each over the whole device:
 //
 //   1. every segment but a sequence's last is walked from zero, nothing is read: A
 //      (the first one from the initial state)
@@ -30,8 +30,8 @@ struct WalkSegments {
       false;                // boundaries lie one step behind multiples of `tokens` from the end
   bool sums_only = false;   // step 1
   float* states = nullptr;  // [parts, H, rows, columns]: A, then the state behind the segment
-  // {high, low} of D, in fp32: [parts, H, rows], or [parts, H, 1] where rows have no gate, with what
-  // all channels share, and [parts, H, columns], only where columns have a gate.
+  // {high, low} of D, in fp32: [parts, H, rows], or [parts, H, 1] where rows have no gate, with
+  // what all channels share, and [parts, H, columns], only where columns have a gate.
   float* row_factors = nullptr;
   float* column_factors = nullptr;
 };

@@ -1,6 +1,6 @@
 // Sequences marked every `tokens` tokens, as checkpoints and segments are. The parts of all
-// sequences share one numbering that needs no look at cu_seqlens on the host: a sequence of n tokens
-// has n / tokens + 1 numbers to itself, of which its last ones may be without use.
+// sequences share one numbering that needs no look at cu_seqlens on the host: a sequence of n
+// tokens has n / tokens + 1 numbers to itself, of which its last ones may be without use.
 #pragma once
 
 #include <cstdint>
