@@ -85,12 +85,12 @@ __device__ __forceinline__ float4* segment_words(const BackwardParams& p, Direct
          threadIdx.x % kWarpgroupSize;
 }
 
-/// Takes x through segment `index`.
+/// Takes x through segment `index`, over which it decays as given.
 template <int kD>
 __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardParams& p,
-                                             Direction direction, std::int64_t index, int group) {
+                                             Direction direction, std::int64_t index, int group,
+                                             float decay) {
   const float4* const from = segment_words<kD>(p, direction, index, group);
-  const float decay = p.segment_decays[static_cast<int>(direction) * p.walks + index];
 #pragma unroll
   for (int i = 0; i < kD / 8; ++i) {
     const float4 added = from[i * kWarpgroupSize];
@@ -101,42 +101,39 @@ __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardP
   }
 }
 
-/// The start of the block's walk, where it was made ahead.
+/// What the walk starts from: `outer`, which the sequence starts from, taken through the segments
+/// before the walk's own in its direction; or that as it was made ahead, in the place of what the
+/// walk's own segment adds.
 template <int kD>
 __device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardParams& p,
-                                           Direction direction, int group) {
-  const float4* const from = segment_words<kD>(p, direction, blockIdx.x, group);
-#pragma unroll
-  for (int i = 0; i < kD / 8; ++i) {
-    const float4 word = from[i * kWarpgroupSize];
-    x[4 * i] = word.x;
-    x[4 * i + 1] = word.y;
-    x[4 * i + 2] = word.z;
-    x[4 * i + 3] = word.w;
+                                           const ChunkWalk& walk, Direction direction,
+                                           const StateMatrix<const float>& outer, int group) {
+  const bool made = p.makes_starts();
+  load_matrix<kD>(x, made ? StateMatrix<const float>{} : outer, group);
+  const bool with_time = direction == Direction::kWithTime;
+  const int before = with_time ? walk.segment : p.segments - 1 - walk.segment;
+  const int step = with_time ? 1 : -1;
+  const std::int64_t own = blockIdx.x;
+  const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks;
+  for (int i = made ? 0 : before; i >= (made ? 0 : 1); --i) {
+    const std::int64_t index = own - step * i;
+    pass_segment<kD>(x, p, direction, index, group, made ? 0.0F : decays[index]);
   }
 }
 
-/// S before the walk: that of the sequence, taken through the segments before.
+/// S before the walk.
 template <int kD>
 __device__ __forceinline__ void load_state_before(float (&state)[kD / 2], const BackwardParams& p,
                                                   const ChunkWalk& walk, int group) {
-  if (p.makes_starts()) return load_start<kD>(state, p, Direction::kWithTime, group);
-  load_matrix<kD>(state, keys_by_values<const float>(p.initial_state, p, walk), group);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
-  for (int i = 0; i < walk.segment; ++i) {
-    pass_segment<kD>(state, p, Direction::kWithTime, first + i, group);
-  }
+  load_start<kD>(state, p, walk, Direction::kWithTime,
+                 keys_by_values<const float>(p.initial_state, p, walk), group);
 }
-/// D^T after the walk: that of the sequence, taken back through the segments after.
+/// D^T after the walk.
 template <int kD>
 __device__ __forceinline__ void load_gradient_after(float (&d)[kD / 2], const BackwardParams& p,
                                                     const ChunkWalk& walk, int group) {
-  if (p.makes_starts()) return load_start<kD>(d, p, Direction::kAgainstTime, group);
-  load_matrix<kD>(d, values_by_keys<const float>(p.dfinal_state, p, walk), group);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
-  for (int i = p.segments - 1; i > walk.segment; --i) {
-    pass_segment<kD>(d, p, Direction::kAgainstTime, first + i, group);
-  }
+  load_start<kD>(d, p, walk, Direction::kAgainstTime,
+                 values_by_keys<const float>(p.dfinal_state, p, walk), group);
 }
 
 /// A checkpoint: the state before a chunk, rounded, as 8 x 8 blocks (value channels by key
