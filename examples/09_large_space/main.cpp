@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/operand_case.hpp>
 #include <attune/framework.hpp>
 
@@ -160,34 +161,21 @@ class Tiled final : public attune::Kernel<TiledConfig> {
   }
 };
 
-struct ReferenceConfig {
-  using Op = Product;
-  friend constexpr bool operator==(const ReferenceConfig&, const ReferenceConfig&) = default;
-  static constexpr auto axes() { return std::tuple{}; }
-};
-
-class Reference final : public attune::Kernel<ReferenceConfig> {
- public:
-  std::string_view name() const noexcept override { return "reference.product"; }
-  int version() const noexcept override { return 1; }
-  Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
-  ReferenceConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
-  void run(const Problem& p, const Args& args, const ReferenceConfig&,
-           const LaunchSite&) const override {
-    for (Index m = 0; m < p.M; ++m) {
-      for (Index n = 0; n < p.N; ++n) {
-        double sum = 0;
-        for (Index k = 0; k < p.K; ++k)
-          sum += double(data_of(args.a)[m * p.K + k]) * data_of(args.b)[k * p.N + n];
-        static_cast<float*>(args.c.data)[m * p.N + n] = static_cast<float>(sum);
-      }
+void product_in_double(const ProductProblem& p, const ProductArgs& args) {
+  for (Index m = 0; m < p.M; ++m) {
+    for (Index n = 0; n < p.N; ++n) {
+      double sum = 0;
+      for (Index k = 0; k < p.K; ++k)
+        sum += double(data_of(args.a)[m * p.K + k]) * data_of(args.b)[k * p.N + n];
+      static_cast<float*>(args.c.data)[m * p.N + n] = static_cast<float>(sum);
     }
   }
-};
+}
 
 void register_mine(attune::Registry& registry) {
   registry.add_op<Product>();
-  registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "cpu"});
+  registry.add(attune::make_kernel<Product>("reference.product", 1, product_in_double),
+               {.platform = "reference", .backend = "cpu"});
   registry.add(std::make_unique<Tiled>(), {.platform = "mine", .backend = "cpu", .priority = 10});
 }
 

@@ -2,6 +2,7 @@
 // keeps a constraint. The further a config is from one point, the longer it takes.
 #include <cstdlib>
 
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/plugin.hpp>
 
 #include "../row_softmax/row_softmax.hpp"
@@ -72,7 +73,8 @@ extern "C" const char* attune_plugin_abi() { return attune::kPluginAbi; }
 extern "C" void attune_register(attune::Registry& registry) {
   using namespace row_softmax;
   registry.add_op<RowSoftmax>();
-  registry.add(std::make_unique<Reference>(), {.platform = "reference", .backend = "any"});
+  registry.add(attune::make_kernel<RowSoftmax>("reference.row_softmax", 1, softmax_in_double),
+               {.platform = "reference", .backend = "any"});
   registry.add(std::make_unique<Digits<false>>(), {.platform = "million", .backend = "cpu"});
   registry.add(std::make_unique<Digits<true>>(), {.platform = "sparse", .backend = "cpu"});
 }
