@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: build demo framework test asan tsan fuzz dev install format tidy performance-tables setup clean
+.PHONY: build demo framework packages test asan tsan fuzz dev install format tidy performance-tables setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
 
@@ -18,6 +18,10 @@ demo: setup
 # libattune_framework and the program, without attune's ops.
 framework: build/framework/build.ninja
 	cmake --build --preset framework -j $(JOBS)
+
+# Debian packages in build/package: see packaging/README.md.
+packages: setup
+	packaging/build $(JOBS)
 
 # The whole suite last, so that its summary is what remains on the screen.
 test: asan build/ci/build.ninja

@@ -28,6 +28,6 @@ function(attune_module name)
 
   set_property(GLOBAL APPEND PROPERTY ATTUNE_MODULES ${target})
   if(PROJECT_IS_TOP_LEVEL)
-    install(TARGETS ${target} FILE_SET HEADERS)
+    install(TARGETS ${target} FILE_SET HEADERS COMPONENT development)
   endif()
 endfunction()
