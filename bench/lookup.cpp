@@ -2,7 +2,10 @@
 //
 //   20,000 tuned problems in memory; 64 hot keys, then random keys; 1 and 2 threads. Each look-up
 //   is timed by itself with the time-stamp counter, whose own cost is printed beside it and not
-//   subtracted. Allocations are counted.
+//   subtracted. Allocations are counted. Then the 64 hot keys again while a third thread replaces a
+//   site's database of 20,000 rows and reloads it, over and over: each hot key's first call after a
+//   reload finds its row anew.
+#include <unistd.h>
 #include <x86intrin.h>
 
 #include <algorithm>
@@ -10,12 +13,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <attune/attune.hpp>
+#include <attune/cache/database_text.hpp>
 
 namespace {
 
@@ -105,9 +112,10 @@ Clock calibrate() {
 
 /// Times `body(random)` on each of `threads` threads and prints the percentiles of single calls.
 template <class Body>
-void report(const char* what, const Clock& clock, int threads, Body&& body) {
+void report(const char* what, const Clock& clock, int threads, Body&& body,
+            int lookups = kLookups) {
   std::vector<std::vector<float>> samples(static_cast<std::size_t>(threads),
-                                          std::vector<float>(kLookups));
+                                          std::vector<float>(static_cast<std::size_t>(lookups)));
   std::atomic<int> ready = 0;
   std::atomic<std::int64_t> allocated_before = 0, allocated_after = 0;
   {
@@ -138,6 +146,70 @@ void report(const char* what, const Clock& clock, int threads, Body&& body) {
   };
   std::printf("| %-28s | %7d | %6.0f | %6.0f | %8.0f | %11lld |\n", what, threads, at(0.5),
               at(0.99), at(0.999), static_cast<long long>(allocated_after - allocated_before));
+}
+
+/// A database with a row for each problem, all with one config.
+void write_rows(const std::string& path, const std::vector<Op::Problem>& problems,
+                const std::string& config) {
+  DatabaseContent content;
+  std::set<RowKey> seen;
+  for (const Op::Problem& problem : problems) {
+    ConfigRow row;
+    row.key = {std::string(Op::kName), cpu_device().info().device_class, "auto",
+               problem_text<Op>(problem)};
+    if (!seen.insert(row.key).second) continue;
+    row.bucket = problem_text<Op>(problem, true);
+    row.kernel = "nothing.recurrent_attention";
+    row.kernel_version = 1;
+    row.config = config;
+    row.median_us = 1;
+    row.default_us = 2;
+    row.default_config = "nothing.recurrent_attention tile=16";
+    row.noise = NoiseGrade::kA;
+    row.library_version = ATTUNE_VERSION;
+    row.toolkit = cpu_device().info().driver;
+    content.decisions.push_back({row, {}});
+  }
+  write_database_file(path, content);
+}
+
+/// Look-ups while the site's database is replaced and reloaded.
+void report_reloads(const Clock& clock, const std::vector<Op::Problem>& problems,
+                    const ContextOptions& options, const Request& request) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("attune_lookup_" + std::to_string(getpid()));
+  fs::create_directory(folder);
+  const std::string files[] = {folder / "one", folder / "other"};
+  const std::string site = folder / "site.db";
+  write_rows(files[0] + ".db", problems, "tile=16");
+  write_rows(files[1] + ".db", problems, "tile=32");
+  fs::copy_file(files[0] + ".db", site);
+  setenv("ATTUNE_SYSTEM_DB_PATH", site.c_str(), 1);
+  const auto context = make_context(options);
+  for (int i = 0; i < kHotKeys; ++i) {
+    context->select<Op>(problems[static_cast<std::size_t>(i)], request);
+  }
+  std::atomic<bool> stop = false;
+  std::jthread operator_([&] {
+    for (std::size_t turn = 1; !stop; ++turn) {
+      fs::copy_file(files[turn % 2] + ".db", folder / "next");
+      fs::rename(folder / "next", site);
+      context->reload();
+    }
+  });
+  constexpr int kManyLookups = 20'000'000;
+  report(
+      "64 hot keys, reloading", clock, 1,
+      [&](std::uint64_t random) {
+        const Choice found = context->select<Op>(problems[random % kHotKeys], request);
+        asm volatile("" : : "r"(found.kernel));
+      },
+      kManyLookups);
+  stop = true;
+  operator_.join();
+  std::printf("\n%llu reloads of %d rows meanwhile\n",
+              static_cast<unsigned long long>(chain_of(*context).counters().reloads), kRows);
+  fs::remove_all(folder);
 }
 
 }  // namespace
@@ -189,4 +261,11 @@ int main() {
   report("recurrent_attention_into", clock, 1, [&](std::uint64_t) {
     ops::recurrent_attention_into({.o = TensorView(out.data(), {2, 16, 4, 64})}, x, x, x, options);
   });
+  report_reloads(clock, problems,
+                 {.register_kernels = {[](Registry& registry) {
+                    registry.add(std::make_unique<Nothing>(), {.platform = "nothing"});
+                  }},
+                  .policy = Policy::kDb,
+                  .database = ""},
+                 request);
 }

@@ -7,6 +7,7 @@
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/gpu_device.hpp"
+#include "cuda/runtime/nvtx.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -30,6 +31,7 @@ std::string unavailable_reason() {
 
 void register_devices(Registry& registry) {
   if (!unavailable_reason().empty()) return;
+  give_nvtx_ranges();
   int count = 0;
   check(cudaGetDeviceCount(&count));
   for (int index = 0; index < count; ++index) {

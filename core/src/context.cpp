@@ -28,8 +28,8 @@ void Context::log_command(ProblemRef problem, const Choice& choice, const Reques
       reproducing_command(registry_->op(name), choice, problem, request.device->info().id));
 }
 
-std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem) {
-  return str("attune#", op.name, "@v", choice.kernel->version(), ":", op.text(problem, false));
+std::string call_label(std::string_view op, const Choice& choice, std::string_view problem) {
+  return str("attune#", op, "@v", choice.kernel->version(), ":", problem);
 }
 
 std::string reproducing_command(const OpInfo& op, const Choice& choice, ProblemRef problem,

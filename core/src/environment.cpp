@@ -15,7 +15,7 @@ namespace attune {
 namespace {
 
 constexpr EnvironmentVariable kVariables[] = {
-    {"ATTUNE_POLICY", "what a miss does: tune (default), db, heuristic or strict"},
+    {"ATTUNE_POLICY", "what a miss does: tune (default), db, heuristic, strict or strict-fresh"},
     {"ATTUNE_DB", "the user's config database; default $XDG_DATA_HOME/attune/attune.db"},
     {"ATTUNE_SYSTEM_DB_PATH", "colon-separated databases or folders of them, read only"},
     {"ATTUNE_PLUGINS", "colon-separated plugins that the default context loads"},
@@ -26,6 +26,8 @@ constexpr EnvironmentVariable kVariables[] = {
     {"ATTUNE_CACHE_DIR",
      "a folder for kernels compiled at run time, or none; default $XDG_CACHE_HOME/attune"},
     {"ATTUNE_CACHE_BYTES", "how large that folder may grow; default 1 GiB"},
+    {"ATTUNE_RELOAD_SECONDS", "how often to look for replaced databases; default 0: never"},
+    {"ATTUNE_NVTX", "ranges for profilers: off, choices (default under one) or launches"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},
 };

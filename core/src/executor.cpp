@@ -3,6 +3,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/executor.hpp>
+#include <attune/core/profiler.hpp>
 
 namespace attune {
 namespace {
@@ -31,6 +32,9 @@ void tell_of_failure(Context& context, ProblemRef problem, const Choice& choice,
 
 void Executor::run_selected(ProblemRef problem, const void* args, const Choice& choice,
                             const Request& request) const {
+  const ProfilerRange range(ProfilerRanges::kLaunches, [&] {
+    return call_label(problem.op, choice, context_->registry().op(problem.op).text(problem, false));
+  });
   try {
     run_choice(problem, args, choice, *request.device, request.stream);
   } catch (const std::exception& error) {

@@ -55,6 +55,20 @@ TEST(ConfigCache, FindsWhatWasPut) {
   EXPECT_EQ(cache.find(key_of(5000)), nullptr);
 }
 
+TEST(ConfigCache, WhatIsPutAgainAfterItWasEmptiedTakesNoMoreMemory) {
+  ConfigCache cache;
+  cache.put(key_of(1), choice_of(1));
+  cache.put(key_of(2), choice_of(2));
+  const Choice* const before = cache.find(key_of(1));
+  cache.clear();
+  EXPECT_EQ(cache.size(), 0U);
+  EXPECT_EQ(cache.find(key_of(1)), nullptr);
+  cache.put(key_of(1), choice_of(1));
+  cache.put(key_of(2), choice_of(2, 7));
+  EXPECT_EQ(cache.find(key_of(1)), before);
+  EXPECT_EQ(cache.find(key_of(2))->config.bytes, choice_of(2, 7).config.bytes);
+}
+
 TEST(ConfigCache, TellsKeysApartByEachOfTheirParts) {
   const auto* device = reinterpret_cast<const Device*>(0x1000);  // never followed
   std::vector<SelectionKey> keys(7, key_of(1));

@@ -226,7 +226,7 @@ TEST_F(Rows, OfTrialsWithoutADecisionAreAProblem) {
   const TrialRow trials[] = {sample_trial(0)};
   db.put(sample_row(0), trials);
   raw_sql(path, "DELETE FROM decision");
-  EXPECT_EQ(db.verify().problems, std::vector<std::string>{"trial: 1 rows without a decision"});
+  EXPECT_EQ(db.verify().problems, std::vector<std::string>{"trial: 1 row without a decision"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -119,7 +120,34 @@ TEST_F(ContextTest, OptionsOutrankTheEnvironment) {
 TEST_F(ContextTest, ABadPolicyInTheEnvironmentIsAnErrorThatNamesTheVariable) {
   const Variable policy("ATTUNE_POLICY", "fast");
   EXPECT_THAT(message_of({}), AllOf(HasSubstr("ATTUNE_POLICY"), HasSubstr("'fast'"),
-                                    HasSubstr("tune, db, heuristic or strict")));
+                                    HasSubstr("tune, db, heuristic, strict or strict-fresh")));
+}
+
+TEST_F(ContextTest, ABadIntervalInTheEnvironmentIsAnErrorThatNamesTheVariable) {
+  for (const char* text : {"5s", "-1", "x"}) {
+    const Variable interval("ATTUNE_RELOAD_SECONDS", text);
+    EXPECT_THAT(message_of({.database = ""}),
+                AllOf(HasSubstr("ATTUNE_RELOAD_SECONDS"), HasSubstr(text)));
+  }
+}
+
+TEST_F(ContextTest, WithAnIntervalInTheEnvironmentAReplacedSiteDatabaseIsTakenUp) {
+  const Variable site("ATTUNE_SYSTEM_DB_PATH", folder.file("site.db"));
+  const Variable interval("ATTUNE_RELOAD_SECONDS", "1");
+  const auto context = make_context({.policy = Policy::kDb, .database = ""});
+  const Choice before = context->select<RecurrentAttention>(problem, request);
+  EXPECT_EQ(before.tier, Tier::kHeuristic);
+  PinRow pin;
+  pin.key = {std::string(RecurrentAttention::kName), cpu_device().info().device_class, "auto",
+             problem_text<RecurrentAttention>(problem)};
+  pin.kernel = "reference.recurrent_attention";
+  ConfigDatabase(folder.file("site.db"), ConfigDatabase::Mode::kReadWrite).pin(pin);
+  Choice now = before;
+  while (now.origin != Tier::kPin) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    now = context->select<RecurrentAttention>(problem, request);
+  }
+  EXPECT_EQ(now.kernel->name(), "reference.recurrent_attention");
 }
 
 TEST_F(ContextTest, ABadPluginInTheEnvironmentIsAnErrorThatNamesTheVariable) {

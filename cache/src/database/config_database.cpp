@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <attune/cache/config_database.hpp>
+#include <attune/core/count_text.hpp>
 
 #include "database/connection.hpp"
 #include "database/lease.hpp"
@@ -68,6 +69,12 @@ ConfigDatabase& ConfigDatabase::operator=(ConfigDatabase&&) noexcept = default;
 
 const std::string& ConfigDatabase::path() const { return connection_->path; }
 bool ConfigDatabase::writable() const { return connection_->mode == Mode::kReadWrite; }
+
+std::int64_t ConfigDatabase::changes_by_others() const {
+  const auto lock = connection_->use();
+  sqlite::Statement version(connection_->db, "PRAGMA data_version");
+  return version.step() ? version.integer(0) : 0;
+}
 
 ConfigSnapshot ConfigDatabase::read() const {
   const auto lock = connection_->use();
@@ -185,7 +192,8 @@ void check_rows(sqlite::Db& db, Verification& found) {
   try {
     const std::int64_t orphans = db.integer(
         "SELECT count(*) FROM trial WHERE key_hash NOT IN (SELECT key_hash FROM decision)");
-    if (orphans > 0) found.problems.push_back(str("trial: ", orphans, " rows without a decision"));
+    if (orphans > 0)
+      found.problems.push_back(str("trial: ", count_text(orphans, "row"), " without a decision"));
   } catch (const sqlite::Failure& failure) {
     if (!is_damage(failure)) throw;  // which the tables have told of
   }

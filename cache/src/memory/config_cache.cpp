@@ -47,6 +47,14 @@ struct Slot {
   std::atomic<const Entry*> entry{nullptr};
 };
 
+/// Bytes of a config that have no meaning may differ; then the two count as different, which is only
+/// not the least that could be kept.
+bool same_choice(const Choice& a, const Choice& b) {
+  return a.kernel == b.kernel && a.config.bytes == b.config.bytes && a.tier == b.tier &&
+         a.origin == b.origin && a.bucket_hit == b.bucket_hit && a.stale == b.stale &&
+         a.prepared == b.prepared;
+}
+
 constexpr std::size_t kLeastCapacity = 64;
 
 }  // namespace
@@ -86,6 +94,17 @@ struct ConfigCache::Table {
 struct ConfigCache::State {
   explicit State(std::size_t limit) : max_entries(limit) { publish(kLeastCapacity); }
 
+  /// An entry for the key: that of the table that was put away, if it says the same.
+  const Entry& entry_for(const SelectionKey& key, std::uint64_t hash, const Choice& choice) {
+    if (cleared != nullptr) {
+      const Entry* before = cleared->place_of(key, hash).entry;
+      if (before != nullptr && !before->erased && same_choice(before->choice, choice)) {
+        return *before;
+      }
+    }
+    return entries.emplace_back(Entry{key, choice, false});
+  }
+
   /// A new table with the live entries of the current one.
   void publish(std::size_t capacity) {
     auto next = std::make_unique<Table>(capacity);
@@ -112,6 +131,7 @@ struct ConfigCache::State {
   mutable std::mutex mutex;
   std::size_t live = 0;
   std::deque<Entry> entries;
+  const Table* cleared = nullptr;              // the one that clear() put away last
   std::vector<std::unique_ptr<Table>> tables;  // the last one is published
 };
 
@@ -134,7 +154,7 @@ bool ConfigCache::put(const SelectionKey& key, const Choice& choice) {
   if (old == nullptr && 2 * (state_->tables.back()->used + 1) > state_->tables.back()->mask + 1) {
     state_->publish(std::max(kLeastCapacity, std::bit_ceil(4 * (state_->live + 1))));
   }
-  const Entry& entry = state_->entries.emplace_back(Entry{key, choice, false});
+  const Entry& entry = state_->entry_for(key, hash, choice);
   if (old == nullptr) {
     state_->tables.back()->insert(entry, hash);
   } else {
@@ -156,6 +176,8 @@ bool ConfigCache::erase(const SelectionKey& key) {
 
 void ConfigCache::clear() {
   const std::lock_guard lock(state_->mutex);
+  if (state_->live == 0) return;
+  state_->cleared = state_->tables.back().get();
   state_->tables.push_back(std::make_unique<Table>(kLeastCapacity));
   state_->table.store(state_->tables.back().get(), std::memory_order_release);
   state_->live = 0;

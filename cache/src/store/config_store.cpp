@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
+#include "store/file_signature.hpp"
 #include "store/layers.hpp"
 
 namespace attune {
@@ -25,20 +27,113 @@ struct ConfigStore::State {
   void load_once() {
     std::call_once(loaded, [this] {
       reload_user();
-      std::vector<LayerFile> files;
-      const auto add = [&](Layer layer, const std::vector<std::string>& paths) {
-        for (const std::string& path : paths) {
-          if (layer == Layer::kShipped && !is_there(path)) continue;
-          for (const std::string& file : databases_at(path)) {
-            files.push_back(read_layer_file(layer, file));
-          }
-        }
-      };
-      add(Layer::kSite, settings.site_paths);
-      add(Layer::kShipped, settings.shipped_paths);
-      const std::lock_guard lock(memory);
-      layers.replace_below(std::move(files));
+      user_differs = false;
+      reload_below();
     });
+  }
+
+  struct Place {
+    Layer layer;
+    std::string path;
+  };
+  /// The files of the site and the installation, as they are now.
+  std::vector<Place> places_below() const {
+    std::vector<Place> places;
+    const auto add = [&](Layer layer, const std::vector<std::string>& paths) {
+      for (const std::string& path : paths) {
+        if (layer == Layer::kShipped && !is_there(path)) continue;
+        for (std::string& file : databases_at(path)) {
+          const bool is_known =
+              std::ranges::any_of(places, [&](const Place& place) { return place.path == file; });
+          if (!is_known) places.push_back({layer, std::move(file)});
+        }
+      }
+    };
+    add(Layer::kSite, settings.site_paths);
+    add(Layer::kShipped, settings.shipped_paths);
+    return places;
+  }
+
+  bool may_have_changed_below() const {
+    const std::vector<Place> places = places_below();
+    return places.size() != below_as_read.size() ||
+           std::ranges::any_of(places, [&](const Place& place) {
+             const auto known = below_as_read.find(place.path);
+             return known == below_as_read.end() || known->second != FileSignature::of(place.path);
+           });
+  }
+
+  /// What was read of a file before, or null. Only reload_below() changes it.
+  LayerFile* known_below(const std::string& path) {
+    const auto found = std::ranges::find_if(
+        layers.below, [&](const LayerFile& file) { return file.status.path == path; });
+    return found == layers.below.end() ? nullptr : &*found;
+  }
+
+  /// Reads what is new or has changed. Returns the files whose rows are others by now.
+  std::vector<std::string> reload_below() {
+    std::vector<std::string> changed;
+    std::map<std::string, FileSignature> as_read;
+    std::vector<std::optional<LayerFile>> files;  // nothing: as before
+    const std::vector<Place> places = places_below();
+    for (const auto& [layer, path] : places) {
+      FileSignature now = FileSignature::of(path);  // before it is read
+      LayerFile* const known = known_below(path);
+      std::optional<LayerFile>& file = files.emplace_back();
+      if (known == nullptr || below_as_read[path] != now) {
+        file = read_layer_file(layer, path);
+        const bool keeps =
+            known != nullptr && known->status.used && !file->status.used && is_there(path);
+        if (!file->status.used) {
+          log_once(LogLevel::kWarning,
+                   str(file->status.reason,
+                       keeps ? "; its rows of before are used" : "; it is not used"));
+        }
+        if (keeps) {
+          file.reset();
+          now = {};  // looked at again the next time
+        } else if (known == nullptr || !same_content(known->snapshot, file->snapshot)) {
+          changed.push_back(path);
+        }
+      }
+      as_read[path] = now;
+    }
+    for (const auto& [path, signature] : below_as_read) {
+      if (!as_read.contains(path)) changed.push_back(path);
+    }
+    below_as_read = std::move(as_read);
+    put_below(places, std::move(files));
+    return changed;
+  }
+
+  void put_below(const std::vector<Place>& places, std::vector<std::optional<LayerFile>> files) {
+    std::vector<LayerFile> next, before;
+    {
+      const std::lock_guard lock(memory);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        next.push_back(files[i] ? *std::move(files[i]) : std::move(*known_below(places[i].path)));
+      }
+      before = layers.replace_below(std::move(next));
+    }
+  }
+
+  /// The caller holds `disk`.
+  bool user_may_have_changed() const {
+    if (settings.user_path.empty()) return false;
+    if (user_differs) return true;
+    const FileSignature now = FileSignature::of(settings.user_path);
+    if (database == nullptr) return now != user_as_read;
+    try {
+      return !now.is_same_file(user_as_read) || database->changes_by_others() != user_changes;
+    } catch (const CacheError&) {
+      return true;  // reading it again says why
+    }
+  }
+
+  /// Notes what the database is before it is read.
+  void note_user() {
+    user_as_read = FileSignature::of(settings.user_path);
+    if (database != nullptr) user_changes = database->changes_by_others();
   }
 
   /// Opens and reads the user's database if there is one, as writable as it can be.
@@ -48,6 +143,7 @@ struct ConfigStore::State {
     LayerFile file;
     file.status.path = settings.user_path;
     const bool named = !settings.user_path.empty();
+    note_user();
     const bool there = named && is_there(settings.user_path);
     may_make = named && !there && !settings.read_only;
     if (there) {
@@ -58,6 +154,7 @@ struct ConfigStore::State {
     }
     file.status.writable = database != nullptr && database->writable();
     const std::lock_guard lock(memory);
+    user_differs = user_differs || !layers.user_is_known_as(file.snapshot);
     layers.replace_user(std::move(file));
   }
 
@@ -67,6 +164,7 @@ struct ConfigStore::State {
       try {
         database = std::make_unique<ConfigDatabase>(settings.user_path, mode);
         if (mode == Mode::kReadWrite) blame_suspects();
+        note_user();
         file.take(database->read());
         return;
       } catch (const CacheError& error) {
@@ -96,6 +194,7 @@ struct ConfigStore::State {
       may_make = false;
       try {
         database = std::make_unique<ConfigDatabase>(settings.user_path, Mode::kReadWrite);
+        note_user();
         const std::lock_guard lock(memory);
         layers.user.status.used = layers.user.status.writable = true;
         layers.user.status.reason.clear();
@@ -138,6 +237,12 @@ struct ConfigStore::State {
   std::mutex disk;
   std::unique_ptr<ConfigDatabase> database;  // the user's
   bool may_make = false;                     // it is not there, and may be made
+  FileSignature user_as_read;
+  std::int64_t user_changes = 0;  // ConfigDatabase::changes_by_others() when it was read
+  bool user_differs = false;      // it was read again, and reload() has not told of it
+
+  std::mutex reloading;                                // held by reload(), before `disk`
+  std::map<std::string, FileSignature> below_as_read;  // by path
 
   std::mutex memory;
   Layers layers;
@@ -225,6 +330,33 @@ void ConfigStore::release_lease(const RowKey& key) {
 void ConfigStore::reload_user() {
   state_->load_once();
   state_->reload_user();
+}
+
+bool ConfigStore::stores() const {
+  state_->load_once();
+  const std::lock_guard disk(state_->disk);
+  return state_->may_make || (state_->database != nullptr && state_->database->writable());
+}
+
+bool ConfigStore::may_have_changed() const {
+  state_->load_once();
+  const std::lock_guard reloading(state_->reloading);
+  if (state_->may_have_changed_below()) return true;
+  const std::lock_guard disk(state_->disk);
+  return state_->user_may_have_changed();
+}
+
+std::vector<std::string> ConfigStore::reload() {
+  state_->load_once();
+  const std::lock_guard reloading(state_->reloading);
+  std::vector<std::string> changed = state_->reload_below();
+  std::unique_lock disk(state_->disk);
+  if (!state_->user_may_have_changed()) return changed;
+  disk.unlock();
+  state_->reload_user();
+  disk.lock();
+  if (std::exchange(state_->user_differs, false)) changed.push_back(state_->settings.user_path);
+  return changed;
 }
 
 std::vector<ConfigStore::FileStatus> ConfigStore::status() const {

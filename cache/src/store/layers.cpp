@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
@@ -74,8 +75,10 @@ void LayerFile::take(ConfigSnapshot read) {
   status.rows = static_cast<std::int64_t>(snapshot.rows.size());
   status.bad_rows = snapshot.bad_rows;
   if (status.bad_rows > 0) {
-    log_once(LogLevel::kWarning, str("config database ", status.path, ": ", status.bad_rows,
-                                     " damaged or illegal rows are left out"));
+    log_once(LogLevel::kWarning, str("config database ", status.path, ": ",
+                                     count_text(status.bad_rows, "damaged or illegal row is",
+                                                "damaged or illegal rows are"),
+                                     " left out"));
   }
 }
 
@@ -87,9 +90,12 @@ LayerFile read_layer_file(Layer layer, const std::string& path) {
     file.take(ConfigDatabase(path, ConfigDatabase::Mode::kReadOnly).read());
   } catch (const CacheError& error) {
     file.status.reason = error.what();
-    log_once(LogLevel::kWarning, str(error.what(), "; it is not used"));
   }
   return file;
+}
+
+bool same_content(const ConfigSnapshot& a, const ConfigSnapshot& b) {
+  return a.rows == b.rows && a.pins == b.pins && a.quarantine == b.quarantine;
 }
 
 void Layers::replace_user(LayerFile file) {
@@ -98,9 +104,29 @@ void Layers::replace_user(LayerFile file) {
   std::erase_if(changes_, [](const auto& change) { return change.second.stored; });
 }
 
-void Layers::replace_below(std::vector<LayerFile> files) {
-  below = std::move(files);
+std::vector<LayerFile> Layers::replace_below(std::vector<LayerFile> files) {
   neighbours_.clear();
+  return std::exchange(below, std::move(files));
+}
+
+bool Layers::user_is_known_as(const ConfigSnapshot& read) const {
+  std::size_t known = 0;
+  for (const ConfigRow& row : user.snapshot.rows) known += changes_.contains(row.key) ? 0 : 1;
+  for (const auto& [key, change] : changes_) known += change.row && change.stored ? 1 : 0;
+  if (known != read.rows.size() || user.snapshot.pins != read.pins) return false;
+  for (const ConfigRow& row : read.rows) {
+    const auto change = changes_.find(row.key);
+    const ConfigRow* here = change == changes_.end() ? user.snapshot.find(row.key)
+                            : change->second.row     ? &*change->second.row
+                                                     : nullptr;
+    if (here == nullptr || *here != row) return false;
+  }
+  const auto among = [](const std::vector<QuarantineRow>& rows, const QuarantineRow& row) {
+    return std::find(rows.begin(), rows.end(), row) != rows.end();
+  };
+  return std::ranges::all_of(read.quarantine, [&](const QuarantineRow& row) {
+    return among(user.snapshot.quarantine, row) || among(quarantined_here_.quarantine, row);
+  });
 }
 
 void Layers::change(const RowKey& key, std::optional<ConfigRow> row, bool stored) {

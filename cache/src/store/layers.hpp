@@ -24,6 +24,9 @@ struct LayerFile {
 /// The databases that a path stands for: itself, or those in the folder it names, by name.
 std::vector<std::string> databases_at(const std::string& path);
 
+/// Whether two readings of a file gave the same.
+bool same_content(const ConfigSnapshot& a, const ConfigSnapshot& b);
+
 /// Reads a file that is never written. Does not throw: the status says why it is not used.
 LayerFile read_layer_file(Layer layer, const std::string& path);
 
@@ -41,7 +44,11 @@ class Layers {
 
   /// In place of what was read before. Changes that are stored by now are in it.
   void replace_user(LayerFile file);
-  void replace_below(std::vector<LayerFile> files);
+  /// Gives back what was there before, to be destroyed where nobody waits.
+  std::vector<LayerFile> replace_below(std::vector<LayerFile> files);
+
+  /// Whether the user's database, read again, holds just what is known of it here.
+  bool user_is_known_as(const ConfigSnapshot& read) const;
 
   /// A row was written, or erased when it is nothing. `stored`: in the user's database too.
   void change(const RowKey& key, std::optional<ConfigRow> row, bool stored);

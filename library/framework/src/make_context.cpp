@@ -6,6 +6,7 @@
 
 #include <attune/core/environment.hpp>
 #include <attune/core/error.hpp>
+#include <attune/core/params.hpp>
 #include <attune/framework.hpp>
 
 namespace attune {
@@ -19,6 +20,17 @@ Policy policy_from_environment() {
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(str("environment variable ATTUNE_POLICY: ", error.what()));
   }
+}
+
+std::chrono::seconds reload_seconds_from_environment() {
+  const std::optional<std::string> text = read_environment("ATTUNE_RELOAD_SECONDS");
+  constexpr std::int64_t kMost = 1'000'000'000;
+  std::int64_t seconds = 0;
+  if (text && (!parse_integer(*text, seconds) || seconds < 0 || seconds > kMost)) {
+    throw InvalidArgument(str("environment variable ATTUNE_RELOAD_SECONDS: '", *text,
+                              "': expected a whole number of seconds, 0 for never"));
+  }
+  return std::chrono::seconds(seconds);
 }
 
 void load_plugins(const std::vector<std::string>& given, Registry& registry) {
@@ -62,6 +74,8 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
   settings.record = given_or(options.record, "ATTUNE_RECORD");
   settings.events = given_or(options.events, "ATTUNE_EVENTS");
   settings.stats = given_or(options.stats, "ATTUNE_STATS");
+  settings.reload_every =
+      options.reload_every ? *options.reload_every : reload_seconds_from_environment();
   return settings;
 }
 

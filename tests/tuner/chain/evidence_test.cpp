@@ -171,5 +171,10 @@ TEST_F(ChainAnnouncementDeathTest, SaysThatResultsEndWithTheProcessWhereThereIsN
   EXPECT_EXIT(tune_twice(), testing::ExitedWithCode(0), "Results are kept until it ends;");
 }
 
+TEST_F(ChainAnnouncementDeathTest, SaysThatResultsEndWithTheProcessWhereTheDatabaseCannotBeMade) {
+  settings.store.user_path = "/proc/attune/attune.db";
+  EXPECT_EXIT(tune_twice(), testing::ExitedWithCode(0), "Results are kept until it ends;");
+}
+
 }  // namespace
 }  // namespace attune::test

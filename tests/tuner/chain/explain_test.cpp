@@ -101,8 +101,7 @@ TEST_F(ChainExplainTest, ListsRowsThatWerePassedOver) {
   write(row("tile=8", "plugin.scaling"));
   const TierNote refused = note(explain(), Tier::kPersistent);
   EXPECT_EQ(refused.outcome, Outcome::kRefused);
-  EXPECT_THAT(refused.reason,
-              HasSubstr("1 rows were refused: no kernel 'plugin.scaling' is loaded"));
+  EXPECT_THAT(refused.reason, HasSubstr("1 row was refused: no kernel 'plugin.scaling' is loaded"));
   problem.rows = 101;
   write(row("tile=2"));
   problem.rows = 100;

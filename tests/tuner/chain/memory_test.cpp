@@ -197,7 +197,7 @@ TEST_F(RowsTest, ADatabaseWithDamagedRowsIsToldOfAndAGoodOneIsNot) {
   restart();
   select();
   ASSERT_EQ(seen_of(EventKind::kDatabase).size(), 1U);
-  EXPECT_THAT(seen_of(EventKind::kDatabase)[0].reason, HasSubstr("1 bad rows are left out"));
+  EXPECT_THAT(seen_of(EventKind::kDatabase)[0].reason, HasSubstr("1 bad row is left out"));
 }
 
 TEST_F(RowsTest, ExplainNamesRowsForOthersOnlyWhereNoneIsForThisOne) {

@@ -14,7 +14,8 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Policy, NamesRoundTrip) {
-  for (const Policy policy : {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict}) {
+  for (const Policy policy :
+       {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict, Policy::kStrictFresh}) {
     EXPECT_EQ(parse_policy(to_string(policy)), policy);
   }
 }
@@ -26,7 +27,8 @@ TEST(Policy, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("policy 'tunne': expected tune, db, heuristic or strict; did you mean 'tune'?"));
+        HasSubstr(
+            "policy 'tunne': expected tune, db, heuristic, strict or strict-fresh; did you mean 'tune'?"));
   }
 }
 
@@ -42,6 +44,11 @@ TEST(Policy, EachNameSaysWhatAMissDoes) {
   const AutotunePolicy strict = AutotunePolicy::of(Policy::kStrict);
   EXPECT_EQ(strict.cache_miss_fallback, Miss::kError);
   EXPECT_FALSE(strict.allow_heuristics);
+  EXPECT_TRUE(strict.allow_stale);
+  AutotunePolicy fresh = AutotunePolicy::of(Policy::kStrictFresh);
+  EXPECT_FALSE(fresh.allow_stale);
+  fresh.allow_stale = true;
+  EXPECT_EQ(fresh, strict) << "but for stale rows";
 }
 
 class PolicyTest : public ChainTest {

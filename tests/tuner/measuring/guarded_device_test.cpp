@@ -31,9 +31,9 @@ TEST_F(GuardedDeviceTest, SeesBytesThatWereWrittenOnEitherSideOfABlock) {
   EXPECT_EQ(device.take_damage(), "2 bytes past the end of a block of 64");
   EXPECT_EQ(device.take_damage(), "") << "it is said once";
   block[-1] = std::byte{0};
-  EXPECT_EQ(device.take_damage(), "1 bytes before a block of 64");
+  EXPECT_EQ(device.take_damage(), "1 byte before a block of 64");
   block[-4096] = block[64 + 4095] = std::byte{0};
-  EXPECT_EQ(device.take_damage(), "1 bytes before a block of 64");
+  EXPECT_EQ(device.take_damage(), "1 byte before a block of 64");
   EXPECT_EQ(device.take_damage(), "");
   device.deallocate(block, nullptr);
   EXPECT_EQ(device.take_damage(), "");
@@ -44,9 +44,9 @@ TEST_F(GuardedDeviceTest, SeesDamageOfAnyBlock) {
   std::byte* const second = allocate(0);
   std::byte* const third = allocate(32);
   second[0] = std::byte{0};
-  EXPECT_EQ(device.take_damage(), "1 bytes past the end of a block of 0");
+  EXPECT_EQ(device.take_damage(), "1 byte past the end of a block of 0");
   third[32] = std::byte{0};
-  EXPECT_EQ(device.take_damage(), "1 bytes past the end of a block of 32");
+  EXPECT_EQ(device.take_damage(), "1 byte past the end of a block of 32");
   for (std::byte* const block : {first, second, third}) device.deallocate(block, nullptr);
 }
 

@@ -34,11 +34,11 @@ milliseconds left_of(const AutotunePolicy& policy) {
 }
 
 std::string name_of(const AutotunePolicy& policy) {
-  for (const Policy named : {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict}) {
-    AutotunePolicy full = AutotunePolicy::of(named);
+  for (const std::string& name : policy_names()) {
+    AutotunePolicy full = AutotunePolicy::of(parse_policy(name));
     full.problem_budget = policy.problem_budget;
     full.process_budget = policy.process_budget;
-    if (policy == full) return str("policy ", to_string(named));
+    if (policy == full) return "policy " + name;
   }
   return "the policy";
 }
@@ -56,7 +56,7 @@ void announce(State& state, const Call& call) {
   static std::once_flag once;
   std::call_once(once, [&] {
     const std::string& path = state.settings.store.user_path;
-    const bool kept = call.policy.persist_autotune && !path.empty();
+    const bool kept = call.policy.persist_autotune && state.store().stores();
     log(LogLevel::kInfo,
         str("tuning ", call.describe(), ", as every new problem: at most ",
             call.policy.problem_budget.count(), " ms each and ", call.policy.process_budget.count(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
@@ -18,9 +19,11 @@ const SelectionKey& with_device(const SelectionKey& key, const Request& request)
 void report_files(const ConfigStore& store, EventBus& events) {
   for (const ConfigStore::FileStatus& file : store.status()) {
     if (file.reason.empty() && file.bad_rows == 0) continue;
-    const std::string text = file.reason.empty()
-                                 ? str(file.path, ": ", file.bad_rows, " bad rows are left out")
-                                 : str(file.path, ": ", file.reason);
+    const std::string text =
+        file.reason.empty()
+            ? str(file.path, ": ", count_text(file.bad_rows, "bad row is", "bad rows are"),
+                  " left out")
+            : str(file.path, ": ", file.reason);
     Event event;
     event.kind = EventKind::kDatabase;
     event.reason = text;
@@ -51,7 +54,8 @@ Call::Call(const State& state, const SelectionKey& known_as, ProblemRef what, co
       problem(what),
       request(asked),
       op(state.registry.op(what.op)),
-      policy(policy_in_force(state, scopes::active)) {}
+      policy(policy_in_force(state, scopes::active)),
+      generation(state.generation.load(std::memory_order_acquire)) {}
 
 const RowKey& Call::row_key() {
   if (!row_key_) {

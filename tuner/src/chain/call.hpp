@@ -45,7 +45,8 @@ struct State {
   /// may follow) or kAutotune (tuning was of no use: the choice is final). So a remembered
   /// heuristic hides neither a row nor a tuning.
   ConfigCache cache;
-  std::mutex remembering;  // held while a choice is put into the cache
+  std::mutex remembering;                     // held while a choice is put into the cache
+  std::atomic<std::uint64_t> generation = 0;  // of the cache: how often it was emptied
   SingleFlight flights;
   std::unique_ptr<Recorder> recorder;  // null: nothing is recorded
 
@@ -53,7 +54,7 @@ struct State {
   struct Counters {
     std::array<std::atomic<std::uint64_t>, kTierCount> answers{};
     std::atomic<std::uint64_t> tunings = 0, stale_hits = 0, bucket_hits = 0, refused_rows = 0;
-    std::atomic<std::uint64_t> tuning_us = 0, faults = 0;
+    std::atomic<std::uint64_t> tuning_us = 0, faults = 0, reloads = 0;
   } counters;
 
  private:
@@ -66,9 +67,10 @@ struct State {
   EventBus::Subscription counting_faults;
   std::optional<telemetry::EventFile> event_file;
   std::optional<telemetry::StatsFile> stats_file;
+  std::optional<telemetry::PeriodicTask> watching_databases;
 };
 
-/// Begins to write what the settings name files for.
+/// Begins to write what the settings name files for, and to look for replaced databases.
 void start_telemetry(State& state);
 
 /// The policy of the innermost scope that has one, or the context's.
@@ -84,9 +86,11 @@ class Call {
   ProblemRef problem;
   const Request& request;
   const OpInfo& op;
-  const AutotunePolicy& policy;  // in force
+  const AutotunePolicy& policy;    // in force
+  const std::uint64_t generation;  // of the cache when the call began
 
   std::string previous_reason;  // select(): why the tier before the one that is asked has no answer
+  std::string why_no_row;       // select(): why the rows that there are were all refused
   bool is_answered = false;     // explain(): a tier above has an answer
 
   const Device& device() const { return *request.device; }

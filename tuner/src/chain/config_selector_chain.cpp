@@ -1,5 +1,7 @@
 #include <utility>
 
+#include <attune/core/error.hpp>
+#include <attune/core/profiler.hpp>
 #include <attune/tuner/config_selector_chain.hpp>
 
 #include "chain/scopes.hpp"
@@ -64,6 +66,8 @@ Choice ConfigSelectorChain::select(const SelectionKey& key, ProblemRef problem,
     return from_memory(*hit);
   }
   Call call(*state_, key, problem, request);
+  const ProfilerRange range(ProfilerRanges::kChoices,
+                            [&] { return str("attune: choose for ", call.describe()); });
   return chain::select(*state_, call, chain::Part::kOfTheProblem).value();
 }
 
@@ -85,6 +89,8 @@ Choice ConfigSelectorChain::retune(ProblemRef problem, const Request& request) {
   Call call(*state_, key, problem, request);
   return chain::retune(*state_, call);
 }
+
+void ConfigSelectorChain::reload() { chain::reload(*state_, chain::Reload::kInAnyCase); }
 
 ConfigSelectorChain::TuneReport ConfigSelectorChain::tune(ProblemRef problem,
                                                           const Request& request,

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <span>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/version.hpp>
@@ -143,12 +144,17 @@ Answer ask_persistent(State& state, Call& call) {
       refusals.push_back(resolved.reason);
       continue;
     }
+    const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
+    if (!stale.empty() && !call.policy.allow_stale) {
+      refusals.push_back(str(describe_row(hit), ", is stale: ", stale));
+      continue;
+    }
     Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit));
     answer.outranked = rows_after(state, hits, i);
     answer.choice->bucket_hit = hit.bucket;
     answer.refusals = std::move(refusals);
-    if (const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
-        !stale.empty()) {
+    if (!stale.empty()) {
+      answer.choice->stale = true;
       answer.stale = true;
       answer.is_to_be_tuned_again = hit.layer == Layer::kUser && !hit.bucket;
       answer.reason += "; stale: " + stale;
@@ -157,7 +163,8 @@ Answer ask_persistent(State& state, Call& call) {
   }
   Answer answer = Answer::miss("no row for this problem or its bucket");
   if (!refusals.empty()) {
-    answer = Answer::refused("", str(refusals.size(), " rows were refused: ", refusals.front()));
+    answer = Answer::refused("", str(count_text(refusals.size(), "row was", "rows were"),
+                                     " refused: ", refusals.front()));
     answer.refusals = std::move(refusals);
   }
   return answer;

@@ -2,12 +2,14 @@
 #include <mutex>
 
 #include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
 
 #include "chain/tiers.hpp"
 
 namespace attune::chain {
 
 bool is_final(const Choice& entry, const AutotunePolicy& policy) {
+  if (entry.stale && !policy.allow_stale) return false;
   if (entry.origin != Tier::kHeuristic) return true;
   if (!policy.allow_heuristics || policy.cache_miss_fallback == AutotunePolicy::Miss::kError)
     return false;
@@ -28,6 +30,7 @@ Answer ask_memory(State& state, Call& call) {
                                  str("remembered from the ", to_string(entry->origin), " tier"));
   answer.choice->origin = entry->origin;
   answer.choice->bucket_hit = entry->bucket_hit;
+  answer.choice->stale = entry->stale;
   return answer;
 }
 
@@ -38,6 +41,7 @@ void remember(State& state, Call& call, const Choice& choice) {
   }
   // Find and put under one lock: a heuristic must not replace what another thread tuned meanwhile.
   const std::lock_guard lock(state.remembering);
+  if (call.generation != state.generation.load(std::memory_order_relaxed)) return;
   if (entry.origin == Tier::kHeuristic) {
     // The cache keeps replaced entries for as long as it lives, so nothing is put that is not new.
     const Choice* known = state.cache.find(call.key);
@@ -45,6 +49,25 @@ void remember(State& state, Call& call, const Choice& choice) {
       return;
   }
   state.cache.put(call.key, entry);
+}
+
+void reload(State& state, Reload when) {
+  const std::vector<std::string> changed = state.store().reload();
+  if (changed.empty() && when == Reload::kWhenRowsDiffer) return;
+  {
+    const std::lock_guard lock(state.remembering);
+    state.generation.fetch_add(1, std::memory_order_release);
+    state.cache.clear();
+  }
+  ++state.counters.reloads;
+  std::string text = changed.empty() ? "databases were read again, and hold what they held"
+                                     : "databases hold other rows than before:";
+  for (const std::string& file : changed) text += ' ' + file;
+  log(LogLevel::kInfo, text);
+  Event event;
+  event.kind = EventKind::kReloaded;
+  event.reason = text;
+  state.events.emit(event);
 }
 
 }  // namespace attune::chain

@@ -120,14 +120,16 @@ Answer select_heuristic(State& state, Call& call) {
   Answer answer = ask_fallback(state, call);
   if (!answer.choice) throw Unsupported(answer.reason);
   Choice remembered = *answer.choice;
-  remembered.tier = call.policy.use_databases ? Tier::kPersistent : Tier::kMemory;
+  // Where stale rows were refused, another policy may find one.
+  const bool asked_all = call.policy.use_databases && call.policy.allow_stale;
+  remembered.tier = asked_all ? Tier::kPersistent : Tier::kMemory;
   remember(state, call, remembered);
   const std::string& why_not_tuned = call.previous_reason;
   if (!may_use_heuristic(call.policy)) {
-    throw NotTuned(str("no tuned config is known for ", call.describe(),
-                       " and the policy allows no other (", why_not_tuned,
-                       "); tune it with: attune tune ", call.called_as(), " ",
-                       call.op.text(call.problem, false)));
+    throw NotTuned(str(
+        "no tuned config is known for ", call.describe(), " and the policy allows no other (",
+        call.why_no_row, call.why_no_row.empty() ? "" : "; ", why_not_tuned,
+        "); tune it with: attune tune ", call.called_as(), " ", call.op.text(call.problem, false)));
   }
   if (!why_not_tuned.empty()) answer.reason += "; " + why_not_tuned;
   return answer;

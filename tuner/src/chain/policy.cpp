@@ -12,7 +12,8 @@
 namespace attune {
 namespace {
 
-constexpr Policy kPolicies[] = {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict};
+constexpr Policy kPolicies[] = {Policy::kTune, Policy::kDb, Policy::kHeuristic, Policy::kStrict,
+                                Policy::kStrictFresh};
 
 }  // namespace
 
@@ -26,29 +27,37 @@ std::string_view to_string(Policy policy) {
       return "heuristic";
     case Policy::kStrict:
       return "strict";
+    case Policy::kStrictFresh:
+      return "strict-fresh";
   }
   return "?";
 }
 
 Policy parse_policy(std::string_view text) {
-  std::vector<std::string> names;
   for (const Policy policy : kPolicies) {
     if (to_string(policy) == text) return policy;
-    names.emplace_back(to_string(policy));
   }
-  throw InvalidArgument(str("policy '", text, "': expected tune, db, heuristic or strict",
-                            did_you_mean(text, names)));
+  throw InvalidArgument(str("policy '", text,
+                            "': expected tune, db, heuristic, strict or strict-fresh",
+                            did_you_mean(text, policy_names())));
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const Policy policy : kPolicies) names.emplace_back(to_string(policy));
+  return names;
 }
 
 AutotunePolicy AutotunePolicy::of(Policy policy) {
   AutotunePolicy full;
   if (policy == Policy::kTune) return full;
-  full.cache_miss_fallback = policy == Policy::kStrict ? Miss::kError : Miss::kHeuristic;
+  const bool strict = policy == Policy::kStrict || policy == Policy::kStrictFresh;
+  full.cache_miss_fallback = strict ? Miss::kError : Miss::kHeuristic;
   full.use_databases = policy != Policy::kHeuristic;
   full.allow_autotune = false;
-  full.allow_heuristics = policy != Policy::kStrict;
-  full.persist_autotune =
-      policy == Policy::kStrict;  // only a retune() that was asked for could write
+  full.allow_heuristics = !strict;
+  full.allow_stale = policy != Policy::kStrictFresh;
+  full.persist_autotune = strict;  // only a retune() that was asked for could write
   return full;
 }
 

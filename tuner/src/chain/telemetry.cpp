@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <string>
+#include <system_error>
 
 #include <attune/core/error.hpp>
+#include <attune/core/log.hpp>
 #include <attune/core/version.hpp>
 
 #include "chain/tiers.hpp"
@@ -43,6 +45,8 @@ void add_counters(const State& state, MetricsText& text) {
        static_cast<double>(state.counters.refused_rows)},
       {"attune_faults", "Candidates that were wrong, failed or crashed, and launches that threw.",
        static_cast<double>(state.counters.faults)},
+      {"attune_reloads", "Times that databases were taken up again and memory was emptied.",
+       static_cast<double>(state.counters.reloads)},
   };
   for (const auto& counter : counters) {
     text.counter(counter.name, counter.help);
@@ -82,11 +86,34 @@ std::string stats_text(const State& state) {
   return text.take();
 }
 
+/// Nothing that goes wrong with a database ends a program; a file that cannot be read says so.
+void reload_what_changed(State& state) {
+  if (state.open_store() == nullptr) return;  // the first call reads what there is then
+  try {
+    if (state.store().may_have_changed()) reload(state, Reload::kWhenRowsDiffer);
+  } catch (const std::exception& error) {
+    log_once(LogLevel::kWarning, str("databases could not be read again: ", error.what()));
+  }
+}
+
+void start_watching(State& state) {
+  const std::chrono::milliseconds every = state.settings.reload_every;
+  if (every.count() <= 0) return;
+  try {
+    state.watching_databases.emplace(
+        every, [&state] { reload_what_changed(state); }, [] {});
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::kWarning,
+             str("no thread could be started to look for replaced databases: ", error.what()));
+  }
+}
+
 }  // namespace
 
 void start_telemetry(State& state) {
   const ConfigSelectorChain::Settings& settings = state.settings;
   if (!settings.events.empty()) state.event_file.emplace(state.events, settings.events);
+  start_watching(state);
   if (settings.stats.empty()) return;
   state.counting_faults = state.events.subscribe(
       [&state](const Event& event) {

@@ -104,8 +104,9 @@ Choice deliver(State& state, Call& call, const Answer& answer) {
   if (choice.tier != Tier::kMemory) record(state, call, answer);
   if (state.events.active()) emit_selected(state, call, answer);
   if (log_level() <= LogLevel::kDebug && choice.tier != Tier::kMemory) {
-    log(LogLevel::kDebug, str(call_label(call.op, choice, call.problem), " takes ", answer.config,
-                              " from the ", to_string(choice.tier), " tier: ", answer.reason));
+    log(LogLevel::kDebug,
+        str(call_label(call.op.name, choice, call.row_key().problem), " takes ", answer.config,
+            " from the ", to_string(choice.tier), " tier: ", answer.reason));
   }
   return choice;
 }
@@ -169,6 +170,9 @@ std::optional<Choice> select(State& state, Call& call, Part part) {
     if (answer.choice && is_prepared(state, call, entry, answer)) {
       return deliver(state, call, answer);
     }
+    if (entry.tier == Tier::kPersistent && answer.outcome == TierNote::Outcome::kRefused) {
+      call.why_no_row = answer.reason;
+    }
     call.previous_reason = std::move(answer.reason);
   }
   return std::nullopt;
@@ -190,6 +194,7 @@ Counters counters_of(const State& state) {
   counters.bucket_hits = state.counters.bucket_hits;
   counters.refused_rows = state.counters.refused_rows;
   counters.tuning_us = state.counters.tuning_us;
+  counters.reloads = state.counters.reloads;
   for (const TierEntry& entry : kTiers) {
     if (entry.counter) counters.*entry.counter = state.counters.answers[index_of(entry.tier)];
   }

@@ -110,7 +110,16 @@ bool is_final(const Choice& remembered, const AutotunePolicy& policy);
 /// when that would have to happen while the call's stream is capturing.
 void prepare(State& state, Call& call, Choice& choice);
 
-/// Puts a choice in memory, or the pin where there is one.
+enum class Reload {
+  kInAnyCase,
+  kWhenRowsDiffer,  // memory is left as it is when no file holds other rows
+};
+/// Takes up what the databases hold by now, and empties memory of what it has from before. Calls
+/// that began before then put nothing into memory any more. Does not throw CacheError.
+void reload(State& state, Reload when);
+
+/// Puts a choice in memory, or the pin where there is one; nothing when memory was emptied since the
+/// call began.
 void remember(State& state, Call& call, const Choice& choice);
 
 }  // namespace attune::chain

@@ -7,6 +7,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/core/profiler.hpp>
 #include <attune/core/version.hpp>
 
 #include "measuring/suspect_runner.hpp"
@@ -253,6 +254,8 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   Tuner::Settings with_stop = settings;  // that says so ever after
   with_stop.stop = [&] { return stopped = stopped || settings.stop(); };
   if (call.policy.persist_autotune) with_stop.make_runner = with_notes(state, call, settings);
+  const ProfilerRange range(ProfilerRanges::kChoices,
+                            [&] { return str("attune: tune ", call.describe()); });
   const auto begin = std::chrono::steady_clock::now();
   tuned.result = Tuner(with_stop).tune(request);
   const auto taken = std::chrono::steady_clock::now() - begin;

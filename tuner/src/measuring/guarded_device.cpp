@@ -4,6 +4,7 @@
 #include <limits>
 #include <new>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 
 #define XXH_INLINE_ALL
@@ -57,7 +58,8 @@ std::string GuardedDevice::take_damage() const {
       if (count == 0) continue;
       device_.fill(guard, kGuard, kGuardBytes, nullptr);
       if (!damage.empty()) continue;
-      damage = str(count, " bytes ", before ? "before" : "past the end of", " a block of ", bytes);
+      damage = str(count_text(count, "byte"), ' ', before ? "before" : "past the end of",
+                   " a block of ", bytes);
     }
   }
   device_.synchronize(nullptr);

@@ -33,9 +33,13 @@ PeriodicTask::PeriodicTask(std::chrono::milliseconds interval, std::function<voi
     : interval_(interval), task_(std::move(task)), at_end_(std::move(at_end)), process_(getpid()) {
   const BlockedSignals blocked;
   thread_ = std::make_unique<std::thread>([this] { work(); });
+  exit_hook_.emplace([this] { stop(); });
 }
 
-PeriodicTask::~PeriodicTask() { stop(); }
+PeriodicTask::~PeriodicTask() {
+  exit_hook_.reset();
+  stop();
+}
 
 void PeriodicTask::work() {
   std::unique_lock lock(mutex_);

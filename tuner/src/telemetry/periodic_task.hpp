@@ -8,7 +8,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+
+#include "telemetry/exit_hook.hpp"
 
 namespace attune::telemetry {
 
@@ -16,18 +19,17 @@ namespace attune::telemetry {
 /// there nothing is called, and destroying the task is harmless.
 class PeriodicTask {
  public:
-  /// Calls `task` after each `interval`, and `at_end` last of all. Neither may throw.
+  /// Calls `task` after each `interval`, and `at_end` last of all: when it is destroyed or the process
+  /// ends. Neither may throw.
   PeriodicTask(std::chrono::milliseconds interval, std::function<void()> task,
                std::function<void()> at_end);
   ~PeriodicTask();
   PeriodicTask(const PeriodicTask&) = delete;
   PeriodicTask& operator=(const PeriodicTask&) = delete;
 
-  /// Ends the thread, as the destructor does.
-  void stop() noexcept;
-
  private:
   void work();
+  void stop() noexcept;
 
   const std::chrono::milliseconds interval_;
   const std::function<void()> task_, at_end_;
@@ -36,6 +38,7 @@ class PeriodicTask {
   std::condition_variable wake_;
   bool stopping_ = false;
   std::unique_ptr<std::thread> thread_;
+  std::optional<ExitHook> exit_hook_;  // last: it uses all of the above
 };
 
 }  // namespace attune::telemetry

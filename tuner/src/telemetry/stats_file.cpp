@@ -70,7 +70,6 @@ StatsFile::StatsFile(const std::string& path, std::chrono::milliseconds interval
   try {
     task_.emplace(
         interval, [this] { write(); }, [this] { end(); });
-    exit_hook_.emplace([this] { task_->stop(); });
   } catch (const std::system_error& why) {
     log_once(LogLevel::kWarning, str("ATTUNE_STATS: no thread could be started for ", path_, ": ",
                                      why.what(), "; it is not written again"));

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "telemetry/exit_hook.hpp"
 #include "telemetry/periodic_task.hpp"
 
 namespace attune::telemetry {
@@ -31,8 +30,7 @@ class StatsFile {
   std::string path_;
   bool in_folder_ = false;
   std::function<std::string()> text_;
-  std::optional<PeriodicTask> task_;
-  std::optional<ExitHook> exit_hook_;  // last: it stops the task
+  std::optional<PeriodicTask> task_;  // last: it uses all of the above
 };
 
 }  // namespace attune::telemetry

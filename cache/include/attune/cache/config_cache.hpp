@@ -3,7 +3,8 @@
 // Reading takes no lock and allocates nothing: an open-addressing table whose slots are published
 // with release stores; the key is hashed (XXH3) and compared as plain words. Writing takes a mutex.
 // A replaced entry is kept until the cache is destroyed, since a reader may still hold it; entries
-// are replaced only by a tune, a pin or forget().
+// are replaced only by a tune, a pin or forget(). clear() puts an empty table in the place of the
+// whole: readers see the old one or the new one. What is then put again as it was is not copied.
 #pragma once
 
 #include <cstddef>

@@ -120,6 +120,10 @@ class ConfigDatabase {
   bool acquire_lease(const RowKey& key, std::int64_t seconds);
   void release_lease(const RowKey& key);
 
+  /// A number that changes when another connection, of this process or another, has changed the
+  /// file; what this one stores leaves it as it is.
+  std::int64_t changes_by_others() const;
+
   /// Reads everything and checks structure, checksums and fields.
   Verification verify() const;
 

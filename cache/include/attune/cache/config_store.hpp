@@ -92,6 +92,19 @@ class ConfigStore {
   /// Reads the user's database again: another process may have tuned meanwhile.
   void reload_user();
 
+  /// Whether a database may hold something else than was read from it: one was replaced, written to
+  /// by somebody else, added to a folder or removed. Looks at the files and reads none.
+  bool may_have_changed() const;
+
+  /// Reads the databases again that may have changed. Look-ups go on meanwhile, and see all of a
+  /// file's old rows or all of its new ones. A site's or shipped file that was read before and cannot
+  /// be read now, as while somebody copies over it, keeps its rows, with one warning, until it can.
+  /// Returns the files whose rows are others than before.
+  std::vector<std::string> reload();
+
+  /// Whether put() writes to the user's database: there is one that may be written, or made.
+  bool stores() const;
+
   std::vector<FileStatus> status() const;
   const StoreSettings& settings() const;
 

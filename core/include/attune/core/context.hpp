@@ -44,6 +44,9 @@ class Context {
   Choice retune(ProblemRef problem, const Request& request) const {
     return selector_->retune(problem, request);
   }
+  /// Takes up databases that were replaced or changed by others, from any thread, while others
+  /// launch: those neither wait nor take a lock. Plans keep what they hold.
+  void reload() const { selector_->reload(); }
 
  private:
   void log_command(ProblemRef problem, const Choice& choice, const Request& request) const;
@@ -54,9 +57,9 @@ class Context {
   bool logs_commands_;  // ATTUNE_LOG_CMD
 };
 
-/// "attune#recurrent_attention@v3:B=1 T=512 ...": how profilers and logs name a call (NVTX,
-/// `ATTUNE_LOG`).
-std::string call_label(const OpInfo& op, const Choice& choice, ProblemRef problem);
+/// "attune#recurrent_attention@v3:B=1 T=512 ...", with the version of the kernel: how profilers and
+/// logs name a call (NVTX, `ATTUNE_LOG`).
+std::string call_label(std::string_view op, const Choice& choice, std::string_view problem);
 
 /// "attune run recurrent_attention B=1 T=512 ... --backend cpu --config kernel=...,tile_v=64": the
 /// command that makes the same choice for the same problem, on random inputs.

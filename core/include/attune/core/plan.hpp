@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <attune/core/context.hpp>
 #include <attune/core/error.hpp>
+#include <attune/core/profiler.hpp>
 
 namespace attune {
 
@@ -31,12 +33,14 @@ class Plan {
   const Problem& problem() const { return problem_; }
   const Choice& choice() const { return choice_; }
   const Device& device() const { return *device_; }
-  /// Scratch memory that launch() needs, on the plan's device, 64-byte aligned.
+  /// Bytes that the address of a workspace is a multiple of.
+  static constexpr std::size_t kWorkspaceAlignment = 64;
+  /// Scratch memory that launch() needs, on the plan's device, aligned so.
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Queues the work on `stream` (of the plan's device; a CPU ignores it and returns when it is
   /// done). Throws InvalidArgument, before anything is launched, when `args` do not have the plan's
-  /// problem or the workspace is too small.
+  /// problem or the workspace is too small or not aligned.
   void launch(const Args& args, void* stream = nullptr, std::span<std::byte> workspace = {}) const {
     if constexpr (requires { Op::device_of(args); }) {
       if (const DeviceId& at = Op::device_of(args); at != device_->info().id) {
@@ -49,6 +53,15 @@ class Plan {
       throw InvalidArgument(str(Op::kName, ": workspace has ", workspace.size(),
                                 " bytes, expected at least ", workspace_bytes_));
     }
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace.data());  // to look at alone
+    if (workspace_bytes_ > 0 && address % kWorkspaceAlignment != 0) {
+      throw InvalidArgument(str(Op::kName, ": workspace begins ", address % kWorkspaceAlignment,
+                                " bytes behind a multiple of ", kWorkspaceAlignment,
+                                ", expected one that is aligned to it"));
+    }
+    const ProfilerRange range(ProfilerRanges::kLaunches, [&] {
+      return call_label(Op::kName, choice_, problem_text<Op>(problem_));
+    });
     choice_.kernel->erased_run(ProblemRef::of<Op>(problem_), &args, choice_.config,
                                {stream, workspace, choice_.prepared});
   }

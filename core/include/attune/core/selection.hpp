@@ -69,6 +69,7 @@ struct Choice {
   Tier tier = Tier::kHeuristic;    // where it was found this time
   Tier origin = Tier::kHeuristic;  // how it came to be known: what a memory hit was first
   bool bucket_hit = false;         // tuned for a neighbour in the same bucket, not for this problem
+  bool stale = false;  // of a row measured with another version of kernel, library or driver
   const Prepared* prepared = nullptr;  // by a kernel that prepares, which owns it
 
   /// What a launch needs of it: `prepared`, or made now where a selector has left that out.
@@ -107,6 +108,10 @@ class ConfigSelector {
   /// Tunes the problem now, whatever is known or the policy says. Throws Unsupported or
   /// ExecutionError.
   virtual Choice retune(ProblemRef problem, const Request& request) = 0;
+
+  /// Reads again what is known, and forgets what memory holds of it: each problem's next call
+  /// selects anew. Calls in progress on other threads go on, without waiting.
+  virtual void reload() {}
 };
 
 }  // namespace attune

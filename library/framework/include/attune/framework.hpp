@@ -12,6 +12,7 @@
 // smallest program with one of each.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ struct ContextOptions {
   std::optional<std::string> events = {};
   /// A file or folder for the counters; ATTUNE_STATS, "" for none.
   std::optional<std::string> stats = {};
+  /// How often to look for replaced databases; ATTUNE_RELOAD_SECONDS, 0 for never.
+  std::optional<std::chrono::milliseconds> reload_every = {};
 };
 
 /// A context with what the options register, plugins (those of ATTUNE_PLUGINS when none are given)

@@ -59,6 +59,9 @@ class ConfigSelectorChain final : public ConfigSelector {
     /// A file of the counters below in OpenMetrics text, or a folder for one a process; "": none.
     std::string stats = {};
     std::chrono::milliseconds stats_every{5000};
+    /// How often a thread looks whether databases were replaced, and reloads when they were; 0:
+    /// never. It only looks at the files' dates, and reads what has changed.
+    std::chrono::milliseconds reload_every{0};
   };
 
   /// `registry` and `events` outlive the chain. Databases are opened by the first call that memory
@@ -70,6 +73,10 @@ class ConfigSelectorChain final : public ConfigSelector {
   Decision explain(ProblemRef problem, const Request& request) override;
   void forget(ProblemRef problem, const Request& request) override;
   Choice retune(ProblemRef problem, const Request& request) override;
+  /// Reads the databases again that may have changed, and empties memory, so that the rows and pins
+  /// that are there now are seen. What was tuned and could not be stored is kept; what a policy did
+  /// not want stored is forgotten.
+  void reload() override;
 
   /// Tunes a problem now and stores the result, as `attune tune` does: within the budget of
   /// `settings`, whatever the policy. Each trial is an event. Throws Unsupported, ExecutionError
@@ -96,6 +103,7 @@ class ConfigSelectorChain final : public ConfigSelector {
     std::uint64_t stale_hits = 0, bucket_hits = 0;        // of the persistent hits
     std::uint64_t refused_rows = 0;                       // rows that could not be used
     std::uint64_t tuning_us = 0;                          // that the searches took
+    std::uint64_t reloads = 0;                            // after which memory was emptied
   };
   Counters counters() const;
 

@@ -6,20 +6,25 @@
 //   kDb             yes               takes the heuristic: for serving; never tunes, never writes
 //   kHeuristic      no                takes the heuristic
 //   kStrict         yes               is an error, NotTuned
+//   kStrictFresh    yes               is an error, and so is one whose rows are all stale: measured
+//                                     with another version of kernel, library or driver
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <attune/core/selection.hpp>
 
 namespace attune {
 
-enum class Policy { kTune, kDb, kHeuristic, kStrict };
-std::string_view to_string(Policy policy);   // "tune", "db", "heuristic", "strict"
+enum class Policy { kTune, kDb, kHeuristic, kStrict, kStrictFresh };
+std::string_view to_string(Policy policy);   // "tune", "db", "heuristic", "strict", "strict-fresh"
 Policy parse_policy(std::string_view text);  // throws InvalidArgument
+std::vector<std::string> policy_names();
 
 /// A policy in full. A context's does not change; scopes replace it.
 struct AutotunePolicy {
@@ -29,6 +34,7 @@ struct AutotunePolicy {
   bool use_databases = true;
   bool allow_autotune = true;    // false: kAutotune goes on to the heuristic
   bool allow_heuristics = true;  // false: a problem that nothing else answers is an error
+  bool allow_stale = true;       // false: stale rows are refused
   bool persist_autotune = true;  // false: tuned choices live in memory only
   /// Tuning an op also checks the choice for its backward op against the oracle.
   bool validate_backward = false;
