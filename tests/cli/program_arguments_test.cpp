@@ -42,7 +42,7 @@ const std::vector<BadCall>& bad_calls() {
       {{"ops", "--seed", "-1"}, 2, "--seed '-1': expected a whole number from 0"},
       {{"ops", "--policy", "dbb"},
        2,
-       "--policy 'dbb': expected tune, db, heuristic, strict; did you mean 'db'?"},
+       "--policy 'dbb': expected tune, db, heuristic, strict, strict-fresh; did you mean 'db'?"},
       {{"ops", "recurent_attention"},
        2,
        "no op 'recurent_attention'; did you mean 'recurrent_attention'?"},

@@ -417,6 +417,122 @@ TEST_F(DatabaseOperations, APinHoldsUntilItIsTakenAway) {
   EXPECT_EQ(with({"db", "pin"}, {"--config", "kernel=nobodys", "--reason", "x"}).exit_code, 2);
 }
 
+TEST_F(DatabaseOperations, ShipsThePinsThatHoldWhenAsked) {
+  edit([](DatabaseContent& all) {
+    const ConfigRow& row = all.decisions[0].row;
+    all.pins.push_back({row.key, row.kernel, row.config, "incident 7", 1, 0});
+    const ConfigRow& other = all.decisions[1].row;
+    all.pins.push_back({other.key, other.kernel, other.config, "over", 1, 2});
+  });
+  EXPECT_EQ(db({"export", "--pins", "--output", here.file("x.db")}).exit_code, 2);
+  const std::string output = here.file("pins.db");
+  const Outcome outcome =
+      db({"export", "--ship", "--min-grade", "C", "--pins", "--output", output, "-o", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("2 rows and 1 pin in "));
+  EXPECT_THAT(outcome.out, HasSubstr("a pin that has expired"));
+  ASSERT_EQ(content("pins.db").pins.size(), 1U);
+  EXPECT_EQ(content("pins.db").pins[0].reason, "incident 7");
+}
+
+TEST_F(DatabaseOperations, DoctorAndTuneKnowWhichRowsAreStaleAndWhichAreForOthers) {
+  EXPECT_THAT(here.run({"doctor"}).out, HasSubstr("2 rows: 2 for this machine"));
+  EXPECT_THAT(here.run({"tune", "--stale"}).err, HasSubstr("no row that a device here can use is"));
+  edit([](DatabaseContent& all) {
+    StoredDecision elsewhere = all.decisions[0];
+    elsewhere.row.key.device_class = "gpu:sm_90:132sm:l2=60M:mem=140G";
+    elsewhere.row.library_version = "0.0.1";
+    for (TrialRow& trial : elsewhere.trials) trial.key = elsewhere.row.key;
+    all.decisions[1].row.library_version = "0.0.1";
+    all.decisions.push_back(elsewhere);
+  });
+  EXPECT_THAT(here.run({"doctor"}).out,
+              HasSubstr("3 rows: 2 for this machine, 1 of them stale ('attune tune --stale' "
+                        "measures it again); 1 for other devices"));
+  const nlohmann::json plan = here.run({"tune", "--stale", "--dry-run", "-o", "json"}).json();
+  ASSERT_EQ(plan.size(), 1U);
+  EXPECT_EQ(plan.at(0).at("state"), "to tune");
+  const nlohmann::json tuned = here.run({"tune", "--stale", "--warmup", "1", "--iters", "4",
+                                         "--budget", "30s", "-o", "json"})
+                                   .json();
+  ASSERT_EQ(tuned.size(), 1U);
+  EXPECT_THAT(here.run({"tune", "--stale"}).err, HasSubstr("no row that a device here can use is"));
+}
+
+TEST_F(DatabaseOperations, StatsSayWhichClassesTheFilesCover) {
+  DatabaseContent other = content();
+  other.decisions.pop_back();
+  other.decisions[0].row.key.device_class = "gpu:sm_90:132sm:l2=60M:mem=140G";
+  for (TrialRow& trial : other.decisions[0].trials) trial.key = other.decisions[0].row.key;
+  write_database_file(here.file("other.db"), other);
+  nlohmann::json rows = nlohmann::json::array();
+  for (const nlohmann::json& row :
+       db({"stats", here.database(), here.file("other.db"), "-o", "json"}).json()) {
+    if (row.contains("coverage_percent")) rows.push_back(row);
+  }
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows.at(0).at("coverage_percent"), 100);
+  EXPECT_EQ(rows.at(1).at("device_class"), "gpu:sm_90:132sm:l2=60M:mem=140G");
+  EXPECT_EQ(rows.at(1).at("problems"), 1);
+  EXPECT_EQ(rows.at(1).at("of"), 2);
+  EXPECT_EQ(rows.at(1).at("coverage_percent"), 50);
+}
+
+TEST_F(DatabaseOperations, UseKeepsWhatTheDatabaseHeldAndGoesBackToIt) {
+  const std::string site = here.file("site.db"), next = here.file("next.db");
+  write_database_file(site, content());
+  DatabaseContent fewer = content();
+  fewer.decisions.pop_back();
+  write_database_file(next, fewer);
+  EXPECT_EQ(db({"history", site, "-o", "json"}).json().at(0).at("state"), "in use, not kept");
+  ASSERT_EQ(db({"use", next, site}).exit_code, 0);
+  EXPECT_EQ(content("site.db"), fewer);
+  const nlohmann::json history = db({"history", site, "-o", "json"}).json();
+  ASSERT_EQ(history.size(), 2U);
+  EXPECT_EQ(history.at(0).at("decisions"), 2);
+  EXPECT_EQ(history.at(1).at("state"), "in use");
+  const Outcome back = db({"use", "1", site});
+  ASSERT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_THAT(back.err, HasSubstr("holds generation 1: 2 rows, 0 pins; 'attune db use 2 "));
+  EXPECT_EQ(content("site.db"), content());
+  EXPECT_EQ(db({"use", "9", site}).exit_code, 2);
+  EXPECT_EQ(db({"use", site, site}).exit_code, 2);
+  EXPECT_EQ(db({"use", next, here.file("site.jsonl")}).exit_code, 2);
+}
+
+TEST_F(DatabaseOperations, AHistoryIsBoundedAndGrowsByMergesOntoItsDatabase) {
+  const std::string site = here.file("site.db");
+  for (int i = 1; i <= 4; ++i) {
+    DatabaseContent one = content();
+    one.decisions[0].row.created = i;
+    write_database_file(here.file("next.db"), one);
+    ASSERT_EQ(db({"use", here.file("next.db"), site, "--keep", "3"}).exit_code, 0);
+  }
+  nlohmann::json history = db({"history", site, "-o", "json"}).json();
+  ASSERT_EQ(history.size(), 3U);
+  EXPECT_EQ(history.at(0).at("generation"), 2);
+  EXPECT_EQ(history.at(2).at("state"), "in use");
+  fs::copy_file(here.database(), here.file("mine.db"));
+  ASSERT_EQ(db({"merge", here.file("mine.db"), "--output", site}).exit_code, 0);
+  history = db({"history", site, "-o", "json"}).json();
+  ASSERT_EQ(history.size(), 4U);
+  EXPECT_EQ(history.at(3).at("generation"), 5);
+  EXPECT_EQ(history.at(3).at("state"), "in use");
+}
+
+TEST_F(DatabaseOperations, ADamagedFileIsNeverPutInPlace) {
+  const std::string site = here.file("site.db"), next = here.file("next.db");
+  write_database_file(site, content());
+  write_database_file(next, content());
+  raw_sql(next, "UPDATE decision SET median_ps = median_ps + 1");
+  const Outcome outcome = db({"use", next, site});
+  EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("damaged rows"));
+  EXPECT_EQ(content("site.db"), content());
+  std::ofstream(next) << "a letter";
+  EXPECT_EQ(db({"use", next, site}).exit_code, 4);
+}
+
 TEST_F(DatabaseOperations, StatsCountRowsByOpAndDevice) {
   const nlohmann::json stats = db({"stats", "-o", "json"}).json();
   ASSERT_EQ(stats.size(), 2U);

@@ -77,7 +77,7 @@ TEST(Completion, BashCompletesVerbsOptionsValuesAndOps) {
   EXPECT_EQ(completed(here, "attune expl"), "explain\n");
   EXPECT_EQ(completed(here, "attune help tun"), "tune\n");
   EXPECT_EQ(completed(here, "attune tune --budg"), "--budget\n");
-  EXPECT_EQ(completed(here, "attune tune --policy str"), "strict\n");
+  EXPECT_EQ(completed(here, "attune tune --policy str"), "strict\nstrict-fresh\n");
   EXPECT_EQ(completed(here, "attune run -o jsonl"), "jsonl\n");
   EXPECT_EQ(completed(here, "attune run recurrent_d"), "recurrent_decode\n");
   EXPECT_EQ(completed(here, "attune db verif"), "verify\n");

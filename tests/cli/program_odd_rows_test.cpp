@@ -109,7 +109,7 @@ TEST_P(OddProblem, EndsNoVerb) {
   });
   EXPECT_EQ(listed(), 3U);
   const Outcome report = here.run({"report"});
-  EXPECT_THAT(report.err, HasSubstr("1 rows have a problem that their op cannot read"));
+  EXPECT_THAT(report.err, HasSubstr("1 row has a problem that the op cannot read"));
   expect_every_verb_to_end_well(1);
   EXPECT_EQ(listed(), 2U) << "gc removed it, and it alone";
 }

@@ -81,7 +81,7 @@ TEST_F(Record, WhatCostsMostIsTunedFirst) {
   EXPECT_THAT(plan.at(0).at("problem").get<std::string>(), HasSubstr("T=4096"));
   EXPECT_THAT(plan.at(1).at("problem").get<std::string>(), HasSubstr("T=16"));
   EXPECT_EQ(plan.at(2).at("hits"), 5) << "lines of one problem add up";
-  EXPECT_THAT(outcome.err, HasSubstr("1 recorded problems are of devices that are not here"));
+  EXPECT_THAT(outcome.err, HasSubstr("1 recorded problem is of a device that is not here"));
   EXPECT_THAT(outcome.err, HasSubstr("3 problems to tune"));
 }
 

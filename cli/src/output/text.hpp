@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <attune/core/count_text.hpp>
+
 namespace attune::cli {
 
 /// `text` with control characters written out ("\n", "\x1b"), so that a name in a file cannot steer

@@ -14,7 +14,7 @@ namespace attune::cli {
 namespace {
 
 std::optional<Policy> policy_of(const Options& options, const CommandContext::Settings& settings) {
-  if (const auto given = options.one_of("policy", {"tune", "db", "heuristic", "strict"})) {
+  if (const auto given = options.one_of("policy", policy_names())) {
     return parse_policy(*given);
   }
   return read_environment("ATTUNE_POLICY") ? std::nullopt : settings.default_policy;
@@ -48,7 +48,9 @@ CommandContext::CommandContext(const Invocation& call, const Settings& settings)
   context.database = settings.database ? settings.database : options.text("db");
   backend_ = options.flag("backend") ? options.text("backend") : settings.backend;
   if (!settings.writes_database) context.read_only = true;
-  context.stats = "";  // the variable is for the programs that are looked at
+  // These variables are for the programs that are looked at and that serve.
+  context.stats = "";
+  context.reload_every = std::chrono::milliseconds(0);
   seed_ = static_cast<std::uint64_t>(
       options.integer("seed", 0, std::numeric_limits<std::int64_t>::max()).value_or(1));
   const auto budget = options.duration("budget");
@@ -137,6 +139,12 @@ const Device& CommandContext::device_for(const OpInfo& op) const {
     if (!registry().kernels(op.name, platform_, id.backend.view()).empty()) return *device;
   }
   return named_device();
+}
+
+bool CommandContext::may_use(const Device& device) const {
+  const DeviceId& id = device.info().id;
+  return (!backend_ || id.backend.view() == *backend_) &&
+         (!call_->options.flag("device") || id.index == device_index());
 }
 
 const Device& CommandContext::named_device() const {
@@ -229,9 +237,10 @@ std::vector<Target> CommandContext::targets(std::span<const std::string> words) 
     }
   }
   if (elsewhere > 0) {
-    call_->note(str(elsewhere,
-                    " recorded problems are of devices that are not here; --backend "
-                    "takes them all the same"));
+    call_->note(str(count_text(elsewhere, "recorded problem is of a device that is",
+                               "recorded problems are of devices that are"),
+                    " not here; --backend takes ", elsewhere == 1 ? "it" : "them",
+                    " all the same"));
   }
   return targets;
 }
@@ -304,7 +313,7 @@ std::string choice_text(const Choice& choice) {
 
 std::string device_text(const Device& device) {
   const DeviceInfo& info = device.info();
-  return str(info.id, ' ', info.name, ", ", info.cores, info.cores == 1 ? " core" : " cores");
+  return str(info.id, ' ', info.name, ", ", count_text(info.cores, "core"));
 }
 
 }  // namespace attune::cli

@@ -49,6 +49,9 @@ class CommandContext {
   /// the op, else the host. Throws Unavailable, listing what there is.
   const Device& device_for(const OpInfo& op) const;
 
+  /// Whether --backend and --device, where they are given, mean this device.
+  bool may_use(const Device& device) const;
+
   /// The accelerators of `like`'s backend: "all", or those whose numbers `list` gives, joined by
   /// commas. Throws UsageError and Unavailable.
   std::vector<const Device*> accelerators_like(const Device& like, std::string_view list) const;

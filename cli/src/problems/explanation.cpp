@@ -38,8 +38,8 @@ void write_kernels(const Explanation& of, bool color, std::string& out) {
             note.kernel->at.platform, "): ", printable(support_text(note.support)));
     out += "  " + toned(line, note.support ? Tone::kPlain : Tone::kFaint, color);
     if (note.support) {
-      out += str(", ", note.candidates.is_exact ? "" : "at most ", note.candidates.count,
-                 note.candidates.count == 1 ? " candidate" : " candidates");
+      out += str(", ", note.candidates.is_exact ? "" : "at most ",
+                 count_text(note.candidates.count, "candidate"));
     }
     if (note.expected_us) out += str(", expects ", number_text(*note.expected_us), " us");
     out += '\n';

@@ -22,7 +22,10 @@ constexpr OptionInfo kGlobal[] = {
     {"platform", '\0', "NAME", "only this platform's kernels compete; default auto: all do", false},
     {"config", '\0', "K=V,...", "override: this config (kernel=NAME, may come first) and no other",
      false},
-    {"policy", '\0', "NAME", "what an unknown problem gets: tune, db, heuristic or strict", false},
+    {"policy", '\0', "NAME",
+     "what an unknown problem gets: tune, db, heuristic, strict, or "
+     "strict-fresh, to which stale rows are unknown",
+     false},
     {"db", '\0', "FILE", "the user's config database; default ATTUNE_DB, else in XDG_DATA_HOME",
      false},
     {"budget", '\0', "TIME", "time for tuning in this command: 500ms, 30s, 10m", false},

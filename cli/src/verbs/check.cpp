@@ -1,6 +1,7 @@
 // `attune check`: an op's results against those that a file expects.
 #include <algorithm>
 
+#include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "problems/tensor_io.hpp"
 #include "program/verb.hpp"
@@ -134,9 +135,9 @@ ExitCode run(const Invocation& call) {
   for (const std::string& path : call.words) checker.check_file(path);
   call.print(checker.take_table());
   const Tally& tally = checker.tally();
-  call.note(str(call.words.size(), call.words.size() == 1 ? " file: " : " files: ", tally.passed,
-                " ok, ", tally.missed, " missed, ", tally.declined, " declined, ", tally.skipped,
-                " skipped, ", tally.unreadable, " unreadable"));
+  call.note(str(count_text(call.words.size(), "file"), ": ", tally.passed, " ok, ", tally.missed,
+                " missed, ", tally.declined, " declined, ", tally.skipped, " skipped, ",
+                tally.unreadable, " unreadable"));
   if (tally.unreadable > 0) return ExitCode::kUsage;
   return checker.no() ? ExitCode::kNo : ExitCode::kOk;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <attune/core/registry.hpp>
+#include <attune/tuner/policy.hpp>
 
 #include "output/text.hpp"
 #include "program/verb.hpp"
@@ -18,7 +19,7 @@ struct Values {
 
 Values values_of(const OptionInfo& option, const Registry& registry) {
   if (option.value == "FILE" || option.value == "FOLDER") return {{}, true};
-  if (option.name == "policy") return {{"tune", "db", "heuristic", "strict"}, false};
+  if (option.name == "policy") return {policy_names(), false};
   if (option.name == "output-format") return {{"table", "json", "jsonl", "csv", "md"}, false};
   if (option.name == "color") return {{"auto", "always", "never"}, false};
   if (option.name == "backend") return {registry.backends(), false};

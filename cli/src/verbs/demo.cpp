@@ -176,8 +176,8 @@ void Demo::conclude() const {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
   const std::string verdict =
       passed() ? tone("All well", Tone::kGood) : tone("Something is wrong", Tone::kBad);
-  say(str('\n', verdict, ": ", checked_, " candidates checked, ", wrong_, " wrong; ", found_,
-          " of ", targets_.size(), " found again; ", elapsed_text(elapsed.count()), ".\n"));
+  say(str('\n', verdict, ": ", count_text(checked_, "candidate"), " checked, ", wrong_, " wrong; ",
+          found_, " of ", targets_.size(), " found again; ", elapsed_text(elapsed.count()), ".\n"));
   say("\nNext\n"
       "  attune ops recurrent_attention          what a problem is made of\n"
       "  attune tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16\n"

@@ -19,6 +19,7 @@
 #include "process/child_process.hpp"
 #include "program/commit.hpp"
 #include "program/verb.hpp"
+#include "verbs/db/machine_rows.hpp"
 
 namespace attune::cli {
 namespace {
@@ -80,8 +81,7 @@ void report_build(const Registry& registry, Report& report) {
 
 void report_device(const CommandContext& command, const Device& device, Report& report) {
   const DeviceInfo& info = device.info();
-  std::string detail =
-      str(info.name, ", ", info.arch, ", ", info.cores, info.cores == 1 ? " core" : " cores");
+  std::string detail = str(info.name, ", ", info.arch, ", ", count_text(info.cores, "core"));
   if (info.l2_bytes > 0) detail += ", L2 " + size_text(info.l2_bytes);
   if (info.l3_bytes > 0) detail += ", L3 " + size_text(info.l3_bytes);
   if (info.memory_bytes > 0) detail += ", memory " + size_text(info.memory_bytes);
@@ -127,14 +127,32 @@ bool may_be_written(const std::filesystem::path& file) {
   return ::access(file.c_str(), W_OK) == 0 && ::access(file.parent_path().c_str(), W_OK) == 0;
 }
 
-void report_database(const ConfigStore::FileStatus& file, Report& report) {
+/// "12 rows: 9 for this machine, ...".
+std::string rows_text(const CommandContext& command, const ConfigStore::FileStatus& file) {
+  try {
+    MachineRows rows;
+    RowChecker checker(command.registry());
+    for (const ConfigRow& row :
+         ConfigDatabase(file.path, ConfigDatabase::Mode::kReadOnly).read().rows) {
+      rows.count(command.registry(), checker, row);
+    }
+    return rows.text();
+  } catch (const CacheError&) {  // as while somebody writes to it
+    return count_text(file.rows, "row");
+  }
+}
+
+void report_database(const CommandContext& command, const ConfigStore::FileStatus& file,
+                     Report& report) {
   const std::string item = str("database (", to_string(file.layer), ")");
   const std::string detail = file.path + (file.reason.empty() ? "" : ": " + file.reason);
   if (file.used && file.bad_rows > 0) {
-    report.warn(item, str(detail, "; ", file.rows, " rows, ", file.bad_rows,
-                          " damaged: 'attune db verify' lists them, 'attune db gc' removes them"));
+    report.warn(item, str(detail, "; ", rows_text(command, file), "; ",
+                          count_text(file.bad_rows, "damaged row"),
+                          " left out: 'attune db verify' tells more, 'attune db gc' removes ",
+                          file.bad_rows == 1 ? "it" : "them"));
   } else if (file.used) {
-    report.ok(item, str(detail, "; ", file.rows, file.rows == 1 ? " row" : " rows"));
+    report.ok(item, str(detail, "; ", rows_text(command, file)));
   } else if (!is_there(file.path)) {
     report.info(item, file.path + ": not there yet, the first tuning makes it");
   } else {
@@ -220,18 +238,16 @@ ExitCode run(const Invocation& call) {
   }
   const bool there = report_wanted_device(command, call, report);
   for (const ConfigStore::FileStatus& file : command.chain().store().status())
-    report_database(file, report);
+    report_database(command, file, report);
   report_room(command.chain().store().settings().user_path, report);
   report_worker(call, report);
   report.info("policy", command.policy_name());
   report_environment(report);
   call.print(report.take_table());
-  const auto count = [](std::size_t n, std::string_view what) {
-    return str(n, ' ', what, n == 1 ? "" : "s");
-  };
   const bool well = report.warnings() + report.failures() == 0;
   if (!well) {
-    call.note(str(count(report.failures(), "failure"), ", ", count(report.warnings(), "warning"),
+    call.note(str(count_text(report.failures(), "failure"), ", ",
+                  count_text(report.warnings(), "warning"),
                   "; paste 'attune doctor -o json' into bug reports"));
   }
   if (!there) return ExitCode::kUnavailable;
@@ -248,7 +264,9 @@ Verb doctor_verb() {
           .details =
               "ok, info, warn (works, but) and fail (does not work), each with what to do. Exit "
               "status 1 when there are warnings or failures, 3 when the --backend that was asked "
-              "for is not there. Paste 'attune doctor -o md' into bug reports.",
+              "for is not there. Of each database it says how many "
+              "rows are for the devices of this machine, how many of those are stale, and how many "
+              "are for others. Paste 'attune doctor -o md' into bug reports.",
           .options = {},
           .run = run};
 }

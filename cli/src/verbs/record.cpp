@@ -83,8 +83,9 @@ void summarize(const Invocation& call, const std::string& path) {
     return call.note(str("what was counted cannot be read: ", unreadable.what()));
   }
   if (hits == 0) return call.note("nothing untuned was met");
-  call.note(str(hits, " calls without a tuned config are counted in ", path,
-                ". Tune them: attune tune @", path));
+  call.note(
+      str(count_text(hits, "call without a tuned config is", "calls without a tuned config are"),
+          " counted in ", path, ". Tune them: attune tune @", path));
 }
 
 /// As an absolute path, for the program may change folders.

@@ -318,7 +318,7 @@ std::string page(const std::vector<Entry>& all, std::int64_t bad_rows, const Cei
           kTitle, "\n<style>\n", kStyle,
           "</style>\n</head>\n<body>\n<h1>attune report</h1>\n<p class=\"note\">attune ", kVersion,
           ", ", all.size(), all.size() == 1 ? " tuned problem" : " tuned problems");
-  if (bad_rows > 0) html += str(", ", bad_rows, " damaged rows left out");
+  if (bad_rows > 0) html += str(", ", count_text(bad_rows, "damaged row"), " left out");
   html += "</p>\n";
   for (const auto& [device_class, group] : by_device(all)) {
     html += str("<h2>", escaped(group.front()->row().device_name), "</h2>\n<p class=\"note\">",
@@ -366,9 +366,9 @@ ExitCode run(const Invocation& call) {
   const auto unreadable =
       std::count_if(all.begin(), all.end(), [](const Entry& entry) { return entry.unreadable; });
   if (unreadable > 0) {
-    call.note(str(unreadable,
-                  " rows have a problem that their op cannot read; they stand as text, "
-                  "and 'attune db verify' says why"));
+    call.note(str(count_text(unreadable, "row has", "rows have"),
+                  " a problem that the op cannot read, which stands as text; 'attune db verify' "
+                  "says why"));
   }
   return ExitCode::kOk;
 }

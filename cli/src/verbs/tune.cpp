@@ -8,6 +8,7 @@
 #include "process/isolated_runner.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
+#include "tuning/stale_targets.hpp"
 #include "tuning/tune_plan.hpp"
 #include "tuning/tune_progress.hpp"
 #include "tuning/tune_run.hpp"
@@ -50,8 +51,9 @@ ExitCode print_plan(const Invocation& call, const CommandContext& command,
   const double most =
       std::chrono::duration<double>(budget.value_or(kProblemBudget * static_cast<int>(problems)))
           .count();
-  call.note(str(problems, " problems to tune, ", candidates, " candidates: about ",
-                elapsed_text(std::min(seconds, most)), ", at most ", elapsed_text(most)));
+  call.note(str(count_text(problems, "problem"), " to tune, ", count_text(candidates, "candidate"),
+                ": about ", elapsed_text(std::min(seconds, most)), ", at most ",
+                elapsed_text(most)));
   return ExitCode::kOk;
 }
 
@@ -111,6 +113,7 @@ std::string quoted(const std::string& word) {
 std::string resume_line(const Invocation& call, const CommandContext& command) {
   std::string line = "attune tune";
   for (const std::string& word : call.words) line += ' ' + quoted(word);
+  if (call.options.flag("stale")) line += " --stale";
   for (const char* name : {"budget", "gpus", "isolate", "timeout", "prepare-budget"}) {
     if (const auto value = call.options.text(name)) line += str(" --", name, ' ', *value);
   }
@@ -130,18 +133,24 @@ ExitCode finish(const Invocation& call, const CommandContext& command, const Tun
     return ExitCode::kInterrupted;
   }
   if (left > 0)
-    call.note(
-        str("the budget ended before ", left, " of them. Resume: ", resume_line(call, command)));
+    call.note(str("the budget ended before ", count_text(left, "problem"),
+                  ". Resume: ", resume_line(call, command)));
   return run.failed() > 0 ? ExitCode::kFailure : ExitCode::kOk;
 }
 
 ExitCode run(const Invocation& call) {
-  if (call.words.empty()) throw UsageError("expected an op and a SPEC");
+  const bool stale = call.options.flag("stale");
+  if (call.words.empty() && !stale) throw UsageError("expected an op and a SPEC");
   if (call.options.flag("config"))
     throw UsageError("--config: an override is what tuning would replace");
   const bool dry = call.options.flag("dry-run");
   const CommandContext command(call, {.writes_database = !dry});
-  std::vector<Target> targets = command.targets(call.words);
+  std::vector<Target> targets =
+      stale ? stale_targets(command, call.words) : command.targets(call.words);
+  if (stale && targets.empty()) {
+    call.note("no row that a device here can use is stale");
+    return ExitCode::kOk;
+  }
   order_by_cost(targets);
   if (dry) return print_plan(call, command, targets);
   const InterruptGuard guard;
@@ -162,10 +171,11 @@ Verb tune_verb() {
   return {
       .name = "tune",
       .summary = "search the best configs for problems and store them",
-      .usage = {"tune OP SPEC... [--budget TIME] [--retune] [--dry-run]"},
+      .usage = {"tune OP SPEC... [--budget TIME] [--retune] [--dry-run]",
+                "tune --stale [OP SPEC...] [--budget TIME] [--dry-run]"},
       .examples = {"tune recurrent_attention B=1,4 T=512 H=8 D=64 --dry-run",
                    "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16 --budget 2m",
-                   "tune @shapes.jsonl --dry-run"},
+                   "tune @shapes.jsonl --dry-run", "tune --stale --budget 10m"},
       .details =
           "Each candidate is checked against the reference before it is timed. Times are "
           "compared with the heuristic's choice in the same session, and a stored config is "
@@ -175,9 +185,13 @@ Verb tune_verb() {
           "@FILE reads problems, one SPEC or JSON object a line. Those of ATTUNE_RECORD (see "
           "'attune record') are tuned on the device they were recorded on, those first that cost "
           "the most: hits times the time of a call.\n"
+          "--stale takes the problems of stale rows, measured with another version of their kernel, of "
+          "attune or of the driver, of all databases in effect; with OP SPEC, those among them. What is "
+          "found goes to the user's database.\n"
           "Ctrl-C keeps what is finished, and the same command goes on from there.",
       .options = {{"dry-run", '\0', "", "list problems, candidates and minutes; do nothing", false},
                   {"retune", '\0', "", "tune problems that are tuned already, too", false},
+                  {"stale", '\0', "", "tune the problems whose rows are stale", false},
                   {"gpus", '\0', "LIST",
                    "tune on several accelerators at once, a worker for each: all, or their numbers "
                    "joined by commas",

@@ -40,7 +40,8 @@ ExitCode list_rows(const Invocation& call, const CommandContext& command, Words 
   if (stored.rows.empty())
     call.note("no decisions stored yet: 'attune tune' or a first call makes them");
   if (stored.bad_rows > 0)
-    call.note(str(stored.bad_rows, " damaged rows left out; 'attune db verify' lists them"));
+    call.note(str(count_text(stored.bad_rows, "damaged row"),
+                  " left out; 'attune db verify' lists ", stored.bad_rows == 1 ? "it" : "them"));
   return ExitCode::kOk;
 }
 
@@ -53,7 +54,8 @@ constexpr Subverb kSubverbs[] = {
     {"path", print_path},          {"ls", list_rows},           {"show", show_rows},
     {"stats", print_stats},        {"verify", verify_files},    {"merge", merge_files},
     {"diff", diff_files},          {"export", export_rows},     {"import", import_files, true},
-    {"gc", collect_garbage, true}, {"pin", pin_problems, true}, {"unpin", unpin_problems, true}};
+    {"gc", collect_garbage, true}, {"pin", pin_problems, true}, {"unpin", unpin_problems, true},
+    {"history", print_history},    {"use", use_content}};
 
 ExitCode run(const Invocation& call) {
   std::vector<std::string> names;
@@ -88,16 +90,19 @@ Verb db_verb() {
       .usage = {"db path", "db ls|stats [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...",
                 "db verify [FILE...] [--strict] [--relaunch]", "db merge FILE... --output FILE",
                 "db diff FILE FILE",
-                "db export [FILE...] [--output FILE] [--ship [--min-grade A|B|C]]",
+                "db export [FILE...] [--output FILE] [--ship [--min-grade A|B|C] [--pins]]",
                 "db import FILE... [--on-conflict best|ours|theirs] [--dry-run]",
                 "db gc [--older-than TIME] [--stale] [--unknown] [--trials] [--dry-run]",
                 "db pin [OP SPEC... --config kernel=NAME,... --reason TEXT [--expires TIME]]",
-                "db unpin OP SPEC...|KEY"},
+                "db unpin OP SPEC...|KEY", "db history [FILE]",
+                "db use GENERATION|FILE [FILE] [--keep N]"},
       .examples = {"db ls", "db show recurrent_attention T=512 H=8 D=64",
                    "db export --ship --output h200.db", "db export -o jsonl > mine.jsonl",
                    "db merge a.db b.jsonl --output all.db",
                    "db pin recurrent_attention T=512 H=8 D=64 --config "
-                   "kernel=reference.recurrent_attention --reason 'issue 12' --expires 72h"},
+                   "kernel=reference.recurrent_attention --reason 'issue 12' --expires 72h",
+                   "db use next.db /srv/attune/site.db", "db history /srv/attune/site.db",
+                   "db use 3 /srv/attune/site.db"},
       .details =
           "Without a FILE: the databases in effect, which are the user's, the site's and the "
           "shipped ones; gc, import, pin and unpin change the user's (--db), export takes it. "
@@ -107,7 +112,7 @@ Verb db_verb() {
           "default was in its own session, never comparing times of two sessions; rows measured "
           "in noise or by an older attune come second, stale ones last. export --ship writes a "
           "read-only database of those rows that were measured in quiet and are valid for their "
-          "kernels as they are now, without trials and pins.\n"
+          "kernels as they are now, without trials, and without pins unless --pins.\n"
           "verify checks structure, checksums, and that each config is valid for its kernel on "
           "its class of devices, here or not: exit status 1 when one is not, 4 when a file "
           "cannot be read. --strict: stale rows and those of kernels that are not loaded count "
@@ -116,9 +121,17 @@ Verb db_verb() {
           "gc removes what can never be used: damaged and invalid rows, expired pins, "
           "quarantined candidates of older kernels. Stale rows are kept unless --stale, those of "
           "kernels that are not loaded unless --unknown.\n"
-          "pin holds a problem to a config above everything measured, until --expires.",
+          "pin holds a problem to a config above everything measured, until --expires.\n"
+          "use puts the content of another file, or one that the database held before, in the place "
+          "of what it holds; programs that run with ATTUNE_RELOAD_SECONDS take it up. Each content is "
+          "kept as a generation in FILE.history, the newest 16 of them, and history lists them. merge "
+          "and export onto a database with a history keep theirs there as well.\n"
+          "stats says of many files which classes of devices they serve, and how many of all problems "
+          "each class has a row for.",
       .options = {{"output", '\0', "FILE", "what is made: a database, *.jsonl or *.csv", false},
                   {"ship", '\0', "", "export: only rows worth shipping, read-only", false},
+                  {"pins", '\0', "", "--ship: with the pins that hold", false},
+                  {"keep", '\0', "N", "use: how many generations are kept; default 16", false},
                   {"min-grade", '\0', "G", "--ship: worst grade of noise, A, B (default) or C",
                    false},
                   {"on-conflict", '\0', "WHO", "import: best (default), ours or theirs", false},

@@ -24,6 +24,8 @@ ExitCode import_files(const Invocation& call, const CommandContext& command, Wor
 ExitCode collect_garbage(const Invocation& call, const CommandContext& command, Words words);
 ExitCode pin_problems(const Invocation& call, const CommandContext& command, Words words);
 ExitCode unpin_problems(const Invocation& call, const CommandContext& command, Words words);
+ExitCode print_history(const Invocation& call, const CommandContext& command, Words words);
+ExitCode use_content(const Invocation& call, const CommandContext& command, Words words);
 
 /// Launches each decision's config for devices that are here, checks what it computes against the
 /// oracle and times it against the default. Exit code kNo when one is wrong.
@@ -42,6 +44,10 @@ std::string output_path(const Invocation& call, const CommandContext& command, W
 
 /// Rows that a file had and that could not be used.
 void note_bad_rows(const Invocation& call, const std::string& path, const DatabaseContent& content);
+
+/// write_database_file(), which a database with a history keeps what it held for, and what it holds
+/// then, as generations.
+void write_keeping_history(const std::string& path, const DatabaseContent& content, bool read_only);
 
 /// "kernel config", for people.
 std::string choice_text(const ConfigRow& row);

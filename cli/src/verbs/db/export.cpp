@@ -60,6 +60,29 @@ DatabaseContent shipped_part(const CommandContext& command, const DatabaseConten
   return part;
 }
 
+/// The pins that hold today and name a config that their kernel has.
+std::vector<PinRow> shipped_pins(const CommandContext& command, const std::vector<PinRow>& all,
+                                 Table& left_behind) {
+  RowChecker checker(command.registry());
+  const std::int64_t now = std::time(nullptr);
+  std::vector<PinRow> pins;
+  for (const PinRow& pin : all) {
+    const RowVerdict verdict = checker.check(pin);
+    const bool over = pin.expires != 0 && pin.expires <= now;
+    const std::string why = over ? "a pin that has expired"
+                            : verdict.state == RowState::kGood
+                                ? ""
+                                : str("a pin, ", to_string(verdict.state), ": ", verdict.reason);
+    if (why.empty()) {
+      pins.push_back(pin);
+    } else {
+      left_behind.add({key_id(pin.key), pin.key.op, problem_text_of(command, pin.key),
+                       str(pin.kernel, ' ', config_or_default(pin.config)), why});
+    }
+  }
+  return pins;
+}
+
 DatabaseContent read_all(const Invocation& call, std::span<const std::string> files) {
   DatabaseContent all;
   for (const std::string& path : files) {
@@ -86,19 +109,23 @@ ExitCode print_rows(const Invocation& call, const DatabaseContent& content) {
 ExitCode ship(const Invocation& call, const CommandContext& command, const DatabaseContent& all,
               const std::string& output) {
   Table left_behind({"key", "op", "problem", "choice", "not_shipped"});
-  const DatabaseContent part = shipped_part(command, all, min_grade(call), left_behind);
+  DatabaseContent part = shipped_part(command, all, min_grade(call), left_behind);
+  if (call.options.flag("pins")) part.pins = shipped_pins(command, all.pins, left_behind);
   const std::size_t left = left_behind.rows().size();
   if (!left_behind.empty()) call.print(std::move(left_behind));
-  if (part.decisions.empty()) {
-    call.note(str("nothing to ship: 0 of ", all.decisions.size(), " rows; no file is written"));
+  if (part.decisions.empty() && part.pins.empty()) {
+    call.note(str("nothing to ship: 0 of ", count_text(all.decisions.size(), "row"),
+                  "; no file is written"));
     return ExitCode::kNo;
   }
-  write_database_file(output, part, true);
+  write_keeping_history(output, part, true);
   if (!(read_database_file(output) == part)) {
     throw CacheError(str(output, ": does not read back what was written"));
   }
-  call.note(str(part.decisions.size(), " rows in ", output,
-                left > 0 ? str("; ", left, " are left behind") : ""));
+  call.note(str(count_text(part.decisions.size(), "row"),
+                part.pins.empty() ? "" : " and " + count_text(part.pins.size(), "pin"), " in ",
+                output,
+                left > 0 ? str("; ", left, left == 1 ? " is" : " are", " left behind") : ""));
   return ExitCode::kOk;
 }
 
@@ -109,13 +136,14 @@ ExitCode export_rows(const Invocation& call, const CommandContext& command, Word
   if (files.empty()) files = {user_database(command)};
   const bool shipping = call.options.flag("ship");
   if (!shipping && call.options.flag("min-grade")) throw UsageError("--min-grade goes with --ship");
+  if (!shipping && call.options.flag("pins")) throw UsageError("--pins goes with --ship");
   const bool to_file = shipping || call.options.flag("output");
   const std::string output = to_file ? output_path(call, command, words) : "";
   const DatabaseContent all = read_all(call, files);
   if (!to_file) return print_rows(call, all);
   if (shipping) return ship(call, command, all, output);
-  write_database_file(output, all);
-  call.note(str(all.decisions.size(), " rows in ", output));
+  write_keeping_history(output, all, false);
+  call.note(str(count_text(all.decisions.size(), "row"), " in ", output));
   return ExitCode::kOk;
 }
 

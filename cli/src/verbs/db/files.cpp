@@ -170,8 +170,8 @@ std::string output_path(const Invocation& call, const CommandContext& command, W
 void note_bad_rows(const Invocation& call, const std::string& path,
                    const DatabaseContent& content) {
   if (content.bad_rows == 0) return;
-  call.note(str(path, ": ", content.bad_rows, " damaged rows are left out: ",
-                content.bad_reasons.at(0), content.bad_rows > 1 ? "; ..." : ""));
+  call.note(str(path, ": ", count_text(content.bad_rows, "damaged row is", "damaged rows are"),
+                " left out: ", content.bad_reasons.at(0), content.bad_rows > 1 ? "; ..." : ""));
 }
 
 std::string choice_text(const ConfigRow& row) {
@@ -184,7 +184,7 @@ ExitCode merge_files(const Invocation& call, const CommandContext& command, Word
   std::vector<DatabaseContent> inputs;
   for (const std::string& path : words) inputs.push_back(read_noting(call, path));
   const DatabaseContent merged = merge_for(command, inputs);
-  write_database_file(output, merged);
+  write_keeping_history(output, merged, false);
   Table table({"file", "decisions", "kept", "pins", "quarantine"});
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& decisions = inputs[i].decisions;

@@ -99,7 +99,8 @@ class Collector {
       count += decision.trials.size();
       decision.trials.clear();
     }
-    if (count > 0) removed_.add({"trial", Cell(), Cell(), Cell(), str(count, " rows: --trials")});
+    if (count > 0)
+      removed_.add({"trial", Cell(), Cell(), Cell(), str(count_text(count, "row"), ": --trials")});
   }
 
   const CommandContext& command_;

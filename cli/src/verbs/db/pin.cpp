@@ -89,7 +89,7 @@ ExitCode unpin_problems(const Invocation& call, const CommandContext& command, W
       return by_key ? key_id(pin.key) == words[0] : keys.contains(pin.key);
     });
   });
-  call.note(str(removed, removed == 1 ? " pin" : " pins", " removed from ", path));
+  call.note(str(count_text(removed, "pin"), " removed from ", path));
   return removed > 0 ? ExitCode::kOk : ExitCode::kNo;
 }
 

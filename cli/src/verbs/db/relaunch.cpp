@@ -4,19 +4,12 @@
 #include "suites/measure.hpp"
 #include "tuning/candidate_check.hpp"
 #include "verbs/db/db_verbs.hpp"
+#include "verbs/db/machine_rows.hpp"
 #include "verbs/db/row_check.hpp"
 #include "verbs/db/stored_rows.hpp"
 
 namespace attune::cli {
 namespace {
-
-/// The device of a row's class, or null.
-const Device* device_of_class(const CommandContext& command, const std::string& device_class) {
-  for (const Device* device : command.registry().devices()) {
-    if (device->info().device_class == device_class) return device;
-  }
-  return nullptr;
-}
 
 struct Relaunched {
   CandidateCheck check;
@@ -62,7 +55,7 @@ ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
   std::int64_t elsewhere = 0;
   for (const StoredRow& stored : stored_rows(command, files).rows) {
     const ConfigRow& row = stored.row;
-    const Device* device = device_of_class(command, row.key.device_class);
+    const Device* device = device_of_class(command.registry(), row.key.device_class);
     if (device == nullptr || checker.check(row).state == RowState::kUnknown) {
       ++elsewhere;
       continue;
@@ -80,7 +73,9 @@ ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
                result.check.worst_error, result.median_us, result.default_us,
                result.default_us / result.median_us, row.default_us / row.median_us});
   }
-  if (elsewhere > 0) call.note(str(elsewhere, " rows are of devices or kernels that are not here"));
+  if (elsewhere > 0)
+    call.note(str(count_text(elsewhere, "row is", "rows are"),
+                  " of devices or kernels that are not here"));
   call.print(std::move(table));
   return all_right ? ExitCode::kOk : ExitCode::kNo;
 }

@@ -1,8 +1,10 @@
-// `attune db stats`: what each database holds, by op and device class.
+// `attune db stats`: what each database holds, by op and device class, and what all cover together.
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "verbs/db/db_verbs.hpp"
 #include "verbs/db/row_check.hpp"
@@ -37,6 +39,47 @@ std::map<Group, Count> count_rows(const DatabaseContent& content, RowChecker& ch
   return counts;
 }
 
+/// What the rows of many files cover together: for each class of devices, how many of the problems
+/// that any class has rows for.
+class Coverage {
+ public:
+  void add(const std::string& file, const RowKey& key, RowState state) {
+    const Of of{key.op, key.platform};
+    problems_[of].insert(key.problem);
+    Rows& rows = by_class_[{key.device_class, of}];
+    rows.files.insert(file);
+    rows.problems.insert(key.problem);
+    rows.stale += state == RowState::kStale ? 1 : 0;
+  }
+
+  bool has_several_classes() const {
+    return !by_class_.empty() && by_class_.begin()->first.first != by_class_.rbegin()->first.first;
+  }
+
+  Table table() const {
+    Table table(
+        {"device_class", "op", "platform", "files", "problems", "of", "coverage_percent", "stale"});
+    for (const auto& [at, rows] : by_class_) {
+      const auto& [device_class, of] = at;
+      const std::size_t all = problems_.at(of).size();
+      const double share =
+          100.0 * static_cast<double>(rows.problems.size()) / static_cast<double>(all);
+      table.add({device_class, of.first, of.second, rows.files.size(), rows.problems.size(), all,
+                 share, rows.stale});
+    }
+    return table;
+  }
+
+ private:
+  using Of = std::pair<std::string, std::string>;  // op, platform
+  struct Rows {
+    std::set<std::string> files, problems;
+    std::int64_t stale = 0;
+  };
+  std::map<Of, std::set<std::string>> problems_;
+  std::map<std::pair<std::string, Of>, Rows> by_class_;
+};
+
 }  // namespace
 
 ExitCode print_stats(const Invocation& call, const CommandContext& command, Words words) {
@@ -44,12 +87,16 @@ ExitCode print_stats(const Invocation& call, const CommandContext& command, Word
                    "speedup_most", "noisy", "stale", "unknown", "invalid", "trials"});
   Table files({"file", "bytes", "decisions", "pins", "quarantine", "damaged"});
   RowChecker checker(command.registry());
+  Coverage coverage;
   for (const std::string& path : files_or_those_in_effect(command, words)) {
     const DatabaseContent content = read_database_file(path);
     std::error_code error;
     const auto bytes = std::filesystem::file_size(path, error);
     files.add({path, error ? Cell() : Cell(bytes), content.decisions.size(), content.pins.size(),
                content.quarantine.size(), content.bad_rows});
+    for (const StoredDecision& decision : content.decisions) {
+      coverage.add(path, decision.row.key, checker.check(decision.row).state);
+    }
     for (const auto& [group, count] : count_rows(content, checker)) {
       const auto& [op, device_class, platform] = group;
       decisions.add({path, op, device_class, platform, count.rows,
@@ -58,8 +105,12 @@ ExitCode print_stats(const Invocation& call, const CommandContext& command, Word
     }
   }
   if (files.empty()) call.note("there is no database yet");
-  call.print(Document{{.name = "files", .table = std::move(files)},
-                      {.name = "decisions", .table = std::move(decisions)}});
+  Document document{{.name = "files", .table = std::move(files)},
+                    {.name = "decisions", .table = std::move(decisions)}};
+  if (words.size() > 1 || coverage.has_several_classes()) {
+    document.push_back({.name = "coverage", .table = coverage.table()});
+  }
+  call.print(document);
   return ExitCode::kOk;
 }
 
