@@ -114,6 +114,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
     if (!device.has("sm_90a"))
       return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
     if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
+    if (p.K > kMostSlicedKeys) {
+      return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostSlicedKeys));
+    }
     if (!p.aligned)
       return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
     if (p.layout == ops::Layout::kStrided) {

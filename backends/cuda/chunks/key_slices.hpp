@@ -16,6 +16,9 @@
 
 namespace attune::cuda {
 
+/// More slices would round 16-bit outputs more often than their tolerance bears.
+inline constexpr std::int64_t kMostSlicedKeys = 512;
+
 /// What there is of the arguments for key channels `first` to `first` + `count` - 1.
 ops::RecurrentAttentionArgs key_slice(const ops::RecurrentAttentionArgs& args, std::int64_t first,
                                       std::int64_t count);

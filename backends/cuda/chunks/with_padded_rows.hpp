@@ -1,5 +1,5 @@
-// A kernel of recurrent attention that takes rows as they are, made one that takes any: of those that
-// it does not take it is given copies (padded_rows.hpp).
+// A kernel of recurrent attention that takes rows as they are, made one that takes any: of those
+// that it does not take it is given copies (padded_rows.hpp).
 #pragma once
 
 #include <algorithm>

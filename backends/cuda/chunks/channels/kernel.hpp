@@ -69,6 +69,9 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = Traits::takes(problem, device); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");
+    if (problem.K > kMostSlicedKeys) {
+      return Support::no(refused::kShape, str("takes K <= ", kMostSlicedKeys));
+    }
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
       return Support::no(refused::kShape,
                          str("takes K and V that are multiples of ", kChannelsPerCopy));
@@ -94,7 +97,9 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
       return Support::no(refused::kInstance,
                          str("values=", config.tile_v, " is for K <= 128 without gv"));
     }
-    const std::int64_t bytes = block_of(problem, config).bytes;
+    // Fewer key channels may go with longer chunks.
+    const std::int64_t bytes =
+        std::max(block_of(problem, config).bytes, block_of(last_slice(problem), config).bytes);
     if (bytes > device.l1_bytes) {
       return Support::no(
           refused::kMemory,
@@ -107,12 +112,16 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
     return Support::yes();
   }
 
-  /// Wide blocks make the operands of a head once. The fewest stages suffice where a chunk takes
-  /// long; of short ones, as many as there is memory for.
+  /// Wide blocks make the operands of a head once; of short sequences narrow ones are sooner done,
+  /// where there is room for them. The fewest stages suffice where a chunk takes long; of short
+  /// ones, as many as there is memory for.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     Config config{.tile_v = axis_value_for(&Config::tile_v, problem.V),
                   .stages = largest_value(&Config::stages)};
-    if (!has_instance(problem, config.tile_v)) config.tile_v = kNarrowest;
+    const bool narrow =
+        is_short(problem) &&
+        problem.sequences() * problem.H * value_tiles(problem, kNarrowest) <= device.cores;
+    if (narrow || !has_instance(problem, config.tile_v)) config.tile_v = kNarrowest;
     if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
     while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
     config.segments = most_segments(problem, device, config);
@@ -162,6 +171,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
  private:
   static constexpr int kNarrowest = smallest_value(&Config::tile_v);
 
+  static bool is_short(const Problem& problem) {
+    constexpr std::int64_t kShort = 1024;  // tokens
+    return problem.T < kShort * std::max<std::int64_t>(problem.N, 1);
+  }
+
   /// Key channels of the instance for the first slice.
   static int widest_keys(const Problem& problem) {
     return padded_keys(std::min<std::int64_t>(problem.K, kMostKeys));
@@ -171,6 +185,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
     const Gated gated = gated_of(problem);
     return std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
            is_compiled(widest_keys(problem), tile_v, gated);
+  }
+
+  static Problem last_slice(Problem problem) {
+    problem.K = (problem.K - 1) % kMostKeys + 1;
+    return problem;
   }
 
   /// What a block of an instance takes of a multiprocessor.
