@@ -24,6 +24,7 @@ constexpr int kNarrowest = smallest_value(&Config::tile_v);
 /// Coordinates of panels and indices of items are 32-bit integers.
 constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
 constexpr int kMostSegments = largest_value(&Config::segments);
+constexpr int kMostWithCosts = 8;
 
 /// The narrowest tile for all key channels at once, or the widest where there is none.
 int tile_k_of(const Problem& problem) { return axis_value_for(&Config::tile_k, problem.K); }
@@ -139,12 +140,12 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
     Config best = tiles_for(problem, widest_tile(problem));
     for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
-      for (config.segments = 1; config.segments <= kMostSegments; config.segments *= 2) {
+      for (config.segments = 1; config.segments <= kMostWithCosts; config.segments *= 2) {
         if (config.segments > 1 && config.segments > chunks_of_sequence(problem)) break;
         if (cost_of(problem, device, config) < cost_of(problem, device, best)) best = config;
       }
     }
-    return best;
+    return more_segments(problem, device, best);
   }
 
   /// Both tiles over V, all that a state fits into, with the segments that the heads leave room
@@ -185,6 +186,21 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
   }
 
  private:
+  /// Costs were fitted to no more segments than kMostWithCosts. Further ones pay as long as each has
+  /// a multiprocessor and a few chunks.
+  static Config more_segments(const Problem& problem, const DeviceInfo& device, Config config) {
+    constexpr std::int64_t kFewestChunks = 4;
+    if (config.segments != kMostWithCosts || problem.N > 0) return config;
+    for (Config more = config; more.segments < kMostSegments; config = more) {
+      more.segments *= 2;
+      if (items_of(problem, more) > device.cores ||
+          chunks_of_sequence(problem) < kFewestChunks * more.segments) {
+        break;
+      }
+    }
+    return config;
+  }
+
   static Problem first_slice(Problem problem, const Config& config) {
     problem.K = std::min<std::int64_t>(problem.K, config.tile_k);
     return problem;

@@ -20,7 +20,7 @@ struct ChunkWgmmaConfig {
     return std::tuple{axis("tile_k", &ChunkWgmmaConfig::tile_k, {64, 128, 256}),
                       axis("tile_v", &ChunkWgmmaConfig::tile_v, {64, 128}),
                       axis("stages", &ChunkWgmmaConfig::stages, {2, 3, 4}),
-                      launch_axis("segments", &ChunkWgmmaConfig::segments, {1, 2, 4, 8})};
+                      launch_axis("segments", &ChunkWgmmaConfig::segments, {1, 2, 4, 8, 16, 32})};
   }
   /// As many stages as shared memory holds, and one less. A state of 256 x 128 would not fit into
   /// the registers.
