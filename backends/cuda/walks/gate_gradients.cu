@@ -11,7 +11,10 @@ inline namespace gate_gradients_kernels {  // nvcc names an anonymous one anew i
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kBatch = 8;  // tokens whose loads are in flight at once
+constexpr int kChannelThreads = 512;
+// A warp a token, and few tokens a warp: each waits for its loads.
+constexpr int kTokenThreads = 1024;
+constexpr int kTokenWarps = kTokenThreads / kWarpSize;
 
 /// Positions top, top - 1, ... of a sequence, in the order in which states follow each other.
 struct GateChunk {
@@ -97,43 +100,46 @@ __device__ float product_at(const GateGradientParams& p, std::int64_t index, std
   return sum;
 }
 
-/// A thread a channel of one chunk.
+/// A block takes 32 channels of one chunk: a warp the changes of a token, then a lane the sums of a
+/// channel from the checkpoint on.
 template <class T>
-__global__ __launch_bounds__(kThreads) void channel_gate_gradients(
+__global__ __launch_bounds__(kChannelThreads) void channel_gate_gradients(
     const __grid_constant__ GateGradientParams p) {
-  const std::int64_t tiles = ceil_div(p.columns, kThreads);
+  constexpr int kTokensAtOnce = kChannelThreads / kWarpSize;
+  __shared__ float z[kMaxInterval][kWarpSize];
+  __shared__ bool has_past[kMaxInterval][kWarpSize];
+  const std::int64_t tiles = ceil_div(p.columns, kWarpSize);
   const std::int64_t number = block_number();
   const std::int64_t head = number / tiles % p.heads;
   const std::int64_t checkpoint = number / tiles / p.heads;
-  const std::int64_t channel = number % tiles * kThreads + threadIdx.x;
-  if (checkpoint >= p.checkpoints || channel >= p.columns) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const std::int64_t channel = number % tiles * kWarpSize + lane;
+  if (checkpoint >= p.checkpoints) return;
   const GateChunk chunk =
       chunk_of_checkpoint(p.sequences, p.sequence_count, checkpoint, p.interval);
-  if (chunk.count == 0) return;
+  const int count = channel < p.columns ? chunk.count : 0;
 
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
-  float z = product_at(p, checkpoint, head, channel);
-  for (int first = 0; first < chunk.count; first += kBatch) {
-    float logs[kBatch];
-    float changes[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int token = min(first + i, chunk.count - 1);
-      const TokenPlace at = place_of(p, chunk, chunk.top - token, head);
-      logs[i] =
-          gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
-      changes[i] = change_at<T>(p, chunk, token, at, channel);
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i >= chunk.count) break;
-      const std::int64_t position = chunk.top - first - i;
-      const TokenPlace at = place_of(p, chunk, position, head);
-      z += changes[i];
-      if (has_no_past(p, position, logs[i])) z = 0.0F;
-      static_cast<float*>(
-          p.channels.data)[row_offset(p.channels, at.batch, at.token, at.head) + channel] = z;
-    }
+  for (int i = warp; i < count; i += kTokensAtOnce) {
+    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+    const float log =
+        gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
+    z[i][lane] = change_at<T>(p, chunk, i, at, channel);
+    has_past[i][lane] = !has_no_past(p, chunk.top - i, log);
+  }
+  float sum = warp == 0 && count > 0 ? product_at(p, checkpoint, head, channel) : 0.0F;
+  __syncthreads();  // all changes are there
+  for (int i = 0; warp == 0 && i < count; ++i) {
+    sum = has_past[i][lane] ? sum + z[i][lane] : 0.0F;
+    z[i][lane] = sum;
+  }
+  __syncthreads();  // changes have become gradients
+  for (int i = warp; i < count; i += kTokensAtOnce) {
+    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+    static_cast<float*>(
+        p.channels.data)[row_offset(p.channels, at.batch, at.token, at.head) + channel] =
+        z[i][lane];
   }
 }
 
@@ -143,7 +149,7 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
                             std::int64_t head, float* changes) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  for (int i = warp; i <= chunk.count; i += kWarps) {
+  for (int i = warp; i <= chunk.count; i += kTokenWarps) {
     float sum = 0.0F;
     for (std::int64_t channel = lane; channel < p.columns; channel += kWarpSize) {
       sum += i == chunk.count
@@ -157,7 +163,7 @@ __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk,
 
 /// A block a chunk of one head: gradients of what all its channels share.
 template <class T>
-__global__ __launch_bounds__(kThreads) void shared_gate_gradients(
+__global__ __launch_bounds__(kTokenThreads) void shared_gate_gradients(
     const __grid_constant__ GateGradientParams p) {
   __shared__ float z[kMaxInterval + 1];
   __shared__ bool has_past[kMaxInterval];
@@ -169,7 +175,7 @@ __global__ __launch_bounds__(kThreads) void shared_gate_gradients(
 
   sum_changes<T>(p, chunk, checkpoint, head, z);
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
-  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kTokenThreads) {
     const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
     const float log = gamma + log_decay<T>(p.shared_gate, at, 0);
     has_past[i] = !has_no_past(p, chunk.top - i, log);
@@ -187,7 +193,7 @@ __global__ __launch_bounds__(kThreads) void shared_gate_gradients(
   }
   if (p.shared.data == nullptr) return;
   __syncthreads();  // changes have become gradients
-  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < chunk.count; i += kTokenThreads) {
     const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
     static_cast<float*>(p.shared.data)[row_offset(p.shared, at.batch, at.token, at.head)] = z[i];
   }
@@ -227,12 +233,13 @@ __global__ __launch_bounds__(kThreads) void gamma_gradient(
 template <class T>
 void launch_gate_gradients(const GateGradientParams& p, cudaStream_t stream) {
   if (p.channels.data != nullptr) {
-    const std::int64_t blocks = p.checkpoints * p.heads * ceil_div(p.columns, kThreads);
-    launch<channel_gate_gradients<T>>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
+    const std::int64_t blocks = p.checkpoints * p.heads * ceil_div(p.columns, kWarpSize);
+    launch<channel_gate_gradients<T>>({.grid = grid_of(blocks), .block = kChannelThreads}, stream,
+                                      p);
   }
   if (p.shared.data != nullptr || p.gamma_terms != nullptr) {
-    launch<shared_gate_gradients<T>>({.grid = grid_of(p.checkpoints * p.heads), .block = kThreads},
-                                     stream, p);
+    launch<shared_gate_gradients<T>>(
+        {.grid = grid_of(p.checkpoints * p.heads), .block = kTokenThreads}, stream, p);
   }
 }
 
