@@ -158,7 +158,7 @@ class ChannelStager {
   __device__ __forceinline__ bool any_strange(bool strange) const {
     return named_barrier_any<kStagingBarrier>(threads_, strange);
   }
-  __device__ static bool is_strange(float sum) { return !(fabsf(sum) <= kMostDecay); }
+  __device__ static bool is_strange(float sum) { return !(fabsf(sum) <= kMostDecay / kLog2E); }
 
   /// An operand in its one or two parts.
   __device__ __forceinline__ static void store(float x, float* high, float* low) {
@@ -208,7 +208,9 @@ class RowStager : public ChannelStager<T, kRows, kParts> {
  public:
   __device__ RowStager(const WalkTile& tile, const WalkParams& p, const ChunkBlock& block,
                        int number)
-      : Base(tile, p, block, number), gamma_(constant_decay(p.gamma, block.sequence, block.head)) {
+      : Base(tile, p, block, number),
+        reads_anything_(p.out.data != nullptr || p.planes != nullptr),
+        gamma_(constant_decay(p.gamma, block.sequence, block.head)) {
     const std::int64_t gate_step = block.first - (p.lags ? 1 : 0);
     shared_gate_ = GateChannel<T>(p.shared_gate, p, block, gate_step, 0);
     if (channel_ >= block.rows) return;
@@ -224,7 +226,7 @@ class RowStager : public ChannelStager<T, kRows, kParts> {
     int tokens = 0;
     this->count_steps(chunk, steps, tokens);
     const int first_gate = this->first_gate(chunk);
-    load_channel(read_, 0, read_.next == nullptr ? 0 : tokens, reads_);
+    if (reads_anything_) load_channel(read_, 0, read_.next == nullptr ? 0 : tokens, reads_);
     load_channel(write_, 0, write_.next == nullptr ? 0 : tokens, writes_);
     gate_.load(first_gate, gate_.given() ? steps : 0, gates_);
     const int lane = static_cast<int>(threadIdx.x) % kChunk;
@@ -244,7 +246,7 @@ class RowStager : public ChannelStager<T, kRows, kParts> {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       total += log_at(i);
-      strange = strange || Base::is_strange(total * kLog2E);
+      strange = strange || Base::is_strange(total);
     }
     const bool one_by_one = this->any_strange(strange);
     if (channel_ == 0) to[At::kFlags] = one_by_one ? 1.0F : 0.0F;
@@ -266,10 +268,17 @@ class RowStager : public ChannelStager<T, kRows, kParts> {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       sum += log_at(i);
-      const float r = float_of<T>(reads_[i]) * p_.read_scale * exp2_approx(sum * kLog2E);
       const float w = float_of<T>(writes_[i]) * p_.write_scale * exp2_approx(sum * -kLog2E);
-      Base::store(r, read + i * At::kReadStride, read_low + i * At::kReadStride);
       Base::store(w, write + i * At::kWriteStride, write_low + i * At::kWriteStride);
+    }
+    if (reads_anything_) {
+      sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        sum += log_at(i);
+        const float r = float_of<T>(reads_[i]) * p_.read_scale * exp2_approx(sum * kLog2E);
+        Base::store(r, read + i * At::kReadStride, read_low + i * At::kReadStride);
+      }
     }
     Base::store_total(total, to + At::kRowTotal + 2 * channel_);
   }
@@ -279,12 +288,13 @@ class RowStager : public ChannelStager<T, kRows, kParts> {
     return __shfl_sync(kFullWarp, shared_, i) + gate_.log_of(gates_[i]);
   }
 
+  bool reads_anything_;
   float gamma_;
   ChannelCursor<T> read_;
   ChannelCursor<T> write_;
   GateChannel<T> gate_;
   GateChannel<T> shared_gate_;
-  std::uint32_t reads_[kChunk];
+  std::uint32_t reads_[kChunk] = {};
   std::uint32_t writes_[kChunk];
   std::uint32_t gates_[kChunk];
   float shared_ = 0.0F;  // the log decay that all channels share, of token lane % kChunk
@@ -325,7 +335,7 @@ class ColumnStager : public ChannelStager<T, kRows, kParts> {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       total += gate_.log_of(gates_[i]);
-      strange = strange || Base::is_strange(total * kLog2E);
+      strange = strange || Base::is_strange(total);
     }
     const bool one_by_one = this->any_strange(strange);
     if (!in_tile_) return;

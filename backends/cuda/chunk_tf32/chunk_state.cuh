@@ -1,11 +1,11 @@
 // The state warps of a walk: each keeps 16 columns of the block's tile in registers, takes them
 // through staged chunks and writes what is read.
 //
-// S^T lies over a warp as the accumulators of 16 x 8 products do, columns along its 16, eight rows a
-// product. The same registers are the left operand of S^T read^T: element (g, 2t) of an accumulator
-// is element (g, t) of an operand and (g, 2t + 1) is (g, t + 4), so along the sum rows come in the
-// order 0, 2, 4, 6, 1, 3, 5, 7, and pairs of rows that follow each other are one operand's of the
-// other side. So do tokens.
+// S^T lies over a warp as the accumulators of 16 x 8 products do, columns along its 16, eight rows
+// a product, in the order of a left operand's registers. As such it is the left side of S^T read^T:
+// element (g, 2t) of an accumulator is element (g, t) of an operand and (g, 2t + 1) is (g, t + 4),
+// so along the sum rows come in the order 0, 2, 4, 6, 1, 3, 5, 7, and pairs of rows that follow
+// each other are one lane's of the other side. So do tokens.
 #pragma once
 
 #include <type_traits>
@@ -74,8 +74,8 @@ class ChunkState {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const float4 x = from[n * kWarpSize];
-      sum[0] = fmaf(x.x, state_[n][0], fmaf(x.y, state_[n][1], sum[0]));
-      sum[1] = fmaf(x.z, state_[n][2], fmaf(x.w, state_[n][3], sum[1]));
+      sum[0] = fmaf(x.x, state_[n][0], fmaf(x.z, state_[n][2], sum[0]));
+      sum[1] = fmaf(x.y, state_[n][1], fmaf(x.w, state_[n][3], sum[1]));
     }
     const std::int64_t row = (block_.row_block * p_.checkpoints.count + first_checkpoint() + index);
     float* const to =
@@ -102,7 +102,7 @@ class ChunkState {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) visit(state_[n][e], 8 * n + pair_ + e % 2, column(e / 2));
+      for (int e = 0; e < 4; ++e) visit(state_[n][e], 8 * n + pair_ + e / 2, column(e % 2));
     }
   }
 
@@ -196,8 +196,8 @@ class ChunkState {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       Left left[1];
-      left[0].set(0, state_[n][0]), left[0].set(1, state_[n][2]);
-      left[0].set(2, state_[n][1]), left[0].set(3, state_[n][3]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) left[0].set(e, state_[n][e]);
       const Right right[2] = {pair_at(read, low, 8 * n),
                               pair_at(read, low, 8 * At::kReadStride + 8 * n)};
       multiply<kParts>(sums, left, right);
@@ -250,10 +250,10 @@ class ChunkState {
     const float* const write = buffer + At::kWrite + pair_ * At::kWriteStride + group_;
     const float* const low = buffer + At::kWriteLow + pair_ * At::kWriteStride + group_;
     const auto* const totals = reinterpret_cast<const float4*>(buffer + At::kRowTotal);
-    constexpr int kTogether = kParts > 1 ? 2 : 4;
+    constexpr int kTogether = 4;
 #pragma unroll
     for (int first = 0; first < kTiles; first += kTogether) {
-      Accumulator<kParts> added[kTogether];
+      float added[kTogether][4] = {};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const Left left[1] = {values[step]};
@@ -267,7 +267,7 @@ class ChunkState {
             if constexpr (kParts > 1) right[i].low[e] = low[at];
           }
         }
-        multiply<kParts>(added, left, right);
+        multiply_into<kParts>(added, left[0], right);
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
@@ -275,8 +275,9 @@ class ChunkState {
         const float4 total = totals[(8 * n + pair_) / 2];  // of two rows, high and low
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          state_[n][e] = decayed(state_[n][e] + added[i][e], e % 2 == 0 ? total.x : total.z,
-                                 e % 2 == 0 ? total.y : total.w);
+          const float sum = added[i][e % 2 * 2 + e / 2];  // from an accumulator's order
+          state_[n][e] =
+              decayed(state_[n][e] + sum, e < 2 ? total.x : total.z, e < 2 ? total.y : total.w);
         }
       }
     }
@@ -287,7 +288,7 @@ class ChunkState {
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        state_[n][e] = decayed(state_[n][e], total[e / 2].x, total[e / 2].y);
+        state_[n][e] = decayed(state_[n][e], total[e % 2].x, total[e % 2].y);
       }
     }
   }
@@ -320,16 +321,16 @@ class ChunkState {
     }
     const std::int64_t first = block_.first_step(chunk);
     const int tokens =
-        static_cast<int>(min(std::int64_t{block_.steps(chunk)}, block_.span.length - first)) -
-        pair_;
+        static_cast<int>(min(std::int64_t{block_.steps(chunk)}, block_.span.length - first));
+    const bool is_full = tokens == kChunk && block_.columns == tile_.columns();
     const auto store = [&](auto* to, std::int64_t stride) {
+      using Out = std::remove_pointer_t<decltype(to)>;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int token = 8 * half + e % 2;
-          if (token < tokens && column(e / 2) < block_.columns) {
-            using Out = std::remove_pointer_t<decltype(to)>;
+          if (is_full || (token + pair_ < tokens && column(e / 2) < block_.columns)) {
             to[token * stride + e / 2 * 8] = from_float<Out>(outputs[half][e]);
           }
         }
@@ -388,13 +389,14 @@ class ChunkState {
         keep_order();  // or all loads would come first, and take registers
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int row = 8 * n + e % 2;
+          const int row = 8 * n + e / 2;
+          const int half = e % 2;
           float& x = state_[n][e];
           float y = x * decay[row];
           if constexpr (kParts > 1) y = fmaf(x, low[row], y);
-          y = decayed(y, of_column[e / 2].high, of_column[e / 2].low);
-          x = fmaf(write[row], value[e / 2], y);
-          sums[e / 2] = fmaf(read[row], x, sums[e / 2]);
+          y = decayed(y, of_column[half].high, of_column[half].low);
+          x = fmaf(write[row], value[half], y);
+          sums[half] = fmaf(read[row], x, sums[half]);
         }
       }
 #pragma unroll

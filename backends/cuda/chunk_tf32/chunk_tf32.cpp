@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <limits>
 
 #include <attune/core/kernel.hpp>
 
@@ -37,8 +38,9 @@ Config config_of(const WalkChoice& choice) {
           .segments = choice.segments};
 }
 
-/// Blocks that run on the device at once.
-std::int64_t room_for(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device) {
+/// Blocks that run on a multiprocessor at once.
+std::int64_t resident_blocks(const WalkTile& tile, const WalkExtents& extents,
+                             const DeviceInfo& device) {
   constexpr std::int64_t kRegisters = 65536;  // of a multiprocessor
   constexpr std::int64_t kPerThread = 128;
   constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
@@ -46,11 +48,49 @@ std::int64_t room_for(const WalkTile& tile, const WalkExtents& extents, const De
       static_cast<std::int64_t>(shared_bytes(tile, extents.parts, extents.column_gates));
   const std::int64_t blocks =
       std::min(kRegisters / (tile.threads() * kPerThread), device.l1_bytes / (bytes + kReserved));
-  return device.cores * std::max<std::int64_t>(blocks, 1);
+  return std::max<std::int64_t>(blocks, 1);
 }
 
-std::int64_t blocks_of(const WalkTile& tile, const WalkExtents& extents) {
-  return std::max<std::int64_t>(extents.heads * tile_count(tile, extents.rows, extents.columns), 1);
+/// Microseconds of one chunk where `blocks` of them share a multiprocessor: either its instructions
+/// are what it takes, or how long one warp takes for its own. Fitted to an H200, as what follows.
+double chunk_us(const WalkTile& tile, int parts, std::int64_t blocks) {
+  constexpr double kInstructionsPerUs = 3400;
+  const double share = parts > 1 ? 1.0 : 0.7;
+  const double of_state = tile.column_warps * (200.0 + 14.0 * tile.rows) * share;
+  const double of_staging = tile.staging_threads() / 32 * 730.0 * share;
+  const double alone = (1.3 + 0.03 * tile.rows) * share;
+  return std::max(alone,
+                  static_cast<double>(blocks) * (of_state + of_staging) / kInstructionsPerUs);
+}
+
+/// Microseconds of a walk.
+double cost_of(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device,
+               std::int64_t segments) {
+  constexpr double kOfBothWalks = 1.6;  // the first one reads nothing
+  constexpr double kOfLaunches = 4;     // each
+  constexpr double kBytesPerUs = 2.5e6;
+  const std::int64_t blocks =
+      extents.heads * tile_count(tile, extents.rows, extents.columns) * segments;
+  const std::int64_t resident = resident_blocks(tile, extents, device);
+  const std::int64_t in_a_wave = device.cores * resident;
+  const std::int64_t left = ceil_div(blocks % in_a_wave, device.cores);
+  double of_chunk =
+      static_cast<double>(blocks / in_a_wave) * chunk_us(tile, extents.parts, resident);
+  if (left > 0) of_chunk += chunk_us(tile, extents.parts, left);
+  const std::int64_t chunks = ceil_div(ceil_div(extents.tokens, segments), kChunk);
+  double us = of_chunk * static_cast<double>(chunks);
+  if (segments > 1) {  // states are written, folded and read
+    const double elements = static_cast<double>(segments * extents.heads) *
+                            static_cast<double>(extents.rows * extents.columns);
+    us = kOfBothWalks * us + 3 * kOfLaunches + 16 * elements / kBytesPerUs;
+  }
+  const std::int64_t planes = row_blocks(tile, extents.rows);
+  if (planes > 1) {
+    const double elements = static_cast<double>(planes * extents.heads) *
+                            static_cast<double>(extents.tokens * extents.columns);
+    us += kOfLaunches + 8 * elements / kBytesPerUs;
+  }
+  return us;
 }
 
 }  // namespace
@@ -83,31 +123,46 @@ Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const Device
 }
 
 WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device) {
-  WalkTile tile;
-  tile.rows = extents.rows <= 32 ? 32 : extents.rows <= 64 ? 64 : 128;
-  tile.column_warps = 1;
-  while (tile.column_warps < 8 && tile.columns() < extents.columns) tile.column_warps *= 2;
-  while (!tile_fits(tile, extents, device)) tile.column_warps /= 2;
-  return tile;
+  WalkTile best;
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (const int rows : kAxisValues<&Config::rows>) {
+    if (rows >= 2 * extents.rows && rows > kAxisValues<&Config::rows>[0]) break;
+    for (const int column_warps : kAxisValues<&Config::column_warps>) {
+      const WalkTile tile{rows, column_warps};
+      if (!tile_fits(tile, extents, device)) continue;
+      const double cost = cost_of(tile, extents, device, heuristic_segments(tile, extents, device));
+      if (cost < best_cost) {
+        best = tile;
+        best_cost = cost;
+      }
+    }
+  }
+  return best;
 }
 
 int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device) {
-  constexpr std::int64_t kLeastSegment = 64;  // tokens; shorter ones do not pay for their states
-  const std::int64_t blocks = blocks_of(tile, extents);
-  const std::int64_t room = room_for(tile, extents, device);
-  int segments = 1;
-  while (segments < std::ranges::max(kSegments) && 2 * segments * blocks <= room &&
-         2 * segments * kLeastSegment <= extents.tokens) {
-    segments *= 2;
+  constexpr std::int64_t kLeastSegment = 2 * kChunk;  // shorter ones do not pay for their states
+  int best = 1;
+  for (const int segments : kSegments) {
+    if (segments > 1 && segments * kLeastSegment > extents.tokens) break;
+    if (cost_of(tile, extents, device, segments) < cost_of(tile, extents, device, best)) {
+      best = segments;
+    }
   }
-  return segments;
+  return best;
 }
 
 std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const DeviceInfo& device) {
   const WalkTile first = heuristic_tile(extents, device);
   std::vector<WalkTile> tiles{first};
-  if (first.column_warps > 2) tiles.push_back({first.rows, first.column_warps / 2});
-  if (first.rows > 64) tiles.push_back({64, first.column_warps});
+  for (const WalkTile& tile :
+       {WalkTile{first.rows, first.column_warps / 2}, WalkTile{first.rows, first.column_warps * 2},
+        WalkTile{first.rows / 2, first.column_warps},
+        WalkTile{first.rows * 2, first.column_warps}}) {
+    const bool exists =
+        tile.rows >= 32 && tile.rows <= 128 && tile.column_warps >= 1 && tile.column_warps <= 8;
+    if (exists) tiles.push_back(tile);
+  }
   std::vector<WalkChoice> choices;
   for (const WalkTile& tile : tiles) {
     if (!tile_fits(tile, extents, device)) continue;

@@ -27,15 +27,27 @@ struct Walker {
         interval(config.interval),
         segments(config.segments) {}
 
-  std::int64_t row_blocks(std::int64_t rows) const { return chunk_tf32::row_blocks(tile, rows); }
+  /// The config's tile, no larger than a walk's state.
+  WalkTile tile_of(std::int64_t rows, std::int64_t columns) const {
+    WalkTile fitted = tile;
+    for (const int smaller : {64, 32}) {
+      if (rows <= smaller) fitted.rows = std::min(fitted.rows, smaller);
+    }
+    while (fitted.column_warps > 1 && fitted.columns() >= 2 * columns) fitted.column_warps /= 2;
+    return fitted;
+  }
+  std::int64_t row_blocks(std::int64_t rows) const {
+    return chunk_tf32::row_blocks(tile_of(rows, 1), rows);
+  }
   std::int64_t product_planes(std::int64_t rows) const { return row_blocks(rows); }
   std::int64_t checkpoint_floats(std::int64_t heads, std::int64_t rows,
                                  std::int64_t columns) const {
-    return heads * tile_count(tile, rows, columns) * tile.rows * tile.columns();
+    const WalkTile fitted = tile_of(rows, columns);
+    return heads * tile_count(fitted, rows, columns) * fitted.rows * fitted.columns();
   }
   template <class T>
   void launch(const WalkParams& params, cudaStream_t stream) const {
-    launch_chunk_walk<T>(tile, parts, params, stream);
+    launch_chunk_walk<T>(tile_of(params.rows, params.columns), parts, params, stream);
   }
 
   WalkTile tile;
@@ -45,9 +57,9 @@ struct Walker {
   int tokens = kChunk;
 };
 
-/// Gradients of gates are sums that cancel: what TF32 alone leaves of them is too little.
+/// A gradient of gamma is a sum of sums that cancel: what TF32 alone leaves of it is too little.
 int backward_parts(const Problem& problem) {
-  return problem.gates != 0 ? 2 : operand_parts(problem);
+  return (problem.gates & ops::kGateGamma) != 0 ? 2 : operand_parts(problem);
 }
 
 Walker walker_of(const Problem& problem, const Config& config) {
@@ -70,8 +82,9 @@ static_assert(std::ranges::max(kAxisValues<&Config::interval>) <= kMaxInterval);
 /// A gate's gradient is a sum from the next checkpoint on, of terms that cancel, and that of gamma
 /// the sum of those: over more tokens their error is more than their tolerance.
 int longest_interval(const Problem& problem) {
-  if (operand_parts(problem) == 1) return 256;
-  return (problem.gates & ops::kGateGamma) != 0 ? 16 : 64;
+  const bool gamma = (problem.gates & ops::kGateGamma) != 0;
+  if (operand_parts(problem) == 1) return gamma ? 256 : 128;
+  return gamma ? 16 : 64;
 }
 
 Config config_of(const Problem& problem, const WalkChoice& choice) {

@@ -44,7 +44,7 @@ struct ChunkTf32BackwardConfig {
   static constexpr auto axes() {
     using Self = ChunkTf32BackwardConfig;
     return std::tuple_cat(walk_axes<Self>(),
-                          std::tuple{launch_axis("interval", &Self::interval, {16, 64, 256})});
+                          std::tuple{launch_axis("interval", &Self::interval, {16, 64, 128, 256})});
   }
   constexpr WalkTile tile() const { return {rows, column_warps}; }
 };
@@ -72,7 +72,7 @@ Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const Device
 /// The tile to start with; it fits.
 WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device);
 
-/// As many as the device has room for, where that pays for walking the tokens twice.
+/// Where that pays for walking the tokens twice, about as many as the device has room for.
 int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
 
 /// A tile and a number of segments.

@@ -97,4 +97,18 @@ __device__ __forceinline__ void multiply(Accumulator<kParts> (&d)[kCount],
   }
 }
 
+/// d[i] += a b[i] into one sum each.
+template <int kParts, int kCount>
+__device__ __forceinline__ void multiply_into(float (&d)[kCount][4], const LeftOperand<kParts>& a,
+                                              const RightOperand<kParts> (&b)[kCount]) {
+  if constexpr (kParts > 1) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) mma_m16n8k8(d[i], a.low, b[i].high[0], b[i].high[1]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) mma_m16n8k8(d[i], a.high, b[i].low[0], b[i].low[1]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) mma_m16n8k8(d[i], a.high, b[i].high[0], b[i].high[1]);
+}
+
 }  // namespace attune::cuda::chunk_tf32

@@ -7,10 +7,10 @@
 //   P[i, j] = sum_r (read_i[r] 2^G_i[r]) (write_j[r] 2^-G_j[r])
 //   S after it = 2^G_last[r] (S + sum_j (write_j[r] 2^-G_j[r]) value_j)
 //
-// and so for columns with a gate: value_j 2^-G_j before, out_i 2^G_i after. Decays that all channels
-// share belong to the rows. All products are of 16 x 8 x 8 with operands in TF32, 10 bits of
-// mantissa and the exponents of fp32: 16-bit elements are exact in it, f32 takes three products of a
-// high and a low part each. The state is added to outside of the tensor cores, which truncate.
+// and so for columns with a gate: value_j 2^-G_j before, out_i 2^G_i after. Decays that all
+// channels share belong to the rows. All products are of 16 x 8 x 8 with operands in TF32, 10 bits
+// of mantissa and the exponents of fp32: 16-bit elements are exact in it, f32 takes three products
+// of a high and a low part each. The state is added to outside of the tensor cores, which truncate.
 //
 // No exponent is larger than kMostDecay in magnitude. A chunk of stronger decays, with a reset
 // (-inf) or with a NaN among them is walked token by token instead, by the same warps.
@@ -56,7 +56,8 @@ constexpr std::int64_t tile_count(const WalkTile& tile, std::int64_t rows, std::
 }
 
 /// Offsets in floats within one of two buffers. Tokens are padded so that what the lanes of a warp
-/// read lies in different banks. Planes of rows come first: where they lie is known to the compiler.
+/// read lies in different banks. Planes of rows come first: where they lie is known to the
+/// compiler.
 template <int kRows, int kParts>
 struct RowLayout {
   static constexpr int kReadStride = kRows + 8;  // from token to token
@@ -107,8 +108,8 @@ static_assert(RowLayout<64, 2>::kEnd == 4 + 128 + 2 * kChunk * 72 + 2 * kChunk *
 inline constexpr int kTileRows[] = {32, 64, 128};
 inline constexpr int kMaxThreads = 512;
 
-/// Queues the walk for an element type: float, __half or __nv_bfloat16. `parts`: 2 for three products
-/// of high and low parts in place of one.
+/// Queues the walk for an element type: float, __half or __nv_bfloat16. `parts`: 2 for three
+/// products of high and low parts in place of one.
 template <class T>
 void launch_chunk_walk(const WalkTile& tile, int parts, const WalkParams& params,
                        cudaStream_t stream);
