@@ -1,8 +1,11 @@
-// What conformance does not reach of cuda.fused_recurrent: long sequences of weak decay, large
+// What conformance does not reach of the kernels that take every problem, cuda.fused_recurrent and
+// cuda.chunk_tf32: long sequences of weak decay, resets and decays too strong for a chunk, large
 // heads, many heads, more than 2^31 elements, NaN, and bounds that only the device knows.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,14 +33,19 @@ double error_of(const ConstTensorView& actual, const ConstTensorView& expected) 
 ops::CallOptions on_the_oracle() {
   return {.platform = "reference", .context = &heuristic_context()};
 }
-ops::CallOptions on_the_gpu() {
-  return {
-      .platform = "cuda", .config = "kernel=cuda.fused_recurrent", .context = &heuristic_context()};
+/// The configs that name a kernel and its backward one.
+struct TestedKernel {
+  const char* name;
+  const char* forward;
+  const char* backward;
+};
+void PrintTo(const TestedKernel& kernel, std::ostream* out) { *out << kernel.name; }
+
+ops::CallOptions on_the_gpu(const TestedKernel& kernel) {
+  return {.platform = "cuda", .config = kernel.forward, .context = &heuristic_context()};
 }
-ops::CallOptions backward_on_the_gpu() {
-  return {.platform = "cuda",
-          .config = "kernel=cuda.fused_recurrent.backward",
-          .context = &heuristic_context()};
+ops::CallOptions backward_on_the_gpu(const TestedKernel& kernel) {
+  return {.platform = "cuda", .config = kernel.backward, .context = &heuristic_context()};
 }
 
 using Gate = OptionalConstTensorView RecurrentAttentionOptions::*;
@@ -45,8 +53,9 @@ using Gate = OptionalConstTensorView RecurrentAttentionOptions::*;
 /// Inputs of one call, on the host and on the GPU.
 class Call {
  public:
-  Call(const Device& gpu, const Extents& keys, std::int64_t values, DType dtype = DType::kF32)
-      : gpu_(&gpu) {
+  Call(const Device& gpu, const TestedKernel& kernel, const Extents& keys, std::int64_t values,
+       DType dtype = DType::kF32)
+      : gpu_(&gpu), kernel_(kernel) {
     const Extents rows{keys[0], keys[1], keys[2], values};
     for (const Extents& shape : {keys, keys, rows, rows}) host_.push_back(random_(shape, dtype));
   }
@@ -70,7 +79,7 @@ class Call {
   ops::RecurrentAttentionResult actual() const {
     const std::vector<Tensor> in = uploaded(host_);
     const std::vector<Tensor> gates = uploaded_gates();
-    RecurrentAttentionOptions options{.want_final_state = true, .call = on_the_gpu()};
+    RecurrentAttentionOptions options{.want_final_state = true, .call = on_the_gpu(kernel_)};
     for (std::size_t i = 0; i < gates.size(); ++i) options.*gates_[i].first = gates[i].view();
     const auto found = ops::recurrent_attention(in[0], in[1], in[2], options);
     return {to_host(found.o, *gpu_), to_host(*found.final_state, *gpu_)};
@@ -78,7 +87,7 @@ class Call {
   ops::RecurrentAttentionGradients actual_gradients() const {
     const std::vector<Tensor> in = uploaded(host_);
     const std::vector<Tensor> gates = uploaded_gates();
-    RecurrentAttentionOptions options{.call = backward_on_the_gpu()};
+    RecurrentAttentionOptions options{.call = backward_on_the_gpu(kernel_)};
     for (std::size_t i = 0; i < gates.size(); ++i) options.*gates_[i].first = gates[i].view();
     auto found =
         ops::recurrent_attention_backward(in[0], in[1], in[2], {.d_o = in[3].view()}, options);
@@ -104,6 +113,7 @@ class Call {
   }
 
   const Device* gpu_;
+  TestedKernel kernel_;
   RandomTensors random_{1};
   std::vector<Tensor> host_;  // q, k, v, do
   std::vector<std::pair<Gate, Tensor>> gates_;
@@ -122,15 +132,24 @@ void expect_near(const ops::RecurrentAttentionGradients& actual,
   EXPECT_LE(error_of(actual.dv, expected.dv), tolerance);
 }
 
-class CudaFusedRecurrent : public testing::Test {
+class CudaWalks : public testing::TestWithParam<TestedKernel> {
  protected:
   void SetUp() override {
     if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
   }
+  bool is_chunked() const { return GetParam().name == std::string("chunk_tf32"); }
   const Device* gpu_ = find_gpu();
 };
+constexpr TestedKernel kKernels[] = {
+    {"fused_recurrent", "kernel=cuda.fused_recurrent", "kernel=cuda.fused_recurrent.backward"},
+    {"chunk_tf32", "kernel=cuda.chunk_tf32", "kernel=cuda.chunk_tf32.backward"},
+};
+std::string name_of(const testing::TestParamInfo<TestedKernel>& tested) {
+  return tested.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaWalks, testing::ValuesIn(kKernels), name_of);
 
-TEST_F(CudaFusedRecurrent, ThousandsOfTokensOfWeakDecayAreExact) {
+TEST_P(CudaWalks, ThousandsOfTokensOfWeakDecayAreExact) {
   constexpr std::int64_t kTokens = 8192, kHeads = 2, kChannels = 32;
   const Extents shape{1, kTokens, kHeads, kChannels};
   const std::pair<Gate, Extents> gates[] = {
@@ -141,7 +160,7 @@ TEST_F(CudaFusedRecurrent, ThousandsOfTokensOfWeakDecayAreExact) {
   for (const float decay : {-1e-8F, -3e-7F, -1e-5F, -1e-3F, -0.3F, -60.0F, kMinusInfinity}) {
     for (const auto& [gate, extents] : gates) {
       SCOPED_TRACE(testing::Message() << decay << ", gate of rank " << extents.rank());
-      Call call(*gpu_, shape, kChannels);
+      Call call(*gpu_, GetParam(), shape, kChannels);
       call.add(gate, filled(extents, decay));
       const auto expected = call.expected();
       const auto actual = call.actual();
@@ -151,12 +170,12 @@ TEST_F(CudaFusedRecurrent, ThousandsOfTokensOfWeakDecayAreExact) {
   }
 }
 
-TEST_F(CudaFusedRecurrent, GradientsOfThousandsOfTokensOfWeakDecayAreExact) {
+TEST_P(CudaWalks, GradientsOfThousandsOfTokensOfWeakDecayAreExact) {
   constexpr std::int64_t kTokens = 8192, kHeads = 2, kChannels = 32;
   const Extents shape{1, kTokens, kHeads, kChannels};
   for (const float decay : {-3e-7F, -1e-3F}) {
     SCOPED_TRACE(decay);
-    Call call(*gpu_, shape, kChannels);
+    Call call(*gpu_, GetParam(), shape, kChannels);
     call.add(&RecurrentAttentionOptions::g, filled({1, kTokens, kHeads}, decay));
     call.add(&RecurrentAttentionOptions::gk, filled(shape, decay));
     const auto expected = call.expected_gradients();
@@ -168,11 +187,45 @@ TEST_F(CudaFusedRecurrent, GradientsOfThousandsOfTokensOfWeakDecayAreExact) {
   }
 }
 
-TEST_F(CudaFusedRecurrent, TakesHeadsLargerThanABlock) {
+/// Every so many tokens the decays are resets, or too strong for their chunk to be walked at once.
+TEST_P(CudaWalks, TakesResetsAndStrongDecaysAmongWeakOnes) {
+  constexpr std::int64_t kTokens = 333, kHeads = 2, kChannels = 40;
+  constexpr std::int64_t kApart = 37;
+  const Extents shape{1, kTokens, kHeads, kChannels};
+  for (const float strong : {kMinusInfinity, -400.0F, -40.0F}) {
+    for (const Gate gate : {&RecurrentAttentionOptions::gk, &RecurrentAttentionOptions::gv}) {
+      SCOPED_TRACE(testing::Message() << strong);
+      Call call(*gpu_, GetParam(), shape, kChannels);
+      Tensor decays = filled(shape, -0.01F);
+      for (std::int64_t token = 5; token < kTokens; token += kApart) {
+        for (std::int64_t channel = token % 3; channel < kChannels; channel += 3) {
+          decays.values<float>()[token * kHeads * kChannels + channel] = strong;
+        }
+      }
+      call.add(gate, std::move(decays));
+      const auto expected = call.expected();
+      const auto actual = call.actual();
+      EXPECT_LE(error_of(actual.o, expected.o), kF32Tolerance);
+      EXPECT_LE(error_of(*actual.final_state, *expected.final_state), kF32Tolerance);
+
+      const auto gradients = call.expected_gradients();
+      const auto found = call.actual_gradients();
+      expect_near(found, gradients, kF32Tolerance);
+      if (gradients.dgk) {
+        EXPECT_LE(error_of(*found.dgk, *gradients.dgk), 1e-4);
+      }
+      if (gradients.dgv) {
+        EXPECT_LE(error_of(*found.dgv, *gradients.dgv), 1e-4);
+      }
+    }
+  }
+}
+
+TEST_P(CudaWalks, TakesHeadsLargerThanABlock) {
   const std::pair<std::int64_t, std::int64_t> sizes[] = {{1000, 300}, {4096, 8}, {3, 4096}};
   for (const auto& [keys, values] : sizes) {
     SCOPED_TRACE(testing::Message() << "K " << keys << ", V " << values);
-    Call call(*gpu_, {1, 19, 2, keys}, values);
+    Call call(*gpu_, GetParam(), {1, 19, 2, keys}, values);
     call.add(&RecurrentAttentionOptions::gk, call.random().log_decays({1, 19, 2, keys}));
     const auto expected = call.expected();
     const auto actual = call.actual();
@@ -186,9 +239,10 @@ TEST_F(CudaFusedRecurrent, TakesHeadsLargerThanABlock) {
   }
 }
 
-TEST_F(CudaFusedRecurrent, TakesMoreHeadsThanAGridIsHigh) {
+TEST_P(CudaWalks, TakesMoreHeadsThanAGridIsHigh) {
   constexpr std::int64_t kBatches = 23000, kHeads = 3;
-  Call call(*gpu_, {kBatches, 2, kHeads, 4}, 3);
+  if (is_chunked()) GTEST_SKIP() << "takes no sequence as short";
+  Call call(*gpu_, GetParam(), {kBatches, 2, kHeads, 4}, 3);
   call.add(&RecurrentAttentionOptions::g, call.random().log_decays({kBatches, 2, kHeads}));
   call.add(&RecurrentAttentionOptions::g_gamma, call.random().log_decays({kHeads}));
   const auto expected = call.expected();
@@ -204,7 +258,7 @@ TEST_F(CudaFusedRecurrent, TakesMoreHeadsThanAGridIsHigh) {
 }
 
 /// A batch copied many times, so that all results but one need no oracle.
-TEST_F(CudaFusedRecurrent, ReachesTheEndOfMoreThanTwoToThe31Elements) {
+TEST_P(CudaWalks, ReachesTheEndOfMoreThanTwoToThe31Elements) {
   constexpr std::int64_t kTokens = 4096, kHeads = 128, kChannels = 64;
   constexpr std::int64_t kBatchElements = kTokens * kHeads * kChannels;
   constexpr std::int64_t kBatches = (std::int64_t{1} << 31) / kBatchElements + 2;
@@ -227,7 +281,7 @@ TEST_F(CudaFusedRecurrent, ReachesTheEndOfMoreThanTwoToThe31Elements) {
   }
   const Tensor gamma = filled({kHeads}, -0.01F);
   const Tensor gamma_on_gpu = upload(gamma, *gpu_);
-  RecurrentAttentionOptions options{.call = on_the_gpu()};
+  RecurrentAttentionOptions options{.call = on_the_gpu(GetParam())};
   options.g_gamma = gamma_on_gpu.view();
   const auto found = ops::recurrent_attention(on_gpu[0], on_gpu[1], on_gpu[2], options);
 
@@ -247,10 +301,10 @@ TEST_F(CudaFusedRecurrent, ReachesTheEndOfMoreThanTwoToThe31Elements) {
   EXPECT_LE(error_of(head_of(last), expected.o), kBf16Tolerance);
 }
 
-TEST_F(CudaFusedRecurrent, ANanStaysInItsHead) {
+TEST_P(CudaWalks, ANanStaysInItsHead) {
   constexpr std::int64_t kTokens = 70, kHeads = 3, kChannels = 40;
   const auto make = [&] {
-    Call call(*gpu_, {1, kTokens, kHeads, kChannels}, kChannels);
+    Call call(*gpu_, GetParam(), {1, kTokens, kHeads, kChannels}, kChannels);
     call.add(&RecurrentAttentionOptions::g, call.random().log_decays({1, kTokens, kHeads}));
     call.add(&RecurrentAttentionOptions::gv,
              call.random().log_decays({1, kTokens, kHeads, kChannels}));
@@ -312,7 +366,7 @@ class Guarded {
 };
 
 /// Bounds are checked on the host only where the host has them.
-TEST_F(CudaFusedRecurrent, BoundsThatAreWrongLeadOutOfNoTensor) {
+TEST_P(CudaWalks, BoundsThatAreWrongLeadOutOfNoTensor) {
   constexpr std::int64_t kTokens = 100, kHeads = 2, kChannels = 24, kSequences = 4;
   constexpr std::int64_t kHuge = std::int64_t{1} << 40;
   RandomTensors random(9);
@@ -328,7 +382,7 @@ TEST_F(CudaFusedRecurrent, BoundsThatAreWrongLeadOutOfNoTensor) {
                                               {kHuge, kHuge, kHuge, kHuge, kHuge},
                                               {0, 100, 0, 100, 0}}) {
     const Tensor cu_seqlens = upload(Tensor::of(bounds, {kSequences + 1}), *gpu_);
-    RecurrentAttentionOptions options{.call = on_the_gpu()};
+    RecurrentAttentionOptions options{.call = on_the_gpu(GetParam())};
     options.gk = gk.view();
     options.g_gamma = gamma.view();
     options.cu_seqlens = cu_seqlens.view();
@@ -340,7 +394,7 @@ TEST_F(CudaFusedRecurrent, BoundsThatAreWrongLeadOutOfNoTensor) {
 
     const Guarded dq(*gpu_, rows), dk(*gpu_, rows), dv(*gpu_, rows), dgk(*gpu_, rows);
     const Guarded dgamma(*gpu_, {kHeads});
-    options.call = backward_on_the_gpu();
+    options.call = backward_on_the_gpu(GetParam());
     const ops::RecurrentAttentionOutputGradients gradients{.d_o = in[3].view()};
     const auto plan =
         ops::plan_recurrent_attention_backward(in[0], in[1], in[2], gradients, options);
