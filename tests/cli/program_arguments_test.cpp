@@ -221,7 +221,7 @@ TEST(Version, SaysTheCommitAndWhatWasBuilt) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.out, ::testing::MatchesRegex(
                                "attune [0-9]+\\.[0-9]+\\.[0-9]+( .commit [0-9a-f]{9,40}[+]?.)?\n"
-                               "GPU code: [a-z0-9_ ()]+\nCPU code: baseline[a-z0-9_ ]*\n"));
+                               "GPU code: [a-zA-Z0-9_ ()]+\nCPU code: baseline[a-z0-9_ ]*\n"));
   EXPECT_EQ(here.run({"tune", "--version"}).out, outcome.out);
 }
 
