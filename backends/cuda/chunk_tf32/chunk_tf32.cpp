@@ -143,7 +143,7 @@ WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device) {
 int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device) {
   constexpr std::int64_t kLeastSegment = 2 * kChunk;  // shorter ones do not pay for their states
   int best = 1;
-  for (const int segments : kSegments) {
+  for (const int segments : kSegmentCounts) {
     if (segments > 1 && segments * kLeastSegment > extents.tokens) break;
     if (cost_of(tile, extents, device, segments) < cost_of(tile, extents, device, best)) {
       best = segments;
@@ -168,7 +168,7 @@ std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const Device
     if (!tile_fits(tile, extents, device)) continue;
     const int middle = heuristic_segments(tile, extents, device);
     for (const int segments : {middle, middle / 2, 2 * middle}) {
-      const bool is_cut = segments >= 1 && segments <= std::ranges::max(kSegments) &&
+      const bool is_cut = segments >= 1 && segments <= std::ranges::max(kSegmentCounts) &&
                           segments * std::int64_t{kChunk} <= extents.tokens;
       if (segments == middle || is_cut) choices.push_back({tile, segments});
     }

@@ -18,7 +18,7 @@ template <class Config>
 constexpr auto walk_axes() {
   return std::tuple{axis("rows", &Config::rows, {32, 64, 128}),
                     launch_axis("column_warps", &Config::column_warps, {1, 2, 4, 8}),
-                    launch_axis("segments", &Config::segments, kSegments)};
+                    launch_axis("segments", &Config::segments, kSegmentCounts)};
 }
 
 struct ChunkTf32Config {

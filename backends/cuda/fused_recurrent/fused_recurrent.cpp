@@ -134,7 +134,7 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
 /// Values of the axis that may be worth it: none but 1 where a segment would be all tokens.
 template <class Visit>
 void for_each_segments(const WalkExtents& extents, Visit&& visit) {
-  for (const int segments : kSegments) {
+  for (const int segments : kSegmentCounts) {
     if (segments == 1 || tokens_of_segment(extents, segments) < extents.tokens) visit(segments);
   }
 }

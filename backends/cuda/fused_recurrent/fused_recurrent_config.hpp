@@ -22,7 +22,7 @@ constexpr auto walk_axes() {
                     launch_axis("row_warps", &Config::row_warps, {1, 2, 4, 8}),
                     launch_axis("column_warps", &Config::column_warps, {1, 2, 4}),
                     launch_axis("tokens", &Config::tokens, {4, 8, 16}),
-                    launch_axis("segments", &Config::segments, kSegments)};
+                    launch_axis("segments", &Config::segments, kSegmentCounts)};
 }
 
 struct FusedRecurrentConfig {

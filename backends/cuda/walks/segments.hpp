@@ -22,7 +22,7 @@
 namespace attune::cuda {
 
 /// Values of the axis `segments`: how many a sequence is cut into, of packed ones the average.
-inline constexpr int kSegments[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+inline constexpr int kSegmentCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 
 struct WalkSegments {
   std::int64_t tokens = 0;  // steps of a segment; 0: sequences are not cut
