@@ -175,8 +175,9 @@ TuneResult Search::finish(bool raced_to_the_end, const Racer* winner) {
   result.default_trial = candidates_.default_trial;
   const std::int64_t incumbent = candidates_.incumbent_trial;
   if (winner != nullptr) result.winner = static_cast<std::int64_t>(winner->trial);
-  if (incumbent >= 0 && is_open(candidates_.trials[static_cast<std::size_t>(incumbent)]) &&
-      device_failure_.empty()) {
+  if (incumbent >= 0 && device_failure_.empty() &&
+      candidates_.trials[static_cast<std::size_t>(incumbent)].outcome ==
+          TrialOutcome::kNotReached) {
     result.winner = incumbent;  // it was not measured, so nothing is known to be better
   }
   result.incumbent_kept = incumbent >= 0 && result.winner == incumbent;
