@@ -72,7 +72,8 @@ void Search::screen_all() {
       if (may_go_on()) any = screen_proposal(space) || any;
     }
   }
-  proposed_all_ = !any || candidates_.spaces.empty();
+  proposed_all_ = candidates_.spaces.empty() ||
+                  (!any && std::ranges::none_of(candidates_.spaces, &LargeSpace::cut_short));
 }
 
 bool Search::may_go_on() const {
@@ -88,6 +89,8 @@ bool Search::screen_if_open(std::size_t index) {
 
 /// False when the search has no more to propose.
 bool Search::screen_proposal(LargeSpace& space) {
+  space.cut_short = space.kernel->prepares() && preparing_ >= settings_.prepare_budget;
+  if (space.cut_short) return false;
   const std::optional<ConfigBlob> config = space.search.next();
   if (!config) return false;
   const std::size_t index = candidates_.trials.size();

@@ -17,6 +17,7 @@ namespace attune::tuning {
 struct LargeSpace {
   const ErasedKernel* kernel;
   SpaceSearch search;
+  bool cut_short = false;  // the budget for preparing ended before the search did
 };
 
 struct Candidates {
