@@ -136,7 +136,7 @@ TEST_P(RecordedSpaces, AreSearchedBetterThanByChance) {
 
 INSTANTIATE_TEST_SUITE_P(Tables, RecordedSpaces,
                          testing::Values("simd_recurrent", "simd_chunk_backward", "cuda_decode",
-                                         "cuda_fused_recurrent_backward", "convolution_a100"));
+                                         "cuda_fused_recurrent_backward"));
 
 }  // namespace
 }  // namespace attune::test
