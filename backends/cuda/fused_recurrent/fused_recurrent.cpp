@@ -117,11 +117,14 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
     const double steps = static_cast<double>(tokens) * step * (kAlone + (1 - kAlone) * together);
     return rounds * (steps + block);
   };
-  double us = pass(parts);
+  // Packed sequences are of unequal lengths, and all wait for the longest.
+  const auto longest = static_cast<double>(segments == 1 ? extents.longest : tokens);
+  double us = std::max(pass(parts), longest * step + block);
   const auto heads = static_cast<double>(extents.heads);
-  if (parts > 1) {
+  if (segments > 1) {
     const double elements = heads * static_cast<double>(extents.rows * extents.columns * parts);
-    us += pass(parts - 1) + kSegments + kStateBytes * elements / kBytesPerUs;
+    us += pass(std::max<std::int64_t>(parts - 1, 1)) + kSegments +
+          kStateBytes * elements / kBytesPerUs;
   }
   if (const std::int64_t planes = row_blocks(shape, extents.rows); planes > 1) {
     const double elements =
@@ -135,11 +138,19 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
 template <class Visit>
 void for_each_segments(const WalkExtents& extents, Visit&& visit) {
   for (const int segments : kSegmentCounts) {
-    if (segments == 1 || tokens_of_segment(extents, segments) < extents.tokens) visit(segments);
+    if (segments == 1 || tokens_of_segment(extents, segments) < extents.longest) visit(segments);
   }
 }
 
 }  // namespace
+
+std::int64_t mean_tokens(const ops::RecurrentAttentionProblem& problem) {
+  return problem.T / std::max<std::int64_t>(problem.N, 1);
+}
+std::int64_t longest_tokens(const ops::RecurrentAttentionProblem& problem) {
+  constexpr std::int64_t kTimesMean = 4;
+  return std::min(problem.T, kTimesMean * mean_tokens(problem));
+}
 
 int channel_gates(const ops::RecurrentAttentionProblem& problem) {
   return ((problem.gates & ops::kGateGk) != 0 ? kRowGates : 0) |
@@ -261,7 +272,8 @@ WalkExtents extents_of(const Problem& problem) {
           .columns = problem.V,
           .gates = channel_gates(problem),
           .exact = problem.dtype == DType::kF32,
-          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
+          .tokens = mean_tokens(problem),
+          .longest = longest_tokens(problem),
           .segment_multiple = 16};
 }
 

@@ -67,7 +67,8 @@ WalkExtents extents_of(const Problem& problem) {
           .columns = larger,
           .gates = one_sided ? kRowGates : gates,  // of which there are more than of columns
           .exact = problem.dtype == DType::kF32,
-          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
+          .tokens = mean_tokens(problem),
+          .longest = longest_tokens(problem),
           .segment_multiple = std::ranges::min(kAxisValues<&Config::interval>)};
 }
 

@@ -66,8 +66,14 @@ struct WalkExtents {
   int gates = 0;  // ChannelGates
   bool exact = false;
   std::int64_t tokens = 0;            // of a sequence, on average
+  std::int64_t longest = 0;           // about what the longest sequence has
   std::int64_t segment_multiple = 1;  // that the tokens of a segment are rounded up to
 };
+
+/// Tokens of a sequence: on average, and about as many as the longest has, as only the device knows
+/// the lengths of packed ones.
+std::int64_t mean_tokens(const ops::RecurrentAttentionProblem& problem);
+std::int64_t longest_tokens(const ops::RecurrentAttentionProblem& problem);
 
 /// The gates that differ from channel to channel, for walks whose rows are K's channels.
 int channel_gates(const ops::RecurrentAttentionProblem& problem);
