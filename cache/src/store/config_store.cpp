@@ -335,7 +335,8 @@ void ConfigStore::reload_user() {
 bool ConfigStore::stores() const {
   state_->load_once();
   const std::lock_guard disk(state_->disk);
-  return state_->may_make || (state_->database != nullptr && state_->database->writable());
+  std::string reason;
+  return state_->writer(reason) != nullptr;
 }
 
 bool ConfigStore::may_have_changed() const {

@@ -102,7 +102,7 @@ class ConfigStore {
   /// Returns the files whose rows are others than before.
   std::vector<std::string> reload();
 
-  /// Whether put() writes to the user's database: there is one that may be written, or made.
+  /// Whether put() writes to the user's database: there is one that may be written, made now if not.
   bool stores() const;
 
   std::vector<FileStatus> status() const;
