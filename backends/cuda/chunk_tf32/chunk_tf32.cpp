@@ -21,7 +21,7 @@ using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
 /// Tokens of a sequence, on average, from which on chunks are faster than single tokens.
-constexpr std::int64_t kLeastTokens = 12;
+constexpr std::int64_t kLeastTokens = 24;
 
 WalkExtents extents_of(const Problem& problem) {
   return {.heads = problem.sequences() * problem.H,

@@ -57,9 +57,11 @@ struct Walker {
   int tokens = kChunk;
 };
 
-/// A gradient of gamma is a sum of sums that cancel: what TF32 alone leaves of it is too little.
+/// A gradient of g or gamma is a sum over channels of sums that cancel: what TF32 alone leaves of it
+/// is too little, as with bf16 and strong gates.
 int backward_parts(const Problem& problem) {
-  return (problem.gates & ops::kGateGamma) != 0 ? 2 : operand_parts(problem);
+  const bool is_shared = (problem.gates & (ops::kGateG | ops::kGateGamma)) != 0;
+  return is_shared ? 2 : operand_parts(problem);
 }
 
 Walker walker_of(const Problem& problem, const Config& config) {
