@@ -30,13 +30,14 @@ std::atomic<std::int64_t> allocations = 0;
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Inlined, a pair of them would look like free() of what new gave.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* pointer = std::malloc(bytes)) return pointer;
   throw std::bad_alloc();
 }
-void operator delete(void* pointer) noexcept { std::free(pointer); }
-void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete(void* pointer) noexcept { std::free(pointer); }
+[[gnu::noinline]] void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
 
 namespace {
 
