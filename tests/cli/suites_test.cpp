@@ -28,7 +28,8 @@ TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
   } catch (const UsageError& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("--suite 'h20': expected h200, cpu, models, cliffs, untuned; did you mean 'h200'?"));
+        HasSubstr(
+            "--suite 'h20': expected h200, cpu, models, cliffs, untuned; did you mean 'h200'?"));
   }
   EXPECT_THROW(find_suite(""), UsageError);
 }

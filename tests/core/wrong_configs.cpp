@@ -43,7 +43,8 @@ struct Config {
   }
 #if WRONG == 8
   static constexpr auto constraints() {
-    return std::tuple{constraint("height < 3", [](int h) { return h < 3; }, &Config::height)};
+    return std::tuple{constraint(
+        "height < 3", [](int h) { return h < 3; }, &Config::height)};
   }
 #endif
 };

@@ -41,7 +41,8 @@ class FunctionKernel final : public Kernel<Config> {
   using typename Kernel<Config>::Problem;
   using typename Kernel<Config>::Args;
 
-  FunctionKernel(std::string name, int version, Run function, std::vector<std::string_view> features)
+  FunctionKernel(std::string name, int version, Run function,
+                 std::vector<std::string_view> features)
       : name_(std::move(name)),
         version_(version),
         run_(std::move(function)),
