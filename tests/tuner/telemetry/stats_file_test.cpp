@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -158,6 +160,8 @@ TEST_F(StatsFileTest, AForkedChildLeavesItsParentsFileAlone) {
   settings.stats = folder.file("stats");
   std::filesystem::create_directory(settings.stats);
   auto one = make_chain();
+  // By now its thread waits, as in a program that forks some time after it has begun.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(in_child([&] {
     one.reset();
     return true;

@@ -30,7 +30,11 @@ class BlockedSignals {
 
 PeriodicTask::PeriodicTask(std::chrono::milliseconds interval, std::function<void()> task,
                            std::function<void()> at_end)
-    : interval_(interval), task_(std::move(task)), at_end_(std::move(at_end)), process_(getpid()) {
+    : interval_(interval),
+      task_(std::move(task)),
+      at_end_(std::move(at_end)),
+      process_(getpid()),
+      shared_(std::make_unique<Shared>()) {
   const BlockedSignals blocked;
   thread_ = std::make_unique<std::thread>([this] { work(); });
   exit_hook_.emplace([this] { stop(); });
@@ -42,8 +46,8 @@ PeriodicTask::~PeriodicTask() {
 }
 
 void PeriodicTask::work() {
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, interval_, [&] { return stopping_; })) {
+  std::unique_lock lock(shared_->mutex);
+  while (!shared_->wake.wait_for(lock, interval_, [&] { return shared_->stopping; })) {
     lock.unlock();
     task_();
     lock.lock();
@@ -55,13 +59,14 @@ void PeriodicTask::work() {
 void PeriodicTask::stop() noexcept {
   if (getpid() != process_) {
     static_cast<void>(thread_.release());  // of the parent: it can be neither joined nor destroyed
+    static_cast<void>(shared_.release());
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stopping = true;
   }
-  wake_.notify_all();
+  shared_->wake.notify_all();
   if (thread_ != nullptr && thread_->joinable()) thread_->join();
 }
 

@@ -34,9 +34,13 @@ class PeriodicTask {
   const std::chrono::milliseconds interval_;
   const std::function<void()> task_, at_end_;
   const pid_t process_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
+  /// What the two threads share. A child cannot destroy it: the parent's thread waits in it for ever.
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable wake;
+    bool stopping = false;
+  };
+  std::unique_ptr<Shared> shared_;
   std::unique_ptr<std::thread> thread_;
   std::optional<ExitHook> exit_hook_;  // last: it uses all of the above
 };
