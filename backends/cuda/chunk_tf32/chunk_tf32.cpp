@@ -7,11 +7,10 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunk_tf32/chunk_tf32_config.hpp"
-#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
-#include "cuda/walks/segment_fold.hpp"
+#include "cuda/walks/forward_walk.hpp"
 
 namespace attune::cuda::chunk_tf32 {
 namespace {
@@ -178,44 +177,22 @@ std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const Device
 
 namespace {
 
-std::int64_t plane_floats(const Problem& problem, const Config& config) {
-  const std::int64_t blocks = row_blocks(config.tile(), problem.K);
-  return blocks > 1 ? blocks * problem.B * problem.T * problem.H * problem.V : 0;
-}
+/// How this kernel walks forward.
+struct Walker {
+  Walker(const Problem& problem, const Config& config)
+      : tile(config.tile()), parts(operand_parts(problem)), segments(config.segments) {}
 
-SegmentPlan segment_plan(const Problem& problem, const Config& config) {
-  return {problem,
-          config.segments,
-          kChunk,
-          problem.K,
-          problem.V,
-          (problem.gates & ops::kGateGk) != 0,
-          (problem.gates & ops::kGateGv) != 0};
-}
+  std::int64_t row_blocks(std::int64_t rows) const { return chunk_tf32::row_blocks(tile, rows); }
+  template <class T>
+  void launch(const WalkParams& params, cudaStream_t stream) const {
+    launch_chunk_walk<T>(tile, parts, params, stream);
+  }
 
-template <class T>
-void launch_forward(const Problem& problem, const Args& args, const Config& config,
-                    const LaunchSite& site) {
-  auto* const stream = static_cast<cudaStream_t>(site.stream);
-  const SegmentPlan plan = segment_plan(problem, config);
-  auto* const memory = reinterpret_cast<float*>(site.workspace.data());
-  const std::int64_t blocks = row_blocks(config.tile(), problem.K);
-  float* const planes = blocks > 1 ? memory + plan.sizes.total() : nullptr;
-  walk_in_segments<T>(forward_walk(problem, args, planes, plan.segments(memory)), stream,
-                      [&](const WalkParams& walk) {
-                        launch_chunk_walk<T>(config.tile(), operand_parts(problem), walk, stream);
-                      });
-  if (planes == nullptr) return;
-  launch_plane_sums<T>({.planes = planes,
-                        .plane_count = blocks,
-                        .batches = problem.B,
-                        .tokens = problem.T,
-                        .heads = problem.H,
-                        .columns = problem.V,
-                        .group = 1,
-                        .out = token_view(args.o)},
-                       stream);
-}
+  WalkTile tile;
+  int parts;
+  int segments;
+  int tokens = kChunk;
+};
 
 class ChunkTf32 final : public Kernel<Config> {
  public:
@@ -247,16 +224,16 @@ class ChunkTf32 final : public Kernel<Config> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    const std::int64_t floats =
-        segment_plan(problem, config).sizes.total() + plane_floats(problem, config);
-    return static_cast<std::size_t>(floats) * sizeof(float);
+    return forward_workspace_bytes(problem, Walker(problem, config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    with_element<float, __half, __nv_bfloat16>(
-        problem.dtype, [&]<class T>() { launch_forward<T>(problem, args, config, site); });
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      run_forward_walk<T>(problem, args, Walker(problem, config), site.workspace, stream);
+    });
   }
 };
 

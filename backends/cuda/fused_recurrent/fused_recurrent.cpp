@@ -6,12 +6,11 @@
 
 #include <attune/core/kernel.hpp>
 
-#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
-#include "cuda/walks/segment_fold.hpp"
+#include "cuda/walks/forward_walk.hpp"
 
 namespace attune::cuda::fused_recurrent {
 namespace {
@@ -277,45 +276,23 @@ WalkExtents extents_of(const Problem& problem) {
           .segment_multiple = 16};
 }
 
-/// Floats of the planes that `o` is the sum of where a block does not hold all rows.
-std::int64_t plane_floats(const Problem& problem, const Config& config) {
-  const std::int64_t blocks = row_blocks(config.shape(), problem.K);
-  return blocks > 1 ? blocks * problem.B * problem.T * problem.H * problem.V : 0;
-}
+/// How this kernel walks forward.
+struct Walker {
+  explicit Walker(const Config& config)
+      : shape(config.shape()), segments(config.segments), tokens(config.tokens) {}
 
-SegmentPlan segment_plan(const Problem& problem, const Config& config) {
-  const int gates = channel_gates(problem);
-  return {problem,
-          config.segments,
-          config.tokens,
-          problem.K,
-          problem.V,
-          (gates & kRowGates) != 0,
-          (gates & kColumnGates) != 0};
-}
+  std::int64_t row_blocks(std::int64_t rows) const {
+    return fused_recurrent::row_blocks(shape, rows);
+  }
+  template <class T>
+  void launch(const WalkParams& params, cudaStream_t stream) const {
+    launch_walk<T>(shape, params, stream);
+  }
 
-template <class T>
-void launch_forward(const Problem& problem, const Args& args, const Config& config,
-                    const LaunchSite& site) {
-  auto* const stream = static_cast<cudaStream_t>(site.stream);
-  const WalkShape shape = config.shape();
-  const std::int64_t blocks = row_blocks(shape, problem.K);
-  const SegmentPlan plan = segment_plan(problem, config);
-  auto* const segments = reinterpret_cast<float*>(site.workspace.data());
-  float* const planes = blocks > 1 ? segments + plan.sizes.total() : nullptr;
-  walk_in_segments<T>(forward_walk(problem, args, planes, plan.segments(segments)), stream,
-                      [&](const WalkParams& walk) { launch_walk<T>(shape, walk, stream); });
-  if (planes == nullptr) return;
-  launch_plane_sums<T>({.planes = planes,
-                        .plane_count = blocks,
-                        .batches = problem.B,
-                        .tokens = problem.T,
-                        .heads = problem.H,
-                        .columns = problem.V,
-                        .group = 1,
-                        .out = token_view(args.o)},
-                       stream);
-}
+  WalkShape shape;
+  int segments;
+  int tokens;
+};
 
 class FusedRecurrentKernel final : public Kernel<Config> {
  public:
@@ -347,16 +324,16 @@ class FusedRecurrentKernel final : public Kernel<Config> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    const std::int64_t floats =
-        segment_plan(problem, config).sizes.total() + plane_floats(problem, config);
-    return static_cast<std::size_t>(floats) * sizeof(float);
+    return forward_workspace_bytes(problem, Walker(config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    with_element<float, __half, __nv_bfloat16>(
-        problem.dtype, [&]<class T>() { launch_forward<T>(problem, args, config, site); });
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      run_forward_walk<T>(problem, args, Walker(config), site.workspace, stream);
+    });
   }
 };
 
