@@ -85,10 +85,10 @@ class Preparing : public ::testing::Test {
                                    .policy = policy,
                                    .database = folder.file("user.db")});
   }
-  static std::vector<float> doubled(const Context& in, const Request& request) {
+  static std::vector<float> doubled(Context& in, const Request& request) {
     const std::vector<float> x{1, 2, 3};
     std::vector<float> y(3);
-    Executor(const_cast<Context&>(in)).run<ToyOp>({.rows = 3}, {x.data(), y.data()}, request);
+    Executor(in).run<ToyOp>({.rows = 3}, {x.data(), y.data()}, request);
     return y;
   }
   static std::string text_of(const Choice& choice) {
