@@ -29,11 +29,11 @@ __device__ __forceinline__ void mma_m16n8k8(float (&d)[4], const float (&a)[4], 
         "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
-/// An operand of 16 x 8 in one part, or in a high and a low one.
-template <int kParts>
-struct LeftOperand {
-  float high[4];
-  float low[kParts > 1 ? 4 : 1];
+/// A lane's elements of an operand, in one part, or in a high and a low one.
+template <int kParts, int kElements>
+struct Operand {
+  float high[kElements];
+  float low[kParts > 1 ? kElements : 1];
 
   /// Element i from a float: truncated where there is a low part for what is lost, else rounded.
   __device__ __forceinline__ void set(int i, float x) {
@@ -45,22 +45,10 @@ struct LeftOperand {
     }
   }
 };
-
-/// One of 8 x 8.
 template <int kParts>
-struct RightOperand {
-  float high[2];
-  float low[kParts > 1 ? 2 : 1];
-
-  __device__ __forceinline__ void set(int i, float x) {
-    if constexpr (kParts > 1) {
-      high[i] = truncate_tf32(x);
-      low[i] = x - high[i];
-    } else {
-      high[i] = rounded_when_cut(x);
-    }
-  }
-};
+using LeftOperand = Operand<kParts, 4>;  // 16 x 8
+template <int kParts>
+using RightOperand = Operand<kParts, 2>;  // 8 x 8
 
 /// Sums of products, each kind by itself: products that follow each other then need not wait for
 /// each other's sums.
