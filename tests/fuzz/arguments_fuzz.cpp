@@ -36,7 +36,7 @@ void read_value(const OptionInfo& option, Read read) {
 void read_arguments(const std::vector<std::string>& lines) {
   std::vector<OptionInfo> known(global_options().begin(), global_options().end());
   known.insert(known.end(), {{"input", '\0', "FILE", "a path", false},
-                             {"seed", '\0', "N", "a number", false},
+                             {"trials", '\0', "N", "a number", false},
                              {"retune", '\0', "", "a flag", false}});
   std::vector<std::string> words;
   const Options options = Options::parse(lines, known, words);

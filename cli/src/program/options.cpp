@@ -65,14 +65,17 @@ std::vector<std::string> long_names(std::span<const OptionInfo> known) {
   return names;
 }
 
-/// What went wrong, in our words: Boost's name neither the nearest option nor what it takes.
+/// What went wrong, in our words: Boost's name neither the nearest option nor what it takes, and
+/// what() of an error that names an option never returns where the value holds a placeholder of
+/// Boost's messages, such as %canonical_option%.
 [[noreturn]] void refuse(const po::error& error, std::span<const OptionInfo> known) {
   if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
     const std::string given = unknown->get_option_name();
     throw UsageError(str("no option '", given, "'", did_you_mean(given, long_names(known))));
   }
   const auto* named = dynamic_cast<const po::error_with_option_name*>(&error);
-  const std::string name = named != nullptr ? named->get_option_name() : "";
+  if (named == nullptr) throw UsageError(error.what());
+  const std::string name = named->get_option_name();
   if (dynamic_cast<const po::multiple_occurrences*>(&error) != nullptr) {
     throw UsageError(str(name, " is given twice"));
   }
@@ -85,7 +88,7 @@ std::vector<std::string> long_names(std::span<const OptionInfo> known) {
     }
     if (syntax->kind() == Kind::extra_parameter) throw UsageError(str(name, " takes no value"));
   }
-  throw UsageError(error.what());
+  throw UsageError(str("cannot read option '", name, "'"));
 }
 
 }  // namespace
