@@ -58,25 +58,47 @@ LightningAttentionGradients lightning_attention_backward(
   return named;
 }
 
-void lightning_attention_backward_into(const LightningAttentionGradientOutputs& out,
-                                       const ConstTensorView& q, const ConstTensorView& k,
-                                       const ConstTensorView& v,
-                                       const RecurrentAttentionOutputGradients& gradients,
-                                       const LightningAttentionOptions& options) {
-  BackwardCall call = backward(q, k, v, options);
+namespace {
+
+/// The gradients as the lowered op names them.
+RecurrentAttentionGradientOutputs lowered(const LightningAttentionGradientOutputs& out,
+                                          const LightningAttentionOptions& options) {
   const auto& [unused, unused_name] =
       options.slopes ? std::pair{&out.dg_gamma, "dg_gamma"} : std::pair{&out.dslopes, "dslopes"};
   if (unused->has_value()) {
     throw InvalidArgument(str(LightningAttentionBackward::kName, ": ", unused_name,
                               ": given without ", unused_name + 1));
   }
-  const RecurrentAttentionGradientOutputs lowered{
-      .dq = out.dq,
-      .dk = out.dk,
-      .dv = out.dv,
-      .dg_gamma = options.slopes ? out.dslopes : out.dg_gamma,
-      .dinitial_state = out.dinitial_state};
-  run_backward_into(lowered, std::move(call), gradients, options.call);
+  return {.dq = out.dq,
+          .dk = out.dk,
+          .dv = out.dv,
+          .dg_gamma = options.slopes ? out.dslopes : out.dg_gamma,
+          .dinitial_state = out.dinitial_state};
+}
+
+}  // namespace
+
+void lightning_attention_backward_into(const LightningAttentionGradientOutputs& out,
+                                       const ConstTensorView& q, const ConstTensorView& k,
+                                       const ConstTensorView& v,
+                                       const RecurrentAttentionOutputGradients& gradients,
+                                       const LightningAttentionOptions& options) {
+  BackwardCall call = backward(q, k, v, options);
+  run_backward_into(lowered(out, options), std::move(call), gradients, options.call);
+}
+
+Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options) {
+  return plan_backward(backward(q, k, v, options), gradients, options.call);
+}
+
+RecurrentAttentionBackwardArgs lightning_attention_backward_args(
+    const LightningAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options) {
+  BackwardCall call = backward(q, k, v, options);
+  return backward_args(lowered(out, options), std::move(call), gradients);
 }
 
 namespace {

@@ -35,7 +35,7 @@ void report_files(const ConfigStore& store, EventBus& events) {
 
 const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope) {
   const AutotunePolicy* scoped = scopes::policy_of(scope);
-  return scoped == nullptr ? state.settings.policy : *scoped;
+  return scoped == nullptr ? *state.policy.load(std::memory_order_acquire) : *scoped;
 }
 
 ConfigStore& State::store() {

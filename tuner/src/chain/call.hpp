@@ -39,6 +39,7 @@ struct State {
   const Registry& registry;
   EventBus& events;
   const ConfigSelectorChain::Settings settings;
+  std::atomic<const AutotunePolicy*> policy = &settings.policy;  // set_policy() replaces it
 
   /// The memory tier: choices by key. Where the heuristic made the choice, its `tier` says how far
   /// the chain got before: kMemory (databases were not read), kPersistent (they were, and a tuning

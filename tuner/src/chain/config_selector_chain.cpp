@@ -1,3 +1,5 @@
+#include <array>
+#include <atomic>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -117,6 +119,17 @@ ConfigSelectorChain::Counters ConfigSelectorChain::counters() const {
 
 ConfigStore& ConfigSelectorChain::store() { return state_->store(); }
 ConfigCache& ConfigSelectorChain::cache() { return state_->cache; }
-const AutotunePolicy& ConfigSelectorChain::policy() const { return state_->settings.policy; }
+const AutotunePolicy& ConfigSelectorChain::policy() const {
+  return *state_->policy.load(std::memory_order_acquire);
+}
+
+void ConfigSelectorChain::set_policy(Policy policy) {
+  // They live for ever: calls of other threads may be in the middle of one.
+  static const std::array kInFull{
+      AutotunePolicy::of(Policy::kTune), AutotunePolicy::of(Policy::kDb),
+      AutotunePolicy::of(Policy::kHeuristic), AutotunePolicy::of(Policy::kStrict),
+      AutotunePolicy::of(Policy::kStrictFresh)};
+  state_->policy.store(&kInFull.at(static_cast<std::size_t>(policy)), std::memory_order_release);
+}
 
 }  // namespace attune

@@ -216,7 +216,7 @@ typedef struct attune_attention_grads {
 ATTUNE_API attune_status attune_attention(const attune_attention_args* args,
                                           const attune_call* call) ATTUNE_NOEXCEPT;
 
-/* Recomputes what it needs from the inputs: o and final_state of `args` must be NULL. */
+/* Recomputes what it needs from the inputs; o and final_state of `args` are not looked at. */
 ATTUNE_API attune_status attune_attention_backward(const attune_attention_args* args,
                                                    const attune_attention_grads* grads,
                                                    const attune_call* call) ATTUNE_NOEXCEPT;
@@ -333,7 +333,7 @@ typedef struct attune_context_options {
   const char* record; /* a file to count untuned problems in; ATTUNE_RECORD, "" none */
   const char* events; /* a file to tell of choices, tunings and faults in; ATTUNE_EVENTS, "" none */
   const char* stats;  /* a file or folder for counters; ATTUNE_STATS, "" none */
-  int64_t reload_ms;  /* how often to look for replaced databases; ATTUNE_RELOAD_SECONDS, -1 never */
+  int64_t reload_ms;  /* between looks for replaced databases; ATTUNE_RELOAD_SECONDS, -1 never */
 } attune_context_options;
 
 /* A context of one's own: another database or policy, plugins, a memory of its own. */

@@ -86,6 +86,14 @@ void lightning_attention_backward_into(const LightningAttentionGradientOutputs& 
                                        const RecurrentAttentionOutputGradients& gradients,
                                        const LightningAttentionOptions& options);
 
+Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options);
+RecurrentAttentionBackwardArgs lightning_attention_backward_args(
+    const LightningAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options);
+
 /// The slopes of MiniMax's lightning layers, for `heads` heads of layer `layer` of `layers`:
 ///
 ///   s_h = 2^(-8 (h+1) / H) * (1 - layer / (layers - 1) + 1e-5)

@@ -110,6 +110,8 @@ class ConfigSelectorChain final : public ConfigSelector {
   ConfigStore& store();
   ConfigCache& cache();
   const AutotunePolicy& policy() const;
+  /// The policy of calls from now on that no scope has another one for, on all threads.
+  void set_policy(Policy policy);
 
  private:
   struct State;

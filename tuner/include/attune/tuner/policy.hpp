@@ -26,7 +26,7 @@ std::string_view to_string(Policy policy);   // "tune", "db", "heuristic", "stri
 Policy parse_policy(std::string_view text);  // throws InvalidArgument
 std::vector<std::string> policy_names();
 
-/// A policy in full. A context's does not change; scopes replace it.
+/// A policy in full; a context has one, and scopes replace it.
 struct AutotunePolicy {
   enum class Miss { kAutotune, kHeuristic, kError };
 
