@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -25,7 +26,7 @@ class CTensor {
     tensor_.strides = strides_.begin();
   }
   CTensor(Tensor& tensor) : CTensor(ConstTensorView(tensor.view())) {}  // NOLINT
-  CTensor(const CTensor&) = delete;  // it points into itself
+  CTensor(const CTensor&) = delete;                                     // it points into itself
   CTensor& operator=(const CTensor&) = delete;
 
   attune_tensor* operator->() { return &tensor_; }

@@ -150,8 +150,7 @@ void check_decode(FileCall& file) {
   args.state = state;
   ASSERT_EQ(attune_decode(&args, &call), ATTUNE_OK) << attune_last_error();
   file.expect_bits(file.op(), 1);
-  const std::vector<double> expected =
-      to_doubles(file.file().tensors.at("expect.kv_cache").view());
+  const std::vector<double> expected = to_doubles(file.file().tensors.at("expect.kv_cache").view());
   EXPECT_LE(relative_rms_error(to_doubles(pool.view()), expected), 2e-5);
 }
 

@@ -1,4 +1,7 @@
 // Every status, as far as a CPU can be brought to it, and the text that goes with it.
+#include "status.hpp"
+
+#include <fstream>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -6,7 +9,6 @@
 #include <attune/core/error.hpp>
 
 #include "bindings/c/small_call.hpp"
-#include "status.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace attune::test {
@@ -63,26 +65,14 @@ TEST(CStatus, CallsHaveTheStatusOfWhatIsWrong) {
   EXPECT_EQ(attune_attention(&small.args, &small.call), ATTUNE_INVALID_ARGUMENT);
   small.call.config = nullptr;
 
-  small.q_c->device = {ATTUNE_CUDA, 77};
-  EXPECT_EQ(attune_attention(&small.args, &small.call), ATTUNE_UNAVAILABLE);
-  small.q_c->device = {ATTUNE_CPU, 0};
+  char* json = nullptr;
+  EXPECT_EQ(attune_explain("recurrent_attention", "T=8 D=8", {ATTUNE_CUDA, 77}, nullptr, &json),
+            ATTUNE_UNAVAILABLE);
+  EXPECT_THAT(attune_last_error(), HasSubstr("gpu:77"));
 
   const UniqueContext strict = make_c_context("strict");
   small.call.context = strict.get();
   EXPECT_EQ(attune_attention(&small.args, &small.call), ATTUNE_NOT_TUNED);
-}
-
-TEST(CStatus, ASearchThatIsStoppedIsAnExecutionError) {
-  const UniqueContext context = make_c_context("db");
-  auto call = sized<attune_call>();
-  call.context = context.get();
-  auto options = sized<attune_tune_options>();
-  options.stop = [](void*) { return 1; };
-  char* json = nullptr;
-  EXPECT_EQ(attune_tune("recurrent_attention", "T=64 H=1 D=16", {ATTUNE_CPU, 0}, &call, &options,
-                        &json),
-            ATTUNE_EXECUTION_ERROR);
-  EXPECT_EQ(json, nullptr);
 }
 
 TEST(CStatus, ADatabaseThatCannotBeWrittenIsACacheError) {
@@ -97,9 +87,9 @@ TEST(CStatus, ADatabaseThatCannotBeWrittenIsACacheError) {
   options.iters = 2;
   options.warmup = -1;
   char* json = nullptr;
-  EXPECT_EQ(attune_tune("recurrent_attention", "T=64 H=1 D=16", {ATTUNE_CPU, 0}, &call, &options,
-                        &json),
-            ATTUNE_CACHE_ERROR);
+  EXPECT_EQ(
+      attune_tune("recurrent_attention", "T=64 H=1 D=16", {ATTUNE_CPU, 0}, &call, &options, &json),
+      ATTUNE_CACHE_ERROR);
 }
 
 TEST(CStatus, EachThreadHasItsOwnLastError) {
