@@ -1,0 +1,286 @@
+#include "array.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace attune_python {
+namespace {
+
+std::string type_name(PyObject* object) {
+  const Ref name =
+      Ref::owned(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  const char* const text = PyUnicode_AsUTF8AndSize(name.get(), nullptr);
+  if (text == nullptr) throw PythonError();
+  return text;
+}
+
+/// "recurrent_attention: q: " and the text of the Python error that is set, as an error of `type`.
+[[noreturn]] void raise_about(const char* function, const char* name, PyObject* type) {
+  PyObject *error_type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&error_type, &value, &trace);
+  std::string text = "cannot be read through DLPack";
+  if (value != nullptr) {
+    if (PyObject* const str = PyObject_Str(value)) {
+      if (const char* const utf8 = PyUnicode_AsUTF8AndSize(str, nullptr)) text = utf8;
+      Py_DECREF(str);
+    }
+  }
+  PyErr_Clear();
+  Py_XDECREF(error_type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  raise(type, std::string(function) + ": " + name + ": " + text);
+}
+
+bool is_from(PyObject* type, const char* library) {
+  const Ref module = Ref::owned(PyObject_GetAttrString(type, "__module__"));
+  const char* const text = PyUnicode_AsUTF8AndSize(module.get(), nullptr);
+  if (text == nullptr) throw PythonError();
+  return std::strncmp(text, library, std::strlen(library)) == 0;
+}
+
+/// Looks at a type once. Null when its objects are no arrays.
+std::unique_ptr<Producer> examine(PyObject* type) {
+  auto producer = std::make_unique<Producer>();
+  if (PyObject* const capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__")) {
+    const Ref owner = Ref::owned(capsule);
+    auto* api = static_cast<const dlpack::ExchangeApi*>(
+        PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+    if (api == nullptr) throw PythonError();
+    while (api != nullptr && api->version.major != 1) api = api->previous;
+    producer->exchange = api;
+  } else {
+    PyErr_Clear();
+  }
+  if (producer->exchange == nullptr && PyObject_HasAttrString(type, "__dlpack__") == 0) {
+    return nullptr;
+  }
+  producer->immutable = is_from(type, "jax");
+  Py_INCREF(type);
+  producer->type = type;
+  return producer;
+}
+
+/// The producer of a type, from a list that only grows; guarded by the GIL.
+const Producer* producer_of(PyObject* object) {
+  static std::vector<std::unique_ptr<Producer>> known;
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  for (const auto& producer : known) {
+    if (producer->type == type) return producer.get();
+  }
+  auto producer = examine(type);
+  if (producer == nullptr) return nullptr;
+  known.push_back(std::move(producer));
+  return known.back().get();
+}
+
+bool is_gpu(std::int64_t device_type) {
+  return device_type == ATTUNE_CUDA || device_type == ATTUNE_CUDA_MANAGED;
+}
+
+/// __dlpack__'s capsule. Arrays of a GPU are told the stream that will read them: 1 is CUDA's
+/// default stream, which attune.h calls null.
+Ref dlpack_capsule(PyObject* object, void* stream) {
+  const Ref method = Ref::owned(PyObject_GetAttrString(object, "__dlpack__"));
+  static PyObject* const no_arguments = PyTuple_New(0);
+  static PyObject* const version = Py_BuildValue("{s:(ii)}", "max_version", 1, 3);
+  const Ref device = Ref::owned(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  const Ref type = Ref::owned(PySequence_GetItem(device.get(), 0));
+  const long long device_type = PyLong_AsLongLong(type.get());
+  if (device_type == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  Ref keywords;
+  if (is_gpu(device_type)) {
+    keywords = Ref::owned(PyDict_Copy(version));
+    const Ref number =
+        Ref::owned(stream == nullptr ? PyLong_FromLong(1) : PyLong_FromVoidPtr(stream));
+    if (PyDict_SetItemString(keywords.get(), "stream", number.get()) < 0) throw PythonError();
+  }
+  PyObject* const with = keywords ? keywords.get() : version;
+  if (PyObject* const capsule = PyObject_Call(method.get(), no_arguments, with)) {
+    return Ref::owned(capsule);
+  }
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw PythonError();
+  PyErr_Clear();  // a library from before DLPack 1.0 knows no max_version
+  if (keywords && PyDict_DelItemString(keywords.get(), "max_version") < 0) throw PythonError();
+  return Ref::owned(PyObject_Call(method.get(), no_arguments, keywords.get()));
+}
+
+}  // namespace
+
+void Array::borrow(const char* function, const char* name, PyObject* object, void* stream) {
+  const Producer* const producer = producer_of(object);
+  if (producer == nullptr) {
+    raise(PyExc_TypeError, std::string(function) + ": " + name +
+                               ": an array that speaks DLPack is expected (NumPy, PyTorch, CuPy, "
+                               "JAX, ..), not " +
+                               type_name(object));
+  }
+  if (producer->exchange != nullptr) {
+    if (producer->exchange->tensor_from_object(object, &tensor_) != 0) {
+      raise_about(function, name, PyExc_ValueError);
+    }
+  } else {
+    try {
+      capsule_ = dlpack_capsule(object, stream);
+    } catch (const PythonError&) {
+      raise_about(function, name, PyExc_ValueError);
+    }
+    if (PyCapsule_IsValid(capsule_.get(), "dltensor_versioned") != 0) {
+      const auto* const managed = static_cast<const dlpack::ManagedTensorVersioned*>(
+          PyCapsule_GetPointer(capsule_.get(), "dltensor_versioned"));
+      tensor_ = managed->tensor;
+      read_only_ = (managed->flags & dlpack::kReadOnly) != 0;
+    } else {
+      const auto* const managed = static_cast<const dlpack::ManagedTensor*>(
+          PyCapsule_GetPointer(capsule_.get(), "dltensor"));
+      if (managed == nullptr) raise_about(function, name, PyExc_ValueError);
+      tensor_ = managed->tensor;
+    }
+    read_only_ = read_only_ || producer->immutable;
+  }
+  producer_ = producer;
+}
+
+void* current_stream(const Array& array) {
+  void* stream = nullptr;
+  const attune_device device = array.tensor().device;
+  const dlpack::ExchangeApi* const exchange = array.producer().exchange;
+  if (is_gpu(device.type) && exchange != nullptr &&
+      exchange->current_stream(ATTUNE_CUDA, device.index, &stream) != 0) {
+    throw PythonError();
+  }
+  return stream;
+}
+
+namespace {
+
+void set_error(void*, const char*, const char* message) {
+  PyErr_SetString(PyExc_MemoryError, message);
+}
+
+/// Memory of ours with its description: what is made for libraries with immutable arrays.
+struct OwnMemory {
+  dlpack::ManagedTensorVersioned managed;
+  std::vector<std::int64_t> shape, strides;
+  void* data = nullptr;
+};
+
+dlpack::ManagedTensorVersioned* own_memory(const attune_tensor& prototype) {
+  auto memory = std::make_unique<OwnMemory>();
+  memory->shape.assign(prototype.shape, prototype.shape + prototype.ndim);
+  memory->strides.resize(memory->shape.size());
+  std::int64_t elements = 1;
+  for (std::size_t i = memory->shape.size(); i-- > 0;) {
+    memory->strides[i] = elements;
+    elements *= memory->shape[i];
+  }
+  const std::size_t bytes = static_cast<std::size_t>(elements) * (prototype.dtype.bits / 8U);
+  constexpr std::size_t kAlignment = 64;  // JAX shares memory with this, and copies otherwise
+  memory->data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  if (memory->data == nullptr) throw std::bad_alloc();
+  memory->managed = {.version = {},
+                     .manager_context = memory.get(),
+                     .deleter =
+                         [](dlpack::ManagedTensorVersioned* self) {
+                           auto* const owner = static_cast<OwnMemory*>(self->manager_context);
+                           std::free(owner->data);
+                           delete owner;
+                         },
+                     .flags = 0,
+                     .tensor = prototype};
+  memory->managed.tensor.data = memory->data;
+  memory->managed.tensor.shape = memory->shape.data();
+  memory->managed.tensor.strides = memory->strides.data();
+  return &memory.release()->managed;
+}
+
+void release_capsule(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned") == 0) return;  // taken over
+  auto* const managed = static_cast<dlpack::ManagedTensorVersioned*>(
+      PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+  managed->deleter(managed);
+}
+
+/// namespace.empty(shape, dtype=...), for the array's own namespace.
+Ref empty(PyObject* like, bool same_dtype, const std::vector<std::int64_t>& shape) {
+  Ref library;
+  if (PyObject* const found = PyObject_CallMethod(like, "__array_namespace__", nullptr)) {
+    library = Ref::owned(found);
+  } else {  // NumPy before 2.0
+    PyErr_Clear();
+    library = Ref::owned(PyImport_ImportModule("numpy"));
+  }
+  const Ref function = Ref::owned(PyObject_GetAttrString(library.get(), "empty"));
+  const Ref dtype = Ref::owned(same_dtype ? PyObject_GetAttrString(like, "dtype")
+                                          : PyObject_GetAttrString(library.get(), "float32"));
+  const Ref sizes = Ref::owned(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    PyObject* const size = Ref::owned(PyLong_FromLongLong(shape[i])).release();
+    PyTuple_SetItem(sizes.get(), static_cast<Py_ssize_t>(i), size);
+  }
+  const Ref arguments = Ref::owned(PyTuple_Pack(1, sizes.get()));
+  const Ref keywords = Ref::owned(Py_BuildValue("{s:O}", "dtype", dtype.get()));
+  return Ref::owned(PyObject_Call(function.get(), arguments.get(), keywords.get()));
+}
+
+bool equal(const attune_dtype& a, const attune_dtype& b) {
+  return a.code == b.code && a.bits == b.bits;
+}
+
+}  // namespace
+
+void NewArray::make(const Array& like, PyObject* like_object, attune_dtype dtype,
+                    std::vector<std::int64_t> shape) {
+  attune_tensor prototype = {};
+  prototype.device = like.tensor().device;
+  prototype.ndim = static_cast<std::int32_t>(shape.size());
+  prototype.dtype = dtype;
+  prototype.shape = shape.data();
+  producer_ = &like.producer();
+  if (producer_->exchange != nullptr) {
+    if (producer_->exchange->allocate(&prototype, &managed_, nullptr, set_error) != 0) {
+      throw PythonError();
+    }
+    tensor_ = &managed_->tensor;
+  } else if (producer_->immutable) {
+    if (is_gpu(prototype.device.type)) {
+      raise(PyExc_ValueError,
+            "attune_kernels: results of this library can only be made on the CPU here; on a GPU "
+            "give arrays of a library that can be written to");
+    }
+    managed_ = own_memory(prototype);
+    tensor_ = &managed_->tensor;
+    Py_INCREF(like_object);
+    like_ = Ref::owned(like_object);
+  } else {
+    object_ = empty(like_object, equal(dtype, like.tensor().dtype), shape);
+    view_.borrow("attune_kernels", "a new array", object_.get(), nullptr);
+    tensor_ = &view_.tensor();
+  }
+  made_ = true;
+}
+
+Ref NewArray::finish() {
+  if (!made_) return none();
+  if (object_) return std::move(object_);
+  if (producer_->exchange != nullptr) {
+    void* object = nullptr;
+    if (producer_->exchange->managed_to_object(std::exchange(managed_, nullptr), &object) != 0) {
+      throw PythonError();
+    }
+    return Ref::owned(static_cast<PyObject*>(object));
+  }
+  const Ref capsule = Ref::owned(PyCapsule_New(managed_, "dltensor_versioned", release_capsule));
+  managed_ = nullptr;
+  const Ref helpers = Ref::owned(PyImport_ImportModule("attune_kernels._arrays"));
+  return Ref::owned(
+      PyObject_CallMethod(helpers.get(), "from_capsule", "OO", like_.get(), capsule.get()));
+}
+
+NewArray::~NewArray() {
+  if (managed_ != nullptr) managed_->deleter(managed_);
+}
+
+}  // namespace attune_python

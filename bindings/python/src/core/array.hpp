@@ -1,0 +1,76 @@
+// Arrays of any library that speaks DLPack: borrowed as arguments, made as results.
+//
+// A type with a C exchange table (__dlpack_c_exchange_api__: PyTorch 2.10 and newer) is read and
+// made without a Python call. Others are read through __dlpack__ and made by their array namespace's
+// empty(); JAX's, which are immutable, over memory of ours that from_dlpack() takes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <attune/attune.h>
+
+#include "dlpack.hpp"
+#include "python.hpp"
+
+namespace attune_python {
+
+/// What is known of a type of arrays; kept for good.
+struct Producer {
+  PyObject* type = nullptr;
+  const dlpack::ExchangeApi* exchange = nullptr;
+  bool immutable = false;
+};
+
+/// An argument, borrowed while this lives.
+class Array {
+ public:
+  /// Throws TypeError for what is no array, and ValueError for one that cannot be shared; both name
+  /// the function and the argument. `stream` is where work on it will be queued, for arrays of a GPU
+  /// that know no current one.
+  void borrow(const char* function, const char* name, PyObject* object, void* stream);
+
+  bool given() const { return producer_ != nullptr; }
+  /// Null when not given, as attune.h wants it.
+  const attune_tensor* get() const { return given() ? &tensor_ : nullptr; }
+  const attune_tensor& tensor() const { return tensor_; }
+  const Producer& producer() const { return *producer_; }
+  bool read_only() const { return read_only_; }
+
+ private:
+  attune_tensor tensor_ = {};
+  const Producer* producer_ = nullptr;
+  Ref capsule_;  // owns the memory's description, without an exchange table
+  bool read_only_ = false;
+};
+
+/// The stream that work on the array is queued on by its library; null for a CPU.
+void* current_stream(const Array& array);
+
+/// A result of the kind, type and device of another array.
+class NewArray {
+ public:
+  NewArray() = default;
+  ~NewArray();
+  NewArray(const NewArray&) = delete;
+  NewArray& operator=(const NewArray&) = delete;
+
+  /// Throws what the library raises, MemoryError when there is none.
+  void make(const Array& like, PyObject* like_object, attune_dtype dtype,
+            std::vector<std::int64_t> shape);
+
+  const attune_tensor* get() const { return made_ ? tensor_ : nullptr; }
+  /// The array as a Python object, with what was written to it.
+  Ref finish();
+
+ private:
+  bool made_ = false;
+  const attune_tensor* tensor_ = nullptr;
+  const Producer* producer_ = nullptr;
+  dlpack::ManagedTensorVersioned* managed_ = nullptr;  // ours until finish()
+  Ref object_;                                         // when the library made it at once
+  Ref like_;
+  Array view_;
+};
+
+}  // namespace attune_python
