@@ -1,0 +1,389 @@
+"""attune for PyTorch: operators that autograd, torch.compile, vmap and CUDA graphs know.
+
+    import attune_kernels.torch as at
+    o, state = at.gated_linear_attention(q, k, v, gk, want_final_state=True)
+    o.sum().backward()
+
+Shapes, types and meaning are those of `attune_kernels` (see there); tensors are torch's. Outputs and
+workspace come from torch's allocator, the work is queued on the current stream of q's device.
+
+Gradients reach q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type.
+Nothing of the forward pass is saved but its inputs. A scope (`attune_kernels.scope`) that is in force
+in the forward pass is in force in its backward pass too, on whichever thread autograd runs that. The
+gradient of a gradient is not defined.
+
+Under torch.compile the operators are opaque calls with known shapes: `fullgraph=True` and dynamic
+sizes work. The decoding functions write to `state`, which is declared; torch.compile may copy a pool
+that it cannot update in place, so serve with decoding outside of the compiled parts.
+
+Importing this module imports torch. The operators themselves are `torch.ops.attune.forward`,
+`.backward` and `.decode`; they have no autograd of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _core
+from ._core import minimax_slopes as _minimax_slopes
+
+__all__ = [
+    "gated_linear_attention",
+    "lightning_attention",
+    "lightning_decode",
+    "minimax_slopes",
+    "recurrent_attention",
+    "recurrent_decode",
+]
+
+_LIBRARY = Path(__file__).with_name("_torch.so")
+if not _LIBRARY.exists():
+    raise ImportError(
+        "attune_kernels.torch: this installation was built without torch's headers and has no _torch.so. "
+        "Install it anew where torch is: pip install --no-build-isolation attune-kernels"
+    )
+torch.ops.load_library(str(_LIBRARY))
+_core.prepare()  # the operators use the same context, and so the same policy
+_forward = torch.ops.attune.forward.default
+_backward = torch.ops.attune.backward.default
+_decode = torch.ops.attune.decode.default
+
+# Where the arguments of the operators stand: tensors first, in this order, then the options.
+_Q, _K, _V, _G, _G_GAMMA, _GK, _GV, _SLOPES, _INITIAL_STATE, _CU_SEQLENS, _CU_SEQLENS_HOST = range(11)
+_TENSORS = 11
+_WANT_FINAL_STATE = 4  # of the options
+
+
+# --- shapes, for tracing -----------------------------------------------------------------------
+
+
+def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
+    return q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+
+
+@torch.library.register_fake("attune::forward")
+def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
+      reverse, want_final_state, state_v_first, allow_tf32, platform, config):
+    o = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    if not want_final_state:
+        return o, q.new_empty((0,), dtype=torch.float32)
+    sizes = (v.shape[-1], q.shape[-1]) if state_v_first else (q.shape[-1], v.shape[-1])
+    return o, q.new_empty((_sequences(q, cu_seqlens), q.shape[-2], *sizes), dtype=torch.float32)
+
+
+@torch.library.register_fake("attune::backward")
+def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
+      reverse, want_final_state, state_v_first, allow_tf32, platform, config, d_o, dfinal_state):
+    def gradient(x):
+        return q.new_empty((0,) if x is None else x.shape, dtype=torch.float32)
+
+    return (torch.empty_like(q, memory_format=torch.contiguous_format),
+            torch.empty_like(k, memory_format=torch.contiguous_format),
+            torch.empty_like(v, memory_format=torch.contiguous_format),
+            gradient(g), gradient(g_gamma), gradient(gk), gradient(gv), gradient(slopes), gradient(initial_state))
+
+
+@torch.library.register_fake("attune::decode")
+def _(q, k, v, state, g, g_gamma, gk, gv, slopes, slot_indices, scale, layer_idx, num_layers, state_v_first,
+      allow_tf32, platform, config):
+    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
+# --- vmap: the mapped dimension becomes part of the batch ----------------------------------------
+
+
+def _each(call, size, in_dims, args):
+    """One call for each sample, for what cannot be folded."""
+    outputs = [call(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
+               for i in range(size)]
+    return tuple(torch.stack(column) for column in zip(*outputs))
+
+
+def _fold(size, in_dims, args, shared_decay):
+    """Arguments of the operators with `size` samples side by side in the batch, [size * B, ...].
+
+    A decay for each head becomes one for each sequence and head, unless it is the same for all
+    samples and `shared_decay` says that nobody asks for its gradient.
+    """
+    folded = list(args)
+    samples_q = args[_Q] if in_dims[_Q] is None else args[_Q].select(in_dims[_Q], 0)
+    batch = samples_q.shape[0]
+
+    def samples(x, dim):
+        return x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+    if args[_SLOPES] is not None and not (shared_decay and in_dims[_SLOPES] is None):
+        folded[_G_GAMMA], folded[_SLOPES] = -args[_SLOPES], None
+        in_dims = list(in_dims)
+        in_dims[_G_GAMMA] = in_dims[_SLOPES]
+    decay = folded[_G_GAMMA]
+    if decay is not None:
+        dim = in_dims[_G_GAMMA]
+        if not (shared_decay and dim is None and decay.dim() == 1):
+            decay = samples(decay, dim)
+            if decay.dim() == 2:
+                decay = decay.unsqueeze(1).expand(size, batch, decay.shape[-1])
+            folded[_G_GAMMA] = decay.reshape(size * batch, decay.shape[-1])
+    for i in (_Q, _K, _V, _G, _GK, _GV, _INITIAL_STATE):
+        if args[i] is not None:
+            folded[i] = samples(args[i], in_dims[i]).flatten(0, 1)
+    return folded, batch
+
+
+def _vmap_of_forward(call):
+    def rule(info, in_dims, *args):
+        size = info.batch_size
+        if args[_CU_SEQLENS] is not None:
+            return _each(call, size, in_dims, args), (0, 0)
+        folded, batch = _fold(size, in_dims, args, shared_decay=True)
+        o, state = call(*folded)
+        o = o.unflatten(0, (size, batch))
+        if state.dim() == 1:  # not wanted
+            return (o, state), (0, None)
+        return (o, state.unflatten(0, (size, batch))), (0, 0)
+
+    return rule
+
+
+def _vmap_of_backward(info, in_dims, *args):
+    size = info.batch_size
+    if args[_CU_SEQLENS] is not None:
+        return _each(_backward, size, in_dims, args), (0,) * 9
+    folded, batch = _fold(size, in_dims, args, shared_decay=False)
+    for i in (-2, -1):  # d_o, dfinal_state
+        if args[i] is not None:
+            x = args[i]
+            x = x.unsqueeze(0).expand(size, *x.shape) if in_dims[i] is None else x.movedim(in_dims[i], 0)
+            folded[i] = x.flatten(0, 1)
+    gradients = list(_backward(*folded))
+    out_dims = []
+    for i, gradient in enumerate(gradients):
+        if gradient.numel() == 0 and gradient.dim() == 1:  # not given
+            out_dims.append(None)
+        else:
+            gradients[i] = gradient.unflatten(0, (size, batch))
+            out_dims.append(0)
+    decay = gradients[_G_GAMMA]
+    if args[_SLOPES] is not None:
+        gradients[_SLOPES], gradients[_G_GAMMA] = -decay.sum(1), gradients[_SLOPES]
+        out_dims[_SLOPES], out_dims[_G_GAMMA] = 0, None
+    elif args[_G_GAMMA] is not None and args[_G_GAMMA].dim() - (in_dims[_G_GAMMA] is not None) == 1:
+        gradients[_G_GAMMA] = decay.sum(1)
+    return tuple(gradients), tuple(out_dims)
+
+
+def _vmap_of_decode(info, in_dims, *args):
+    if in_dims[3] is None:
+        raise RuntimeError("attune::decode: vmap needs a state for each sample: `state` is updated in place")
+    o = [_decode(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
+         for i in range(info.batch_size)]
+    return torch.stack(o), 0
+
+
+torch.library.register_vmap("attune::forward", _vmap_of_forward(_forward))
+torch.library.register_vmap("attune::backward", _vmap_of_backward)
+torch.library.register_vmap("attune::decode", _vmap_of_decode)
+
+
+# --- autograd ------------------------------------------------------------------------------------
+
+
+class _Attention(torch.autograd.Function):
+    """attune::forward, with attune::backward as its gradient."""
+
+    @staticmethod
+    def forward(*args):
+        return _forward(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:_TENSORS])
+        ctx.options = inputs[_TENSORS:]
+        ctx.scopes = None if torch.compiler.is_compiling() else _core.capture_scopes()
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, d_o, dfinal_state):
+        inputs = ctx.saved_tensors
+        if not ctx.options[_WANT_FINAL_STATE]:  # a compiler hands zeros for the gradient of what is not there
+            dfinal_state = None
+        if d_o is None and dfinal_state is None:
+            return (None,) * len(ctx.needs_input_grad)
+        scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
+        try:
+            gradients = _backward(*inputs, *ctx.options, d_o, dfinal_state)
+        finally:
+            if scope is not None:
+                _core.end_scope(scope)
+        absent = (None,) * (len(ctx.needs_input_grad) - len(gradients))  # bounds and options
+        return tuple(gradient.to(x.dtype) if needed else None
+                     for x, gradient, needed in zip(inputs, gradients, ctx.needs_input_grad)) + absent
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _vmap_of_forward(_Attention.apply)(info, in_dims, *args)
+
+
+def _attention(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options):
+    if torch.is_grad_enabled():
+        for x in (q, k, v, g, g_gamma, gk, gv, slopes, initial_state):
+            if x is not None and x.requires_grad:
+                return _Attention.apply(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options)
+    return _forward(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options)
+
+
+def recurrent_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Optional[Tensor] = None,
+    g_gamma: Optional[Tensor] = None,
+    gk: Optional[Tensor] = None,
+    gv: Optional[Tensor] = None,
+    initial_state: Optional[Tensor] = None,
+    cu_seqlens: Optional[Tensor] = None,
+    cu_seqlens_host: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Gated recurrent (linear) attention: (o, final_state), the latter None unless wanted.
+
+    As `attune_kernels.recurrent_attention`, where shapes and types are described. With
+    `state_v_first` the states in and out are [N, H, V, K].
+    """
+    o, state = _attention(q, k, v, g, g_gamma, gk, gv, None, initial_state, cu_seqlens, cu_seqlens_host, scale, 0, 0,
+                          reverse, want_final_state, state_v_first, allow_tf32, platform, config)
+    return o, state if want_final_state else None
+
+
+def gated_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gk: Tensor,
+    *,
+    g_gamma: Optional[Tensor] = None,
+    initial_state: Optional[Tensor] = None,
+    cu_seqlens: Optional[Tensor] = None,
+    cu_seqlens_host: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Gated linear attention (GLA, arXiv:2312.06635): a decay `gk` [B, T, H, K] for each key channel."""
+    return recurrent_attention(
+        q, k, v, gk=gk, g_gamma=g_gamma, initial_state=initial_state, cu_seqlens=cu_seqlens,
+        cu_seqlens_host=cu_seqlens_host, scale=scale, reverse=reverse, want_final_state=want_final_state,
+        state_v_first=state_v_first, allow_tf32=allow_tf32, platform=platform, config=config)
+
+
+def _lightning_decay(function, layer_idx, num_layers, slopes, g_gamma):
+    """(layer_idx, num_layers) for the operators; ValueError unless exactly one decay is given."""
+    if (layer_idx is None) != (num_layers is None):
+        raise ValueError(f"{function}: layer_idx and num_layers go together")
+    given = (layer_idx is not None) + (slopes is not None) + (g_gamma is not None)
+    if given != 1:
+        raise ValueError(f"{function}: exactly one of layer_idx with num_layers, slopes and g_gamma is expected, "
+                         f"{given} are given")
+    if num_layers is None:
+        return 0, 0
+    if num_layers < 1:
+        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
+    return layer_idx, num_layers
+
+
+def lightning_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    layer_idx: Optional[int] = None,
+    num_layers: Optional[int] = None,
+    slopes: Optional[Tensor] = None,
+    g_gamma: Optional[Tensor] = None,
+    initial_state: Optional[Tensor] = None,
+    cu_seqlens: Optional[Tensor] = None,
+    cu_seqlens_host: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Lightning attention (arXiv:2401.04658): a decay for each head, constant in time.
+
+    It comes from exactly one of `layer_idx` with `num_layers`, `slopes` [H] (the decay is -slopes) and
+    `g_gamma` [H] or [N, H].
+    """
+    layer_idx, num_layers = _lightning_decay("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
+    o, state = _attention(q, k, v, None, g_gamma, None, None, slopes, initial_state, cu_seqlens, cu_seqlens_host,
+                          scale, layer_idx, num_layers, reverse, want_final_state, state_v_first, allow_tf32,
+                          platform, config)
+    return o, state if want_final_state else None
+
+
+def recurrent_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Tensor,
+    *,
+    g: Optional[Tensor] = None,
+    g_gamma: Optional[Tensor] = None,
+    gk: Optional[Tensor] = None,
+    gv: Optional[Tensor] = None,
+    slot_indices: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tensor:
+    """One token for each row, [B, H, V]; `state` [S, H, K, V] is updated in place. No gradient."""
+    return _decode(q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, scale, 0, 0, state_v_first, allow_tf32,
+                   platform, config)
+
+
+def lightning_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Tensor,
+    *,
+    layer_idx: Optional[int] = None,
+    num_layers: Optional[int] = None,
+    slopes: Optional[Tensor] = None,
+    g_gamma: Optional[Tensor] = None,
+    slot_indices: Optional[Tensor] = None,
+    scale: Optional[float] = None,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tensor:
+    """`recurrent_decode` with the decays of `lightning_attention`."""
+    layer_idx, num_layers = _lightning_decay("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, scale, layer_idx, num_layers,
+                   state_v_first, allow_tf32, platform, config)
+
+
+def minimax_slopes(heads: int, layer: int, layers: int, device: Optional[torch.device] = None) -> Tensor:
+    """The slopes [heads] of MiniMax's models in a layer, f32: see `attune_kernels.minimax_slopes`."""
+    return torch.tensor(_minimax_slopes(heads, layer, layers), dtype=torch.float32, device=device)

@@ -1,0 +1,354 @@
+// torch.ops.attune: forward, backward and decode, over LibTorch's stable ABI (2.10 and newer) and
+// attune.h. Autograd, shapes for tracing and vmap are attune_kernels/torch.py's.
+//
+// What is "not given" is an absent optional, or a tensor of shape [0] among results. Outputs and
+// workspace come from torch's allocator on q's current stream, where the work is queued.
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <attune/attune.h>
+
+#include "stream.hpp"
+
+namespace attune_torch {
+namespace {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+attune_dtype dtype_of(const char* name, const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Float:
+      return {ATTUNE_FLOAT, 32, 1};
+    case ScalarType::Half:
+      return {ATTUNE_FLOAT, 16, 1};
+    case ScalarType::BFloat16:
+      return {ATTUNE_BFLOAT, 16, 1};
+    case ScalarType::Int:
+      return {ATTUNE_INT, 32, 1};
+    case ScalarType::Long:
+      return {ATTUNE_INT, 64, 1};
+    case ScalarType::Double:
+      return {ATTUNE_FLOAT, 64, 1};  // attune.h says what it takes instead
+    default:
+      throw std::invalid_argument(std::string("attune: ") + name +
+                                  " has a type that no argument may have");
+  }
+}
+
+/// The tensors of one call as attune.h wants them; owns what had to be copied.
+class Tensors {
+ public:
+  enum class Layout { kAsIs, kLastTwoSwapped };
+
+  /// A tensor that is read. One whose last dimension is not contiguous is copied: gradients of sums
+  /// arrive with strides of 0. (Before the kernel, and not by the caller, since a compiler may change
+  /// strides between tracing and the call.)
+  const attune_tensor* input(const char* name, const Tensor& tensor) {
+    const std::int64_t rank = tensor.dim();
+    const bool strided = rank > 0 && tensor.size(rank - 1) > 1 && tensor.stride(rank - 1) != 1;
+    return add(name, strided ? torch::stable::contiguous(tensor) : tensor, Layout::kAsIs);
+  }
+  const attune_tensor* input(const char* name, const OptionalTensor& tensor) {
+    return tensor ? input(name, *tensor) : nullptr;
+  }
+  /// A state, which may have any strides, or a tensor that is written.
+  const attune_tensor* as_is(const char* name, const Tensor& tensor,
+                             Layout layout = Layout::kAsIs) {
+    return add(name, tensor, layout);
+  }
+  const attune_tensor* state(const char* name, const OptionalTensor& tensor, Layout layout) {
+    return tensor ? add(name, *tensor, layout) : nullptr;
+  }
+
+ private:
+  static constexpr std::int64_t kMostDimensions = 5;
+  struct Entry {
+    Tensor tensor;
+    attune_tensor view = {};
+    std::array<std::int64_t, kMostDimensions> shape = {}, strides = {};
+  };
+
+  const attune_tensor* add(const char* name, Tensor tensor, Layout layout) {
+    const std::int64_t rank = tensor.dim();
+    if (rank > kMostDimensions) {
+      throw std::invalid_argument(std::string("attune: ") + name + " has " + std::to_string(rank) +
+                                  " dimensions, at most 5 are expected");
+    }
+    Entry& entry = entries_.emplace_back();
+    entry.tensor = std::move(tensor);
+    for (std::int64_t i = 0; i < rank; ++i) {
+      entry.shape[static_cast<std::size_t>(i)] = entry.tensor.size(i);
+      entry.strides[static_cast<std::size_t>(i)] = entry.tensor.stride(i);
+    }
+    if (layout == Layout::kLastTwoSwapped && rank >= 2) {
+      const auto last = static_cast<std::size_t>(rank - 1);
+      std::swap(entry.shape[last], entry.shape[last - 1]);
+      std::swap(entry.strides[last], entry.strides[last - 1]);
+    }
+    entry.view.data = entry.tensor.data_ptr();
+    entry.view.device = device_of(entry.tensor);
+    entry.view.ndim = static_cast<std::int32_t>(rank);
+    entry.view.dtype = dtype_of(name, entry.tensor);
+    entry.view.shape = entry.shape.data();
+    entry.view.strides = entry.strides.data();
+    return &entry.view;
+  }
+
+  std::deque<Entry> entries_;  // addresses stay
+};
+
+Tensor empty(const Tensor& like, const std::vector<std::int64_t>& shape,
+             std::optional<ScalarType> type = std::nullopt) {
+  return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
+}
+
+std::vector<std::int64_t> shape_of(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  return {sizes.begin(), sizes.end()};
+}
+
+/// How a call is made: the workspace is a tensor of torch's, held until the work is queued. The
+/// allocator gives it to nobody else before that work is done, as its stream is the same.
+class Call {
+ public:
+  Call(const Tensor& q, bool allow_tf32, const std::string& platform, const std::string& config)
+      : like_(q) {
+    call_.struct_size = sizeof call_;
+    call_.flags = allow_tf32 ? ATTUNE_ALLOW_TF32 : 0U;
+    call_.stream = current_stream(q);
+    call_.allocate = [](void* user, std::size_t bytes, attune_device, void*) noexcept -> void* {
+      auto* const self = static_cast<Call*>(user);
+      try {
+        self->workspace_ =
+            empty(self->like_, {static_cast<std::int64_t>(bytes) + kPadding}, ScalarType::Byte);
+      } catch (const std::exception&) {
+        return nullptr;
+      }
+      const auto address = reinterpret_cast<std::uintptr_t>(self->workspace_->data_ptr());
+      return reinterpret_cast<void*>((address + kPadding) & ~std::uintptr_t{kPadding});
+    };
+    call_.user = this;
+    call_.platform = platform.empty() ? nullptr : platform.c_str();
+    call_.config = config.empty() ? nullptr : config.c_str();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  const attune_call* get() const { return &call_; }
+
+ private:
+  static constexpr std::int64_t kPadding = ATTUNE_WORKSPACE_ALIGNMENT - 1;
+  attune_call call_ = {};
+  Tensor like_;
+  OptionalTensor workspace_;
+};
+
+void check(attune_status status) {
+  if (status != ATTUNE_OK) throw std::runtime_error(attune_last_error());
+}
+
+/// q, k and v have ranks that results can be made for; attune checks the rest.
+void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
+                 std::int64_t least, std::int64_t most) {
+  if (q.dim() < least || q.dim() > most || k.dim() != q.dim() || v.dim() != q.dim()) {
+    throw std::invalid_argument(std::string(function) + ": q, k and v have " +
+                                std::to_string(q.dim()) + ", " + std::to_string(k.dim()) + " and " +
+                                std::to_string(v.dim()) + " dimensions, expected " +
+                                std::to_string(most) + " each");
+  }
+}
+
+std::vector<std::int64_t> output_shape(const Tensor& q, const Tensor& v) {
+  std::vector<std::int64_t> shape = shape_of(q);
+  shape.back() = v.size(v.dim() - 1);
+  return shape;
+}
+
+Tensors::Layout state_layout(bool state_v_first) {
+  return state_v_first ? Tensors::Layout::kLastTwoSwapped : Tensors::Layout::kAsIs;
+}
+
+/// What forward and backward have in common.
+attune_attention_args attention_args(Tensors& tensors, const Tensor& q, const Tensor& k,
+                                     const Tensor& v, const OptionalTensor& g,
+                                     const OptionalTensor& g_gamma, const OptionalTensor& gk,
+                                     const OptionalTensor& gv, const OptionalTensor& slopes,
+                                     const OptionalTensor& initial_state,
+                                     const OptionalTensor& cu_seqlens,
+                                     const OptionalTensor& cu_seqlens_host,
+                                     const std::optional<double>& scale, std::int64_t layer_idx,
+                                     std::int64_t num_layers, bool reverse, bool state_v_first) {
+  attune_attention_args args = {};
+  args.struct_size = sizeof args;
+  args.flags = reverse ? ATTUNE_REVERSE : 0U;
+  args.q = tensors.input("q", q);
+  args.k = tensors.input("k", k);
+  args.v = tensors.input("v", v);
+  args.g = tensors.input("g", g);
+  args.g_gamma = tensors.input("g_gamma", g_gamma);
+  args.gk = tensors.input("gk", gk);
+  args.gv = tensors.input("gv", gv);
+  args.slopes = tensors.input("slopes", slopes);
+  args.layer_idx = layer_idx;
+  args.num_layers = num_layers;
+  args.initial_state = tensors.state("initial_state", initial_state, state_layout(state_v_first));
+  args.cu_seqlens = tensors.input("cu_seqlens", cu_seqlens);
+  args.cu_seqlens_host = tensors.input("cu_seqlens_host", cu_seqlens_host);
+  args.scale = scale ? &*scale : nullptr;
+  return args;
+}
+
+std::tuple<Tensor, Tensor> forward(
+    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& g,
+    const OptionalTensor& g_gamma, const OptionalTensor& gk, const OptionalTensor& gv,
+    const OptionalTensor& slopes, const OptionalTensor& initial_state,
+    const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
+    std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers, bool reverse,
+    bool want_final_state, bool state_v_first, bool allow_tf32, const std::string& platform,
+    const std::string& config) {
+  check_ranks("recurrent_attention", q, k, v, 3, 4);
+  Tensors tensors;
+  attune_attention_args args =
+      attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
+                     cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
+  const Tensor o = empty(q, output_shape(q, v));
+  std::vector<std::int64_t> state_shape = {0};
+  if (want_final_state) {
+    if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
+      throw std::invalid_argument("recurrent_attention: cu_seqlens is expected to be [N+1]");
+    }
+    const std::int64_t rank = q.dim();
+    const std::int64_t keys = q.size(rank - 1);
+    const std::int64_t values = v.size(rank - 1);
+    state_shape = {cu_seqlens ? cu_seqlens->size(0) - 1 : q.size(0), q.size(rank - 2),
+                   state_v_first ? values : keys, state_v_first ? keys : values};
+  }
+  const Tensor final_state = empty(q, state_shape, ScalarType::Float);
+  args.o = tensors.as_is("o", o);
+  if (want_final_state) {
+    args.final_state = tensors.as_is("final_state", final_state, state_layout(state_v_first));
+  }
+  const Call call(q, allow_tf32, platform, config);
+  check(attune_attention(&args, call.get()));
+  return {o, final_state};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& g,
+    const OptionalTensor& g_gamma, const OptionalTensor& gk, const OptionalTensor& gv,
+    const OptionalTensor& slopes, const OptionalTensor& initial_state,
+    const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
+    std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers, bool reverse,
+    bool /*want_final_state: as forward's, so that both take the same options*/, bool state_v_first,
+    bool allow_tf32, const std::string& platform, const std::string& config,
+    const OptionalTensor& d_o, const OptionalTensor& dfinal_state) {
+  check_ranks("recurrent_attention.backward", q, k, v, 3, 4);
+  Tensors tensors;
+  const attune_attention_args args =
+      attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
+                     cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
+  attune_attention_grads grads = {};
+  grads.struct_size = sizeof grads;
+  grads.d_o = tensors.input("d_o", d_o);
+  grads.dfinal_state = tensors.state("dfinal_state", dfinal_state, state_layout(state_v_first));
+
+  const auto gradient = [&](const char* name, const OptionalTensor& of,
+                            const attune_tensor*& written,
+                            Tensors::Layout layout = Tensors::Layout::kAsIs) {
+    Tensor made = empty(q, of ? shape_of(*of) : std::vector<std::int64_t>{0}, ScalarType::Float);
+    if (of) written = tensors.as_is(name, made, layout);
+    return made;
+  };
+  const Tensor dq = empty(q, shape_of(q));
+  const Tensor dk = empty(q, shape_of(k));
+  const Tensor dv = empty(q, shape_of(v));
+  grads.dq = tensors.as_is("dq", dq);
+  grads.dk = tensors.as_is("dk", dk);
+  grads.dv = tensors.as_is("dv", dv);
+  const Tensor dg = gradient("dg", g, grads.dg);
+  const Tensor dg_gamma = gradient("dg_gamma", g_gamma, grads.dg_gamma);
+  const Tensor dgk = gradient("dgk", gk, grads.dgk);
+  const Tensor dgv = gradient("dgv", gv, grads.dgv);
+  const Tensor dslopes = gradient("dslopes", slopes, grads.dslopes);
+  const Tensor dinitial_state =
+      gradient("dinitial_state", initial_state, grads.dinitial_state, state_layout(state_v_first));
+  const Call call(q, allow_tf32, platform, config);
+  check(attune_attention_backward(&args, &grads, call.get()));
+  return {dq, dk, dv, dg, dg_gamma, dgk, dgv, dslopes, dinitial_state};
+}
+
+Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state,
+              const OptionalTensor& g, const OptionalTensor& g_gamma, const OptionalTensor& gk,
+              const OptionalTensor& gv, const OptionalTensor& slopes,
+              const OptionalTensor& slot_indices, std::optional<double> scale,
+              std::int64_t layer_idx, std::int64_t num_layers, bool state_v_first, bool allow_tf32,
+              const std::string& platform, const std::string& config) {
+  check_ranks("recurrent_decode", q, k, v, 3, 3);
+  Tensors tensors;
+  attune_decode_args args = {};
+  args.struct_size = sizeof args;
+  args.q = tensors.input("q", q);
+  args.k = tensors.input("k", k);
+  args.v = tensors.input("v", v);
+  args.g = tensors.input("g", g);
+  args.g_gamma = tensors.input("g_gamma", g_gamma);
+  args.gk = tensors.input("gk", gk);
+  args.gv = tensors.input("gv", gv);
+  args.slopes = tensors.input("slopes", slopes);
+  args.layer_idx = layer_idx;
+  args.num_layers = num_layers;
+  args.state = tensors.as_is("state", state, state_layout(state_v_first));
+  args.slot_indices = tensors.input("slot_indices", slot_indices);
+  args.scale = scale ? &*scale : nullptr;
+  const Tensor o = empty(q, output_shape(q, v));
+  args.o = tensors.as_is("o", o);
+  const Call call(q, allow_tf32, platform, config);
+  check(attune_decode(&args, call.get()));
+  return o;
+}
+
+}  // namespace
+}  // namespace attune_torch
+
+// The arguments that forward and backward share, in torch's schema language.
+#define ATTUNE_ATTENTION_ARGUMENTS                                                       \
+  "Tensor q, Tensor k, Tensor v, Tensor? g, Tensor? g_gamma, Tensor? gk, Tensor? gv, "   \
+  "Tensor? slopes, Tensor? initial_state, Tensor? cu_seqlens, Tensor? cu_seqlens_host, " \
+  "float? scale, int layer_idx, int num_layers, bool reverse, bool want_final_state, "   \
+  "bool state_v_first, bool allow_tf32, str platform, str config"
+
+STABLE_TORCH_LIBRARY(attune, library) {
+  library.def("forward(" ATTUNE_ATTENTION_ARGUMENTS ") -> (Tensor, Tensor)");
+  library.def("backward(" ATTUNE_ATTENTION_ARGUMENTS
+              ", Tensor? d_o, Tensor? dfinal_state) -> "
+              "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "decode(Tensor q, Tensor k, Tensor v, Tensor(a!) state, Tensor? g, Tensor? g_gamma, "
+      "Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? slot_indices, float? scale, int layer_idx, "
+      "int num_layers, bool state_v_first, bool allow_tf32, str platform, str config) -> Tensor");
+}
+
+// attune.h finds the device from the tensors.
+STABLE_TORCH_LIBRARY_IMPL(attune, CPU, library) {
+  library.impl("forward", TORCH_BOX(&attune_torch::forward));
+  library.impl("backward", TORCH_BOX(&attune_torch::backward));
+  library.impl("decode", TORCH_BOX(&attune_torch::decode));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(attune, CUDA, library) {
+  library.impl("forward", TORCH_BOX(&attune_torch::forward));
+  library.impl("backward", TORCH_BOX(&attune_torch::backward));
+  library.impl("decode", TORCH_BOX(&attune_torch::decode));
+}

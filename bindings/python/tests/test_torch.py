@@ -1,0 +1,359 @@
+"""attune_kernels.torch: golden cases, gradients, and what PyTorch asks of an operator."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", "2.10", reason="PyTorch 2.10 or newer is not installed")
+
+import attune_kernels as attune  # noqa: E402
+import attune_kernels.torch as at  # noqa: E402
+import golden  # noqa: E402
+
+FORWARD = {
+    "recurrent_attention": at.recurrent_attention,
+    "gated_linear_attention": at.gated_linear_attention,
+    "lightning_attention": at.lightning_attention,
+}
+
+
+def tensors(case, names):
+    """A case's tensors; q, k, v and do in the type that they were written in."""
+    made = {name: torch.from_numpy(case.tensors[name]) for name in names if name in case.tensors}
+    if case.is_16_bit:
+        made.update({name: made[name].bfloat16() for name in ("q", "k", "v", "do") if name in made})
+    return made
+
+
+def inputs(batch=2, tokens=33, heads=3, keys=16, values=24, seed=0, gated=True, requires_grad=True):
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(*shape):
+        return torch.randn(shape, generator=generator)
+
+    q, k = made(batch, tokens, heads, keys), made(batch, tokens, heads, keys)
+    v = made(batch, tokens, heads, values)
+    gk = torch.nn.functional.logsigmoid(made(batch, tokens, heads, keys)) if gated else None
+    state = made(batch, heads, keys, values)
+    return [None if x is None else x.requires_grad_(requires_grad) for x in (q, k, v, gk, state)]
+
+
+def naive(q, k, v, gk=None, initial_state=None, g=None, g_gamma=None, gv=None, scale=None, reverse=False):
+    """The recurrence in float64, by torch's own operators: the reference of values and gradients."""
+    state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64)
+    if initial_state is not None:
+        state = state + initial_state.double()
+    outputs = []
+    for t in reversed(range(q.shape[1])) if reverse else range(q.shape[1]):
+        decay = torch.zeros_like(state)
+        if g is not None:
+            decay = decay + g[:, t, :, None, None].double()
+        if g_gamma is not None:
+            decay = decay + g_gamma[..., None, None].double()
+        if gk is not None:
+            decay = decay + gk[:, t, :, :, None].double()
+        if gv is not None:
+            decay = decay + gv[:, t, :, None, :].double()
+        state = state * decay.exp() + k[:, t, :, :, None].double() * v[:, t, :, None, :].double()
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, t].double(), state))
+    if reverse:
+        outputs.reverse()
+    return torch.stack(outputs, 1) * (q.shape[-1] ** -0.5 if scale is None else scale), state
+
+
+def close(actual, expected, tolerance=2e-4):
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+
+def gradients(outputs, leaves):
+    weights = [torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape) for x in outputs]
+    return torch.autograd.grad(outputs, leaves, weights, allow_unused=True)
+
+
+# --- values and gradients ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", golden.names("rec_") + golden.names("gla_") + golden.names("ltn_"))
+def test_golden_case(name):
+    case = golden.Case(name)
+    arguments = tensors(case, golden.ARGUMENTS)
+    leaves = [key for key in golden.GRADIENTS if key in arguments]
+    for key in leaves:
+        arguments[key].requires_grad_()
+    o, state = FORWARD[case.op](**arguments, **case.options(), want_final_state=True)
+    case.check("o", o.detach().float())
+    case.check("final_state", state.detach())
+    weights = tensors(case, ("do", "dfinal_state"))
+    found = torch.autograd.grad((o, state), [arguments[key] for key in leaves],
+                                (weights["do"], weights["dfinal_state"]))
+    expected = case.expected_gradients()
+    for key, gradient in zip(leaves, found):
+        assert gradient.dtype == arguments[key].dtype
+        if key in expected:
+            case.check("d" + key, gradient.float())
+
+
+@pytest.mark.parametrize("name", golden.names("dec_"))
+def test_golden_decode(name):
+    case = golden.Case(name)
+    given = tensors(case, ("q", "k", "v", "kv_cache", "slopes", "slot_indices"))
+    state = given.pop("kv_cache")
+    o = at.lightning_decode(given["q"], given["k"], given["v"], state, slopes=given["slopes"],
+                            slot_indices=given["slot_indices"], **case.options())
+    case.check("o", o.float())
+    case.check("kv_cache", state)
+
+
+def test_gradients_of_slopes():
+    q, k, v, _, state = inputs(gated=False)
+    slopes = torch.tensor([0.1, 0.5, 2.0], requires_grad=True)
+    actual = gradients(at.lightning_attention(q, k, v, slopes=slopes, initial_state=state, want_final_state=True),
+                       (q, slopes, state))
+    expected = gradients(naive(q, k, v, initial_state=state, g_gamma=-slopes), (q, slopes, state))
+    for a, e in zip(actual, expected):
+        close(a, e, 1e-3)
+
+
+def test_states_with_values_first():
+    q, k, v, gk, state = inputs()
+    o, final = at.gated_linear_attention(q, k, v, gk, initial_state=state, want_final_state=True)
+    turned = state.detach().transpose(-1, -2).contiguous().requires_grad_()
+    o_turned, final_turned = at.gated_linear_attention(q, k, v, gk, initial_state=turned, want_final_state=True,
+                                                       state_v_first=True)
+    assert final_turned.shape == (2, 3, 24, 16) and final_turned.is_contiguous()
+    close(o_turned, o)
+    close(final_turned.transpose(-1, -2), final)
+    (expected,) = torch.autograd.grad(final.square().sum(), state)
+    (actual,) = torch.autograd.grad(final_turned.square().sum(), turned)
+    close(actual.transpose(-1, -2), expected)
+
+
+def test_gradients_with_strides_of_zero_and_transposed_inputs():
+    q, k, v, gk, _ = inputs()
+    heads_first = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v, gk)]
+    o, _ = at.gated_linear_attention(*(x.transpose(1, 2) for x in heads_first))
+    o.sum().backward()  # hands in a gradient with strides (0, 0, 0, 0)
+    naive(q, k, v, gk)[0].sum().backward()
+    for turned, plain in zip(heads_first, (q, k, v, gk)):
+        close(turned.grad.transpose(1, 2), plain.grad, 1e-3)
+
+
+def test_a_last_dimension_with_strides():
+    q, k, v, _, _ = inputs(gated=False, requires_grad=False)
+    wide = [torch.stack((x, x), -1)[..., 0] for x in (q, k, v)]
+    assert wide[0].stride(-1) == 2
+    close(at.recurrent_attention(*wide)[0], naive(q, k, v)[0])
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    q, k, v, gk, _ = inputs()
+    k.requires_grad_(False)
+    o, state = at.gated_linear_attention(q, k, v, gk)
+    assert state is None
+    o.square().sum().backward()
+    assert k.grad is None and q.grad is not None and gk.grad is not None
+
+
+def test_a_loss_of_the_state_alone():
+    q, k, v, gk, state = inputs()
+    _, final = at.gated_linear_attention(q, k, v, gk, initial_state=state, want_final_state=True)
+    final.square().sum().backward()
+    assert not q.grad.any()
+    _, expected = naive(k, k, v, gk, state)
+    close(k.grad, torch.autograd.grad(expected.square().sum(), k)[0], 1e-3)
+
+
+def test_a_second_derivative_is_refused():
+    q, k, v, _, _ = inputs(gated=False)
+    o, _ = at.recurrent_attention(q, k, v)
+    (dq,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+def test_errors_name_the_argument():
+    q, k, v, gk, _ = inputs(requires_grad=False)
+    for call, text in (
+        (lambda: at.recurrent_attention(q, k[:, 1:], v), "k"),
+        (lambda: at.recurrent_attention(q, k, v.double()), "v"),
+        (lambda: at.recurrent_attention(q, k.bfloat16(), v), "k"),
+        (lambda: at.recurrent_attention(q[0, 0], k, v), "dimensions"),
+        (lambda: at.recurrent_attention(q, k, v, g=q.bool()), "g has a type"),
+        (lambda: at.recurrent_attention(q, k, v, config="tile_v=3"), "tile_v"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            call()
+    with pytest.raises(ValueError, match="exactly one of"):
+        at.lightning_attention(q, k, v)
+
+
+# --- what PyTorch asks of an operator --------------------------------------------------------------------
+
+
+def raw_arguments(present):
+    """Arguments of attune::forward with the optional ones named in `present`."""
+    q, k, v, gk, state = inputs(batch=1, tokens=9, requires_grad=False)
+    sequences = 2 if "cu_seqlens" in present else 1
+    optional = {
+        "g": gk.mean(-1), "g_gamma": -torch.rand(3), "gk": gk, "gv": -torch.rand_like(v), "slopes": torch.rand(3),
+        "initial_state": state.repeat(sequences, 1, 1, 1), "cu_seqlens": torch.tensor([0, 4, 9]),
+        "cu_seqlens_host": torch.tensor([0, 4, 9]),
+    }
+    names = ("g", "g_gamma", "gk", "gv", "slopes", "initial_state", "cu_seqlens", "cu_seqlens_host")
+    return (q, k, v, *(optional[name] if name in present else None for name in names),
+            0.5, 0, 0, "reverse" in present, "want_final_state" in present, False, False, "", "")
+
+
+CHOICES = [
+    (),
+    ("g", "g_gamma", "gk", "gv", "initial_state", "want_final_state"),
+    ("slopes", "reverse", "want_final_state"),
+    ("gk", "cu_seqlens", "cu_seqlens_host", "initial_state", "want_final_state"),
+]
+
+
+@pytest.mark.parametrize("present", CHOICES, ids="+".join)
+def test_opcheck_forward(present):
+    torch.library.opcheck(torch.ops.attune.forward.default, raw_arguments(present))
+
+
+@pytest.mark.parametrize("present", CHOICES, ids="+".join)
+def test_opcheck_backward(present):
+    arguments = raw_arguments(present)
+    o, state = torch.ops.attune.forward.default(*arguments)
+    dstate = torch.randn_like(state) if "want_final_state" in present else None
+    torch.library.opcheck(torch.ops.attune.backward.default, (*arguments, torch.randn_like(o), dstate))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_opcheck_decode(gated):
+    q, k, v, gk, state = inputs(tokens=1, requires_grad=False, gated=gated)
+    torch.library.opcheck(
+        torch.ops.attune.decode.default,
+        (q[:, 0], k[:, 0], v[:, 0], state, None, None, gk[:, 0] if gated else None, None, None,
+         torch.tensor([1, -1]) if gated else None, None, 0, 0, False, False, "", ""))
+
+
+def test_compile_with_dynamic_tokens():
+    @torch.compile(fullgraph=True, dynamic=True)
+    def layer(q, k, v, gk):
+        o, state = at.gated_linear_attention(q * 2, k, v, gk, want_final_state=True)
+        return o.sin(), state
+
+    for tokens in (33, 21, 40):
+        q, k, v, gk, _ = inputs(tokens=tokens)
+        actual, expected = layer(q, k, v, gk), naive(q * 2, k, v, gk)
+        close(actual[0], expected[0].sin())
+        for a, e in zip(gradients(actual, (q, k, v, gk)), gradients((expected[0].sin(), expected[1]), (q, k, v, gk))):
+            close(a, e, 2e-3)
+    assert torch._dynamo.utils.counters["frames"]["total"] == torch._dynamo.utils.counters["frames"]["ok"]
+
+
+def test_compiled_decoding_updates_the_state():
+    @torch.compile(fullgraph=True)
+    def step(q, k, v, state):
+        return at.recurrent_decode(q + 1, k, v, state)
+
+    q, k, v, _, state = inputs(tokens=1, gated=False, requires_grad=False)
+    expected_state = state.clone()
+    expected = at.recurrent_decode(q[:, 0] + 1, k[:, 0], v[:, 0], expected_state)
+    close(step(q[:, 0], k[:, 0], v[:, 0], state), expected)
+    close(state, expected_state)
+
+
+def per_sample(function, dims, samples, *arguments):
+    parts = [function(*(x if d is None else x.select(d, i) for x, d in zip(arguments, dims))) for i in range(samples)]
+    return [torch.stack(column) for column in zip(*parts)] if isinstance(parts[0], tuple) else torch.stack(parts)
+
+
+@pytest.mark.parametrize("decay_is_mapped", [False, True])
+def test_vmap_folds_into_the_batch(decay_is_mapped):
+    samples = [inputs(seed=seed, requires_grad=False)[:4] for seed in range(3)]
+    q, k, v, gk = (torch.stack(x) for x in zip(*samples))
+    q = q.movedim(0, 2)  # mapped over a dimension in the middle
+    k = k[0]             # the same for all
+    decay = -torch.rand(3, 3) if decay_is_mapped else -torch.rand(3)
+
+    def layer(q, k, v, gk, decay):
+        return at.recurrent_attention(q, k, v, gk=gk, g_gamma=decay, want_final_state=True)
+
+    dims = (2, None, 0, 0, 0 if decay_is_mapped else None)
+    actual = torch.vmap(layer, in_dims=dims)(q, k, v, gk, decay)
+    for a, e in zip(actual, per_sample(layer, dims, 3, q, k, v, gk, decay)):
+        close(a, e, 1e-5)
+
+
+def test_vmap_of_packed_sequences():
+    q, k, v, _, _ = inputs(batch=3, tokens=9, gated=False, requires_grad=False)
+    bounds = torch.tensor([0, 4, 9])
+
+    def layer(q, k, v):
+        return at.recurrent_attention(q, k, v, cu_seqlens=bounds, want_final_state=True)
+
+    rows = [x.unsqueeze(1) for x in (q, k, v)]
+    for a, e in zip(torch.vmap(layer)(*rows), per_sample(layer, (0, 0, 0), 3, *rows)):
+        close(a, e, 1e-5)
+
+
+def test_vmap_of_decoding_updates_each_state():
+    q, k, v, _, state = inputs(batch=4, tokens=1, gated=False, requires_grad=False)
+    q, k, v = (x[:, 0].unsqueeze(1) for x in (q, k, v))
+    state = state.unsqueeze(1)
+    expected_state = state.clone()
+    expected = torch.stack([at.recurrent_decode(q[i], k[i], v[i], expected_state[i]) for i in range(4)])
+    close(torch.vmap(at.recurrent_decode)(q, k, v, state), expected)
+    close(state, expected_state)
+    with pytest.raises(RuntimeError, match="a state for each sample"):
+        torch.vmap(at.recurrent_decode, in_dims=(0, 0, 0, None))(q, k, v, state[0])
+
+
+def test_func_grad_and_per_sample_gradients():
+    samples = [inputs(seed=seed, requires_grad=False)[:3] for seed in range(3)]
+    q, k, v = (torch.stack(x) for x in zip(*samples))
+    slopes = torch.tensor([0.1, 0.5, 2.0])
+
+    def loss(q, k, v, slopes):
+        return at.lightning_attention(q, k, v, slopes=slopes)[0].square().sum()
+
+    def naive_loss(q, k, v, slopes):
+        return naive(q, k, v, g_gamma=-slopes)[0].square().sum()
+
+    close(torch.func.grad(loss)(q[0], k[0], v[0], slopes), torch.func.grad(naive_loss)(q[0], k[0], v[0], slopes), 1e-3)
+    each = torch.vmap(torch.func.grad(loss, argnums=(0, 3)), in_dims=(0, 0, 0, None))(q, k, v, slopes)
+    for i in range(3):
+        expected = torch.func.grad(naive_loss, argnums=(0, 3))(q[i], k[i], v[i], slopes)
+        for a, e in zip(each, expected):
+            close(a[i], e, 2e-3)
+
+
+# --- scopes and threads ----------------------------------------------------------------------------------
+
+OVERLAY = {"op": "recurrent_attention.backward", "config": "kernel=reference.recurrent_attention.backward"}
+
+
+def choices_of_backward(thread):
+    """How many configs of scopes were used in a backward pass that runs on another thread, or on this one."""
+    q, k, v, _, _ = inputs(gated=False)
+    with attune.scope(**OVERLAY):
+        o, _ = at.recurrent_attention(q, k, v)
+    before = attune.counters()["overlays"]
+    if thread:
+        runner = threading.Thread(target=lambda: o.sum().backward())
+        runner.start()
+        runner.join()
+    else:
+        o.sum().backward()
+    assert q.grad is not None
+    return attune.counters()["overlays"] - before
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_scopes_of_the_forward_pass_are_in_force_in_the_backward_pass(thread):
+    assert choices_of_backward(thread) == 1
+
+
+def test_results_are_shared_with_the_core_module():
+    q, k, v, gk, _ = inputs(requires_grad=False)
+    o, state = attune.recurrent_attention(q, k, v, gk=gk, want_final_state=True)
+    assert type(o) is torch.Tensor and type(state) is torch.Tensor
+    close(o, at.recurrent_attention(q, k, v, gk=gk, want_final_state=True)[0], 0)
