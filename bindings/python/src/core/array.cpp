@@ -58,6 +58,7 @@ std::unique_ptr<Producer> examine(PyObject* type) {
     return nullptr;
   }
   producer->immutable = is_from(type, "jax");
+  producer->on_cpu = is_from(type, "numpy");
   Py_INCREF(type);
   producer->type = type;
   return producer;
@@ -80,18 +81,24 @@ bool is_gpu(std::int64_t device_type) {
   return device_type == ATTUNE_CUDA || device_type == ATTUNE_CUDA_MANAGED;
 }
 
-/// __dlpack__'s capsule. Arrays of a GPU are told the stream that will read them: 1 is CUDA's
-/// default stream, which attune.h calls null.
-Ref dlpack_capsule(PyObject* object, void* stream) {
-  const Ref method = Ref::owned(PyObject_GetAttrString(object, "__dlpack__"));
-  static PyObject* const no_arguments = PyTuple_New(0);
-  static PyObject* const version = Py_BuildValue("{s:(ii)}", "max_version", 1, 3);
+/// __dlpack_device__()[0]
+long long device_type_of(PyObject* object) {
   const Ref device = Ref::owned(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
   const Ref type = Ref::owned(PySequence_GetItem(device.get(), 0));
   const long long device_type = PyLong_AsLongLong(type.get());
   if (device_type == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  return device_type;
+}
+
+/// __dlpack__'s capsule. Arrays of a GPU are told the stream that will read them: 1 is CUDA's
+/// default stream, which attune.h calls null.
+Ref dlpack_capsule(PyObject* object, const Producer& producer, void* stream) {
+  static PyObject* const no_arguments = PyTuple_New(0);
+  static PyObject* const version = Py_BuildValue("{s:(ii)}", "max_version", 1, 3);
+  static PyObject* const name = PyUnicode_InternFromString("__dlpack__");
+  const Ref method = Ref::owned(PyObject_GetAttr(object, name));
   Ref keywords;
-  if (is_gpu(device_type)) {
+  if (!producer.on_cpu && is_gpu(device_type_of(object))) {
     keywords = Ref::owned(PyDict_Copy(version));
     const Ref number =
         Ref::owned(stream == nullptr ? PyLong_FromLong(1) : PyLong_FromVoidPtr(stream));
@@ -123,7 +130,7 @@ void Array::borrow(const char* function, const char* name, PyObject* object, voi
     }
   } else {
     try {
-      capsule_ = dlpack_capsule(object, stream);
+      capsule_ = dlpack_capsule(object, *producer, stream);
     } catch (const PythonError&) {
       raise_about(function, name, PyExc_ValueError);
     }
@@ -203,26 +210,34 @@ void release_capsule(PyObject* capsule) {
   managed->deleter(managed);
 }
 
-/// namespace.empty(shape, dtype=...), for the array's own namespace.
-Ref empty(PyObject* like, bool same_dtype, const std::vector<std::int64_t>& shape) {
-  Ref library;
-  if (PyObject* const found = PyObject_CallMethod(like, "__array_namespace__", nullptr)) {
-    library = Ref::owned(found);
-  } else {  // NumPy before 2.0
-    PyErr_Clear();
-    library = Ref::owned(PyImport_ImportModule("numpy"));
+/// empty(shape, dtype=...) of the array's own namespace.
+Ref empty(const Producer& producer, PyObject* like, bool same_dtype,
+          const std::vector<std::int64_t>& shape) {
+  static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
+  if (producer.empty == nullptr) {
+    Ref library;
+    if (PyObject* const found = PyObject_CallMethod(like, "__array_namespace__", nullptr)) {
+      library = Ref::owned(found);
+    } else {  // NumPy before 2.0
+      PyErr_Clear();
+      library = Ref::owned(PyImport_ImportModule("numpy"));
+    }
+    producer.float32 = Ref::owned(PyObject_GetAttrString(library.get(), "float32")).release();
+    producer.empty = Ref::owned(PyObject_GetAttrString(library.get(), "empty")).release();
   }
-  const Ref function = Ref::owned(PyObject_GetAttrString(library.get(), "empty"));
-  const Ref dtype = Ref::owned(same_dtype ? PyObject_GetAttrString(like, "dtype")
-                                          : PyObject_GetAttrString(library.get(), "float32"));
+  Ref dtype;
+  if (same_dtype) dtype = Ref::owned(PyObject_GetAttr(like, dtype_name));
   const Ref sizes = Ref::owned(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     PyObject* const size = Ref::owned(PyLong_FromLongLong(shape[i])).release();
     PyTuple_SetItem(sizes.get(), static_cast<Py_ssize_t>(i), size);
   }
   const Ref arguments = Ref::owned(PyTuple_Pack(1, sizes.get()));
-  const Ref keywords = Ref::owned(Py_BuildValue("{s:O}", "dtype", dtype.get()));
-  return Ref::owned(PyObject_Call(function.get(), arguments.get(), keywords.get()));
+  const Ref keywords = Ref::owned(PyDict_New());
+  if (PyDict_SetItem(keywords.get(), dtype_name, dtype ? dtype.get() : producer.float32) < 0) {
+    throw PythonError();
+  }
+  return Ref::owned(PyObject_Call(producer.empty, arguments.get(), keywords.get()));
 }
 
 bool equal(const attune_dtype& a, const attune_dtype& b) {
@@ -255,7 +270,7 @@ void NewArray::make(const Array& like, PyObject* like_object, attune_dtype dtype
     Py_INCREF(like_object);
     like_ = Ref::owned(like_object);
   } else {
-    object_ = empty(like_object, equal(dtype, like.tensor().dtype), shape);
+    object_ = empty(*producer_, like_object, equal(dtype, like.tensor().dtype), shape);
     view_.borrow("attune_kernels", "a new array", object_.get(), nullptr);
     tensor_ = &view_.tensor();
   }

@@ -20,6 +20,10 @@ struct Producer {
   PyObject* type = nullptr;
   const dlpack::ExchangeApi* exchange = nullptr;
   bool immutable = false;
+  bool on_cpu = false;  // all of its arrays are
+  /// empty() and float32 of its array namespace, asked for when a result is made.
+  mutable PyObject* empty = nullptr;
+  mutable PyObject* float32 = nullptr;
 };
 
 /// An argument, borrowed while this lives.
