@@ -357,3 +357,9 @@ def test_results_are_shared_with_the_core_module():
     o, state = attune.recurrent_attention(q, k, v, gk=gk, want_final_state=True)
     assert type(o) is torch.Tensor and type(state) is torch.Tensor
     close(o, at.recurrent_attention(q, k, v, gk=gk, want_final_state=True)[0], 0)
+
+
+def test_a_gradient_is_not_lost_without_a_word():
+    q, k, v, _, _ = inputs(gated=False)
+    with pytest.raises(ValueError, match="q requires a gradient"):
+        attune.recurrent_attention(q, k, v)

@@ -59,6 +59,7 @@ std::unique_ptr<Producer> examine(PyObject* type) {
   }
   producer->immutable = is_from(type, "jax");
   producer->on_cpu = is_from(type, "numpy");
+  producer->tracks_gradients = PyObject_HasAttrString(type, "requires_grad") != 0;
   Py_INCREF(type);
   producer->type = type;
   return producer;
@@ -114,6 +115,12 @@ Ref dlpack_capsule(PyObject* object, const Producer& producer, void* stream) {
   return Ref::owned(PyObject_Call(method.get(), no_arguments, keywords.get()));
 }
 
+bool requires_gradient(PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  const Ref answer = Ref::owned(PyObject_GetAttr(object, name));
+  return answer.get() == Py_True;
+}
+
 }  // namespace
 
 void Array::borrow(const char* function, const char* name, PyObject* object, void* stream) {
@@ -123,6 +130,11 @@ void Array::borrow(const char* function, const char* name, PyObject* object, voi
                                ": an array that speaks DLPack is expected (NumPy, PyTorch, CuPy, "
                                "JAX, ..), not " +
                                type_name(object));
+  }
+  if (producer->tracks_gradients && requires_gradient(object)) {
+    raise(PyExc_ValueError, std::string(function) + ": " + name +
+                                " requires a gradient, which would be lost: use "
+                                "attune_kernels.torch, or give it detached");
   }
   if (producer->exchange != nullptr) {
     if (producer->exchange->tensor_from_object(object, &tensor_) != 0) {

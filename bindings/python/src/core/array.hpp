@@ -20,7 +20,8 @@ struct Producer {
   PyObject* type = nullptr;
   const dlpack::ExchangeApi* exchange = nullptr;
   bool immutable = false;
-  bool on_cpu = false;  // all of its arrays are
+  bool on_cpu = false;            // all of its arrays are
+  bool tracks_gradients = false;  // an array may have requires_grad, as PyTorch's
   /// empty() and float32 of its array namespace, asked for when a result is made.
   mutable PyObject* empty = nullptr;
   mutable PyObject* float32 = nullptr;
