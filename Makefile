@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
-.PHONY: build demo framework packages test asan tsan fuzz dev install format tidy performance-tables setup clean
+.PHONY: build demo framework packages wheel test python-test asan tsan fuzz dev install format tidy performance-tables setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
 
@@ -23,6 +23,14 @@ framework: build/framework/build.ninja
 # Debian packages in build/package: see packaging/README.md.
 packages: setup
 	packaging/build $(JOBS)
+
+# The Python wheel in build/dist, installed into a fresh environment and tested there.
+wheel: setup
+	packaging/wheel
+
+# The Python package with PyTorch, which is installed into build/python-venv.
+python-test: setup
+	scripts/test_python $(JOBS)
 
 # The fuzz targets search from one seed, so that a change is judged by itself; `make fuzz` looks
 # further. The whole suite last, so that its summary is what remains on the screen.

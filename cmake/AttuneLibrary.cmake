@@ -30,9 +30,16 @@ function(attune_library name)
   endforeach()
 
   set(exports ${PROJECT_SOURCE_DIR}/cmake/attune.map)
-  set_target_properties(${name}_shared PROPERTIES
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${exports}
-    INSTALL_RPATH $ORIGIN)
+  set_target_properties(${name}_shared PROPERTIES LINK_DEPENDS ${exports} INSTALL_RPATH $ORIGIN)
+  if(ATTUNE_WHEEL)
+    # One file, since wheels have no links, and a SONAME of its own: a libattune of the system that is
+    # loaded already would be taken for it.
+    string(REPLACE attune attune_kernels file ${name})
+    set_target_properties(${name}_shared PROPERTIES OUTPUT_NAME ${file})
+  else()
+    set_target_properties(${name}_shared PROPERTIES
+      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  endif()
   target_link_options(${name}_shared PRIVATE
     LINKER:--version-script=${exports} LINKER:--exclude-libs,ALL LINKER:-z,defs)
 endfunction()
