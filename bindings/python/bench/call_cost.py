@@ -1,0 +1,72 @@
+"""Host time of an eager call on the CPU through each door: python call_cost.py [REPEATS]
+
+"door" is the same call with H = K = V = 1, where the kernel has next to nothing to do: what arguments,
+selection, allocation and results cost. Times are the best of REPEATS (200) runs of 50 calls, in us.
+"""
+
+import sys
+import time
+
+import torch
+
+import attune_kernels as attune
+import attune_kernels.torch as at
+
+CALLS = 50
+
+
+def best(call, repeats):
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        times.append(time.perf_counter() - start)
+    return min(times) / CALLS * 1e6
+
+
+def doors(tokens, heads, dim):
+    q, k, v = torch.randn(3, 1, tokens, heads, dim).unbind()
+    arrays = [x.numpy() for x in (q, k, v)]
+    state = torch.zeros(1, heads, dim, dim)
+    token = [x[:, 0] for x in (q, k, v)]
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    d_o = torch.ones(1, tokens, heads, dim)
+    o = torch.empty(1, tokens, heads, dim)
+
+    def with_backward():
+        torch.autograd.backward(at.recurrent_attention(*leaves)[0], d_o)
+        for leaf in leaves:
+            leaf.grad = None
+
+    def raw_backward():
+        torch.ops.attune.forward.default(q, k, v, *raw)
+        torch.ops.attune.backward.default(q, k, v, *raw, d_o, None)
+
+    raw = (None,) * 9 + (0, 0, False, False, False, False, "", "")
+    return {
+        "_core, torch tensors": lambda: attune.recurrent_attention(q, k, v),
+        "_core, torch tensors, into o": lambda: attune.recurrent_attention(q, k, v, o=o),
+        "_core, NumPy arrays": lambda: attune.recurrent_attention(*arrays),
+        "_core, decode, torch tensors": lambda: attune.recurrent_decode(*token, state),
+        "torch, no gradient": lambda: at.recurrent_attention(q, k, v),
+        "torch, decode": lambda: at.recurrent_decode(*token, state),
+        "torch, forward and backward": with_backward,
+        "torch, both operators without autograd": raw_backward,
+    }
+
+
+def main():
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    shapes = {"door": (1, 1, 1), "T=1 H=16 D=128": (1, 16, 128), "T=64 H=16 D=128": (64, 16, 128)}
+    print(f"| us a call | {' | '.join(shapes)} |\n|---|{'---:|' * len(shapes)}")
+    columns = [doors(*shape) for shape in shapes.values()]
+    for name in columns[0]:
+        times = [best(column[name], max(5, repeats if shape[0] == 1 else repeats // 10))
+                 for column, shape in zip(columns, shapes.values())]
+        print(f"| {name} | {' | '.join(f'{t:.2f}' for t in times)} |")
+
+
+if __name__ == "__main__":
+    main()
