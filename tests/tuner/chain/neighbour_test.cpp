@@ -114,27 +114,59 @@ class GrowingKernel final : public Kernel<TiledConfig> {
            const LaunchSite&) const override {}
 };
 
-TEST_F(ChainNeighbourTest, OneWhoseHeuristicChoosesOtherwiseDoesNot) {
+TEST_F(ChainNeighbourTest, AnAxisThatTheHeuristicChoosesOtherwiseIsLeftToIt) {
   registry.add(std::make_unique<GrowingKernel>(), {.platform = "test"});
   write(row("tile=8,threads=1", "test.scaling.growing"));
   problem.rows = 130;  // of the next bucket
   EXPECT_EQ(text(select()), "test.scaling.growing tile=8,threads=1");
+  problem.rows = 200;
+  EXPECT_EQ(text(select()), "test.scaling.growing tile=8,threads=2");
+  restart();
+  EXPECT_THAT(why(), AllOf(HasSubstr("as the nearest tuned neighbour"),
+                           HasSubstr("; the heuristic's own here: threads")));
+}
+
+TEST_F(ChainNeighbourTest, AndWithinABucket) {
+  registry.add(std::make_unique<GrowingKernel>(), {.platform = "test"});
+  write_for(140, "tile=8,threads=1", "test.scaling.growing");
+  problem.rows = 149;
+  EXPECT_TRUE(select().bucket_hit);
+  EXPECT_EQ(text(select()), "test.scaling.growing tile=8,threads=1");
+  problem.rows = 151;
+  EXPECT_TRUE(select().bucket_hit);
+  EXPECT_EQ(text(select()), "test.scaling.growing tile=8,threads=2");
+  restart();
+  EXPECT_THAT(chain()
+                  .explain(what(), request())
+                  .notes.at(static_cast<std::size_t>(Tier::kPersistent))
+                  .reason,
+              HasSubstr("; the heuristic's own here: threads"));
+}
+
+TEST_F(ChainNeighbourTest, WhatThatMakesOfARowIsHeldAgainstTheQuarantine) {
+  registry.add(std::make_unique<GrowingKernel>(), {.platform = "test"});
+  write(row("tile=8,threads=1", "test.scaling.growing"));
+  ConfigDatabase(settings.store.user_path, ConfigDatabase::Mode::kReadWrite)
+      .quarantine({"scaling", device.info().device_class, "test.scaling.growing", 1,
+                   "tile=8,threads=2", "", "it hung", 1});
+  problem.rows = 130;
+  EXPECT_EQ(text(select()), "test.scaling.growing tile=8,threads=1");
+  problem.rows = 200;
+  EXPECT_EQ(text(select()), "test.scaling.growing tile=1,threads=2");
+}
+
+TEST_F(ChainNeighbourTest, ARowOfAnotherKernelThanTheHeuristicsDoesNotWhereThatDiffers) {
+  registry.add(std::make_unique<GrowingKernel>(), {.platform = "test", .priority = 9});
+  add_tiled();
+  write(row("tile=8,threads=1"));
+  problem.rows = 130;
+  EXPECT_EQ(text(select()), "test.scaling.tiled tile=8,threads=1");
   problem.rows = 200;
   EXPECT_EQ(text(select()), "test.scaling.growing tile=1,threads=2");
   restart();
   EXPECT_THAT(why(), HasSubstr("passed over: rows=100 flavour=0: the heuristic takes "
                                "test.scaling.growing tile=1,threads=1 there, and "
                                "test.scaling.growing tile=1,threads=2 here"));
-}
-
-TEST_F(ChainNeighbourTest, NorDoesItWithinABucket) {
-  registry.add(std::make_unique<GrowingKernel>(), {.platform = "test"});
-  write_for(140, "tile=8,threads=1", "test.scaling.growing");
-  problem.rows = 149;
-  EXPECT_TRUE(select().bucket_hit);
-  problem.rows = 151;
-  EXPECT_EQ(text(select()), "test.scaling.growing tile=1,threads=2");
-  EXPECT_EQ(select().origin, Tier::kHeuristic);
 }
 
 TEST_F(ChainNeighbourTest, OneThatGainedLittleLeavesItToTheHeuristic) {

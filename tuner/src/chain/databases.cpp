@@ -131,13 +131,16 @@ Answer ask_persistent(State& state, Call& call) {
   sort_by_rank(state, hits);
   std::vector<std::string> refusals;
   for (std::size_t i = 0; i < hits.size(); ++i) {
-    const ConfigStore::Hit& hit = hits[i];
+    ConfigStore::Hit& hit = hits[i];
+    std::string left;
     if (hit.bucket) {
-      const std::string unlike = why_unlike(state, call, hit.row);
-      if (!unlike.empty()) {
-        refusals.push_back(str("tuned for ", hit.row.key.problem, ": ", unlike));
+      Transfer transfer = transferred(state, call, hit.row);
+      if (!transfer.why_not.empty()) {
+        refusals.push_back(str("tuned for ", hit.row.key.problem, ": ", transfer.why_not));
         continue;
       }
+      left = describe_left(transfer);
+      hit.row = std::move(transfer.row);
     }
     const Resolved resolved = validate_row(state, call, hit.row);
     if (!resolved.candidate) {
@@ -149,7 +152,8 @@ Answer ask_persistent(State& state, Call& call) {
       refusals.push_back(str(describe_row(hit), ", is stale: ", stale));
       continue;
     }
-    Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit));
+    Answer answer =
+        Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit) + left);
     answer.outranked = rows_after(state, hits, i);
     answer.choice->bucket_hit = hit.bucket;
     answer.refusals = std::move(refusals);

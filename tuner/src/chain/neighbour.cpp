@@ -4,10 +4,9 @@
 // What is best changes in steps: where a round of blocks is full, where a state leaves a cache,
 // where a kernel begins to split sequences. The kernels' heuristics know those steps, and what they
 // get wrong on one side of a step a tuning there does not tell about the other side. So a row
-// serves another problem only where the heuristic makes the same choice for both, and what a tuning
-// there gained by little is left alone, as it is as likely to lose here. Of 246 held-out problems
-// on an H200 that leaves 228 within 5 % of their own tuning; without the rule it is 221
-// (bench/notes/tuning.md).
+// serves another problem only where the heuristic takes the same kernel for both; an axis for which
+// it takes another value lies across a step and is left to it (ADR 0028). And what a tuning there
+// gained by little is left alone, as it is as likely to lose here (bench/notes/tuning.md).
 #include <cmath>
 
 #include <attune/core/error.hpp>
@@ -29,12 +28,28 @@ std::vector<std::string> scalable_fields(const OpInfo& op) {
   return names;
 }
 
-/// What the heuristic tier has for a problem, in a text; "" when nothing takes it.
-std::string heuristic_for(const State& state, const Call& call, ProblemRef problem) {
+/// What the heuristic tier has for a problem; nothing when no kernel takes it.
+std::optional<Candidate> default_for(const State& state, const Call& call, ProblemRef problem) {
   const std::vector<const RegisteredKernel*> kernels = competitors(state, call, problem);
-  if (kernels.empty()) return "";
+  if (kernels.empty()) return std::nullopt;
   const ErasedKernel& kernel = *kernels.front()->kernel;
-  return describe({&kernel, kernel.erased_heuristic(problem, call.info())});
+  return Candidate{&kernel, kernel.erased_heuristic(problem, call.info())};
+}
+
+/// The row without the axes in which two configs of its kernel differ: what a row does not name is
+/// as the heuristic has it.
+Transfer without_differences(const ConfigRow& row, const Params& there, const Params& here) {
+  Transfer transfer{.why_not = "", .row = row, .left = ""};
+  Params params = parse_params(row.config);
+  std::erase_if(params, [&](const Param& param) {
+    const std::string* a = find_param(there, param.name);
+    const std::string* b = find_param(here, param.name);
+    const bool differs = (a == nullptr) != (b == nullptr) || (a != nullptr && *a != *b);
+    if (differs) transfer.left += (transfer.left.empty() ? "" : ", ") + param.name;
+    return differs;
+  });
+  transfer.row.config = to_text(params);
+  return transfer;
 }
 
 bool is_worth_a_transfer(const ConfigRow& row) {
@@ -49,11 +64,12 @@ Answer ask_neighbour(State& state, Call& call) {
   std::vector<std::string> refusals;
   for (const ConfigStore::Hit& hit : hits) {
     const std::string& of = hit.row.key.problem;
-    if (const std::string unlike = why_unlike(state, call, hit.row); !unlike.empty()) {
-      refusals.push_back(str(of, ": ", unlike));
+    const Transfer transfer = transferred(state, call, hit.row);
+    if (!transfer.why_not.empty()) {
+      refusals.push_back(str(of, ": ", transfer.why_not));
       continue;
     }
-    const Resolved resolved = validate_row(state, call, hit.row);
+    const Resolved resolved = validate_row(state, call, transfer.row);
     if (!resolved.candidate) {
       refusals.push_back(str(of, ": ", resolved.reason));
       continue;
@@ -62,8 +78,9 @@ Answer ask_neighbour(State& state, Call& call) {
         str("the nearest tuned neighbour, ", std::round(100 * hit.octaves) / 100, " octaves away");
     Answer answer = Answer::miss(str(distance, ", gained less than 5 %: ", of));
     if (is_worth_a_transfer(hit.row)) {
-      answer = Answer::chosen(Tier::kHeuristic, *resolved.candidate,
-                              str("as ", distance, "; ", of, ": ", describe_row(hit)));
+      answer = Answer::chosen(
+          Tier::kHeuristic, *resolved.candidate,
+          str("as ", distance, "; ", of, ": ", describe_row(hit), describe_left(transfer)));
       answer.neighbour = true;
     }
     answer.refusals = std::move(refusals);
@@ -92,16 +109,29 @@ bool may_use_heuristic(const AutotunePolicy& policy) {
 
 }  // namespace
 
-std::string why_unlike(const State& state, const Call& call, const ConfigRow& row) {
+Transfer transferred(const State& state, const Call& call, const ConfigRow& row) {
   try {
     const AnyProblem tuned_for = call.op.parse(parse_params(row.key.problem, ' '));
-    const std::string there = heuristic_for(state, call, tuned_for);
-    const std::string here = heuristic_for(state, call, call.problem);
-    if (there == here) return "";
-    return str("the heuristic takes ", there, " there, and ", here, " here");
+    const std::optional<Candidate> there = default_for(state, call, tuned_for);
+    const std::optional<Candidate> here = default_for(state, call, call.problem);
+    const std::string text_there = there ? describe(*there) : "nothing";
+    const std::string text_here = here ? describe(*here) : "nothing";
+    if (text_there == text_here) return {.why_not = "", .row = row, .left = ""};
+    const bool one_kernel = there && here && there->kernel == here->kernel;
+    if (one_kernel && here->kernel->name() == row.kernel) {
+      return without_differences(row, here->kernel->params(there->config),
+                                 here->kernel->params(here->config));
+    }
+    return {.why_not = str("the heuristic takes ", text_there, " there, and ", text_here, " here"),
+            .row = {},
+            .left = ""};
   } catch (const InvalidArgument& error) {  // a row of another version of the op
-    return error.what();
+    return {.why_not = error.what(), .row = {}, .left = ""};
   }
+}
+
+std::string describe_left(const Transfer& transfer) {
+  return transfer.left.empty() ? "" : str("; the heuristic's own here: ", transfer.left);
 }
 
 std::vector<Candidate> nearest_configs(State& state, Call& call) {

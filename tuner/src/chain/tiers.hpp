@@ -73,9 +73,18 @@ std::optional<ConfigRow> tuned_row(State& state, Call& call);
 /// "a user row of FILE, noise grade A, 1.3 times as fast as the default".
 std::string describe_row(const ConfigStore::Hit& hit);
 
-/// Why the row of a near problem should not serve this one, or "": the heuristic, which knows at
-/// what sizes other configs become the best, chooses another one there.
-std::string why_unlike(const State& state, const Call& call, const ConfigRow& row);
+/// What of the row of a near problem holds for this one.
+struct Transfer {
+  std::string why_not;  // "" where the row may serve
+  ConfigRow row;        // without the axes that are left to the heuristic
+  std::string left;     // which these are: "prefetch, stream"; "" for none
+};
+/// The heuristic knows at what sizes what is best changes. Where it takes another kernel for the
+/// two problems the row does not serve; an axis for which it takes another value keeps that of the
+/// heuristic here.
+Transfer transferred(const State& state, const Call& call, const ConfigRow& row);
+/// "; the heuristic's own here: prefetch", or "".
+std::string describe_left(const Transfer& transfer);
 
 /// What the nearest problems were tuned to that this one may use too, the nearest first.
 std::vector<Candidate> nearest_configs(State& state, Call& call);
