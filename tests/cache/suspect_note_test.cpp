@@ -61,6 +61,12 @@ class SuspectNoteTest : public testing::Test {
     }
     return found;
   }
+  /// What the names of this process's notes begin with; a number follows.
+  std::string beginning_of_notes() const {
+    const SuspectNote note(database, AtRisk::kProcess);
+    const std::string name = notes().at(0).string();
+    return name.substr(0, name.rfind('.') + 1);
+  }
   std::vector<QuarantineRow> take() const {
     std::vector<QuarantineRow> rows;
     take_suspects(database, [&](const QuarantineRow& row) { rows.push_back(row); });
@@ -244,6 +250,18 @@ TEST_F(SuspectNoteTest, ALookIsAtAThousandNotesAtMost) {
   EXPECT_EQ(take().size(), 201U) << "the next look goes on";
 }
 
+TEST_F(SuspectNoteTest, ANameSaysTheHostAndOneWithoutItCountsAsWell) {
+  run_and_die(AtRisk::kProcess);
+  const std::filesystem::path note = notes().at(0);
+  EXPECT_EQ(note.string().find(".running." + std::to_string(getpid())), std::string::npos);
+  std::filesystem::copy(note, database + ".running.17.0");
+  std::filesystem::copy(note, database + ".running.some-host.17.0");
+  std::filesystem::copy(note, database + ".running.some host.17.0");
+  std::filesystem::copy(note, database + ".running.some.host.17.0");
+  EXPECT_EQ(take().size(), 3U);
+  EXPECT_EQ(notes().size(), 2U) << "other names are left as they are";
+}
+
 TEST_F(SuspectNoteTest, WhatIsNoNoteIsSaidOnceAndPrintably) {
   std::ofstream(database + ".running.1.0") << "\x1b[31m";
   std::ofstream(database + ".running.1.0\x1b[31m") << "no note";
@@ -267,8 +285,9 @@ TEST_F(SuspectNoteTest, ANoteIsAFileThatWasNotThereBefore) {
   { SuspectNote(database, AtRisk::kProcess).runs(candidate()); }
   const std::string precious = folder.file("precious");
   std::ofstream(precious) << "precious";
+  const std::string beginning = beginning_of_notes();
   for (int n = 0; n < 50; ++n) {
-    const std::string name = str(database, ".running.", getpid(), '.', n);
+    const std::string name = str(beginning, n);
     if (n % 2 == 0) {
       std::filesystem::create_symlink(precious, name);
     } else {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include <attune/core/error.hpp>
+#include <attune/core/this_machine.hpp>
 
 namespace attune {
 namespace {
@@ -39,9 +40,7 @@ ProcessStat read_stat(std::int64_t pid) {
 }
 
 std::string this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
+  const std::string boot = boot_id();
   std::error_code error;
   const auto pids = std::filesystem::read_symlink("/proc/self/ns/pid", error);
   if (boot.empty() || error) return {};

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <ctime>
@@ -16,6 +15,7 @@
 #include <attune/core/input_file.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/params.hpp>
+#include <attune/core/this_machine.hpp>
 
 #include "database/process_identity.hpp"
 #include "rows/row_tables.hpp"
@@ -27,11 +27,6 @@ constexpr std::string_view kInfix = ".running.";
 constexpr std::string_view kTitle = "attune running 1";
 constexpr std::uint64_t kMostNoteBytes = 16384;  // twice the longest
 constexpr int kMostNotes = 1000;                 // that are read at once
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 /// The note of a process: its title, then one value a line. No value holds a line feed.
 struct Note {
@@ -118,14 +113,42 @@ std::filesystem::path folder_of(const std::filesystem::path& database) {
   return database.has_parent_path() ? database.parent_path() : ".";
 }
 
-/// "<database>.running.<pid>.<n>". Files of other names are neither read nor reported.
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kOfHosts =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The machine's name as a part of a file's: several machines may share the folder, and their
+/// processes the numbers.
+std::string host_in_names() {
+  std::string name = host_name();
+  for (char& c : name) {
+    if (kOfHosts.find(c) == std::string_view::npos) c = '_';
+  }
+  return name.empty() ? "_" : name;
+}
+
+/// Takes what stands before the next dot.
+std::string_view take_part(std::string_view& name) {
+  const std::string_view part = name.substr(0, name.find('.'));
+  name.remove_prefix(std::min(name.size(), part.size() + 1));
+  return part;
+}
+
+bool is_of(std::string_view part, std::string_view characters) {
+  return !part.empty() && part.find_first_not_of(characters) == std::string_view::npos;
+}
+
+/// "<database>.running.<host>.<pid>.<n>"; what attune 0.1 wrote has no host. Files of other
+/// names are neither read nor reported.
 bool is_note_of(const std::filesystem::path& database, const std::filesystem::path& file) {
   const std::string begin = str(database.filename().string(), kInfix);
   const std::string name = file.filename().string();
   if (!name.starts_with(begin)) return false;
-  const std::string_view numbers = std::string_view(name).substr(begin.size());
-  return numbers.find_first_not_of("0123456789.") == std::string_view::npos &&
-         std::count(numbers.begin(), numbers.end(), '.') == 1;
+  std::string_view rest = std::string_view(name).substr(begin.size());
+  if (std::count(rest.begin(), rest.end(), '.') == 2 && !is_of(take_part(rest), kOfHosts)) {
+    return false;
+  }
+  return is_of(take_part(rest), kDigits) && is_of(take_part(rest), kDigits) && rest.empty();
 }
 
 /// Whether a note's writer may decide what the database quarantines: this user, or its owner.
@@ -159,7 +182,7 @@ SuspectNote::SuspectNote(const std::string& path, AtRisk at_risk) : at_risk_(at_
   owner_ = text_of(this_process(), at_risk);
   for (int i = 0; i < kTries && descriptor_ < 0; ++i) {
     // A file of that name is another program's, or was left by a process of the same number.
-    file_ = str(path, kInfix, getpid(), '.', count++);
+    file_ = str(path, kInfix, host_in_names(), '.', getpid(), '.', count++);
     descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (descriptor_ < 0 && errno != EEXIST) return;
   }

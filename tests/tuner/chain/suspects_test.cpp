@@ -14,6 +14,8 @@
 
 #include <gmock/gmock.h>
 
+#include <attune/core/this_machine.hpp>
+
 #include "tuner/chain/chain_fixture.hpp"
 
 namespace attune::test {
@@ -71,6 +73,10 @@ TEST_F(ChainSuspectsTest, WhatWasDoneWhenTheProcessEndedIsNoSuspect) {
   EXPECT_EQ(text(select()), kBest);
 }
 
+std::string lock_of_fake_device(const std::string& folder) {
+  return str(folder, "/attune-fake_0-", boot_id(), ".lock");
+}
+
 /// A process that measures on the fake device until it is told to end.
 class Measurer {
  public:
@@ -78,7 +84,7 @@ class Measurer {
     EXPECT_EQ(pipe(ready_), 0);
     child_ = fork();
     if (child_ == 0) {
-      const int file = open((folder + "/attune-fake_0.lock").c_str(), O_RDWR | O_CREAT, 0600);
+      const int file = open(lock_of_fake_device(folder).c_str(), O_RDWR | O_CREAT, 0600);
       if (flock(file, LOCK_EX) != 0 || write(file, "4711", 4) != 4) _exit(1);
       if (write(ready_[1], "r", 1) != 1) _exit(2);
       for (;;) pause();
@@ -109,7 +115,7 @@ class ChainMeasuringTest : public ChainTest {
     add_tiled();
     settings.lock_folder = folder.path().string();
   }
-  std::string lock() const { return settings.lock_folder + "/attune-fake_0.lock"; }
+  std::string lock() const { return lock_of_fake_device(settings.lock_folder); }
   static std::string content(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -124,6 +130,15 @@ TEST_F(ChainMeasuringTest, WhileAnotherProcessMeasuresTheHeuristicServes) {
   EXPECT_THAT(seen_of(EventKind::kTuneSkipped).at(0).reason,
               HasSubstr("something else is being tuned on the device"));
   other.end();  // even when it is killed
+  EXPECT_EQ(text(select()), kBest);
+}
+
+TEST_F(ChainMeasuringTest, AMachineDoesNotWaitForAnotherThatSharesTheFolder) {
+  for (const char* name : {"/attune-fake_0.lock",
+                           "/attune-fake_0-11111111-2222-3333-4444-555555555555.lock"}) {
+    const int theirs = open((settings.lock_folder + name).c_str(), O_RDWR | O_CREAT, 0600);
+    ASSERT_EQ(flock(theirs, LOCK_EX), 0);
+  }
   EXPECT_EQ(text(select()), kBest);
 }
 

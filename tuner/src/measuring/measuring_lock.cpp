@@ -10,6 +10,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/core/this_machine.hpp>
 
 namespace attune::chain {
 namespace {
@@ -25,10 +26,11 @@ std::mutex& mutex_of(const Device& device) {
 }
 
 /// By what the device is called wherever it is seen from, where it says so: which number it has is
-/// each process' own affair (CUDA_VISIBLE_DEVICES).
+/// each process' own affair (CUDA_VISIBLE_DEVICES). Where it does not, as a CPU, the name says of
+/// which machine it is: the folder may be one that many machines share.
 std::string file_name(const Device& device) {
   constexpr std::string_view kUuid = "uuid:";
-  std::string name = str(device.info().id);
+  std::string name = str(device.info().id, '-', boot_id());
   for (const std::string& feature : device.info().features) {
     if (feature.starts_with(kUuid))
       name = str(device.info().id.backend, '-', feature.substr(kUuid.size()));

@@ -13,6 +13,7 @@
 #include <attune/core/log.hpp>
 #include <attune/core/output_file.hpp>
 #include <attune/core/params.hpp>
+#include <attune/core/this_machine.hpp>
 
 namespace attune::telemetry {
 namespace {
@@ -25,12 +26,10 @@ constexpr OutputFile::Kind kStatsFiles{
     .name = "file of attune's counters",
     .is_ours = [](std::string_view head) { return head.starts_with("# HELP attune_"); }};
 
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && *name != '\0' ? name : "localhost";
+std::string beginning_of_names() {
+  const std::string host = host_name();
+  return str("attune-", host.empty() ? "localhost" : host, '-');
 }
-
-std::string beginning_of_names() { return str("attune-", host_name(), '-'); }
 
 bool has_ended(std::int64_t process) {
   return kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;

@@ -1,8 +1,8 @@
 // A note on the disk of the candidate that is running, to be found when the process or the machine
 // does not survive it.
 //
-// The note is a small file beside the user's database, "<database>.running.<pid>.<n>". Whoever next
-// opens the database for writing reads the notes of processes that have ended, and quarantines what
+// The note is a small file beside the user's database, "<database>.running.<host>.<pid>.<n>".
+// Whoever next opens the database for writing reads the notes of processes that have ended, and quarantines what
 // they were running: a program that a candidate crashes does not crash on it at every start. As
 // somebody may have killed the process, this suspicion holds for a week only.
 //
