@@ -33,7 +33,7 @@ function(attune_test name)
   set(environment XDG_DATA_HOME=set:${CMAKE_CURRENT_BINARY_DIR}/home XDG_RUNTIME_DIR=unset:
                   XDG_CACHE_HOME=set:${CMAKE_CURRENT_BINARY_DIR}/home)
   foreach(variable IN ITEMS DB SYSTEM_DB_PATH POLICY PLUGINS LOG RECORD EVENTS STATS CACHE_DIR
-                            CACHE_BYTES RELOAD_SECONDS NVTX)
+                            CACHE_BYTES RELOAD_SECONDS NVTX SHARD SHARDS)
     list(APPEND environment ATTUNE_${variable}=unset:)
   endforeach()
 

@@ -27,6 +27,8 @@ constexpr EnvironmentVariable kVariables[] = {
      "a folder for kernels compiled at run time, or none; default $XDG_CACHE_HOME/attune"},
     {"ATTUNE_CACHE_BYTES", "how large that folder may grow; default 1 GiB"},
     {"ATTUNE_RELOAD_SECONDS", "how often to look for replaced databases; default 0: never"},
+    {"ATTUNE_SHARD", "i/n: the part of a list that attune tune --shard auto takes"},
+    {"ATTUNE_SHARDS", "how many parts there are, where JOB_COMPLETION_INDEX says which one this is"},
     {"ATTUNE_NVTX", "ranges for profilers: off, choices (default under one) or launches"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},

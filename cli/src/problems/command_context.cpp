@@ -204,10 +204,8 @@ const Device* CommandContext::device_for(const OpInfo& op, const std::string& de
   return nullptr;
 }
 
-std::vector<Target> CommandContext::targets(std::span<const std::string> words) const {
-  std::vector<Target> targets;
-  std::map<std::tuple<std::string_view, const Device*, std::string, std::string>, std::size_t> seen;
-  std::size_t elsewhere = 0;
+std::vector<ListedProblem> CommandContext::listed(std::span<const std::string> words) const {
+  std::vector<ListedProblem> problems;
   for (const Spec& spec : read_specs(words)) {
     if (spec.op.empty())
       throw UsageError(
@@ -215,26 +213,37 @@ std::vector<Target> CommandContext::targets(std::span<const std::string> words) 
           "D=64'");
     for (NamedProblem& named : expand(spec)) {
       const OpInfo& info = op(named.op);
-      const Device* device = device_for(info, spec.recorded.device_class);
-      Target target{&info, info.parse(std::move(named.params)), device, ""};
-      target.hits = spec.recorded.hits;
-      target.platform = spec.recorded.platform;
-      if (device == nullptr) {
-        ++elsewhere;
-        continue;
-      }
-      const auto [known, is_new] = seen.try_emplace(
-          {info.name, device, target.platform, info.text(target.problem, false)}, targets.size());
-      if (!is_new) {
-        std::int64_t& hits = targets[known->second].hits;
-        hits = std::min(hits + target.hits, RecordedCalls::kMostHits);
-        continue;
-      }
-      target.text = short_text(info, target.problem);
-      targets.push_back(std::move(target));
-      if (targets.size() > kMaxProblems)
-        throw UsageError(str("more than ", kMaxProblems, " problems"));
+      problems.push_back({&info, info.parse(std::move(named.params)), spec.recorded.device_class,
+                          spec.recorded.platform, spec.recorded.hits});
     }
+  }
+  return problems;
+}
+
+std::vector<Target> CommandContext::targets(std::vector<ListedProblem> problems) const {
+  std::vector<Target> targets;
+  std::map<std::tuple<std::string_view, const Device*, std::string, std::string>, std::size_t> seen;
+  std::size_t elsewhere = 0;
+  for (ListedProblem& listed : problems) {
+    const OpInfo& info = *listed.op;
+    const Device* device = device_for(info, listed.device_class);
+    if (device == nullptr) {
+      ++elsewhere;
+      continue;
+    }
+    const auto [known, is_new] = seen.try_emplace(
+        {info.name, device, listed.platform, info.text(listed.problem, false)}, targets.size());
+    if (!is_new) {
+      std::int64_t& hits = targets[known->second].hits;
+      hits = std::min(hits + listed.hits, RecordedCalls::kMostHits);
+      continue;
+    }
+    Target target{&info, listed.problem, device, short_text(info, listed.problem)};
+    target.hits = listed.hits;
+    target.platform = std::move(listed.platform);
+    targets.push_back(std::move(target));
+    if (targets.size() > kMaxProblems)
+      throw UsageError(str("more than ", kMaxProblems, " problems"));
   }
   if (elsewhere > 0) {
     call_->note(str(count_text(elsewhere, "recorded problem is of a device that is",
@@ -247,9 +256,12 @@ std::vector<Target> CommandContext::targets(std::span<const std::string> words) 
 
 Request CommandContext::request(const Target& target) const {
   Request wanted = request(*target.op, *target.device);
-  if (!target.platform.empty() && !call_->options.flag("platform"))
-    wanted.platform = target.platform;
+  wanted.platform = platform_for(target.platform);
   return wanted;
+}
+
+const std::string& CommandContext::platform_for(const std::string& recorded) const {
+  return recorded.empty() || call_->options.flag("platform") ? platform_ : recorded;
 }
 
 Request CommandContext::request(const OpInfo& op, const Device& device) const {

@@ -25,6 +25,15 @@ struct Target {
   std::string platform = {};  // that its recorded calls asked for; "": the command's
 };
 
+/// A problem as a command line or a list names it, whatever devices are here.
+struct ListedProblem {
+  const OpInfo* op = nullptr;
+  AnyProblem problem;
+  std::string device_class = {};  // that it was recorded on; "": it was not
+  std::string platform = {};      // as in Target
+  std::int64_t hits = 0;
+};
+
 class CommandContext {
  public:
   struct Settings {
@@ -59,10 +68,17 @@ class CommandContext {
   /// Throws as device_for() does when the device of --backend and --device is not there.
   void check_device() const { static_cast<void>(named_device()); }
 
-  /// The problems that OP SPEC... means, without repetitions, whose hits are added up. Recorded
-  /// ones are for the device they were recorded on; those of devices that are not here are left
-  /// out, with a note. Throws UsageError and InvalidArgument.
-  std::vector<Target> targets(std::span<const std::string> words) const;
+  /// The problems that OP SPEC... means, in their order, repetitions included. Throws UsageError
+  /// and InvalidArgument.
+  std::vector<ListedProblem> listed(std::span<const std::string> words) const;
+
+  /// Listed problems on their devices, without repetitions, whose hits are added up. Recorded ones
+  /// are for the device they were recorded on; those of devices that are not here are left out,
+  /// with a note. Throws UsageError.
+  std::vector<Target> targets(std::vector<ListedProblem> problems) const;
+  std::vector<Target> targets(std::span<const std::string> words) const {
+    return targets(listed(words));
+  }
 
   /// The request for a call of `op` on `device`, with --platform and --config.
   Request request(const OpInfo& op, const Device& device) const;
@@ -73,6 +89,10 @@ class CommandContext {
 
   std::uint64_t seed() const { return seed_; }
   const std::string& platform() const { return platform_; }
+  /// The platform that a problem is tuned for: --platform, else the one it was recorded with.
+  const std::string& platform_for(const std::string& recorded) const;
+  /// Whether --backend says where all problems are tuned, whatever they were recorded on.
+  bool names_backend() const { return backend_.has_value(); }
   /// The policy's name: --policy, ATTUNE_POLICY, the verb's, or attune's.
   const std::string& policy_name() const { return policy_name_; }
   /// The options that make another call of attune decide alike: " --platform simd --db x.db", or

@@ -1,6 +1,9 @@
 #include "tuning/tune_plan.hpp"
 
 #include <algorithm>
+#include <tuple>
+
+#include <attune/distributed/partition.hpp>
 
 namespace attune::cli {
 
@@ -17,17 +20,24 @@ double estimated_call_us(const Target& target) {
   return rates.launch_us + seconds * 1e6;
 }
 
-void order_by_cost(std::vector<Target>& targets) {
-  std::vector<std::pair<double, std::size_t>> costs;
+void order_by_cost(std::vector<Target>& targets, bool longest_first) {
+  struct Rank {
+    double recorded, tuning;
+    std::size_t index;
+  };
+  std::vector<Rank> ranks;
   for (std::size_t i = 0; i < targets.size(); ++i) {
+    const double us = estimated_call_us(targets[i]);
     const double hits = static_cast<double>(targets[i].hits);
-    costs.emplace_back(hits > 0 ? hits * estimated_call_us(targets[i]) : 0, i);
+    ranks.push_back(
+        {hits > 0 ? hits * us : 0, longest_first ? distributed::tuning_cost_us(us) : 0, i});
   }
-  std::stable_sort(costs.begin(), costs.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::stable_sort(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
+    return std::tie(a.recorded, a.tuning) > std::tie(b.recorded, b.tuning);
+  });
   std::vector<Target> ordered;
   ordered.reserve(targets.size());
-  for (const auto& [cost, index] : costs) ordered.push_back(std::move(targets[index]));
+  for (const Rank& rank : ranks) ordered.push_back(std::move(targets[rank.index]));
   targets = std::move(ordered);
 }
 
@@ -49,11 +59,7 @@ std::size_t candidate_count(const CommandContext& command, const Target& target)
 
 double estimated_tuning_s(const Target& target, std::size_t candidates,
                           std::chrono::milliseconds budget) {
-  constexpr double kSampleUs = 1000;  // a sample repeats shorter calls
-  constexpr double kSamples = 12;     // that a candidate is timed before it leaves, on average
-  constexpr double kCheckUs = 5000;   // against the oracle, on the reduced problem
-  const double call_us = estimated_call_us(target);
-  const double each_us = kCheckUs + 2 * call_us + kSamples * std::max(kSampleUs, call_us);
+  const double each_us = distributed::tuning_cost_us(estimated_call_us(target));
   const double most_s = std::chrono::duration<double>(budget).count();
   return std::min(most_s, static_cast<double>(candidates) * each_us / 1e6);
 }

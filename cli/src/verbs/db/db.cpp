@@ -55,7 +55,7 @@ constexpr Subverb kSubverbs[] = {
     {"stats", print_stats},        {"verify", verify_files},    {"merge", merge_files},
     {"diff", diff_files},          {"export", export_rows},     {"import", import_files, true},
     {"gc", collect_garbage, true}, {"pin", pin_problems, true}, {"unpin", unpin_problems, true},
-    {"history", print_history},    {"use", use_content}};
+    {"history", print_history},    {"use", use_content},        {"digest", print_digests}};
 
 ExitCode run(const Invocation& call) {
   std::vector<std::string> names;
@@ -88,8 +88,9 @@ Verb db_verb() {
       .name = "db",
       .summary = "config databases: list, check, merge, export, ship",
       .usage = {"db path", "db ls|stats [FILE...]", "db show KEY [FILE...]", "db show OP SPEC...",
-                "db verify [FILE...] [--strict] [--relaunch]", "db merge FILE... --output FILE",
-                "db diff FILE FILE",
+                "db verify [FILE...] [--strict] [--relaunch]",
+                "db verify --covers @SPECS FILE... [--shards N] [--device-class CLASS]...",
+                "db digest [FILE...]", "db merge FILE... --output FILE", "db diff FILE FILE",
                 "db export [FILE...] [--output FILE] [--ship [--min-grade A|B|C] [--pins]]",
                 "db import FILE... [--on-conflict best|ours|theirs] [--dry-run]",
                 "db gc [--older-than TIME] [--stale] [--unknown] [--trials] [--dry-run]",
@@ -97,6 +98,7 @@ Verb db_verb() {
                 "db unpin OP SPEC...|KEY", "db history [FILE]",
                 "db use GENERATION|FILE [FILE] [--keep N]"},
       .examples = {"db ls", "db show recurrent_attention T=512 H=8 D=64",
+                   "db verify --covers @shapes.jsonl --shards 16 all.db",
                    "db export --ship --output h200.db", "db export -o jsonl > mine.jsonl",
                    "db merge a.db b.jsonl --output all.db",
                    "db pin recurrent_attention T=512 H=8 D=64 --config "
@@ -118,6 +120,14 @@ Verb db_verb() {
           "cannot be read. --strict: stale rows and those of kernels that are not loaded count "
           "too. --relaunch runs each row that is for a device here, against the oracle and the "
           "kernel's default.\n"
+          "verify --covers says whether the FILEs together have a row of this version for each problem of "
+          "a list: exit status 1 when one is missing, and a line for each. A problem that was recorded "
+          "needs one for its class of devices, others for each class that the FILEs have rows of, or "
+          "for each --device-class; rows of the site's and shipped databases count, and a FILE that "
+          "cannot be used has none. --shards: which "
+          "part of 'attune tune --shard' each belongs to.\n"
+          "digest prints 128 bits over what each FILE decides, whatever was measured: machines with "
+          "equal digests choose alike.\n"
           "gc removes what can never be used: damaged and invalid rows, expired pins, "
           "quarantined candidates of older kernels. Stale rows are kept unless --stale, those of "
           "kernels that are not loaded unless --unknown.\n"
@@ -138,6 +148,10 @@ Verb db_verb() {
                   {"dry-run", '\0', "", "import, gc: say what would be done", false},
                   {"strict", '\0', "", "verify: stale and unknown rows count as bad", false},
                   {"relaunch", '\0', "", "verify: run the rows' configs on their device", false},
+                  {"covers", '\0', "@SPECS", "verify: the list that is to be there, whole", false},
+                  {"shards", '\0', "N", "verify --covers: number of parts of the list", false},
+                  {"device-class", '\0', "CLASS",
+                   "verify --covers: a class that unrecorded problems need rows for", true},
                   {"older-than", '\0', "TIME", "gc: rows measured before that, too", false},
                   {"stale", '\0', "", "gc: rows of other kernel versions, too", false},
                   {"unknown", '\0', "", "gc: rows of kernels that are not loaded, too", false},

@@ -104,6 +104,7 @@ void add_report(const std::string& path, const Report& report, Result result, Ta
 }  // namespace
 
 ExitCode verify_files(const Invocation& call, const CommandContext& command, Words words) {
+  if (call.options.flag("covers")) return verify_coverage(call, command, words);
   const bool strict = call.options.flag("strict");
   Table table(
       {"file", "result", "rows", "bad_rows", "stale", "unknown", "invalid", "schema", "detail"});
