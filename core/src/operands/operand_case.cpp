@@ -39,11 +39,11 @@ void add(CaseTensors& tensors, const OperandInfo& operand, Tensor values, const 
 
 }  // namespace
 
-void set_random_inputs(const OperandTable& table, const void* problem, DType io, int gate_types,
+void set_random_inputs(const OperandTable& table, const void* problem, const ElementTypes& types,
                        const Storage& storage, std::uint64_t seed, RandomIndices indices,
                        CaseTensors& tensors, void* args) {
   RandomValues random(seed);
-  GateTypes types(gate_types, io);
+  GateTypes gates(types.gates, types.io);
   for (const OperandInfo& operand : table.operands) {
     if (operand.is_output() || !operand_given(table, operand, problem)) continue;
     const Storage as = operand.is_in_layout ? storage : Storage();
@@ -51,8 +51,9 @@ void set_random_inputs(const OperandTable& table, const void* problem, DType io,
       add(tensors, operand, indices(operand, random), as, args);
       continue;
     }
-    const DType dtype = operand.types == Types::kIo        ? io
-                        : operand.types == Types::kF32OrIo ? types.next()
+    const DType dtype = operand.types == Types::kIo        ? types.io
+                        : operand.types == Types::kState   ? types.state
+                        : operand.types == Types::kF32OrIo ? gates.next()
                                                            : DType::kF32;
     const Extents shape = operand_shape(table, operand, problem);
     const RandomRange& range = operand.random;

@@ -1,4 +1,5 @@
 #include <bit>
+#include <string>
 
 #include <attune/core/operand_check.hpp>
 
@@ -44,7 +45,11 @@ void OperandCheck::check(int at) {
     if (!is_paired(at)) return;
   } else {
     if (!view.given()) return;
+    if (operand.with >= 0 && !views_[static_cast<std::size_t>(operand.with)].given()) {
+      refuse(name_of(at), "given without ", name_of(operand.with));
+    }
     const int first = first_dim(operand, view);
+    decide_absent(operand, view, first);
     const Fit fit = fit_of(at, view, first);
     if (fit == Fit::kNo) refuse_shape(at, view, first);
     check_type(at, operand, view.dtype());
@@ -79,19 +84,40 @@ int OperandCheck::first_dim(const OperandInfo& operand, const ViewRef& view) con
   return operand.sizes[0] == left_out_ && view.rank() < operand.rank() ? 1 : 0;
 }
 
+/// The first operand that may lack a dimension says whether all of them do.
+void OperandCheck::decide_absent(const OperandInfo& operand, const ViewRef& view, int first) {
+  for (int dim = first; dim < operand.rank(); ++dim) {
+    const int id = operand.sizes[static_cast<std::size_t>(dim)];
+    if (!table_.sizes[static_cast<std::size_t>(id)].rule.is_absent_at_0) continue;
+    if (size(id) != kUnset || view.rank() + 1 != rank_from(operand, first)) continue;
+    absent_ |= 1U << static_cast<unsigned>(id);
+    set_size(id, 0);
+  }
+}
+
+int OperandCheck::rank_from(const OperandInfo& operand, int first) const {
+  int rank = 0;
+  for (int dim = first; dim < operand.rank(); ++dim) {
+    rank += is_absent(operand.sizes[static_cast<std::size_t>(dim)]) ? 0 : 1;
+  }
+  return rank;
+}
+
 /// Holds a shape against the sizes that are set, and sets those that it is the first to name.
 OperandCheck::Fit OperandCheck::fit_of(int at, const ViewRef& view, int first) {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
-  if (view.rank() + first != operand.rank()) return Fit::kNo;
+  if (view.rank() != rank_from(operand, first)) return Fit::kNo;
   if (first == 1 && operand.sizes[0] == left_out_) {
     set_size(left_out_, 1);
     rows_leave_out_ = rows_leave_out_ || at == 0;
   }
   Fit fit = Fit::kYes;
+  int extents = 0;
   for (int dim = first; dim < operand.rank(); ++dim) {
     const auto i = static_cast<std::size_t>(dim);
     const auto id = static_cast<std::size_t>(operand.sizes[i]);
-    const std::int64_t extent = view.size(dim - first);
+    if (is_absent(operand.sizes[i])) continue;
+    const std::int64_t extent = view.size(extents++);
     if (extent < 0) return Fit::kNo;
     const SizeInfo& info = table_.sizes[id];
     if (values_.sizes[id] != kUnset) {
@@ -109,37 +135,35 @@ OperandCheck::Fit OperandCheck::fit_of(int at, const ViewRef& view, int first) {
 }
 
 bool OperandCheck::may_be(const SizeInfo& info, std::int64_t is) const {
-  if (info.divides < 0) return is >= info.rule.least;
+  if (info.divides < 0) return is >= (info.rule.is_absent_at_0 ? 1 : info.rule.least);
   return is >= 1 && size(info.divides) % is == 0;
 }
 
 void OperandCheck::refuse_shape(int at, const ViewRef& view, int first) const {
   const OperandInfo& operand = table_.operands[static_cast<std::size_t>(at)];
   std::array<Dim, Extents::kMaxRank> expected;
+  std::size_t rank = 0;
+  std::string when(may_leave_out(operand) ? left_out_when_ : std::string_view());
   for (int dim = first; dim < operand.rank(); ++dim) {
     const auto i = static_cast<std::size_t>(dim);
+    if (is_absent(operand.sizes[i])) continue;
+    const SizeInfo& info = table_.sizes[static_cast<std::size_t>(operand.sizes[i])];
     const std::int64_t size = size_or_other(operand.sizes[i]);
-    Dim& is = expected[static_cast<std::size_t>(dim - first)];
+    if (info.rule.is_absent_at_0 && size == kUnset) when = str(" or without ", info.rule.name);
+    Dim& is = expected[rank++];
     is.name = operand.dims.names[i];
     const bool named = set_by_[static_cast<std::size_t>(operand.sizes[i])] == at;
     if (size != kUnset && !named) is.size = size + operand.plus[i];
   }
-  const auto rank = static_cast<std::size_t>(operand.rank() - first);
-  shape(name_of(at), view, std::span<const Dim>(expected).first(rank),
-        may_leave_out(operand) ? left_out_when_ : std::string_view());
+  shape(name_of(at), view, std::span<const Dim>(expected).first(rank), when);
 }
 
 void OperandCheck::check_type(int at, const OperandInfo& operand, DType is) {
   switch (operand.types) {
     case Types::kIo:
-      if (is == io_ && io_operand_ >= 0) return;
-      if (io_operand_ >= 0) {
-        refuse(name_of(at), "dtype ", is, ", expected ", io_, " (", name_of(io_operand_), "'s)");
-      }
-      if (!is_floating(is)) refuse(name_of(at), "dtype ", is, ", expected f32, f16 or bf16");
-      io_operand_ = at;
-      io_ = is;
-      return;
+      return check_shared_type(at, is, io_operand_, io_);
+    case Types::kState:
+      return check_shared_type(at, is, state_operand_, state_);
     case Types::kF32:
       if (is != DType::kF32) refuse(name_of(at), "dtype ", is, ", expected f32");
       return;
@@ -152,6 +176,17 @@ void OperandCheck::check_type(int at, const OperandInfo& operand, DType is) {
     case Types::kIndex:
       if (is == DType::kI32 || is == DType::kI64) return;
       refuse(name_of(at), "dtype ", is, ", expected i32 or i64");
+  }
+}
+
+/// Of operands that have one type in a call: the first one decides.
+void OperandCheck::check_shared_type(int at, DType is, int& decided_by, DType& decided) {
+  if (decided_by < 0) {
+    if (!is_floating(is)) refuse(name_of(at), "dtype ", is, ", expected f32, f16 or bf16");
+    decided_by = at;
+    decided = is;
+  } else if (is != decided) {
+    refuse(name_of(at), "dtype ", is, ", expected ", decided, " (", name_of(decided_by), "'s)");
   }
 }
 
@@ -169,7 +204,7 @@ void OperandCheck::refuse_size(int at, const ViewRef& view, int first) const {
     const std::string_view text = info.rule.least_text;
     if (!text.empty()) refuse(name_of(at), "shape ", view.shape(), ", expected ", text);
     refuse(name_of(at), "shape ", view.shape(), ", expected ", info.rule.name,
-           " >= ", info.rule.least);
+           " >= ", info.rule.is_absent_at_0 ? 1 : info.rule.least);
   }
 }
 
@@ -189,7 +224,8 @@ std::int64_t OperandCheck::size_or_other(int at) const {
 }
 
 DType OperandCheck::output_type(int operand) const {
-  return table_.operands[static_cast<std::size_t>(operand)].types == Types::kIo ? io_ : DType::kF32;
+  const Types types = table_.operands[static_cast<std::size_t>(operand)].types;
+  return types == Types::kIo ? io_ : types == Types::kState ? state_ : DType::kF32;
 }
 
 Extents OperandCheck::output_shape(int at) const {
@@ -202,6 +238,7 @@ Extents OperandCheck::output_shape(int at) const {
   const bool left_out = may_leave_out(operand) && rows_leave_out_;
   for (int dim = left_out ? 1 : 0; dim < operand.rank(); ++dim) {
     const auto i = static_cast<std::size_t>(dim);
+    if (is_absent(operand.sizes[i])) continue;
     shape[rank++] = size_or_other(operand.sizes[i]) + operand.plus[i];
   }
   return Extents(std::span<const std::int64_t>(shape.data(), rank));
@@ -211,7 +248,7 @@ void OperandCheck::make_canonical(void* args) const {
   for (std::size_t i = 0; i < table_.operands.size(); ++i) {
     const OperandInfo& operand = table_.operands[i];
     if (operand.leading == Leading::kThere && !may_leave_out(operand)) continue;
-    if (!views_[i].given() || views_[i].rank() == operand.rank()) continue;
+    if (!views_[i].given() || views_[i].rank() == rank_from(operand, 0)) continue;
     operand.add_leading(args, size_or_other(operand.sizes[0]));
   }
 }

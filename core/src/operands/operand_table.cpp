@@ -18,10 +18,25 @@ std::int64_t value_of(const OperandTable& table, const SizeInfo& size, const voi
   return value_of(table, table.sizes[static_cast<std::size_t>(size.otherwise)], problem);
 }
 
-std::string dims_text(const OperandInfo& operand, int first) {
+bool may_be_absent(const OperandTable& table, const OperandInfo& operand) {
+  for (int dim = 0; dim < operand.rank(); ++dim) {
+    if (size_of_dim(table, operand, dim).rule.is_absent_at_0) return true;
+  }
+  return false;
+}
+
+/// Whether an operand of a problem does not have this dimension.
+bool is_absent(const SizeInfo& size, const void* problem) {
+  return size.rule.is_absent_at_0 && (size.get == nullptr || size.get(problem) == 0);
+}
+
+/// `least`: without the dimensions that it may be without.
+std::string dims_text(const OperandTable& table, const OperandInfo& operand, int first,
+                      bool least = false) {
   std::string text = "[";
   for (int dim = first; dim < operand.rank(); ++dim) {
-    if (dim != first) text += ',';
+    if (least && size_of_dim(table, operand, dim).rule.is_absent_at_0) continue;
+    if (text.size() > 1) text += ',';
     for (const char c : operand.dims.names[static_cast<std::size_t>(dim)]) {
       if (c != ' ') text += c;
     }
@@ -33,12 +48,15 @@ std::string dims_text(const OperandInfo& operand, int first) {
 
 std::vector<OperandText> operand_texts(const OperandTable& table) {
   std::vector<OperandText> texts;
-  std::string io;  // the operand that decides
+  std::string io, state;  // the operands that decide
   for (const OperandInfo& operand : table.operands) {
-    OperandText text{std::string(operand.name), dims_text(operand, 0), ""};
-    if (operand.leading == Leading::kMissing) text.shape = dims_text(operand, 1);
+    const bool missing = operand.leading == Leading::kMissing;
+    OperandText text{std::string(operand.name), dims_text(table, operand, missing ? 1 : 0), ""};
     if (operand.leading == Leading::kMayBeMissing) {
-      text.shape = dims_text(operand, 1) + " or " + text.shape;
+      text.shape = dims_text(table, operand, 1) + " or " + text.shape;
+    }
+    if (may_be_absent(table, operand)) {
+      text.shape = dims_text(table, operand, 0, true) + " or " + text.shape;
     }
     switch (operand.types) {
       case Types::kIo:
@@ -51,6 +69,10 @@ std::vector<OperandText> operand_texts(const OperandTable& table) {
       case Types::kF32OrIo:
         text.types = "f32 or " + io + "'s";
         break;
+      case Types::kState:
+        text.types = state.empty() ? "f32, f16, bf16" : state + "'s";
+        if (state.empty()) state = operand.name;
+        break;
       case Types::kIndex:
         text.types = "i32, i64";
         break;
@@ -61,6 +83,10 @@ std::vector<OperandText> operand_texts(const OperandTable& table) {
 }
 
 bool operand_given(const OperandTable& table, const OperandInfo& operand, const void* problem) {
+  if (operand.with >= 0 &&
+      !operand_given(table, table.operands[static_cast<std::size_t>(operand.with)], problem)) {
+    return false;
+  }
   if (operand.given != nullptr) return operand.given(problem);
   if (!operand.optional) return true;
   if (operand.gradient_of < 0) return false;
@@ -72,8 +98,9 @@ Extents operand_shape(const OperandTable& table, const OperandInfo& operand, con
   std::array<std::int64_t, Extents::kMaxRank> shape{};
   std::size_t rank = 0;
   for (int dim = operand.leading == Leading::kThere ? 0 : 1; dim < operand.rank(); ++dim) {
-    shape[rank++] = value_of(table, size_of_dim(table, operand, dim), problem) +
-                    operand.plus[static_cast<std::size_t>(dim)];
+    const SizeInfo& size = size_of_dim(table, operand, dim);
+    if (is_absent(size, problem)) continue;
+    shape[rank++] = value_of(table, size, problem) + operand.plus[static_cast<std::size_t>(dim)];
   }
   return Extents(std::span<const std::int64_t>(shape.data(), rank));
 }
@@ -95,19 +122,22 @@ void check_problem_sizes(const OperandTable& table, const void* problem) {
   }
 }
 
-double operand_bytes(const OperandTable& table, const void* problem, DType io, int gate_types) {
+double operand_bytes(const OperandTable& table, const void* problem, const ElementTypes& types) {
   double sum = 0;
   for (const OperandInfo& operand : table.operands) {
     if (!operand_given(table, operand, problem)) continue;
     double bytes = 4;
-    if (operand.types == Types::kIo || (operand.types == Types::kF32OrIo && gate_types == 1)) {
-      bytes = static_cast<double>(size_of(io));
+    if (operand.types == Types::kIo || (operand.types == Types::kF32OrIo && types.gates == 1)) {
+      bytes = static_cast<double>(size_of(types.io));
+    } else if (operand.types == Types::kState) {
+      bytes = static_cast<double>(size_of(types.state));
     } else if (operand.types == Types::kIndex) {
       bytes = 8;
     }
     if (operand.role == Role::kState) bytes *= 2;  // read and written
     for (int dim = operand.leading == Leading::kThere ? 0 : 1; dim < operand.rank(); ++dim) {
       const SizeInfo& size = size_of_dim(table, operand, dim);
+      if (is_absent(size, problem)) continue;
       std::int64_t value = value_of(table, size, problem);
       if (size.used >= 0) {
         const SizeInfo& used = table.sizes[static_cast<std::size_t>(size.used)];

@@ -69,8 +69,7 @@ Problem RecurrentAttention::reduced(const Problem& problem) {
 }
 
 double RecurrentAttention::bytes(const Problem& problem) {
-  return operand_bytes(operand_table<RecurrentAttention>(), &problem, problem.dtype,
-                       gate_types(problem));
+  return operand_bytes(operand_table<RecurrentAttention>(), &problem, element_types(problem));
 }
 
 double RecurrentAttention::flops(const Problem& problem) {
@@ -79,8 +78,8 @@ double RecurrentAttention::flops(const Problem& problem) {
 }
 
 double RecurrentAttentionBackward::bytes(const Problem& problem) {
-  return operand_bytes(operand_table<RecurrentAttentionBackward>(), &problem, problem.dtype,
-                       gate_types(problem));
+  return operand_bytes(operand_table<RecurrentAttentionBackward>(), &problem,
+                       element_types(problem));
 }
 
 double RecurrentAttentionBackward::flops(const Problem& problem) {

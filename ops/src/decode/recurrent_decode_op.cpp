@@ -78,8 +78,7 @@ RecurrentDecode::Problem RecurrentDecode::reduced(const Problem& problem) {
 }
 
 double RecurrentDecode::bytes(const Problem& problem) {
-  return operand_bytes(operand_table<RecurrentDecode>(), &problem, problem.dtype,
-                       gate_types(problem));
+  return operand_bytes(operand_table<RecurrentDecode>(), &problem, element_types(problem));
 }
 
 double RecurrentDecode::flops(const Problem& problem) {

@@ -60,7 +60,7 @@ class OperandCase : public Case {
       const auto found = expected.find(output.name);
       checks.push_back(check_output(output.name, to_host(output.view, tensors_.device()),
                                     found == expected.end() ? nullptr : &found->second,
-                                    tolerances(), summand_rms(output, expected)));
+                                    tolerances(output.view.dtype), summand_rms(output, expected)));
     }
     return checks;
   }
@@ -74,11 +74,14 @@ class OperandCase : public Case {
   const Device& device() const { return tensors_.device(); }
 
  private:
-  Tolerances tolerances() const {
+  /// Of an output: what the io type allows, and what its own does.
+  Tolerances tolerances(DType output) const {
+    const DType io = element_types(problem_).io;
+    const DType type = io == DType::kF32 && is_floating(output) ? output : io;
     if constexpr (requires { problem_.tf32; }) {
-      return tolerances_of(io_type(problem_), problem_.tf32);
+      return tolerances_of(type, problem_.tf32);
     } else {
-      return tolerances_of(io_type(problem_), false);
+      return tolerances_of(type, false);
     }
   }
 
@@ -92,7 +95,7 @@ namespace detail {
 using RandomIndices = FunctionRef<Tensor(const OperandInfo&, RandomValues&)>;
 
 /// Sets the inputs of a problem, one after the other, each from its own random stream.
-void set_random_inputs(const OperandTable& table, const void* problem, DType io, int gate_types,
+void set_random_inputs(const OperandTable& table, const void* problem, const ElementTypes& types,
                        const Storage& storage, std::uint64_t seed, RandomIndices indices,
                        CaseTensors& tensors, void* args);
 
@@ -145,8 +148,8 @@ std::unique_ptr<Case> random_case(const Rules& rules, typename Rules::Problem pr
   };
   CaseTensors tensors(device);
   typename Op::Args args{};
-  detail::set_random_inputs(operand_table<Op>(), &problem, io_type(problem), gate_types(problem),
-                            storage, seed, indices, tensors, &args);
+  detail::set_random_inputs(operand_table<Op>(), &problem, element_types(problem), storage, seed,
+                            indices, tensors, &args);
   return detail::complete_case<MadeCase>(rules, std::move(tensors), args, &problem, storage);
 }
 
@@ -181,7 +184,7 @@ struct OperandOp {
   }
   template <class Problem>
   static double bytes(const Problem& problem) {
-    return operand_bytes(operand_table<Op>(), &problem, io_type(problem), gate_types(problem));
+    return operand_bytes(operand_table<Op>(), &problem, element_types(problem));
   }
   template <class Args>
   static const DeviceId& device_of(const Args& args) {

@@ -54,6 +54,7 @@ class OperandCheck : public CallCheck {
   void rename(int operand, int to) { renamed_[renames_++] = {operand, to}; }
 
   DType io() const { return io_; }
+  DType state() const { return state_; }  // f32 while no state is given
   /// The type and shape of an output that is to be allocated.
   DType output_type(int operand) const;
   Extents output_shape(int operand) const;
@@ -66,6 +67,7 @@ class OperandCheck : public CallCheck {
     if constexpr (requires { problem.gate_dtype; }) {
       problem.gate_dtype = static_cast<decltype(problem.gate_dtype)>(gate_types_seen());
     }
+    if constexpr (requires { problem.state_dtype; }) problem.state_dtype = state_;
   }
 
   /// Puts back the dimensions that were left out.
@@ -82,6 +84,10 @@ class OperandCheck : public CallCheck {
   std::string_view own_name(const OperandInfo& operand) const {
     return form_ == ArgsForm::kFile ? operand.file_name : operand.name;
   }
+  bool is_absent(int size) const { return (absent_ >> static_cast<unsigned>(size) & 1U) != 0; }
+  /// How many dimensions an operand has in this call, from `first` on.
+  int rank_from(const OperandInfo& operand, int first) const;
+  void decide_absent(const OperandInfo& operand, const ViewRef& view, int first);
   std::string_view renamed(int operand) const;
   void check_each(std::uint32_t operands);  // bits
   void check(int at);
@@ -90,6 +96,7 @@ class OperandCheck : public CallCheck {
   bool may_be(const SizeInfo& info, std::int64_t is) const;
   [[gnu::cold]] void refuse_shape(int at, const ViewRef& view, int first) const;
   void check_type(int at, const OperandInfo& operand, DType is);
+  void check_shared_type(int at, DType is, int& decided_by, DType& decided);
   [[gnu::cold]] void refuse_size(int at, const ViewRef& view, int first) const;
   void check_memory(std::string_view name, const OperandInfo& operand, const ViewRef& view);
   bool may_leave_out(const OperandInfo& operand) const {
@@ -108,6 +115,9 @@ class OperandCheck : public CallCheck {
   std::array<std::int8_t, kMaxSizes> set_by_;  // operands
   int io_operand_ = -1;
   DType io_ = DType::kF32;
+  int state_operand_ = -1;
+  DType state_ = DType::kF32;
+  std::uint32_t absent_ = 0;  // bits of sizes whose dimension operands do not have
   bool gates_f32_ = false;
   bool gates_io_ = false;
   bool rows_leave_out_ = false;  // the first operand left out its first dimension

@@ -156,6 +156,7 @@ struct ErasedOperand {
     info.add_leading = &add_leading;
     if constexpr (kIsSaid) info.given = &given;
     info.gradient_of = find_operand<Op>(info.gradient_name);
+    info.with = find_operand<Op>(info.with_name);
     for (int dim = 0; dim < info.dims.rank; ++dim) {
       const auto at = static_cast<std::size_t>(dim);
       const std::string_view name = info.dims.names[at];
@@ -269,13 +270,30 @@ const OperandTable& operand_table() {
 /// A row of the table of an op's manual.
 struct OperandText {
   std::string name;
-  std::string shape;  // "[B,T,H,K]", "[H] or [N,H]"
+  std::string shape;  // "[B,T,H,K]", "[H] or [N,H]", "[B,H,K] or [B,T,H,K]"
   std::string types;  // "f32 or q's"
 };
 std::vector<OperandText> operand_texts(const OperandTable& table);
 
+/// The element types of a problem: its members `dtype`, `gate_dtype` and `state_dtype`, f32 where it
+/// has none.
+struct ElementTypes {
+  DType io = DType::kF32;
+  int gates = 0;  // of Types::kF32OrIo: 0 for f32, 1 for the io type, 2 for some of each
+  DType state = DType::kF32;
+};
+template <class Problem>
+constexpr ElementTypes element_types(const Problem& problem) {
+  ElementTypes types;
+  if constexpr (requires { problem.dtype; }) types.io = problem.dtype;
+  if constexpr (requires { problem.gate_dtype; })
+    types.gates = static_cast<int>(problem.gate_dtype);
+  if constexpr (requires { problem.state_dtype; }) types.state = problem.state_dtype;
+  return types;
+}
+
 /// The least traffic of a problem: each input read once, each output written once, states both.
-double operand_bytes(const OperandTable& table, const void* problem, DType io, int gate_dtype);
+double operand_bytes(const OperandTable& table, const void* problem, const ElementTypes& types);
 
 /// The shape that an operand has in a problem, as a caller gives it.
 Extents operand_shape(const OperandTable& table, const OperandInfo& operand, const void* problem);
@@ -285,23 +303,5 @@ bool operand_given(const OperandTable& table, const OperandInfo& operand, const 
 /// Throws InvalidArgument for a size of a problem that is below its least, or no divisor of what it
 /// should divide.
 void check_problem_sizes(const OperandTable& table, const void* problem);
-
-/// Element types by convention: a problem's `dtype` is the io type, f32 where it has none.
-template <class Problem>
-constexpr DType io_type(const Problem& problem) {
-  if constexpr (requires { problem.dtype; }) {
-    return problem.dtype;
-  } else {
-    return DType::kF32;
-  }
-}
-template <class Problem>
-constexpr int gate_types(const Problem& problem) {
-  if constexpr (requires { problem.gate_dtype; }) {
-    return static_cast<int>(problem.gate_dtype);
-  } else {
-    return 0;
-  }
-}
 
 }  // namespace attune

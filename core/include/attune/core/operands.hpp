@@ -45,6 +45,7 @@ enum class Types : std::uint8_t {
   kIo,  // f32, f16 or bf16: the first operand of this type decides which
   kF32,
   kF32OrIo,  // f32 or the io type: the problem's `gate_dtype` is 0, 1, or 2 for some of each
+  kState,    // f32, f16 or bf16: the first operand of this type decides, for `state_dtype` as well
   kIndex,    // i32 or i64
 };
 
@@ -81,6 +82,8 @@ struct OperandInfo {
   bool is_contiguous = false;           // the elements of the last dimension follow each other
   bool is_in_layout = false;            // counts for a problem's `layout` and `aligned`
   std::string_view in_place_of = {};    // the input that an output may be exactly
+  std::string_view with_name = {};      // the operand without which it may not be given
+  int with = -1;                        // its position
   std::string_view gradient_name = {};  // the input whose gradient an output is
   int gradient_of = -1;                 // its position
   DimNames dims = {};
@@ -106,6 +109,7 @@ struct SizeRule {
   std::string_view plural = {};      // of what divides: "heads"
   std::string_view otherwise = {};   // the size that it is where nothing else has set it
   std::string_view used = {};        // the size that says how much of it one call touches at most
+  bool is_absent_at_0 = false;
 
   constexpr SizeRule at_least(std::int64_t value, std::string_view text = {}) const {
     SizeRule rule = *this;
@@ -127,6 +131,13 @@ struct SizeRule {
   constexpr SizeRule used_by(std::string_view size) const {
     SizeRule rule = *this;
     rule.used = size;
+    return rule;
+  }
+  /// Where this size is 0, operands do not have its dimension; where they have it, it is at least 1.
+  /// The first operand that names it decides for all of them. Kernels see them as they were given.
+  constexpr SizeRule absent_at_0() const {
+    SizeRule rule = *this;
+    rule.is_absent_at_0 = true;
     return rule;
   }
 };
@@ -214,6 +225,14 @@ struct Operand {
   constexpr Operand f32() const {
     return with([](OperandInfo& is) { is.types = Types::kF32; });
   }
+  /// Stored as states are: f32, f16 or bf16, all operands of this type in one call alike.
+  constexpr Operand state_type() const {
+    return with([](OperandInfo& is) { is.types = Types::kState; });
+  }
+  /// May be given only where that operand is, and is there in problems only where it is.
+  constexpr Operand only_with(std::string_view operand) const {
+    return with([&](OperandInfo& is) { is.with_name = operand; });
+  }
   constexpr Operand leading(Leading leading) const {
     return with([&](OperandInfo& is) { is.leading = leading; });
   }
@@ -293,7 +312,7 @@ template <class Access>
 constexpr auto index(std::string_view name, Access access, const DimNames& dims) {
   return detail::make_operand(name, access, dims, Role::kIndex, Types::kIndex);
 }
-/// An f32 state, updated in place.
+/// A state, updated in place: f32, unless state_type() says more.
 template <class Access>
 constexpr auto state(std::string_view name, Access access, const DimNames& dims) {
   return detail::make_operand(name, access, dims, Role::kState, Types::kF32).normal(0.1);
