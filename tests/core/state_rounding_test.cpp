@@ -32,8 +32,6 @@ float rounded(float value, std::uint32_t random) {
 template <class T>
 class StochasticRounding : public testing::Test {
  public:
-  static constexpr bool kIsBf16 = std::is_same_v<T, bf16>;
-
   /// The mean of many roundings of one value, and that each is one of its neighbours.
   static double mean_of(float value, float unit) {
     constexpr std::int64_t kRows = 64;
@@ -65,13 +63,13 @@ TYPED_TEST(StochasticRounding, LeavesWhatIsExactAlone) {
 }
 
 TYPED_TEST(StochasticRounding, IsRightOnAverage) {
-  constexpr bool kIsBf16 = TestFixture::kIsBf16;
-  const float in_1 = kIsBf16 ? 0x1p-7F : 0x1p-10F;  // the distance of neighbours above 1
+  constexpr bool kIsBf16 = std::is_same_v<TypeParam, bf16>;
+  constexpr float kUnit = kIsBf16 ? 0x1p-7F : 0x1p-10F;  // the distance of neighbours above 1
   for (const double part : {0.001, 0.1, 0.5, 0.9, 0.999}) {
     for (const float sign : {1.0F, -1.0F}) {
-      const auto value = sign * static_cast<float>(1 + part * in_1);
+      const auto value = sign * static_cast<float>(1 + part * kUnit);
       // Of 16384 samples the mean's standard deviation is at most unit / 256.
-      EXPECT_NEAR(this->mean_of(value, in_1), value, in_1 / 256 * 4) << value;
+      EXPECT_NEAR(this->mean_of(value, kUnit), value, kUnit / 256 * 4) << value;
     }
   }
 }

@@ -48,8 +48,8 @@ struct RowKey {
   return z ^ (z >> 31U);
 }
 
-/// `row` is (s * H + h) * K + i for row [s, h, i, :] of a pool [S, H, K, V]. The keys are the numbers
-/// of SplitMix64, begun at a mixed seed.
+/// `row` is (s * H + h) * K + i for row [s, h, i, :] of a pool [S, H, K, V]. The keys are the
+/// numbers of SplitMix64, begun at a mixed seed.
 [[gnu::always_inline]] constexpr RowKey row_key(std::uint64_t seed, std::int64_t row) {
   const std::uint64_t counter = static_cast<std::uint64_t>(row) + 1;
   const std::uint64_t key = mixed(mixed(seed) + counter * 0x9e3779b97f4a7c15U);
