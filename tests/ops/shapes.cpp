@@ -37,6 +37,18 @@ Texts all_gates() {
   return texts;
 }
 
+/// Texts of fields as one, where a later value of a field replaces an earlier one.
+std::string merged(const Texts& texts) {
+  Params params;
+  for (const std::string& text : texts) {
+    for (const Param& given : parse_params(text, ' ')) {
+      std::erase_if(params, [&](const Param& param) { return param.name == given.name; });
+      params.push_back(given);
+    }
+  }
+  return to_text(params, ' ');
+}
+
 OpShapes recurrent_attention() {
   return {.op = ops::RecurrentAttention::kName,
           .factors = {{"T=0", "T=1", "T=2", "T=3", "T=17", "T=64", "T=65", "T=200"},
@@ -70,7 +82,7 @@ OpShapes recurrent_attention_backward() {
   return shapes;
 }
 
-OpShapes recurrent_decode() {
+OpShapes one_token_decode() {
   return {.op = ops::RecurrentDecode::kName,
           .factors = {{"B=0", "B=1", "B=3 S=3", "B=3 S=7", "B=17"},
                       {"slots=yes", "slots=no"},
@@ -83,16 +95,20 @@ OpShapes recurrent_decode() {
           .problems = {"B=5 S=5 H=2 K=300 V=8", "B=5 S=5 H=2 K=8 V=600 gate=gk"}};
 }
 
-/// Texts of fields as one, where a later value of a field replaces an earlier one.
-std::string merged(const Texts& texts) {
-  Params params;
-  for (const std::string& text : texts) {
-    for (const Param& given : parse_params(text, ' ')) {
-      std::erase_if(params, [&](const Param& param) { return param.name == given.name; });
-      params.push_back(given);
-    }
+/// One token on a pool in fp32 by itself as well: not every kernel takes more.
+OpShapes recurrent_decode() {
+  OpShapes shapes = one_token_decode();
+  shapes.problems = problems_of(shapes);
+  shapes.factors.push_back({"T=0", "T=2", "T=3", "T=7", "T=16", "T=0 kept=yes", "T=3 kept=yes",
+                            "T=16 kept=yes", "T=0 R=1", "T=2 R=4", "T=4 R=15", "T=7 R=16"});
+  shapes.factors.push_back({"state=f32", "state=f16", "state=bf16", "state=f16 rounding=stochastic",
+                            "state=bf16 rounding=stochastic"});
+  for (const char* const problem :
+       {"B=5 S=4 H=2 K=300 V=8 T=4 state=bf16", "B=5 S=4 H=2 K=8 V=600 gate=gk T=4 R=4",
+        "B=9 S=36 H=2 K=64 V=64 T=4 kept=yes"}) {
+    shapes.problems.emplace_back(problem);
   }
-  return to_text(params, ' ');
+  return shapes;
 }
 
 }  // namespace

@@ -58,6 +58,21 @@ T rounded(double value) {
   }
 }
 
+/// One of the neighbours of `value`, by the random bits of a column of a state's row.
+template <class T>
+T stochastically_rounded(double value, const state_rounding::RowKey& key, std::int64_t column) {
+  if constexpr (std::is_same_v<T, float>) {
+    return static_cast<float>(value);
+  } else {
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    const std::uint32_t random =
+        state_rounding::random_bits(key, static_cast<std::uint32_t>(column));
+    const std::uint32_t half = std::is_same_v<T, bf16> ? state_rounding::to_bf16(bits, random)
+                                                       : state_rounding::to_f16(bits, random);
+    return T::from_bits(static_cast<std::uint16_t>(half));
+  }
+}
+
 /// Elements behind an index of [B, T, H].
 std::int64_t width_of(const ConstTensorView& view) { return view.rank() == 4 ? view.size(3) : 1; }
 
@@ -101,10 +116,24 @@ std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::
 }
 
 void store_state(const TensorView& to, std::int64_t n, std::int64_t h,
-                 std::span<const double> state) {
-  const auto width = static_cast<std::size_t>(to.size(3));
-  for (std::int64_t i = 0; i < to.size(2); ++i) {
-    store_row(to, {n, h, i}, state.subspan(i * width, width));
+                 std::span<const double> state, const StateRounding& rounding) {
+  const std::int64_t rows = to.size(2), columns = to.size(3);
+  const bool to_nearest = rounding.kind == StateRounding::Kind::kNearest;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::span row =
+        state.subspan(static_cast<std::size_t>(i * columns), static_cast<std::size_t>(columns));
+    if (to_nearest) {
+      store_row(to, {n, h, i}, row);
+      continue;
+    }
+    const auto key = state_rounding::row_key(rounding.seed, (n * to.size(1) + h) * rows + i);
+    const RowPlace place = place_of(to, {n, h, i});
+    with_element_type(to.dtype, [&]<class T>(T) {
+      T* const first = static_cast<T*>(to.data) + place.offset;
+      for (std::int64_t j = 0; j < columns; ++j) {
+        first[j * place.step] = stochastically_rounded<T>(row[static_cast<std::size_t>(j)], key, j);
+      }
+    });
   }
 }
 

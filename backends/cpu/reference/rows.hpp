@@ -3,7 +3,7 @@
 //
 // Any floating-point type, any strides. The row at an index of the leading dimensions runs along
 // the next one; at a full index lies one element. Loads are exact. A store rounds once, to nearest,
-// ties to even.
+// ties to even; that of a state as it is asked to.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include <attune/core/state_rounding.hpp>
 #include <attune/core/tensor.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
@@ -33,7 +34,7 @@ std::int64_t load_integer(const ConstTensorView& from, std::int64_t index);
 std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::int64_t n,
                                std::int64_t h, std::int64_t key_dim, std::int64_t value_dim);
 void store_state(const TensorView& to, std::int64_t n, std::int64_t h,
-                 std::span<const double> state);
+                 std::span<const double> state, const StateRounding& rounding = {});
 
 // ---- the tokens of a head ----
 

@@ -15,6 +15,7 @@ namespace attune::ops {
 struct DecodeRules : OperandRules<RecurrentDecode> {
   std::optional<double> scale = {};
   bool allow_tf32 = false;
+  StateRounding rounding = {};
 
   void check_inputs(OperandCheck& check, const Args& args) const;
   void complete(const OperandCheck& check, const Args& args, bool outputs, Problem& problem) const;
@@ -23,6 +24,11 @@ struct DecodeRules : OperandRules<RecurrentDecode> {
   Storage storage(const Problem& problem) const { return storage_of<RecurrentDecode>(problem); }
   Tensor random_indices(const OperandInfo& operand, const Problem& problem, RandomValues&) const;
 };
+
+/// Whether q, k, v or o have more than one row of channels.
+inline bool has_several_rows(const RecurrentDecodeProblem& p) {
+  return p.B > 1 || (p.B == 1 && (p.H > 1 || p.T > 1 || p.R > 1));
+}
 
 /// A call as its caller gave it.
 struct DecodeCall {
@@ -38,11 +44,22 @@ DecodeCall decode_call(std::string_view op, const ConstTensorView& q, const Cons
   call.rules.name = op;
   call.rules.scale = options.scale;
   call.rules.allow_tf32 = options.call.allow_tf32;
+  call.rules.rounding = options.state_rounding;
   call.args.q = q;
   call.args.k = k;
   call.args.v = v;
   call.args.state = state;
   call.args.slot_indices = options.slot_indices;
+  call.args.kept_slots = options.kept_slots;
+  call.args.accepted = options.accepted;
+  if (options.committed) {
+    call.args.committed_k = options.committed->k;
+    call.args.committed_v = options.committed->v;
+    call.args.committed_g = options.committed->g;
+    call.args.committed_gk = options.committed->gk;
+    call.args.committed_gv = options.committed->gv;
+    call.args.committed_accepted = options.committed->accepted;
+  }
   if constexpr (requires { options.g; }) {
     call.args.g = options.g;
     call.args.gk = options.gk;

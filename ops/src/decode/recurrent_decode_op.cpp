@@ -6,6 +6,7 @@
 #include <attune/ops/lightning_decode.hpp>
 
 #include "decode/decode_rules.hpp"
+#include "operands/host_indices.hpp"
 #include "operands/rows_layout.hpp"
 
 namespace attune::ops {
@@ -14,11 +15,17 @@ namespace {
 void check_sizes(const RecurrentDecodeProblem& p) {
   constexpr std::string_view kOp = RecurrentDecode::kName;
   check_problem_sizes(operand_table<RecurrentDecode>(), &p);
-  require(kOp, p.slots || p.S >= p.B, "S", p.S, "at least B without slot indices");
+  require(kOp, p.T >= 0 && p.T <= kMaxStepTokens, "T", p.T, str("at most ", kMaxStepTokens));
+  require(kOp, p.R >= 0 && p.R <= kMaxStepTokens, "R", p.R, str("at most ", kMaxStepTokens));
+  require(kOp, !p.kept || p.R == 0, "R", p.R, "none with kept slots");
+  require(kOp, p.slots || p.kept || p.S >= p.B, "S", p.S, "at least B without slot indices");
+  require(kOp, is_floating(p.state_dtype), "state", static_cast<std::int64_t>(p.state_dtype),
+          "f32, f16 or bf16");
   require(kOp, p.layout != Layout::kBhtd, "layout", static_cast<std::int64_t>(p.layout),
           "bthd or strided");
-  require(kOp, fits_memory({p.B, p.H, p.K}) && fits_memory({p.B, p.H, p.V}), "B", p.B,
-          "tensors of at most 2^63 - 1 bytes");
+  const std::int64_t tokens = std::max(p.tokens(), p.R);
+  require(kOp, fits_memory({p.B, tokens, p.H, p.K}) && fits_memory({p.B, tokens, p.H, p.V}), "B",
+          p.B, "tensors of at most 2^63 - 1 bytes");
   require(kOp, fits_memory({p.S, p.H, p.K, p.V}), "S", p.S, "a pool of at most 2^63 - 1 bytes");
 }
 
@@ -31,10 +38,11 @@ void complete_layout(RecurrentDecodeProblem& p) {
   if (p.layout == Layout::kStrided) return;
   RowsLayout rows;
   const auto width = static_cast<std::int64_t>(size_of(p.dtype));
-  const bool several = p.B > 1 || (p.B == 1 && p.H > 1);
+  const bool several = has_several_rows(p);
   rows.add_expected(several, p.K * width);
   rows.add_expected(several, p.V * width);
-  rows.add_expected(p.S > 1 || (p.S == 1 && (p.H > 1 || p.K > 1)), p.V * 4);
+  rows.add_expected(p.S > 1 || (p.S == 1 && (p.H > 1 || p.K > 1)),
+                    p.V * static_cast<std::int64_t>(size_of(p.state_dtype)));
   p.aligned = p.aligned && rows.aligned();
 }
 
@@ -48,6 +56,9 @@ std::unique_ptr<Case> case_of_file(std::string_view op, std::vector<std::string>
   call.rules.name = op;
   call.args.gamma = decay_of_file(op, file, needs_constant_decay);
   call.rules.scale = file.number("scale");
+  if (const auto seed = file.integer("stochastic_seed")) {
+    call.rules.rounding = stochastic(static_cast<std::uint64_t>(*seed));
+  }
   return file_case(call.rules, file, device, call.args);
 }
 
@@ -57,9 +68,12 @@ Params RecurrentDecode::expand(Params params) { return expand_channels(kName, st
 
 void RecurrentDecode::complete(Problem& problem) {
   if (problem.Hkv == 0) problem.Hkv = problem.H;
-  if (problem.S == 0) problem.S = problem.B;
+  if (problem.S == 0) problem.S = problem.kept ? problem.B * problem.tokens() : problem.B;
+  if (problem.kept) problem.slots = false;
+  if (problem.T == 1) problem.T = 0;
   check_sizes(problem);
   complete_types(kName, problem);
+  if (problem.state_dtype == DType::kF32) problem.rounding = StateRounding::Kind::kNearest;
   complete_layout(problem);
 }
 
@@ -70,19 +84,30 @@ RecurrentDecode::Problem RecurrentDecode::reduced(const Problem& problem) {
   small.B = std::min(problem.B, kReducedRows);
   small.Hkv = std::min<std::int64_t>(small.Hkv, 2);
   small.H = small.Hkv * group;
-  // One slot too few leaves a row of padding.
-  const std::int64_t slots = problem.slots && small.B > 1 ? small.B - 1 : small.B;
-  small.S = std::min(small.S, slots);
+  // One slot too few leaves a row of padding, or a state that is not kept.
+  const std::int64_t states = small.kept ? small.B * small.tokens() : small.B;
+  const bool one_less = (small.slots || small.kept) && states > 1;
+  small.S = std::min(small.S, one_less ? states - 1 : states);
   complete(small);
   return small;
 }
 
 double RecurrentDecode::bytes(const Problem& problem) {
-  return operand_bytes(operand_table<RecurrentDecode>(), &problem, element_types(problem));
+  const double once_each =
+      operand_bytes(operand_table<RecurrentDecode>(), &problem, element_types(problem));
+  if (!problem.kept) return once_each;
+  // A state is read once and written after each token.
+  const double state = static_cast<double>(problem.H) * static_cast<double>(problem.K) *
+                       static_cast<double>(problem.V) *
+                       static_cast<double>(size_of(problem.state_dtype));
+  const std::int64_t written = std::min(problem.S, problem.B * problem.tokens());
+  return once_each + state * static_cast<double>(written - std::min(problem.S, problem.B));
 }
 
 double RecurrentDecode::flops(const Problem& problem) {
-  return 4 * static_cast<double>(problem.B) * static_cast<double>(problem.H) *
+  // Committed tokens are written, and not read.
+  const auto tokens = static_cast<double>(4 * problem.tokens() + 2 * problem.R);
+  return tokens * static_cast<double>(problem.B) * static_cast<double>(problem.H) *
          static_cast<double>(problem.K) * static_cast<double>(problem.V);
 }
 
@@ -96,6 +121,7 @@ std::unique_ptr<Case> RecurrentDecode::make_case(const Problem& problem, const D
                                                  std::uint64_t seed) {
   DecodeRules rules;
   rules.allow_tf32 = problem.tf32;
+  rules.rounding = {problem.rounding, seed};
   return random_case(rules, problem, device, seed);
 }
 
@@ -109,8 +135,55 @@ std::unique_ptr<Case> RecurrentDecode::bind_case(const TensorMap& tensors,
 std::unique_ptr<Case> LightningDecode::bind_case(const TensorMap& tensors,
                                                  const Attributes& attributes,
                                                  const Device& device) {
-  return case_of_file(kName, input_file_names<RecurrentDecode>({"g", "gk", "gv"}), true, tensors,
-                      attributes, device);
+  return case_of_file(kName,
+                      input_file_names<RecurrentDecode>(
+                          {"g", "gk", "gv", "committed.g", "committed.gk", "committed.gv"}),
+                      true, tensors, attributes, device);
+}
+
+namespace {
+
+/// Element (row, token) of [B] or [B, T].
+std::int64_t index_of(const ConstTensorView& view, std::int64_t row, std::int64_t token = 0) {
+  const std::int64_t columns = view.rank() == 1 ? 1 : view.size(1);
+  return index_at(view, row * columns + token);
+}
+
+std::int64_t checked(std::string_view name, std::int64_t row, std::int64_t value,
+                     std::int64_t most) {
+  if (value <= most) return value;
+  throw InvalidArgument(str(RecurrentDecode::kName, ": ", name, "[", row, "] is ", value,
+                            ", expected less than ", most + 1));
+}
+
+constexpr DecodeRow kPadding{.start = -1, .committed = 0};
+
+}  // namespace
+
+DecodeRow decode_row(const RecurrentDecodeProblem& problem, const RecurrentDecodeArgs& args,
+                     std::int64_t row) {
+  if (args.kept_slots) {
+    const std::int64_t accepted =
+        checked("accepted", row, index_of(*args.accepted, row), problem.tokens());
+    if (accepted < 1) return kPadding;
+    const std::int64_t slot = index_of(*args.kept_slots, row, accepted - 1);
+    return {.start = checked("kept_slots", row, slot, problem.S - 1), .committed = 0};
+  }
+  DecodeRow is{.start = row, .committed = 0};
+  if (args.slot_indices) {
+    is.start = checked("slot_indices", row, index_of(*args.slot_indices, row), problem.S - 1);
+  }
+  if (args.committed_accepted) {
+    is.committed =
+        checked("committed.accepted", row, index_of(*args.committed_accepted, row), problem.R);
+    if (is.committed < 0) return kPadding;
+  }
+  return is;
+}
+
+std::int64_t kept_slot(const RecurrentDecodeProblem& problem, const RecurrentDecodeArgs& args,
+                       std::int64_t row, std::int64_t token) {
+  return checked("kept_slots", row, index_of(*args.kept_slots, row, token), problem.S - 1);
 }
 
 }  // namespace attune::ops

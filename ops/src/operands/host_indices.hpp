@@ -9,7 +9,7 @@
 
 namespace attune::ops {
 
-/// Element i of a rank-1 i32 or i64 tensor in host memory.
+/// Element i, row by row, of an i32 or i64 tensor of rank 1 or 2 in host memory.
 std::int64_t index_at(const ConstTensorView& view, std::int64_t i);
 
 /// Throws InvalidArgument unless the values start at 0, do not fall, and end at `tokens`.
@@ -24,5 +24,9 @@ void check_same_indices(const CallCheck& check, std::string_view name, const Con
 /// twice.
 void check_slot_indices(const CallCheck& check, std::string_view name, const ConstTensorView& view,
                         std::int64_t slots);
+
+/// Throws InvalidArgument for a count of a row that is neither in least .. most nor negative.
+void check_counts(const CallCheck& check, std::string_view name, const ConstTensorView& view,
+                  std::int64_t least, std::int64_t most);
 
 }  // namespace attune::ops

@@ -1,4 +1,4 @@
-// One token a sequence on the CPU, each state updated where it lies.
+// A step of a few tokens a sequence on the CPU, each state updated where it lies.
 //
 // Tasks write disjoint outputs and states and a sum over K is never split, so results depend
 // neither on the number of threads nor on tile_v. Denormals count as zero.
@@ -23,18 +23,23 @@ using Problem = ops::RecurrentDecodeProblem;
 /// and 1.75 with 32.
 constexpr double kBytesPerThread = 1 << 18;
 
-Scratch scratch_layout(std::int64_t key_dim, std::int64_t tile_v, std::int64_t lanes) {
-  const std::int64_t padded_keys = round_up(key_dim, lanes);
+Scratch scratch_layout(const Problem& problem, std::int64_t tile_v, std::int64_t lanes) {
+  const std::int64_t padded_keys = round_up(problem.K, lanes);
+  const std::int64_t tokens = problem.tokens() + problem.R;
+  const std::int64_t pass = std::min(tokens, kMaxPassTokens);
   ScratchLayout layout;
   Scratch scratch;
-  scratch.coefficients = layout.reserve(kDecodeCoefficients * padded_keys);
-  for (std::int64_t* row : {&scratch.q_row, &scratch.k_row, &scratch.gk_row}) {
-    *row = layout.reserve(padded_keys);
+  scratch.coefficients = layout.reserve(tokens * kDecodeCoefficients * padded_keys);
+  for (std::int64_t* row : {&scratch.q_rows, &scratch.k_rows, &scratch.key_decays}) {
+    *row = layout.reserve(pass * padded_keys);
   }
-  for (std::int64_t* row : {&scratch.v_row, &scratch.o_row, &scratch.gv_row}) {
-    *row = layout.reserve(tile_v);
+  scratch.key_carry = layout.reserve(padded_keys);
+  for (std::int64_t* row : {&scratch.v_rows, &scratch.value_decays, &scratch.value_totals}) {
+    *row = layout.reserve(tokens * tile_v);
   }
-  scratch.state = layout.reserve(key_dim * std::min(tile_v, kDecodeBlockVectors * lanes));
+  scratch.value_carry = layout.reserve(tile_v);
+  scratch.o_rows = layout.reserve((problem.tokens() + 1) * tile_v);
+  scratch.state = layout.reserve(problem.K * std::min(tile_v, kDecodeBlockVectors * lanes));
   scratch.size = layout.size();
   return scratch;
 }
@@ -42,6 +47,7 @@ Scratch scratch_layout(std::int64_t key_dim, std::int64_t tile_v, std::int64_t l
 Params sizes_of(const Problem& problem, const Config& config) {
   Params params;
   params.rows = problem.B;
+  params.tokens = problem.tokens();
   params.heads = problem.H;
   params.kv_heads = problem.Hkv;
   params.key_dim = problem.K;
@@ -49,7 +55,7 @@ Params sizes_of(const Problem& problem, const Config& config) {
   params.tile_v = round_up(std::min<std::int64_t>(config.tile_v, problem.V), lanes(config.isa));
   params.tiles = round_up(problem.V, params.tile_v) / params.tile_v;
   params.prefetch_columns = config.prefetch;
-  params.scratch = scratch_layout(problem.K, params.tile_v, lanes(config.isa));
+  params.scratch = scratch_layout(problem, params.tile_v, lanes(config.isa));
   return params;
 }
 
@@ -65,7 +71,8 @@ std::int64_t task_count(const Problem& problem, const Config& config) {
 struct DecodeWorkspace {
   std::int64_t threads = 0;
   // From the start on, each thread's scratch memory.
-  std::size_t slots = 0;  // int64 [B], when they are given
+  std::size_t slots = 0;  // RowSlots [B], where a row is not its slot and no more
+  std::size_t kept = 0;   // int64 [B, T], when they are given
   std::size_t gamma = 0;  // float [H], when there is a constant decay
   std::size_t size = 0;
 
@@ -78,44 +85,78 @@ DecodeWorkspace workspace_of(const Problem& problem, const Config& config) {
   layout.reserve(static_cast<std::size_t>(layout.threads) *
                  scratch_bytes(sizes_of(problem, config)));
   const auto rows = static_cast<std::size_t>(problem.B);
-  layout.slots = layout.reserve(problem.slots ? rows * sizeof(std::int64_t) : 0);
+  const bool has_slots = problem.slots || problem.kept || problem.R > 0;
+  layout.slots = layout.reserve(has_slots ? rows * sizeof(RowSlots) : 0);
+  const std::size_t states = problem.kept ? rows * static_cast<std::size_t>(problem.tokens()) : 0;
+  layout.kept = layout.reserve(states * sizeof(std::int64_t));
   const bool constant_decay = (problem.gates & ops::kGateGamma) != 0;
   layout.gamma =
       layout.reserve(constant_decay ? static_cast<std::size_t>(problem.H) * sizeof(float) : 0);
   return layout;
 }
 
-/// On every launch: a plan's slot indices change between launches.
-const std::int64_t* checked_slots(const Problem& problem, const ConstTensorView& indices,
-                                  std::byte* memory) {
-  auto* const slots = reinterpret_cast<std::int64_t*>(memory);  // aligned by reserve_aligned()
+// On every launch: a plan's indices change between launches. Memory is aligned by
+// reserve_aligned().
+
+const RowSlots* checked_slots(const Problem& problem, const ops::RecurrentDecodeArgs& args,
+                              std::byte* memory) {
+  auto* const slots = reinterpret_cast<RowSlots*>(memory);
   for (std::int64_t row = 0; row < problem.B; ++row) {
-    slots[row] = integer_at(indices, row);
-    if (slots[row] >= problem.S) {
-      throw InvalidArgument(str("recurrent_decode: slot_indices[", row, "] is ", slots[row],
-                                ", expected less than ", problem.S));
+    const ops::DecodeRow is = ops::decode_row(problem, args, row);
+    slots[row] = {.start = is.start, .committed = is.committed};
+  }
+  return slots;
+}
+
+const std::int64_t* checked_kept_slots(const Problem& problem, const ops::RecurrentDecodeArgs& args,
+                                       std::byte* memory) {
+  auto* const slots = reinterpret_cast<std::int64_t*>(memory);
+  for (std::int64_t row = 0; row < problem.B; ++row) {
+    for (std::int64_t t = 0; t < problem.tokens(); ++t) {
+      slots[row * problem.tokens() + t] = ops::kept_slot(problem, args, row, t);
     }
   }
   return slots;
 }
 
+/// A tensor of tokens; one without their dimension has one a row.
+template <class View>
+auto step_tensor(const View& view, bool has_tokens) {
+  return has_tokens ? token_tensor(view) : one_token_tensor(view);
+}
+
 Params params_of(const Problem& problem, const ops::RecurrentDecodeArgs& args, const Config& config,
                  const DecodeWorkspace& layout, std::byte* memory) {
   Params params = sizes_of(problem, config);
-  params.q = one_token_tensor(args.q);
-  params.k = one_token_tensor(args.k);
-  params.v = one_token_tensor(args.v);
-  params.o = one_token_tensor(args.o);
-  params.g = one_token_tensor(args.g);
-  params.gk = one_token_tensor(args.gk);
-  params.gv = one_token_tensor(args.gv);
+  const bool has_tokens = problem.T > 0;
+  params.q = step_tensor(args.q, has_tokens);
+  params.o = step_tensor(args.o, has_tokens);
+  params.fresh = {.k = step_tensor(args.k, has_tokens),
+                  .v = step_tensor(args.v, has_tokens),
+                  .g = step_tensor(args.g, has_tokens),
+                  .gk = step_tensor(args.gk, has_tokens),
+                  .gv = step_tensor(args.gv, has_tokens)};
+  params.committed = {.k = token_tensor(args.committed_k),
+                      .v = token_tensor(args.committed_v),
+                      .g = token_tensor(args.committed_g),
+                      .gk = token_tensor(args.committed_gk),
+                      .gv = token_tensor(args.committed_gv)};
   params.g_gamma = gamma_values(args.gamma, 1, problem.H, memory + layout.gamma).values;
-  params.state = state_tensor<float>(args.state);
-  if (args.slot_indices) {
-    params.slots = checked_slots(problem, *args.slot_indices, memory + layout.slots);
-  }
   params.scale = static_cast<float>(args.scale);
+  params.state = state_tensor<void>(args.state);
+  params.state_type = storage_type(problem.state_dtype);
+  params.stochastic = problem.rounding == StateRounding::Kind::kStochastic;
+  params.seed = args.rounding.seed;
+  if (problem.slots || problem.kept || problem.R > 0) {
+    params.slots = checked_slots(problem, args, memory + layout.slots);
+  }
+  if (problem.kept) params.kept = checked_kept_slots(problem, args, memory + layout.kept);
+  params.stores_last = !problem.kept && problem.R == 0;
   return params;
+}
+
+bool is_one_token(const Problem& problem) {
+  return problem.T == 0 && problem.R == 0 && !problem.kept && problem.state_dtype == DType::kF32;
 }
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
@@ -135,7 +176,17 @@ class RecurrentDecodeKernel final : public SimdKernel<Config> {
   RecurrentDecodeKernel() : SimdKernel("simd.decode", 1) {}
 
   std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "slots"};
+    return {"g",
+            "gamma",
+            "gk",
+            "gv",
+            "slots",
+            "tokens",
+            "replay",
+            "kept",
+            "state=f16",
+            "state=bf16",
+            "rounding=stochastic"};
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
@@ -163,10 +214,11 @@ class RecurrentDecodeKernel final : public SimdKernel<Config> {
     auto* const memory = reinterpret_cast<float*>(site.workspace.data());  // aligned by contract
     const Instance compiled =
         instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
+    const Instance::Run run_tasks = is_one_token(problem) ? compiled.run_one_token : compiled.run;
     run_task_shares(tasks, layout.threads,
                     [&](std::int64_t thread, std::int64_t first, std::int64_t last) {
                       const FlushDenormals flush_denormals;
-                      compiled.run(params, first, last, memory + thread * params.scratch.size);
+                      run_tasks(params, first, last, memory + thread * params.scratch.size);
                     });
   }
 

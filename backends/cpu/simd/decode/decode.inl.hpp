@@ -6,46 +6,15 @@
 //
 //   o = (scale q * a) S + (scale q . k) v        S = a * S + k v        a = exp(g + g_gamma + gk)
 //
-// with less around it: a step takes no longer than its state takes to come out of a cache.
+// with less around it: a step takes no longer than its state takes to come out of a cache. What is
+// more than one token on a pool in fp32 goes by passes.inl.hpp.
 #pragma once
 
-#include "cpu/simd/vector/pass.inl.hpp"
-#include "cpu/simd/vector/state.inl.hpp"
-#include "decode_params.hpp"
+#include "passes.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::decode {
 
 using simd::decode::Instance;
-using simd::decode::kDecodeBlockVectors;
-using simd::decode::kDecodeCoefficients;
-using simd::decode::Params;
-
-// Which part of the tensors a task covers.
-struct DecodeTask {
-  std::int64_t row, head, kv_head;
-  std::int64_t column;   // first of the tile
-  std::int64_t columns;  // of the tile, before padding
-};
-
-inline DecodeTask decode_task(const Params& p, std::int64_t index) {
-  DecodeTask task;
-  task.column = index % p.tiles * p.tile_v;
-  task.head = index / p.tiles % p.heads;
-  task.row = index / p.tiles / p.heads;
-  task.kv_head = task.head / (p.heads / p.kv_heads);
-  const std::int64_t left = p.value_dim - task.column;
-  task.columns = left < p.tile_v ? left : p.tile_v;
-  return task;
-}
-
-template <class Byte, class Pointer>
-Rows<Byte> row_of(const TokenTensor<Pointer>& tensor, std::int64_t row, std::int64_t head,
-                  std::int64_t column = 0) {
-  if (!tensor.data) return {};
-  const std::int64_t offset = row * tensor.batch_stride + head * tensor.head_stride + column;
-  return {.data = static_cast<Byte*>(tensor.data) + offset * size_of(tensor.type),
-          .type = tensor.type};
-}
 
 // ---- the key side: coefficients of each row of the state, and scale q . k ----
 
@@ -87,27 +56,21 @@ float weigh_step(const DecodeKeys& keys, float* coefficients) {
   return sums[0];
 }
 
-inline bool has_key_decay(const Params& p) { return p.g.data || p.gk.data || p.g_gamma; }
-
-inline Balance balance_of(const Params& p, const DecodeTask& task, float sign) {
-  if (!has_key_decay(p)) return {};
-  return {
-      .gv = row_of<const char>(p.gv, task.row, task.head), .channels = p.value_dim, .sign = sign};
-}
-
 inline float prepare_keys(const Params& p, const DecodeTask& task, float* scratch) {
   DecodeKeys keys;
-  keys.q = widened(row_of<const char>(p.q, task.row, task.head), 0, p.key_dim,
-                   scratch + p.scratch.q_row);
-  keys.k = widened(row_of<const char>(p.k, task.row, task.kv_head), 0, p.key_dim,
-                   scratch + p.scratch.k_row);
-  if (p.gk.data) {
-    keys.gk = widened(row_of<const char>(p.gk, task.row, task.head), 0, p.key_dim,
-                      scratch + p.scratch.gk_row);
+  keys.q = widened(rows_of<const char>(p.q, task.row, task.head), 0, p.key_dim,
+                   scratch + p.scratch.q_rows);
+  keys.k = widened(rows_of<const char>(p.fresh.k, task.row, task.kv_head), 0, p.key_dim,
+                   scratch + p.scratch.k_rows);
+  if (p.fresh.gk.data) {
+    keys.gk = widened(rows_of<const char>(p.fresh.gk, task.row, task.head), 0, p.key_dim,
+                      scratch + p.scratch.key_decays);
   }
-  if (p.g.data) keys.log_decay = widened_scalar(row_of<const char>(p.g, task.row, task.head), 0);
+  if (p.fresh.g.data) {
+    keys.log_decay = widened_scalar(rows_of<const char>(p.fresh.g, task.row, task.head), 0);
+  }
   if (p.g_gamma) keys.log_decay += p.g_gamma[task.head];
-  keys.log_decay += balance_of(p, task, 1.0F).of(0);
+  keys.log_decay += balance_of(p, p.fresh, task, 1.0F).of(0);
   keys.rows = p.key_dim;
   keys.scale = p.scale;
   float* const coefficients = scratch + p.scratch.coefficients;
@@ -121,15 +84,15 @@ inline PassRows prepare_values(const Params& p, const DecodeTask& task, const Ou
                                float* scratch) {
   PassRows rows;
   rows.row_decay = has_key_decay(p);
-  rows.v = widened_rows<1>(row_of<const char>(p.v, task.row, task.kv_head, task.column), 0,
-                           task.columns, {scratch + p.scratch.v_row});
+  rows.v = widened_rows<1>(rows_of<const char>(p.fresh.v, task.row, task.kv_head, task.column), 0,
+                           task.columns, {scratch + p.scratch.v_rows});
   rows.o = is_direct(o.type, task.columns) ? direct_rows<float>(o, 0)
-                                           : F32Rows<float>{scratch + p.scratch.o_row};
-  if (p.gv.data) {
-    float* const decay = scratch + p.scratch.gv_row;
-    const float* const gate =
-        widened(row_of<const char>(p.gv, task.row, task.head, task.column), 0, task.columns, decay);
-    const float offset = balance_of(p, task, -1.0F).of(0);
+                                           : F32Rows<float>{scratch + p.scratch.o_rows};
+  if (p.fresh.gv.data) {
+    float* const decay = scratch + p.scratch.value_decays;
+    const float* const gate = widened(
+        rows_of<const char>(p.fresh.gv, task.row, task.head, task.column), 0, task.columns, decay);
+    const float offset = balance_of(p, p.fresh, task, -1.0F).of(0);
     for (std::int64_t j = 0; j < task.columns; j += kLanes) {
       store(decay + j, exponential(load(gate + j) + offset));
     }
@@ -170,29 +133,27 @@ inline void run_decode_blocks(const Params& p, const PassRows& rows, std::int64_
   }
 }
 
-inline void run_decode_tasks(const Params& p, std::int64_t first_task, std::int64_t last_task,
-                             float* scratch) {
+// Steps of one token on a pool in fp32.
+inline void run_one_token_tasks(const Params& p, std::int64_t first_task, std::int64_t last_task,
+                                float* scratch) {
   for (std::int64_t index = first_task; index < last_task; ++index) {
     const DecodeTask task = decode_task(p, index);
-    const std::int64_t slot = p.slots ? p.slots[task.row] : task.row;
-    const OutputRows o = row_of<char>(p.o, task.row, task.head, task.column);
+    const std::int64_t slot = slots_of(p, task.row).start;
+    const OutputRows o = rows_of<char>(p.o, task.row, task.head, task.column);
     if (slot < 0) {
-      __builtin_memset(o.row(0), 0, static_cast<std::size_t>(task.columns * size_of(o.type)));
+      clear_outputs(p, task, o);
       continue;
     }
     const float scores = prepare_keys(p, task, scratch);
     PassRows rows = prepare_values(p, task, o, scratch);
     rows.coefficients = scratch + p.scratch.coefficients;
     rows.scores = &scores;
-    const StateView<float*> view{p.state.data + slot * p.state.sequence_stride +
-                                     task.head * p.state.head_stride +
-                                     task.column * p.state.value_stride,
-                                 p.state.key_stride, p.state.value_stride};
-    run_decode_blocks(p, rows, task.columns, view, scratch + p.scratch.state);
+    run_decode_blocks(p, rows, task.columns, f32_state_of(p, task, slot),
+                      scratch + p.scratch.state);
     if (!is_direct(o.type, task.columns)) narrow_row(o.type, rows.o.data, task.columns, o.row(0));
   }
 }
 
-inline Instance instance() { return {.run = run_decode_tasks}; }
+inline Instance instance() { return {.run_one_token = run_one_token_tasks, .run = run_step_tasks}; }
 
 }  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::decode

@@ -1,4 +1,4 @@
-// One token of lightning attention for each row of a batch, on a pool of states:
+// One or a few tokens of lightning attention for each row of a batch, on a pool of states:
 // recurrent_decode.hpp with the decay of lightning_attention.hpp, from slopes [H], g_gamma [H], or
 // layer_idx and num_layers; exactly one of the three.
 #pragma once
@@ -17,6 +17,10 @@ struct LightningDecodeOptions {
   OptionalConstTensorView slopes = {};
   OptionalConstTensorView g_gamma = {};
   OptionalConstTensorView slot_indices = {};
+  OptionalConstTensorView kept_slots = {};
+  OptionalConstTensorView accepted = {};
+  std::optional<CommittedTokens> committed = {};  // without gates
+  StateRounding state_rounding = {};
   std::optional<double> scale = {};  // K^-1/2
   CallOptions call = {};
 };
@@ -42,8 +46,7 @@ RecurrentDecodeArgs lightning_decode_args(const TensorView& o, const ConstTensor
 /// As registered: the default problem has gate=gamma.
 struct LightningDecode {
   static constexpr std::string_view kName = "lightning_decode";
-  static constexpr std::string_view kSummary =
-      "one token of lightning attention on a pool of states";
+  static constexpr std::string_view kSummary = "a step of lightning attention on a pool of states";
   using Target = RecurrentDecode;
   static Params expand(Params params);
   static std::unique_ptr<Case> bind_case(const TensorMap& tensors, const Attributes& attributes,

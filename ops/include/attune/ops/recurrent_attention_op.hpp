@@ -35,6 +35,9 @@ inline constexpr std::array<std::string_view, 4> kGateNames{"g", "gamma", "gk", 
 /// Element types of q, k, v and o; the values of DType they start with.
 inline constexpr std::array<std::string_view, 3> kFloatNames{"f32", "f16", "bf16"};
 
+/// How states are rounded when they are stored; the values of StateRounding::Kind.
+inline constexpr std::array<std::string_view, 2> kRoundingNames{"nearest", "stochastic"};
+
 /// Element type of the gates g, gk and gv.
 enum class GateDType : std::int32_t { kF32, kIo, kMixed };  // all f32; all q's; some of each
 inline constexpr std::array<std::string_view, 3> kGateDTypeNames{"f32", "io", "mixed"};
