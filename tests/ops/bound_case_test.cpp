@@ -124,6 +124,36 @@ TEST(BoundCase, OfADecodeUpdatesAndRestoresTheCache) {
   EXPECT_EQ(bound->problem().as<RecurrentDecode>().S, 3);
 }
 
+TEST(BoundCase, OfAReplayTakesItsCommittedTokensFromTheFile) {
+  File file = decode_file();
+  file.add("q", {2, 3, 2, 4}).add("k", {2, 3, 2, 4}).add("v", {2, 3, 2, 3});
+  file.add("committed.k", {2, 5, 2, 4}).add("committed.v", {2, 5, 2, 3});
+  EXPECT_THAT(refusal("recurrent_decode", file),
+              HasSubstr("committed.accepted: not given, expected with committed.k"));
+  file.add_indices("committed.accepted", {5, 0});
+  file.attributes = {{"stochastic_seed", "7"}};
+  const auto problem = bind("recurrent_decode", file)->problem().as<RecurrentDecode>();
+  EXPECT_EQ(problem.T, 3);
+  EXPECT_EQ(problem.R, 5);
+  EXPECT_EQ(problem.rounding, StateRounding::Kind::kNearest) << "of a pool in fp32";
+  file.add("committed.g", {2, 5, 2});
+  EXPECT_THAT(refusal("recurrent_decode", file), HasSubstr("committed.g: given without g"));
+}
+
+TEST(BoundCase, OfKeptStatesTakesItsTableFromTheFile) {
+  File file = decode_file();
+  file.tensors.erase("slot_indices");
+  file.add("q", {2, 1, 2, 4}).add("k", {2, 1, 2, 4}).add("v", {2, 1, 2, 3});
+  file.tensors.insert_or_assign("kept_slots", Tensor::of(std::vector<std::int64_t>{2, 0}, {2, 1}));
+  EXPECT_THAT(refusal("recurrent_decode", file),
+              HasSubstr("accepted: not given, expected with kept_slots"));
+  file.add_indices("accepted", {1, 1});
+  const auto bound = bind("recurrent_decode", file);
+  EXPECT_TRUE(bound->problem().as<RecurrentDecode>().kept);
+  EXPECT_EQ(bound->problem().as<RecurrentDecode>().T, 0) << "one token";
+  EXPECT_EQ(output_of(*bound, "o").shape, (Extents{2, 1, 2, 3}));
+}
+
 TEST(BoundCase, LiesOnTheDeviceAskedFor) {
   const OtherDevice gpu;
   const auto bound = bind("recurrent_attention", attention_file(), gpu);

@@ -156,7 +156,8 @@ Params params_of(const Problem& problem, const ops::RecurrentDecodeArgs& args, c
 }
 
 bool is_one_token(const Problem& problem) {
-  return problem.T == 0 && problem.R == 0 && !problem.kept && problem.state_dtype == DType::kF32;
+  return problem.T == 0 && problem.R == 0 && !problem.kept &&
+         problem.rounding == StateRounding::Kind::kNearest;
 }
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {

@@ -7,7 +7,7 @@
 //   o = (scale q * a) S + (scale q . k) v        S = a * S + k v        a = exp(g + g_gamma + gk)
 //
 // with less around it: a step takes no longer than its state takes to come out of a cache. What is
-// more than one token on a pool in fp32 goes by passes.inl.hpp.
+// more than one token, or is rounded stochastically, goes by passes.inl.hpp.
 #pragma once
 
 #include "passes.inl.hpp"
@@ -102,8 +102,9 @@ inline PassRows prepare_values(const Params& p, const DecodeTask& task, const Ou
   return rows;
 }
 
-template <int kVectors>
-void run_decode_block(const PassRows& rows, const BlockRange& block, const StateRows& state) {
+template <int kVectors, class Element>
+void run_decode_block(const PassRows& rows, const BlockRange& block,
+                      const StateRowsOf<Element>& state) {
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) return run_decode_block<kVectors / 2>(rows, block, state);
   }
@@ -111,29 +112,62 @@ void run_decode_block(const PassRows& rows, const BlockRange& block, const State
   run_pass<1, kVectors>(rows, block.first, state, no_rows, 0);
 }
 
-inline void run_decode_blocks(const Params& p, const PassRows& rows, std::int64_t columns,
-                              const StateView<float*>& view, float* packed) {
+// `read` and `write` are for blocks that do not lie in whole vectors.
+template <class Element, class Read, class Write>
+void run_decode_blocks(const Params& p, const PassRows& rows, std::int64_t columns,
+                       const StateView<Element*>& view, float* packed, const Read& read,
+                       const Write& write) {
   for (std::int64_t column = 0; column < columns;) {
     const BlockRange block = block_at(columns, kDecodeBlockVectors, column);
-    const bool direct = is_direct(view, block);
-    float* const data = direct ? view.data + column : packed;
-    const std::int64_t step = direct ? view.key_stride : block.width();
-    if (!direct) {
-      read_block({view.data, view.key_stride, view.value_stride}, p.key_dim, block, packed);
+    const std::int64_t width = block.width();
+    if (is_direct(view, block)) {
+      Element* const data = view.data + column;
+      run_decode_block<kDecodeBlockVectors>(rows, block,
+                                            StateRowsOf<Element>{.rows = p.key_dim,
+                                                                 .source = data,
+                                                                 .source_step = view.key_stride,
+                                                                 .target = data,
+                                                                 .target_step = view.key_stride,
+                                                                 .ahead = p.prefetch_columns});
+    } else {
+      read(block);
+      run_decode_block<kDecodeBlockVectors>(rows, block,
+                                            StateRows{.rows = p.key_dim,
+                                                      .source = packed,
+                                                      .source_step = width,
+                                                      .target = packed,
+                                                      .target_step = width});
+      write(block);
     }
-    run_decode_block<kDecodeBlockVectors>(rows, block,
-                                          {.rows = p.key_dim,
-                                           .source = data,
-                                           .source_step = step,
-                                           .target = data,
-                                           .target_step = step,
-                                           .ahead = direct ? p.prefetch_columns : 0});
-    if (!direct) write_block(view, p.key_dim, block, packed);
-    column += block.width();
+    column += width;
   }
 }
 
-// Steps of one token on a pool in fp32.
+inline void run_one_token(const Params& p, const PassRows& rows, const DecodeTask& task,
+                          std::int64_t slot, float* packed) {
+  if (p.state_type == StorageType::kF32) {
+    const StateView<float*> view = f32_state_of(p, task, slot);
+    return run_decode_blocks(
+        p, rows, task.columns, view, packed,
+        [&](const BlockRange& block) {
+          read_block({view.data, view.key_stride, view.value_stride}, p.key_dim, block, packed);
+        },
+        [&](const BlockRange& block) { write_block(view, p.key_dim, block, packed); });
+  }
+  const HalfState half = half_state_of(p, task, slot);
+  const auto run = [&]<class Element>() {
+    const StateView<Element*> view{reinterpret_cast<Element*>(half.data), half.key_stride,
+                                   half.value_stride};
+    run_decode_blocks(
+        p, rows, task.columns, view, packed,
+        [&](const BlockRange& block) { read_half_block(p, half, block, packed); },
+        [&](const BlockRange& block) { write_half_block(p, half, block, packed); });
+  };
+  if (p.state_type == StorageType::kBF16) return run.template operator()<StoredBf16>();
+  run.template operator()<StoredF16>();
+}
+
+// Steps of one token, rounded to nearest.
 inline void run_one_token_tasks(const Params& p, std::int64_t first_task, std::int64_t last_task,
                                 float* scratch) {
   for (std::int64_t index = first_task; index < last_task; ++index) {
@@ -148,8 +182,7 @@ inline void run_one_token_tasks(const Params& p, std::int64_t first_task, std::i
     PassRows rows = prepare_values(p, task, o, scratch);
     rows.coefficients = scratch + p.scratch.coefficients;
     rows.scores = &scores;
-    run_decode_blocks(p, rows, task.columns, f32_state_of(p, task, slot),
-                      scratch + p.scratch.state);
+    run_one_token(p, rows, task, slot, scratch + p.scratch.state);
     if (!is_direct(o.type, task.columns)) narrow_row(o.type, rows.o.data, task.columns, o.row(0));
   }
 }

@@ -86,7 +86,7 @@ struct Instance {
   /// Runs tasks [first, last) of (row, head, tile of V), tile fastest. `scratch` is aligned to 64
   /// bytes and used by no other thread; it need not be initialised.
   using Run = void (*)(const Params& params, std::int64_t first, std::int64_t last, float* scratch);
-  Run run_one_token;  // a row, on a pool in fp32
+  Run run_one_token;  // a row, rounded to nearest
   Run run;            // everything
 };
 template <Isa kIsa>

@@ -1,4 +1,4 @@
-// Steps of several tokens, with replay or kept states, and pools in 16 bits.
+// Steps of several tokens, with replay or kept states, and stochastic rounding.
 //
 // A row's tokens, committed ones first, are taken by passes of up to four (pass_keys.inl.hpp). A
 // task prepares all of its passes and then runs them over one block of columns after the other: the
@@ -166,9 +166,10 @@ inline void write_state(const Params& p, const Step& step, std::int64_t slot,
   write_block(f32_state_of(p, step.task, slot), p.key_dim, block, packed);
 }
 
-template <int kTokens, int kVectors>
-void run_step_block(const PassRows& rows, const BlockRange& block, const StateRows& state,
-                    Prefetcher& prefetcher, std::int64_t prefetch_rows) {
+template <int kTokens, int kVectors, class Element>
+void run_step_block(const PassRows& rows, const BlockRange& block,
+                    const StateRowsOf<Element>& state, Prefetcher& prefetcher,
+                    std::int64_t prefetch_rows) {
   if constexpr (kVectors > 1) {
     if (block.vectors < kVectors) {
       return run_step_block<kTokens, kVectors / 2>(rows, block, state, prefetcher, prefetch_rows);
@@ -177,7 +178,39 @@ void run_step_block(const PassRows& rows, const BlockRange& block, const StateRo
   run_pass<kTokens, kVectors>(rows, block.first, state, prefetcher, prefetch_rows);
 }
 
+template <class Element>
+void run_pass_on(const StateRowsOf<Element>& state, const BlockRange& block, const StepPass& pass,
+                 Step& step) {
+  with_tokens_per_pass(pass.tokens, [&]<int kTokens>() {
+    run_step_block<kTokens, kDecodeBlockVectors / kTokens>(pass.rows, block, state, step.state,
+                                                           step.ahead);
+  });
+}
+
+// Whether the pool in 16 bits is read and written in one pass, which rounds to nearest.
+inline bool is_one_pass_in_16_bits(const Params& p, const Step& step) {
+  return p.state_type != StorageType::kF32 && !p.stochastic && step.count == 1 &&
+         step.passes[0].target == step.slots.start && p.state.value_stride == 1;
+}
+
+template <class Element>
+void run_half_pass(const Params& p, Step& step, const BlockRange& block) {
+  const HalfState half = half_state_of(p, step.task, step.slots.start);
+  auto* const data = reinterpret_cast<Element*>(half.data) + block.first;
+  run_pass_on(StateRowsOf<Element>{.rows = p.key_dim,
+                                   .source = data,
+                                   .source_step = half.key_stride,
+                                   .target = data,
+                                   .target_step = half.key_stride,
+                                   .ahead = p.prefetch_columns},
+              block, step.passes[0], step);
+}
+
 inline void run_passes(const Params& p, Step& step, const BlockRange& block, float* packed) {
+  if (is_one_pass_in_16_bits(p, step) && block.count == block.width()) {
+    if (p.state_type == StorageType::kBF16) return run_half_pass<StoredBf16>(p, step, block);
+    return run_half_pass<StoredF16>(p, step, block);
+  }
   const bool is_f32 = p.state_type == StorageType::kF32;
   const auto lies_direct = [&](std::int64_t slot) {
     return is_f32 && slot >= 0 && is_direct(f32_state_of(p, step.task, slot), block);
@@ -204,10 +237,7 @@ inline void run_passes(const Params& p, Step& step, const BlockRange& block, flo
     } else if (is_dropped && pass.tokens > 1 && !pass.rows.row_decay && !pass.rows.decay.data) {
       state.target = nullptr;
     }
-    with_tokens_per_pass(pass.tokens, [&]<int kTokens>() {
-      run_step_block<kTokens, kDecodeBlockVectors / kTokens>(pass.rows, block, state, step.state,
-                                                             step.ahead);
-    });
+    run_pass_on(state, block, pass, step);
     if (pass.target >= 0 && !is_stored_directly) {
       write_state(p, step, pass.target, block, packed);
     }
@@ -217,11 +247,13 @@ inline void run_passes(const Params& p, Step& step, const BlockRange& block, flo
   }
 }
 
-// Columns of a block: what the widest pass holds in registers, and of 16 bits a line of the cache.
+// Columns of a block: what the widest pass holds in registers, and of 16 bits that go by way of
+// scratch memory a line of the cache.
 inline int block_vectors(const Params& p, const Step& step) {
   constexpr int kLine = 64 / 2 / kLanes;
   const int vectors = kDecodeBlockVectors / step.largest_pass;
-  return p.state_type != StorageType::kF32 && vectors > kLine ? kLine : vectors;
+  const bool by_line = p.state_type != StorageType::kF32 && !is_one_pass_in_16_bits(p, step);
+  return by_line && vectors > kLine ? kLine : vectors;
 }
 
 // Has the passes of this task fetch the state of the next one, whose rows lie side by side.

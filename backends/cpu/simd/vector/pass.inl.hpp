@@ -7,25 +7,53 @@
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE {
 
+// Elements of a state in 16 bits; rounded to nearest when they are stored.
+struct StoredBf16 {
+  std::uint16_t bits;
+};
+struct StoredF16 {
+  std::uint16_t bits;
+};
+
+[[gnu::always_inline]] inline F32 load_state(const float* source) { return load(source); }
+[[gnu::always_inline]] inline F32 load_state(const StoredBf16* source) {
+  return widen(StorageType::kBF16, reinterpret_cast<const char*>(source));
+}
+[[gnu::always_inline]] inline F32 load_state(const StoredF16* source) {
+  return widen(StorageType::kF16, reinterpret_cast<const char*>(source));
+}
+
+[[gnu::always_inline]] inline void store_state(float* target, F32 x) { store(target, x); }
+[[gnu::always_inline]] inline void store_state(StoredBf16* target, F32 x) {
+  narrow(StorageType::kBF16, x, reinterpret_cast<char*>(target));
+}
+[[gnu::always_inline]] inline void store_state(StoredF16* target, F32 x) {
+  narrow(StorageType::kF16, x, reinterpret_cast<char*>(target));
+}
+
 // Rows of the state for one block of columns. Source and target differ on the first and the last
 // pass only, when the caller's state is read or written where it lies.
-struct StateRows {
-  std::int64_t rows = 0;          // K
-  const float* source = nullptr;  // null for a state of zeros, as run_pass() allows
-  std::int64_t source_step = 0;   // in elements
-  float* target = nullptr;        // null for one that nobody will read, likewise
+template <class Element>
+struct StateRowsOf {
+  std::int64_t rows = 0;            // K
+  const Element* source = nullptr;  // null for a state of zeros, as run_pass() allows
+  std::int64_t source_step = 0;     // in elements
+  Element* target = nullptr;        // null for one that nobody will read, likewise
   std::int64_t target_step = 0;
   // How far in front of the rows a pass of one token fetches the source, in elements. Such a pass
   // waits for memory more than it computes.
   std::int64_t ahead = 0;
-  bool stream = false;  // write the target past the caches; its rows begin at whole vectors then
+  // Write the target past the caches; it is fp32 and its rows begin at whole vectors then.
+  bool stream = false;
 };
+using StateRows = StateRowsOf<float>;
 
 // The address may lie outside of the state, where fetching does no harm but a pointer may not
 // point.
-[[gnu::always_inline]] inline void fetch(const float* from, std::int64_t ahead) {
+template <class Element>
+[[gnu::always_inline]] inline void fetch(const Element* from, std::int64_t ahead) {
   const auto address =
-      reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead) * sizeof(float);
+      reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead) * sizeof(Element);
   __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
 }
 
@@ -90,9 +118,10 @@ constexpr int rows_together() {
 enum class Access { kUpdate, kUpdateAndMore, kRead, kWrite };
 
 // kRows rows of the loop below. `c` points at the coefficients of the first one.
-template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDecay, Access kAccess>
-[[gnu::always_inline]] inline void pass_over_few_rows(const float* c, const float* source,
-                                                      std::int64_t source_step, float* target,
+template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDecay, Access kAccess,
+          class Element>
+[[gnu::always_inline]] inline void pass_over_few_rows(const float* c, const Element* source,
+                                                      std::int64_t source_step, Element* target,
                                                       std::int64_t target_step,
                                                       const Block<kTokens, kVectors>& v,
                                                       const F32* column_decay, std::int64_t ahead,
@@ -110,7 +139,7 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
         continue;
       }
       if constexpr (kTokens == 1) fetch(source + r * source_step + j * kLanes, ahead);
-      before[r][j] = load(source + r * source_step + j * kLanes);
+      before[r][j] = load_state(source + r * source_step + j * kLanes);
       after[r][j] = before[r][j];
       // Rounded here in every instance, or the compiler contracts some into the additions and some
       // not, and results would depend on the width of the block.
@@ -137,11 +166,11 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
   for (int r = 0; r < kRows && kAccess != Access::kRead; ++r) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      float* const to = target + r * target_step + j * kLanes;
+      Element* const to = target + r * target_step + j * kLanes;
       if (stream) {
         stream_vector(after[r][j], reinterpret_cast<char*>(to));
       } else {
-        store(to, after[r][j]);
+        store_state(to, after[r][j]);
       }
     }
   }
@@ -149,15 +178,17 @@ template <int kTokens, int kVectors, int kRows, bool kRowDecay, bool kColumnDeca
 
 // The loop that costs: kTokens * kVectors fused multiply-adds per row for the outputs, as many for
 // the state.
-template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access kAccess>
-[[gnu::always_inline]] inline void pass_over_rows(const StateRows& state, const float* coefficients,
+template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access kAccess,
+          class Element>
+[[gnu::always_inline]] inline void pass_over_rows(const StateRowsOf<Element>& state,
+                                                  const float* coefficients,
                                                   const Block<kTokens, kVectors>& v,
                                                   const F32* column_decay, Prefetcher& prefetcher,
                                                   std::int64_t prefetch_rows,
                                                   Block<kTokens, kVectors>& o) {
   constexpr int kRows = rows_together<kVectors>();
-  const float* source = state.source;
-  float* target = state.target;
+  const Element* source = state.source;
+  Element* target = state.target;
   const std::int64_t source_step = state.source_step;
   const std::int64_t target_step = state.target_step;
   const bool stream = kAccess != Access::kUpdate && state.stream;
@@ -184,9 +215,10 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access k
 }
 
 // Applies the tokens of a pass to kVectors vectors of columns, from `column` of the tile on.
-template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access kAccess>
+template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access kAccess,
+          class Element>
 [[gnu::noinline]] void pass_over_block(const PassRows& pass, std::int64_t column,
-                                       const StateRows& state, Prefetcher& prefetcher,
+                                       const StateRowsOf<Element>& state, Prefetcher& prefetcher,
                                        std::int64_t prefetch_rows) {
   Block<kTokens, kVectors> v;
   Block<kTokens, kVectors> o;
@@ -231,10 +263,10 @@ template <int kTokens, int kVectors, bool kRowDecay, bool kColumnDecay, Access k
 // The same, decaying what decays. Where nothing does and there are several tokens, the state may be
 // zero or dropped: half of the arithmetic. The loop without a line about anything else is 3 %
 // faster; called through a pointer, each block would take 12 cycles more.
-template <int kTokens, int kVectors>
+template <int kTokens, int kVectors, class Element>
 [[gnu::always_inline]] inline void run_pass(const PassRows& pass, std::int64_t column,
-                                            const StateRows& state, Prefetcher& prefetcher,
-                                            std::int64_t prefetch_rows) {
+                                            const StateRowsOf<Element>& state,
+                                            Prefetcher& prefetcher, std::int64_t prefetch_rows) {
   const auto run = [&]<bool kRowDecay, bool kColumnDecay, Access kAccess>() {
     pass_over_block<kTokens, kVectors, kRowDecay, kColumnDecay, kAccess>(pass, column, state,
                                                                          prefetcher, prefetch_rows);
