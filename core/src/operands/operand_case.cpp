@@ -40,8 +40,8 @@ void add(CaseTensors& tensors, const OperandInfo& operand, Tensor values, const 
 }  // namespace
 
 void set_random_inputs(const OperandTable& table, const void* problem, const ElementTypes& types,
-                       const Storage& storage, std::uint64_t seed, RandomIndices indices,
-                       CaseTensors& tensors, void* args) {
+                       const Storage& storage, std::uint64_t seed, RandomShape shape_of,
+                       RandomIndices indices, CaseTensors& tensors, void* args) {
   RandomValues random(seed);
   GateTypes gates(types.gates, types.io);
   for (const OperandInfo& operand : table.operands) {
@@ -55,7 +55,7 @@ void set_random_inputs(const OperandTable& table, const void* problem, const Ele
                         : operand.types == Types::kState   ? types.state
                         : operand.types == Types::kF32OrIo ? gates.next()
                                                            : DType::kF32;
-    const Extents shape = operand_shape(table, operand, problem);
+    const Extents shape = shape_of(operand);
     const RandomRange& range = operand.random;
     add(tensors, operand,
         range.even ? random.uniform(dtype, shape, range.low, range.high)
@@ -84,6 +84,8 @@ void set_outputs(const OperandTable& table, const OperandCheck& check, const voi
     } else if (problem != nullptr && !operand_given(table, operand, problem)) {
       continue;
     }
+    const int excluded_by = operand.not_with;
+    if (excluded_by >= 0 && check.view(static_cast<std::size_t>(excluded_by)).given()) continue;
     const int at = static_cast<int>(i);
     operand.set(
         args, *tensors.output(std::string(check.name_of(at)), check.output_type(at),

@@ -45,6 +45,10 @@ void OperandCheck::check(int at) {
     if (!is_paired(at)) return;
   } else {
     if (!view.given()) return;
+    if (operand.not_with >= 0 && views_[static_cast<std::size_t>(operand.not_with)].given()) {
+      refuse(name_of(at), "given together with ", name_of(operand.not_with),
+             ", expected one of the two");
+    }
     if (operand.with >= 0 && !views_[static_cast<std::size_t>(operand.with)].given()) {
       refuse(name_of(at), "given without ", name_of(operand.with));
     }

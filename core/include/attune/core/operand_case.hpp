@@ -93,11 +93,12 @@ class OperandCase : public Case {
 namespace detail {
 
 using RandomIndices = FunctionRef<Tensor(const OperandInfo&, RandomValues&)>;
+using RandomShape = FunctionRef<Extents(const OperandInfo&)>;
 
 /// Sets the inputs of a problem, one after the other, each from its own random stream.
 void set_random_inputs(const OperandTable& table, const void* problem, const ElementTypes& types,
-                       const Storage& storage, std::uint64_t seed, RandomIndices indices,
-                       CaseTensors& tensors, void* args);
+                       const Storage& storage, std::uint64_t seed, RandomShape shape,
+                       RandomIndices indices, CaseTensors& tensors, void* args);
 
 /// Sets the inputs that a file has.
 void set_file_inputs(const OperandTable& table, const FileInputs& file, CaseTensors& tensors,
@@ -131,7 +132,8 @@ std::vector<std::string> input_file_names(const std::vector<std::string_view>& w
 
 /// A case with random inputs. The rules may have `Storage storage(const Problem&)`, and where there
 /// are operands of integers `Tensor random_indices(const OperandInfo&, const Problem&,
-/// RandomValues&)`.
+/// RandomValues&)`, and where a problem does not say all sizes `Extents random_shape(const
+/// OperandInfo&, const Problem&)`.
 template <class Rules, class MadeCase = OperandCase<typename Rules::Op>>
 std::unique_ptr<Case> random_case(const Rules& rules, typename Rules::Problem problem,
                                   const Device& device, std::uint64_t seed) {
@@ -146,10 +148,17 @@ std::unique_ptr<Case> random_case(const Rules& rules, typename Rules::Problem pr
       return Tensor(DType::kI32, operand_shape(operand_table<Op>(), operand, &problem));
     }
   };
+  const auto shape = [&](const OperandInfo& operand) {
+    if constexpr (requires { rules.random_shape(operand, problem); }) {
+      return rules.random_shape(operand, problem);
+    } else {
+      return operand_shape(operand_table<Op>(), operand, &problem);
+    }
+  };
   CaseTensors tensors(device);
   typename Op::Args args{};
   detail::set_random_inputs(operand_table<Op>(), &problem, element_types(problem), storage, seed,
-                            indices, tensors, &args);
+                            shape, indices, tensors, &args);
   return detail::complete_case<MadeCase>(rules, std::move(tensors), args, &problem, storage);
 }
 

@@ -157,6 +157,7 @@ struct ErasedOperand {
     if constexpr (kIsSaid) info.given = &given;
     info.gradient_of = find_operand<Op>(info.gradient_name);
     info.with = find_operand<Op>(info.with_name);
+    info.not_with = find_operand<Op>(info.not_with_name);
     for (int dim = 0; dim < info.dims.rank; ++dim) {
       const auto at = static_cast<std::size_t>(dim);
       const std::string_view name = info.dims.names[at];

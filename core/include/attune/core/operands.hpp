@@ -84,6 +84,8 @@ struct OperandInfo {
   std::string_view in_place_of = {};    // the input that an output may be exactly
   std::string_view with_name = {};      // the operand without which it may not be given
   int with = -1;                        // its position
+  std::string_view not_with_name = {};  // the operand beside which it may not be given
+  int not_with = -1;                    // its position
   std::string_view gradient_name = {};  // the input whose gradient an output is
   int gradient_of = -1;                 // its position
   DimNames dims = {};
@@ -232,6 +234,10 @@ struct Operand {
   /// May be given only where that operand is, and is there in problems only where it is.
   constexpr Operand only_with(std::string_view operand) const {
     return with([&](OperandInfo& is) { is.with_name = operand; });
+  }
+  /// May not be given where that operand is; cases from files have no such output then.
+  constexpr Operand not_with(std::string_view operand) const {
+    return with([&](OperandInfo& is) { is.not_with_name = operand; });
   }
   constexpr Operand leading(Leading leading) const {
     return with([&](OperandInfo& is) { is.leading = leading; });
