@@ -356,3 +356,54 @@ def test_two_threads_make_their_first_call_at_once():
         thread.join()
     for o in results:
         numpy.testing.assert_allclose(o, expected, rtol=0, atol=2e-4)
+
+
+# --- other libraries ---------------------------------------------------------------------------------------
+
+
+def test_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+    q, k, v = inputs()
+    o, state = attune.recurrent_attention(*(jax.numpy.asarray(x) for x in (q, k, v)), want_final_state=True)
+    assert isinstance(o, jax.Array) and isinstance(state, jax.Array)
+    numpy.testing.assert_allclose(o, naive(q, k, v)[0], rtol=0, atol=2e-4)
+    half = [jax.numpy.asarray(x, jax.numpy.bfloat16) for x in (q, k, v)]
+    assert attune.recurrent_attention(*half)[0].dtype == jax.numpy.bfloat16
+    with pytest.raises(ValueError, match="read-only"):
+        attune.recurrent_decode(*(x[:, 0] for x in half), state)
+
+
+class Foreign:
+    """An array of a library that knows DLPack of old: no version, no namespace but NumPy's."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, *, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __array_namespace__(self):
+        return numpy
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+
+def test_arrays_of_a_library_with_old_dlpack():
+    q, k, v = inputs()
+    o, _ = attune.recurrent_attention(*(Foreign(x) for x in (q, k, v)))
+    numpy.testing.assert_array_equal(o, attune.recurrent_attention(q, k, v)[0])
+
+
+def test_an_array_without_memory_of_a_kind_that_attune_knows():
+    class Elsewhere(Foreign):
+        def __dlpack__(self, **_):
+            raise BufferError("this array is on the moon")
+
+    q, k, v = inputs()
+    with pytest.raises(ValueError, match="recurrent_attention: k: this array is on the moon"):
+        attune.recurrent_attention(q, Elsewhere(k), v)

@@ -179,14 +179,15 @@ void set_error(void*, const char*, const char* message) {
   PyErr_SetString(PyExc_MemoryError, message);
 }
 
-/// Memory of ours with its description: what is made for libraries with immutable arrays.
+/// Memory of ours with its description: what is made for libraries with immutable arrays. JAX takes
+/// the description from before DLPack 1.0 alone.
 struct OwnMemory {
-  dlpack::ManagedTensorVersioned managed;
+  dlpack::ManagedTensor managed;
   std::vector<std::int64_t> shape, strides;
   void* data = nullptr;
 };
 
-dlpack::ManagedTensorVersioned* own_memory(const attune_tensor& prototype) {
+dlpack::ManagedTensor* own_memory(const attune_tensor& prototype) {
   auto memory = std::make_unique<OwnMemory>();
   memory->shape.assign(prototype.shape, prototype.shape + prototype.ndim);
   memory->strides.resize(memory->shape.size());
@@ -199,16 +200,13 @@ dlpack::ManagedTensorVersioned* own_memory(const attune_tensor& prototype) {
   constexpr std::size_t kAlignment = 64;  // JAX shares memory with this, and copies otherwise
   memory->data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (memory->data == nullptr) throw std::bad_alloc();
-  memory->managed = {.version = {},
+  memory->managed = {.tensor = prototype,
                      .manager_context = memory.get(),
-                     .deleter =
-                         [](dlpack::ManagedTensorVersioned* self) {
-                           auto* const owner = static_cast<OwnMemory*>(self->manager_context);
-                           std::free(owner->data);
-                           delete owner;
-                         },
-                     .flags = 0,
-                     .tensor = prototype};
+                     .deleter = [](dlpack::ManagedTensor* self) {
+                       auto* const owner = static_cast<OwnMemory*>(self->manager_context);
+                       std::free(owner->data);
+                       delete owner;
+                     }};
   memory->managed.tensor.data = memory->data;
   memory->managed.tensor.shape = memory->shape.data();
   memory->managed.tensor.strides = memory->strides.data();
@@ -216,9 +214,9 @@ dlpack::ManagedTensorVersioned* own_memory(const attune_tensor& prototype) {
 }
 
 void release_capsule(PyObject* capsule) {
-  if (PyCapsule_IsValid(capsule, "dltensor_versioned") == 0) return;  // taken over
-  auto* const managed = static_cast<dlpack::ManagedTensorVersioned*>(
-      PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+  if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;  // taken over
+  auto* const managed =
+      static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
   managed->deleter(managed);
 }
 
@@ -277,8 +275,8 @@ void NewArray::make(const Array& like, PyObject* like_object, attune_dtype dtype
             "attune_kernels: results of this library can only be made on the CPU here; on a GPU "
             "give arrays of a library that can be written to");
     }
-    managed_ = own_memory(prototype);
-    tensor_ = &managed_->tensor;
+    own_ = own_memory(prototype);
+    tensor_ = &own_->tensor;
     Py_INCREF(like_object);
     like_ = Ref::owned(like_object);
   } else {
@@ -299,8 +297,8 @@ Ref NewArray::finish() {
     }
     return Ref::owned(static_cast<PyObject*>(object));
   }
-  const Ref capsule = Ref::owned(PyCapsule_New(managed_, "dltensor_versioned", release_capsule));
-  managed_ = nullptr;
+  const Ref capsule = Ref::owned(PyCapsule_New(own_, "dltensor", release_capsule));
+  own_ = nullptr;
   const Ref helpers = Ref::owned(PyImport_ImportModule("attune_kernels._arrays"));
   return Ref::owned(
       PyObject_CallMethod(helpers.get(), "from_capsule", "OO", like_.get(), capsule.get()));
@@ -308,6 +306,7 @@ Ref NewArray::finish() {
 
 NewArray::~NewArray() {
   if (managed_ != nullptr) managed_->deleter(managed_);
+  if (own_ != nullptr) own_->deleter(own_);
 }
 
 }  // namespace attune_python

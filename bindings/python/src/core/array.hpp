@@ -73,8 +73,9 @@ class NewArray {
   const attune_tensor* tensor_ = nullptr;
   const Producer* producer_ = nullptr;
   dlpack::ManagedTensorVersioned* managed_ = nullptr;  // ours until finish()
+  dlpack::ManagedTensor* own_ = nullptr;               // likewise, for an immutable array
+  Ref like_;                                           // of its library
   Ref object_;                                         // when the library made it at once
-  Ref like_;
   Array view_;
 };
 
