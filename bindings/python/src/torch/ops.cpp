@@ -43,8 +43,8 @@ attune_dtype dtype_of(const char* name, const Tensor& tensor) {
     case ScalarType::Double:
       return {ATTUNE_FLOAT, 64, 1};  // attune.h says what it takes instead
     default:
-      throw std::invalid_argument(std::string("attune: ") + name +
-                                  " has a type that no argument may have");
+      throw std::runtime_error(std::string("attune: ") + name +
+                               " has a type that no argument may have");
   }
 }
 
@@ -84,8 +84,8 @@ class Tensors {
   const attune_tensor* add(const char* name, Tensor tensor, Layout layout) {
     const std::int64_t rank = tensor.dim();
     if (rank > kMostDimensions) {
-      throw std::invalid_argument(std::string("attune: ") + name + " has " + std::to_string(rank) +
-                                  " dimensions, at most 5 are expected");
+      throw std::runtime_error(std::string("attune: ") + name + " has " + std::to_string(rank) +
+                               " dimensions, at most 5 are expected");
     }
     Entry& entry = entries_.emplace_back();
     entry.tensor = std::move(tensor);
@@ -163,10 +163,10 @@ void check(attune_status status) {
 void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
                  std::int64_t least, std::int64_t most) {
   if (q.dim() < least || q.dim() > most || k.dim() != q.dim() || v.dim() != q.dim()) {
-    throw std::invalid_argument(std::string(function) + ": q, k and v have " +
-                                std::to_string(q.dim()) + ", " + std::to_string(k.dim()) + " and " +
-                                std::to_string(v.dim()) + " dimensions, expected " +
-                                std::to_string(most) + " each");
+    throw std::runtime_error(std::string(function) + ": q, k and v have " +
+                             std::to_string(q.dim()) + ", " + std::to_string(k.dim()) + " and " +
+                             std::to_string(v.dim()) + " dimensions, expected " +
+                             std::to_string(most) + " each");
   }
 }
 
@@ -227,7 +227,7 @@ std::tuple<Tensor, Tensor> forward(
   std::vector<std::int64_t> state_shape = {0};
   if (want_final_state) {
     if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
-      throw std::invalid_argument("recurrent_attention: cu_seqlens is expected to be [N+1]");
+      throw std::runtime_error("recurrent_attention: cu_seqlens is expected to be [N+1]");
     }
     const std::int64_t rank = q.dim();
     const std::int64_t keys = q.size(rank - 1);

@@ -10,7 +10,7 @@ namespace attune_torch {
 attune_device device_of(const torch::stable::Tensor& tensor) {
   if (tensor.is_cpu()) return {ATTUNE_CPU, 0};
   if (tensor.is_cuda()) return {ATTUNE_CUDA, tensor.get_device_index()};
-  throw std::invalid_argument("attune: tensors on the CPU or a CUDA device are expected");
+  throw std::runtime_error("attune: tensors on the CPU or a CUDA device are expected");
 }
 
 namespace {

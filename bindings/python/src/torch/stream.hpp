@@ -7,7 +7,7 @@
 
 namespace attune_torch {
 
-/// Throws std::invalid_argument for a device that attune has no kernels for.
+/// Throws std::runtime_error for a device that attune has no kernels for.
 attune_device device_of(const torch::stable::Tensor& tensor);
 
 /// The current stream of the tensor's device; null for a CPU.
