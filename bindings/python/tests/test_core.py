@@ -1,5 +1,6 @@
 """attune_kernels over NumPy: results, errors, threads, forks, and what an import loads."""
 
+import ast
 import gc
 import inspect
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy
 import pytest
@@ -273,6 +275,15 @@ def test_manuals_name_the_parameters_that_functions_take():
         optional = dict.fromkeys(p.name for p in parameters.values() if p.name not in arguments)
         with pytest.raises(TypeError, match=f"needs the argument '{required[0].name}'"):
             getattr(attune, name)(**arguments, **optional)  # an unknown one would be named instead
+
+
+def test_stubs_have_the_functions_and_parameters_that_there_are():
+    stub = ast.parse(Path(attune.__file__).with_name("__init__.pyi").read_text())
+    typed = {node.name: node.args for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert set(typed) == {name for name in attune.__all__ if name[0].islower()}
+    for name, arguments in typed.items():
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        assert names == list(inspect.signature(getattr(attune, name)).parameters), name
 
 
 # --- processes and threads -----------------------------------------------------------------------------
