@@ -1,0 +1,534 @@
+"""attune for JAX: functions that jit, grad, vmap and shard_map know.
+
+    import attune_kernels.jax as aj
+    o, state = aj.gated_linear_attention(q, k, v, gk, want_final_state=True)
+    gradients = jax.grad(lambda q: aj.gated_linear_attention(q, k, v, gk)[0].sum())(q)
+
+Shapes, types and meaning are those of `attune_kernels` (see there); arrays are JAX's. Gradients reach
+q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type; nothing of the forward
+pass is saved but its inputs. The gradient of a gradient is not defined. vmap folds its axis into B;
+with cu_seqlens, where B is 1, it makes one call after the other.
+
+The decoding functions return the new states beside o. Under `jax.jit(..., donate_argnums=...)` the
+states that are donated are updated where they lie; others are copied first.
+
+Sharding: B and H (with Hkv) may be split, nothing else. Under plain jit with sharded arrays XLA gathers
+them first; `jax.shard_map` runs the call on each device's part:
+
+    call = jax.shard_map(lambda q, k, v, g: aj.recurrent_attention(q, k, v, g=g)[0], mesh=mesh,
+                         in_specs=(P("data", None, "heads"),) * 4, out_specs=P("data", None, "heads"))
+
+Scratch memory comes from XLA: an array beside the results, whose size depends on shapes, types, kind of
+device and options alone, never on what is tuned, so that all hosts of a program compile the same one.
+It is at most the larger of 64 MiB and the call's own arrays; what is tuned to need more gets memory of
+attune's own. Choices are looked up when a program runs: `attune_kernels.policy()` says what happens to
+unknown problems, for all threads. `attune_kernels.scope()` does not reach into XLA's threads.
+
+Importing this module imports jax.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import math
+from pathlib import Path
+from typing import NamedTuple, Optional, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from . import _core
+
+__all__ = [
+    "gated_linear_attention",
+    "lightning_attention",
+    "lightning_decode",
+    "minimax_slopes",
+    "recurrent_attention",
+    "recurrent_decode",
+]
+
+_LIBRARY = Path(__file__).with_name("_jax.so")
+if not _LIBRARY.exists():
+    raise ImportError(
+        "attune_kernels.jax: this installation was built without jaxlib's headers and has no _jax.so. "
+        "Install it anew where jaxlib is: pip install --no-build-isolation attune-kernels"
+    )
+_library = ctypes.CDLL(str(_LIBRARY))
+_library.attune_jax_workspace_bound.restype = ctypes.c_int64
+_library.attune_last_error.restype = ctypes.c_char_p
+_core.prepare()  # the handlers use the same context, and so the same policy
+
+
+def _register():
+    for call in ("forward", "backward", "decode"):
+        handler = f"attune_jax_{call}"
+        jax.ffi.register_ffi_target(
+            f"attune_{call}", jax.ffi.pycapsule(getattr(_library, f"{handler}_cpu")), platform="cpu")
+        jax.ffi.register_ffi_target(
+            f"attune_{call}",
+            {"initialize": jax.ffi.pycapsule(getattr(_library, f"{handler}_cuda_initialize")),
+             "execute": jax.ffi.pycapsule(getattr(_library, f"{handler}_cuda"))},
+            platform="CUDA")
+
+
+_register()
+
+# As bindings/python/src/jax/calls.hpp has them.
+_FORWARD, _BACKWARD, _DECODE = range(3)
+_CALLS = ("attune_forward", "attune_backward", "attune_decode")
+_GIVEN = {"g": 1, "g_gamma": 2, "gk": 4, "gv": 8, "slopes": 16, "initial_state": 32, "cu_seqlens": 64,
+          "d_o": 128, "dfinal_state": 256, "slot_indices": 512}
+_REVERSE, _WANT_FINAL_STATE, _STATE_V_FIRST, _ALLOW_TF32 = 1, 2, 4, 8
+_DLPACK_TYPES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int32": (0, 32), "int64": (0, 64)}
+_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
+_ERRORS = {1: ValueError, 2: _core.Unsupported, 3: _core.Unavailable}  # by attune_status
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What of a call is no array. `names`: of its arrays, in the order of calls.hpp."""
+
+    names: Tuple[str, ...]
+    options: int
+    scale: float
+    layer_idx: int = 0
+    num_layers: int = 0
+    platform: str = ""
+    config: str = ""
+
+    def wants(self, option):
+        return bool(self.options & option)
+
+    def given(self):
+        return sum(_GIVEN.get(name, 0) for name in self.names)
+
+    def attributes(self):
+        return {"given": numpy.int64(self.given()), "options": numpy.int64(self.options),
+                "scale": numpy.float64(self.scale), "layer_idx": numpy.int64(self.layer_idx),
+                "num_layers": numpy.int64(self.num_layers), "platform": self.platform, "config": self.config}
+
+
+def _varying(array):
+    """The mesh axes of a shard_map that an array is another one on."""
+    kind = jax.typeof(array)
+    return kind.mat.varying if hasattr(kind, "mat") else kind.vma  # the latter before JAX 0.10
+
+
+def _results(results, like):
+    """Shapes and types as those of results of `like`, which vary over the same axes."""
+    if not _varying(like):
+        return list(results)
+    return [jax.eval_shape(lambda x, to=result: jnp.broadcast_to(x.sum().astype(to.dtype), to.shape), like)
+            for result in results]
+
+
+def _vary_alike(arrays):
+    """In a shard_map, arrays that are the same on some axes beside others that are not: as the latter.
+
+    The gradient of the former is then their sum over those axes.
+    """
+    axes = [_varying(array) for array in arrays]
+    union = frozenset().union(*axes)
+    return [array if of == union else jax.lax.pcast(array, tuple(union - of), to="varying")
+            for array, of in zip(arrays, axes)]
+
+
+def _bytes(arrays):
+    return sum(math.prod(array.shape) * numpy.dtype(array.dtype).itemsize for array in arrays)
+
+
+@functools.lru_cache(maxsize=4096)
+def _workspace_bytes(kind, call, arrays, platform):
+    """Of the array that a call on `platform` gets as scratch memory. `arrays`: in and out, but for decode's state."""
+    ranks = [len(shape) for shape, _ in arrays]
+    types = [number for _, dtype in arrays for number in _DLPACK_TYPES.get(dtype, (0, 0))]
+    extents = [extent for shape, _ in arrays for extent in shape]
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
+    limit = max(64 << 20, _bytes(structs))
+    bound = _library.attune_jax_workspace_bound(
+        ctypes.c_int32(kind), ctypes.c_int64(call.given()), ctypes.c_int64(call.options),
+        ctypes.c_double(call.scale), ctypes.c_int64(call.layer_idx), ctypes.c_int64(call.num_layers),
+        call.platform.encode(), call.config.encode(), ctypes.c_int32(_DEVICE_TYPES[platform]),
+        ctypes.c_int32(len(arrays)), (ctypes.c_int32 * len(ranks))(*ranks), (ctypes.c_int32 * len(types))(*types),
+        (ctypes.c_int64 * max(len(extents), 1))(*extents), ctypes.c_int64(limit))
+    if bound < 0:
+        raise _ERRORS.get(-bound, RuntimeError)(_library.attune_last_error().decode())
+    return bound + 64  # XLA's arrays may begin anywhere
+
+
+@functools.lru_cache(maxsize=None)
+def _platforms():
+    """Those that a program may be lowered for here."""
+    import json
+
+    kinds = {str(device["device"]).partition(":")[0] for device in json.loads(_core.devices())}
+    return ("cpu", "cuda") if "gpu" in kinds else ("cpu",)
+
+
+def _ffi(kind, call, results, arrays, aliases=None):
+    """The call's results, given as shapes and types, without its workspace."""
+    arrays = _vary_alike(arrays)
+    seen = [*arrays, *(result for i, result in enumerate(results) if not (kind == _DECODE and i == 1))]
+    key = tuple((tuple(array.shape), str(array.dtype)) for array in seen)
+
+    def on(platform):
+        def run(*operands):
+            workspace = jax.ShapeDtypeStruct((_workspace_bytes(kind, call, key, platform),), jnp.uint8)
+            function = jax.ffi.ffi_call(_CALLS[kind], _results((*results, workspace), operands[0]),
+                                        input_output_aliases=aliases)
+            return tuple(function(*operands, **call.attributes())[:-1])
+
+        return run
+
+    platforms = _platforms()
+    if len(platforms) == 1:
+        return on(platforms[0])(*arrays)
+    return jax.lax.platform_dependent(*arrays, **{platform: on(platform) for platform in platforms})
+
+
+class _Sizes(NamedTuple):
+    """Of a call's batch, sequences and states."""
+
+    o: Tuple[int, ...]
+    states: Tuple[int, ...]
+
+
+def _sizes(call, arrays):
+    q, v = arrays["q"], arrays["v"]
+    packed = "cu_seqlens" in arrays
+    sequences = arrays["cu_seqlens"].shape[0] - 1 if packed else q.shape[0]
+    channels = (q.shape[-1], v.shape[-1])
+    if call.wants(_STATE_V_FIRST):
+        channels = channels[::-1]
+    return _Sizes((*q.shape[:-1], v.shape[-1]), (sequences, q.shape[-2], *channels))
+
+
+def _forward(call, *arrays):
+    """(o,) or (o, final_state)."""
+    named = dict(zip(call.names, arrays))
+    sizes = _sizes(call, named)
+    results = [jax.ShapeDtypeStruct(sizes.o, named["q"].dtype)]
+    if call.wants(_WANT_FINAL_STATE):
+        results.append(jax.ShapeDtypeStruct(sizes.states, jnp.float32))
+    return _ffi(_FORWARD, call, results, arrays)
+
+
+_GRADIENTS = ("q", "k", "v", "g", "g_gamma", "gk", "gv", "slopes", "initial_state")
+
+
+def _backward(call, *arrays):
+    """The gradients of those of _GRADIENTS that are given: q's type for q, k and v, f32 for others."""
+    named = dict(zip(call.names, arrays))
+    results = [jax.ShapeDtypeStruct(named[name].shape, named["q"].dtype if name in "qkv" else jnp.float32)
+               for name in _GRADIENTS if name in named]
+    return _ffi(_BACKWARD, call, results, arrays)
+
+
+def _decode(call, *arrays):
+    """(o, state)."""
+    q, v, state = arrays[0], arrays[2], arrays[3]
+    results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype), state]
+    return _ffi(_DECODE, call, results, arrays, aliases={3: 1})
+
+
+# vmap. The mapped axis becomes part of B; constant decays, which have no B, get one state's each.
+
+
+def _one_after_another(run, axis_size, in_batched, arrays):
+    mapped = [array for array, batched in zip(arrays, in_batched) if batched]
+
+    def one(row):
+        rest = iter(row)
+        return run(*(next(rest) if batched else array for array, batched in zip(arrays, in_batched)))
+
+    results = jax.lax.map(one, mapped)
+    return tuple(results), (True,) * len(results)
+
+
+def _folded(call, axis_size, in_batched, arrays):
+    """The call and arrays of one call with axis_size * B in place of B; B."""
+    named = dict(zip(call.names, arrays))
+    batched = dict(zip(call.names, in_batched))
+    batch = named["q"].shape[1 if batched["q"] else 0]
+    heads = named["q"].shape[-2]
+    folded = {}
+    for name, array in named.items():
+        if not batched[name]:
+            array = jnp.broadcast_to(array, (axis_size, *array.shape))
+        if name in ("g_gamma", "slopes") and array.ndim == 2:
+            array = jnp.broadcast_to(array[:, None], (axis_size, batch, heads))
+        if name == "slopes":
+            name, array = "g_gamma", -array
+        folded[name] = array.reshape(axis_size * array.shape[1], *array.shape[2:])
+    # slopes have become a g_gamma, which stands before gk.
+    names = tuple(sorted(folded, key=list(_ORDER).index))
+    return dataclasses.replace(call, names=names), tuple(folded[name] for name in names), batch
+
+
+_ORDER = ("q", "k", "v", "g", "g_gamma", "gk", "gv", "slopes", "initial_state", "cu_seqlens", "d_o", "dfinal_state")
+
+
+def _unfolded_gradients(call, axis_size, in_batched, arrays, results, batch):
+    """The gradients of a folded call as those of each row."""
+    shapes = {name: array.shape[1:] if batched else array.shape
+              for name, array, batched in zip(call.names, arrays, in_batched)}
+    wanted = [name for name in _GRADIENTS if name in shapes]
+    order = sorted(wanted, key=lambda name: _ORDER.index("g_gamma" if name == "slopes" else name))
+    gradients = {}
+    for name, gradient in zip(order, results):
+        gradient = gradient.reshape(axis_size, -1, *gradient.shape[1:])
+        if name in ("g_gamma", "slopes") and len(shapes[name]) == 1:  # one for all of a row's batch
+            gradient = gradient.sum(1)
+        gradients[name] = -gradient if name == "slopes" else gradient.reshape(axis_size, *shapes[name])
+    return tuple(gradients[name] for name in wanted)
+
+
+@functools.lru_cache(maxsize=1024)
+def _mappable(kind, call):
+    """A call as a function of its arrays that vmap knows."""
+    implementation = (_forward, _backward)[kind]
+
+    @jax.custom_batching.custom_vmap
+    def run(*arrays):
+        return implementation(call, *arrays)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, *arrays):
+        if "cu_seqlens" in call.names:
+            return _one_after_another(run, axis_size, in_batched, arrays)
+        folded, operands, batch = _folded(call, axis_size, in_batched, arrays)
+        results = _mappable(kind, folded)(*operands)
+        if kind == _FORWARD:
+            unfolded = tuple(result.reshape(axis_size, -1, *result.shape[1:]) for result in results)
+        else:
+            unfolded = _unfolded_gradients(call, axis_size, in_batched, arrays, results, batch)
+        return unfolded, (True,) * len(unfolded)
+
+    return run
+
+
+@functools.lru_cache(maxsize=1024)
+def _differentiable(call):
+    """A forward call as a function of its arrays, whose gradient is known."""
+
+    @jax.custom_vjp
+    def run(*arrays):
+        return _mappable(_FORWARD, call)(*arrays)
+
+    def forward(*arrays):
+        return run(*arrays), arrays
+
+    def backward(arrays, cotangents):
+        names = (*call.names, "d_o", "dfinal_state")[:len(call.names) + len(cotangents)]
+        of_results = [cotangents[0].astype(arrays[0].dtype), *cotangents[1:]]
+        options = call.options & ~_WANT_FINAL_STATE
+        results = _mappable(_BACKWARD, dataclasses.replace(call, names=names, options=options, config=""))(
+            *arrays, *of_results)
+        gradients = dict(zip((name for name in _GRADIENTS if name in call.names), results))
+        return tuple(gradients[name].astype(array.dtype) if name in gradients
+                     else numpy.zeros(array.shape, jax.dtypes.float0)
+                     for name, array in zip(call.names, arrays))
+
+    run.defvjp(forward, backward)
+    return run
+
+
+def _arrays(function, required, optional):
+    """The arrays that are given, by name. ValueError for types that no call takes."""
+    named = {name: jnp.asarray(array) for name, array in required.items()}
+    named.update((name, jnp.asarray(array)) for name, array in optional.items() if array is not None)
+    for name, array in named.items():
+        if str(array.dtype) not in _DLPACK_TYPES:
+            raise ValueError(f"{function}: {name} has type {array.dtype}, float32, float16, bfloat16, int32 or int64 "
+                             "is expected")
+        if array.ndim > 4:
+            raise ValueError(f"{function}: {name} has {array.ndim} dimensions, at most 4 are expected")
+    q, k, v = named["q"], named["k"], named["v"]
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim != q.ndim or array.ndim < 3:
+            raise ValueError(f"{function}: {name} has shape {array.shape}, [B, T, heads, channels] is expected, or "
+                             "[rows, heads, channels]")
+    return named
+
+
+def _options(reverse, want_final_state, state_v_first, allow_tf32):
+    return ((_REVERSE if reverse else 0) | (_WANT_FINAL_STATE if want_final_state else 0)
+            | (_STATE_V_FIRST if state_v_first else 0) | (_ALLOW_TF32 if allow_tf32 else 0))
+
+
+def _attention(function, required, optional, layer, scale, options, platform, config):
+    named = _arrays(function, required, optional)
+    if "cu_seqlens" not in named and named["q"].ndim != 4:
+        raise ValueError(f"{function}: q has shape {named['q'].shape}, [B, T, H, K] is expected without cu_seqlens")
+    names = tuple(name for name in _ORDER if name in named)
+    call = _Call(names, _options(*options), _scale(scale, named["q"]), *layer, platform, config)
+    results = _differentiable(call)(*_vary_alike([named[name] for name in names]))
+    return results[0], results[1] if call.wants(_WANT_FINAL_STATE) else None
+
+
+def _scale(scale, q):
+    return float(scale) if scale is not None else q.shape[-1] ** -0.5
+
+
+def _lightning_layer(function, layer_idx, num_layers, slopes, g_gamma):
+    """(layer_idx, num_layers) for the handlers; ValueError unless exactly one decay is given."""
+    if (layer_idx is None) != (num_layers is None):
+        raise ValueError(f"{function}: layer_idx and num_layers go together")
+    given = (layer_idx is not None) + (slopes is not None) + (g_gamma is not None)
+    if given != 1:
+        raise ValueError(f"{function}: exactly one of layer_idx with num_layers, slopes and g_gamma is expected, "
+                         f"{given} are given")
+    if num_layers is None:
+        return 0, 0
+    if num_layers < 1:
+        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
+    return int(layer_idx), int(num_layers)
+
+
+def recurrent_attention(
+    q,
+    k,
+    v,
+    *,
+    g=None,
+    g_gamma=None,
+    gk=None,
+    gv=None,
+    initial_state=None,
+    cu_seqlens=None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[jax.Array, Optional[jax.Array]]:
+    """Gated recurrent (linear) attention: (o, final_state), the latter None unless wanted.
+
+    As `attune_kernels.recurrent_attention`, where shapes and types are described. With
+    `state_v_first` the states in and out are [N, H, V, K].
+    """
+    return _attention("recurrent_attention", {"q": q, "k": k, "v": v},
+                      {"g": g, "g_gamma": g_gamma, "gk": gk, "gv": gv, "initial_state": initial_state,
+                       "cu_seqlens": cu_seqlens}, (0, 0), scale,
+                      (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+
+
+def gated_linear_attention(
+    q,
+    k,
+    v,
+    gk,
+    *,
+    g_gamma=None,
+    initial_state=None,
+    cu_seqlens=None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[jax.Array, Optional[jax.Array]]:
+    """Gated linear attention (GLA, arXiv:2312.06635): a decay `gk` [B, T, H, K] for each key channel."""
+    return _attention("gated_linear_attention", {"q": q, "k": k, "v": v, "gk": gk},
+                      {"g_gamma": g_gamma, "initial_state": initial_state, "cu_seqlens": cu_seqlens}, (0, 0), scale,
+                      (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+
+
+def lightning_attention(
+    q,
+    k,
+    v,
+    *,
+    layer_idx: Optional[int] = None,
+    num_layers: Optional[int] = None,
+    slopes=None,
+    g_gamma=None,
+    initial_state=None,
+    cu_seqlens=None,
+    scale: Optional[float] = None,
+    reverse: bool = False,
+    want_final_state: bool = False,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[jax.Array, Optional[jax.Array]]:
+    """Lightning attention (arXiv:2401.04658): a decay for each head, constant in time.
+
+    It comes from exactly one of `layer_idx` with `num_layers`, `slopes` [H] (the decay is -slopes) and
+    `g_gamma` [H] or [N, H].
+    """
+    layer = _lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
+    return _attention("lightning_attention", {"q": q, "k": k, "v": v},
+                      {"g_gamma": g_gamma, "slopes": slopes, "initial_state": initial_state, "cu_seqlens": cu_seqlens},
+                      layer, scale, (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+
+
+_DECODE_ORDER = ("q", "k", "v", "state", "g", "g_gamma", "gk", "gv", "slopes", "slot_indices")
+
+
+def _decode_call(function, required, optional, layer, scale, options, platform, config):
+    named = _arrays(function, required, optional)
+    names = tuple(name for name in _DECODE_ORDER if name in named)
+    call = _Call(names, _options(*options), _scale(scale, named["q"]), *layer, platform, config)
+    return _decode(call, *(named[name] for name in names))
+
+
+def recurrent_decode(
+    q,
+    k,
+    v,
+    state,
+    *,
+    g=None,
+    g_gamma=None,
+    gk=None,
+    gv=None,
+    slot_indices=None,
+    scale: Optional[float] = None,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[jax.Array, jax.Array]:
+    """One token for each row: (o [B, H, V], the pool `state` [S, H, K, V] as it is after it). No gradient."""
+    return _decode_call("recurrent_decode", {"q": q, "k": k, "v": v, "state": state},
+                        {"g": g, "g_gamma": g_gamma, "gk": gk, "gv": gv, "slot_indices": slot_indices}, (0, 0), scale,
+                        (False, False, state_v_first, allow_tf32), platform, config)
+
+
+def lightning_decode(
+    q,
+    k,
+    v,
+    state,
+    *,
+    layer_idx: Optional[int] = None,
+    num_layers: Optional[int] = None,
+    slopes=None,
+    g_gamma=None,
+    slot_indices=None,
+    scale: Optional[float] = None,
+    state_v_first: bool = False,
+    allow_tf32: bool = False,
+    platform: str = "",
+    config: str = "",
+) -> Tuple[jax.Array, jax.Array]:
+    """`recurrent_decode` with the decays of `lightning_attention`."""
+    layer = _lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    return _decode_call("lightning_decode", {"q": q, "k": k, "v": v, "state": state},
+                        {"g_gamma": g_gamma, "slopes": slopes, "slot_indices": slot_indices}, layer, scale,
+                        (False, False, state_v_first, allow_tf32), platform, config)
+
+
+def minimax_slopes(heads: int, layer: int, layers: int) -> jax.Array:
+    """The slopes [heads] of MiniMax's models in a layer, f32: see `attune_kernels.minimax_slopes`."""
+    return jnp.asarray(_core.minimax_slopes(heads, layer, layers), jnp.float32)
