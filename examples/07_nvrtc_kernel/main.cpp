@@ -1,13 +1,11 @@
 // An op of one's own in CUDA C++ that is compiled at run time: NVRTC makes it for this GPU, attune
 // checks and tunes it over block sizes and unrolling, and keeps the winner and what was compiled
-// for the next process.
+// for the next process. The op and its reference are those of examples/08_cuda_op.
 //
 //   y[i] = silu(a[i]) * b[i]        silu(x) = x / (1 + exp(-x))
 #include <cuda_runtime_api.h>
 #include <nvrtc.h>
 
-#include <array>
-#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -16,14 +14,17 @@
 
 #include <attune/attune.hpp>
 #include <attune/core/function_kernel.hpp>
-#include <attune/core/operand_case.hpp>
 #include <attune/core/prepared_kernel.hpp>
+
+#include "08_cuda_op/silu_mul.hpp"
 
 namespace {
 
 using attune::DeviceInfo;
 using attune::LaunchSite;
 using attune::Support;
+using mine::SiluMul;
+using mine::SiluMulProblem;
 
 void check(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
@@ -32,35 +33,7 @@ void check(nvrtcResult status) {
   if (status != NVRTC_SUCCESS) throw std::runtime_error(nvrtcGetErrorString(status));
 }
 
-// 1. The op.
-struct SiluMulProblem {
-  std::int64_t n = 0;
-};
-struct SiluMulArgs {
-  attune::ConstTensorView a, b;
-  attune::TensorView y;
-};
-struct SiluMul : attune::OperandOp<SiluMul> {
-  static constexpr std::string_view kName = "silu_mul";
-  static constexpr std::string_view kSummary = "silu of one tensor times another";
-  using Problem = SiluMulProblem;
-  using Args = SiluMulArgs;
-
-  static constexpr auto fields() {
-    return std::tuple{attune::field("n", &Problem::n, attune::Bucket::kPow2)};
-  }
-  static constexpr auto operands() {
-    const auto dims = attune::dims("n");
-    return std::tuple{attune::input("a", &Args::a, dims).f32().contiguous(),
-                      attune::input("b", &Args::b, dims).f32().contiguous(),
-                      attune::output("y", &Args::y, dims).f32().contiguous()};
-  }
-  static constexpr auto sizes() { return std::array{attune::size_rule("n").at_least(1)}; }
-  static Problem reduced(const Problem& p) { return {std::min<std::int64_t>(p.n, 4099)}; }
-  static double flops(const Problem& p) { return 5.0 * static_cast<double>(p.n); }
-};
-
-// 2. The kernel's source, with what may be tuned as macros.
+// 1. The kernel's source, with what may be tuned as macros.
 constexpr const char* kSource = R"cuda(
 extern "C" __global__ void __launch_bounds__(BLOCK)
 silu_mul(const float* a, const float* b, float* y, long long n) {
@@ -86,7 +59,7 @@ struct CompiledConfig {
   }
 };
 
-// 3. What is made before it can run: a module of this GPU's.
+// 2. What is made before it can run: a module of this GPU's.
 class Module {
  public:
   explicit Module(const std::string& cubin) {
@@ -168,20 +141,9 @@ class Compiled final : public attune::PreparedKernel<CompiledConfig, Module> {
   }
 };
 
-// 4. The reference: what every candidate is checked against.
-void silu_mul_in_double(const SiluMulProblem& p, const SiluMulArgs& args) {
-  const auto* a = static_cast<const float*>(args.a.data);
-  const auto* b = static_cast<const float*>(args.b.data);
-  auto* y = static_cast<float*>(args.y.data);
-  for (std::int64_t i = 0; i < p.n; ++i) {
-    const double x = a[i];
-    y[i] = static_cast<float>(x / (1 + std::exp(-x)) * b[i]);
-  }
-}
-
 void register_mine(attune::Registry& registry) {
   registry.add_op<SiluMul>();
-  registry.add(attune::make_kernel<SiluMul>("reference.silu_mul", 1, silu_mul_in_double),
+  registry.add(attune::make_kernel<SiluMul>("reference.silu_mul", 1, mine::silu_mul_in_double),
                {.platform = "reference", .backend = "cpu"});
   registry.add(std::make_unique<Compiled>(),
                {.platform = "mine", .backend = "gpu", .priority = 10});
