@@ -10,6 +10,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/input_file.hpp>
+#include <attune/core/params.hpp>
 #include <attune/core/plugin.hpp>
 
 namespace attune {
@@ -57,9 +58,23 @@ Function function(void* object, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
+/// The number of the interface that a text like kPluginAbi begins with, or 0.
+std::int64_t interface_of(std::string_view abi) {
+  constexpr std::string_view kBegin = "attune plugin interface ";
+  std::int64_t number = 0;
+  if (!abi.starts_with(kBegin)) return 0;
+  abi.remove_prefix(kBegin.size());
+  return parse_integer(abi.substr(0, abi.find(' ')), number) ? number : 0;
+}
+
 void check_abi(void* object) {
   const char* const abi = function<const char* (*)()>(object, kAbiFunction)();
   if (abi == nullptr) throw Unavailable(str(kAbiFunction, " returned null"));
+  const std::int64_t theirs = interface_of(abi), ours = interface_of(kPluginAbi);
+  if (theirs != 0 && theirs != ours) {
+    throw Unavailable(str("it was built for interface ", theirs, " of plugins, this attune has ",
+                          ours, ": build it again with this attune"));
+  }
   if (std::string_view(abi) != kPluginAbi) {
     throw Unavailable(str("it was built for '", abi, "', this is '", kPluginAbi, "'"));
   }

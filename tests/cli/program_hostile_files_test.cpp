@@ -151,6 +151,8 @@ class HostileFiles : public testing::TestWithParam<Place> {
   static bool is_own_file(const Place& place, const std::string& name) {
     if (place.use == Use::kReplacePage) return name != place.file && name.ends_with(".1");
     if (place.use == Use::kBeside && (name == "mine.db" || name == "page.html")) return true;
+    const bool keeps_history = place.arguments[0] == "db" && place.arguments[1] == "use";
+    if (keeps_history && name.starts_with(place.file + ".history")) return true;
     return name == "attune-cpu_0.lock" && name != place.file;
   }
 

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,6 +48,26 @@ TEST_P(LargeSpace, IsTunedAndShownWithoutAList) {
   const Outcome shown = run({"db", "show"});
   EXPECT_EQ(shown.exit_code, 0);
   EXPECT_LT(lines(shown), 80);
+}
+
+TEST_P(LargeSpace, IsDescribedByItsAxesAndConstraints) {
+  const Outcome outcome =
+      here_.run({"ops", "row_softmax", "--plugin", LARGE_SPACES_PLUGIN, "-o", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string name = GetParam() + std::string(".row_softmax");
+  const nlohmann::json all = outcome.json();
+  const auto rows_of = [&](const char* section) {
+    std::vector<nlohmann::json> rows;
+    std::ranges::copy_if(all, std::back_inserter(rows), [&](const auto& row) {
+      return row.at("section") == section && row.value("kernel", "") == name;
+    });
+    return rows;
+  };
+  EXPECT_EQ(rows_of("kernels").at(0).at("points"), 1'000'000);
+  EXPECT_EQ(rows_of("parameters").size(), 6U);
+  const auto constraints = rows_of("constraints");
+  ASSERT_EQ(constraints.size(), 1U);
+  EXPECT_EQ(constraints[0].at("constraint"), "b + e is a multiple of ten");
 }
 
 TEST_P(LargeSpace, IsPlannedAtOnce) {

@@ -48,6 +48,7 @@ class StrayKernel final : public attune::Kernel<Config> {
 extern "C" const char* attune_plugin_abi() {
   if (fault() == "null_abi") return nullptr;
   if (fault() == "other_abi") return "attune 0.0.0 gxx-abi 1 cxx11-abi 1";
+  if (fault() == "older_interface") return "attune plugin interface 2 gxx-abi 1 cxx11-abi 1";
   if (fault() == "abi_throws") throw 7;
   return attune::kPluginAbi;
 }

@@ -203,6 +203,9 @@ TEST(LoadPlugin, RefusesASharedObjectThatIsNoPluginOfThisAttune) {
               StrEq("plugin '" FAULTY_PLUGIN "': attune_plugin_abi returned null"));
   EXPECT_THAT(refusal_of("other_abi"),
               StartsWith("plugin '" FAULTY_PLUGIN "': it was built for 'attune 0.0.0"));
+  EXPECT_THAT(refusal_of("older_interface"),
+              StrEq("plugin '" FAULTY_PLUGIN "': it was built for interface 2 of plugins, this "
+                    "attune has 3: build it again with this attune"));
 }
 
 TEST(LoadPlugin, NamesThePluginInWhateverItThrows) {

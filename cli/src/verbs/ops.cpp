@@ -102,25 +102,48 @@ std::string support_text(const CommandContext& command, const OpInfo& op,
   return declined.empty() ? "takes every value above" : "declines " + declined;
 }
 
+/// All values, or of many the first and the last.
+std::string values_text(const AxisInfo& axis) {
+  constexpr std::size_t kMost = 16;
+  constexpr std::size_t kFirst = 8;
+  if (axis.values.size() <= kMost) return join(axis.values, ", ");
+  const std::vector<std::string> first(axis.values.begin(), axis.values.begin() + kFirst);
+  return str(join(first, ", "), ", ... ", axis.values.back(), " (", axis.values.size(), " values)");
+}
+
+/// What its points must keep besides having values of the axes.
+void add_constraints(const ErasedKernel& kernel, Table& table) {
+  constexpr std::size_t kMost = 32;
+  const std::vector<ConfigSpace::Rule>& rules = kernel.space().rules;
+  for (std::size_t i = 0; i < std::min(rules.size(), kMost); ++i)
+    table.add({kernel.name(), rules[i].text});
+  if (rules.size() > kMost) table.add({kernel.name(), str("and ", rules.size() - kMost, " more")});
+}
+
 Document show_op(const CommandContext& command, const OpInfo& op) {
   Table about({"op", "summary", "same_as"});
   about.add({op.name, op.summary, op.kernel_op == op.name ? Cell() : Cell(op.kernel_op)});
-  Table kernels({"kernel", "version", "platform", "backend", "priority", "support"});
+  Table kernels({"kernel", "version", "platform", "backend", "priority", "points", "support"});
   Table axes({"kernel", "parameter", "kind", "values"});
+  Table constraints({"kernel", "constraint"});
   for (const RegisteredKernel* registered : command.registry().kernels(op.name)) {
     const ErasedKernel& kernel = *registered->kernel;
     kernels.add({kernel.name(), kernel.version(), registered->at.platform.view(),
                  registered->at.backend.view(), registered->at.priority,
+                 static_cast<std::int64_t>(kernel.space().size()),
                  support_text(command, op, *registered)});
     for (const AxisInfo& axis : kernel.axes()) {
       axes.add({kernel.name(), axis.name, axis.kind == AxisKind::kCompiled ? "compiled" : "launch",
-                join(axis.values, ", ")});
+                values_text(axis)});
     }
+    add_constraints(kernel, constraints);
   }
   Document document{{.name = "op", .table = std::move(about), .record = true},
                     {.name = "fields", .table = fields_table(op)},
                     {.name = "kernels", .table = std::move(kernels)}};
   if (!axes.empty()) document.push_back({.name = "parameters", .table = std::move(axes)});
+  if (!constraints.empty())
+    document.push_back({.name = "constraints", .table = std::move(constraints)});
   return document;
 }
 
@@ -137,17 +160,19 @@ ExitCode run(const Invocation& call) {
 }  // namespace
 
 Verb ops_verb() {
-  return {.name = "ops",
-          .summary = "list what is registered: ops, kernels, problem fields, parameters",
-          .usage = {"ops [OP]"},
-          .examples = {"ops", "ops recurrent_attention", "ops recurrent_attention -o json"},
-          .details =
-              "With an OP: the fields of its problems, which are the names a SPEC may use, and "
-              "its kernels with the parameters that are tuned and the values they decline. Where "
-              "nothing was tuned for a problem itself, one in the same bucket lends its config: "
-              "values of a field round up to a power of two there, or must be equal.",
-          .options = {},
-          .run = run};
+  return {
+      .name = "ops",
+      .summary = "list what is registered: ops, kernels, problem fields, parameters",
+      .usage = {"ops [OP]"},
+      .examples = {"ops", "ops recurrent_attention", "ops recurrent_attention -o json"},
+      .details =
+          "With an OP: the fields of its problems, which are the names a SPEC may use, and "
+          "its kernels with the parameters that are tuned, what these must keep, how many points "
+          "they span before that, and the values of fields that the kernels decline. Where "
+          "nothing was tuned for a problem itself, one in the same bucket lends its config: "
+          "values of a field round up to a power of two there, or must be equal.",
+      .options = {},
+      .run = run};
 }
 
 }  // namespace attune::cli

@@ -108,6 +108,17 @@ std::vector<Sample> read_samples(const std::string& path) {
   return samples;
 }
 
+/// Where nothing can be said of a path, reading it says why.
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 std::vector<std::string> files_in(const std::string& folder, std::string_view ending) {
   std::vector<std::string> files;
   std::error_code error;
@@ -123,7 +134,7 @@ std::vector<std::string> files_in(const std::string& folder, std::string_view en
 /// What a running process was started with as ATTUNE_STATS, as a path that is right here.
 std::string stats_path_of_process(const std::string& pid) {
   const std::string folder = str("/proc/", pid);
-  if (!fs::exists(folder)) throw UsageError(str("there is no process ", pid));
+  if (!is_there(folder)) throw UsageError(str("there is no process ", pid));
   std::string environment;
   try {
     environment = InputFile(folder + "/environ").text(kMostBytes);
@@ -145,12 +156,12 @@ std::string stats_path_of_process(const std::string& pid) {
 }
 
 std::vector<std::string> files_of(const std::string& word) {
-  if (fs::is_directory(word)) return files_in(word, kEnding);
-  const bool is_pid = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos &&
-                      !fs::exists(word);
+  if (is_folder(word)) return files_in(word, kEnding);
+  const bool is_pid =
+      !word.empty() && word.find_first_not_of("0123456789") == std::string::npos && !is_there(word);
   if (!is_pid) return {word};
   const std::string path = stats_path_of_process(word);
-  if (!fs::is_directory(path)) return {path};
+  if (!is_folder(path)) return {path};
   std::vector<std::string> files = files_in(path, str('-', word, kEnding));
   if (files.empty()) {
     throw UsageError(str("process ", word, " has written no counters in ", path,

@@ -47,6 +47,8 @@ std::set<int> documented_statuses(const Place& place, const Thing& thing) {
   const bool blank = is_absent(thing) || thing.nature == Nature::kEmpty;
   switch (place.use) {
     case Use::kRead:
+      // A folder is where many processes write their counters: here none has.
+      if (place.arguments[0] == "stats" && thing.name.ends_with("a folder")) return {1};
       return refused;
     case Use::kReadSpecs:
       if (place.by_standard_input && thing.name.find("/dev/null") != std::string::npos) return done;
@@ -70,6 +72,9 @@ std::set<int> documented_statuses(const Place& place, const Thing& thing) {
       if (is_database(place.file)) {
         if (thing.beside_nothing) return either;
         const bool made_read_only = thing.name == "a database, read-only";
+        // What it holds is kept beside it, and so has to be read.
+        const bool kept = is_absent(thing) || readable(thing);
+        if (place.arguments[1] == "use" && !kept) return refused;
         return may_be_changed(thing) || made_read_only ? done : refused;
       }
       return blank || thing.nature == Nature::kSink ? done : refused;

@@ -37,6 +37,7 @@ void add_files(std::vector<Place>& places) {
   read("run @FILE", Use::kReadSpecs, "shapes.txt", {"run", "@THING", "--policy", "heuristic"});
   read("tune -", Use::kReadSpecs, "shapes.txt", {"tune", "-", "--dry-run"});
   places.back().by_standard_input = true;
+  read("stats FILE", Use::kRead, "attune.prom", {"stats", "THING"});
   read("--plugin", Use::kRead, "plugin.so", {"ops", "--plugin", "THING"});
   places.back().refused = 3;
   read("ATTUNE_PLUGINS", Use::kRead, "plugin.so", {"ops"});
@@ -61,6 +62,11 @@ void add_outputs(std::vector<Place>& places) {
   output("db merge --output x.db", "out.db", {"db", "merge", "INPUTS/rows.db", "INPUTS/rows.csv"},
          4);
   output("db merge --output x.csv", "out.csv", {"db", "merge", "INPUTS/rows.db"}, 4);
+  places.push_back({.name = "db use, to change",
+                    .use = Use::kReplace,
+                    .file = "site.db",
+                    .arguments = {"db", "use", "INPUTS/rows.db", "THING"},
+                    .refused = 4});
   output("report --output", "out.html", {"report", "INPUTS/rows.db"}, 5);
   output("man --folder", "attune.1", {}, 5);
   places.back().use = Use::kReplacePage;
@@ -104,6 +110,7 @@ void add_databases_of_the_user(std::vector<Place>& places) {
   add("db import --dry-run", Use::kReadUser, {"db", "import", "INPUTS/rows.jsonl", "--dry-run"});
   add("db gc --dry-run", Use::kReadUser, {"db", "gc", "--dry-run"});
   add("db pin, to list,", Use::kReadUser, {"db", "pin"});
+  add("db history", Use::kReadUser, {"db", "history"}, 0, 1);
   add("report", Use::kReadUser, {"report"}, 0, 1);
   add("tune --dry-run", Use::kReadUser, untuned({"tune"}, {"--dry-run"}));
   add("tune", Use::kChangeUser, untuned({"tune"}, kTune));
@@ -162,6 +169,8 @@ void add_named_databases(std::vector<Place>& places) {
   add("db import FILE", "a.db", {"db", "import", "THING"});
   add("db import x.jsonl", "a.jsonl", {"db", "import", "THING"});
   add("db import x.csv", "a.csv", {"db", "import", "THING"});
+  add("db use FILE FILE", "a.db", {"db", "use", "THING", "SCRATCH/used.db"});
+  add("db use x.jsonl FILE", "a.jsonl", {"db", "use", "THING", "SCRATCH/used.db"});
   add("report FILE", "a.db", {"report", "THING"});
 }
 
