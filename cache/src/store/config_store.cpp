@@ -32,6 +32,11 @@ struct ConfigStore::State {
     });
   }
 
+  bool is_frozen() {
+    const std::lock_guard lock(memory);
+    return layers.is_frozen();
+  }
+
   struct Place {
     Layer layer;
     std::string path;
@@ -329,7 +334,22 @@ void ConfigStore::release_lease(const RowKey& key) {
 
 void ConfigStore::reload_user() {
   state_->load_once();
+  if (state_->is_frozen()) return;
   state_->reload_user();
+}
+
+std::vector<DatabaseContent> ConfigStore::contents() const {
+  state_->load_once();
+  const std::lock_guard lock(state_->memory);
+  return state_->layers.contents();
+}
+
+void ConfigStore::freeze(std::optional<DatabaseContent> table) {
+  state_->load_once();
+  const std::lock_guard reloading(state_->reloading);  // one that has begun ends first
+  const std::lock_guard disk(state_->disk);
+  const std::lock_guard lock(state_->memory);
+  state_->layers.freeze(std::move(table));
 }
 
 bool ConfigStore::stores() const {
@@ -342,6 +362,7 @@ bool ConfigStore::stores() const {
 bool ConfigStore::may_have_changed() const {
   state_->load_once();
   const std::lock_guard reloading(state_->reloading);
+  if (state_->is_frozen()) return false;
   if (state_->may_have_changed_below()) return true;
   const std::lock_guard disk(state_->disk);
   return state_->user_may_have_changed();
@@ -350,6 +371,7 @@ bool ConfigStore::may_have_changed() const {
 std::vector<std::string> ConfigStore::reload() {
   state_->load_once();
   const std::lock_guard reloading(state_->reloading);
+  if (state_->is_frozen()) return {};
   std::vector<std::string> changed = state_->reload_below();
   std::unique_lock disk(state_->disk);
   if (!state_->user_may_have_changed()) return changed;

@@ -129,12 +129,55 @@ bool Layers::user_is_known_as(const ConfigSnapshot& read) const {
   });
 }
 
+std::vector<DatabaseContent> Layers::contents() const {
+  const auto add = [](const ConfigSnapshot& snapshot, DatabaseContent& to) {
+    to.pins.insert(to.pins.end(), snapshot.pins.begin(), snapshot.pins.end());
+    to.quarantine.insert(to.quarantine.end(), snapshot.quarantine.begin(),
+                         snapshot.quarantine.end());
+  };
+  std::vector<DatabaseContent> all(1);
+  for (const ConfigRow& row : user.snapshot.rows) {
+    if (!changes_.contains(row.key)) all[0].decisions.push_back({row, {}});
+  }
+  for (const auto& [key, change] : changes_) {
+    if (change.row) all[0].decisions.push_back({*change.row, {}});
+  }
+  add(user.snapshot, all[0]);
+  add(quarantined_here_, all[0]);
+  for (const LayerFile& file : below) {
+    DatabaseContent& content = all.emplace_back();
+    for (const ConfigRow& row : file.snapshot.rows) content.decisions.push_back({row, {}});
+    add(file.snapshot, content);
+  }
+  for (DatabaseContent& content : all) content.sort();
+  return all;
+}
+
+void Layers::freeze(std::optional<DatabaseContent> table) {
+  is_frozen_ = true;
+  if (!table) return;
+  user.snapshot = {};
+  for (StoredDecision& decision : table->decisions) {
+    user.snapshot.rows.push_back(std::move(decision.row));
+  }
+  user.snapshot.pins = std::move(table->pins);
+  user.snapshot.quarantine = std::move(table->quarantine);
+  user.snapshot.index();
+  user_path_.clear();  // hits are of no file
+  changes_.clear();
+  quarantined_here_ = {};
+  below.clear();
+  neighbours_.clear();
+}
+
 void Layers::change(const RowKey& key, std::optional<ConfigRow> row, bool stored) {
+  if (is_frozen_) return;
   changes_.insert_or_assign(key, Change{std::move(row), stored});
   neighbours_.erase(key.op);
 }
 
 void Layers::quarantine(const QuarantineRow& row) {
+  if (is_frozen_) return;
   quarantined_here_.quarantine.push_back(row);
   quarantined_here_.index();
 }

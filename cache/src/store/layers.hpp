@@ -50,6 +50,13 @@ class Layers {
   /// Whether the user's database, read again, holds just what is known of it here.
   bool user_is_known_as(const ConfigSnapshot& read) const;
 
+  /// What each layer's look-ups see, the user's first.
+  std::vector<DatabaseContent> contents() const;
+
+  /// From here on nothing changes: what was there, or `table` in its place, is all there is.
+  void freeze(std::optional<DatabaseContent> table);
+  bool is_frozen() const { return is_frozen_; }
+
   /// A row was written, or erased when it is nothing. `stored`: in the user's database too.
   void change(const RowKey& key, std::optional<ConfigRow> row, bool stored);
   /// A candidate was quarantined by this process.
@@ -84,6 +91,7 @@ class Layers {
   std::map<RowKey, Change> changes_;
   std::map<std::string, NeighbourIndex> neighbours_;  // by op; points into the rows above
   ConfigSnapshot quarantined_here_;                   // no rows
+  bool is_frozen_ = false;
 };
 
 }  // namespace attune

@@ -35,7 +35,13 @@ void report_files(const ConfigStore& store, EventBus& events) {
 
 const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope) {
   const AutotunePolicy* scoped = scopes::policy_of(scope);
-  return scoped == nullptr ? *state.policy.load(std::memory_order_acquire) : *scoped;
+  const AutotunePolicy& policy =
+      scoped == nullptr ? *state.policy.load(std::memory_order_acquire) : *scoped;
+  if (!state.is_frozen.load(std::memory_order_acquire) || !policy.allow_autotune) return policy;
+  thread_local AutotunePolicy frozen;
+  frozen = policy;
+  frozen.allow_autotune = false;
+  return frozen;
 }
 
 ConfigStore& State::store() {

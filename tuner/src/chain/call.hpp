@@ -48,6 +48,7 @@ struct State {
   ConfigCache cache;
   std::mutex remembering;                     // held while a choice is put into the cache
   std::atomic<std::uint64_t> generation = 0;  // of the cache: how often it was emptied
+  std::atomic<bool> is_frozen = false;
   SingleFlight flights;
   std::unique_ptr<Recorder> recorder;  // null: nothing is recorded
 
@@ -74,7 +75,8 @@ struct State {
 /// Begins to write what the settings name files for, and to look for replaced databases.
 void start_telemetry(State& state);
 
-/// The policy of the innermost scope that has one, or the context's.
+/// The policy of the innermost scope that has one, or the context's. A frozen chain's never tunes:
+/// then it is this thread's until the next call.
 const AutotunePolicy& policy_in_force(const State& state, const scopes::Scope* scope);
 
 /// One call of select() or explain(). Texts are made when a tier needs them.

@@ -39,6 +39,12 @@ const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
   return hit;
 }
 
+/// Throws where the choices of a chain are not to change any more.
+void refuse_if_frozen(const chain::State& state, std::string_view what, const Call& call) {
+  if (state.is_frozen)
+    throw InvalidArgument(str(what, ": ", call.describe(), ": the context is frozen"));
+}
+
 Choice from_memory(const Choice& hit) {
   Choice choice = hit;
   choice.tier = Tier::kMemory;
@@ -82,6 +88,7 @@ Decision ConfigSelectorChain::explain(ProblemRef problem, const Request& request
 void ConfigSelectorChain::forget(ProblemRef problem, const Request& request) {
   const SelectionKey key = selection_key(state_->registry.op(problem.op), problem, request);
   Call call(*state_, key, problem, request);
+  refuse_if_frozen(*state_, "forget", call);
   state_->cache.erase(key);
   state_->store().erase(call.row_key());
 }
@@ -89,8 +96,17 @@ void ConfigSelectorChain::forget(ProblemRef problem, const Request& request) {
 Choice ConfigSelectorChain::retune(ProblemRef problem, const Request& request) {
   const SelectionKey key = selection_key(state_->registry.op(problem.op), problem, request);
   Call call(*state_, key, problem, request);
+  refuse_if_frozen(*state_, "retune", call);
   return chain::retune(*state_, call);
 }
+
+void ConfigSelectorChain::freeze(std::optional<DatabaseContent> table) {
+  state_->is_frozen = true;
+  state_->store().freeze(std::move(table));
+  chain::forget_choices(*state_);
+}
+
+bool ConfigSelectorChain::is_frozen() const { return state_->is_frozen; }
 
 void ConfigSelectorChain::reload() { chain::reload(*state_, chain::Reload::kInAnyCase); }
 
@@ -103,6 +119,7 @@ ConfigSelectorChain::TuneReport ConfigSelectorChain::tune(ProblemRef problem,
   const PolicyScope scope(policy);
   const SelectionKey key = selection_key(state_->registry.op(problem.op), problem, request);
   Call call(*state_, key, problem, request);
+  refuse_if_frozen(*state_, "tune", call);
   return chain::tune_and_store(*state_, call, settings);
 }
 

@@ -51,14 +51,17 @@ void remember(State& state, Call& call, const Choice& choice) {
   state.cache.put(call.key, entry);
 }
 
+void forget_choices(State& state) {
+  const std::lock_guard lock(state.remembering);
+  state.generation.fetch_add(1, std::memory_order_release);
+  state.cache.clear();
+}
+
 void reload(State& state, Reload when) {
+  if (state.is_frozen) return;
   const std::vector<std::string> changed = state.store().reload();
   if (changed.empty() && when == Reload::kWhenRowsDiffer) return;
-  {
-    const std::lock_guard lock(state.remembering);
-    state.generation.fetch_add(1, std::memory_order_release);
-    state.cache.clear();
-  }
+  forget_choices(state);
   ++state.counters.reloads;
   std::string text = changed.empty() ? "databases were read again, and hold what they held"
                                      : "databases hold other rows than before:";

@@ -127,6 +127,9 @@ enum class Reload {
 /// that began before then put nothing into memory any more. Does not throw CacheError.
 void reload(State& state, Reload when);
 
+/// Empties memory: each problem's next call selects anew.
+void forget_choices(State& state);
+
 /// Puts a choice in memory, or the pin where there is one; nothing when memory was emptied since the
 /// call began.
 void remember(State& state, Call& call, const Choice& choice);

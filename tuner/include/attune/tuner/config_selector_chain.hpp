@@ -78,6 +78,13 @@ class ConfigSelectorChain final : public ConfigSelector {
   /// not want stored is forgotten.
   void reload() override;
 
+  /// From here on choices follow from what look-ups see now, or from `table` alone where one is
+  /// given: nothing is tuned, reload() does nothing, forget(), retune() and tune() throw
+  /// InvalidArgument, and memory is emptied of what was chosen before. There is no way back. Call it
+  /// while nothing is being tuned.
+  void freeze(std::optional<DatabaseContent> table = {});
+  bool is_frozen() const;
+
   /// Tunes a problem now and stores the result, as `attune tune` does: within the budget of
   /// `settings`, whatever the policy. Each trial is an event. Throws Unsupported, ExecutionError
   /// when no candidate is of use or the search was stopped before it began, and CacheError when the
