@@ -113,6 +113,20 @@ TEST(BoundCase, OfPackedTensorsWithoutABatchKeepsTheirRank) {
   EXPECT_EQ(output_of(*bound, "final_state").shape, (Extents{2, 2, 4, 3}));
 }
 
+TEST(BoundCase, OnAPoolUpdatesItAndHasNoFinalState) {
+  File file = attention_file();
+  file.add("states", {4, 2, 4, 3});
+  file.add_indices("final_slots", {2}).add_indices("initial_slots", {-1});
+  const auto bound = bind("recurrent_attention", file);
+  EXPECT_THAT(outputs("recurrent_attention", file), UnorderedElementsAre("o", "states"));
+  EXPECT_EQ(problem_text<RecurrentAttention>(bound->problem().as<RecurrentAttention>()),
+            "B=1 T=5 H=2 Hkv=2 K=4 V=3 N=0 dtype=f32 gate=none gate_dtype=f32 h0=no ht=no "
+            "reverse=no layout=bthd aligned=no tf32=no pool=yes initial_slots=yes");
+  EXPECT_EQ(refusal("recurrent_attention.backward", file),
+            "recurrent_attention.backward: final_slots: not an input of this op; did you "
+            "mean 'dfinal_state'?");
+}
+
 TEST(BoundCase, OfADecodeUpdatesAndRestoresTheCache) {
   File file = decode_file();
   file.add("slopes", {2});

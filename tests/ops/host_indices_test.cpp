@@ -67,8 +67,9 @@ TEST(SlotIndices, ThatAreTooLargeAreRefusedWhereverTheyStand) {
 
 TEST(CuSeqlens, StartAt0DoNotFallAndEndAtTheTokens) {
   const auto refusal_of = [](const Indices& values) {
-    return refusal(
-        [&](const CallCheck& check) { check_cu_seqlens(check, "cu_seqlens", view_of(values), 7); });
+    return refusal([&](const CallCheck& check) {
+      check_cu_seqlens(check, "cu_seqlens", view_of(values), {.tokens = 7});
+    });
   };
   EXPECT_EQ(refusal_of({0, 7}), "");
   EXPECT_EQ(refusal_of({0, 0, 3, 3, 7, 7}), "") << "sequences may be empty";
@@ -77,6 +78,18 @@ TEST(CuSeqlens, StartAt0DoNotFallAndEndAtTheTokens) {
   EXPECT_EQ(refusal_of({0, 8, 7}), "op: cu_seqlens: values must not fall, got 7 after 8");
   EXPECT_EQ(refusal_of({0, 3}),
             "op: cu_seqlens: values must end at the number of tokens, 7, got 3");
+}
+
+TEST(CuSeqlens, MayEndBeforeTheTokensOfAPaddedBatch) {
+  const auto refusal_of = [](const Indices& values) {
+    return refusal([&](const CallCheck& check) {
+      check_cu_seqlens(check, "cu_seqlens", view_of(values), {.tokens = 7, .may_be_padded = true});
+    });
+  };
+  EXPECT_EQ(refusal_of({0, 3}), "");
+  EXPECT_EQ(refusal_of({0, 0}), "");
+  EXPECT_EQ(refusal_of({0, 8}),
+            "op: cu_seqlens: values must not exceed the number of tokens, 7, got 8");
 }
 
 TEST(SameIndices, DifferInNoValue) {

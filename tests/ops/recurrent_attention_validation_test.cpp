@@ -105,11 +105,17 @@ const BadCall<ForwardCall> kBadForwardCalls[] = {
      "g: dtype f16, expected f32"},
     {"GammaIn16Bits", [](Forward& c) { c.options.g_gamma = c.memory.zeros(DType::kBF16, {kH}); },
      "g_gamma: dtype bf16, expected f32"},
-    {"InitialStateIn16Bits",
+    {"InitialStateOfIntegers",
      [](Forward& c) {
-       c.options.initial_state = c.memory.zeros(DType::kBF16, {kB, kH, kK, kV});
+       c.options.initial_state = c.memory.zeros(DType::kI32, {kB, kH, kK, kV});
      },
-     "initial_state: dtype bf16, expected f32"},
+     "initial_state: dtype i32, expected f32, f16 or bf16"},
+    {"StatesOfTwoTypes",
+     [](Forward& c) {
+       c.options.initial_state = c.state();
+       c.out.final_state = c.memory.zeros(DType::kBF16, {kB, kH, kK, kV});
+     },
+     "final_state: dtype bf16, expected f32 (initial_state's)"},
     {"OOfAnotherType", [](Forward& c) { c.out.o = c.memory.zeros(DType::kBF16, c.out.o.shape); },
      "o: dtype bf16, expected f32 (q's)"},
     // Strides.
@@ -255,9 +261,9 @@ const BadCall<ForwardCall> kBadForwardCalls[] = {
     {"CuSeqlensThatEndEarly",
      [](Forward& c) {
        c.pack();
-       c.options.cu_seqlens = c.memory.of(std::vector<std::int32_t>{0, 2, 5});
+       c.options.cu_seqlens = c.memory.of(std::vector<std::int32_t>{0, 2, 7});
      },
-     "cu_seqlens: values must end at the number of tokens, 6, got 5"},
+     "cu_seqlens: values must not exceed the number of tokens, 6, got 7"},
     {"CuSeqlensWithABatch",
      [](Forward& c) {
        c.options.cu_seqlens = c.memory.of(std::vector<std::int32_t>{0, kT});

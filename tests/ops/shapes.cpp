@@ -50,19 +50,24 @@ std::string merged(const Texts& texts) {
 }
 
 OpShapes recurrent_attention() {
-  return {.op = ops::RecurrentAttention::kName,
-          .factors = {{"T=0", "T=1", "T=2", "T=3", "T=17", "T=64", "T=65", "T=200"},
-                      {"B=1", "B=2", "N=1", "N=3", "N=5"},
-                      kHeads,
-                      kChannels,
-                      all_gates(),
-                      kDTypes,
-                      {"layout=bthd", "layout=bhtd", "layout=strided", "layout=bthd aligned=no"},
-                      {"h0=no ht=no", "h0=yes ht=no", "h0=no ht=yes", "h0=yes ht=yes"},
-                      {"reverse=no", "reverse=yes"}},
-          .ranges = {{"T", 0, 130}, {"K", 1, 130}, {"V", 1, 130}},
-          .problems = {"B=0 T=5 H=2 K=8 V=8", "B=0 T=5 H=2 K=8 V=8 h0=yes ht=yes gate=gk",
-                       "B=1 T=5 H=2 K=300 V=8", "B=1 T=9 H=1 K=8 V=600 gate=gv ht=yes"}};
+  return {
+      .op = ops::RecurrentAttention::kName,
+      .factors = {{"T=0", "T=1", "T=2", "T=3", "T=17", "T=64", "T=65", "T=200"},
+                  {"B=1", "B=2", "N=1", "N=3", "N=5"},
+                  kHeads,
+                  kChannels,
+                  all_gates(),
+                  kDTypes,
+                  {"layout=bthd", "layout=bhtd", "layout=strided", "layout=bthd aligned=no"},
+                  {"h0=no ht=no", "h0=yes ht=no", "h0=no ht=yes", "h0=yes ht=yes",
+                   "h0=yes ht=yes state=bf16", "h0=no ht=yes state=f16 rounding=stochastic",
+                   "pool=yes", "pool=yes initial_slots=yes", "pool=yes snapshot_every=64",
+                   "pool=yes initial_slots=yes snapshot_every=64 state=bf16 rounding=stochastic",
+                   "pool=yes snapshot_every=128 state=f16"},
+                  {"reverse=no", "reverse=yes"}},
+      .ranges = {{"T", 0, 130}, {"K", 1, 130}, {"V", 1, 130}},
+      .problems = {"B=0 T=5 H=2 K=8 V=8", "B=0 T=5 H=2 K=8 V=8 h0=yes ht=yes gate=gk",
+                   "B=1 T=5 H=2 K=300 V=8", "B=1 T=9 H=1 K=8 V=600 gate=gv ht=yes"}};
 }
 
 /// The gradient of one output may be missing, not of both.

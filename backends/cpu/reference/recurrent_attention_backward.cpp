@@ -169,6 +169,13 @@ class RecurrentAttentionBackwardKernel final : public ReferenceKernel<RecurrentA
       run_group(problem, args, sequence, task % problem.Hkv,
                 std::span(dgamma).subspan(sequence * problem.H, problem.H));
     });
+    const HeadTokens padding = padded_tokens(problem, args.cu_seqlens);
+    for (const TensorView& gradient : {args.dq, args.dk, args.dv}) {
+      fill_padded_rows(gradient, padding);
+    }
+    for (const std::optional<TensorView>& gradient : {args.dg, args.dgk, args.dgv}) {
+      if (gradient) fill_padded_rows(*gradient, padding);
+    }
     if (args.dgamma) {
       store_dgamma(*args.dgamma, args.gamma.source, sequences, problem.H, std::move(dgamma));
     }

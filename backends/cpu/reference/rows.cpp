@@ -73,6 +73,11 @@ T stochastically_rounded(double value, const state_rounding::RowKey& key, std::i
   }
 }
 
+std::int64_t integer_at(const ConstTensorView& view, std::int64_t offset) {
+  return view.dtype == DType::kI64 ? static_cast<const std::int64_t*>(view.data)[offset]
+                                   : static_cast<const std::int32_t*>(view.data)[offset];
+}
+
 /// Elements behind an index of [B, T, H].
 std::int64_t width_of(const ConstTensorView& view) { return view.rank() == 4 ? view.size(3) : 1; }
 
@@ -99,9 +104,11 @@ void store_row(const TensorView& to, Index index, std::span<const double> row) {
 }
 
 std::int64_t load_integer(const ConstTensorView& from, std::int64_t index) {
-  const std::int64_t offset = index * from.stride(0);
-  return from.dtype == DType::kI64 ? static_cast<const std::int64_t*>(from.data)[offset]
-                                   : static_cast<const std::int32_t*>(from.data)[offset];
+  return integer_at(from, index * from.stride(0));
+}
+
+std::int64_t load_integer(const ConstTensorView& from, std::int64_t row, std::int64_t column) {
+  return integer_at(from, row * from.stride(0) + column * from.stride(1));
 }
 
 std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::int64_t n,
@@ -152,6 +159,20 @@ HeadTokens head_tokens(const ops::RecurrentAttentionProblem& problem,
     tokens.count = load_integer(*cu_seqlens, sequence + 1) - tokens.begin;
   }
   return tokens;
+}
+
+HeadTokens padded_tokens(const ops::RecurrentAttentionProblem& problem,
+                         const std::optional<ConstTensorView>& cu_seqlens) {
+  HeadTokens padding;
+  padding.begin = cu_seqlens ? load_integer(*cu_seqlens, problem.N) : problem.T;
+  padding.count = problem.T - padding.begin;
+  return padding;
+}
+
+void fill_padded_rows(const TensorView& to, const HeadTokens& padding) {
+  if (padding.count == 0) return;
+  const std::vector<double> zeros(static_cast<std::size_t>(padding.count * width_of(to)), 0.0);
+  for (std::int64_t h = 0; h < to.size(2); ++h) store_rows(to, padding, h, 0, zeros);
 }
 
 std::vector<double> load_rows(const ConstTensorView& from, const HeadTokens& tokens,

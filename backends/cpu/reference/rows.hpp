@@ -29,6 +29,8 @@ void store_row(const TensorView& to, Index index, std::span<const double> row);
 
 /// Element `index` of an i32 or i64 vector.
 std::int64_t load_integer(const ConstTensorView& from, std::int64_t index);
+/// Element [row, column] of a matrix of them.
+std::int64_t load_integer(const ConstTensorView& from, std::int64_t row, std::int64_t column);
 
 /// Matrix [n, h] of a [N, H, K, V] tensor, dense; zeros when there is no tensor.
 std::vector<double> load_state(const std::optional<ConstTensorView>& from, std::int64_t n,
@@ -56,6 +58,12 @@ struct HeadTokens {
 HeadTokens head_tokens(const ops::RecurrentAttentionProblem& problem,
                        const std::optional<ConstTensorView>& cu_seqlens, std::int64_t sequence,
                        std::int64_t head);
+
+/// The tokens behind the last sequence of a padded batch: of all of its heads, one after the other.
+HeadTokens padded_tokens(const ops::RecurrentAttentionProblem& problem,
+                         const std::optional<ConstTensorView>& cu_seqlens);
+/// Zeros there, in a [B, T, H, D] or [B, T, H] tensor.
+void fill_padded_rows(const TensorView& to, const HeadTokens& padding);
 
 /// Rows [count, D] at positions first .. first + count - 1 of a [B, T, H, D] tensor, or [count] of
 /// a [B, T, H] one. `head` may be another than the tokens' own.

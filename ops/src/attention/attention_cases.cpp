@@ -53,7 +53,7 @@ std::unique_ptr<Case> case_of_problem(const RecurrentAttentionProblem& problem,
 }
 
 /// What an op takes from a file: all of recurrent_attention's inputs but these, and a decay or gk
-/// where it needs one. A file for either pass may have what the backward pass alone takes.
+/// where it needs one. A file for the forward pass may have what the backward pass alone takes.
 struct FileRules {
   std::string_view op;
   std::vector<std::string_view> without = {};
@@ -64,8 +64,9 @@ struct FileRules {
 template <class Op>
 std::unique_ptr<Case> case_of_file(const FileRules& of, const TensorMap& tensors,
                                    const Attributes& attributes, const Device& device) {
-  const FileInputs file(of.op, tensors, attributes,
-                        input_file_names<RecurrentAttentionBackward>(of.without));
+  std::vector<std::string> known = input_file_names<RecurrentAttentionBackward>(of.without);
+  for (std::string& name : input_file_names<Op>(of.without)) known.push_back(std::move(name));
+  const FileInputs file(of.op, tensors, attributes, known);
   if (of.needs_gk) file.required("gk");
   AttentionCall<Op> call;
   call.rules.name = of.op;
@@ -75,6 +76,12 @@ std::unique_ptr<Case> case_of_file(const FileRules& of, const TensorMap& tensors
   }
   call.rules.scale = file.number("scale");
   call.rules.reverse = file.flag("reverse");
+  if constexpr (std::is_same_v<Op, RecurrentAttention>) {
+    call.rules.snapshot_every = file.integer("snapshot_every").value_or(0);
+    if (const auto seed = file.integer("rounding_seed")) {
+      call.rules.state_rounding = stochastic(static_cast<std::uint64_t>(*seed));
+    }
+  }
   return file_case<AttentionRules<Op>, CaseOf<Op>>(call.rules, file, device, call.args);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/pool_rules.hpp"
 #include "operands/host_indices.hpp"
 #include "operands/rows_layout.hpp"
 
@@ -121,14 +122,27 @@ void AttentionRules<Op>::check_sequences(OperandCheck& check, const Args& args) 
   if (!args.cu_seqlens) return;
   const bool in_memory = check.level() == CheckLevel::kMemory;
   const bool readable = in_memory && args.cu_seqlens->device == DeviceId{};
-  if (readable) check_cu_seqlens(check, "cu_seqlens", *args.cu_seqlens, check.size(kT));
+  // Kernels for GPUs leave rows behind the last sequence as they are.
+  const bool may_be_padded = args.cu_seqlens->device.backend == DeviceId{}.backend;
+  const TokenBounds of{.tokens = check.size(kT), .may_be_padded = may_be_padded};
+  if (readable) check_cu_seqlens(check, "cu_seqlens", *args.cu_seqlens, of);
   if (!cu_seqlens_host) return;
   check.shape("cu_seqlens_host", *cu_seqlens_host, {check.size(kN) + 1});
   check.index_dtype("cu_seqlens_host", *cu_seqlens_host);
   check.host_input("cu_seqlens_host", *cu_seqlens_host);
-  if (in_memory) check_cu_seqlens(check, "cu_seqlens_host", *cu_seqlens_host, check.size(kT));
+  if (in_memory) check_cu_seqlens(check, "cu_seqlens_host", *cu_seqlens_host, of);
   if (readable) {
     check_same_indices(check, "cu_seqlens_host", *cu_seqlens_host, "cu_seqlens", *args.cu_seqlens);
+  }
+}
+
+/// snapshot_every of a call, in whichever form it is.
+template <class Op>
+std::int64_t AttentionRules<Op>::snapshots_of(const OperandCheck& check, const Args& args) const {
+  if constexpr (kIsBackward<Op>) {
+    return 0;
+  } else {
+    return check.form() == ArgsForm::kCanonical ? args.snapshot_every : snapshot_every;
   }
 }
 
@@ -138,7 +152,13 @@ void AttentionRules<Op>::check_inputs(OperandCheck& check, const Args& args) con
   check_layer(check, args.gamma);
   check_sequences(check, args);
   check_scale(check, check.form() == ArgsForm::kCanonical ? args.scale : scale);
-  if constexpr (kIsBackward<Op>) {
+  if constexpr (!kIsBackward<Op>) {
+    if (want_final_state && args.states) {
+      check.refuse("want_final_state", "given together with states");
+    }
+    check_pool(check, args, snapshots_of(check, args),
+               cu_seqlens_host ? &*cu_seqlens_host : nullptr);
+  } else {
     if (!args.d_o && !args.dfinal_state) {
       check.refuse(check.name_of(operand_at<Op>("d_o")),
                    "neither it nor dfinal_state is given, expected at least one");
@@ -152,7 +172,14 @@ void AttentionRules<Op>::complete(const OperandCheck& check, const Args& args, b
   if (args.gamma.source != ConstantDecay::Source::kNone) problem.gates |= kGateGamma;
   problem.reverse = reverse;
   problem.tf32 = allow_tf32 && problem.dtype == DType::kF32;
-  if (!kIsBackward<Op> && !outputs) problem.ht = want_final_state;
+  if constexpr (!kIsBackward<Op>) {
+    if (!outputs) problem.ht = want_final_state;
+    const bool is_canonical = check.form() == ArgsForm::kCanonical;
+    problem.snapshot_every = snapshots_of(check, args);
+    if (problem.state_dtype != DType::kF32 && problem.writes_states()) {
+      problem.rounding = (is_canonical ? args.state_rounding : state_rounding).kind;
+    }
+  }
   const bool several_rows = problem.B > 1 || problem.T > 1 || problem.H > 1;
   const RowsLayout layout = layout_of(operand_table<Op>(), check, &RowsLayout::add_tokens, outputs,
                                       several_rows && problem.B > 0 && problem.T > 0);
@@ -163,12 +190,27 @@ void AttentionRules<Op>::complete(const OperandCheck& check, const Args& args, b
 template <class Op>
 void AttentionRules<Op>::lower(const OperandCheck& check, Args& args) const {
   args.scale = scale_or_default(scale, check.size(kK));
+  if constexpr (!kIsBackward<Op>) {
+    args.snapshot_every = snapshot_every;
+    args.state_rounding = state_rounding;
+  }
 }
 
 template <class Op>
-Tensor AttentionRules<Op>::random_indices(const OperandInfo&, const Problem& problem,
+Extents AttentionRules<Op>::random_shape(const OperandInfo& operand, const Problem& problem) const {
+  Extents shape = operand_shape(operand_table<Op>(), operand, &problem);
+  if (operand.role == Role::kState) shape[0] = RandomSlots(problem).pool_size();
+  return shape;
+}
+
+template <class Op>
+Tensor AttentionRules<Op>::random_indices(const OperandInfo& operand, const Problem& problem,
                                           RandomValues& random) const {
-  return index_tensor(random_bounds(problem.N, problem.T, random));
+  if (operand.name == "cu_seqlens")
+    return index_tensor(random_bounds(problem.N, problem.T, random));
+  const RandomSlots slots(problem);
+  if (operand.name == "initial_slots") return slots.initial();
+  return operand.name == "final_slots" ? slots.final() : slots.snapshots();
 }
 
 template struct AttentionRules<RecurrentAttention>;

@@ -20,7 +20,9 @@ struct AttentionRules : OperandRules<O> {
   std::optional<double> scale = {};
   bool reverse = false;
   bool allow_tf32 = false;
-  bool want_final_state = false;                        // read where there are no outputs yet
+  bool want_final_state = false;    // read where there are no outputs yet
+  std::int64_t snapshot_every = 0;  // the forward pass's, as the next
+  StateRounding state_rounding = {};
   std::optional<ConstTensorView> cu_seqlens_host = {};  // the values of cu_seqlens
 
   /// Those of a call with this problem.
@@ -28,6 +30,8 @@ struct AttentionRules : OperandRules<O> {
     AttentionRules rules;
     rules.reverse = problem.reverse;
     rules.allow_tf32 = problem.tf32;
+    rules.snapshot_every = problem.snapshot_every;
+    rules.state_rounding.kind = problem.rounding;
     return rules;
   }
 
@@ -38,12 +42,14 @@ struct AttentionRules : OperandRules<O> {
   void lower(const OperandCheck& check, Args& args) const;
 
   Storage storage(const Problem& problem) const { return storage_of<O>(problem); }
+  Extents random_shape(const OperandInfo& operand, const Problem& problem) const;
   Tensor random_indices(const OperandInfo& operand, const Problem& problem,
                         RandomValues& random) const;
 
  private:
   void check_sizes(const OperandCheck& check, const Args& args) const;
   void check_sequences(OperandCheck& check, const Args& args) const;
+  std::int64_t snapshots_of(const OperandCheck& check, const Args& args) const;
 };
 extern template struct AttentionRules<RecurrentAttention>;
 extern template struct AttentionRules<RecurrentAttentionBackward>;
@@ -54,6 +60,19 @@ struct AttentionCall {
   AttentionRules<Op> rules;
   typename Op::Args args;
 };
+
+/// Throws InvalidArgument where a backward pass is given what only the forward pass takes.
+template <class Options>
+void refuse_pool(std::string_view op, const Options& options) {
+  const auto refuse = [&](bool given, std::string_view name) {
+    if (given) throw InvalidArgument(str(op, ": ", name, ": given to the backward pass"));
+  };
+  refuse(options.states.has_value(), "states");
+  refuse(options.initial_slots.has_value(), "initial_slots");
+  refuse(options.final_slots.has_value(), "final_slots");
+  refuse(options.snapshot_slots.has_value(), "snapshot_slots");
+  refuse(options.snapshot_every != 0, "snapshot_every");
+}
 
 /// Of the options of any of the three ops; gated_linear_attention's gk is set besides.
 template <class Op, class Options>
@@ -72,6 +91,16 @@ AttentionCall<Op> attention_call(std::string_view op, const ConstTensorView& q,
   call.args.v = v;
   call.args.initial_state = options.initial_state;
   call.args.cu_seqlens = options.cu_seqlens;
+  call.rules.snapshot_every = options.snapshot_every;
+  call.rules.state_rounding = options.state_rounding;
+  if constexpr (std::is_same_v<Op, RecurrentAttention>) {
+    call.args.states = options.states;
+    call.args.initial_slots = options.initial_slots;
+    call.args.final_slots = options.final_slots;
+    call.args.snapshot_slots = options.snapshot_slots;
+  } else {
+    refuse_pool(op, options);
+  }
   if constexpr (requires { options.gv; }) {
     call.args.g = options.g;
     call.args.gk = options.gk;

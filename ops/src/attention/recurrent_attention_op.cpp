@@ -1,5 +1,6 @@
 // Both passes of recurrent_attention as ops, but for their cases.
 #include <algorithm>
+#include <cmath>
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
@@ -19,6 +20,24 @@ void check_sizes(const Problem& p) {
           "tensors of at most 2^63 - 1 bytes");
   require(kOp, fits_memory({p.sequences(), p.H, p.K, p.V}), "K", p.K,
           "states of at most 2^63 - 1 bytes");
+}
+
+/// The rules of states, and the one spelling of what makes no difference.
+void complete_states(Problem& p) {
+  constexpr std::string_view kOp = RecurrentAttention::kName;
+  require(kOp, !p.pool || !p.h0, "h0", p.h0, "no with a pool");
+  require(kOp, !p.pool || !p.ht, "ht", p.ht, "no with a pool");
+  require(kOp, p.pool || !p.initial_slots, "initial_slots", p.initial_slots, "no without a pool");
+  require(kOp, p.pool || p.snapshot_every == 0, "snapshot_every", p.snapshot_every,
+          "0 without a pool");
+  require(kOp, p.snapshot_every >= 0 && p.snapshot_every % 64 == 0, "snapshot_every",
+          p.snapshot_every, "a multiple of 64");
+  require(kOp, is_floating(p.state_dtype), "state", static_cast<std::int64_t>(p.state_dtype),
+          "f32, f16 or bf16");
+  if (!p.reads_states() && !p.writes_states()) p.state_dtype = DType::kF32;
+  if (p.state_dtype == DType::kF32 || !p.writes_states()) {
+    p.rounding = StateRounding::Kind::kNearest;
+  }
 }
 
 /// The one spelling of layouts that are the same in memory.
@@ -51,6 +70,7 @@ void RecurrentAttention::complete(Problem& problem) {
   check_sizes(problem);
   require(kName, problem.d_o || problem.ht, "do", 0, "yes when there is no ht");
   complete_types(kName, problem);
+  complete_states(problem);
   complete_layout(problem);
 }
 
@@ -64,12 +84,23 @@ Problem RecurrentAttention::reduced(const Problem& problem) {
   small.H = small.Hkv * group;
   small.T = std::min(problem.T, kReducedTokens);
   if (small.T == 64) --small.T;
+  small.snapshot_every = std::min<std::int64_t>(small.snapshot_every, 64);
   complete(small);
   return small;
 }
 
 double RecurrentAttention::bytes(const Problem& problem) {
-  return operand_bytes(operand_table<RecurrentAttention>(), &problem, element_types(problem));
+  double bytes =
+      operand_bytes(operand_table<RecurrentAttention>(), &problem, element_types(problem));
+  if (!problem.pool) return bytes;
+  // Each sequence reads a slot and writes one, and one for each snapshot.
+  const double every = static_cast<double>(problem.snapshot_every);
+  const double tokens = static_cast<double>(problem.B) * static_cast<double>(problem.T);
+  const double slots = 2 * static_cast<double>(problem.sequences()) +
+                       (problem.snapshot_every > 0 ? std::floor(tokens / every) : 0);
+  return bytes + slots * static_cast<double>(problem.H) * static_cast<double>(problem.K) *
+                     static_cast<double>(problem.V) *
+                     static_cast<double>(size_of(problem.state_dtype));
 }
 
 double RecurrentAttention::flops(const Problem& problem) {

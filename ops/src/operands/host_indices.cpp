@@ -24,7 +24,7 @@ std::int64_t index_at(const ConstTensorView& view, std::int64_t i) {
 }
 
 void check_cu_seqlens(const CallCheck& check, std::string_view name, const ConstTensorView& view,
-                      std::int64_t tokens) {
+                      const TokenBounds& of) {
   const std::int64_t last = view.size(0) - 1;
   if (const std::int64_t first = index_at(view, 0); first != 0) {
     check.refuse(name, "values must start at 0, got ", first);
@@ -34,8 +34,12 @@ void check_cu_seqlens(const CallCheck& check, std::string_view name, const Const
       check.refuse(name, "values must not fall, got ", value, " after ", index_at(view, i - 1));
     }
   }
-  if (const std::int64_t end = index_at(view, last); end != tokens) {
-    check.refuse(name, "values must end at the number of tokens, ", tokens, ", got ", end);
+  const std::int64_t end = index_at(view, last);
+  if (of.may_be_padded && end > of.tokens) {
+    check.refuse(name, "values must not exceed the number of tokens, ", of.tokens, ", got ", end);
+  }
+  if (!of.may_be_padded && end != of.tokens) {
+    check.refuse(name, "values must end at the number of tokens, ", of.tokens, ", got ", end);
   }
 }
 

@@ -38,8 +38,9 @@ constexpr TokenCosts kCosts{
 constexpr std::int64_t kPanelWidth = 16;
 constexpr std::int64_t kBlockTokens = 4;
 
-Scratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t tile_v,
+Scratch scratch_layout(const Problem& problem, std::int64_t chunk, std::int64_t tile_v,
                        bool has_pairs) {
+  const std::int64_t key_dim = problem.K;
   const std::int64_t padded = round_up(key_dim, kPanelWidth);
   ScratchLayout layout;
   Scratch scratch;
@@ -68,6 +69,7 @@ Scratch scratch_layout(std::int64_t chunk, std::int64_t key_dim, std::int64_t ti
     scratch.read_pairs = layout.reserve((paired + round_up(chunk, 2 * kPanelWidth) / 2) * chunk);
     scratch.write_pairs = layout.reserve(padded * chunk / 2);
   }
+  scratch.staged = layout.reserve(staged_floats(problem, tile_v));
   scratch.zeros = layout.reserve(std::max(padded, tile_v));
   scratch.size = layout.size();
   return scratch;
@@ -81,7 +83,7 @@ Tiling tiling_of(const Problem& problem, const Config& config) {
   tiling.prefetch = config.prefetch;
   tiling.stream = config.stream;
   tiling.scratch =
-      scratch_layout(tiling.chunk, problem.K, tiling.tile_v, config.isa == Isa::kAvx512Bf16);
+      scratch_layout(problem, tiling.chunk, tiling.tile_v, config.isa == Isa::kAvx512Bf16);
   return tiling;
 }
 
@@ -108,9 +110,7 @@ class ChunkAttentionKernel final : public SimdKernel<Config> {
  public:
   ChunkAttentionKernel() : SimdKernel("simd.chunk", 1) {}
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
-  }
+  std::vector<std::string_view> features() const override { return forward_features(); }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (tokens_per_sequence(problem) < kMinTokens) {

@@ -8,7 +8,7 @@
 #include "chunk_params.hpp"
 #include "cpu/simd/vector/product.inl.hpp"
 #include "cpu/simd/vector/rows.inl.hpp"
-#include "cpu/simd/vector/task.inl.hpp"
+#include "cpu/simd/vector/segments.inl.hpp"
 #include "keys.inl.hpp"
 #include "values.inl.hpp"
 
@@ -92,16 +92,15 @@ inline ChunkValues chunk_values(const Tiling& tiling, const ForwardParams& p,
   return values;
 }
 
-inline ChunkTask chunk_task(const Tiling& tiling, const ForwardParams& p, std::int64_t index,
-                            float* scratch) {
-  const TaskRange range = task_range(tiling, p, index);
+inline ChunkTask chunk_task(const Tiling& tiling, const ForwardParams& p, const TaskRange& range,
+                            const SegmentStates& states, float* scratch) {
   ChunkTask task;
   task.tokens = range.tokens;
   task.stream = tiling.stream;
   task.keys = chunk_keys(tiling, p, range, scratch);
   task.values = chunk_values(tiling, p, range, scratch);
-  task.initial = state_of(p.initial_state, range);
-  task.final = state_of(p.final_state, range);
+  task.initial = states.initial;
+  task.final = states.final;
   task.state = scratch + tiling.scratch.state;
   task.pairs = chunk_pairs(tiling, p, task.values.padded, scratch);
   return task;
@@ -236,29 +235,39 @@ inline void run_chunk(const ChunkTask& task, std::int64_t token, std::int64_t pr
   }
 }
 
+inline void run_chunk_task(const Tiling& tiling, ChunkTask& task, const char** lines) {
+  FetchList list(lines, 0, 0);
+  if (tiling.prefetch && task.tokens > tiling.chunk) {
+    list = fetch_list(task.keys, task.values, task.stream, tiling.chunk, lines);
+    task.fetch_list = &list;
+  }
+  read_state(task);
+  pair_state(task.state, task.keys.padded, task.values.padded, task.pairs);
+  if (task.tokens > 0) reset_keys(task.keys);
+  for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {
+    store(task.values.carries + j, F32{});
+  }
+  for (std::int64_t token = 0; token < task.tokens; token += tiling.chunk) {
+    const std::int64_t left = task.tokens - token;
+    run_chunk(task, token, left < tiling.chunk ? left : tiling.chunk);
+  }
+  write_state(task);
+}
+
 inline void run_chunk_tasks(const Tiling& tiling, const ForwardParams& params,
                             std::int64_t first_task, std::int64_t last_task, float* scratch) {
   const Scratch& at = tiling.scratch;
   for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
   const char* lines[FetchList::kMaxLines];
   for (std::int64_t index = first_task; index < last_task; ++index) {
-    ChunkTask task = chunk_task(tiling, params, index, scratch);
-    FetchList list(lines, 0, 0);
-    if (tiling.prefetch && task.tokens > tiling.chunk) {
-      list = fetch_list(task.keys, task.values, task.stream, tiling.chunk, lines);
-      task.fetch_list = &list;
-    }
-    read_state(task);
-    pair_state(task.state, task.keys.padded, task.values.padded, task.pairs);
-    if (task.tokens > 0) reset_keys(task.keys);
-    for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {
-      store(task.values.carries + j, F32{});
-    }
-    for (std::int64_t token = 0; token < task.tokens; token += tiling.chunk) {
-      const std::int64_t left = task.tokens - token;
-      run_chunk(task, token, left < tiling.chunk ? left : tiling.chunk);
-    }
-    write_state(task);
+    const TaskRange sequence = task_range(tiling, params, index);
+    const StagedState staged{scratch + at.staged, tiling.tile_v,
+                             columns_of(tiling, params, sequence)};
+    for_each_segment(params, sequence, staged,
+                     [&](const TaskRange& range, const SegmentStates& states) {
+                       ChunkTask task = chunk_task(tiling, params, range, states, scratch);
+                       run_chunk_task(tiling, task, lines);
+                     });
   }
   if (tiling.stream) streamed_writes_done();
 }

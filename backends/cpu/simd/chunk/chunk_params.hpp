@@ -33,6 +33,7 @@ struct Scratch {
   std::int64_t state_pairs = 0;  // [K in whole 32s / 2, tile], and behind it [chunk / 2, tile]: v
   std::int64_t read_pairs = 0;   // panels [chunk, (K in whole 32s + chunk in whole 32s) / 2]
   std::int64_t write_pairs = 0;  // panels [chunk / 2, padded]
+  std::int64_t staged = 0;       // [K, tile], with states of 16 bits
   std::int64_t zeros = 0;        // a row of K or of a tile
   std::int64_t size = 0;
 };

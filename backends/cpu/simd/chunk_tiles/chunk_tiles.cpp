@@ -109,6 +109,7 @@ Tiling tiling_of(const Problem& problem, const Config& config) {
   scratch.key_pending = layout.reserve(keys);
   if (has_gk) reserve_key_decays(layout, chunk, keys, scratch);
   if (has_gv) reserve_value_decays(layout, chunk, values, scratch);
+  scratch.staged = layout.reserve(staged_floats(problem, values));
   scratch.zeros = layout.reserve(std::max(keys, values));
   scratch.size = layout.size();
   return tiling;
@@ -131,9 +132,7 @@ class ChunkTilesKernel final : public SimdKernel<Config> {
  public:
   ChunkTilesKernel() : SimdKernel("simd.chunk_tiles", 1) {}
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
-  }
+  std::vector<std::string_view> features() const override { return forward_features(); }
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     const Support runs_here = SimdKernel::supports(problem, device);

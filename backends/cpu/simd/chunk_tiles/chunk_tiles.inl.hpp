@@ -305,8 +305,14 @@ inline void run_chunk_tiles(const Tiling& tiling, const ForwardParams& params,
   configure_tiles();
   const char* lines[FetchList::kMaxLines];
   for (std::int64_t index = first_task; index < last_task; ++index) {
-    TileTask task = tile_task(tiling, params, index, scratch);
-    run_tile_task(task, tiling.prefetch ? lines : nullptr);
+    const TaskRange sequence = task_range(tiling, params, index);
+    const StagedState staged{scratch + at.staged, tiling.tile_v,
+                             columns_of(tiling, params, sequence)};
+    for_each_segment(params, sequence, staged,
+                     [&](const TaskRange& range, const SegmentStates& states) {
+                       TileTask task = tile_task(tiling, params, range, states, scratch);
+                       run_tile_task(task, tiling.prefetch ? lines : nullptr);
+                     });
   }
   release_tiles();
   if (tiling.stream) streamed_writes_done();

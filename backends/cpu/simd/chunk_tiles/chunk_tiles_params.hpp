@@ -44,7 +44,8 @@ struct Scratch {
   std::int64_t value_inverses = 0;      // [V], as the next two
   std::int64_t value_decays = 0;
   std::int64_t value_carries = 0;
-  std::int64_t zeros = 0;  // a row of K or of V
+  std::int64_t staged = 0;  // [K, tile], with states of 16 bits
+  std::int64_t zeros = 0;   // a row of K or of V
   std::int64_t size = 0;
 };
 

@@ -4,7 +4,7 @@
 
 #include "channel_decays.inl.hpp"
 #include "chunk_tiles_params.hpp"
-#include "cpu/simd/vector/task.inl.hpp"
+#include "cpu/simd/vector/segments.inl.hpp"
 #include "scores.inl.hpp"
 #include "state.inl.hpp"
 
@@ -108,9 +108,8 @@ inline TileValues tile_values(const Tiling& tiling, const ForwardParams& p, cons
   return values;
 }
 
-inline TileTask tile_task(const Tiling& tiling, const ForwardParams& p, std::int64_t index,
-                          float* scratch) {
-  const TaskRange range = task_range(tiling, p, index);
+inline TileTask tile_task(const Tiling& tiling, const ForwardParams& p, const TaskRange& range,
+                          const SegmentStates& states, float* scratch) {
   TileTask task;
   task.tokens = range.tokens;
   task.chunk = tiling.chunk;
@@ -123,8 +122,8 @@ inline TileTask tile_task(const Tiling& tiling, const ForwardParams& p, std::int
                 .columns = task.values.columns,
                 .row_tiles = task.keys.width / kTileRows,
                 .column_tiles = task.values.width / kLanes};
-  task.initial = state_of(p.initial_state, range);
-  task.final = state_of(p.final_state, range);
+  task.initial = states.initial;
+  task.final = states.final;
   task.scale = p.scale;
   for (float& scale : task.scales) scale = p.scale;
   return task;

@@ -1,6 +1,7 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace attune::cpu::simd {
 namespace {
@@ -18,7 +19,7 @@ ForwardParams inputs(const Problem& problem, const Args& args, const ArgumentSpa
   params.g = token_tensor(args.g);
   params.gk = token_tensor(args.gk);
   params.gv = token_tensor(args.gv);
-  params.initial_state = state_tensor<const float>(args.initial_state);
+  params.initial_state = stored_states(args.initial_state);
   params.scale = static_cast<float>(args.scale);
   if (args.cu_seqlens) {
     params.cu_seqlens = clamped_bounds(*args.cu_seqlens, problem.T, workspace + space.bounds);
@@ -95,7 +96,18 @@ ForwardParams forward_params(const Problem& problem, const ops::RecurrentAttenti
                              const ArgumentSpace& space, std::byte* workspace) {
   ForwardParams params = inputs(problem, args, space, workspace);
   params.o = token_tensor(args.o);
-  params.final_state = state_tensor<float>(args.final_state);
+  params.final_state = stored_states(args.final_state);
+  if (args.states) {
+    params.initial_state = stored_states(ConstTensorView(*args.states));
+    params.final_state = stored_states(*args.states);
+    params.initial_slots = slot_indices(args.first_slots());
+    params.final_slots = slot_indices(args.final_slots);
+    params.snapshot_every = args.snapshot_every;
+    params.snapshots = args.snapshot_slots ? args.snapshot_slots->size(1) : 0;
+    params.snapshot_slots = slot_indices(args.snapshot_slots);
+  }
+  params.rounds_at_random = args.state_rounding.kind == StateRounding::Kind::kStochastic;
+  params.rounding_seed = args.state_rounding.seed;
   return params;
 }
 
@@ -118,8 +130,53 @@ BackwardParams backward_params(const Problem& problem,
   return params;
 }
 
-void store_dgamma(const Problem& problem, const ops::RecurrentAttentionBackwardArgs& args,
-                  const BackwardParams& params) {
+SlotIndices slot_indices(const std::optional<ConstTensorView>& view) {
+  if (!view) return {};
+  return {.data = view->data,
+          .is_wide = view->dtype == DType::kI64,
+          .sequence_stride = view->stride(0),
+          .snapshot_stride = view->rank() == 2 ? view->stride(1) : 0};
+}
+
+namespace {
+
+/// Of one batch, rows of `width` for each head and token from `first` on.
+void fill_rows(const TokenTensor<void*>& rows, std::int64_t heads, std::int64_t width,
+               std::int64_t first, std::int64_t tokens) {
+  if (rows.data == nullptr) return;
+  const std::int64_t size = size_of(rows.type);
+  for (std::int64_t t = first; t < tokens; ++t) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const std::int64_t offset = t * rows.token_stride + h * rows.head_stride;
+      std::memset(static_cast<char*>(rows.data) + offset * size, 0,
+                  static_cast<std::size_t>(width * size));
+    }
+  }
+}
+
+std::int64_t end_of_sequences(const ForwardParams& params) {
+  return params.cu_seqlens != nullptr ? params.cu_seqlens[params.sequences] : params.tokens;
+}
+
+}  // namespace
+
+void fill_padded_rows(const ForwardParams& params) {
+  fill_rows(params.o, params.heads, params.value_dim, end_of_sequences(params), params.tokens);
+}
+
+void finish_backward(const Problem& problem, const ops::RecurrentAttentionBackwardArgs& args,
+                     const BackwardParams& params) {
+  const ForwardParams& forward = params.forward;
+  const std::int64_t end = end_of_sequences(forward);
+  const auto fill = [&](const TokenTensor<void*>& rows, std::int64_t heads, std::int64_t width) {
+    fill_rows(rows, heads, width, end, forward.tokens);
+  };
+  fill(params.dq, forward.heads, forward.key_dim);
+  fill(params.dk, forward.kv_heads, forward.key_dim);
+  fill(params.dv, forward.kv_heads, forward.value_dim);
+  fill(params.dg, forward.heads, 1);
+  fill(params.dgk, forward.heads, forward.key_dim);
+  fill(params.dgv, forward.heads, forward.value_dim);
   if (!args.dgamma) return;
   const TensorView& to = *args.dgamma;
   const std::int64_t sequences = problem.sequences();

@@ -53,6 +53,21 @@ StateTensor<Float*> state_tensor(const std::optional<BasicTensorView<Pointer>>& 
   return view ? state_tensor<Float>(*view) : StateTensor<Float*>{};
 }
 
+/// A [N, H, K, V] tensor of any floating-point type, or a pool.
+template <class Pointer>
+StoredStates<Pointer> stored_states(const BasicTensorView<Pointer>& view) {
+  return {view.data,      storage_type(view.dtype), view.stride(0),
+          view.stride(1), view.stride(2),           view.stride(3)};
+}
+
+template <class Pointer>
+StoredStates<Pointer> stored_states(const std::optional<BasicTensorView<Pointer>>& view) {
+  return view ? stored_states(*view) : StoredStates<Pointer>{};
+}
+
+/// [N] or [N, M] integers; none when they are not given.
+SlotIndices slot_indices(const std::optional<ConstTensorView>& view);
+
 /// Element `index` of an i32 or i64 vector.
 std::int64_t integer_at(const ConstTensorView& view, std::int64_t index);
 
@@ -82,6 +97,12 @@ struct ArgumentSpace {
 ArgumentSpace reserve_arguments(const ops::RecurrentAttentionProblem& problem, bool backward,
                                 std::size_t& size);
 
+/// What a task needs to hold a state of 16 bits in fp32: a tile of its columns.
+inline std::int64_t staged_floats(const ops::RecurrentAttentionProblem& problem,
+                                  std::int64_t tile_v) {
+  return problem.state_dtype == DType::kF32 ? 0 : problem.K * tile_v;
+}
+
 /// The sizes of a problem, without tensors.
 ForwardParams forward_sizes(const ops::RecurrentAttentionProblem& problem);
 
@@ -93,8 +114,12 @@ BackwardParams backward_params(const ops::RecurrentAttentionProblem& problem,
                                const ops::RecurrentAttentionBackwardArgs& args,
                                const ArgumentSpace& space, std::byte* workspace);
 
-/// Writes args.dgamma, where it is given, from the gradient of each head's log decay.
-void store_dgamma(const ops::RecurrentAttentionProblem& problem,
-                  const ops::RecurrentAttentionBackwardArgs& args, const BackwardParams& params);
+/// Zeros in the rows of o behind the last sequence.
+void fill_padded_rows(const ForwardParams& params);
+
+/// What follows the tasks of a backward pass: writes args.dgamma, where it is given, from the
+/// gradient of each head's log decay, and zeros in the rows of gradients behind the last sequence.
+void finish_backward(const ops::RecurrentAttentionProblem& problem,
+                     const ops::RecurrentAttentionBackwardArgs& args, const BackwardParams& params);
 
 }  // namespace attune::cpu::simd

@@ -142,6 +142,7 @@ void launch_forward(const ops::RecurrentAttentionProblem& problem,
                     std::int64_t tasks, std::span<std::byte> workspace, const Run& run) {
   if (tasks == 0) return;
   const ForwardParams params = forward_params(problem, args, layout.arguments, workspace.data());
+  fill_padded_rows(params);
   const auto run_params = [&](std::int64_t first, std::int64_t last, float* scratch) {
     run(params, first, last, scratch);
   };

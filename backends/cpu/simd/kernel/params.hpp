@@ -51,6 +51,26 @@ struct StateTensor {
   std::int64_t value_stride = 0;
 };
 
+/// [N, H, K, V], or a pool [S, H, K, V] of which sequences have slots. Of any storage type, which
+/// is what tells it from a StateTensor.
+template <class Pointer>
+struct StoredStates {
+  Pointer data = nullptr;
+  StorageType type = StorageType::kF32;
+  std::int64_t slot_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t key_stride = 0;
+  std::int64_t value_stride = 0;
+};
+
+/// Slots in a pool, [N] or [N, M]; negative ones are none. Null: sequence n has slot n.
+struct SlotIndices {
+  const void* data = nullptr;
+  bool is_wide = false;  // int64, or int32
+  std::int64_t sequence_stride = 0;
+  std::int64_t snapshot_stride = 0;
+};
+
 /// Tokens that one pass over a state may handle: the axis tokens_per_pass of the recurrent kernels,
 /// and their instances.
 inline constexpr int kTokensPerPass[] = {1, 2, 4};
@@ -76,8 +96,16 @@ struct ForwardParams {
   std::int64_t g_gamma_sequence_stride = 0;  // 0 when g_gamma is [H]
   std::int64_t g_gamma_head_stride = 1;
 
-  StateTensor<const float*> initial_state;  // zeros when not given
-  StateTensor<float*> final_state;          // may be exactly the initial state
+  StoredStates<const void*> initial_state;  // zeros when not given
+  StoredStates<void*> final_state;          // stored alike; may be exactly the initial state
+  SlotIndices initial_slots;
+  SlotIndices final_slots;
+  // The state after every so many tokens goes to these slots of final_state; 0 for none.
+  std::int64_t snapshot_every = 0;
+  std::int64_t snapshots = 0;  // M
+  SlotIndices snapshot_slots;
+  bool rounds_at_random = false;  // states of 16 bits
+  std::uint64_t rounding_seed = 0;
 
   // [sequences + 1] in host memory: each within the tokens, and none before the one in front of it.
   const std::int64_t* cu_seqlens = nullptr;

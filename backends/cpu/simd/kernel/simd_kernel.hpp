@@ -11,6 +11,24 @@
 
 namespace attune::cpu::simd {
 
+/// What kernels of the forward pass understand: whatever there is.
+inline std::vector<std::string_view> forward_features() {
+  return {"g",
+          "gamma",
+          "gk",
+          "gv",
+          "packed",
+          "h0",
+          "ht",
+          "pool",
+          "reverse",
+          "initial_slots",
+          "snapshot_every",
+          "state=f16",
+          "state=bf16",
+          "rounding=stochastic"};
+}
+
 /// A kernel in host memory whose config has `threads` and, where it is compiled for several
 /// instruction sets, an `isa`. More threads than cores or tasks, and tiles wider than V, do no
 /// harm: they are cut to what there is. So a config found for a neighbour in the same bucket fits.

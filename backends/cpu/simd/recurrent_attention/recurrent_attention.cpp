@@ -29,8 +29,9 @@ constexpr double kFlopsPerThread = 1e6;
 constexpr TokenCosts kCosts{
     .step = 4, .token = 5.6, .channel = 0.28, .product = 0.0252, .g = 12.8, .gk = 0.59, .gv = 0.63};
 
-Scratch scratch_layout(std::int64_t tokens, std::int64_t passes, std::int64_t rows,
-                       std::int64_t lanes, std::int64_t tile_v, std::int64_t heads) {
+Scratch scratch_layout(const Problem& problem, const Tiling& tiling, std::int64_t lanes) {
+  const std::int64_t tokens = tiling.tokens_per_pass, passes = tiling.passes;
+  const std::int64_t heads = tiling.heads, tile_v = tiling.tile_v, rows = problem.K;
   const std::int64_t padded_rows = round_up(rows, lanes);
   ScratchLayout layout;
   Scratch scratch;
@@ -45,6 +46,7 @@ Scratch scratch_layout(std::int64_t tokens, std::int64_t passes, std::int64_t ro
   scratch.value_decays = layout.reserve(passes * tokens * tile_v);
   scratch.value_totals = layout.reserve(passes * tile_v);
   scratch.value_carries = layout.reserve(heads * tile_v);
+  scratch.staged = layout.reserve(heads * staged_floats(problem, tile_v));
   scratch.size = layout.size();
   return scratch;
 }
@@ -60,10 +62,9 @@ Tiling tiling_of(const Problem& problem, const Config& config, bool in_place = f
   tiling.passes = config.passes;
   tiling.prefetch = config.prefetch;
   tiling.prefetch_state = config.prefetch_state;
-  // What is updated in place was just read: it is in the cache.
-  tiling.stream = config.stream && !in_place;
-  tiling.scratch = scratch_layout(config.tokens_per_pass, config.passes, problem.K,
-                                  lanes(config.isa), tiling.tile_v, tiling.heads);
+  // What is updated in place was just read: it is in the cache. So is what is yet to be rounded.
+  tiling.stream = config.stream && !in_place && problem.state_dtype == DType::kF32;
+  tiling.scratch = scratch_layout(problem, tiling, lanes(config.isa));
   return tiling;
 }
 
@@ -144,7 +145,8 @@ int most_heads(const Problem& problem, const DeviceInfo& device, Config config) 
 int heads_for(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const bool apart = problem.layout == ops::Layout::kBhtd || problem.T <= config.tokens_per_pass;
   Problem without_states = problem;
-  without_states.h0 = without_states.ht = false;
+  without_states.h0 = without_states.ht = without_states.pool = false;
+  without_states.snapshot_every = 0;
   const double bytes = ops::RecurrentAttention::bytes(without_states);
   if (apart || caches_of(bytes, device, config) < 2) return 1;
   return most_heads(problem, device, config);
@@ -161,9 +163,7 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
  public:
   RecurrentAttentionKernel() : SimdKernel("simd.recurrent_attention", 3) {}
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
-  }
+  std::vector<std::string_view> features() const override { return forward_features(); }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const std::int64_t useful =
@@ -179,8 +179,9 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
     config.passes = passes_for(problem, config);
     const double bytes = ops::RecurrentAttention::bytes(problem);
     config.prefetch = config.passes > 1 && caches_of(bytes, device, config) > 1;
-    config.stream = problem.h0 && problem.ht && states_exceed_caches(problem, device, config);
-    if (config.tokens_per_pass == 1 && problem.h0) {
+    config.stream = problem.reads_states() && problem.writes_states() &&
+                    states_exceed_caches(problem, device, config);
+    if (config.tokens_per_pass == 1 && problem.reads_states()) {
       config.prefetch_state = config.stream ? 1024 : 512;
     }
     return config;
@@ -201,7 +202,8 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
     // What is updated in place was just read: it is in the cache.
     const void* const read = args.initial_state ? args.initial_state->data : nullptr;
     const void* const written = args.final_state ? args.final_state->data : nullptr;
-    const Tiling tiling = tiling_of(problem, config, read == written);
+    const bool in_place = problem.pool ? !problem.initial_slots : read == written;
+    const Tiling tiling = tiling_of(problem, config, in_place);
     const Instance compiled =
         instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
     launch_forward(problem, args, workspace_of(problem, config), task_count(problem, config),
@@ -217,8 +219,9 @@ class RecurrentAttentionKernel final : public SimdKernel<Config> {
                     const Config& config) const override {
     // What costs least comes first: it leaves one in a hundred points of the axes.
     const bool one_pass = problem.T <= config.tokens_per_pass;
-    if (config.prefetch_state != 0 && !(problem.T == 1 && problem.h0)) return false;
-    if (config.stream && !(problem.h0 && problem.ht)) return false;
+    const bool reads = problem.reads_states();
+    if (config.prefetch_state != 0 && !(problem.T == 1 && reads)) return false;
+    if (config.stream && !(reads && problem.writes_states())) return false;
     if (one_pass && config.prefetch) return false;
     if (config.passes != passes_for(problem, config)) return false;
     if (!full_or_half(config, &Config::tokens_per_pass, most_tokens(problem))) return false;

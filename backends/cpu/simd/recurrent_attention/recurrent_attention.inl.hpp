@@ -204,17 +204,29 @@ void run_passes(Task& task, std::int64_t token) {
   if constexpr (kTokens > 1) run_passes<kTokens / 2>(task, token);
 }
 
+inline void run_segment(const Tiling& tiling, Task& task) {
+  if (task.heads[0].tokens == 0) {
+    for (int i = 0; i < task.count; ++i) pass_state_through(task.heads[i]);
+    return;
+  }
+  with_tokens_per_pass(tiling.tokens_per_pass,
+                       [&]<int kTokens>() { run_passes<kTokens>(task, 0); });
+}
+
 inline void run_tasks(const Tiling& tiling, const ForwardParams& params, std::int64_t first_task,
                       std::int64_t last_task, float* scratch) {
   Task task;
   for (std::int64_t index = first_task; index < last_task; ++index) {
-    set_up_task(tiling, params, index, scratch, task);
-    if (task.heads[0].tokens == 0) {
-      for (int i = 0; i < task.count; ++i) pass_state_through(task.heads[i]);
-      continue;
+    const TaskRange sequence = sequence_of(tiling, params, index);
+    for (Segment segment = first_segment(params, sequence);;
+         segment = next_segment(params, sequence, segment)) {
+      set_up_task(tiling, params, index, segment, scratch, task);
+      run_segment(tiling, task);
+      for (int i = 0; i < task.count; ++i) {
+        end_segment(params, task.heads[i].range, segment, task.heads[i].staged);
+      }
+      if (segment.is_last) break;
     }
-    with_tokens_per_pass(tiling.tokens_per_pass,
-                         [&]<int kTokens>() { run_passes<kTokens>(task, 0); });
   }
   if (tiling.stream) streamed_writes_done();
 }

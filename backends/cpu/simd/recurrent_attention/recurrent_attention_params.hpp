@@ -30,6 +30,7 @@ struct Scratch {
   std::int64_t value_decays = 0;
   std::int64_t value_totals = 0;   // [passes, tile]
   std::int64_t value_carries = 0;  // [heads, tile]
+  std::int64_t staged = 0;         // [heads][K, tile], with states of 16 bits
   std::int64_t size = 0;
 };
 

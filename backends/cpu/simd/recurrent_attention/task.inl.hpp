@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cpu/simd/vector/pass.inl.hpp"
+#include "cpu/simd/vector/segments.inl.hpp"
 #include "cpu/simd/vector/state.inl.hpp"
-#include "cpu/simd/vector/task.inl.hpp"
 #include "recurrent_attention_params.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention {
@@ -26,6 +26,8 @@ struct ValueSide {
 
 // One head of a task.
 struct HeadTask {
+  TaskRange range;
+  StagedState staged;
   std::int64_t tokens = 0;
   std::int64_t columns = 0;  // of the tile, before padding
   std::int64_t tile_v = 0;   // after it
@@ -88,7 +90,9 @@ inline std::int64_t tokens_of_visit(const Tiling& tiling) {
 }
 
 inline void set_up_head(const Tiling& tiling, const ForwardParams& p, const TaskRange& range,
-                        std::int64_t place, float* scratch, HeadTask& task) {
+                        const Segment& segment, std::int64_t place, float* scratch,
+                        HeadTask& task) {
+  task.range = range;
   task.tokens = range.tokens;
   task.columns = columns_of(tiling, p, range);
   task.tile_v = tiling.tile_v;
@@ -101,8 +105,11 @@ inline void set_up_head(const Tiling& tiling, const ForwardParams& p, const Task
   task.state_rows = 0;
   set_up_keys(tiling, p, range, place, scratch, task.keys);
   set_up_values(tiling, p, range, place, scratch, task.values);
-  task.initial = state_of(p.initial_state, range);
-  task.final = state_of(p.final_state, range);
+  task.staged = {scratch + tiling.scratch.staged + place * p.key_dim * tiling.tile_v, tiling.tile_v,
+                 task.columns};
+  const SegmentStates states = begin_segment(p, range, segment, task.staged);
+  task.initial = states.initial;
+  task.final = states.final;
   task.state = scratch + tiling.scratch.state + place * p.key_dim * tiling.tile_v;
   task.coefficients = scratch + tiling.scratch.coefficients;
 }
@@ -136,21 +143,28 @@ InputRows rows_of_state(const StateView<Pointer>& state) {
           .step = state.key_stride * static_cast<std::int64_t>(sizeof(float))};
 }
 
+// What the sequence of a task starts from, where it may be fetched: in fp32.
+inline InputRows rows_of_initial_state(const ForwardParams& p, const TaskRange& range) {
+  if (p.initial_state.type != StorageType::kF32) return {};
+  const std::int64_t slot = slot_at(p.initial_slots, range.sequence);
+  return rows_of_state(
+      as_floats<const float>(stored_state<const char>(p.initial_state, slot, range)));
+}
+
 // A head by itself fetches, over all of its passes, its final state and what the next task begins
 // with. Whether the same thread runs that one is not known, but likely.
 inline void fetch_ahead(const Tiling& tiling, const ForwardParams& p, std::int64_t next,
                         Task& task) {
   HeadTask& head = task.heads[0];
   Prefetcher& states = head.states;
-  task.following.restart(0);
-  const bool in_place = p.final_state.data == p.initial_state.data;
+  const bool in_place = head.final.data == head.initial.data;
   if (!in_place && !tiling.stream) states.add(rows_of_state(head.final), head.columns);
   if (next < p.sequences * p.heads * tiling.tiles) {
     const TaskRange range = task_range(tiling, p, next);
     fetch_visits(tiling, p, range, 0, task.following);
     const std::int64_t visit = tokens_of_visit(tiling);
     task.following.allow_until(visit < range.tokens ? visit : range.tokens);
-    states.add(rows_of_state(state_of(p.initial_state, range)), columns_of(tiling, p, range));
+    states.add(rows_of_initial_state(p, range), columns_of(tiling, p, range));
   }
   states.allow_until(p.key_dim);
   const std::int64_t block_width = block_at(head.columns, head.block_vectors, 0).width();
@@ -159,19 +173,25 @@ inline void fetch_ahead(const Tiling& tiling, const ForwardParams& p, std::int64
   if (times > 0) head.state_rows = (p.key_dim * states.rows_per_token() + times - 1) / times;
 }
 
-// Whatever `task` was before.
-inline void set_up_task(const Tiling& tiling, const ForwardParams& p, std::int64_t index,
-                        float* scratch, Task& task) {
+// The tokens of a task's sequence; of its heads, the first.
+inline TaskRange sequence_of(const Tiling& tiling, const ForwardParams& p, std::int64_t index) {
   const std::int64_t groups = (p.heads + tiling.heads - 1) / tiling.heads;
   const std::int64_t group = index / tiling.tiles;
-  const std::int64_t first = group % groups * tiling.heads;
+  return head_range(p, group / groups, group % groups * tiling.heads);
+}
+
+// A segment of the task with this index. Whatever `task` was before.
+inline void set_up_task(const Tiling& tiling, const ForwardParams& p, std::int64_t index,
+                        const Segment& segment, float* scratch, Task& task) {
+  const TaskRange sequence = sequence_of(tiling, p, index);
+  const std::int64_t first = sequence.head;
   const std::int64_t end = first + tiling.heads < p.heads ? first + tiling.heads : p.heads;
   task.count = 0;
   for (std::int64_t head = first; head < end; ++head) {
-    TaskRange range = head_range(p, group / groups, head);
+    TaskRange range = range_of(head_range(p, sequence.sequence, head), segment);
     range.column = index % tiling.tiles * tiling.tile_v;
     HeadTask& part = task.heads[task.count];
-    set_up_head(tiling, p, range, task.count, scratch, part);
+    set_up_head(tiling, p, range, segment, task.count, scratch, part);
     if (tiling.prefetch) {
       // The first visit of all is the task's before, if there is one.
       fetch_visits(tiling, p, range, task.count == 0 ? tokens_of_visit(tiling) : 0,
@@ -179,7 +199,10 @@ inline void set_up_task(const Tiling& tiling, const ForwardParams& p, std::int64
     }
     ++task.count;
   }
-  if (tiling.prefetch && tiling.heads == 1) fetch_ahead(tiling, p, index + 1, task);
+  task.following.restart(0);
+  if (tiling.prefetch && tiling.heads == 1 && segment.is_last) {
+    fetch_ahead(tiling, p, index + 1, task);
+  }
 }
 
 }  // namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention

@@ -69,6 +69,42 @@ StateView<Pointer> state_of(const StateTensor<Pointer>& state, const TaskRange& 
           .value_stride = state.value_stride};
 }
 
+// One head of a stored state, from the first column of a tile on.
+template <class Byte>
+struct StoredState {
+  Byte* data = nullptr;
+  StorageType type = StorageType::kF32;
+  std::int64_t key_stride = 0;
+  std::int64_t value_stride = 0;
+};
+
+template <class Byte, class Pointer>
+StoredState<Byte> stored_state(const StoredStates<Pointer>& states, std::int64_t slot,
+                               const TaskRange& range) {
+  if (!states.data || slot < 0) return {};
+  const std::int64_t offset = slot * states.slot_stride + range.head * states.head_stride +
+                              range.column * states.value_stride;
+  return {.data = static_cast<Byte*>(states.data) + offset * size_of(states.type),
+          .type = states.type,
+          .key_stride = states.key_stride,
+          .value_stride = states.value_stride};
+}
+
+// A state of fp32.
+template <class Float, class Byte>
+StateView<Float*> as_floats(const StoredState<Byte>& state) {
+  // An fp32 tensor holds floats, aligned as such.
+  return {.data = reinterpret_cast<Float*>(state.data),
+          .key_stride = state.key_stride,
+          .value_stride = state.value_stride};
+}
+
+// The state that a sequence starts from in a backward pass: fp32, and in no pool.
+inline StateView<const float*> state_of(const StoredStates<const void*>& states,
+                                        const TaskRange& range) {
+  return as_floats<const float>(stored_state<const char>(states, range.sequence, range));
+}
+
 // The constant log decay of a head, 0 where there is none.
 inline float gamma_of(const ForwardParams& p, const TaskRange& range) {
   if (!p.g_gamma) return 0.0F;

@@ -24,7 +24,13 @@ struct GatedLinearAttentionOptions {
   OptionalConstTensorView initial_state = {};
   OptionalConstTensorView cu_seqlens = {};
   OptionalConstTensorView cu_seqlens_host = {};
-  std::optional<double> scale = {};  // K^-1/2
+  OptionalTensorView states = {};  // a pool, updated, in place of initial_state and final_state
+  OptionalConstTensorView initial_slots = {};  // final_slots
+  OptionalConstTensorView final_slots = {};
+  std::int64_t snapshot_every = 0;  // tokens, a multiple of 64; 0: none
+  OptionalConstTensorView snapshot_slots = {};
+  StateRounding state_rounding = {};  // of 16-bit states
+  std::optional<double> scale = {};   // K^-1/2
   bool reverse = false;
   bool want_final_state = false;
   CallOptions call = {};

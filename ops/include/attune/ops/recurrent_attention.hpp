@@ -14,18 +14,46 @@
 //   g              [B,T,H]                   f32 or q's      one decay a head. [B,T,H,K] means gk
 //   gk, gv         [B,T,H,K], [B,T,H,V]      f32 or q's      one a key channel, one a value channel
 //   g_gamma        [H] or [N,H]              f32             one a head, constant in time
-//   initial_state  [N,H,K,V]                 f32             any strides: [V,K] storage is a view
-//   final_state    [N,H,K,V]                 f32             may be exactly initial_state: updated
+//   initial_state  [N,H,K,V]                 f32, f16, bf16  any strides: [V,K] storage is a view
+//   final_state    [N,H,K,V]                 initial_state's may be exactly initial_state: updated
 //                                                            in place
 //   cu_seqlens     [N+1]                     i32, i64        packed sequences: B = 1, sequence n is
 //                                                            the tokens from cu_seqlens[n] up to
 //                                                            cu_seqlens[n+1]; may be empty
+//   states         [S,H,K,V]                 initial_state's a pool, any strides: see below
+//   initial_slots  [N]                       i32, i64        where sequences start from in it
+//   final_slots    [N]                       i32, i64        where their states go
+//   snapshot_slots [N,M]                     i32, i64        where states on the way go
 //   o              [B,T,H,V]                 q's
 //
 // K and V are independent, any size >= 1. N is B, or the number of packed sequences. Packed q, k, v
 // and gates may have rank 3, [T,H,K]. T = 0 and B = 0 are legal; an empty sequence passes its state
 // through. With `reverse` tokens are taken from the last to the first, and the final state is the
 // one after token 0.
+//
+// Padded batches. On a CPU, cu_seqlens may end before T: the rows behind are not read, and those of
+// o, and of the gradients of q, k, v and gates, are written as zeros. On a GPU, cu_seqlens_host ends
+// at T; a cu_seqlens on the device that does not is clamped, and the rows behind keep what they had.
+//
+// State pools. With `states`, sequence n starts from slot initial_slots[n] of it, from zero where
+// that is negative, and its final state goes to slot final_slots[n], nowhere where that is negative.
+// Without initial_slots they are final_slots: in place. Slots that are not named keep their bits.
+// For one sequence both may be the same slot; a slot that one sequence writes and another reads or
+// writes is an error in host memory, as is an index >= S. No initial_state or final_state then. No
+// backward pass.
+//
+// Snapshots. With snapshot_every = E, a multiple of 64, the state after the tokens E, 2 E, ... of
+// sequence n, as they are taken, goes to the slots snapshot_slots[n, 0], [n, 1], ... of the pool;
+// negative ones are not kept. M is at least T_n / E for every sequence. All of its slots count as
+// written.
+//
+// States of 16 bits. initial_state, final_state and states have one type, which says how they are
+// stored: sums stay fp32, and a state is rounded once a call where it is written, as state_rounding
+// says (core/state_rounding.hpp). What is stored so has the precision of its type. The backward
+// pass takes states in f32.
+//
+// State pools, snapshots and states of 16 bits are for the platforms simd and reference, so far:
+// elsewhere a call with them is Unsupported.
 //
 // Precision. State and sums are fp32 for 16-bit inputs. f32 inputs use IEEE fp32 unless allow_tf32.
 // One config gives the same bits on every run. Errors are RMS errors over a tensor, against the
@@ -87,8 +115,14 @@ struct RecurrentAttentionOptions {
   OptionalConstTensorView initial_state = {};
   OptionalConstTensorView cu_seqlens = {};  // on q's device
   OptionalConstTensorView cu_seqlens_host =
-      {};                            // the same values in host memory, where they are known
-  std::optional<double> scale = {};  // K^-1/2; finite
+      {};                          // the same values in host memory, where they are known
+  OptionalTensorView states = {};  // a pool, updated, in place of initial_state and final_state
+  OptionalConstTensorView initial_slots = {};  // final_slots
+  OptionalConstTensorView final_slots = {};
+  std::int64_t snapshot_every = 0;  // tokens, a multiple of 64; 0: none
+  OptionalConstTensorView snapshot_slots = {};
+  StateRounding state_rounding = {};  // of 16-bit states
+  std::optional<double> scale = {};   // K^-1/2; finite
   bool reverse = false;
   bool want_final_state = false;  // read by the allocating form and by plans
   CallOptions call = {};
@@ -102,6 +136,12 @@ struct RecurrentAttentionResult {
 /// Computes o, and the final state when wanted, into new tensors on q's device.
 ///
 ///   auto [o, state] = recurrent_attention(q, k, v, {.gk = gk, .want_final_state = true});
+///
+/// On a pool, the states of a batch of prompts go where an engine keeps them. A prompt with a cached
+/// prefix starts from the prefix's slot and leaves it as it is:
+///
+///   auto [o, none] = recurrent_attention(
+///       q, k, v, {.cu_seqlens = bounds, .states = pool, .initial_slots = from, .final_slots = to});
 RecurrentAttentionResult recurrent_attention(const ConstTensorView& q, const ConstTensorView& k,
                                              const ConstTensorView& v,
                                              const RecurrentAttentionOptions& options = {});

@@ -19,6 +19,7 @@
 #include <attune/core/op.hpp>
 #include <attune/core/operands.hpp>
 #include <attune/core/problem.hpp>
+#include <attune/core/state_rounding.hpp>
 #include <attune/core/tensor.hpp>
 
 namespace attune::ops {
@@ -69,9 +70,17 @@ struct RecurrentAttentionProblem {
   Layout layout = Layout::kBthd;
   bool aligned = true;  // every row of those starts at a multiple of 16 bytes
   bool tf32 = false;    // products of f32 inputs may be rounded to TF32
+  // Of the forward pass alone:
+  bool pool = false;                // states are slots of a pool: neither h0 nor ht then
+  bool initial_slots = false;       // a sequence may start from another slot than it ends in
+  std::int64_t snapshot_every = 0;  // tokens, a multiple of 64; 0: no snapshots
+  DType state_dtype = DType::kF32;  // of states: f32, f16 or bf16
+  StateRounding::Kind rounding = StateRounding::Kind::kNearest;  // of 16-bit states
 
   /// Sequences, and states: N when packed, else B.
   std::int64_t sequences() const { return N > 0 ? N : B; }
+  bool reads_states() const { return h0 || pool; }
+  bool writes_states() const { return ht || pool; }
   friend bool operator==(const RecurrentAttentionProblem&,
                          const RecurrentAttentionProblem&) = default;
 };
@@ -139,7 +148,29 @@ struct RecurrentAttentionArgs {
   double scale = 1;
   TensorView o;
   std::optional<TensorView> final_state;
+  std::optional<TensorView> states;  // with final_slots, and without initial_state and final_state
+  std::optional<ConstTensorView> initial_slots, final_slots, snapshot_slots;
+  std::int64_t snapshot_every = 0;
+  StateRounding state_rounding;
+
+  /// The slots that sequences start from, where there is a pool.
+  const ConstTensorView& first_slots() const {
+    return initial_slots ? *initial_slots : *final_slots;
+  }
 };
+
+/// 16-bit states are the forward pass's.
+template <class Args>
+constexpr auto initial_state_operand() {
+  const auto operand = input("initial_state", &Args::initial_state, dims("N", "H", "K", "V"))
+                           .normal(0.1)
+                           .given_by(&RecurrentAttentionProblem::h0);
+  if constexpr (requires { &Args::states; }) {
+    return operand.state_type().not_with("states");
+  } else {
+    return operand.f32();
+  }
+}
 
 /// The inputs that both passes have, in the order in which they are checked.
 template <class Args>
@@ -160,10 +191,7 @@ constexpr auto recurrent_attention_inputs() {
       gate("slopes", DecayValues<Source::kSlopes>(), dims("N", "H"))
           .f32()
           .leading(Leading::kMissing),
-      input("initial_state", &Args::initial_state, dims("N", "H", "K", "V"))
-          .f32()
-          .normal(0.1)
-          .given_by(&P::h0),
+      initial_state_operand<Args>(),
       index("cu_seqlens", &Args::cu_seqlens, dims("N + 1")).given_by(&P::N)};
 }
 
@@ -172,7 +200,31 @@ inline constexpr std::array kHeadSizes{size_rule("H").at_least(1, "at least one 
                                        size_rule("Hkv").divisor_of("H", "heads"),
                                        size_rule("K").at_least(1), size_rule("V").at_least(1)};
 
+/// The fields that problems of both passes have.
+constexpr auto recurrent_attention_fields() {
+  using Problem = RecurrentAttentionProblem;
+  return std::tuple{field("B", &Problem::B, Bucket::kPow2),
+                    field("T", &Problem::T, Bucket::kPow2),
+                    field("H", &Problem::H),
+                    field("Hkv", &Problem::Hkv),
+                    field("K", &Problem::K),
+                    field("V", &Problem::V),
+                    field("N", &Problem::N, Bucket::kPow2).feature("packed"),
+                    choice("dtype", &Problem::dtype, kFloatNames),
+                    bits("gate", &Problem::gates, kGateNames).feature(),
+                    choice("gate_dtype", &Problem::gate_dtype, kGateDTypeNames),
+                    flag("h0", &Problem::h0).feature(),
+                    flag("ht", &Problem::ht).feature(),
+                    flag("reverse", &Problem::reverse).feature(),
+                    choice("layout", &Problem::layout, kLayoutNames),
+                    flag("aligned", &Problem::aligned),
+                    flag("tf32", &Problem::tf32)};
+}
+
 /// The forward pass.
+///
+/// A kernel that names "packed" writes zeros to the rows of o behind the last sequence where it runs
+/// on a CPU: cu_seqlens may end before T there.
 struct RecurrentAttention {
   static constexpr std::string_view kName = "recurrent_attention";
   static constexpr std::string_view kSummary = "gated recurrent linear attention, forward";
@@ -180,29 +232,33 @@ struct RecurrentAttention {
   using Args = RecurrentAttentionArgs;
 
   static constexpr auto fields() {
-    return std::tuple{field("B", &Problem::B, Bucket::kPow2),
-                      field("T", &Problem::T, Bucket::kPow2),
-                      field("H", &Problem::H),
-                      field("Hkv", &Problem::Hkv),
-                      field("K", &Problem::K),
-                      field("V", &Problem::V),
-                      field("N", &Problem::N, Bucket::kPow2).feature("packed"),
-                      choice("dtype", &Problem::dtype, kFloatNames),
-                      bits("gate", &Problem::gates, kGateNames).feature(),
-                      choice("gate_dtype", &Problem::gate_dtype, kGateDTypeNames),
-                      flag("h0", &Problem::h0).feature(),
-                      flag("ht", &Problem::ht).feature(),
-                      flag("reverse", &Problem::reverse).feature(),
-                      choice("layout", &Problem::layout, kLayoutNames),
-                      flag("aligned", &Problem::aligned),
-                      flag("tf32", &Problem::tf32)};
+    return std::tuple_cat(
+        recurrent_attention_fields(),
+        std::tuple{flag("pool", &Problem::pool).optional(),
+                   flag("initial_slots", &Problem::initial_slots).optional(),
+                   field("snapshot_every", &Problem::snapshot_every).optional(),
+                   choice("state", &Problem::state_dtype, kFloatNames).optional(),
+                   choice("rounding", &Problem::rounding, kRoundingNames).optional()});
   }
   static constexpr auto operands() {
     return std::tuple_cat(
         recurrent_attention_inputs<Args>(),
-        std::tuple{output("o", &Args::o, dims("B", "T", "H", "V")).rows(),
+        std::tuple{state("states", &Args::states, dims("S", "H", "K", "V"))
+                       .state_type()
+                       .given_by(&Problem::pool),
+                   index("initial_slots", &Args::initial_slots, dims("N"))
+                       .only_with("states")
+                       .given_by(&Problem::initial_slots),
+                   index("final_slots", &Args::final_slots, dims("N"))
+                       .only_with("states")
+                       .given_by(&Problem::pool),
+                   index("snapshot_slots", &Args::snapshot_slots, dims("N", "M"))
+                       .only_with("states")
+                       .given_by(&Problem::snapshot_every),
+                   output("o", &Args::o, dims("B", "T", "H", "V")).rows(),
                    output("final_state", &Args::final_state, dims("N", "H", "K", "V"))
-                       .f32()
+                       .state_type()
+                       .not_with("states")
                        .may_be("initial_state")
                        .given_by(&Problem::ht)});
   }
@@ -246,7 +302,7 @@ struct RecurrentAttentionBackward {
   using Args = RecurrentAttentionBackwardArgs;
 
   static constexpr auto fields() {
-    return std::tuple_cat(RecurrentAttention::fields(), std::tuple{flag("do", &Problem::d_o)});
+    return std::tuple_cat(recurrent_attention_fields(), std::tuple{flag("do", &Problem::d_o)});
   }
   static constexpr auto operands() {
     using Source = ConstantDecay::Source;

@@ -260,7 +260,7 @@ class ChunkBackwardKernel final : public SimdKernel<Config> {
         instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
     launch_backward(params, layout, task_count(problem, config), site.workspace, compiled.run);
     if (params.group_parts > 1) add_parts_up(params, config.threads, compiled);
-    store_dgamma(problem, args, params);
+    finish_backward(problem, args, params);
   }
 
  private:

@@ -204,7 +204,7 @@ class ChunkTilesBackwardKernel final : public SimdKernel<Config> {
     const Instance compiled =
         instance_for<Config>(Config::kIsa, []<Isa kIsa>() { return instance<kIsa>(); });
     launch_backward(params, layout, task_count(problem), site.workspace, compiled.run);
-    store_dgamma(problem, args, params);
+    finish_backward(problem, args, params);
   }
 
  private:
