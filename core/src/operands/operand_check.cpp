@@ -90,16 +90,18 @@ int OperandCheck::first_dim(const OperandInfo& operand, const ViewRef& view) con
 
 /// The first operand that may lack a dimension says whether all of them do.
 void OperandCheck::decide_absent(const OperandInfo& operand, const ViewRef& view, int first) {
+  if (view.rank() + 1 != rank_from(operand, first)) return;
   for (int dim = first; dim < operand.rank(); ++dim) {
     const int id = operand.sizes[static_cast<std::size_t>(dim)];
-    if (!table_.sizes[static_cast<std::size_t>(id)].rule.is_absent_at_0) continue;
-    if (size(id) != kUnset || view.rank() + 1 != rank_from(operand, first)) continue;
+    const bool is_set = size(id) != kUnset;
+    if (is_set || !table_.sizes[static_cast<std::size_t>(id)].rule.is_absent_at_0) continue;
     absent_ |= 1U << static_cast<unsigned>(id);
     set_size(id, 0);
   }
 }
 
 int OperandCheck::rank_from(const OperandInfo& operand, int first) const {
+  if (absent_ == 0) return operand.rank() - first;
   int rank = 0;
   for (int dim = first; dim < operand.rank(); ++dim) {
     rank += is_absent(operand.sizes[static_cast<std::size_t>(dim)]) ? 0 : 1;
