@@ -163,6 +163,9 @@ attune_call read_call(const attune_call* given) {
     throw InvalidArgument(
         str("call: workspace: NULL, but workspace_bytes is ", call.workspace_bytes));
   }
+  if (call.workspace != nullptr && call.allocate != nullptr) {
+    throw InvalidArgument("call: allocate: given with a workspace");
+  }
   if (call.release != nullptr && call.allocate == nullptr) {
     throw InvalidArgument("call: release: given without allocate");
   }

@@ -17,10 +17,10 @@ class Workspace {
   /// Throws std::bad_alloc when the caller's allocator has no memory, InvalidArgument when what it
   /// gives is not aligned.
   Workspace(const attune_call& call, std::size_t bytes, const DeviceId& device) : call_(call) {
-    if (call.workspace_bytes >= bytes) {
+    if (call.allocate == nullptr) {
       memory_ = call.workspace;
       bytes_ = call.workspace_bytes;
-    } else if (call.allocate != nullptr) {
+    } else if (bytes > 0) {
       allocated_ = call.allocate(call.user, bytes, device_of(device), call.stream);
       if (allocated_ == nullptr) throw std::bad_alloc();
       if (reinterpret_cast<std::uintptr_t>(allocated_) % ATTUNE_WORKSPACE_ALIGNMENT != 0) {

@@ -169,23 +169,19 @@ TEST_F(CPlans, ACallInTheCallersWorkspaceAllocatesNothing) {
   Scratch scratch(bytes);
   small.call.workspace = scratch.at();
   small.call.workspace_bytes = bytes;
-  small.call.allocate = Scratch::allocate;
-  small.call.release = Scratch::release;
-  small.call.user = &scratch;
   ASSERT_EQ(run(), ATTUNE_OK) << attune_last_error();
   const std::size_t before = allocation_count();
   ASSERT_EQ(run(), ATTUNE_OK);
   EXPECT_EQ(allocation_count(), before);
-  EXPECT_EQ(scratch.allocations, 0);
   EXPECT_EQ(values_of(dq), expected_dq());
+  small.call.allocate = Scratch::allocate;
+  EXPECT_EQ(run(), ATTUNE_INVALID_ARGUMENT);
+  EXPECT_STREQ(attune_last_error(), "call: allocate: given with a workspace");
 }
 
-TEST_F(CPlans, AnAllocatorIsAskedOnceForWhatTheWorkspaceLacks) {
+TEST_F(CPlans, AnAllocatorIsAskedOnce) {
   const std::size_t bytes = attune_plan_workspace_bytes(plan().get());
   Scratch scratch(bytes);
-  Scratch little(64);
-  small.call.workspace = little.at();
-  small.call.workspace_bytes = 64;
   small.call.allocate = Scratch::allocate;
   small.call.release = Scratch::release;
   small.call.user = &scratch;
@@ -238,6 +234,28 @@ TEST_F(CPlans, GradientsOfOtherStridesAreWrittenInACallersWorkspace) {
   ASSERT_EQ(run(), ATTUNE_OK) << attune_last_error();
   const std::vector<double> got = to_doubles(ConstTensorView(wide.view()).permute({0, 2, 1, 3}));
   EXPECT_LE(relative_rms_error(got, expected_dq()), 2e-5);
+}
+
+TEST_F(CPlans, SlopesHaveTheirGradientByAPlanToo) {
+  Tensor slopes = small.random({2}, DType::kF32, 0.5, 0.01);
+  Tensor dslopes(DType::kF32, {2});
+  const CTensor slopes_c(slopes), dslopes_c(dslopes);
+  small.args.g = nullptr;
+  small.args.slopes = slopes_c;
+  EXPECT_EQ(run(), ATTUNE_INVALID_ARGUMENT);
+  EXPECT_STREQ(attune_last_error(),
+               "lightning_attention.backward: dg: given with slopes or a layer, which exclude it");
+  grads.dg = nullptr;
+  grads.dslopes = dslopes_c;
+  const UniquePlan backward = plan();
+  const std::size_t bytes = attune_plan_workspace_bytes(backward.get());
+  Scratch scratch(bytes);
+  ASSERT_EQ(launch(backward, scratch.at(), bytes), ATTUNE_OK) << attune_last_error();
+  const auto expected = ops::lightning_attention_backward(
+      small.q, small.k, small.v, {.d_o = ConstTensorView(d_o)},
+      {.slopes = ConstTensorView(slopes), .call = {.context = &heuristic_context()}});
+  EXPECT_EQ(values_of(dslopes), values_of(*expected.dslopes));
+  EXPECT_EQ(values_of(dq), values_of(expected.dq));
 }
 
 TEST(CDecodePlans, ALaunchHasTheResultOfACall) {

@@ -40,7 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Grows when something is added; programs go on working with every later library of their SONAME. */
+/* Grows when something is added; programs go on working with later libraries of their SONAME. */
 #define ATTUNE_ABI_VERSION 1
 
 #define ATTUNE_API __attribute__((visibility("default")))
@@ -135,12 +135,13 @@ typedef struct attune_call {
   attune_context* context; /* NULL: the process's own, made by the first call that needs it */
   void* stream;            /* the cudaStream_t that work is queued on; a CPU has none */
 
-  /* Scratch memory of the kernel, on q's device. `workspace` is used where it is large enough: such
-     a call allocates nothing. Else `allocate` is asked, at most once a call: for `bytes` at a
-     multiple of ATTUNE_WORKSPACE_ALIGNMENT, to be used by work queued on `stream` from then on;
-     NULL means that there is no memory, and fails the call. `release`, if given, is called with
-     what it returned when all is queued, whether or not the call succeeded. Without either, memory
-     comes from attune's pool: the CUDA driver's, in the order of the stream, or malloc's. */
+  /* Scratch memory of the kernel, on q's device, from one of three places. `workspace`, at a
+     multiple of ATTUNE_WORKSPACE_ALIGNMENT: where it is large enough for the choice the call
+     allocates nothing. Or `allocate`, which is asked at most once a call, for `bytes` aligned
+     alike, to be used by work queued on `stream` from then on; NULL means that there is no memory,
+     and fails the call. `release`, if given, is called with what it returned when all is queued,
+     whether or not the call succeeded. Or, without either, attune's pool: the CUDA driver's, in the
+     order of the stream, or malloc's. */
   void* workspace;
   size_t workspace_bytes;
   void* (*allocate)(void* user, size_t bytes, attune_device device, void* stream);
