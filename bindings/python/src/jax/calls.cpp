@@ -1,5 +1,6 @@
 #include "calls.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -144,7 +145,9 @@ attune_status BoundCall::plan(void* stream, std::size_t limit, std::size_t* boun
   const std::unique_ptr<attune_plan, decltype(&attune_plan_destroy)> plan(made,
                                                                           attune_plan_destroy);
   if (status != ATTUNE_OK || bound == nullptr) return status;
-  return attune_plan_workspace_bound(plan.get(), limit, bound);
+  // What is chosen where nothing is known can always run.
+  const std::size_t least = attune_plan_workspace_bytes(plan.get());
+  return attune_plan_workspace_bound(plan.get(), std::max(limit, least), bound);
 }
 
 }  // namespace attune_jax
