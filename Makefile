@@ -28,7 +28,7 @@ packages: setup
 wheel: setup
 	packaging/wheel
 
-# The Python package with PyTorch, which is installed into build/python-venv.
+# The Python package with PyTorch and JAX, which are installed into build/python-venv.
 python-test: setup
 	scripts/test_python $(JOBS)
 
