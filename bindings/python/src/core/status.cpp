@@ -1,6 +1,6 @@
 #include "status.hpp"
 
-#include <cstdlib>
+#include <stdlib.h>
 
 namespace attune_python {
 namespace {
@@ -62,7 +62,7 @@ bool default_policy_is_set() { return done; }
 
 void use_default_policy() {
   if (done) return;
-  const char* const wanted = std::getenv("ATTUNE_POLICY");
+  const char* const wanted = secure_getenv("ATTUNE_POLICY");
   if (wanted == nullptr || *wanted == '\0') check(attune_context_set_policy(nullptr, "db"));
   done = true;
 }
