@@ -57,6 +57,7 @@ std::vector<WritingVerb> verbs() {
        {"db", "pin", "recurrent_attention", "T=8", "H=1", "D=4", "--config",
         "kernel=reference.recurrent_attention", "--reason", "a test"}},
       {"unpin", "", true, {"db", "unpin", "recurrent_attention", "T=6", "H=1", "D=4"}, 1},
+      {"use", "", true, {"db", "use", "MORE"}},
       {"export_to_a_new_database", "out.db", false, {"db", "export", "--output", "OUTPUT"}},
       {"export_onto_a_database", "out.db", true, {"db", "export", "--output", "OUTPUT"}},
       {"export_onto_JSONL", "out.jsonl", true, {"db", "export", "--output", "OUTPUT"}},
@@ -161,6 +162,7 @@ class KilledVerbs : public testing::TestWithParam<WritingVerb> {
     EXPECT_TRUE(rows_at(here.database()) == mine) << "the user's database has changed";
     std::set<std::string> expected{"attune.db"}, names;
     if (!GetParam().output.empty()) expected.insert(GetParam().output);
+    if (GetParam().name == "use") expected.insert("attune.db.history");
     for (const auto& entry : fs::directory_iterator(folder()))
       names.insert(entry.path().filename());
     EXPECT_EQ(names, expected);
