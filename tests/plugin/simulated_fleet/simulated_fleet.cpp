@@ -115,8 +115,7 @@ int device_count() { return std::atoi(environment("SIM_DEVICES", "1").c_str()); 
 
 void register_devices(attune::Registry& registry) {
   for (int index = 0; index < device_count(); ++index) {
-    registry.add(
-        std::unique_ptr<const attune::Device>(std::make_unique<SimulatedDevice>(index)));
+    registry.add(std::unique_ptr<const attune::Device>(std::make_unique<SimulatedDevice>(index)));
   }
 }
 

@@ -134,8 +134,8 @@ TEST_F(ChainMeasuringTest, WhileAnotherProcessMeasuresTheHeuristicServes) {
 }
 
 TEST_F(ChainMeasuringTest, AMachineDoesNotWaitForAnotherThatSharesTheFolder) {
-  for (const char* name : {"/attune-fake_0.lock",
-                           "/attune-fake_0-11111111-2222-3333-4444-555555555555.lock"}) {
+  for (const char* name :
+       {"/attune-fake_0.lock", "/attune-fake_0-11111111-2222-3333-4444-555555555555.lock"}) {
     const int theirs = open((settings.lock_folder + name).c_str(), O_RDWR | O_CREAT, 0600);
     ASSERT_EQ(flock(theirs, LOCK_EX), 0);
   }
