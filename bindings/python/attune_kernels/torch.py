@@ -220,9 +220,13 @@ class _Attention(torch.autograd.Function):
         finally:
             if scope is not None:
                 _core.end_scope(scope)
-        absent = (None,) * (len(ctx.needs_input_grad) - len(gradients))  # bounds and options
-        return tuple(gradient.to(x.dtype) if needed else None
-                     for x, gradient, needed in zip(inputs, gradients, ctx.needs_input_grad)) + absent
+        needed = ctx.needs_input_grad
+        found = [None] * len(needed)  # bounds and options have none
+        for i, gradient in enumerate(gradients):
+            if needed[i]:
+                dtype = inputs[i].dtype
+                found[i] = gradient if gradient.dtype == dtype else gradient.to(dtype)
+        return tuple(found)
 
     @staticmethod
     def vmap(info, in_dims, *args):
