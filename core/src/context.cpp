@@ -11,14 +11,17 @@ Context::Context(Registry registry, const MakeSelector& make_selector)
     : registry_(std::make_unique<Registry>(std::move(registry))),
       events_(std::make_unique<EventBus>()),
       selector_(make_selector(*registry_, *events_)),
-      logs_commands_(read_environment("ATTUNE_LOG_CMD").value_or("0") != "0") {}
+      logs_commands_(read_environment("ATTUNE_LOG_CMD").value_or("0") != "0"),
+      cpu_device_(&cpu_device()),
+      host_(registry_->devices().front()) {}
 
 Context::~Context() = default;
 
 Choice Context::select(ProblemRef problem, const Request& request) const {
-  const Choice choice = selector_->select(
-      selection_key(registry_->op(problem.op), problem, request), problem, request);
-  if (logs_commands_) log_command(problem, choice, request);
+  const Request here = on_own_device(request);
+  const Choice choice =
+      selector_->select(selection_key(registry_->op(problem.op), problem, here), problem, here);
+  if (logs_commands_) log_command(problem, choice, here);
   return choice;
 }
 

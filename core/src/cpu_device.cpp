@@ -4,11 +4,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
+#include <utility>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
 #include <attune/core/device.hpp>
+#include <attune/core/error.hpp>
+#include <attune/core/parallel_for.hpp>
 
 namespace attune {
 
@@ -33,6 +37,10 @@ void use_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t 
 
 class CpuDevice final : public Device {
  public:
+  CpuDevice() = default;
+  explicit CpuDevice(HostThreads threads)
+      : info_(read_cpu_info(threads.most)), threads_(std::move(threads)) {}
+
   const DeviceInfo& info() const noexcept override { return info_; }
 
   void* allocate(std::size_t bytes, void* /*stream*/) const override {
@@ -67,8 +75,11 @@ class CpuDevice final : public Device {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
   }
 
+  const HostThreads* threads() const noexcept override { return threads_ ? &*threads_ : nullptr; }
+
  private:
   DeviceInfo info_ = read_cpu_info();
+  std::optional<HostThreads> threads_;
 };
 
 }  // namespace
@@ -77,6 +88,13 @@ const Device& cpu_device() {
   // Never destroyed: tensors with static storage may outlive every other object.
   static const auto* const device = new CpuDevice();
   return *device;
+}
+
+std::unique_ptr<const Device> make_cpu_device(HostThreads threads) {
+  if (threads.most < 1) {
+    throw InvalidArgument(str("max_threads: ", threads.most, ", expected at least 1"));
+  }
+  return std::make_unique<CpuDevice>(std::move(threads));
 }
 
 }  // namespace attune

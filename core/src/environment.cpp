@@ -30,6 +30,7 @@ constexpr EnvironmentVariable kVariables[] = {
     {"ATTUNE_SHARD", "i/n: the part of a list that attune tune --shard auto takes"},
     {"ATTUNE_SHARDS",
      "how many parts there are, where JOB_COMPLETION_INDEX says which one this is"},
+    {"ATTUNE_THREADS", "threads of the host that a call takes, at most; default: all its cores"},
     {"ATTUNE_NVTX", "ranges for profilers: off, choices (default under one) or launches"},
     {"ATTUNE_LOG", "least level of log lines: debug, info (default), warning or off"},
     {"ATTUNE_LOG_CMD", "1: log the command that reproduces each call, when it is made"},

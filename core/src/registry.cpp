@@ -4,6 +4,7 @@
 
 #include <attune/core/device_class.hpp>
 #include <attune/core/error.hpp>
+#include <attune/core/parallel_for.hpp>
 #include <attune/core/registry.hpp>
 
 namespace attune {
@@ -22,6 +23,11 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+Registry::Registry(HostThreads threads) {
+  owned_devices_.push_back(make_cpu_device(std::move(threads)));
+  devices_.push_back(owned_devices_.back().get());
+}
 
 void Registry::add(OpInfo op) {
   for (const auto& [name, other] : ops_) {

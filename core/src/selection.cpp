@@ -41,7 +41,12 @@ NamedConfig NamedConfig::parse(std::string_view text) {
 }
 
 SelectionKey selection_key(const OpInfo& op, ProblemRef problem, const Request& request) {
-  return {op.id, request.device, request.platform, op.values(problem)};
+  return {.op = op.id,
+          .device = request.device,
+          .platform = request.platform,
+          .most_workspace = request.constraints.workspace_bytes,
+          .most_error = std::bit_cast<std::uint64_t>(request.constraints.error),
+          .problem = op.values(problem)};
 }
 
 }  // namespace attune

@@ -71,13 +71,16 @@ TEST(ConfigCache, WhatIsPutAgainAfterItWasEmptiedTakesNoMoreMemory) {
 
 TEST(ConfigCache, TellsKeysApartByEachOfTheirParts) {
   const auto* device = reinterpret_cast<const Device*>(0x1000);  // never followed
-  std::vector<SelectionKey> keys(7, key_of(1));
+  std::vector<SelectionKey> keys(10, key_of(1));
   keys[1].op = op_id("another_op");
   keys[2].device = device;
   keys[3].platform = "simd";
   keys[4].problem.values[14] = 99;
   keys[5].problem.count = 14;
   keys[6].problem.count = 16;  // one more word, which is zero
+  keys[7].most_workspace = 1;
+  keys[8].most_error = 0;
+  keys[9].workspace_limit = 1;
   ConfigCache cache;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     ASSERT_TRUE(cache.put(keys[i], choice_of(static_cast<std::int64_t>(i))));
@@ -92,8 +95,9 @@ TEST(ConfigCache, TellsKeysApartByEachOfTheirParts) {
 /// with a constant of its own: where the first word is its constant, the product is 0.
 SelectionKey colliding_key(std::int64_t i) {
   SelectionKey key = key_of(0);
-  key.problem.values[0] = 0x78e5c0cc4ee679cb;  // bytes 32 to 39 of XXH3's default secret
-  key.problem.values[1] = i;
+  constexpr std::uint64_t kConstant = 0xcb00c391bb52283c;  // bytes 64 to 71 of XXH3's secret
+  key.problem.values[1] = static_cast<std::int64_t>(kConstant);
+  key.problem.values[2] = i;
   return key;
 }
 

@@ -12,6 +12,7 @@
 #include <numbers>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 #include <attune/core/device.hpp>
 #include <attune/core/error.hpp>
@@ -54,11 +55,15 @@ struct World {
 
 class FakeDevice final : public Device {
  public:
-  explicit FakeDevice(World& world) : world_(world) {
-    info_.id = {"fake", 0};
-    info_.name = "a fake device";
-    info_.arch = "none";
-    info_.device_class = "fake:1";
+  explicit FakeDevice(World& world, DeviceInfo info = fake_info())
+      : world_(world), info_(std::move(info)) {}
+  static DeviceInfo fake_info() {
+    DeviceInfo info;
+    info.id = {"fake", 0};
+    info.name = "a fake device";
+    info.arch = "none";
+    info.device_class = "fake:1";
+    return info;
   }
   const DeviceInfo& info() const noexcept override { return info_; }
   void* allocate(std::size_t bytes, void* /*stream*/) const override {

@@ -132,6 +132,10 @@ struct ScriptOf {
   std::string name = "test.scaling.tiled";
   int version = 1;
   Config heuristic = {};
+  /// The heuristic's config on a device.
+  std::function<Config(Config, const DeviceInfo&)> adapt = [](Config config, const DeviceInfo&) {
+    return config;
+  };
   std::vector<Config> candidates = {};  // empty: all that fit
   std::function<std::string(const ScalingProblem&)> refuses = [](const ScalingProblem&) {
     return "";
@@ -141,6 +145,7 @@ struct ScriptOf {
   std::function<std::optional<double>(const ScalingProblem&)> expects = [](const ScalingProblem&) {
     return std::nullopt;
   };
+  std::function<double(const DeviceInfo&)> expects_on = {};  // instead of `expects`
   std::function<double(const Config&)> cost_us = [](const Config& c) {
     return 1000.0 / c.tile + c.threads;
   };
@@ -165,11 +170,12 @@ class ScriptedKernelOf final : public Kernel<Config> {
                const Config& config) const override {
     return answer(script_.misfits(problem, config));
   }
-  Config heuristic_config(const ScalingProblem&, const DeviceInfo&) const override {
-    return script_.heuristic;
+  Config heuristic_config(const ScalingProblem&, const DeviceInfo& device) const override {
+    return script_.adapt(script_.heuristic, device);
   }
   std::optional<double> expected_us(const ScalingProblem& problem,
-                                    const DeviceInfo&) const override {
+                                    const DeviceInfo& device) const override {
+    if (script_.expects_on) return script_.expects_on(device);
     return script_.expects(problem);
   }
   std::vector<Config> candidate_configs(const ScalingProblem& problem,

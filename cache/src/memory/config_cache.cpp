@@ -15,13 +15,13 @@
 namespace attune {
 namespace {
 
-// The used words of a key are one run of bytes: op, device, platform, then the first `count`
-// values.
+// The used words of a key are one run of bytes: op, device, platform, what choices are bound by,
+// then the first `count` values.
 static_assert(std::is_standard_layout_v<SelectionKey>);
 static_assert(std::has_unique_object_representations_v<SelectionKey>);
 constexpr std::size_t kValuesOffset =
     offsetof(SelectionKey, problem) + offsetof(FieldValues, values);
-static_assert(kValuesOffset == 2 * sizeof(std::uint64_t) + sizeof(ShortName));
+static_assert(kValuesOffset == 5 * sizeof(std::uint64_t) + sizeof(ShortName));
 
 std::size_t used_bytes(const SelectionKey& key) {
   return kValuesOffset + key.problem.count * sizeof(std::int64_t);

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include <attune/cache/row_request.hpp>
 #include <attune/core/environment.hpp>
 
 #include "output/text.hpp"
@@ -48,6 +49,14 @@ CommandContext::CommandContext(const Invocation& call, const Settings& settings)
   context.database = settings.database ? settings.database : options.text("db");
   backend_ = options.flag("backend") ? options.text("backend") : settings.backend;
   if (!settings.writes_database) context.read_only = true;
+  constexpr std::int64_t kMostThreads = 1'000'000;
+  if (!settings.lists_threads) {
+    const auto threads = options.integer("threads", 1, kMostThreads);
+    if (threads) context.max_threads = static_cast<int>(*threads);
+  }
+  if (const auto name = options.one_of("objective", {"time", "energy"})) {
+    objective_ = context.objective = find_objective(*name);
+  }
   // These variables are for the programs that are looked at and that serve.
   context.stats = "";
   context.reload_every = std::chrono::milliseconds(0);
@@ -59,6 +68,7 @@ CommandContext::CommandContext(const Invocation& call, const Settings& settings)
   context_ = make_framework_context(context);
   read_platform(call);
   read_config(call);
+  read_bounds(call);
   if (budget) {
     AutotunePolicy policy = chain().policy();
     policy.problem_budget = *budget;
@@ -92,6 +102,29 @@ void CommandContext::read_config(const Invocation& call) {
   }
   throw UsageError(
       str("--config: no kernel '", config_->kernel, "'", did_you_mean(config_->kernel, known)));
+}
+
+void CommandContext::read_bounds(const Invocation& call) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto bytes = [&](std::string_view name) {
+    const auto given = call.options.integer(name, 0, kMost);
+    return given ? static_cast<std::size_t>(*given) : kNoLimit;
+  };
+  workspace_limit_ = bytes("workspace-limit");
+  constraints_.workspace_bytes = bytes("max-workspace");
+  if (const auto error = call.options.real("max-error")) constraints_.error = *error;
+  if (constraints_.error < 0) {
+    throw UsageError(
+        str("--max-error '", *call.options.text("max-error"), "': expected at least 0"));
+  }
+}
+
+bool CommandContext::read_request(const std::string& text, Target& target) const {
+  const RowRequest asked = RowRequest::parse(text);
+  if (asked.objective != (objective_ == nullptr ? "" : objective_->name())) return false;
+  target.platform = asked.platform;
+  target.constraints = asked.constraints;
+  return true;
 }
 
 const OpInfo& CommandContext::op(std::string_view name) const {
@@ -240,7 +273,7 @@ std::vector<Target> CommandContext::targets(std::vector<ListedProblem> problems)
     }
     Target target{&info, listed.problem, device, short_text(info, listed.problem)};
     target.hits = listed.hits;
-    target.platform = std::move(listed.platform);
+    if (!listed.platform.empty()) read_request(listed.platform, target);
     targets.push_back(std::move(target));
     if (targets.size() > kMaxProblems)
       throw UsageError(str("more than ", kMaxProblems, " problems"));
@@ -257,6 +290,7 @@ std::vector<Target> CommandContext::targets(std::vector<ListedProblem> problems)
 Request CommandContext::request(const Target& target) const {
   Request wanted = request(*target.op, *target.device);
   wanted.platform = platform_for(target.platform);
+  if (target.constraints.any() && !constraints_.any()) wanted.constraints = target.constraints;
   return wanted;
 }
 
@@ -270,6 +304,8 @@ Request CommandContext::request(const OpInfo& op, const Device& device) const {
   request.platform = platform_;
   request.config = config_ ? &*config_ : nullptr;
   request.called_as = op.name;
+  request.workspace_limit = workspace_limit_;
+  request.constraints = constraints_;
   return request;
 }
 
@@ -287,7 +323,8 @@ std::vector<const RegisteredKernel*> CommandContext::competitors(const Target& t
 
 std::string CommandContext::options_text() const {
   std::string text;
-  for (const char* name : {"backend", "device", "platform", "db"}) {
+  for (const char* name : {"backend", "device", "platform", "threads", "workspace-limit",
+                           "max-workspace", "max-error", "objective", "db"}) {
     if (const auto value = call_->options.text(name)) text += str(" --", name, " ", *value);
   }
   for (const std::string& plugin : call_->options.texts("plugin")) text += " --plugin " + plugin;
@@ -312,11 +349,28 @@ std::string short_text(const OpInfo& op, ProblemRef problem) {
   return to_text(params, ' ');
 }
 
-RowKey row_key(const Target& target, const Request& request) {
+std::string CommandContext::row_request(const Target& target) const {
+  return RowRequest{platform_for(target.platform),
+                    objective_ == nullptr ? "" : std::string(objective_->name()),
+                    constraints_.any() ? constraints_ : target.constraints}
+      .text();
+}
+
+std::string CommandContext::row_request(const ListedProblem& problem) const {
+  Target asked;
+  if (!problem.platform.empty()) read_request(problem.platform, asked);
+  return row_request(asked);
+}
+
+RowKey row_key(const CommandContext& command, const Target& target) {
   return {.op = std::string(target.op->kernel_op),
           .device_class = target.device->info().device_class,
-          .platform = std::string(request.platform.view()),
+          .platform = command.row_request(target),
           .problem = target.op->text(target.problem, false)};
+}
+
+Cell microseconds(const RowKey& key, double value) {
+  return objective_of(key.platform).empty() ? Cell::unless_zero(value) : Cell();
 }
 
 std::string choice_text(const Choice& choice) {

@@ -11,6 +11,7 @@
 
 #include <attune/framework.hpp>
 
+#include "output/table.hpp"
 #include "program/verb.hpp"
 
 namespace attune::cli {
@@ -20,9 +21,10 @@ struct Target {
   const OpInfo* op = nullptr;  // as named: an alias stays one
   AnyProblem problem;
   const Device* device = nullptr;
-  std::string text;           // the shortest SPEC that means the problem
-  std::int64_t hits = 0;      // how often it was recorded; 0: it was not
-  std::string platform = {};  // that its recorded calls asked for; "": the command's
+  std::string text;              // the shortest SPEC that means the problem
+  std::int64_t hits = 0;         // how often it was recorded; 0: it was not
+  std::string platform = {};     // that its recorded calls asked for; "": the command's
+  Constraints constraints = {};  // likewise; none: the command's
 };
 
 /// A problem as a command line or a list names it, whatever devices are here.
@@ -42,6 +44,7 @@ class CommandContext {
     std::optional<Policy> default_policy = {};
     std::optional<std::string> database = {};  // instead of --db
     std::optional<std::string> backend = {};   // where --backend does not say
+    bool lists_threads = false;                // --threads is a list, which the verb reads
   };
 
   /// Throws UsageError, and CacheError when --db names a file that is there and cannot be used.
@@ -80,7 +83,16 @@ class CommandContext {
     return targets(listed(words));
   }
 
-  /// The request for a call of `op` on `device`, with --platform and --config.
+  /// What --objective says is minimised; null: the time.
+  const Objective* objective() const { return objective_.get(); }
+  /// "us", or the objective's.
+  std::string_view unit() const { return objective_ == nullptr ? "us" : objective_->unit(); }
+  /// The platform and constraints that a row's or a recorded call's request asked for. Nothing when
+  /// it has another objective than the command. Throws InvalidArgument for a text that is none.
+  bool read_request(const std::string& text, Target& target) const;
+
+  /// The request for a call of `op` on `device`, with --platform, --config, --workspace-limit and
+  /// constraints.
   Request request(const OpInfo& op, const Device& device) const;
   Request request(const Target& target) const;
 
@@ -91,6 +103,9 @@ class CommandContext {
   const std::string& platform() const { return platform_; }
   /// The platform that a problem is tuned for: --platform, else the one it was recorded with.
   const std::string& platform_for(const std::string& recorded) const;
+  /// What rows have for the request of a target or a listed problem: RowKey::platform.
+  std::string row_request(const Target& target) const;
+  std::string row_request(const ListedProblem& problem) const;
   /// Whether --backend says where all problems are tuned, whatever they were recorded on.
   bool names_backend() const { return backend_.has_value(); }
   /// The policy's name: --policy, ATTUNE_POLICY, the verb's, or attune's.
@@ -102,6 +117,7 @@ class CommandContext {
  private:
   void read_platform(const Invocation& call);
   void read_config(const Invocation& call);
+  void read_bounds(const Invocation& call);
   void check_platform_has_a_device(const OpInfo& op) const;
   const Device* device_for(const OpInfo& op, const std::string& device_class) const;
   std::int64_t device_index() const;
@@ -114,6 +130,9 @@ class CommandContext {
   std::string platform_;
   std::string policy_name_;
   std::optional<NamedConfig> config_;
+  std::shared_ptr<const Objective> objective_;
+  Constraints constraints_;
+  std::size_t workspace_limit_ = kNoLimit;
   std::uint64_t seed_ = 1;
 };
 
@@ -121,8 +140,11 @@ class CommandContext {
 /// left out.
 std::string short_text(const OpInfo& op, ProblemRef problem);
 
-/// A row's key and its bucket's text for a target under a request.
-RowKey row_key(const Target& target, const Request& request);
+/// The key of a target's row.
+RowKey row_key(const CommandContext& command, const Target& target);
+
+/// A value in microseconds; nothing where the key has another objective than time.
+Cell microseconds(const RowKey& key, double value);
 
 /// "simd.recurrent_attention.forward tile_v=64,threads=2".
 std::string choice_text(const Choice& choice);

@@ -53,7 +53,7 @@ std::string text_of_others(std::size_t slower, std::size_t of_no_use) {
   return "and " + text;
 }
 
-void write_trials(const Explanation& of, bool many, std::string& out) {
+void write_trials(const Explanation& of, bool many, std::string_view unit, std::string& out) {
   constexpr std::size_t kShown = 5;
   constexpr std::size_t kMany = 200;
   if (of.trials.empty()) return;
@@ -63,7 +63,8 @@ void write_trials(const Explanation& of, bool many, std::string& out) {
   std::size_t of_no_use = 0;
   for (const TrialRow& trial : of.trials) {
     if (++(trial.median_us > 0 ? timed : of_no_use) > most) continue;
-    const std::string time = trial.median_us > 0 ? number_text(trial.median_us) + " us" : "";
+    const std::string time =
+        trial.median_us > 0 ? str(number_text(trial.median_us), ' ', unit) : "";
     out += str("  ", pad_left(time, 10), "  ", pad_right(trial.outcome, 11), "  ",
                printable(trial.kernel), ' ', printable(config_or_default(trial.config)),
                trial.reason.empty() ? "" : "  (" + printable(trial.reason) + ")", '\n');
@@ -130,8 +131,10 @@ std::string explanation_screen(const CommandContext& command, const Explanation&
                                bool all_trials) {
   const Target& target = *of.target;
   const auto& choice = of.decision.choice;
-  std::string out = str(target.op->name, "  ", target.text, "\non ", device_text(*target.device),
-                        "; policy ", command.policy_name(), '\n');
+  std::string out = str(
+      target.op->name, "  ", target.text, "\non ", device_text(*target.device), "; policy ",
+      command.policy_name(),
+      command.objective() == nullptr ? "" : str("; minimises ", command.objective()->name()), '\n');
   write_tiers(of, color, out);
   if (choice) {
     out += str("chosen: ", toned(choice_text(*choice), Tone::kGood, color), '\n');
@@ -140,7 +143,7 @@ std::string explanation_screen(const CommandContext& command, const Explanation&
   }
   out += "kernels\n";
   write_kernels(of, color, out);
-  write_trials(of, all_trials, out);
+  write_trials(of, all_trials, command.unit(), out);
   if (choice) out += "reproduce: " + reproduce_line(command, target, *choice) + '\n';
   return out;
 }

@@ -7,6 +7,8 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/core/parallel_for.hpp>
+#include <attune/tuner/objective.hpp>
 
 #include "output/text.hpp"
 #include "process/child_process.hpp"
@@ -17,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using tuning::CandidateFailure;
+using tuning::Sample;
 using tuning::Verdict;
 using Clock = LineReader::Clock;
 using Seconds = std::chrono::duration<double>;
@@ -71,11 +74,17 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   }
 
   double time_us(const Candidate& candidate, int repeats) override {
+    return sample(candidate, repeats).us;
+  }
+
+  Sample sample(const Candidate& candidate, int repeats) override {
     json request = to_json(candidate);
     request["do"] = "time";
     request["repeats"] = repeats;
     const json reply = ask_twice(request, repeats);
-    if (const auto us = reply.find("us"); us != reply.end()) return us->get<double>();
+    if (const auto us = reply.find("us"); us != reply.end()) {
+      return {us->get<double>(), reply.at("score").get<double>()};
+    }
     const Verdict verdict = verdict_from(reply.at("verdict"));
     throw CandidateFailure(verdict.outcome, verdict.reason);
   }
@@ -117,6 +126,9 @@ void IsolatedRunner::open() {
   for (const std::string& plugin : settings_.plugins) {
     arguments.insert(arguments.end(), {"--plugin", plugin});
   }
+  if (const HostThreads* threads = workload_.device->threads(); threads != nullptr) {
+    arguments.insert(arguments.end(), {"--threads", str(threads->most)});
+  }
   worker_ = std::make_unique<ChildProcess>(arguments);
   const bool on_host = workload_.device->info().id.backend == cpu_device().info().id.backend;
   worker_->send(to_line({
@@ -127,6 +139,7 @@ void IsolatedRunner::open() {
       {"seed", workload_.seed},
       {"oracle", workload_.oracle == nullptr ? json() : json(workload_.oracle->kernel->name())},
       {"default", workload_.default_kernel->name()},
+      {"objective", workload_.objective == nullptr ? "time" : workload_.objective->name()},
       {"memory", on_host ? settings_.memory : 0},
   }));
   check_error(receive_or_end(kToOpen));

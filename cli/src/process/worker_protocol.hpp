@@ -1,10 +1,11 @@
 // What a tuner and its worker say to each other: one JSON object a line.
 //
-//   {"do":"open","op":..,"problem":..,"device":..,"seed":..,"oracle":..,"default":..,"memory":..}
+//   {"do":"open","op":..,"problem":..,"device":..,"seed":..,"oracle":..,"default":..,"objective":..,
+//    "memory":..}
 //   {"do":"prepare","candidates":[..],"budget_ms":60000}     -> {"verdicts":[..]}
 //   {"do":"check","kernel":..,"config":..,"round":0}         -> {"verdict":..} or {"fits":false}
 //   {"do":"check_full","kernel":..,"config":..,"like":{..}}  -> {"verdict":..}
-//   {"do":"time","kernel":..,"config":..,"repeats":20}       -> {"us":118.3} or {"verdict":..}
+//   {"do":"time","kernel":..,"config":..,"repeats":20}       -> {"us":2366,"score":118.3} or {"verdict":..}
 //
 // A verdict is {"outcome":..,"reason":..,"error":..}. A reply with "over" says why the worker is of
 // no more use: its device is lost, or a candidate has left something behind. {"error":..} means

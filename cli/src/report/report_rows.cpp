@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include <attune/cache/row_request.hpp>
+
 #include "output/text.hpp"
 
 namespace attune::cli {
@@ -25,7 +27,12 @@ std::string options_for(const Invocation& call, const CommandContext& command, c
   if (const auto device = command.registry().describe_device_class(key.device_class)) {
     options += " --backend " + shell_word(std::string(device->id.backend.view()));
   }
-  if (key.platform != kAutoPlatform) options += " --platform " + shell_word(key.platform);
+  const RowRequest request = RowRequest::parse(key.platform);
+  const Constraints& constraints = request.constraints;
+  if (request.platform != kAutoPlatform) options += " --platform " + shell_word(request.platform);
+  if (constraints.workspace_bytes != kNoLimit)
+    options += str(" --max-workspace ", constraints.workspace_bytes);
+  if (constraints.bounds_error()) options += str(" --max-error ", constraints.error);
   for (const std::string& plugin : call.options.texts("plugin"))
     options += " --plugin " + shell_word(plugin);
   return options;

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <list>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include <attune/core/parallel_for.hpp>
 
@@ -13,7 +14,6 @@
 #include "program/interrupt.hpp"
 #include "suites/host_ceilings.hpp"
 #include "suites/host_samples.hpp"
-#include "suites/host_with_cores.hpp"
 #include "suites/measure.hpp"
 #include "suites/naive_loop.hpp"
 #include "suites/suite_bounds.hpp"
@@ -56,7 +56,7 @@ std::vector<int> thread_counts(const Options& options) {
 /// The chain's choice for a problem, bound to tensors.
 struct Selected {
   Selected(const CommandContext& command, const OpInfo& op, const AnyProblem& problem,
-           const HostWithCores& host)
+           const Device& host)
       : choice(command.context().select(problem, command.request(op, host))),
         cases(cases_to_rotate(op, problem, host, command.seed())),
         launch(cases, choice, host),
@@ -149,7 +149,7 @@ std::vector<QuietProbe> quiet_probes(CeilingMemory& memory, const DeviceInfo& ho
 
 /// Cores that a row is timed on.
 struct Cores {
-  const HostWithCores* host;
+  const Device* host;
   Ceilings ceilings;
   std::vector<QuietProbe> probes;
 };
@@ -179,7 +179,7 @@ bool runs_on_tiles(const ErasedKernel& kernel, ProblemRef problem, const DeviceI
 /// `alone` is null where `host` has one core.
 RowResult time_row(const CommandContext& command, const Target& target, Cores& cores,
                    const Cores* alone, const MeasureSettings& settings) {
-  const HostWithCores& host = *cores.host;
+  const Device& host = *cores.host;
   const OpInfo& op = *target.op;
   Selected selected(command, op, target.problem, host);
   RowResult result;
@@ -349,7 +349,8 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
   const std::vector<int> counts = thread_counts(call.options);
   const CommandContext command(call, {.writes_database = may_tune,
                                       .default_policy = Policy::kDb,
-                                      .backend = std::string(suite.backend)});
+                                      .backend = std::string(suite.backend),
+                                      .lists_threads = true});
   for (const std::string_view op : {kForward, kBackward, kDecode}) command.op(op);
   const MeasureSettings settings = measure_settings(call.options);
   MeasureSettings brief = settings;
@@ -362,11 +363,12 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
   {
     Progress progress(call.quiet);
     CeilingMemory memory(footprints(cpu_device().info()).back());
-    const HostWithCores one_core(1);
-    const Cores alone{&one_core, Ceilings(memory, 1, brief), {}};
-    std::list<HostWithCores> hosts;  // each stays where it is: the chain knows devices by address
+    const auto one_core = make_cpu_device({.most = 1});
+    const Cores alone{one_core.get(), Ceilings(memory, 1, brief), {}};
+    std::vector<std::unique_ptr<const Device>>
+        hosts;  // each stays where it is: the chain knows devices by address
     for (const int threads : counts) {
-      const HostWithCores& host = hosts.emplace_back(threads);
+      const Device& host = *hosts.emplace_back(make_cpu_device({.most = threads}));
       Cores cores{&host, Ceilings(memory, threads, brief),
                   quiet_probes(memory, host.info(), threads)};
       progress.update(str("ceilings, threads ", threads));

@@ -99,8 +99,8 @@ void add_row(const Suite& suite, const SuiteRow& row, const RowResult& result, T
 ExitCode bench_suite(const Invocation& call, const Suite& suite, bool may_tune) {
   if (call.options.flag("all")) throw UsageError("--all goes with OP SPEC, not with --suite");
   const bool of_the_host = suite.run == nullptr && suite.copy_bytes_per_us == 0;
-  if (call.options.flag("threads") && !of_the_host) {
-    throw UsageError(str("--threads goes with a suite of the host, not with ", suite.name));
+  if (call.options.flag("threads") && suite.copy_bytes_per_us > 0) {
+    throw UsageError(str("--threads goes with what runs on the host, not with ", suite.name));
   }
   if (call.options.flag("problems") && suite.run == nullptr) {
     throw UsageError(str("--problems goes with a suite that draws them, not with ", suite.name));

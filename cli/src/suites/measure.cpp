@@ -60,7 +60,7 @@ double Launch::time_us(int repeats) const {
       [&](void* stream, int repeat) {
         const Case& on = *cases_[static_cast<std::size_t>(repeat) % cases_.size()];
         choice_.kernel->erased_run(on.problem(), on.args(), choice_.config,
-                                   {stream, scratch_, choice_.prepared});
+                                   {stream, scratch_, choice_.prepared, device_->threads()});
       },
       repeats);
 }

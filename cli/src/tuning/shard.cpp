@@ -147,8 +147,7 @@ std::vector<int> shards_of(const CommandContext& command, std::span<const Listed
   items.reserve(problems.size());
   for (const ListedProblem& problem : problems) {
     const OpInfo& op = *problem.op;
-    const std::string& platform = command.platform_for(problem.platform);
-    items.push_back({distributed::item_text(op, problem.problem, platform),
+    items.push_back({distributed::item_text(op, problem.problem, command.row_request(problem)),
                      command.names_backend() ? "" : problem.device_class,
                      distributed::tuning_cost_us(op, problem.problem)});
   }

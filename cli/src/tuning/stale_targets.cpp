@@ -13,7 +13,7 @@ std::set<RowKey> wanted_keys(const CommandContext& command, std::span<const std:
   std::set<RowKey> keys;
   if (words.empty()) return keys;
   for (const Target& target : command.targets(words)) {
-    keys.insert(row_key(target, command.request(target)));
+    keys.insert(row_key(command, target));
   }
   return keys;
 }
@@ -36,7 +36,7 @@ std::vector<Target> stale_targets(const CommandContext& command,
     const OpInfo& op = registry.op(key.op);
     Target target{&op, op.parse(parse_params(key.problem, ' ')), device,
                   problem_text_of(command, key)};
-    target.platform = key.platform;
+    if (!command.read_request(key.platform, target)) continue;
     targets.push_back(std::move(target));
   }
   return targets;

@@ -20,9 +20,9 @@ std::string result_text(const ConfigSelectorChain::TuneReport& report) {
   return text;
 }
 
-std::string news_of(const ConfigRow& row) {
-  return str(row.kernel, ' ', config_or_default(row.config), "  ", number_text(row.median_us),
-             " us, ", ratio_text(row.default_us / row.median_us), " over the heuristic");
+std::string news_of(const ConfigRow& row, std::string_view unit) {
+  return str(row.kernel, ' ', config_or_default(row.config), "  ", number_text(row.median_us), ' ',
+             unit, ", ", ratio_text(row.default_us / row.median_us), " over the heuristic");
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void TuneRun::tune_one(const Target& target, const Job& job, TuneProgress& progr
     tuner.budget = job.budget;
     const auto report = command_.chain().tune(target.problem, command_.request(target), tuner);
     if (!is_stored(report)) return;
-    progress.finished(job.index, target.text, news_of(report.row));
+    progress.finished(job.index, target.text, news_of(report.row, command_.unit()));
     const std::lock_guard lock(mutex_);
     ++tuned_;
     results_[job.index] = Result{report.row, result_text(report), Tone::kGood};
@@ -113,8 +113,11 @@ void TuneRun::tune_one(const Target& target, const Job& job, TuneProgress& progr
 }
 
 Table TuneRun::table(const std::vector<Target>& targets) const {
-  Table table({"op", "problem", "kernel", "config", "median_us", "default_us", "speedup", "tried",
-               "refused", "noise", "result"});
+  const Objective* const objective = command_.objective();
+  const std::string unit = str(objective == nullptr ? "" : objective->name(),
+                               objective == nullptr ? "" : "_", command_.unit());
+  Table table({"op", "problem", "kernel", "config", objective == nullptr ? "median_us" : unit,
+               "default_" + unit, "speedup", "tried", "refused", "noise", "result"});
   for (std::size_t i = 0; i < results_.size(); ++i) {
     if (!results_[i]) continue;
     const auto& [row, text, tone] = *results_[i];

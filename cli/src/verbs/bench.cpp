@@ -111,7 +111,8 @@ Verb bench_verb() {
           "naive C++ loop, times_forward a backward pass in forward passes, scaling the time on "
           "one thread over that on all and ceiling_scaling how many times as fast the ceiling is "
           "on all; bounds says how many rows reach each bound, and which is the worst; samples "
-          "during which another process had the cores are left out.\n\n"
+          "during which another process had the cores are left out. Its --threads is a list, by "
+          "default 1,2.\n\n"
           "cliffs draws its problems by --seed: recurrent attention of any shape and gates, both "
           "passes, with the fields that are given (a list: one of its values). Then it walks along "
           "each field from a few usual problems, and beside the worst. times_floor is the time, "
@@ -127,7 +128,6 @@ Verb bench_verb() {
                   {"suite", '\0', "NAME", "h200, models, cpu, cliffs or untuned", false},
                   {"problems", '\0', "N", "random ones, of --suite cliffs (320) and untuned (60)",
                    false},
-                  {"threads", '\0', "N,...", "of --suite cpu; default 1,2", false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
                   {"iters", '\0', "N", "most samples, of each; default 30", false}},
       .run = run};

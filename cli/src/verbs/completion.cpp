@@ -21,6 +21,7 @@ Values values_of(const OptionInfo& option, const Registry& registry) {
   if (option.value == "FILE" || option.value == "FOLDER") return {{}, true};
   if (option.name == "policy") return {policy_names(), false};
   if (option.name == "output-format") return {{"table", "json", "jsonl", "csv", "md"}, false};
+  if (option.name == "objective") return {{"time", "energy"}, false};
   if (option.name == "color") return {{"auto", "always", "never"}, false};
   if (option.name == "backend") return {registry.backends(), false};
   if (option.name != "platform") return {};

@@ -31,8 +31,8 @@ Document document_of(const std::vector<Explanation>& explanations) {
     }
     for (const TrialRow& trial : of.trials) {
       trials.add({target.op->name, target.text, trial.kernel, config_or_default(trial.config),
-                  trial.outcome, Cell::unless_zero(trial.median_us), trial.samples, trial.error,
-                  text_or_nothing(trial.reason)});
+                  trial.outcome, microseconds(trial.key, trial.median_us), trial.samples,
+                  trial.error, text_or_nothing(trial.reason)});
     }
   }
   return {{.name = "tiers", .table = std::move(tiers)},

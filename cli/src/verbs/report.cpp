@@ -1,6 +1,8 @@
 // `attune report`: what databases hold, as one HTML file that needs nothing else.
 #include <algorithm>
 
+#include <attune/cache/row_request.hpp>
+
 #include "output/outputs.hpp"
 #include "output/text.hpp"
 #include "program/verb.hpp"
@@ -47,6 +49,15 @@ ExitCode run(const Invocation& call) {
   const auto output = path ? open_output("--output", *path, kReports) : nullptr;
   const CommandContext command(call, {});
   StoredRows stored = stored_rows(command, call.words);
+  // Of times: what another objective gave is not held against them.
+  const std::size_t others = std::erase_if(stored.rows, [](const StoredRow& each) {
+    return !objective_of(each.row.key.platform).empty();
+  });
+  if (others > 0) {
+    call.note(str(count_text(others, "row of another objective than time is",
+                             "rows of other objectives than time are"),
+                  " left out; 'attune db ls' lists them"));
+  }
   if (stored.rows.empty()) {
     call.note("nothing is tuned yet: see 'attune tune --help'");
     return ExitCode::kNo;

@@ -82,6 +82,16 @@ std::vector<const Device*> devices_of(const Invocation& call, const CommandConte
   return devices;
 }
 
+/// Throws Unavailable where --objective cannot be measured.
+void check_objective(const CommandContext& command, const std::vector<Target>& targets) {
+  if (command.objective() == nullptr) return;
+  for (const Target& target : targets) {
+    const std::string why = command.objective()->why_unavailable(*target.device);
+    if (!why.empty())
+      throw Unavailable(str("--objective ", command.objective()->name(), ": ", why));
+  }
+}
+
 std::string quoted(const std::string& word) {
   const bool plain = word.find_first_of(" '\"\\$*[]{}()<>|&;`!?~#") == std::string::npos;
   return plain && !word.empty() ? word : "'" + word + "'";
@@ -160,6 +170,11 @@ ExitCode run(const Invocation& call) {
   if (call.words.empty() && !stale) throw UsageError("expected an op and a SPEC");
   if (call.options.flag("config"))
     throw UsageError("--config: an override is what tuning would replace");
+  if (call.options.flag("workspace-limit")) {
+    throw UsageError(
+        "--workspace-limit: it bounds what is picked, and no tuning; --max-workspace tunes under a "
+        "bound");
+  }
   const bool dry = call.options.flag("dry-run");
   const std::optional<Shard> shard = shard_of(call);
   const CommandContext command(call,
@@ -177,6 +192,7 @@ ExitCode run(const Invocation& call) {
     call.note("no row that a device here can use is stale");
     return ExitCode::kOk;
   }
+  check_objective(command, targets);
   order_by_cost(targets);
   if (dry) return print_plan(call, command, targets);
   const InterruptGuard guard;
@@ -216,6 +232,10 @@ Verb tune_verb() {
           "@FILE reads problems, one SPEC or JSON object a line. Those of ATTUNE_RECORD (see "
           "'attune record') are tuned on the device they were recorded on, those first that cost "
           "the most: hits times the time of a call.\n"
+          "--objective energy minimises the energy of an NVIDIA GPU in place of the time, and "
+          "--max-workspace and --max-error bound what may win; what is found is stored under them, "
+          "and found by calls that ask for the same. --threads tunes for a number of threads, as "
+          "taskset would.\n"
           "--stale takes the problems of stale rows, measured with another version of their kernel, of "
           "attune or of the driver, of all databases in effect; with OP SPEC, those among them. What is "
           "found goes to the user's database.\n"

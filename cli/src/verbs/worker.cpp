@@ -1,6 +1,7 @@
 // `attune worker`: runs candidates for an `attune tune` that started it. Not for people.
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +41,7 @@ class Worker {
 
   const Registry& registry_;
   AnyProblem problem_;
+  std::shared_ptr<const Objective> objective_;
   std::unique_ptr<tuning::CandidateRunner> runner_;
   std::set<std::string> warm_;
   Surroundings surroundings_;
@@ -69,6 +71,8 @@ void Worker::open(const json& request) {
   workload.seed = request.at("seed").get<std::uint64_t>();
   workload.oracle = kernel_named(request.at("oracle"));
   workload.default_kernel = kernel_named(request.at("default"))->kernel.get();
+  objective_ = find_objective(request.at("objective").get<std::string>());
+  workload.objective = objective_.get();
   runner_ = tuning::make_local_runner(workload);
   if (const auto memory = request.at("memory").get<std::int64_t>(); memory > 0) {
     limit_memory(memory);
@@ -138,7 +142,8 @@ json Worker::time(const json& request) {
   try {
     // Another worker may have run it before, and the tuner counts on it being warm.
     if (warm_.insert(to_line(to_json(timed))).second) runner_->time_us(timed, 1);
-    return {{"us", runner_->time_us(timed, request.at("repeats").get<int>())}};
+    const tuning::Sample sample = runner_->sample(timed, request.at("repeats").get<int>());
+    return {{"us", sample.us}, {"score", sample.score}};
   } catch (const tuning::CandidateFailure& failure) {
     return {{"verdict", to_json(tuning::Verdict{failure.outcome(), failure.what(), 0})}};
   }
@@ -158,6 +163,9 @@ ExitCode run(const Invocation& call) {
                          .policy = Policy::kHeuristic,
                          .database = "",
                          .read_only = true};
+  if (const auto threads = call.options.integer("threads", 1, std::numeric_limits<int>::max())) {
+    options.max_threads = static_cast<int>(*threads);
+  }
   if (call.register_ops != nullptr) options.register_kernels = {call.register_ops};
   const std::unique_ptr<Context> context = make_framework_context(options);
   Worker worker(context->registry());

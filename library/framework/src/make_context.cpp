@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 
+#include <attune/cache/row_request.hpp>
 #include <attune/core/environment.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
@@ -31,6 +32,24 @@ std::chrono::seconds reload_seconds_from_environment() {
                               "': expected a whole number of seconds, 0 for never"));
   }
   return std::chrono::seconds(seconds);
+}
+
+/// The host's threads, where they are not all that the process may use, run by attune.
+std::optional<HostThreads> host_threads(const ContextOptions& options) {
+  HostThreads threads{.pool = options.parallel_for};
+  std::optional<int> most = options.max_threads;
+  if (const auto text = read_environment("ATTUNE_THREADS"); text && !most) {
+    constexpr std::int64_t kMost = 1'000'000;
+    std::int64_t value = 0;
+    if (!parse_integer(*text, value) || value < 1 || value > kMost) {
+      throw InvalidArgument(str("environment variable ATTUNE_THREADS: '", *text,
+                                "': expected a whole number of threads, at least 1"));
+    }
+    most = static_cast<int>(value);
+  }
+  if (most) threads.most = *most;
+  if (!most && !threads.pool) return std::nullopt;
+  return threads;
 }
 
 void load_plugins(const std::vector<std::string>& given, Registry& registry) {
@@ -67,6 +86,8 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
   settings.policy =
       AutotunePolicy::of(options.policy ? *options.policy : policy_from_environment());
   if (options.tuner) settings.tuner = *options.tuner;
+  if (options.objective != nullptr) settings.tuner.objective = options.objective;
+  if (settings.tuner.objective != nullptr) check_objective_name(settings.tuner.objective->name());
   settings.lock_folder = lock_folder(settings.store.user_path);
   const auto given_or = [](const std::optional<std::string>& given, std::string_view variable) {
     return given ? *given : read_environment(variable).value_or("");
@@ -84,7 +105,8 @@ ConfigSelectorChain::Settings chain_settings(const ContextOptions& options) {
 std::unique_ptr<Context> make_framework_context(const ContextOptions& options) {
   warn_about_unknown_environment();
   const ConfigSelectorChain::Settings settings = chain_settings(options);
-  Registry registry;
+  std::optional<HostThreads> threads = host_threads(options);
+  Registry registry = threads ? Registry(*std::move(threads)) : Registry();
   for (const auto& add : options.register_kernels) add(registry);
   load_plugins(options.plugins, registry);
   return std::make_unique<Context>(

@@ -23,6 +23,9 @@ CallSite::CallSite(std::string_view op, std::string_view target, const CallOptio
   request_.device = &context_->registry().device(device);
   request_.platform = options.platform;
   request_.stream = options.stream;
+  request_.memory = {options.workspace, options.workspace_allocator};
+  request_.workspace_limit = options.workspace_limit;
+  request_.constraints = options.constraints;
   if (op != target) request_.called_as = op;
   if (!options.config.empty()) {
     config_ = parse_override(op, options.config);

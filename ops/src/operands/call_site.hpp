@@ -22,9 +22,12 @@ class CallSite {
   Executor executor() const { return Executor(*context_); }
   const Request& request() const { return request_; }
 
-  /// A new tensor on the call's device, in the order of its stream.
+  /// A new tensor on the call's device, in the order of its stream. One of the host's outlives the
+  /// context, whose host may be one of its own.
   Tensor allocate(DType dtype, const Extents& shape) const {
-    return Tensor(dtype, shape, *request_.device, request_.stream);
+    const Device& host = cpu_device();
+    const bool on_host = request_.device->info().id == host.info().id;
+    return Tensor(dtype, shape, on_host ? host : *request_.device, request_.stream);
   }
 
  private:

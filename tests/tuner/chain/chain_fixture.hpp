@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <attune/core/device_class.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/version.hpp>
 #include <attune/tuner/config_selector_chain.hpp>

@@ -40,7 +40,7 @@ class RaceTest : public testing::Test {
     runner.cost_us = std::move(cost_us);
     scripted = true;
   }
-  std::ptrdiff_t samples(std::size_t id) const { return std::ssize(racers[id].us); }
+  std::ptrdiff_t samples(std::size_t id) const { return std::ssize(racers[id].scores); }
 
   ScriptedRunner runner;
   Tuner::Settings settings = settings_on(runner);
@@ -145,7 +145,7 @@ TEST_F(RaceTest, GoesThroughTheRacersInAnotherOrderEachRound) {
 TEST_F(RaceTest, ASampleIsOfOneLaunch) {
   repeats = 25;
   race({100, 100});
-  EXPECT_THAT(racers[1].us, Each(100.0));
+  EXPECT_THAT(racers[1].scores, Each(100.0));
 }
 
 TEST_F(RaceTest, AClockThatStandsStillGivesRatiosAllTheSame) {

@@ -9,6 +9,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/tuner/objective.hpp>
 
 #include "chain/tuning.hpp"
 #include "measuring/measuring_lock.hpp"
@@ -65,8 +66,10 @@ void announce(State& state, const Call& call) {
   });
 }
 
-/// Tuning has nothing to find: remembers the default as final.
+/// Tuning has nothing to find: remembers the default as final. Where the error is bounded it does not
+/// serve, as nobody has measured its error.
 void settle_for_heuristic(State& state, Call& call) {
+  if (call.request.constraints.bounds_error()) return;
   if (const Answer heuristic = ask_heuristic(state, call); heuristic.choice) {
     Choice final_choice = *heuristic.choice;
     final_choice.tier = Tier::kAutotune;
@@ -113,13 +116,20 @@ Answer tune_online(State& state, Call& call, const Candidate& incumbent) {
   if (call.policy.persist_autotune) publish(state, tuned);
   remember(state, call, *tuned.choice);
   if (call.policy.validate_backward) validate_backward(state, call, settings.seed);
-  return Answer::chosen(
-      Tier::kAutotune, {tuned.choice->kernel, tuned.choice->config},
-      str("tuned: ", tuned.row.median_us, " us, the default ", tuned.row.default_us, " us"));
+  const Candidate winner{tuned.choice->kernel, tuned.choice->config};
+  if (const std::string why = call.why_too_large(winner); !why.empty()) {
+    call.is_tuned_above_limit = true;
+    return Answer::refused(describe(winner),
+                           str("tuned, and passed over: ", describe(winner), ' ', why));
+  }
+  const std::string_view unit = unit_of(state.settings.tuner);
+  return Answer::chosen(Tier::kAutotune, winner,
+                        str("tuned: ", tuned.row.median_us, ' ', unit, ", the default ",
+                            tuned.row.default_us, ' ', unit));
 }
 
 /// Why a call must not be tuned now, or "".
-std::string why_not_tune(const State& state, const Call& call) {
+std::string why_not_tune(const State& state, Call& call) {
   const AutotunePolicy& policy = call.policy;
   if (policy.cache_miss_fallback != AutotunePolicy::Miss::kAutotune || !policy.allow_autotune) {
     return name_of(policy) + " does not tune";
@@ -129,6 +139,14 @@ std::string why_not_tune(const State& state, const Call& call) {
                " ms of tuning are allowed in this process");
   }
   const Choice* entry = state.cache.find(call.key);
+  if (entry != nullptr && entry->origin != Tier::kHeuristic && !entry->bucket_hit &&
+      !call.why_too_large({entry->kernel, entry->config}).empty()) {
+    call.is_tuned_above_limit = true;
+  }
+  if (call.is_tuned_above_limit) {
+    return "it was tuned before, to what needs more workspace; to tune under a bound, give it as a "
+           "constraint";
+  }
   if (entry != nullptr && entry->origin == Tier::kHeuristic && entry->tier >= Tier::kAutotune) {
     return "every candidate failed before in this process";
   }
@@ -145,6 +163,7 @@ bool may_tune(const AutotunePolicy& policy) {
 }
 
 bool has_one_candidate(const State& state, const Call& call) {
+  if (call.request.constraints.bounds_error()) return false;  // its error is to be measured
   const auto kernels = competitors(state, call);
   if (kernels.size() != 1) return false;
   const ErasedKernel& kernel = *kernels.front()->kernel;

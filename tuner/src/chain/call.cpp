@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 
+#include <attune/cache/row_request.hpp>
 #include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/tuner/objective.hpp>
 
 namespace attune::chain {
 namespace {
@@ -61,14 +63,34 @@ Call::Call(const State& state, const SelectionKey& known_as, ProblemRef what, co
       request(asked),
       op(state.registry.op(what.op)),
       policy(policy_in_force(state, scopes::active)),
-      generation(state.generation.load(std::memory_order_acquire)) {}
+      generation(state.generation.load(std::memory_order_acquire)),
+      objective_(objective_name(state.settings.tuner)) {}
+
+std::string Call::why_too_large(const Candidate& candidate) {
+  const std::size_t bound = request.constraints.workspace_bytes;
+  const std::size_t most = std::min(bound, request.workspace_limit);
+  if (most == kNoLimit) return "";
+  const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem, candidate.config);
+  if (bytes <= most) return "";
+  if (bytes <= bound) is_bound = true;
+  return str("needs ", bytes, " bytes of workspace, ",
+             bytes > bound ? "asked for were" : "the limit is", " at most ", most);
+}
+
+SelectionKey Call::memory_key() const {
+  SelectionKey in_memory = key;
+  if (is_bound) in_memory.workspace_limit = request.workspace_limit;
+  return in_memory;
+}
 
 const RowKey& Call::row_key() {
   if (!row_key_) {
     std::string platform(request.platform.view());
     for (char& c : platform) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    row_key_ = RowKey{std::string(op.kernel_op), info().device_class, std::move(platform),
-                      op.text(problem, false)};
+    row_key_ =
+        RowKey{std::string(op.kernel_op), info().device_class,
+               RowRequest{std::move(platform), std::string(objective_), request.constraints}.text(),
+               op.text(problem, false)};
   }
   return *row_key_;
 }

@@ -94,13 +94,21 @@ class Call {
 
   std::string previous_reason;  // select(): why the tier before the one that is asked has no answer
   std::string why_no_row;       // select(): why the rows that there are were all refused
-  bool is_answered = false;     // explain(): a tier above has an answer
+  /// Something was passed over that needs more than the request's workspace_limit: what is chosen
+  /// instead is remembered for that limit alone.
+  bool is_bound = false;
+  bool is_tuned_above_limit = false;  // and that was what this very problem was tuned to
+  bool is_answered = false;           // explain(): a tier above has an answer
 
   const Device& device() const { return *request.device; }
   const DeviceInfo& info() const { return request.device->info(); }
   std::string_view called_as() const {
     return request.called_as.empty() ? op.name : request.called_as;
   }
+  /// Why a candidate needs more scratch memory than the request allows, or "".
+  std::string why_too_large(const Candidate& candidate);
+  /// What a choice is remembered under.
+  SelectionKey memory_key() const;
   const RowKey& row_key();
   const std::string& bucket();
   /// "recurrent_attention B=1 T=512 ...", for messages.
@@ -109,6 +117,7 @@ class Call {
   Event event(EventKind kind, Tier tier);
 
  private:
+  const std::string_view objective_;  // "": the time
   std::optional<RowKey> row_key_;
   std::optional<std::string> bucket_;
 };

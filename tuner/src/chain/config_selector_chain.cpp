@@ -23,7 +23,7 @@ using chain::Call;
 /// A remembered choice that no other tier needs be asked for, or null: no lock, no allocation.
 const Choice* find_in_memory(chain::State& state, const AutotunePolicy& policy,
                              const SelectionKey& key, ProblemRef problem, const Request& request) {
-  const Choice* hit = state.cache.find(key);
+  const Choice* hit = chain::find_remembered(state, key, problem, request);
   if (hit == nullptr || !chain::is_final(*hit, policy)) return nullptr;
   if (hit->prepared == nullptr && hit->kernel->prepares()) return nullptr;
   if (state.events.tells_memory_hits()) {

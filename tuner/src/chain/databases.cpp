@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
+#include <attune/cache/row_request.hpp>
 #include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
@@ -98,7 +100,10 @@ std::string describe_row(const ConfigStore::Hit& hit) {
                          hit.path, ", noise grade ", to_string(hit.row.noise));
   if (hit.row.median_us > 0 && hit.row.default_us > 0) {
     const double speedup = std::round(100 * hit.row.default_us / hit.row.median_us) / 100;
-    text += str(", ", speedup, " times as fast as the default");
+    const std::string_view objective = objective_of(hit.row.key.platform);
+    text += objective.empty()
+                ? str(", ", speedup, " times as fast as the default")
+                : str(", ", std::round(100 / speedup), " % of the default's ", objective);
   }
   if (hit.bucket) text += str("; tuned for a neighbour: ", hit.row.key.problem);
   return text;
@@ -142,7 +147,10 @@ Answer ask_persistent(State& state, Call& call) {
       left = describe_left(transfer);
       hit.row = std::move(transfer.row);
     }
+    const bool was_bound = std::exchange(call.is_bound, false);
     const Resolved resolved = validate_row(state, call, hit.row);
+    if (call.is_bound && !hit.bucket) call.is_tuned_above_limit = true;
+    call.is_bound = call.is_bound || was_bound;
     if (!resolved.candidate) {
       refusals.push_back(resolved.reason);
       continue;

@@ -6,6 +6,7 @@
 #include <attune/core/error.hpp>
 
 #include "chain/tiers.hpp"
+#include "chain/within_limit.hpp"
 
 namespace attune::chain {
 namespace {
@@ -60,16 +61,16 @@ std::vector<const RegisteredKernel*> serving(const State& state, const Call& cal
 }
 
 std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call,
-                                                 ProblemRef problem) {
+                                                 ProblemRef problem, const DeviceInfo& info) {
   std::vector<const RegisteredKernel*> kernels = serving(state, call);
   std::erase_if(kernels, [&](const RegisteredKernel* entry) {
-    return !entry->kernel->erased_supports(problem, call.info());
+    return !entry->kernel->erased_supports(problem, info);
   });
   const bool others = std::any_of(kernels.begin(), kernels.end(),
                                   [](const auto* entry) { return !is_reference(*entry); });
   if (others)
     std::erase_if(kernels, [](const RegisteredKernel* entry) { return is_reference(*entry); });
-  sort_by_expectation(kernels, problem, call.info());
+  sort_by_expectation(kernels, problem, info);
   return kernels;
 }
 
@@ -91,28 +92,34 @@ Answer ask_heuristic(State& state, Call& call) {
   const std::vector<const RegisteredKernel*> kernels = competitors(state, call);
   if (kernels.empty()) return Answer::refused("", why_unsupported(state, call));
   std::vector<std::string> passed_over;
+  std::optional<Answer> quarantined;  // somebody has to compute it
+  std::optional<WithinLimit> least;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
+    WithinLimit within = heuristic_within_limit(call, *kernels[i]->kernel);
+    if (!within.reason.empty()) passed_over.push_back(within.reason);
+    if (!least || within.least_bytes < least->least_bytes) least = within;
+    if (!within.candidate) continue;
     const ErasedKernel& kernel = *kernels[i]->kernel;
-    const Candidate candidate{&kernel, kernel.erased_heuristic(call.problem, call.info())};
+    const Candidate& candidate = *within.candidate;
     std::optional<std::string> bad;
     if (call.policy.use_databases) {
       bad = state.store().quarantined(call.row_key(), std::string(kernel.name()), kernel.version(),
                                       to_text(kernel.params(candidate.config)));
     }
+    Answer answer = Answer::chosen(Tier::kHeuristic, candidate, why_first(kernels, i, call));
     if (!bad) {
-      Answer answer = Answer::chosen(Tier::kHeuristic, candidate, why_first(kernels, i, call));
       answer.refusals = std::move(passed_over);
       return answer;
     }
     passed_over.push_back(str(describe(candidate), " is quarantined: ", *bad));
+    if (!quarantined) quarantined = std::move(answer);
   }
-  // Everything is quarantined. Somebody still has to compute it.
-  const ErasedKernel& kernel = *kernels.front()->kernel;
-  Answer answer = Answer::chosen(
-      Tier::kHeuristic, {&kernel, kernel.erased_heuristic(call.problem, call.info())},
-      why_first(kernels, 0, call) + ", though every heuristic is quarantined");
-  answer.refusals = std::move(passed_over);
-  return answer;
+  if (quarantined) {
+    quarantined->reason += ", though every heuristic is quarantined";
+    quarantined->refusals = std::move(passed_over);
+    return *std::move(quarantined);
+  }
+  return Answer::refused("", why_none_within_limit(call, *least));
 }
 
 }  // namespace attune::chain

@@ -17,8 +17,21 @@ bool is_final(const Choice& entry, const AutotunePolicy& policy) {
   return entry.tier >= Tier::kAutotune || !may_tune(policy);
 }
 
+const Choice* find_remembered(const State& state, const SelectionKey& key, ProblemRef problem,
+                              const Request& request) {
+  const Choice* entry = state.cache.find(key);
+  if (request.workspace_limit == kNoLimit) return entry;
+  if (entry != nullptr &&
+      entry->kernel->erased_workspace_bytes(problem, entry->config) <= request.workspace_limit) {
+    return entry;
+  }
+  SelectionKey with_limit = key;
+  with_limit.workspace_limit = request.workspace_limit;
+  return state.cache.find(with_limit);
+}
+
 Answer ask_memory(State& state, Call& call) {
-  const Choice* entry = state.cache.find(call.key);
+  const Choice* entry = find_remembered(state, call.key, call.problem, call.request);
   if (entry == nullptr) return Answer::miss("not met before in this process");
   const Candidate candidate{entry->kernel, entry->config};
   if (!is_final(*entry, call.policy)) {
@@ -36,7 +49,9 @@ Answer ask_memory(State& state, Call& call) {
 
 void remember(State& state, Call& call, const Choice& choice) {
   Choice entry = choice;
+  SelectionKey key = call.memory_key();
   if (choice.origin == Tier::kAutotune) {
+    key = call.key;
     if (const Answer pin = ask_pin(state, call); pin.choice) entry = *pin.choice;
   }
   // Find and put under one lock: a heuristic must not replace what another thread tuned meanwhile.
@@ -44,11 +59,11 @@ void remember(State& state, Call& call, const Choice& choice) {
   if (call.generation != state.generation.load(std::memory_order_relaxed)) return;
   if (entry.origin == Tier::kHeuristic) {
     // The cache keeps replaced entries for as long as it lives, so nothing is put that is not new.
-    const Choice* known = state.cache.find(call.key);
+    const Choice* known = state.cache.find(key);
     if (known != nullptr && (known->origin != Tier::kHeuristic || known->tier >= entry.tier))
       return;
   }
-  state.cache.put(call.key, entry);
+  state.cache.put(key, entry);
 }
 
 void forget_choices(State& state) {

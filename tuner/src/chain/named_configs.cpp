@@ -34,7 +34,7 @@ Params completed(const Call& call, const ErasedKernel& kernel, const Params& par
   return all;
 }
 
-Resolved try_kernel(const Call& call, const ErasedKernel& kernel, const Params& params) {
+Resolved try_kernel(Call& call, const ErasedKernel& kernel, const Params& params) {
   if (const Support support = kernel.erased_supports(call.problem, call.info()); !support) {
     return {std::nullopt, str(kernel.name(), ": ", support.reason())};
   }
@@ -47,6 +47,9 @@ Resolved try_kernel(const Call& call, const ErasedKernel& kernel, const Params& 
   if (const Support fits = kernel.erased_fits(call.problem, call.info(), candidate.config); !fits) {
     return {std::nullopt, str(describe(candidate), " does not fit: ", fits.reason())};
   }
+  if (const std::string why = call.why_too_large(candidate); !why.empty()) {
+    return {std::nullopt, str(describe(candidate), ' ', why)};
+  }
   return {candidate, ""};
 }
 
@@ -58,7 +61,7 @@ bool is_for(const State& state, const Call& call, const scopes::Overlay& overlay
 
 }  // namespace
 
-Resolved resolve(const State& state, const Call& call, const NamedConfig& named) {
+Resolved resolve(const State& state, Call& call, const NamedConfig& named) {
   std::string reasons;
   for (const RegisteredKernel* entry : serving(state, call)) {
     if (!named.kernel.empty() && entry->kernel->name() != named.kernel) continue;
@@ -71,7 +74,7 @@ Resolved resolve(const State& state, const Call& call, const NamedConfig& named)
                             reasons.empty() ? " none may serve this request" : reasons)};
 }
 
-Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
+Resolved resolve_row(const State& state, Call& call, const std::string& kernel,
                      const std::string& config) {
   try {
     return resolve(state, call, {kernel, parse_params(config)});

@@ -1,5 +1,5 @@
-// The heuristic tier: a problem that nobody tuned is served as the nearest tuned neighbour, else by
-// the default.
+// The heuristic tier: a problem that nobody tuned is served as the nearest tuned neighbour, else as it
+// was tuned for another number of threads, else by the default.
 //
 // What is best changes in steps: where a round of blocks is full, where a state leaves a cache,
 // where a kernel begins to split sequences. The kernels' heuristics know those steps, and what they
@@ -30,7 +30,8 @@ std::vector<std::string> scalable_fields(const OpInfo& op) {
 
 /// What the heuristic tier has for a problem; nothing when no kernel takes it.
 std::optional<Candidate> default_for(const State& state, const Call& call, ProblemRef problem) {
-  const std::vector<const RegisteredKernel*> kernels = competitors(state, call, problem);
+  const std::vector<const RegisteredKernel*> kernels =
+      competitors(state, call, problem, call.info());
   if (kernels.empty()) return std::nullopt;
   const ErasedKernel& kernel = *kernels.front()->kernel;
   return Candidate{&kernel, kernel.erased_heuristic(problem, call.info())};
@@ -95,12 +96,25 @@ Answer ask_neighbour(State& state, Call& call) {
 Answer ask_fallback(State& state, Call& call) {
   Answer neighbour = ask_neighbour(state, call);
   if (neighbour.choice) return neighbour;
+  Answer other_cores = ask_other_cores(state, call);
+  if (other_cores.choice) return other_cores;
+  neighbour.refusals.insert(neighbour.refusals.end(), other_cores.refusals.begin(),
+                            other_cores.refusals.end());
   Answer heuristic = ask_heuristic(state, call);
   if (!heuristic.choice) return heuristic;
   if (neighbour.outcome == TierNote::Outcome::kMiss) heuristic.reason += "; " + neighbour.reason;
   heuristic.refusals.insert(heuristic.refusals.begin(), neighbour.refusals.begin(),
                             neighbour.refusals.end());
   return heuristic;
+}
+
+/// Why what was not tuned for the problem must not serve a request that bounds the error, or "".
+std::string why_error_is_unknown(const Call& call, const Answer& answer) {
+  const double most = call.request.constraints.error;
+  if (!call.request.constraints.bounds_error()) return "";
+  return str("the error of ", answer.config, " is not known to be at most ", most, " for ",
+             call.describe(), "; tune it with: attune tune ", call.called_as(), ' ',
+             call.op.text(call.problem, false), " --max-error ", most);
 }
 
 bool may_use_heuristic(const AutotunePolicy& policy) {
@@ -149,10 +163,13 @@ std::vector<Candidate> nearest_configs(State& state, Call& call) {
 Answer select_heuristic(State& state, Call& call) {
   Answer answer = ask_fallback(state, call);
   if (!answer.choice) throw Unsupported(answer.reason);
+  if (const std::string why = why_error_is_unknown(call, answer); !why.empty()) throw NotTuned(why);
   Choice remembered = *answer.choice;
   // Where stale rows were refused, another policy may find one.
   const bool asked_all = call.policy.use_databases && call.policy.allow_stale;
   remembered.tier = asked_all ? Tier::kPersistent : Tier::kMemory;
+  // No tuning will follow: it would find again what needs too much.
+  if (asked_all && call.is_tuned_above_limit) remembered.tier = Tier::kAutotune;
   remember(state, call, remembered);
   const std::string& why_not_tuned = call.previous_reason;
   if (!may_use_heuristic(call.policy)) {
@@ -167,6 +184,11 @@ Answer select_heuristic(State& state, Call& call) {
 
 Answer explain_heuristic(State& state, Call& call) {
   Answer answer = ask_fallback(state, call);
+  if (answer.choice) {
+    if (std::string why = why_error_is_unknown(call, answer); !why.empty()) {
+      answer = Answer::refused(answer.config, std::move(why));
+    }
+  }
   if (answer.choice && !may_use_heuristic(call.policy)) {
     answer = Answer::refused(answer.config,
                              str("the policy allows no heuristic; it would give ", answer.config));

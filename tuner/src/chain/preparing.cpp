@@ -39,11 +39,12 @@ bool is_same(const Choice& a, const Choice& b) {
 
 void put_in_memory(State& state, const Call& call, const Choice& prepared) {
   const std::lock_guard lock(state.remembering);
-  const Choice* known = state.cache.find(call.key);
+  const SelectionKey key = call.memory_key();
+  const Choice* known = state.cache.find(key);
   if (known == nullptr || !is_same(*known, prepared)) return;
   Choice entry = *known;
   entry.prepared = prepared.prepared;
-  state.cache.put(call.key, entry);
+  state.cache.put(key, entry);
 }
 
 void emit_prepared(State& state, Call& call, const Choice& choice, double us,

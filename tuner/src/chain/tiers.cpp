@@ -126,7 +126,7 @@ bool is_prepared(State& state, Call& call, const TierEntry& entry, Answer& answe
     answer.reason = str(answer.choice->kernel->name(), " cannot prepare it: ", error.what());
     log(LogLevel::kWarning, str(call.describe(), ": the choice of the ", to_string(entry.tier),
                                 " tier is passed over: ", answer.reason));
-    state.cache.erase(call.key);
+    state.cache.erase(call.memory_key());
     return false;
   }
 }

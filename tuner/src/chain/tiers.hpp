@@ -57,11 +57,11 @@ struct Resolved {
 };
 
 /// The candidate that a named config stands for: its kernel is there and may serve the request, the
-/// parameters parse, and the config fits.
-Resolved resolve(const State& state, const Call& call, const NamedConfig& named);
+/// parameters parse, the config fits, and it needs no more scratch memory than it may.
+Resolved resolve(const State& state, Call& call, const NamedConfig& named);
 
 /// The same with the config as text, as rows have it.
-Resolved resolve_row(const State& state, const Call& call, const std::string& kernel,
+Resolved resolve_row(const State& state, Call& call, const std::string& kernel,
                      const std::string& config);
 
 /// The same for a row that was measured: it also competes, and is not quarantined.
@@ -86,6 +86,10 @@ Transfer transferred(const State& state, const Call& call, const ConfigRow& row)
 /// "; the heuristic's own here: prefetch", or "".
 std::string describe_left(const Transfer& transfer);
 
+/// As this very problem was tuned on the same CPU for another number of threads, the nearest first; a
+/// miss without a reason where it was not.
+Answer ask_other_cores(State& state, Call& call);
+
 /// What the nearest problems were tuned to that this one may use too, the nearest first.
 std::vector<Candidate> nearest_configs(State& state, Call& call);
 
@@ -93,13 +97,13 @@ std::vector<Candidate> nearest_configs(State& state, Call& call);
 /// unknown platform.
 std::vector<const RegisteredKernel*> serving(const State& state, const Call& call);
 
-/// Kernels that compete for a problem, the default first: by priority, then by the time they
-/// expect, then in the order of registration. The reference is among them only when nothing else
-/// supports the problem, or when the request is for its platform.
+/// Kernels that compete for a problem on a device like `info`, the default first: by priority, then
+/// by the time they expect, then in the order of registration. The reference is among them only
+/// when nothing else supports the problem, or when the request is for its platform.
 std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call,
-                                                 ProblemRef problem);
+                                                 ProblemRef problem, const DeviceInfo& info);
 inline std::vector<const RegisteredKernel*> competitors(const State& state, const Call& call) {
-  return competitors(state, call, call.problem);
+  return competitors(state, call, call.problem, call.info());
 }
 
 /// Every kernel that may serve the request, and why it does not take the problem.
@@ -130,8 +134,14 @@ void reload(State& state, Reload when);
 /// Empties memory: each problem's next call selects anew.
 void forget_choices(State& state);
 
-/// Puts a choice in memory, or the pin where there is one; nothing when memory was emptied since the
-/// call began.
+/// Puts a choice in memory under Call::memory_key(), and what the problem was tuned to, or the pin
+/// where there is one, under its key without a limit; nothing when memory was emptied since the call
+/// began.
 void remember(State& state, Call& call, const Choice& choice);
+
+/// What is remembered for a call: under its key, or where that needs more than the call's limit,
+/// under its key with the limit. Null when nothing is. Takes no lock and allocates nothing.
+const Choice* find_remembered(const State& state, const SelectionKey& key, ProblemRef problem,
+                              const Request& request);
 
 }  // namespace attune::chain

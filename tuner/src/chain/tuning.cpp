@@ -9,6 +9,7 @@
 #include <attune/core/log.hpp>
 #include <attune/core/profiler.hpp>
 #include <attune/core/version.hpp>
+#include <attune/tuner/objective.hpp>
 
 #include "measuring/suspect_runner.hpp"
 
@@ -29,6 +30,7 @@ void emit_trial(State& state, Call& call, const Trial& trial) {
   event.config = config;
   event.reason = reason;
   event.median_us = trial.median_us;
+  event.objective = objective_name(state.settings.tuner);
   event.fault = trial.outcome == TrialOutcome::kWrong || trial.outcome == TrialOutcome::kFailed ||
                 trial.outcome == TrialOutcome::kCrashed;
   state.events.emit(event);
@@ -48,6 +50,7 @@ void emit_finished(State& state, Call& call, const Tuned& tuned) {
   if (!state.events.active()) return;
   Event event = call.event(EventKind::kTuneFinished, Tier::kAutotune);
   event.candidates = std::ssize(tuned.result.trials);
+  event.objective = objective_name(state.settings.tuner);
   event.reason = !tuned.choice                 ? "no candidate is of use"
                  : tuned.result.incumbent_kept ? "nothing beats what was stored"
                  : tuned.result.complete       ? "complete"
@@ -96,6 +99,9 @@ ConfigRow make_row(Call& call, const TuneResult& result, std::int64_t now) {
   const bool paired = by_default.median_us > 0 && winner.relative > 0;
   row.default_us = by_default.median_us > 0 ? by_default.median_us : winner.median_us;
   row.median_us = paired ? winner.relative * by_default.median_us : winner.median_us;
+  constexpr double kLeast = 1e-6;  // that a row holds; a score may be 0
+  row.median_us = std::max(row.median_us, kLeast);
+  row.default_us = std::max(row.default_us, kLeast);
   row.default_config = describe(by_default.candidate);
   row.spread = winner.spread;
   row.samples = winner.samples;
@@ -166,6 +172,7 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   if (request.kernels.empty()) throw Unsupported(why_unsupported(state, call));
   request.oracle = find_oracle(state.registry, call.op.name, call.device());
   request.incumbent = incumbent;
+  request.constraints = call.request.constraints;
   request.neighbours = [&state, &call] { return nearest_configs(state, call); };
   if (call.policy.use_databases) {
     request.refuse = [&](const Candidate& candidate) {
@@ -245,6 +252,11 @@ void quarantine(State& state, const RowKey& key, const Candidate& candidate,
 
 Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
                  const Candidate& incumbent) {
+  if (const Objective* objective = state.settings.tuner.objective.get(); objective != nullptr) {
+    if (const std::string why = objective->why_unavailable(call.device()); !why.empty()) {
+      throw Unavailable(str("objective ", objective->name(), ": ", why));
+    }
+  }
   const Tuner::Request request =
       make_request(state, call, incumbent, settings.make_runner != nullptr);
   emit_started(state, call, request.kernels);
@@ -252,6 +264,7 @@ Tuned run_tuning(State& state, Call& call, const Tuner::Settings& settings,
   Tuned tuned;
   bool stopped = false;
   Tuner::Settings with_stop = settings;  // that says so ever after
+  with_stop.objective = state.settings.tuner.objective;
   with_stop.stop = [&] { return stopped = stopped || settings.stop(); };
   if (call.policy.persist_autotune) with_stop.make_runner = with_notes(state, call, settings);
   const ProfilerRange range(ProfilerRanges::kChoices,

@@ -47,7 +47,7 @@ void Harness::reserve(const Candidate& candidate) {
 
 LaunchSite Harness::site_of(const Candidate& candidate, void* stream) {
   const std::size_t bytes = candidate.kernel->erased_workspace_bytes(problem(), candidate.config);
-  return {stream, {scratch_.get(), bytes}, prepared_};
+  return {stream, {scratch_.get(), bytes}, prepared_, device_->threads()};
 }
 
 void Harness::run(const Candidate& candidate) {
@@ -64,7 +64,7 @@ double Harness::time_us(const Candidate& candidate, int repeats) {
   const auto launch = [&](void* stream, int repeat) {
     const Case& on = *cases_[(next_case_ + static_cast<std::size_t>(repeat)) % cases_.size()];
     candidate.kernel->erased_run(what, on.args(), candidate.config,
-                                 {stream, site.workspace, site.prepared});
+                                 {stream, site.workspace, site.prepared, site.threads});
   };
   const double us = device_->time_us(launch, repeats);
   next_case_ = (next_case_ + static_cast<std::size_t>(repeats)) % cases_.size();

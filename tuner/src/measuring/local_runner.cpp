@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include <attune/core/error.hpp>
 #include <attune/tuner/candidate_runner.hpp>
+#include <attune/tuner/objective.hpp>
 
 #include "measuring/correctness.hpp"
 #include "measuring/harness.hpp"
@@ -48,6 +50,26 @@ class LocalRunner final : public CandidateRunner {
       throw CandidateFailure(TrialOutcome::kWrong, "puts nothing on the stream that it is given");
     }
     return us;
+  }
+
+  Sample sample(const Candidate& candidate, int repeats) override {
+    if (workload_.objective == nullptr) return CandidateRunner::sample(candidate, repeats);
+    const Objective& objective = *workload_.objective;
+    double us = 0;
+    const auto run = [&] { return us = time_us(candidate, repeats); };
+    double score = 0;
+    try {
+      score = objective.score({candidate, harness_.problem(), *workload_.device, repeats, run});
+    } catch (const CandidateFailure&) {
+      throw;
+    } catch (...) {
+      throw ExecutionError(str("objective ", objective.name(), ": ", describe_current_exception()));
+    }
+    if (!(score >= 0 && score <= Objective::kMostScore)) {
+      throw ExecutionError(str("objective ", objective.name(), ": the score of a launch is ", score,
+                               ' ', objective.unit(), ", expected 0 to ", Objective::kMostScore));
+    }
+    return {us, score};
   }
 
   std::string device_failure() override {

@@ -35,10 +35,14 @@ class SuspectRunner final : public CandidateRunner {
   }
 
   double time_us(const Candidate& candidate, int repeats) override {
+    return sample(candidate, repeats).us;
+  }
+
+  Sample sample(const Candidate& candidate, int repeats) override {
     try {
-      const double us = runner_->time_us(candidate, repeats);
+      const Sample taken = runner_->sample(candidate, repeats);
       clear();
-      return us;
+      return taken;
     } catch (const CandidateFailure&) {
       clear();  // it came back
       throw;

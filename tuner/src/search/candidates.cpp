@@ -77,6 +77,12 @@ Trial make_trial(const Tuner::Request& request, const Candidate& candidate) {
   if (!fits) {
     trial.outcome = TrialOutcome::kUnsupported;
     trial.reason = fits.reason();
+  } else if (const std::size_t bytes =
+                 candidate.kernel->erased_workspace_bytes(request.problem, candidate.config);
+             bytes > request.constraints.workspace_bytes) {
+    trial.outcome = TrialOutcome::kUnsupported;
+    trial.reason = str("needs ", bytes, " bytes of workspace, asked for were at most ",
+                       request.constraints.workspace_bytes);
   } else if (std::string reason = request.refuse(candidate); !reason.empty()) {
     trial.outcome = TrialOutcome::kQuarantined;
     trial.reason = std::move(reason);

@@ -23,15 +23,15 @@ std::vector<double> time_batch(CandidateRunner& runner, const Budget& budget, Ra
   std::vector<double> ratios;
   while (ratios.size() < kSequencesInABatch && !budget.spent(1)) {
     const bool challenger_first = ratios.size() % 2 == 0;
-    double challenger_us = kNever, baseline_us = kNever;  // the shorter of two: less disturbed
+    double of_challenger = kNever, of_baseline = kNever;  // the less of two: less disturbed
     for (const bool first : {true, false, false, true}) {
       const bool challenges = first == challenger_first;
-      double us = 0;
-      if (!try_sample(runner, challenges ? challenger : baseline, us)) return ratios;
-      double& best = challenges ? challenger_us : baseline_us;
-      best = std::min(best, us);
+      double score = 0;
+      if (!try_sample(runner, challenges ? challenger : baseline, score)) return ratios;
+      double& best = challenges ? of_challenger : of_baseline;
+      best = std::min(best, score);
     }
-    ratios.push_back(challenger_us / baseline_us);
+    ratios.push_back(of_challenger / of_baseline);
   }
   return ratios;
 }

@@ -37,17 +37,18 @@ std::chrono::microseconds Budget::elapsed() const {
 }
 
 double Racer::score(const Racer& anchor) const {
-  return relative.empty() ? estimate_us / anchor.estimate_us : median(relative);
+  return relative.empty() ? estimate / anchor.estimate : median(relative);
 }
 
-double sample_us(CandidateRunner& runner, const Racer& racer) {
+Sample take_sample(CandidateRunner& runner, const Racer& racer) {
   constexpr double kLeast = 1e-9;  // a clock may stand still; ratios must not
-  return std::max(runner.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
+  const Sample all = runner.sample(racer.candidate, racer.repeats);
+  return {std::max(all.us / racer.repeats, kLeast), std::max(all.score, kLeast)};
 }
 
-bool try_sample(CandidateRunner& runner, Racer& racer, double& us) {
+bool try_sample(CandidateRunner& runner, Racer& racer, double& score) {
   try {
-    us = sample_us(runner, racer);
+    score = take_sample(runner, racer).score;
     return true;
   } catch (const CandidateFailure& failure) {
     racer.failure = failure.what();
@@ -84,7 +85,7 @@ void Race::drop_for_lack_of_time(double share) {
   constexpr std::size_t kFewest = 2;
   std::vector<Racer*> racers = racing_besides_anchor();
   std::stable_sort(racers.begin(), racers.end(),
-                   [](const Racer* a, const Racer* b) { return a->estimate_us < b->estimate_us; });
+                   [](const Racer* a, const Racer* b) { return a->estimate < b->estimate; });
   const double round_us = (1 - kWarmUpShare) * budget_.remaining_us(share) / kRoundsBeforeJudging;
   double needed_us = anchor_.estimate_us * anchor_.repeats;
   for (std::size_t i = 0; i < racers.size(); ++i) {
@@ -112,7 +113,7 @@ void Race::warm_up(double share) {
   for (int i = 0; i < rounds; ++i) {
     for (Racer& racer : racers_) {
       double discarded = 0;
-      if (racer.racing && !budget_.spent(share)) take_sample(racer, discarded);
+      if (racer.racing && !budget_.spent(share)) sample(racer, discarded);
     }
   }
 }
@@ -134,27 +135,27 @@ bool Race::run_round(double share) {
 
 bool Race::run_block(const std::vector<Racer*>& block, double share) {
   std::vector<std::pair<Racer*, double>> samples;
-  double anchor_us = 0;
+  double of_anchor = 0;
   for (Racer* racer : block) {
-    double us = 0;
+    double score = 0;
     if (budget_.spent(share)) return false;
-    if (!take_sample(*racer, us)) {
+    if (!sample(*racer, score)) {
       if (racer == &anchor_) return false;
       continue;
     }
-    racer->us.push_back(us);
+    racer->scores.push_back(score);
     if (racer == &anchor_) {
-      anchor_us = us;
+      of_anchor = score;
     } else {
-      samples.emplace_back(racer, us);
+      samples.emplace_back(racer, score);
     }
   }
-  for (const auto& [racer, us] : samples) racer->relative.push_back(us / anchor_us);
+  for (const auto& [racer, score] : samples) racer->relative.push_back(score / of_anchor);
   return true;
 }
 
-bool Race::take_sample(Racer& racer, double& us) {
-  if (try_sample(runner_, racer, us)) return true;
+bool Race::sample(Racer& racer, double& score) {
+  if (try_sample(runner_, racer, score)) return true;
   drop(racer);
   return false;
 }

@@ -42,23 +42,24 @@ struct Racer {
   std::size_t trial = 0;
   Candidate candidate;
   int repeats = 1;               // launches a sample
-  double estimate_us = 0;        // of a launch, before the race
-  std::vector<double> us;        // of a launch, by sample
+  double estimate_us = 0;        // of a launch, before the race: what planning goes by
+  double estimate = 0;           // of a launch's score, before the race
+  std::vector<double> scores;    // of a launch, by sample: its microseconds where time is minimised
   std::vector<double> relative;  // the same over the anchor's, by round
   bool racing = true;
   bool checked_at_full_size = false;
   std::string failure;  // why it failed while it was timed
   TrialOutcome failed_as = TrialOutcome::kFailed;
 
-  /// Median time relative to the anchor; that of the estimates when there is no sample.
+  /// Median score relative to the anchor; that of the estimates when there is no sample.
   double score(const Racer& anchor) const;
 };
 
-/// One sample: microseconds of a launch, over the racer's repeats. Throws CandidateFailure.
-double sample_us(CandidateRunner& runner, const Racer& racer);
+/// One sample: time and score of a launch, over the racer's repeats. Throws CandidateFailure.
+Sample take_sample(CandidateRunner& runner, const Racer& racer);
 
-/// The same; false, with the failure noted in the racer, when it fails.
-bool try_sample(CandidateRunner& runner, Racer& racer, double& us);
+/// Its score; false, with the failure noted in the racer, when it fails.
+bool try_sample(CandidateRunner& runner, Racer& racer, double& score);
 
 class Race {
  public:
@@ -78,7 +79,7 @@ class Race {
   bool time_anchor_alone(double share);
   bool run_round(double share);
   bool run_block(const std::vector<Racer*>& block, double share);
-  bool take_sample(Racer& racer, double& us);
+  bool sample(Racer& racer, double& score);
   Racer& leader();
   void drop_losers();
   bool decided();

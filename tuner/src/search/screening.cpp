@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <attune/core/error.hpp>
+#include <attune/tuner/objective.hpp>
 
 #include "search/search.hpp"
 
@@ -108,11 +109,11 @@ void Search::screen(std::size_t index) {
   const std::size_t before = racers_.size();
   check_and_time(index);
   const Trial& trial = candidates_.trials[index];
-  double us = std::numeric_limits<double>::infinity();
-  if (racers_.size() > before) us = racers_.back().estimate_us;
-  if (trial.outcome == TrialOutcome::kSlow) us = trial.median_us;
+  double score = std::numeric_limits<double>::infinity();
+  if (racers_.size() > before) score = racers_.back().estimate;
+  if (trial.outcome == TrialOutcome::kSlow) score = trial.median_us;
   for (LargeSpace& space : candidates_.spaces) {
-    if (space.kernel == trial.candidate.kernel) space.search.learn(trial.candidate.config, us);
+    if (space.kernel == trial.candidate.kernel) space.search.learn(trial.candidate.config, score);
   }
 }
 
@@ -129,7 +130,7 @@ void Search::check_and_time(std::size_t index) {
   } else if (is_default_or_incumbent(index) || can_check_all_at_full_size()) {
     if (!check_at_full_size(racer, nullptr)) return;
   }
-  if (fastest_us_ <= 0 || racer.estimate_us < fastest_us_) fastest_us_ = racer.estimate_us;
+  if (best_ <= 0 || racer.estimate < best_) best_ = racer.estimate;
   racers_.push_back(std::move(racer));
 }
 
@@ -139,7 +140,16 @@ bool Search::passes_reduced_check(const Racer& racer, bool& reducible) {
   if (!reducible) return true;
   candidates_.trials[racer.trial].error = verdict->error;
   if (!verdict->ok()) settle(racer.trial, verdict->outcome, verdict->reason);
-  return verdict->ok();
+  return verdict->ok() && keeps_error(racer.trial);
+}
+
+bool Search::keeps_error(std::size_t index) {
+  const double error = candidates_.trials[index].error;
+  const double most = request_.constraints.error;
+  if (error <= most) return true;
+  settle(index, TrialOutcome::kUnsupported,
+         str("has an error of ", error, ", asked for was at most ", most));
+  return false;
 }
 
 bool Search::probe(Racer& racer) {
@@ -149,14 +159,15 @@ bool Search::probe(Racer& racer) {
     settle(racer.trial, failure.outcome(), failure.what());
     return false;
   }
-  if (is_default_or_incumbent(racer.trial) || fastest_us_ <= 0 ||
-      racer.estimate_us <= kSlowAtOnce * fastest_us_)
+  if (is_default_or_incumbent(racer.trial) || best_ <= 0 || racer.estimate <= kSlowAtOnce * best_)
     return true;
   Trial& trial = candidates_.trials[racer.trial];
-  trial.median_us = racer.estimate_us;
+  trial.median_us = racer.estimate;
   trial.samples = 1;
   settle(racer.trial, TrialOutcome::kSlow,
-         str("more than ", kSlowAtOnce, " times slower than the fastest before it"));
+         str("more than ", kSlowAtOnce,
+             settings_.objective == nullptr ? " times slower than the fastest before it"
+                                            : " times the least before it"));
   return false;
 }
 
@@ -166,19 +177,27 @@ void Search::choose_repeats(Racer& racer) {
     const double wanted = std::ceil(least_us / racer.estimate_us);
     return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepeats)));
   };
-  racer.estimate_us = sample_us(*runner_, racer);
+  const auto keep_least = [&](const Sample& sample) {
+    const bool is_first = racer.estimate_us <= 0;
+    racer.estimate_us = is_first ? sample.us : std::min(racer.estimate_us, sample.us);
+    racer.estimate = is_first ? sample.score : std::min(racer.estimate, sample.score);
+  };
+  keep_least(take_sample(*runner_, racer));
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
   if (racer.estimate_us > kLongRunShare * budget_us) return;
   // First launches are slow (pages, caches, clocks), and a slow estimate asks for too few repeats:
   // time again with the repeats that the estimate asks for, until it asks for no more.
   for (int i = 0; i < kProbes && (i == 0 || repeats() > racer.repeats); ++i) {
     racer.repeats = repeats();
-    racer.estimate_us = std::min(racer.estimate_us, sample_us(*runner_, racer));
+    keep_least(take_sample(*runner_, racer));
   }
   racer.repeats = repeats();
 }
 
 double Search::min_sample_us() const {
+  if (settings_.objective != nullptr && settings_.objective->least_sample_us() > 0) {
+    return settings_.objective->least_sample_us();
+  }
   if (settings_.min_sample_us > 0) return settings_.min_sample_us;
   // A host interrupts what it runs, so its samples are longer; a device has a clock of its own.
   const bool on_host = request_.device->info().id.backend == cpu_device().info().id.backend;
@@ -202,7 +221,7 @@ bool Search::check_at_full_size(Racer& racer, const Candidate* like) {
   Trial& trial = candidates_.trials[racer.trial];
   trial.error = std::max(trial.error, verdict.error);
   if (!verdict.ok()) settle(racer.trial, verdict.outcome, str("at full size: ", verdict.reason));
-  return verdict.ok();
+  return verdict.ok() && keeps_error(racer.trial);
 }
 
 }  // namespace attune::tuning

@@ -39,7 +39,8 @@ TuneResult Search::run() {
                           .device = request_.device,
                           .seed = settings_.seed,
                           .oracle = request_.oracle,
-                          .default_kernel = candidates_.trials[by_default].candidate.kernel};
+                          .default_kernel = candidates_.trials[by_default].candidate.kernel,
+                          .objective = settings_.objective.get()};
   runner_ = settings_.make_runner ? settings_.make_runner(workload) : make_local_runner(workload);
   prepare_listed();
   screen_all();
@@ -132,9 +133,9 @@ void Search::settle(std::size_t index, TrialOutcome outcome, std::string reason)
 
 void Search::settle_racer(const Racer& racer) {
   Trial& trial = candidates_.trials[racer.trial];
-  trial.median_us = racer.us.empty() ? racer.estimate_us : median(racer.us);
-  trial.samples = std::max<std::int64_t>(1, std::ssize(racer.us));
-  trial.spread = median_deviation(racer.us) / trial.median_us;
+  trial.median_us = racer.scores.empty() ? racer.estimate : median(racer.scores);
+  trial.samples = std::max<std::int64_t>(1, std::ssize(racer.scores));
+  trial.spread = median_deviation(racer.scores) / trial.median_us;
   trial.relative = racer.score(racers_.front());
   if (!racer.failure.empty()) {
     settle(racer.trial, racer.failed_as, racer.failure);
@@ -181,7 +182,7 @@ TuneResult Search::finish(bool raced_to_the_end, const Racer* winner) {
     result.winner = incumbent;  // it was not measured, so nothing is known to be better
   }
   result.incumbent_kept = incumbent >= 0 && result.winner == incumbent;
-  if (!racers_.empty()) result.noise = noise_grade(racers_.front().us);
+  if (!racers_.empty()) result.noise = noise_grade(racers_.front().scores);
   result.elapsed = budget_.elapsed();
   result.trials = std::move(candidates_.trials);
   return result;

@@ -63,6 +63,7 @@ class Search {
   void screen(std::size_t index);
   void check_and_time(std::size_t index);
   bool passes_reduced_check(const Racer& racer, bool& reducible);
+  bool keeps_error(std::size_t index);
   bool probe(Racer& racer);
   void choose_repeats(Racer& racer);
   double min_sample_us() const;
@@ -88,7 +89,7 @@ class Search {
   std::unique_ptr<CandidateRunner> runner_;
   std::vector<Racer> racers_;               // the default first: the anchor
   std::chrono::milliseconds preparing_{0};  // what it took so far
-  double fastest_us_ = 0;                   // the fastest racer's estimate
+  double best_ = 0;                         // the best racer's estimate
   double full_check_us_ = 0;                // what checking the first one at full size took
   bool proposed_all_ = true;                // of what the large spaces have
   std::string device_failure_;              // why nothing more can be tried

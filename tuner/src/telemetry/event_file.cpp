@@ -67,9 +67,11 @@ std::string line_of(const Event& event, std::uint64_t lost) {
   add_unless_zero(line, "version", event.version);
   add(line, "config", event.config);
   add_unless_zero(line, "candidates", event.candidates);
-  add_unless_zero(line, "median_us", event.median_us);
+  add(line, "objective", event.objective);
+  const bool is_time = event.objective.empty();
+  add_unless_zero(line, is_time ? "median_us" : "score", event.median_us);
   add_unless_zero(line, "prepare_us", event.prepare_us);
-  add_unless_zero(line, "default_us", event.default_us);
+  add_unless_zero(line, is_time ? "default_us" : "default_score", event.default_us);
   add(line, "reason", event.reason);
   add_unless_zero(line, "lost", lost);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';

@@ -17,7 +17,8 @@
 //   database                                       for the first time with this reason
 //   reloaded                                       always
 //
-// Fields without a value are left out. "lost" in a line counts events before it that could not be
+// Where a tuning minimises something else than the time, its lines have objective, score and
+// default_score in place of median_us and default_us. Fields without a value are left out. "lost" in a line counts events before it that could not be
 // written. Each line is appended under the file's lock, whole or not at all. A file that would grow
 // past 8 MiB becomes FILE.1, in place of the one before it, and a new one is begun.
 #pragma once

@@ -13,7 +13,7 @@ namespace attune {
 struct RowKey {
   std::string op;            // OpInfo::kernel_op
   std::string device_class;  // DeviceInfo::device_class
-  std::string platform;      // the request's: "auto", or the one that was asked for
+  std::string platform;      // the request's: "auto", "simd", ...: row_request.hpp
   std::string problem;       // the problem's text, exact
   auto operator<=>(const RowKey&) const = default;  // nvcc 13.0 loses the == of a friend
 };
@@ -26,7 +26,8 @@ enum class NoiseGrade : std::int32_t {
 };
 std::string_view to_string(NoiseGrade grade);  // "A", "B", "C"
 
-/// A decision with its provenance. Its times are comparable with each other only.
+/// A decision with its provenance. Its times are comparable with each other only; where the key has
+/// another objective than time, `median_us` and `default_us` are in that objective's unit.
 struct ConfigRow {
   RowKey key;
   std::string bucket;  // the problem's text with bucketed fields rounded

@@ -115,7 +115,7 @@ ExitCode verify_coverage(const Invocation& call, const CommandContext& command, 
     for (const std::string& device_class : classes_of(call, problems[i], rows)) {
       const RowKey key{.op = std::string(op.kernel_op),
                        .device_class = device_class,
-                       .platform = command.platform_for(problems[i].platform),
+                       .platform = command.row_request(problems[i]),
                        .problem = op.text(problems[i].problem, false)};
       if (!seen.insert(key).second) continue;
       const std::string why = rows.why_missing(key);

@@ -32,9 +32,9 @@ ExitCode list_rows(const Invocation& call, const CommandContext& command, Words 
     const std::string& device = row.key.device_class;
     table.add({key_id(row.key), row.key.op, problem_text_of(command, row.key),
                call.for_people() && !call.verbose ? shorten(device, kClassWidth) : device,
-               row.key.platform, row.kernel, config_or_default(row.config), row.median_us,
-               row.default_us / row.median_us, to_string(row.noise), to_string(layer),
-               age_text(row.created)});
+               row.key.platform, row.kernel, config_or_default(row.config),
+               microseconds(row.key, row.median_us), row.default_us / row.median_us,
+               to_string(row.noise), to_string(layer), age_text(row.created)});
   }
   call.print(std::move(table));
   if (stored.rows.empty())

@@ -34,7 +34,7 @@ ExitCode list_pins(const Invocation& call, const CommandContext& command) {
 PinRow pin_of(const CommandContext& command, const Target& target) {
   const Choice choice = command.context().select(target.problem, command.request(target));
   PinRow pin;
-  pin.key = row_key(target, command.request(target));
+  pin.key = row_key(command, target);
   pin.kernel = choice.kernel->name();
   pin.config = to_text(choice.kernel->params(choice.config));
   return pin;
@@ -78,8 +78,7 @@ ExitCode unpin_problems(const Invocation& call, const CommandContext& command, W
   std::set<RowKey> keys;
   const bool by_key = words.size() == 1 && command.registry().find_op(words[0]) == nullptr;
   if (!by_key) {
-    for (const Target& target : command.targets(words))
-      keys.insert(row_key(target, command.request(target)));
+    for (const Target& target : command.targets(words)) keys.insert(row_key(command, target));
   }
   std::size_t removed = 0;
   const std::string& path = user_database(command);

@@ -1,4 +1,6 @@
 // `attune db verify --relaunch`: stored configs, run again on the device they were tuned for.
+#include <attune/cache/row_request.hpp>
+
 #include "output/text.hpp"
 #include "program/interrupt.hpp"
 #include "suites/measure.hpp"
@@ -53,9 +55,14 @@ ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
   const InterruptGuard guard;
   bool all_right = true;
   std::int64_t elsewhere = 0;
+  std::int64_t of_other_objectives = 0;
   for (const StoredRow& stored : stored_rows(command, files).rows) {
     const ConfigRow& row = stored.row;
     const Device* device = device_of_class(command.registry(), row.key.device_class);
+    if (!objective_of(row.key.platform).empty()) {
+      ++of_other_objectives;
+      continue;
+    }
     if (device == nullptr || checker.check(row).state == RowState::kUnknown) {
       ++elsewhere;
       continue;
@@ -76,6 +83,9 @@ ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
   if (elsewhere > 0)
     call.note(str(count_text(elsewhere, "row is", "rows are"),
                   " of devices or kernels that are not here"));
+  if (of_other_objectives > 0)
+    call.note(str(count_text(of_other_objectives, "row is", "rows are"),
+                  " of another objective than time"));
   call.print(std::move(table));
   return all_right ? ExitCode::kOk : ExitCode::kNo;
 }

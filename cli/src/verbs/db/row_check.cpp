@@ -48,8 +48,9 @@ RowVerdict RowChecker::check_config(const RowKey& key, const std::string& kernel
   if (device == nullptr) return unknown(str("device class '", key.device_class, "'"));
   const ErasedKernel& impl = *found->kernel;
   if (impl.op() != key.op) return invalid(str(kernel, " computes ", impl.op(), ", not ", key.op));
-  if (key.platform != kAutoPlatform && key.platform != found->at.platform.view()) {
-    return invalid(str(kernel, " is of platform ", found->at.platform, ", not ", key.platform));
+  const std::string platform = key.platform.substr(0, key.platform.find(';'));
+  if (platform != kAutoPlatform && platform != found->at.platform.view()) {
+    return invalid(str(kernel, " is of platform ", found->at.platform, ", not ", platform));
   }
   const std::string_view backend = found->at.backend.view();
   if (backend != kAnyBackend && backend != device->id.backend.view()) {

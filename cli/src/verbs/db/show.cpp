@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include <attune/cache/row_request.hpp>
+
 #include "output/text.hpp"
 #include "program/verb.hpp"
 #include "verbs/db/db_verbs.hpp"
@@ -39,8 +41,7 @@ std::vector<StoredRow> rows_by_key(const CommandContext& command, const std::str
 std::vector<StoredRow> rows_by_problem(const CommandContext& command,
                                        std::span<const std::string> words) {
   std::set<RowKey> wanted;
-  for (const Target& target : command.targets(words))
-    wanted.insert(row_key(target, command.request(target)));
+  for (const Target& target : command.targets(words)) wanted.insert(row_key(command, target));
   std::vector<StoredRow> rows = stored_rows(command, {}).rows;
   std::erase_if(rows, [&](const StoredRow& stored) { return !wanted.contains(stored.row.key); });
   return rows;
@@ -48,6 +49,7 @@ std::vector<StoredRow> rows_by_problem(const CommandContext& command,
 
 void add_decision(const CommandContext& command, const StoredRow& stored, Table& table) {
   const ConfigRow& row = stored.row;
+  const std::string_view objective = objective_of(row.key.platform);
   table.add({key_id(row.key),
              row.key.op,
              problem_text_of(command, row.key),
@@ -58,8 +60,11 @@ void add_decision(const CommandContext& command, const StoredRow& stored, Table&
              row.kernel,
              row.kernel_version,
              config_or_default(row.config),
-             row.median_us,
-             row.default_us,
+             objective.empty() ? "time" : objective,
+             microseconds(row.key, row.median_us),
+             microseconds(row.key, row.default_us),
+             objective.empty() ? Cell() : Cell(row.median_us),
+             objective.empty() ? Cell() : Cell(row.default_us),
              row.default_us / row.median_us,
              row.default_config,
              row.spread * 100,
@@ -85,32 +90,14 @@ ExitCode show_rows(const Invocation& call, const CommandContext& command, Words 
   const std::vector<StoredRow> rows = by_problem && !by_key
                                           ? rows_by_problem(command, words)
                                           : rows_by_key(command, words[0], words.subspan(1));
-  Table decisions({"key",
-                   "op",
-                   "problem",
-                   "fields",
-                   "device_class",
-                   "device",
-                   "platform",
-                   "kernel",
-                   "kernel_version",
-                   "config",
-                   "median_us",
-                   "default_us",
-                   "speedup",
-                   "default_config",
-                   "spread_percent",
-                   "samples",
-                   "error",
-                   "tried",
-                   "refused",
-                   "noise",
-                   "library_version",
-                   "toolkit",
-                   "created",
-                   "layer",
-                   "file"});
-  Table trials({"key", "kernel", "config", "outcome", "median_us", "samples", "error", "reason"});
+  Table decisions(
+      {"key",        "op",      "problem",        "fields",  "device_class",   "device",
+       "platform",   "kernel",  "kernel_version", "config",  "objective",      "median_us",
+       "default_us", "score",   "default_score",  "speedup", "default_config", "spread_percent",
+       "samples",    "error",   "tried",          "refused", "noise",          "library_version",
+       "toolkit",    "created", "layer",          "file"});
+  Table trials(
+      {"key", "kernel", "config", "outcome", "median_us", "score", "samples", "error", "reason"});
   Evidence evidence;
   std::size_t left_out = 0;
   for (const StoredRow& stored : rows) {
@@ -121,9 +108,11 @@ ExitCode show_rows(const Invocation& call, const CommandContext& command, Words 
       all.resize(kShown);
     }
     for (const TrialRow& trial : all) {
-      trials.add({key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
-                  Cell::unless_zero(trial.median_us), trial.samples, trial.error,
-                  trial.reason.empty() ? Cell() : Cell(trial.reason)});
+      trials.add(
+          {key_id(trial.key), trial.kernel, config_or_default(trial.config), trial.outcome,
+           microseconds(trial.key, trial.median_us),
+           objective_of(trial.key.platform).empty() ? Cell() : Cell::unless_zero(trial.median_us),
+           trial.samples, trial.error, trial.reason.empty() ? Cell() : Cell(trial.reason)});
     }
   }
   if (rows.empty()) {

@@ -68,7 +68,7 @@ std::vector<TrialRow> Evidence::trials_of(const StoredRow& row) {
 }
 
 std::vector<TrialRow> Evidence::trials_of(const CommandContext& command, const Target& target) {
-  const RowKey key = row_key(target, command.request(target));
+  const RowKey key = row_key(command, target);
   const auto hits = command.chain().store().find(key, target.op->text(target.problem, true));
   if (hits.empty() || hits.front().path.empty()) return {};
   return trials_of(StoredRow{hits.front().layer, hits.front().path, hits.front().row});

@@ -29,20 +29,28 @@ class Context {
   template <class Op>
   Choice select(const typename Op::Problem& problem, const Request& request) const {
     const ProblemRef any = ProblemRef::of<Op>(problem);
-    const Choice choice = selector_->select(selection_key<Op>(problem, request), any, request);
-    if (logs_commands_) log_command(any, choice, request);
+    const Request here = on_own_device(request);
+    const Choice choice = selector_->select(selection_key<Op>(problem, here), any, here);
+    if (logs_commands_) log_command(any, choice, here);
     return choice;
   }
   Choice select(ProblemRef problem, const Request& request) const;
 
   Decision explain(ProblemRef problem, const Request& request) const {
-    return selector_->explain(problem, request);
+    return selector_->explain(problem, on_own_device(request));
   }
   void forget(ProblemRef problem, const Request& request) const {
-    selector_->forget(problem, request);
+    selector_->forget(problem, on_own_device(request));
   }
   Choice retune(ProblemRef problem, const Request& request) const {
-    return selector_->retune(problem, request);
+    return selector_->retune(problem, on_own_device(request));
+  }
+  /// The request, for the context's host where it names cpu_device(): a context whose calls keep to
+  /// fewer threads has a host of its own.
+  Request on_own_device(const Request& request) const {
+    Request here = request;
+    if (here.device == cpu_device_) here.device = host_;
+    return here;
   }
   /// Takes up databases that were replaced or changed by others, from any thread, while others
   /// launch: those neither wait nor take a lock. Plans keep what they hold.
@@ -54,7 +62,9 @@ class Context {
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<EventBus> events_;
   std::unique_ptr<ConfigSelector> selector_;
-  bool logs_commands_;  // ATTUNE_LOG_CMD
+  bool logs_commands_;        // ATTUNE_LOG_CMD
+  const Device* cpu_device_;  // cpu_device()
+  const Device* host_;        // of the registry
 };
 
 /// "attune#recurrent_attention@v3:B=1 T=512 ...", with the version of the kernel: how profilers and

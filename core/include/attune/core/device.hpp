@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace attune {
 
+struct HostThreads;  // parallel_for.hpp
+
 /// What a device is. Kernels decide by it what they support; rows of the database are keyed by
 /// `device_class`.
 struct DeviceInfo {
@@ -21,7 +24,7 @@ struct DeviceInfo {
   std::string arch;  // "x86-64", "aarch64", "sm_90"
   /// Instruction sets, lower case: "avx2", "avx512f", "avx512_bf16", ...
   std::vector<std::string> features;
-  int cores = 1;              // usable: CPU cores within affinity and cgroup quota, or SMs
+  int cores = 1;              // usable: CPU cores that calls may take, or SMs
   std::int64_t l1_bytes = 0;  // per core
   std::int64_t l2_bytes = 0;  // per core (CPU) or of the device (GPU)
   std::int64_t l3_bytes = 0;  // 0 when there is none
@@ -62,6 +65,9 @@ class Device {
   /// Whether `stream` is recording a graph: then nothing may be allocated, waited for or tuned.
   virtual bool is_capturing(void* /*stream*/) const noexcept { return false; }
 
+  /// What kernels may use of the host's threads; null: all that the process may.
+  virtual const HostThreads* threads() const noexcept { return nullptr; }
+
   /// Runs `launch(stream, 0) ... launch(stream, repeats - 1)` back to back on a stream of its own
   /// and returns the microseconds from the first's start to the last's end, without the cost of
   /// queueing where the backend can tell them apart. What a tuner times with; tests replace it by a
@@ -71,6 +77,11 @@ class Device {
 
 /// The host. Lives as long as the process.
 const Device& cpu_device();
+
+/// The host for calls that keep to `threads`. Its `cores`, and those that its device class counts,
+/// are as many as they may take: the class of a process that is restricted to them. Throws
+/// InvalidArgument unless threads.most >= 1.
+std::unique_ptr<const Device> make_cpu_device(HostThreads threads);
 
 /// Reads affinity, cgroup quota, caches and instruction sets of this machine; cpu_device() keeps
 /// one such reading. With `most_cores` >= 1, as a process that may use no more of them would.

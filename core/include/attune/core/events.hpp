@@ -41,8 +41,9 @@ struct Event {
   int version = 0;     // of the kernel
   bool fault = false;  // a candidate was wrong, failed or crashed, or a launch threw
   std::int64_t candidates = 0;
-  double median_us = 0;
-  double default_us = 0;
+  double median_us = 0;             // microseconds, or in the unit of the objective
+  double default_us = 0;            // likewise
+  std::string_view objective = {};  // what a tuning minimises where that is not the time
   double prepare_us = 0;
 };
 

@@ -23,6 +23,7 @@
 
 #include <attune/core/config_axes.hpp>
 #include <attune/core/device.hpp>
+#include <attune/core/parallel_for.hpp>
 #include <attune/core/problem.hpp>
 #include <attune/core/space_of_axes.hpp>
 
@@ -72,6 +73,8 @@ struct LaunchSite {
   void* stream = nullptr;
   std::span<std::byte> workspace;
   const Prepared* prepared = nullptr;  // of a kernel that prepares (prepared_kernel.hpp)
+  const HostThreads* threads =
+      nullptr;  // the device's (Device::threads): loops of run() keep to it
 };
 
 /// A tuner races all candidates of a kernel where these are at most this many or the kernel lists
@@ -212,6 +215,7 @@ class Kernel : public ErasedKernel {
   }
   void erased_run(ProblemRef p, const void* args, const ConfigBlob& c,
                   const LaunchSite& site) const final {
+    const ThreadsScope scope(site.threads);
     run(p.as<Op>(), *static_cast<const Args*>(args), unpack(c), site);
   }
   Params params(const ConfigBlob& c) const final { return to_params(unpack(c)); }

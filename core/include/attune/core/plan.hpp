@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include <attune/core/context.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/profiler.hpp>
+#include <attune/core/workspace.hpp>
 
 namespace attune {
 
@@ -34,7 +34,7 @@ class Plan {
   const Choice& choice() const { return choice_; }
   const Device& device() const { return *device_; }
   /// Bytes that the address of a workspace is a multiple of.
-  static constexpr std::size_t kWorkspaceAlignment = 64;
+  static constexpr std::size_t kWorkspaceAlignment = attune::kWorkspaceAlignment;
   /// Scratch memory that launch() needs, on the plan's device, aligned so.
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
@@ -49,21 +49,12 @@ class Plan {
       }
     }
     if constexpr (requires { Op::check_args(problem_, args); }) Op::check_args(problem_, args);
-    if (workspace.size() < workspace_bytes_) {
-      throw InvalidArgument(str(Op::kName, ": workspace has ", workspace.size(),
-                                " bytes, expected at least ", workspace_bytes_));
-    }
-    const auto address = reinterpret_cast<std::uintptr_t>(workspace.data());  // to look at alone
-    if (workspace_bytes_ > 0 && address % kWorkspaceAlignment != 0) {
-      throw InvalidArgument(str(Op::kName, ": workspace begins ", address % kWorkspaceAlignment,
-                                " bytes behind a multiple of ", kWorkspaceAlignment,
-                                ", expected one that is aligned to it"));
-    }
+    check_workspace(Op::kName, workspace, workspace_bytes_);
     const ProfilerRange range(ProfilerRanges::kLaunches, [&] {
       return call_label(Op::kName, choice_, problem_text<Op>(problem_));
     });
     choice_.kernel->erased_run(ProblemRef::of<Op>(problem_), &args, choice_.config,
-                               {stream, workspace, choice_.prepared});
+                               {stream, workspace, choice_.prepared, device_->threads()});
   }
 
  private:

@@ -21,7 +21,7 @@ namespace attune {
 /// it must agree in it. The number is raised with every change of a class that both see, and only
 /// then, so that a plugin outlives the releases that change none.
 inline constexpr const char* kPluginAbi =
-    "attune plugin interface 3 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
+    "attune plugin interface 4 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0
     "0";
 #else

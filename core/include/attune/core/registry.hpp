@@ -56,6 +56,8 @@ struct Backend {
 class Registry {
  public:
   Registry() : devices_{&cpu_device()} {}
+  /// With a host that keeps to `threads` (make_cpu_device()).
+  explicit Registry(HostThreads threads);
 
   /// Throws InvalidArgument when an op of that name is there.
   void add(OpInfo op);

@@ -2,7 +2,10 @@
 // the ConfigSelectorChain; a program may bring a selector of its own.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +13,7 @@
 
 #include <attune/core/kernel.hpp>
 #include <attune/core/registry.hpp>
+#include <attune/core/workspace.hpp>
 
 namespace attune {
 
@@ -37,6 +41,19 @@ struct NamedConfig {
   static NamedConfig parse(std::string_view text);
 };
 
+/// What a choice must keep to besides being right. Part of the key where it is given: a problem is
+/// tuned under constraints, and found again under the same.
+struct Constraints {
+  std::size_t workspace_bytes = kNoLimit;  // that it needs, at most
+  /// Its error, at most: the worst relative RMS error of an output against the oracle, on the op's
+  /// reduced problem. Only what a tuning has measured is known to keep it.
+  double error = std::numeric_limits<double>::infinity();
+
+  bool any() const { return workspace_bytes != kNoLimit || bounds_error(); }
+  bool bounds_error() const { return error < std::numeric_limits<double>::infinity(); }
+  friend bool operator==(const Constraints&, const Constraints&) = default;
+};
+
 /// What a caller asks for besides the problem.
 struct Request {
   const Device* device = nullptr;  // where the tensors are
@@ -44,6 +61,11 @@ struct Request {
   const NamedConfig* config = nullptr;  // an override; borrowed for the call
   void* stream = nullptr;               // while it is capturing, nothing is tuned
   std::string_view called_as = {};  // the alias the caller used, for events; "" for the op itself
+  Constraints constraints = {};
+  /// Scratch memory that a choice may need. It bounds what is picked and is no part of the key: what
+  /// is stored and needs more is passed over.
+  std::size_t workspace_limit = kNoLimit;
+  CallMemory memory = {};  // of a call that runs at once
 };
 
 /// What the memory cache is keyed by: plain words, hashed and compared as they are.
@@ -51,14 +73,25 @@ struct SelectionKey {
   std::uint64_t op = 0;  // op_id()
   const Device* device = nullptr;
   ShortName platform;
+  std::uint64_t most_workspace = kNoLimit;   // Constraints::workspace_bytes
+  std::uint64_t most_error = kAnyError;      // the bits of Constraints::error
+  std::uint64_t workspace_limit = kNoLimit;  // of choices made for a limit that others exceed
   FieldValues problem;
+
+  static constexpr std::uint64_t kAnyError =
+      std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
 
   friend bool operator==(const SelectionKey&, const SelectionKey&) = default;
 };
 
 template <class Op>
 SelectionKey selection_key(const typename Op::Problem& problem, const Request& request) {
-  return {op_id(Op::kName), request.device, request.platform, field_values<Op>(problem)};
+  return {.op = op_id(Op::kName),
+          .device = request.device,
+          .platform = request.platform,
+          .most_workspace = request.constraints.workspace_bytes,
+          .most_error = std::bit_cast<std::uint64_t>(request.constraints.error),
+          .problem = field_values<Op>(problem)};
 }
 SelectionKey selection_key(const OpInfo& op, ProblemRef problem, const Request& request);
 

@@ -28,6 +28,7 @@
 #include <attune/core/plugin.hpp>
 #include <attune/core/version.hpp>
 #include <attune/tuner/config_selector_chain.hpp>
+#include <attune/tuner/objective.hpp>
 #include <attune/tuner/policy.hpp>
 
 namespace attune {
@@ -40,6 +41,17 @@ struct ContextOptions {
   std::optional<std::string> database = {};                           // ATTUNE_DB; "" for none
   std::optional<bool> read_only = {};  // stores nothing in the database; default false
   std::optional<Tuner::Settings> tuner = {};
+  /// What tunings minimise, and under what rows are stored and found; null: the time.
+  std::shared_ptr<const Objective> objective = {};
+  /// The threads of the host that a call takes, at most; ATTUNE_THREADS, else as many as the process
+  /// may use. Problems are tuned for a number of threads and found again with as many, by any
+  /// process: one that is restricted to them, or a context with as many. Results have the same bits
+  /// for any number.
+  std::optional<int> max_threads = {};
+  /// The program's own pool, which runs the loops of kernels in place of attune's threads
+  /// (core/parallel_for.hpp). It is no part of a key: give a database of its own to what is tuned on
+  /// a pool that is much slower or faster.
+  HostPool parallel_for = {};
   /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
   std::optional<std::string> record = {};
   /// Where first choices, tunings and faults are told of; ATTUNE_EVENTS, "" for nowhere.

@@ -1,7 +1,9 @@
 // Options that every op's call takes, whatever the op.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,6 +39,19 @@ struct CallOptions {
   Context* context = nullptr;
   /// The stream of q's device that the work is queued on. A CPU has none.
   void* stream = nullptr;
+
+  /// Scratch memory of this call, on q's device and 64-byte aligned (kWorkspaceAlignment): what is
+  /// chosen needs no more, and the call allocates none. It is in use until the stream has run the
+  /// work. A plan takes its own at launch, and has Plan::workspace_bytes().
+  std::optional<std::span<std::byte>> workspace = {};
+  /// Or an allocator of scratch memory in place of the device's; borrowed for the call.
+  WorkspaceAllocator* workspace_allocator = nullptr;
+  /// Bounds the scratch memory of what is chosen, and is no part of the key: what is stored and
+  /// needs more is passed over, for what a heuristic finds that does not. Unsupported, with the
+  /// least that would do, where nothing does.
+  std::size_t workspace_limit = kNoLimit;
+  /// What is tuned under, stored under, and found under again, where it is given.
+  Constraints constraints = {};
 };
 
 }  // namespace attune::ops

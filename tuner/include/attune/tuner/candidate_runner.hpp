@@ -45,6 +45,12 @@ class CandidateFailure : public Error {
   TrialOutcome outcome_;
 };
 
+/// What a sample of launches gave.
+struct Sample {
+  double us = 0;     // of all launches
+  double score = 0;  // of one: its microseconds, or as the workload's objective says
+};
+
 /// The problem that candidates run on. What it points to outlives the runner.
 struct Workload {
   const OpInfo* op = nullptr;
@@ -53,6 +59,7 @@ struct Workload {
   std::uint64_t seed = 1;                    // of the inputs
   const RegisteredKernel* oracle = nullptr;  // says what is right; null: the default does
   const ErasedKernel* default_kernel = nullptr;
+  const Objective* objective = nullptr;  // null: the time
 };
 
 class CandidateRunner {
@@ -77,6 +84,13 @@ class CandidateRunner {
 
   /// Microseconds of `repeats` launches back to back. Throws CandidateFailure.
   virtual double time_us(const Candidate& candidate, int repeats) = 0;
+
+  /// The same with the score of a launch. Throws CandidateFailure, and ExecutionError when the
+  /// objective cannot be measured.
+  virtual Sample sample(const Candidate& candidate, int repeats) {
+    const double us = time_us(candidate, repeats);
+    return {us, us / repeats};
+  }
 
   /// Why nothing more can run here (the device is lost), or "". Asked after a candidate was wrong
   /// or failed.

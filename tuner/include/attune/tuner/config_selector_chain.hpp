@@ -12,7 +12,11 @@
 //   autotune    the policy and its budgets allow to tune now, and the    in memory and the user's
 //               stream is not capturing                                  database
 //   heuristic   a kernel supports the problem: as the nearest tuned      in memory; hides no later
-//               neighbour, else the default                              row and no later tuning
+//               neighbour, else as it was tuned on the same CPU for      row and no later
+//               another number of threads, else the default              tuning
+//
+// What needs more scratch memory than the request's limit is passed over by every tier, and what is
+// chosen instead is remembered for that limit alone.
 //
 // When none has one, select() throws. There is one path for every policy: a policy only says which
 // tiers are asked.

@@ -26,8 +26,11 @@
 #include <attune/core/events.hpp>
 #include <attune/core/op.hpp>
 #include <attune/core/registry.hpp>
+#include <attune/core/selection.hpp>
 
 namespace attune {
+
+class Objective;  // objective.hpp
 
 namespace tuning {
 class CandidateRunner;
@@ -57,8 +60,8 @@ struct Trial {
   Candidate candidate;
   TrialOutcome outcome = TrialOutcome::kNotReached;
   std::string reason;
-  double median_us = 0;  // of its samples; 0 when it was not timed
-  double relative = 0;   // median of sample / anchor; below 1 is faster than the default
+  double median_us = 0;  // of its samples, or in the objective's unit; 0 when it was not timed
+  double relative = 0;   // median of sample / anchor; below 1 is better than the default
   double spread = 0;     // median absolute deviation / median
   std::int64_t samples = 0;
   double error = 0;  // worst relative RMS error on the reduced problem
@@ -91,6 +94,8 @@ class Tuner {
     std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
     /// Asked between samples: true ends the search, as for Ctrl-C or while a stream is captured.
     std::function<bool()> stop = [] { return false; };
+    /// What is minimised; null: the time. Times in results are then scores of the objective.
+    std::shared_ptr<const Objective> objective = {};
     /// Where candidates run (candidate_runner.hpp); empty: in this process.
     std::function<std::unique_ptr<tuning::CandidateRunner>(const tuning::Workload&)> make_runner;
   };
@@ -106,7 +111,8 @@ class Tuner {
     std::vector<const RegisteredKernel*> kernels;  // that compete; the first has the default
     /// Says what is right; null: the default does.
     const RegisteredKernel* oracle = nullptr;
-    Candidate incumbent;  // what is stored now; kernel null: nothing is
+    Candidate incumbent;           // what is stored now; kernel null: nothing is
+    Constraints constraints = {};  // candidates that break one are kUnsupported
     /// What problems like this one were tuned to: where the search of a large space begins, beside
     /// the default. Asked where a kernel has one.
     std::function<std::vector<Candidate>()> neighbours = [] { return std::vector<Candidate>(); };
@@ -119,7 +125,8 @@ class Tuner {
   };
 
   /// Never throws for what a candidate does. Throws Unsupported when no kernel takes the problem,
-  /// and what making the problem's tensors throws.
+  /// ExecutionError when the objective cannot be measured, and what making the problem's tensors
+  /// throws.
   TuneResult tune(const Request& request) const;
 
   const Settings& settings() const { return settings_; }
