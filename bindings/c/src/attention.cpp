@@ -124,13 +124,16 @@ ops::LightningAttentionGradientOutputs gradients_of(const LightningAttentionOpti
 
 // The forms of both ops under one name each, told apart by their options.
 
-constexpr auto kForwardInto = [](const auto& out, const AttentionCall& call, const auto& options) {
-  if constexpr (requires { options.slopes; }) {
-    ops::lightning_attention_into(out, call.q, call.k, call.v, options);
-  } else {
-    ops::recurrent_attention_into(out, call.q, call.k, call.v, options);
-  }
-};
+void forward_into(const AttentionCall& call, const attune_attention_args& args) {
+  const auto out = outputs_of(call.op, args);
+  call.visit([&](const auto& options) {
+    if constexpr (requires { options.slopes; }) {
+      ops::lightning_attention_into(out, call.q, call.k, call.v, options);
+    } else {
+      ops::recurrent_attention_into(out, call.q, call.k, call.v, options);
+    }
+  });
+}
 
 Plan<ops::RecurrentAttention> plan_forward(const AttentionCall& call) {
   return call.visit([&](const auto& options) {
@@ -216,11 +219,8 @@ attune_status attune_attention(const attune_attention_args* given_args,
   return guarded([&] {
     const attune_attention_args args = read_args(given_args);
     const attune_call how = read_call(given_call);
-    const AttentionCall call = call_of(args, false, options_of(how));
-    const auto out = outputs_of(call.op, args);
-    run_once(
-        how, [&] { return plan_forward(call); }, [&] { return forward_args(call, out); },
-        [&] { call.visit([&](const auto& options) { kForwardInto(out, call, options); }); });
+    CallersAllocator allocator(how);
+    forward_into(call_of(args, false, options_with_memory(how, allocator)), args);
   });
 }
 
@@ -231,10 +231,8 @@ attune_status attune_attention_backward(const attune_attention_args* given_args,
     const attune_attention_args args = read_backward_args(given_args);
     const attune_attention_grads grads = read_struct("grads", given_grads);
     const attune_call how = read_call(given_call);
-    const AttentionCall call = call_of(args, true, options_of(how));
-    run_once(
-        how, [&] { return plan_backward(call, output_gradients_of(call.op, grads)); },
-        [&] { return backward_args(call, grads); }, [&] { backward_into(call, grads); });
+    CallersAllocator allocator(how);
+    backward_into(call_of(args, true, options_with_memory(how, allocator)), grads);
   });
 }
 

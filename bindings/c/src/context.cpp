@@ -37,6 +37,10 @@ ContextOptions context_options(const attune_context_options& given) {
   if (given.reload_ms != 0) {
     options.reload_every = std::chrono::milliseconds(std::max<std::int64_t>(given.reload_ms, 0));
   }
+  if (given.max_threads < 0) {
+    throw InvalidArgument(str("options: max_threads: got ", given.max_threads, ", expected >= 0"));
+  }
+  if (given.max_threads > 0) options.max_threads = given.max_threads;
   return options;
 }
 

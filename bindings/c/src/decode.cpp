@@ -99,11 +99,9 @@ attune_status attune_decode(const attune_decode_args* given_args,
   return guarded([&] {
     const attune_decode_args args = read_struct("args", given_args);
     const attune_call how = read_call(given_call);
-    const DecodeCall call = call_of(args, options_of(how));
-    const attune::TensorView o = TensorReader(call.op).required("o", args.o);
-    run_once(
-        how, [&] { return plan_decode(call); }, [&] { return decode_args(call, o); },
-        [&] { decode_into(call, o); });
+    CallersAllocator allocator(how);
+    const DecodeCall call = call_of(args, options_with_memory(how, allocator));
+    decode_into(call, TensorReader(call.op).required("o", args.o));
   });
 }
 

@@ -32,6 +32,7 @@ class NamedProblem {
       request_.config = &*config_;
     }
     request_.stream = call.stream;
+    if (call.workspace_limit > 0) request_.workspace_limit = call.workspace_limit;
     if (op_->name != op_->kernel_op) request_.called_as = op_->name;
   }
   NamedProblem(const NamedProblem&) = delete;  // the request borrows the override

@@ -183,6 +183,7 @@ ops::CallOptions options_of(const attune_call& call) {
   options.allow_tf32 = (call.flags & ATTUNE_ALLOW_TF32) != 0;
   options.context = &context_of(call.context);
   options.stream = call.stream;
+  if (call.workspace_limit > 0) options.workspace_limit = call.workspace_limit;
   return options;
 }
 

@@ -61,6 +61,7 @@ Context& context_of(attune_context* context);
 
 /// A caller's attune_call, NULL for all defaults. Throws InvalidArgument.
 attune_call read_call(const attune_call* given);
+/// Those of a plan: without the memory of one call.
 ops::CallOptions options_of(const attune_call& call);
 
 }  // namespace attune::c

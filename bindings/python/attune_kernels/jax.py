@@ -21,7 +21,7 @@ them first; `jax.shard_map` runs the call on each device's part:
 Scratch memory comes from XLA: an array beside the results, whose size depends on shapes, types, kind of
 device and options alone, never on what is tuned, so that all hosts of a program compile the same one.
 It is at most the larger of 64 MiB, the call's own arrays, and what the untuned choice needs; what is
-tuned to need more gets memory of attune's own.
+tuned to need more is passed over.
 
 Choices are looked up when a program runs: `attune_kernels.policy()` says what happens to unknown
 problems, for all threads. `attune_kernels.scope()` does not reach into XLA's threads.

@@ -136,8 +136,8 @@ typedef struct attune_call {
   void* stream;            /* the cudaStream_t that work is queued on; a CPU has none */
 
   /* Scratch memory of the kernel, on q's device, from one of three places. `workspace`, at a
-     multiple of ATTUNE_WORKSPACE_ALIGNMENT: where it is large enough for the choice the call
-     allocates nothing. Or `allocate`, which is asked at most once a call, for `bytes` aligned
+     multiple of ATTUNE_WORKSPACE_ALIGNMENT: what is chosen needs no more, and the call allocates
+     nothing. Or `allocate`, which is asked at most once a call, for `bytes` aligned
      alike, to be used by work queued on `stream` from then on; NULL means that there is no memory,
      and fails the call. `release`, if given, is called with what it returned when all is queued,
      whether or not the call succeeded. Or, without either, attune's pool: the CUDA driver's, in the
@@ -151,6 +151,10 @@ typedef struct attune_call {
   const char* platform; /* NULL: all compete; else "simd", "cuda" or "reference" alone */
   const char* config;   /* an override, "tile_v=64" or attune_plan_config(); never stored. One that
                            does not fit is an error */
+
+  /* Bytes of scratch memory that a choice may need, a plan's, too; 0: any. What is tuned to need
+     more is passed over. */
+  size_t workspace_limit;
 } attune_call;
 
 /* -- Attention --------------------------------------------------------------------------------- */
@@ -335,6 +339,7 @@ typedef struct attune_context_options {
   const char* events; /* a file to tell of choices, tunings and faults in; ATTUNE_EVENTS, "" none */
   const char* stats;  /* a file or folder for counters; ATTUNE_STATS, "" none */
   int64_t reload_ms;  /* between looks for replaced databases; ATTUNE_RELOAD_SECONDS, -1 never */
+  int32_t max_threads; /* of the host, of a call, at most; ATTUNE_THREADS, else all there are */
 } attune_context_options;
 
 /* A context of one's own: another database or policy, plugins, a memory of its own. */

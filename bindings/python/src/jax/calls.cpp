@@ -128,7 +128,8 @@ attune_status BoundCall::run(void* stream, void* workspace, std::size_t workspac
 }
 
 attune_status BoundCall::plan(void* stream, std::size_t limit, std::size_t* bound) const {
-  const attune_call call = call_on(stream);
+  attune_call call = call_on(stream);
+  if (bound == nullptr) call.workspace_limit = limit;
   attune_plan* made = nullptr;
   attune_status status = ATTUNE_INTERNAL;
   switch (call_) {

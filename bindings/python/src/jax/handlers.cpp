@@ -127,7 +127,7 @@ ffi::Error run(Call call, const Arguments& arguments, bool execute) {
   }
   return error_of(execute
                       ? bound.run(arguments.stream, buffers->workspace, buffers->workspace_bytes)
-                      : bound.plan(arguments.stream, 0, nullptr));
+                      : bound.plan(arguments.stream, buffers->workspace_bytes, nullptr));
 }
 
 Attributes attributes_of(std::int64_t given, std::int64_t options, double scale,
