@@ -1,7 +1,7 @@
 #include "tuning/tune_plan.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <numeric>
 
 #include <attune/distributed/partition.hpp>
 
@@ -20,25 +20,29 @@ double estimated_call_us(const Target& target) {
   return rates.launch_us + seconds * 1e6;
 }
 
-void order_by_cost(std::vector<Target>& targets, bool longest_first) {
-  struct Rank {
-    double recorded, tuning;
-    std::size_t index;
-  };
-  std::vector<Rank> ranks;
+void order_by_cost(std::vector<Target>& targets) {
+  std::vector<std::pair<double, std::size_t>> costs;
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    const double us = estimated_call_us(targets[i]);
     const double hits = static_cast<double>(targets[i].hits);
-    ranks.push_back(
-        {hits > 0 ? hits * us : 0, longest_first ? distributed::tuning_cost_us(us) : 0, i});
+    costs.emplace_back(hits > 0 ? hits * estimated_call_us(targets[i]) : 0, i);
   }
-  std::stable_sort(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
-    return std::tie(a.recorded, a.tuning) > std::tie(b.recorded, b.tuning);
-  });
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<Target> ordered;
   ordered.reserve(targets.size());
-  for (const Rank& rank : ranks) ordered.push_back(std::move(targets[rank.index]));
+  for (const auto& [cost, index] : costs) ordered.push_back(std::move(targets[index]));
   targets = std::move(ordered);
+}
+
+std::vector<std::size_t> longest_first(const std::vector<Target>& targets) {
+  std::vector<std::size_t> order(targets.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto unrecorded =
+      std::find_if(order.begin(), order.end(), [&](std::size_t i) { return targets[i].hits == 0; });
+  std::stable_sort(unrecorded, order.end(), [&](std::size_t a, std::size_t b) {
+    return estimated_call_us(targets[a]) > estimated_call_us(targets[b]);
+  });
+  return order;
 }
 
 std::size_t candidate_count(const CommandContext& command, const Target& target) {

@@ -10,10 +10,13 @@
 namespace attune::cli {
 
 /// Recorded problems that cost the most first: by how often they came times how long one call
-/// takes, estimated from the op's traffic and operations. Problems that were not recorded come last,
-/// in their order; `longest_first`: those that take longest to tune first, so that several devices
-/// end at about the same time.
-void order_by_cost(std::vector<Target>& targets, bool longest_first = false);
+/// takes, estimated from the op's traffic and operations. Problems that were not recorded keep
+/// their order and come last.
+void order_by_cost(std::vector<Target>& targets);
+
+/// The order in which several devices take the targets, so that they end at about the same time: as
+/// they are while they were recorded, and then those that take longest to tune first.
+std::vector<std::size_t> longest_first(const std::vector<Target>& targets);
 
 /// Microseconds of one call, to within a factor of a few: enough to tell long problems from short.
 double estimated_call_us(const Target& target);

@@ -1,10 +1,12 @@
 #include "tuning/tune_run.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 #include "output/text.hpp"
 #include "program/interrupt.hpp"
+#include "tuning/tune_plan.hpp"
 
 namespace attune::cli {
 namespace {
@@ -34,6 +36,9 @@ std::optional<ConfigRow> known_row(const CommandContext& command, const Target& 
 void TuneRun::tune(const std::vector<Target>& targets, std::span<const Device* const> devices,
                    TuneProgress& progress) {
   results_.resize(targets.size());
+  queue_.resize(targets.size());
+  std::iota(queue_.begin(), queue_.end(), std::size_t{0});
+  if (devices.size() > 1) queue_ = longest_first(targets);
   if (devices.empty()) {
     work(targets, nullptr, progress);
   } else {
@@ -64,17 +69,21 @@ void TuneRun::work(const std::vector<Target>& targets, const Device* device,
 std::optional<TuneRun::Job> TuneRun::next_job(const std::vector<Target>& targets,
                                               TuneProgress& progress) {
   const std::lock_guard lock(mutex_);
-  for (; next_ < targets.size() && !interrupted() && !failure_; ++next_) {
-    const Target& target = targets[next_];
+  for (; next_ < queue_.size() && !interrupted() && !failure_; ++next_) {
+    const std::size_t index = queue_[next_];
+    const Target& target = targets[index];
     progress.begin(next_, target.text);
     std::optional<ConfigRow> known = settings_.retune ? std::nullopt : known_row(command_, target);
     if (known) {
       ++skipped_;
-      results_[next_] = Result{std::move(*known), "already tuned", Tone::kFaint};
+      results_[index] = Result{std::move(*known), "already tuned", Tone::kFaint};
       continue;
     }
     const std::chrono::milliseconds budget = budget_for_next();
-    if (budget.count() > 0) return Job{next_++, budget};
+    if (budget.count() > 0) {
+      ++next_;
+      return Job{index, budget};
+    }
   }
   return std::nullopt;
 }

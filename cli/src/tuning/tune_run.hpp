@@ -35,7 +35,8 @@ class TuneRun {
       : command_(command), settings_(std::move(settings)) {}
 
   /// Tunes the targets, in their order: each on its own device, or, with `devices`, on the first of
-  /// these that is free, by a thread for each. Throws CacheError when results cannot be stored.
+  /// these that is free, by a thread for each; several take them by longest_first(). Throws
+  /// CacheError when results cannot be stored.
   void tune(const std::vector<Target>& targets, std::span<const Device* const> devices,
             TuneProgress& progress);
 
@@ -66,8 +67,9 @@ class TuneRun {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::size_t workers_ = 1;
 
-  std::mutex mutex_;  // of what follows
-  std::vector<std::optional<Result>> results_;
+  std::mutex mutex_;                            // of what follows
+  std::vector<std::optional<Result>> results_;  // by target
+  std::vector<std::size_t> queue_;              // targets, in the order they are taken
   std::size_t next_ = 0;
   std::size_t tuned_ = 0;
   std::size_t skipped_ = 0;

@@ -197,7 +197,6 @@ ExitCode run(const Invocation& call) {
   if (dry) return print_plan(call, command, targets);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
-  if (devices.size() > 1) order_by_cost(targets, true);
   TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),
                            .budget = call.options.duration("budget"),
                            .retune = call.options.flag("retune")});
