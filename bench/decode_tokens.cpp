@@ -1,7 +1,7 @@
 // Steps of several tokens, and pools in 16 bits, beside one token on a pool in fp32.
 //
-//   B = 64, H = 8, K = V = 128, a decay per head, everything else f32, one thread. A round takes one
-//   sample of each step in turn, of the thread's own time: on a machine that others use as well,
+//   B = 64, H = 8, K = V = 128, a decay per head, everything else f32, one thread. A round takes
+//   one sample of each step in turn, of the thread's own time: on a machine that others use as well,
 //   that of the clock is mostly theirs. Printed are the median of a step's time and the median of
 //   its ratios to the one token of the same round. The config is the heuristic's but for the number
 //   of threads.

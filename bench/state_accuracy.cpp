@@ -2,8 +2,8 @@
 //
 //   16,384 steps of recurrent_decode, one token each, on pools that hold the same states in f32,
 //   bf16 and f16, the latter two rounded to nearest and stochastically. The gates are those of
-//   models: lightning attention's constant decays, and GLA's gk = log sigmoid(z) / 16 of a normal z.
-//   q, k and v are f32 and normal, of mean 0, or k and v of mean 1: what is written then adds up,
+//   models: lightning attention's constant decays, and GLA's gk = log sigmoid(z) / 16 of a normal
+//   z. q, k and v are f32 and normal, of mean 0, or k and v of mean 1: what is written then adds up,
 //   as it does behind activations that are mostly positive. Printed is the relative RMS difference
 //   of the last 1024 steps' outputs to those from the f32 pool.
 #include <array>
