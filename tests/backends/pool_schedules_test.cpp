@@ -71,21 +71,24 @@ class Server {
   bool step() {
     std::vector<Piece> pieces;
     bool is_any_left = false;
+    const bool decodes = pick(0, 2) == 0;
     for (Request& request : requests_) {
       const std::int64_t left = request.length - request.done;
       if (left == 0) continue;
       is_any_left = true;
+      if (decodes && request.slot < 0) continue;
       if (pick(0, 2) == 0) continue;  // waits
-      pieces.push_back({&request, pick(0, 1) == 0 ? 1 : pick(1, left)});
+      pieces.push_back({&request, decodes || pick(0, 1) == 0 ? 1 : pick(1, left)});
     }
-    if (!pieces.empty()) run_pieces(pieces);
+    if (pieces.empty()) return is_any_left;
+    decodes ? decode(pieces) : run_pieces(pieces);
     return is_any_left;
   }
 
   void run_pieces(const std::vector<Piece>& pieces) {
     std::vector<std::int64_t> bounds{0};
     std::vector<std::int32_t> from, to;
-    std::vector<std::int64_t> freed;
+    std::vector<std::int64_t> freed;  // once the call is done
     for (const auto& [request, count] : pieces) {
       bounds.push_back(bounds.back() + count);
       from.push_back(static_cast<std::int32_t>(request->slot));
@@ -120,18 +123,43 @@ class Server {
                                              .snapshot_every = 64,
                                              .snapshot_slots = snapshots,
                                              .call = call_});
-    for (std::size_t n = 0; n < pieces.size(); ++n) {
-      Request& request = *pieces[n].request;
-      copy_tokens(result.o, bounds[n], request.o, request.done, pieces[n].tokens);
-      request.done += pieces[n].tokens;
-      if (request.done == request.length) freed.push_back(request.slot);
-    }
+    finish(pieces, result.o);
     free_.insert(free_.end(), freed.begin(), freed.end());
+  }
+
+  /// A token of each, in place.
+  void decode(const std::vector<Piece>& pieces) {
+    const auto count = static_cast<std::int64_t>(pieces.size());
+    std::vector<std::int32_t> slots;
+    for (const Piece& piece : pieces) {
+      slots.push_back(static_cast<std::int32_t>(piece.request->slot));
+    }
+    const Tensor q = gather(pieces, count, kKeys, [](const Request& r) { return &r.in.q; });
+    const Tensor k = gather(pieces, count, kKeys, [](const Request& r) { return &r.in.k; });
+    const Tensor v = gather(pieces, count, kValues, [](const Request& r) { return &r.in.v; });
+    const Tensor gk = gather(pieces, count, kKeys, [](const Request& r) { return &r.gk; });
+    const auto rows = [&](const Tensor& tensor) {
+      return ConstTensorView(tensor.view().data, tensor.dtype(),
+                             {count, kHeads, tensor.shape()[3]});
+    };
+    const ConstTensorView decays = rows(gk), indices(slots.data(), {count});
+    finish(pieces, ops::recurrent_decode(rows(q), rows(k), rows(v), pool_,
+                                         {.gk = decays, .slot_indices = indices, .call = call_}));
+  }
+
+  void finish(const std::vector<Piece>& pieces, const Tensor& o) {
+    std::int64_t first = 0;
+    for (const auto& [request, count] : pieces) {
+      copy_tokens(o, first, request->o, request->done, count);
+      first += count;
+      request->done += count;
+      if (request->done == request->length) free_.push_back(request->slot);
+    }
   }
 
   static void copy_tokens(const Tensor& from, std::int64_t first, Tensor& to, std::int64_t at,
                           std::int64_t count) {
-    const std::int64_t row = from.view().stride(1);
+    const std::int64_t row = to.view().stride(1);
     std::memcpy(to.values<float>().data() + at * row,
                 static_cast<const float*>(from.view().data) + first * row,
                 static_cast<std::size_t>(count * row) * sizeof(float));
