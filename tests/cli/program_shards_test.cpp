@@ -268,6 +268,27 @@ TEST_F(Shards, DevicesOfOneHostDoNotWaitForEachOther) {
   EXPECT_GT(one / all, campaign_length(60, 93) * devices / 100.0) << one << " s, " << all << " s";
 }
 
+TEST_F(Shards, SeveralDevicesTakeLongProblemsFirstAndTheTableKeepsItsOrder) {
+  write_list({R"({"op":"row_softmax","rows":[20,40,60,2000],"cols":16})"});
+  const std::string events = here.file("events.jsonl");
+  const Outcome outcome = here.run(
+      tune({"--gpus", "all"}, {"SIM_DEVICES=2", "SIM_SAMPLE_US=3000", "ATTUNE_EVENTS=" + events}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json().at(3).at("problem"), "rows=2000 cols=16");
+  std::vector<std::string> started;
+  std::ifstream lines(events);
+  for (std::string line; std::getline(lines, line);) {
+    const json event = json::parse(line);
+    if (event.at("event") == "tune_started") started.push_back(event.at("problem"));
+  }
+  ASSERT_EQ(started.size(), 4U);
+  const auto place = [&](const std::string& problem) {
+    return std::find(started.begin(), started.end(), problem) - started.begin();
+  };
+  EXPECT_LT(place("rows=2000 cols=16"), 2);
+  EXPECT_LT(place("rows=60 cols=16"), 2);
+}
+
 TEST_F(Shards, UnderMpirun) {
   if (program_at("mpirun").empty()) GTEST_SKIP() << "no mpirun";
   Call job = tune({"--shard", "auto", "--gpus", "local", "--db-dir", parts}, {"SIM_DEVICES=2"});
