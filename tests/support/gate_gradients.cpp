@@ -109,18 +109,19 @@ void ConstantGates::run_formula() {
   forward.ht = forward.d_o = true;
   Tensor o(DType::kF32, {problem_.B, problem_.T, problem_.H, problem_.V});
   Tensor state(DType::kF32, {problem_.B, problem_.H, problem_.K, problem_.V});
-  run_reference<RecurrentAttention>(forward, {.q = args.q,
-                                              .k = args.k,
-                                              .v = args.v,
-                                              .g = args.g,
-                                              .gamma = args.gamma,
-                                              .gk = args.gk,
-                                              .gv = args.gv,
-                                              .initial_state = args.initial_state,
-                                              .cu_seqlens = {},
-                                              .scale = args.scale,
-                                              .o = o.view(),
-                                              .final_state = state.view()});
+  RecurrentAttention::Args into{};
+  into.q = args.q;
+  into.k = args.k;
+  into.v = args.v;
+  into.g = args.g;
+  into.gamma = args.gamma;
+  into.gk = args.gk;
+  into.gv = args.gv;
+  into.initial_state = args.initial_state;
+  into.scale = args.scale;
+  into.o = o.view();
+  into.final_state = state.view();
+  run_reference<RecurrentAttention>(forward, into);
   o_ = to_doubles(o.view());
   final_state_ = to_doubles(state.view());
 }
