@@ -110,7 +110,8 @@ int main(void) {
   }
   printf("largest difference to one long call: %.1e\n", (double)largest);
 
-  /* The gradient of the sum of o over the prompt. */
+  /* The gradient of the sum of o over the prompt; scratch memory is attune's again. */
+  call.workspace = NULL, call.workspace_bytes = 0;
   float* ones = random_values(kPrompt * kToken, 0);
   for (size_t i = 0; i < kPrompt * kToken; ++i) ones[i] = 1;
   attune_tensor d_o = floats(ones, 4, prompt_shape);

@@ -153,7 +153,7 @@ class HostileFiles : public testing::TestWithParam<Place> {
     if (place.use == Use::kBeside && (name == "mine.db" || name == "page.html")) return true;
     const bool keeps_history = place.arguments[0] == "db" && place.arguments[1] == "use";
     if (keeps_history && name.starts_with(place.file + ".history")) return true;
-    return name == "attune-cpu_0.lock" && name != place.file;
+    return name == host_lock_name() && name != place.file;
   }
 
   /// Whether a name is the thing's, or that of what SQLite keeps beside it.

@@ -205,7 +205,7 @@ TEST(LoadPlugin, RefusesASharedObjectThatIsNoPluginOfThisAttune) {
               StartsWith("plugin '" FAULTY_PLUGIN "': it was built for 'attune 0.0.0"));
   EXPECT_THAT(refusal_of("older_interface"),
               StrEq("plugin '" FAULTY_PLUGIN "': it was built for interface 2 of plugins, this "
-                    "attune has 3: build it again with this attune"));
+                    "attune has 4: build it again with this attune"));
 }
 
 TEST(LoadPlugin, NamesThePluginInWhateverItThrows) {

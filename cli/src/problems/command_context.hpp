@@ -80,6 +80,7 @@ class CommandContext {
   /// with a note. Throws UsageError.
   std::vector<Target> targets(std::vector<ListedProblem> problems) const;
   std::vector<Target> targets(std::span<const std::string> words) const {
+    check_device();
     return targets(listed(words));
   }
 

@@ -179,6 +179,7 @@ ExitCode run(const Invocation& call) {
   const std::optional<Shard> shard = shard_of(call);
   const CommandContext command(call,
                                {.writes_database = !dry, .database = database_of(call, shard)});
+  command.check_device();
   if (call.options.flag("shards")) return print_all_shards(call, command);
   std::vector<Target> targets;
   if (stale) {

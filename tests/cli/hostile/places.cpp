@@ -1,5 +1,8 @@
 #include "places.hpp"
 
+#include <attune/core/error.hpp>
+#include <attune/core/this_machine.hpp>
+
 namespace attune::test {
 namespace {
 
@@ -183,7 +186,7 @@ void add_files_beside(std::vector<Place>& places) {
                       .environment = {"ATTUNE_DB=FOLDER/mine.db"}});
   };
   const std::string note = "mine.db.running.1.0";
-  const std::string lock = "attune-cpu_0.lock";
+  const std::string lock = host_lock_name();
   add("a note, run", note, untuned({"run"}, kQuick));
   add("a note, run --policy db", note, problem({"run"}, {"--policy", "db"}));
   add("a note, tune", note, untuned({"tune"}, kTune));
@@ -195,6 +198,8 @@ void add_files_beside(std::vector<Place>& places) {
 }
 
 }  // namespace
+
+std::string host_lock_name() { return str("attune-cpu_0-", boot_id(), ".lock"); }
 
 const std::vector<Place>& all_places() {
   static const std::vector<Place> all = [] {

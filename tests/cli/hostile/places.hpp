@@ -46,6 +46,9 @@ struct Place {
 
 const std::vector<Place>& all_places();
 
+/// The file that measurements on the host lock.
+std::string host_lock_name();
+
 /// Whether the thing can be put there.
 bool can_be_at(const Place& place, const Thing& thing);
 

@@ -2,9 +2,9 @@
 // does not survive it.
 //
 // The note is a small file beside the user's database, "<database>.running.<host>.<pid>.<n>".
-// Whoever next opens the database for writing reads the notes of processes that have ended, and quarantines what
-// they were running: a program that a candidate crashes does not crash on it at every start. As
-// somebody may have killed the process, this suspicion holds for a week only.
+// Whoever next opens the database for writing reads the notes of processes that have ended, and
+// quarantines what they were running: a program that a candidate crashes does not crash on it at
+// every start. As somebody may have killed the process, this suspicion holds for a week only.
 //
 // A file of such a name counts as a note when it is a regular file (not a link) of at most 16 KiB,
 // belongs to this user or to the owner of the database, and names a process and a candidate that
