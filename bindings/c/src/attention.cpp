@@ -45,6 +45,12 @@ Options options_of_both(const attune_attention_args& args, const TensorReader& r
   options.cu_seqlens = read.optional_input("cu_seqlens", args.cu_seqlens);
   options.cu_seqlens_host = read.optional_input("cu_seqlens_host", args.cu_seqlens_host);
   if (args.scale != nullptr) options.scale = *args.scale;
+  options.states = read.optional("states", args.states);
+  options.initial_slots = read.optional_input("initial_slots", args.initial_slots);
+  options.final_slots = read.optional_input("final_slots", args.final_slots);
+  options.snapshot_slots = read.optional_input("snapshot_slots", args.snapshot_slots);
+  options.snapshot_every = args.snapshot_every;
+  options.state_rounding = rounding_of(args);
   options.reverse = (args.flags & ATTUNE_REVERSE) != 0;
   options.want_final_state = args.final_state != nullptr;
   options.call = call;
@@ -195,7 +201,7 @@ void backward_into(const AttentionCall& call, const attune_attention_grads& grad
 }
 
 attune_attention_args read_args(const attune_attention_args* given) {
-  return read_struct("args", given, ATTUNE_REVERSE);
+  return read_struct("args", given, ATTUNE_REVERSE | ATTUNE_STOCHASTIC_STATES);
 }
 
 /// The arguments of a backward call: what a forward one would write is not looked at.

@@ -18,6 +18,22 @@ struct DecodeCall {
   std::variant<RecurrentDecodeOptions, LightningDecodeOptions> options;
 };
 
+/// The tokens of the last step, where any of their tensors is given.
+std::optional<ops::CommittedTokens> committed_of(const attune_decode_args& args,
+                                                 const TensorReader& read) {
+  const bool given = args.committed_k != nullptr || args.committed_v != nullptr ||
+                     args.committed_g != nullptr || args.committed_gk != nullptr ||
+                     args.committed_gv != nullptr || args.committed_accepted != nullptr;
+  if (!given) return std::nullopt;
+  return ops::CommittedTokens{
+      .k = read.required("committed.k", args.committed_k),
+      .v = read.required("committed.v", args.committed_v),
+      .g = read.optional_input("committed.g", args.committed_g),
+      .gk = read.optional_input("committed.gk", args.committed_gk),
+      .gv = read.optional_input("committed.gv", args.committed_gv),
+      .accepted = read.required("committed.accepted", args.committed_accepted)};
+}
+
 DecodeCall call_of(const attune_decode_args& args, const ops::CallOptions& how) {
   const bool lightning = args.slopes != nullptr || args.num_layers != 0 || args.layer_idx != 0;
   const std::string_view op = lightning ? ops::LightningDecode::kName : ops::RecurrentDecode::kName;
@@ -46,6 +62,10 @@ DecodeCall call_of(const attune_decode_args& args, const ops::CallOptions& how) 
       [&](auto& options) {
         options.g_gamma = read.optional_input("g_gamma", args.g_gamma);
         options.slot_indices = read.optional_input("slot_indices", args.slot_indices);
+        options.kept_slots = read.optional_input("kept_slots", args.kept_slots);
+        options.accepted = read.optional_input("accepted", args.accepted);
+        options.committed = committed_of(args, read);
+        options.state_rounding = rounding_of(args);
         if (args.scale != nullptr) options.scale = *args.scale;
         options.call = how;
       },
@@ -97,7 +117,7 @@ using namespace attune::c;  // NOLINT(google-build-using-namespace): these are i
 attune_status attune_decode(const attune_decode_args* given_args,
                             const attune_call* given_call) noexcept {
   return guarded([&] {
-    const attune_decode_args args = read_struct("args", given_args);
+    const attune_decode_args args = read_struct("args", given_args, ATTUNE_STOCHASTIC_STATES);
     const attune_call how = read_call(given_call);
     CallersAllocator allocator(how);
     const DecodeCall call = call_of(args, options_with_memory(how, allocator));
@@ -109,7 +129,7 @@ attune_status attune_decode_plan(const attune_decode_args* given_args,
                                  const attune_call* given_call, attune_plan** out) noexcept {
   return guarded([&] {
     require("out", out);
-    const attune_decode_args args = read_struct("args", given_args);
+    const attune_decode_args args = read_struct("args", given_args, ATTUNE_STOCHASTIC_STATES);
     const attune_call how = read_call(given_call);
     *out = make_plan(how, plan_decode(call_of(args, options_of(how))));
   });
@@ -119,7 +139,7 @@ attune_status attune_decode_launch(const attune_plan* plan, const attune_decode_
                                    void* stream, void* workspace, size_t workspace_bytes) noexcept {
   return guarded([&] {
     const auto& of = plan_of<attune::ops::RecurrentDecode>(plan);
-    const attune_decode_args args = read_struct("args", given_args);
+    const attune_decode_args args = read_struct("args", given_args, ATTUNE_STOCHASTIC_STATES);
     const DecodeCall call = call_of(args, {});
     of.launch(decode_args(call, TensorReader(call.op).required("o", args.o)), stream,
               bytes_of(workspace, workspace_bytes));

@@ -46,6 +46,13 @@ void refuse_with_slopes_or_layer(
     std::string_view op,
     std::initializer_list<std::pair<const char*, const attune_tensor*>> excluded);
 
+/// How states of 16 bits are stored.
+template <class Args>
+StateRounding rounding_of(const Args& args) {
+  return (args.flags & ATTUNE_STOCHASTIC_STATES) != 0 ? stochastic(args.state_seed)
+                                                      : StateRounding();
+}
+
 // A layer is given where one of its numbers is not 0; a layer_idx of 0 is the first one.
 
 template <class Args>

@@ -172,8 +172,8 @@ typedef struct attune_call {
    gk, gv         [B,T,H,K], [B,T,H,V]      f32 or q's      one a key channel, one a value channel
    g_gamma        [H] or [N,H]              f32             one a head, constant in time
    slopes         [H]                       f32             minus a g_gamma
-   initial_state  [N,H,K,V]                 f32             any strides
-   final_state    [N,H,K,V]                 f32             written if given; may be exactly
+   initial_state  [N,H,K,V]                 f32, f16, bf16  any strides
+   final_state    [N,H,K,V]                 initial_state's written if given; may be exactly
                                                             initial_state: updated in place
    cu_seqlens     [N+1]                     i32, i64        packed: B = 1, sequence n is the tokens
                                                             from cu_seqlens[n] to cu_seqlens[n+1]
@@ -188,7 +188,7 @@ typedef struct attune_call {
    g_gamma[h] = -(8/H) (1 - layer_idx/num_layers) h. slopes or a layer exclude every other gate. */
 typedef struct attune_attention_args {
   uint32_t struct_size;
-  uint32_t flags; /* ATTUNE_REVERSE */
+  uint32_t flags; /* ATTUNE_REVERSE, ATTUNE_STOCHASTIC_STATES */
   const attune_tensor *q, *k, *v;
   const attune_tensor *g, *g_gamma, *gk, *gv, *slopes; /* NULL: not given */
   int64_t layer_idx;                                   /* 0 .. num_layers */
@@ -199,10 +199,23 @@ typedef struct attune_attention_args {
   const double* scale;                  /* NULL: K^-1/2 */
   const attune_tensor* o;
   const attune_tensor* final_state; /* NULL: not wanted */
+
+  /* States on a pool [S,H,K,V], any strides, in place of initial_state and final_state; forward
+     alone. Sequence n starts from slot initial_slots[n], from zero where that is negative, and its
+     final state goes to final_slots[n], nowhere where that is negative; without initial_slots they
+     are final_slots. The states after tokens E, 2 E, .. of a sequence, E = snapshot_every, go to
+     snapshot_slots[n,0], [n,1], .. */
+  const attune_tensor* states;         /* f32, f16, bf16; updated */
+  const attune_tensor* initial_slots;  /* [N] i32, i64 */
+  const attune_tensor* final_slots;    /* [N] */
+  const attune_tensor* snapshot_slots; /* [N,M] */
+  int64_t snapshot_every;              /* a multiple of 64; 0: none */
+  uint64_t state_seed;                 /* of ATTUNE_STOCHASTIC_STATES */
 } attune_attention_args;
 
-/* Flags of attune_attention_args. */
+/* Flags of attune_attention_args; the second of attune_decode_args, too. */
 #define ATTUNE_REVERSE 1u /* from the last token to the first; the final state is after token 0 */
+#define ATTUNE_STOCHASTIC_STATES 2u /* 16-bit states are rounded at random, not to nearest */
 
 /* Gradients of attention. d_o and dfinal_state, of which at least one is given, come in; the others
    are written. dq, dk and dv are required, and the gradient of each gate and state that is given,
@@ -237,7 +250,7 @@ ATTUNE_API attune_status attune_attention_backward(const attune_attention_args* 
    g, gk, gv     [B,H], [B,H,K], [B,H,V]  f32 or q's
    g_gamma       [H]                      f32
    slopes        [H]                      f32             as for attention, and so is a layer
-   state         [S,H,K,V]                f32             any strides; read and written
+   state         [S,H,K,V]                f32, f16, bf16  any strides; read and written
    slot_indices  [B]                      i32, i64        NULL: row b uses slot b
    o             [B,H,V]                  q's             written
 
@@ -246,7 +259,7 @@ ATTUNE_API attune_status attune_attention_backward(const attune_attention_args* 
    device. */
 typedef struct attune_decode_args {
   uint32_t struct_size;
-  uint32_t flags; /* 0 */
+  uint32_t flags; /* ATTUNE_STOCHASTIC_STATES */
   const attune_tensor *q, *k, *v;
   const attune_tensor *g, *g_gamma, *gk, *gv, *slopes;
   int64_t layer_idx;
@@ -255,6 +268,19 @@ typedef struct attune_decode_args {
   const attune_tensor* slot_indices;
   const double* scale; /* NULL: K^-1/2 */
   const attune_tensor* o;
+
+  /* Several tokens a row, for speculative decoding: q, k, v, gates and o have a T, [B,T,..], of 1
+     to 16. Plain, the state after all of them is stored. With kept_slots, the one after token t goes
+     to kept_slots[b,t], and the row starts from kept_slots[b, accepted[b] - 1]; no slot_indices
+     then. With committed_k and so on, the tokens of the last step, of which committed_accepted[b]
+     were accepted, the state takes those first and is stored so, and the new ones are computed from
+     it. */
+  const attune_tensor* kept_slots;                                /* [B] or [B,T] i32, i64 */
+  const attune_tensor* accepted;                                  /* [B] */
+  const attune_tensor *committed_k, *committed_v;                 /* [B,R,..]; R is 1 to 16 */
+  const attune_tensor *committed_g, *committed_gk, *committed_gv; /* given as g, gk and gv are */
+  const attune_tensor* committed_accepted;                        /* [B] */
+  uint64_t state_seed;                                            /* of ATTUNE_STOCHASTIC_STATES */
 } attune_decode_args;
 
 ATTUNE_API attune_status attune_decode(const attune_decode_args* args,
