@@ -103,12 +103,11 @@ TEST_P(StoredStates, RoundedAtRandomTakeInWhatIsSmallAgainstThem) {
     const Tensor v = Tensor::of(std::vector<float>(64, 1.0F / 1024), {64, 1, 1, 1});
     for (int step = 0; step < kSteps; ++step) {
       const auto seed = static_cast<std::uint64_t>(step);
-      recurrent_attention(
-          q, q, v,
-          {.states = state.view(),
-           .final_slots = to,
-           .state_rounding = at_random ? stochastic(seed) : StateRounding{},
-           .call = call()});
+      recurrent_attention(q, q, v,
+                          {.states = state.view(),
+                           .final_slots = to,
+                           .state_rounding = at_random ? stochastic(seed) : StateRounding{},
+                           .call = call()});
     }
     double mean = 0;
     for (const double value : values_of(state)) mean += value / 64;
