@@ -67,7 +67,8 @@ class FakeDevice final : public Device {
   }
   const DeviceInfo& info() const noexcept override { return info_; }
   void* allocate(std::size_t bytes, void* /*stream*/) const override {
-    void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+    constexpr std::size_t kAlignment = 64;
+    void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
   }
