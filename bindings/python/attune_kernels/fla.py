@@ -226,9 +226,7 @@ def fused_chunk_simple_gla(
     cu_seqlens: Optional[Tensor] = None,
 ) -> _Result:
     """As chunk_simple_gla."""
-    _check_packed(q, cu_seqlens, initial_state)
-    return _attend(q, k, v, g=g, g_gamma=g_gamma, scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+    return chunk_simple_gla(q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
 
 
 def fused_recurrent_simple_gla(

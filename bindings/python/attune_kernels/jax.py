@@ -43,6 +43,7 @@ import jax.numpy as jnp
 import numpy
 
 from . import _core
+from ._layers import lightning_layer
 
 __all__ = [
     "gated_linear_attention",
@@ -376,21 +377,6 @@ def _scale(scale, q):
     return float(scale) if scale is not None else q.shape[-1] ** -0.5
 
 
-def _lightning_layer(function, layer_idx, num_layers, slopes, g_gamma):
-    """(layer_idx, num_layers) for the handlers; ValueError unless exactly one decay is given."""
-    if (layer_idx is None) != (num_layers is None):
-        raise ValueError(f"{function}: layer_idx and num_layers go together")
-    given = (layer_idx is not None) + (slopes is not None) + (g_gamma is not None)
-    if given != 1:
-        raise ValueError(f"{function}: exactly one of layer_idx with num_layers, slopes and g_gamma is expected, "
-                         f"{given} are given")
-    if num_layers is None:
-        return 0, 0
-    if num_layers < 1:
-        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
-    return int(layer_idx), int(num_layers)
-
-
 def recurrent_attention(
     q,
     k,
@@ -468,7 +454,7 @@ def lightning_attention(
     It comes from exactly one of `layer_idx` with `num_layers`, `slopes` [H] (the decay is -slopes) and
     `g_gamma` [H] or [N, H].
     """
-    layer = _lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
+    layer = lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
     return _attention("lightning_attention", {"q": q, "k": k, "v": v},
                       {"g_gamma": g_gamma, "slopes": slopes, "initial_state": initial_state, "cu_seqlens": cu_seqlens},
                       layer, scale, (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
@@ -525,7 +511,7 @@ def lightning_decode(
     config: str = "",
 ) -> Tuple[jax.Array, jax.Array]:
     """`recurrent_decode` with the decays of `lightning_attention`."""
-    layer = _lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
     return _decode_call("lightning_decode", {"q": q, "k": k, "v": v, "state": state},
                         {"g_gamma": g_gamma, "slopes": slopes, "slot_indices": slot_indices}, layer, scale,
                         (False, False, state_v_first, allow_tf32), platform, config)

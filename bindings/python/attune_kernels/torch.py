@@ -30,6 +30,7 @@ from torch import Tensor
 
 from . import _core
 from ._core import minimax_slopes as _minimax_slopes
+from ._layers import lightning_layer
 
 __all__ = [
     "gated_linear_attention",
@@ -296,21 +297,6 @@ def gated_linear_attention(
         state_v_first=state_v_first, allow_tf32=allow_tf32, platform=platform, config=config)
 
 
-def _lightning_decay(function, layer_idx, num_layers, slopes, g_gamma):
-    """(layer_idx, num_layers) for the operators; ValueError unless exactly one decay is given."""
-    if (layer_idx is None) != (num_layers is None):
-        raise ValueError(f"{function}: layer_idx and num_layers go together")
-    given = (layer_idx is not None) + (slopes is not None) + (g_gamma is not None)
-    if given != 1:
-        raise ValueError(f"{function}: exactly one of layer_idx with num_layers, slopes and g_gamma is expected, "
-                         f"{given} are given")
-    if num_layers is None:
-        return 0, 0
-    if num_layers < 1:
-        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
-    return layer_idx, num_layers
-
-
 def lightning_attention(
     q: Tensor,
     k: Tensor,
@@ -336,7 +322,7 @@ def lightning_attention(
     It comes from exactly one of `layer_idx` with `num_layers`, `slopes` [H] (the decay is -slopes) and
     `g_gamma` [H] or [N, H].
     """
-    layer_idx, num_layers = _lightning_decay("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
+    layer_idx, num_layers = lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
     o, state = _attention(q, k, v, None, g_gamma, None, None, slopes, initial_state, cu_seqlens, cu_seqlens_host,
                           scale, layer_idx, num_layers, reverse, want_final_state, state_v_first, allow_tf32,
                           platform, config)
@@ -383,7 +369,7 @@ def lightning_decode(
     config: str = "",
 ) -> Tensor:
     """`recurrent_decode` with the decays of `lightning_attention`."""
-    layer_idx, num_layers = _lightning_decay("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    layer_idx, num_layers = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
     return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, scale, layer_idx, num_layers,
                    state_v_first, allow_tf32, platform, config)
 

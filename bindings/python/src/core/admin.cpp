@@ -1,9 +1,8 @@
-#include "admin.hpp"
-
 #include <vector>
 
 #include <attune/attune.h>
 
+#include "methods.hpp"
 #include "status.hpp"
 
 namespace attune_python {

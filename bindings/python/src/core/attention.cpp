@@ -1,10 +1,9 @@
-#include "attention.hpp"
-
 #include <string>
 #include <utility>
 
 #include "arguments.hpp"
 #include "manuals.hpp"
+#include "methods.hpp"
 #include "status.hpp"
 
 namespace attune_python {

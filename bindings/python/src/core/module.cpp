@@ -1,7 +1,6 @@
 // attune_kernels._core: attune.h as a Python extension, by the limited API of Python 3.11. It
 // includes no header of attune's but that one.
-#include "admin.hpp"
-#include "attention.hpp"
+#include "methods.hpp"
 #include "python.hpp"
 #include "status.hpp"
 

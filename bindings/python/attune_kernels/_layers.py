@@ -1,0 +1,16 @@
+"""Where the decay of lightning attention comes from, for the modules of PyTorch and JAX."""
+
+
+def lightning_layer(function, layer_idx, num_layers, slopes, g_gamma):
+    """(layer_idx, num_layers) for the operators; ValueError unless exactly one decay is given."""
+    if (layer_idx is None) != (num_layers is None):
+        raise ValueError(f"{function}: layer_idx and num_layers go together")
+    given = (layer_idx is not None) + (slopes is not None) + (g_gamma is not None)
+    if given != 1:
+        raise ValueError(f"{function}: exactly one of layer_idx with num_layers, slopes and g_gamma is expected, "
+                         f"{given} are given")
+    if num_layers is None:
+        return 0, 0
+    if num_layers < 1:
+        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
+    return int(layer_idx), int(num_layers)
