@@ -208,9 +208,13 @@ class AnyProblem {
 
 namespace detail {
 
+/// Made by the compiler: a look-up visits them, and what joins tuples is not seen through.
+template <class Op>
+inline constexpr auto kFields = Op::fields();
+
 template <class Op, class Visit>
 constexpr void for_each_field(Visit&& visit) {
-  std::apply([&](const auto&... fields) { (visit(fields), ...); }, Op::fields());
+  std::apply([&](const auto&... fields) { (visit(fields), ...); }, kFields<Op>);
 }
 
 std::string label_text(const FieldInfo& info, std::int64_t value);
