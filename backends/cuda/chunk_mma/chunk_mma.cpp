@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -70,8 +71,10 @@ void launch_all(const SegmentWalkParams& params, const Config& config, void* str
   }
 }
 
-class ChunkMma final : public Kernel<Config> {
+class ChunkMma : public Kernel<ChunkMmaConfig> {
  public:
+  using Config = ChunkMmaConfig;
+
   std::string_view name() const noexcept override { return "cuda.chunk_mma"; }
   int version() const noexcept override { return 1; }
 
@@ -183,5 +186,5 @@ class ChunkMma final : public Kernel<Config> {
 }  // namespace attune::cuda::chunk_mma
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma() {
-  return std::make_unique<chunk_mma::ChunkMma>();
+  return std::make_unique<WithStoredStates<chunk_mma::ChunkMma>>();
 }

@@ -36,7 +36,8 @@ __device__ __forceinline__ void advance(State<Shape>& state, Outputs<Shape>& out
 }
 
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
-template <class T, class Shape>
+/// kKeeps: there may be snapshots.
+template <class T, class Shape, bool kKeeps>
 __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk_mma(
     const __grid_constant__ SegmentWalkParams p) {
   using AllTiles = Stage<Shape, true>;
@@ -48,6 +49,8 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
   auto* const decays =
       reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * kScoresBytes);
   const Walk walk = make_walk<Shape>(p, p.segments);
+  clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
+                       static_cast<int>(threadIdx.x), Shape::kThreads);
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -85,6 +88,10 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
     advance<T, Shape>(state, outputs, stage, scores_of(chunk), decays[chunk % kDecayStages],
                       p.scale);
     tokens.store(outputs, stage.v, walk, chunk);  // this warp alone read its columns of v
+    if constexpr (kKeeps) {
+      const Walk again = make_walk<Shape>(p, p.segments);
+      store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
+    }
 
     if (p.stages == 2) {
       copy_async_wait<0>();
@@ -94,17 +101,19 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
   const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
-  if (again.segment == p.segments - 1) store_final<Shape>(state, p, again);
+  store_state<Shape>(state, p, again, final_behind(p, again));
 }
 
 template <class T>
 void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                       cudaStream_t stream) {
   with_shape(params, config, [&]<class Shape>() {
-    launch<chunk_mma<T, Shape>>({.grid = block_count(params, params.segments),
-                                 .block = Shape::kThreads,
-                                 .shared_bytes = shared_bytes(Shape::kKeys, config)},
-                                stream, params);
+    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+      launch<chunk_mma<T, Shape, kKeeps>>({.grid = block_count(params, params.segments),
+                                           .block = Shape::kThreads,
+                                           .shared_bytes = shared_bytes(Shape::kKeys, config)},
+                                          stream, params);
+    });
   });
 }
 

@@ -24,7 +24,7 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
 }
 
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
-template <class Shape>
+template <class Shape, bool kKeeps>
 __global__
 __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
     const __grid_constant__ SegmentWalkParams p) {
@@ -36,6 +36,8 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   auto* const decays =
       reinterpret_cast<SplitDecays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments);
+  clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
+                           static_cast<int>(threadIdx.x), Shape::kThreads);
   SplitTokens<Shape, true> tokens(p, walk);
   SplitDecayScan scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -70,12 +72,16 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk),
                          decays[chunk % kDecayStages], p.scale);
     tokens.store_outputs(outputs, walk, chunk);
+    if constexpr (kKeeps) {
+      const Walk again = make_walk<Shape>(p, p.segments);
+      store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
+    }
     if (p.stages == 2) __syncthreads();  // the next chunk's tiles are there
     if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
   const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
-  if (again.segment == p.segments - 1) store_final<Shape>(state, p, again);
+  store_state<Shape>(state, p, again, final_behind(p, again));
 }
 
 /// segment_states.cuh's kernel. grid: value tiles x (segments - 1) x heads x sequences.
@@ -139,10 +145,13 @@ template <class T>
 void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream) {
   with_split_shape(params, config, [&]<class Shape>() {
-    launch<chunk_mma_split<Shape>>({.grid = block_count(params, params.segments),
-                                    .block = Shape::kThreads,
-                                    .shared_bytes = split_shared_bytes(Shape::kKeys, config)},
-                                   stream, params);
+    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+      launch<chunk_mma_split<Shape, kKeeps>>(
+          {.grid = block_count(params, params.segments),
+           .block = Shape::kThreads,
+           .shared_bytes = split_shared_bytes(Shape::kKeys, config)},
+          stream, params);
+    });
   });
 }
 

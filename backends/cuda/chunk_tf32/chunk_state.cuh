@@ -40,8 +40,8 @@ class ChunkState {
     });
   }
 
-  __device__ __forceinline__ void store() {
-    const StateView to = end_of(p_, block_);
+  /// Stores the state in one of [H, K, V], where there is one.
+  __device__ __forceinline__ void store(const StateView& to) {
     if (to.data == nullptr) return;
     for_each_element([&](float x, int row, int column) {
       if (row < block_.rows && column < block_.columns) to.data[state_offset(to, row, column)] = x;

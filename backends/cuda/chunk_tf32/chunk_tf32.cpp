@@ -7,6 +7,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunk_tf32/chunk_tf32_config.hpp"
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -103,7 +104,9 @@ Support takes(const Problem& problem, const DeviceInfo& device) {
   if (!device.has("sm_80")) {
     return Support::no(refused::kDevice, "needs compute capability 8.0");
   }
-  if (problem.T < kLeastTokens * std::max<std::int64_t>(problem.N, 1)) {
+  // Snapshots are kept by chunks alone.
+  if (problem.snapshot_every == 0 &&
+      problem.T < kLeastTokens * std::max<std::int64_t>(problem.N, 1)) {
     return Support::no(refused::kShape,
                        str("takes sequences of ", kLeastTokens, " tokens or more"));
   }
@@ -194,8 +197,10 @@ struct Walker {
   int tokens = kChunk;
 };
 
-class ChunkTf32 final : public Kernel<Config> {
+class ChunkTf32 : public Kernel<ChunkTf32Config> {
  public:
+  using Config = ChunkTf32Config;
+
   std::string_view name() const noexcept override { return "cuda.chunk_tf32"; }
   int version() const noexcept override { return 1; }
 
@@ -241,5 +246,5 @@ class ChunkTf32 final : public Kernel<Config> {
 }  // namespace attune::cuda::chunk_tf32
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_tf32() {
-  return std::make_unique<chunk_tf32::ChunkTf32>();
+  return std::make_unique<WithStoredStates<chunk_tf32::ChunkTf32>>();
 }

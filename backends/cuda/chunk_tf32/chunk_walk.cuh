@@ -17,7 +17,7 @@ namespace attune::cuda::chunk_tf32 {
 /// A barrier of the whole block, which state warps and staging warps reach from different code.
 __device__ __forceinline__ void chunk_barrier() { block_barrier_sync<1>(); }
 
-template <class T, int kRows, int kParts>
+template <class T, int kRows, int kParts, bool kKeeps>
 __device__ __forceinline__ void walk_state(const WalkTile& tile, const WalkParams& p,
                                            const ChunkBlock& block, float* shared) {
   using Use = WalkCheckpoints::Use;
@@ -30,9 +30,13 @@ __device__ __forceinline__ void walk_state(const WalkTile& tile, const WalkParam
     if (checkpoint >= 0 && p.checkpoints.use == Use::kMeet) state.meet(checkpoint);
     if (chunk == block.chunks) break;
     state.advance(chunk);
+    if constexpr (kKeeps) {
+      const std::int64_t walked = block.first_step(chunk) + block.steps(chunk);
+      state.store(snapshot_of(p.snapshots, block.sequence, walked));
+    }
     chunk_barrier();  // this buffer may be refilled, the next one is full
   }
-  state.store();
+  state.store(end_of(p, block));
 }
 
 /// Stages chunks one ahead of the state warps, with the loads of the one after it under way.
@@ -47,7 +51,8 @@ __device__ __forceinline__ void walk_tokens(Stager stager, const ChunkBlock& blo
   }
 }
 
-template <class T, int kRows, int kParts>
+/// kKeeps: there may be snapshots.
+template <class T, int kRows, int kParts, bool kKeeps>
 __global__ __launch_bounds__(kMaxThreads) void chunk_walk(const __grid_constant__ WalkTile tile,
                                                           const __grid_constant__ WalkParams p) {
   extern __shared__ float4 shared_quads[];
@@ -57,6 +62,9 @@ __global__ __launch_bounds__(kMaxThreads) void chunk_walk(const __grid_constant_
   if (threadIdx.x == 0) {
     block = {};
     has_work = find_block(tile, p, block);
+  } else {
+    clear_rows_behind<T>(p.sequences, p.sequence_count, p.out, p.heads, p.columns,
+                         static_cast<int>(threadIdx.x) - 1, static_cast<int>(blockDim.x) - 1);
   }
   __syncthreads();  // the block's work is known
   if (!has_work) return;
@@ -65,7 +73,7 @@ __global__ __launch_bounds__(kMaxThreads) void chunk_walk(const __grid_constant_
                                           p.column_gate.view.given())
                                 .end;
   if (thread < 0) {
-    walk_state<T, kRows, kParts>(tile, p, block, shared);
+    walk_state<T, kRows, kParts, kKeeps>(tile, p, block, shared);
   } else if (thread < kRows) {
     walk_tokens(RowStager<T, kRows, kParts>(tile, p, block, thread), block, shared, buffer_floats);
   } else {
@@ -79,11 +87,13 @@ void launch_chunk_walk(const WalkTile& tile, int parts, const WalkParams& p, cud
   const std::int64_t blocks = p.parts() * p.heads * tile_count(tile, p.rows, p.columns);
   with_value<1, 2>(parts, [&]<int kParts>() {
     with_value_of<kTileRows>(tile.rows, [&]<int kRows>() {
-      launch<chunk_walk<T, kRows, kParts>>(
-          {.grid = grid_of(blocks),
-           .block = static_cast<unsigned>(tile.threads()),
-           .shared_bytes = shared_bytes(tile, kParts, p.column_gate.view.given())},
-          stream, tile, p);
+      with_value<false, true>(p.snapshots.every > 0, [&]<bool kKeeps>() {
+        launch<chunk_walk<T, kRows, kParts, kKeeps>>(
+            {.grid = grid_of(blocks),
+             .block = static_cast<unsigned>(tile.threads()),
+             .shared_bytes = shared_bytes(tile, kParts, p.column_gate.view.given())},
+            stream, tile, p);
+      });
     });
   });
 }

@@ -10,6 +10,7 @@
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -123,6 +124,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
     if (p.layout == ops::Layout::kStrided) {
       return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
     }
+    if (p.reverse && p.snapshot_every > 0) {
+      return Support::no(refused::kShape, "snapshots of a reversed walk lie within its chunks");
+    }
     if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
     const std::int64_t most = items_of(p, {.tile_v = kNarrowest, .segments = kMostSegments});
     if (std::max({p.T, p.B, p.H, most}) > kMostOfAKind)
@@ -233,7 +237,7 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma() {
-  return std::make_unique<WithPaddedRows<chunk_wgmma::ChunkWgmmaKernel>>();
+  return std::make_unique<WithStoredStates<WithPaddedRows<chunk_wgmma::ChunkWgmmaKernel>>>();
 }
 
 }  // namespace attune::cuda

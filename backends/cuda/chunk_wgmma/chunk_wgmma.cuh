@@ -46,8 +46,8 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
 }
 
 /// The work of one state warpgroup. While products are under way, nothing but sums that are done is
-/// written to registers, where the state leaves room for that.
-template <class T, class Shape>
+/// written to registers, where the state leaves room for that. kKeeps: there may be snapshots.
+template <class T, class Shape, bool kKeeps>
 class StateWalk {
  public:
   __device__ __forceinline__ StateWalk(const WalkParams& p, WalkShared<Shape>& shared,
@@ -58,15 +58,26 @@ class StateWalk {
     for_each_item<Shape::kTileV>(p_, main_walk(p_), [&](const WalkItem& item) {
       start_state<Shape>(state_, p_, item, me_, warpgroup_);
       if (Shape::kFetchesAhead && item.count > 0) fetch_values();
-      for (int step = 0; step < item.count; ++step) walk_chunk(step + 1 < item.count);
-      if (p_.final.data != nullptr && item.segment == p_.segments - 1) {
-        store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows);
-      }
+      for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
+      if (item.segment == p_.segments - 1) store(item, state_of(p_.final, item.n));
     });
   }
 
  private:
-  __device__ __forceinline__ void walk_chunk(bool fetches_next) {
+  /// Stores the state in one of [H, K, V], where there is one.
+  __device__ __forceinline__ void store(const WalkItem& item, const StateView& to) {
+    if (to.data == nullptr) return;
+    store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows, to);
+  }
+
+  /// Stores the state behind a chunk of an item where it is kept as a snapshot.
+  __device__ __forceinline__ void store_snapshot(unsigned index, int step) {
+    const WalkItem item = item_at(p_, main_walk(p_), index, Shape::kTileV);
+    const int tokens = (item.first + step + 1) * kChunkTokens;
+    if (tokens <= item.length) store(item, snapshot_of(p_.snapshots, item.n, tokens));
+  }
+
+  __device__ __forceinline__ void walk_chunk(const WalkItem& item, int step) {
     constexpr int kOperandSteps = Shape::kTileK < 128 ? Shape::kTileK / kWgmmaDepth : 8;
     const ChunkDecays& decays = shared_.decays[decay_at_.stage];
     const int value_stage = value_at_.stage;
@@ -104,7 +115,8 @@ class StateWalk {
     shared_.score_ring.release(score_at_.stage);
     store_outputs<T>(o_, panel_of(value_stage), me_);
     warp_arrive(&shared_.output_full[value_stage]);
-    if (Shape::kFetchesAhead && fetches_next) fetch_values();
+    if constexpr (kKeeps) store_snapshot(item.index, step);  // the fewest registers are in use
+    if (Shape::kFetchesAhead && step + 1 < item.count) fetch_values();
     chunk_at_.advance();
     score_at_.advance();
   }
@@ -213,7 +225,7 @@ __device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& 
 
 #endif
 
-template <class T, class Config>
+template <class T, class Config, bool kKeeps>
 __global__ __launch_bounds__(WalkShape<Config>::kThreads,
                              1) void chunk_wgmma(const __grid_constant__ WalkParams p) {
 #if ATTUNE_SM90A_CODE
@@ -223,6 +235,8 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   init_rings(shared);
   if (p.segments == 1) dependency_wait();  // else before the scratch of the launch before is read
   dependents_launch();
+  clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
+                       static_cast<int>(threadIdx.x), Shape::kThreads);
   switch (const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize)) {
     case 0:
       registers_shrink<Shape::kRegisters.producer>();
@@ -234,7 +248,7 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
       break;
     default:
       registers_grow<Shape::kRegisters.state>();
-      StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
+      StateWalk<T, Shape, kKeeps>(p, shared, warpgroup - 2).run();
   }
 #endif
 }
@@ -243,11 +257,14 @@ template <class T>
 void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
   with_instance(config, [&]<class Config>() {
     using Shape = WalkShape<Config>;
-    launch<chunk_wgmma<T, Config>>({.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
-                                    .block = Shape::kThreads,
-                                    .shared_bytes = sizeof(WalkShared<Shape>),
-                                    .overlaps_previous = true},
-                                   stream, params);
+    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+      launch<chunk_wgmma<T, Config, kKeeps>>(
+          {.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
+           .block = Shape::kThreads,
+           .shared_bytes = sizeof(WalkShared<Shape>),
+           .overlaps_previous = true},
+          stream, params);
+    });
   });
 }
 

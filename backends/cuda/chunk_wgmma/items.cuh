@@ -7,6 +7,7 @@
 namespace attune::cuda::chunk_wgmma {
 
 struct WalkItem {
+  unsigned index = 0;
   int n = 0;
   int head = 0;
   int tile = 0;  // of value channels
@@ -50,6 +51,7 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
     return static_cast<int>(digit);
   };
   WalkItem item;
+  item.index = index;
   item.tile = next_digit(value_tiles(p, tile_v));
   item.head = next_digit(p.extents.heads);
   item.n = next_digit(p.extents.sequences);

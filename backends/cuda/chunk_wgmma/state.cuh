@@ -60,21 +60,22 @@ __device__ __forceinline__ void for_each_element(const Lane& me, int first_v, Vi
 template <int kTileK>
 __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkParams& p,
                                            const WalkItem& item, const Lane& me, int first_v) {
-  const ConstStateView& from = p.initial;
-  const std::int64_t base = item.n * from.sequence + item.head * from.head;
+  const ConstStateView from = state_of(p.initial, item.n);
+  const std::int64_t base = item.head * from.head;
   for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
     const bool exists = from.data != nullptr && k < p.extents.K && v < p.extents.V;
     state[i] = exists ? from.data[base + k * from.k + v * from.v] : 0.0F;
   });
 }
 
+/// Stores the state in one of [H, K, V].
 template <int kTileK>
 __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const WalkParams& p,
-                                            const WalkItem& item, const Lane& me, int first_v) {
-  const StateView& to = p.final;
+                                            const WalkItem& item, const Lane& me, int first_v,
+                                            const StateView& to) {
   const std::int64_t v = first_v + me.row;
   const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
-  float* at = to.data + item.n * to.sequence + item.head * to.head + me.column * to.k + v * to.v;
+  float* at = to.data + item.head * to.head + me.column * to.k + v * to.v;
 #pragma unroll
   for (int i = 0; i < StateTile<kTileK>::kCount; i += 4) {
 #pragma unroll

@@ -63,6 +63,7 @@ struct WalkParams {
   ConstantDecayView gamma;
   ConstStateView initial;  // may be absent
   StateView final;         // may be absent
+  SnapshotsView snapshots;
   SegmentScratch scratch;
   int segments = 1;
   int subsegments = 1;  // of a segment, in the first launch

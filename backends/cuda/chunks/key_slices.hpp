@@ -31,6 +31,7 @@ inline ops::RecurrentAttentionArgs key_slice(const ops::RecurrentAttentionArgs& 
   if (args.initial_state)
     slice.initial_state = args.initial_state->slice(kRows, first, first + count);
   if (args.final_state) slice.final_state = args.final_state->slice(kRows, first, first + count);
+  if (args.states) slice.states = args.states->slice(kRows, first, first + count);
   return slice;
 }
 

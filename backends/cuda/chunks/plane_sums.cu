@@ -19,6 +19,8 @@ __global__ __launch_bounds__(kThreads) void plane_sums(const __grid_constant__ P
   const std::int64_t plane = p.batches * p.tokens * p.heads * p.columns;
   const std::int64_t count = p.batches * p.tokens * out_heads * p.columns;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  const std::int64_t end = p.sequences.bounds == nullptr ? p.batches * p.tokens
+                                                         : bound_of(p.sequences, p.sequence_count);
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += stride) {
     const std::int64_t column = i % p.columns;
@@ -26,7 +28,7 @@ __global__ __launch_bounds__(kThreads) void plane_sums(const __grid_constant__ P
     const std::int64_t row = i / p.columns / out_heads;  // of [B, T]
     const float* const first = p.planes + (row * p.heads + head * p.group) * p.columns + column;
     float sum = 0.0F;
-    for (std::int64_t query_head = 0; query_head < p.group; ++query_head) {
+    for (std::int64_t query_head = 0; row < end && query_head < p.group; ++query_head) {
       for (std::int64_t at = 0; at < p.plane_count; ++at) {
         sum += first[query_head * p.columns + at * plane];
       }

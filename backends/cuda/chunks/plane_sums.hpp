@@ -2,7 +2,7 @@
 //
 //   out[b, t, h, c] = sum over planes p and query heads g of h's group of planes[p, b, t, g, c]
 //
-// in fp32 and in one order.
+// in fp32 and in one order. Rows behind the last packed sequence become zeros.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,8 +20,10 @@ struct PlaneSumParams {
   std::int64_t tokens = 0;   // T
   std::int64_t heads = 0;    // query heads
   std::int64_t columns = 0;
-  std::int64_t group = 1;  // query heads a head of out
-  TokenView out;           // [B, T, heads / group, columns]
+  std::int64_t group = 1;        // query heads a head of out
+  TokenView out;                 // [B, T, heads / group, columns]
+  SequencesView sequences = {};  // where they are packed
+  std::int64_t sequence_count = 0;
 };
 
 template <class T>

@@ -17,9 +17,10 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
   params.v = token_view(args.v);
   params.g = gate_view(args.g);
   params.gamma = decay_view(args.gamma, problem.H);
-  params.initial_state = state_view(args.initial_state);
+  params.initial_state = initial_states(args);
   params.o = token_view(args.o);
-  params.final_state = state_view(args.final_state);
+  params.final_state = final_states(args);
+  params.snapshots = snapshots_view(args);
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
   params.sequence_count = problem.sequences();
   params.heads = static_cast<int>(problem.H);

@@ -80,23 +80,22 @@ __device__ __forceinline__ Rows<T> rows_of(const View& view, const Walk& walk, i
           view.token};
 }
 
-/// Calls visit(element, offset) for this thread's elements of the state that exist in a tensor of
-/// the view's strides. Offsets are sums, not products: the registers are full already.
+/// Calls visit(element, offset, j, e) for this thread's elements of the state that exist in one
+/// [H, K, V] of the view's strides. Offsets are sums, not products: the registers are full already.
 template <class Shape, class View, class Visit>
 __device__ __forceinline__ void for_each_element(State<Shape>& state, const SegmentWalkParams& p,
                                                  const Walk& walk, const View& view,
                                                  Visit&& visit) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const std::int64_t head = walk.sequence * view.sequence + walk.head * view.head;
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const int k = lane % 4 * 2 + e % 2;
     const int v = walk.first_value + own_channel() + lane / 4 + e / 2 * 8;
     const int keys = v < p.value_channels ? p.key_channels - k : 0;
-    std::int64_t offset = head + k * view.k + v * view.v;
+    std::int64_t offset = walk.head * view.head + k * view.k + v * view.v;
 #pragma unroll
     for (int j = 0; j < Shape::kKeys / 8; ++j) {
-      if (8 * j < keys) visit(state[j][e], offset);
+      if (8 * j < keys) visit(state[j][e], offset, j, e);
       offset += 8 * view.k;
     }
   }
@@ -116,19 +115,34 @@ template <class Shape>
 __device__ __forceinline__ void load_initial(State<Shape>& state, const SegmentWalkParams& p,
                                              const Walk& walk) {
   clear<Shape>(state);
-  if (p.initial_state.data == nullptr) return;
-  for_each_element<Shape>(state, p, walk, p.initial_state, [&](float& element, std::int64_t at) {
-    element = p.initial_state.data[at];
+  const ConstStateView from = state_of(p.initial_state, walk.sequence);
+  if (from.data == nullptr) return;
+  for_each_element<Shape>(state, p, walk, from, [&](float& element, std::int64_t at, int, int) {
+    element = from.data[at];
   });
 }
 
+/// Where the state behind a chunk of a segment's walk is kept as a snapshot; without data: nowhere.
 template <class Shape>
-__device__ __forceinline__ void store_final(State<Shape>& state, const SegmentWalkParams& p,
-                                            const Walk& walk) {
-  if (p.final_state.data == nullptr) return;
-  for_each_element<Shape>(state, p, walk, p.final_state, [&](float element, std::int64_t at) {
-    p.final_state.data[at] = element;
-  });
+__device__ __forceinline__ StateView snapshot_behind(const SegmentWalkParams& p, const Walk& walk,
+                                                     int chunk) {
+  const int tokens = (chunk + 1) * Shape::kChunk;
+  if (tokens > walk.left) return {};
+  return snapshot_of(p.snapshots, walk.sequence, walk.skipped + tokens);
+}
+
+/// Where the state behind a segment goes as what the sequence ends with; without data: nowhere.
+__device__ __forceinline__ StateView final_behind(const SegmentWalkParams& p, const Walk& walk) {
+  return walk.segment == p.segments - 1 ? state_of(p.final_state, walk.sequence) : StateView{};
+}
+
+/// Stores the state in one of [H, K, V], where there is one.
+template <class Shape>
+__device__ __forceinline__ void store_state(State<Shape>& state, const SegmentWalkParams& p,
+                                            const Walk& walk, const StateView& to) {
+  if (to.data == nullptr) return;
+  for_each_element<Shape>(state, p, walk, to,
+                          [&](float element, std::int64_t at, int, int) { to.data[at] = element; });
 }
 
 }  // namespace attune::cuda

@@ -38,6 +38,7 @@ struct SegmentWalkParams {
   ConstStateView initial_state;
   TokenView o;
   StateView final_state;
+  SnapshotsView snapshots;
   SequencesView sequences;
   std::int64_t sequence_count = 0;
   int heads = 1;

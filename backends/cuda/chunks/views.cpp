@@ -14,9 +14,20 @@ View token_view_of(const Tensor& tensor) {
 template <class View, class Tensor>
 View state_view_of(const std::optional<Tensor>& state) {
   if (!state) return {};
-  using Pointer = decltype(View::data);
-  return {static_cast<Pointer>(state->data), state->stride(0), state->stride(1), state->stride(2),
-          state->stride(3)};
+  return {.data = static_cast<decltype(View::data)>(state->data),
+          .sequence = state->stride(0),
+          .head = state->stride(1),
+          .k = state->stride(2),
+          .v = state->stride(3)};
+}
+
+/// `slots` is [N] or [N, M].
+SlotsView slots_view(const ConstTensorView& slots, std::int64_t count) {
+  return {.data = slots.data,
+          .sequence = slots.stride(0),
+          .number = slots.rank() > 1 ? slots.stride(1) : 0,
+          .is_i64 = slots.dtype == DType::kI64,
+          .count = count};
 }
 
 }  // namespace
@@ -39,6 +50,27 @@ StateView state_view(const std::optional<TensorView>& state) {
 }
 ConstStateView state_view(const std::optional<ConstTensorView>& state) {
   return state_view_of<ConstStateView>(state);
+}
+
+ConstStateView initial_states(const ops::RecurrentAttentionArgs& args) {
+  if (!args.final_slots) return state_view(args.initial_state);
+  ConstStateView view = state_view(std::optional<ConstTensorView>(*args.states));
+  view.slots = slots_view(args.first_slots(), args.states->size(0));
+  return view;
+}
+StateView final_states(const ops::RecurrentAttentionArgs& args) {
+  if (!args.final_slots) return state_view(args.final_state);
+  StateView view = state_view(args.states);
+  view.slots = slots_view(*args.final_slots, args.states->size(0));
+  return view;
+}
+SnapshotsView snapshots_view(const ops::RecurrentAttentionArgs& args) {
+  if (!args.snapshot_slots) return {};
+  SnapshotsView view{.states = state_view(args.states),
+                     .every = args.snapshot_every,
+                     .most = args.snapshot_slots->size(1)};
+  view.states.slots = slots_view(*args.snapshot_slots, args.states->size(0));
+  return view;
 }
 
 SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens,

@@ -32,20 +32,36 @@ struct GateView {
   constexpr bool given() const { return rows.data != nullptr; }
 };
 
-/// [N, H, K, V] f32, any strides. `data` is null where there is none.
-struct StateView {
-  float* data = nullptr;
+/// Which slots of a pool sequences have: [N] or [N, M] indices in device memory. Those below 0 and
+/// from `count` on are none.
+struct SlotsView {
+  const void* data = nullptr;  // null: state n is sequence n's
+  std::int64_t sequence = 1;   // strides
+  std::int64_t number = 1;
+  bool is_i64 = false;
+  std::int64_t count = 0;  // S
+};
+
+/// States [N, H, K, V], any strides, or those of a pool [S, H, K, V] that sequences have slots of.
+/// `data` is null where there is none.
+template <class Element>
+struct StatesView {
+  Element* data = nullptr;
   std::int64_t sequence = 0;  // strides
   std::int64_t head = 0;
   std::int64_t k = 0;
   std::int64_t v = 0;
+  SlotsView slots = {};
 };
-struct ConstStateView {
-  const float* data = nullptr;
-  std::int64_t sequence = 0;
-  std::int64_t head = 0;
-  std::int64_t k = 0;
-  std::int64_t v = 0;
+using StateView = StatesView<float>;
+using ConstStateView = StatesView<const float>;
+
+/// The states that are kept after every `every`-th token of a sequence: after tokens (m + 1) every
+/// in the m-th of its slots.
+struct SnapshotsView {
+  StateView states;
+  std::int64_t every = 0;  // 0: none are kept
+  std::int64_t most = 0;   // M
 };
 
 /// Where sequences lie: batch n, or between bounds[n] and bounds[n + 1] when packed.
@@ -73,6 +89,10 @@ ConstTokenView token_view(const std::optional<ConstTensorView>& tensor);
 GateView gate_view(const std::optional<ConstTensorView>& gate);
 StateView state_view(const std::optional<TensorView>& state);
 ConstStateView state_view(const std::optional<ConstTensorView>& state);
+/// What a forward pass starts from, ends with and keeps, whether in tensors or in a pool.
+ConstStateView initial_states(const ops::RecurrentAttentionArgs& args);
+StateView final_states(const ops::RecurrentAttentionArgs& args);
+SnapshotsView snapshots_view(const ops::RecurrentAttentionArgs& args);
 SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens, std::int64_t tokens);
 ConstantDecayView decay_view(const ops::ConstantDecay& gamma, std::int64_t heads);
 

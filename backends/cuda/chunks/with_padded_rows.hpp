@@ -15,7 +15,7 @@ namespace attune::cuda {
 /// `Inner` has the alias Config, and takes_rows(problem) and takes_rows(args) say what it takes
 /// itself; the second is asked only where strides decide.
 template <class Inner>
-class WithPaddedRows final : public Inner {
+class WithPaddedRows : public Inner {
  public:
   using Config = typename Inner::Config;
   using Problem = ops::RecurrentAttentionProblem;

@@ -6,6 +6,7 @@
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -294,15 +295,20 @@ struct Walker {
   int tokens;
 };
 
-class FusedRecurrentKernel final : public Kernel<Config> {
+class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
  public:
+  using Config = FusedRecurrentConfig;
+
   std::string_view name() const noexcept override { return "cuda.fused_recurrent"; }
   int version() const noexcept override { return 1; }
 
   std::vector<std::string_view> features() const override {
     return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
   }
-  Support supports(const Problem&, const DeviceInfo& device) const override {
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (problem.snapshot_every > 0) {
+      return Support::no(refused::kShape, "keeps no snapshots: cuda.chunk_tf32 does");
+    }
     return needs_gpu(device);
   }
   Support fits(const Problem& problem, const DeviceInfo& device,
@@ -341,5 +347,5 @@ class FusedRecurrentKernel final : public Kernel<Config> {
 }  // namespace attune::cuda::fused_recurrent
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_fused_recurrent() {
-  return std::make_unique<fused_recurrent::FusedRecurrentKernel>();
+  return std::make_unique<WithStoredStates<fused_recurrent::FusedRecurrentKernel>>();
 }

@@ -83,6 +83,9 @@ __global__ __launch_bounds__(bounding_threads(kRows)) void recurrent_walk(
     WalkBlock found;
     work.exists = find_block(shape, p, found);
     work.block = found;
+  } else {
+    clear_rows_behind<T>(p.sequences, p.sequence_count, p.out, p.heads, p.columns,
+                         static_cast<int>(threadIdx.x) - 1, static_cast<int>(blockDim.x) - 1);
   }
   __syncthreads();  // the work is found
   if (!work.exists) return;

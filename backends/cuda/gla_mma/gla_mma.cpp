@@ -2,6 +2,7 @@
 
 #include "cuda/chunks/channels/kernel.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 
 namespace attune::cuda {
@@ -41,7 +42,7 @@ struct GlaMma {
 }  // namespace
 
 std::unique_ptr<const ErasedKernel> make_gla_mma() {
-  return std::make_unique<WithPaddedRows<channels::ChannelDecayKernel<GlaMma>>>();
+  return std::make_unique<WithStoredStates<WithPaddedRows<channels::ChannelDecayKernel<GlaMma>>>>();
 }
 
 }  // namespace attune::cuda

@@ -2,6 +2,7 @@
 
 #include "cuda/chunks/channels/kernel.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
+#include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 
 namespace attune::cuda {
@@ -37,7 +38,8 @@ struct GlaWgmma {
 }  // namespace
 
 std::unique_ptr<const ErasedKernel> make_gla_wgmma() {
-  return std::make_unique<WithPaddedRows<channels::ChannelDecayKernel<GlaWgmma>>>();
+  return std::make_unique<
+      WithStoredStates<WithPaddedRows<channels::ChannelDecayKernel<GlaWgmma>>>>();
 }
 
 }  // namespace attune::cuda

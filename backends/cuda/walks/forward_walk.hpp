@@ -61,7 +61,9 @@ void run_forward_walk(const ops::RecurrentAttentionProblem& problem,
                         .heads = problem.H,
                         .columns = problem.V,
                         .group = 1,
-                        .out = token_view(args.o)},
+                        .out = token_view(args.o),
+                        .sequences = sequences_view(args.cu_seqlens, problem.T),
+                        .sequence_count = problem.sequences()},
                        stream);
 }
 

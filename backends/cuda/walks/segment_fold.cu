@@ -151,6 +151,17 @@ __device__ __forceinline__ void for_each_segment(const FoldedElement& e, std::in
   }
 }
 
+/// Copies an element of what a sequence starts from to the place of its last segment (start_of()).
+__device__ __forceinline__ void copy_start(const WalkParams& p, std::int64_t sequence,
+                                           std::int64_t last_part, std::int64_t head,
+                                           std::int64_t element) {
+  const ConstStateView from = state_of(p.initial, sequence);
+  const std::int64_t at =
+      head * from.head + element / p.columns * from.k + element % p.columns * from.v;
+  p.segments.states[(last_part * p.heads + head) * p.rows * p.columns + element] =
+      from.data == nullptr ? 0.0F : from.data[at];
+}
+
 /// A block folds 32 elements of one head's state: lanes take elements, warps runs of segments. The
 /// runs are first reduced to a factor and a sum each, then every warp starts where the one before
 /// it ends.
@@ -165,12 +176,15 @@ __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant_
   if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   const std::int64_t sums = segment_count(p, span.length) - 1;  // the last segment has none
-  if (sums < 2) return;                                         // the first is a state already
-
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const std::int64_t index = number % tiles * kWarpSize + lane;
   const std::int64_t part = first_part(p.sequences, sequence, span, p.segments.tokens);
+  if (p.ends_where_it_starts() && sums > 0 && warp == 0 && index < elements) {
+    copy_start(p, sequence, part + sums, head, index);
+  }
+  if (sums < 2) return;  // the first is a state already
+
   const FoldedElement e = element_of(p, part, head, min(index, elements - 1));
   const std::int64_t per_warp = ceil_div(sums - 1, kWarps);
   const std::int64_t first = 1 + warp * per_warp;

@@ -19,6 +19,7 @@ void walk_in_segments(const WalkParams& params, cudaStream_t stream, Walk&& walk
     sums.read = {};
     sums.out = {};
     sums.planes = nullptr;
+    sums.snapshots = {};
     sums.checkpoints.use = WalkCheckpoints::Use::kNone;
     walk(sums);
     launch_segment_fold<T>(params, stream);

@@ -10,7 +10,8 @@ namespace attune::cuda {
 struct SequenceSegment {
   std::int64_t sequence = 0;
   SequenceSpan span;
-  std::int64_t part = 0;  // its number among those of all sequences
+  std::int64_t part = 0;       // its number among those of all sequences
+  std::int64_t last_part = 0;  // that of the sequence's last segment
   std::int64_t first = 0;
   std::int64_t end = 0;
   bool is_last = true;
@@ -57,6 +58,7 @@ __device__ inline bool find_segment(const WalkParams& p, std::int64_t part,
   const std::int64_t count = segment_count(p, length);
   if (number < 0 || number >= count) return false;
   segment.part = part;
+  segment.last_part = part - number + count - 1;
   segment.first = segment_begin(p.segments, length, number);
   segment.is_last = number + 1 == count;
   segment.end =
@@ -64,24 +66,23 @@ __device__ inline bool find_segment(const WalkParams& p, std::int64_t part,
   return true;
 }
 
-/// One sequence's states of `view`.
-template <class View>
-__device__ __forceinline__ View states_at(View view, std::int64_t sequence) {
-  if (view.data != nullptr) view.data += sequence * view.sequence;
-  return view;
-}
-
 /// The states of a part, for View a ConstStateView or a StateView.
 template <class View>
 __device__ __forceinline__ View part_states(const WalkParams& p, std::int64_t part) {
   const std::int64_t tile = p.rows * p.columns;
-  return states_at(View{p.segments.states, p.heads * tile, tile, p.columns, 1}, part);
+  return state_of(View{p.segments.states, p.heads * tile, tile, p.columns, 1, {}}, part);
 }
 
-/// The state that a segment's walk starts from; without data: zeros.
+/// The state that a segment's walk starts from; without data: zeros. The last segment may write the
+/// final state over the initial one while the first still has to start: the fold leaves a copy in
+/// the place of the last one, which adds to no state.
 __device__ __forceinline__ ConstStateView start_of(const WalkParams& p,
                                                    const SequenceSegment& segment) {
-  if (segment.is_first()) return states_at(p.initial, segment.sequence);
+  if (segment.is_first()) {
+    const bool is_copied = p.ends_where_it_starts() && !p.segments.sums_only && !segment.is_last;
+    return is_copied ? part_states<ConstStateView>(p, segment.last_part)
+                     : state_of(p.initial, segment.sequence);
+  }
   if (p.segments.sums_only) return {};
   return part_states<ConstStateView>(p, segment.part - 1);
 }
@@ -89,7 +90,7 @@ __device__ __forceinline__ ConstStateView start_of(const WalkParams& p,
 /// Where the state behind a segment goes; without data: nowhere.
 __device__ __forceinline__ StateView end_of(const WalkParams& p, const SequenceSegment& segment) {
   if (p.segments.sums_only) return part_states<StateView>(p, segment.part);
-  return segment.is_last ? states_at(p.final, segment.sequence) : StateView{};
+  return segment.is_last ? state_of(p.final, segment.sequence) : StateView{};
 }
 
 }  // namespace attune::cuda

@@ -78,12 +78,18 @@ struct WalkParams {
 
   ConstStateView initial;  // `k` is the stride of rows, `v` that of columns
   StateView final;
+  SnapshotsView snapshots;   // of the forward pass
   TokenView out;             // in the element type; only where one block holds all rows
   bool out_vectors = false;  // four elements may be stored at once
   float* planes =
       nullptr;  // [row blocks, B, T, H, columns]: each block's partial sums of out, in fp32
   WalkCheckpoints checkpoints;
   WalkSegments segments;
+
+  /// Whether final states may be written where initial ones are read.
+  constexpr bool ends_where_it_starts() const {
+    return initial.data != nullptr && initial.data == final.data;
+  }
 
   /// Segments of all sequences, an upper bound; the sequences where they are not cut.
   constexpr std::int64_t parts() const {
@@ -136,8 +142,9 @@ inline WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
           .row_gate = walk_gate(args.gk),
           .column_gate = walk_gate(args.gv),
           .gamma = decay_view(args.gamma, problem.H),
-          .initial = state_view(args.initial_state),
-          .final = state_view(args.final_state),
+          .initial = initial_states(args),
+          .final = final_states(args),
+          .snapshots = snapshots_view(args),
           .out = planes == nullptr ? token_view(args.o) : TokenView{},
           .out_vectors = moves_in_quads(args.o),
           .planes = planes,

@@ -1,7 +1,5 @@
 // CUDA graphs: every kernel can be recorded and replayed, and a call on a recording stream only
 // looks up, whatever else the context does.
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 #include <attune/core/params.hpp>
 
 #include "backends/cuda/gpu.hpp"
+#include "backends/cuda/recording.hpp"
 #include "ops/shapes.hpp"
 #include "support/heuristic_context.hpp"
 #include "support/kernel_runs.hpp"
@@ -20,40 +19,6 @@ namespace attune::test {
 namespace {
 
 constexpr std::size_t kProblemsEach = 12;
-
-/// A stream of its own, what was recorded on it, and the replay.
-class Recording {
- public:
-  Recording() { expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~Recording() {
-    cudaGraphExecDestroy(replay_);
-    cudaGraphDestroy(graph_);
-    cudaStreamDestroy(stream_);
-  }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-
-  cudaStream_t stream() const { return stream_; }
-
-  void begin() { expect_success(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal)); }
-  void end() {
-    expect_success(cudaStreamEndCapture(stream_, &graph_));
-    expect_success(cudaGraphInstantiate(&replay_, graph_, 0));
-  }
-  void replay() {
-    expect_success(cudaGraphLaunch(replay_, stream_));
-    expect_success(cudaStreamSynchronize(stream_));
-  }
-
- private:
-  static void expect_success(cudaError_t status) {
-    EXPECT_EQ(status, cudaSuccess) << cudaGetErrorString(status);
-  }
-
-  cudaStream_t stream_ = nullptr;
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t replay_ = nullptr;
-};
 
 std::vector<KernelOnDevice> gpu_kernels() {
   std::vector<KernelOnDevice> all = kernels_on_devices(heuristic_context().registry());

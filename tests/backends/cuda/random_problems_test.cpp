@@ -78,6 +78,23 @@ OpShapes wide_heads(OpShapes shapes) {
   return shapes;
 }
 
+/// On pools of states, and with states of 16 bits.
+OpShapes pools(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front().starts_with("h0=")) {
+      factor = {"pool=yes",
+                "pool=yes initial_slots=yes",
+                "pool=yes initial_slots=yes snapshot_every=64",
+                "pool=yes snapshot_every=192",
+                "pool=yes initial_slots=yes snapshot_every=128 state=bf16 rounding=stochastic",
+                "pool=yes state=f16",
+                "h0=yes ht=yes state=f16 rounding=stochastic",
+                "h0=no ht=yes state=bf16"};
+    }
+  }
+  return shapes;
+}
+
 struct RandomProblem {
   std::string op;
   std::string text;
@@ -96,6 +113,9 @@ std::vector<RandomProblem> random_problems() {
         scalar_decay(ops::RecurrentAttentionBackward::kName),
         channel_decay(ops::RecurrentAttention::kName),
         channel_decay(ops::RecurrentAttentionBackward::kName),
+        pools(anything(ops::RecurrentAttention::kName)),
+        pools(scalar_decay(ops::RecurrentAttention::kName)),
+        pools(channel_decay(ops::RecurrentAttention::kName)),
         wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {

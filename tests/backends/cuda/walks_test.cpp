@@ -225,8 +225,8 @@ TEST_P(CudaWalks, TakesHeadsLargerThanABlock) {
   const std::pair<std::int64_t, std::int64_t> sizes[] = {{1000, 300}, {4096, 8}, {3, 4096}};
   for (const auto& [keys, values] : sizes) {
     SCOPED_TRACE(testing::Message() << "K " << keys << ", V " << values);
-    Call call(*gpu_, GetParam(), {1, 19, 2, keys}, values);
-    call.add(&RecurrentAttentionOptions::gk, call.random().log_decays({1, 19, 2, keys}));
+    Call call(*gpu_, GetParam(), {1, 27, 2, keys}, values);
+    call.add(&RecurrentAttentionOptions::gk, call.random().log_decays({1, 27, 2, keys}));
     const auto expected = call.expected();
     const auto actual = call.actual();
     EXPECT_LE(error_of(actual.o, expected.o), kF32Tolerance);

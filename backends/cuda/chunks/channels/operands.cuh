@@ -229,9 +229,8 @@ class OperandWarps {
     }
   }
 
-  /// Lets the state warps know what the state lacks, and later launches what it decayed.
-  __device__ __forceinline__ void finish(Shared<Shape>& shared, const Params& p,
-                                         const Walk& walk) const {
+  /// Lets the state warps know what the state lacks.
+  __device__ __forceinline__ void put_rests(Shared<Shape>& shared) const {
     if constexpr (Shape::kKeysDecay) {
       if (KeySums::is_mine() && key_sums_.run() == 0) {
         *reinterpret_cast<typename KeySums::Few*>(&shared.key_rests[KeySums::channel()]) =
@@ -244,6 +243,12 @@ class OperandWarps {
             value_sums_.rest();
       }
     }
+  }
+
+  /// The same at the end, and later launches what the state decayed.
+  __device__ __forceinline__ void finish(Shared<Shape>& shared, const Params& p,
+                                         const Walk& walk) const {
+    put_rests(shared);
     if constexpr (!kWithOutputs) store_decays(p, walk);
   }
 

@@ -186,35 +186,63 @@ __device__ __forceinline__ void load_start(States<Shape>& states, const Params& 
   }
 }
 
+/// Makes elements of the last reference the true state's.
+template <class Shape>
+struct Rests {
+  float values[Shape::kTiles][2];  // of a lane's two rows of a tile
+  const Shared<Shape>& shared;
+
+  __device__ __forceinline__ explicit Rests(const Shared<Shape>& rests) : shared(rests) {
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        if constexpr (Shape::kValuesDecay) {
+          values[m][row] = exp2_approx(rests.value_rests[lane_channel<Shape>(m, row)]);
+        }
+      }
+    }
+  }
+  /// Element e of tile m's j-th product.
+  __device__ __forceinline__ float of(float element, int m, int j, int e) const {
+    if constexpr (Shape::kValuesDecay) element *= values[m][e / 2];
+    if constexpr (Shape::kKeysDecay) {
+      const int key = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + e % 2;
+      element *= exp2_approx(shared.key_rests[key]);
+    }
+    return element;
+  }
+};
+
 /// The true state of what the last reference made of it.
 template <class Shape>
 __device__ __forceinline__ void undo_reference(States<Shape>& states, const Shared<Shape>& shared) {
-  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+  const Rests<Shape> rests(shared);
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
-    if constexpr (Shape::kValuesDecay) {
-      scale_rows<Shape>(states[m], exp2_approx(shared.value_rests[lane_channel<Shape>(m, 0)]),
-                        exp2_approx(shared.value_rests[lane_channel<Shape>(m, 1)]));
-    }
-    if constexpr (Shape::kKeysDecay) {
 #pragma unroll
-      for (int j = 0; j < Shape::kKeys / 8; ++j) {
-        const auto rest = *reinterpret_cast<const float2*>(&shared.key_rests[8 * j + first]);
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) states[m][j][e] *= exp2_approx(e % 2 == 0 ? rest.x : rest.y);
-      }
+      for (int e = 0; e < 4; ++e) states[m][j][e] = rests.of(states[m][j][e], m, j, e);
     }
   }
 }
 
+/// Stores the true state in one of [H, K, V], where there is one.
 template <class Shape>
-__device__ __forceinline__ void store_final_states(States<Shape>& states, const Params& p,
-                                                   const Walk& walk) {
+__device__ __forceinline__ void store_states(States<Shape>& states, const Shared<Shape>& shared,
+                                             const Params& p, const Walk& walk,
+                                             const StateView& to) {
+  if (to.data == nullptr) return;
+  const Rests<Shape> rests(shared);
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
     Walk tile = walk;
     tile.first_value += tile_channel<Shape>(m) - own_channel();
-    store_final<Shape>(states[m], p, tile);
+    for_each_element<Shape>(states[m], p, tile, to,
+                            [&](float element, std::int64_t at, int j, int e) {
+                              to.data[at] = rests.of(element, m, j, e);
+                            });
   }
 }
 

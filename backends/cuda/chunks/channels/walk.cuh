@@ -86,7 +86,7 @@ class RoleSignals {
 };
 
 /// The work of the operand warps.
-template <class T, class Shape, bool kWithOutputs>
+template <class T, class Shape, bool kWithOutputs, bool kKeeps>
 __device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& shared,
                                               const RoleSignals<Shape>& signals, const Params& p,
                                               const Walk& walk) {
@@ -97,10 +97,15 @@ __device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& 
     const Stage<Shape> stage(stages + number * Shape::kStageBytes);
     signals.template wait<Signal::kRead>(chunk);
     warps.make(stage, shared.operands[chunk % 2], shared, shared.common_gates[chunk % 2]);
+    if constexpr (kKeeps) {
+      const int tokens = walk.skipped + (chunk + 1) * Shape::kChunk;
+      if (tokens % p.snapshots.every == 0) warps.put_rests(shared);
+    }
     if constexpr (Shape::kProducts == Products::kWgmma) async_proxy_fence();
     signals.template tell<Signal::kMade>(chunk);
     if (++number == p.stages) number = 0;
   }
+  if constexpr (kKeeps) signals.template wait<Signal::kRead>(walk.chunks);
   warps.finish(shared, p, walk);
 }
 
@@ -118,8 +123,8 @@ __device__ __forceinline__ void wait_for_copies(int stages) {
 
 /// The work of the state warps. Copies are begun stages - 1 chunks ahead, two of which the operand
 /// warps may be at: into the stage of the chunk before, which all have left when operands of this
-/// one are there.
-template <class T, class Shape, bool kWithOutputs, class Advance>
+/// one are there. Snapshots are stored before the operand warps may say what a later state lacks.
+template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
 __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* stages,
                                             Shared<Shape>& shared,
                                             const RoleSignals<Shape>& signals, const Params& p,
@@ -132,10 +137,12 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
   CommonGate<T, Shape::kChunk> common(p, walk);
   common.fetch(walk, 0);
   const auto release = [&](int chunk) {  // to the operand warps
-    if (chunk >= walk.chunks) return;
-    common.put(shared.common_gates[chunk % 2]);
-    common.fetch(walk, chunk + 1);
-    wait_for_copies(p.stages);
+    if (chunk >= walk.chunks + (kKeeps ? 1 : 0)) return;
+    if (chunk < walk.chunks) {
+      common.put(shared.common_gates[chunk % 2]);
+      common.fetch(walk, chunk + 1);
+      wait_for_copies(p.stages);
+    }
     signals.template tell<Signal::kRead>(chunk);
   };
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) loader.load(stage_at(chunk), walk, chunk);
@@ -152,6 +159,10 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     const ChunkOperands<Shape>& from = shared.operands[chunk % 2];
     Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from);
     if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
+    if constexpr (kKeeps) {
+      const Walk again = make_walk<Shape>(p, p.segments);
+      store_states<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
+    }
     release(chunk + 2);
     loading = number;
     if (++number == p.stages) number = 0;
@@ -160,13 +171,13 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
 
 /// Walks a segment, or a subsegment of one to find what it adds to the state. make() makes the
 /// walk, which would take registers if it were kept.
-template <class T, class Shape, bool kWithOutputs, class Advance, class MakeWalk>
+template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance, class MakeWalk>
 __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& shared,
                                             const RoleSignals<Shape>& signals, const Params& p,
                                             MakeWalk&& make) {
   const Walk walk = make();
   if (threadIdx.x >= Shape::kStateThreads) {
-    make_operands<T, Shape, kWithOutputs>(stages, shared, signals, p, walk);
+    make_operands<T, Shape, kWithOutputs, kKeeps>(stages, shared, signals, p, walk);
     signals.template tell<Signal::kDone>(0);
     return;
   }
@@ -180,27 +191,29 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
 #pragma unroll
     for (auto& state : states) clear<Shape>(state);
   }
-  walk_states<T, Shape, kWithOutputs, Advance>(states, stages, shared, signals, p, walk);
+  walk_states<T, Shape, kWithOutputs, kKeeps, Advance>(states, stages, shared, signals, p, walk);
   signals.template wait<Signal::kDone>(0);
-  undo_reference<Shape>(states, shared);
   const Walk again = make();
-  if constexpr (!kWithOutputs) {
+  if constexpr (kWithOutputs) {
+    store_states<Shape>(states, shared, p, again, final_behind(p, again));
+  } else {
+    undo_reference<Shape>(states, shared);
     save_states<Shape>(states, p, again, saved_index(p, again, again.segment));
-  } else if (again.segment == p.segments - 1) {
-    store_final_states<Shape>(states, p, again);
   }
 }
 
 inline constexpr int kSubsegmentBarrier = 8;  // all threads of a block are done with a subsegment
 
-template <class T, class Shape, bool kWithOutputs, class Advance>
+template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
 __device__ __forceinline__ void walk_block(const Params& p) {
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
   const RoleSignals<Shape> signals(shared);
   if constexpr (kWithOutputs) {
-    walk_tokens<T, Shape, true, Advance>(memory, shared, signals, p,
-                                         [&] { return make_walk<Shape>(p, p.segments); });
+    clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
+                         static_cast<int>(threadIdx.x), Shape::kBlockThreads);
+    walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p,
+                                                 [&] { return make_walk<Shape>(p, p.segments); });
   } else {
     const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
     const int subsegments = subsegments_of(p.segments);
@@ -208,7 +221,7 @@ __device__ __forceinline__ void walk_block(const Params& p) {
     const int end = min(first + subsegments, subsegments * (p.segments - 1));
 #pragma unroll 1
     for (int subsegment = max(first, 0); subsegment < end; ++subsegment) {
-      walk_tokens<T, Shape, false, Advance>(
+      walk_tokens<T, Shape, false, false, Advance>(
           memory, shared, signals.of_subsegment(subsegment % kMostSubsegments), p,
           [&] { return walk_of_subsegment<Shape>(p, head_walk(), subsegment); });
       block_barrier_sync<kSubsegmentBarrier>();
@@ -217,11 +230,12 @@ __device__ __forceinline__ void walk_block(const Params& p) {
 }
 
 /// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks().
-template <class T, class Shape, bool kWithOutputs, class Advance>
+/// kKeeps: there may be snapshots.
+template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
 __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
     const __grid_constant__ Params p) {
   if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
-    walk_block<T, Shape, kWithOutputs, Advance>(p);
+    walk_block<T, Shape, kWithOutputs, kKeeps, Advance>(p);
   }
 }
 
@@ -234,17 +248,19 @@ inline unsigned block_count(const Params& params, int segments) {
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
   with_shape<kProducts, kGated>(padded_keys(params.key_channels), config, [&]<class Shape>() {
-    const auto launch_walk = [&]<bool kWithOutputs>(int segments) {
-      launch<walk_chunks<T, Shape, kWithOutputs, Advance>>(
+    const auto launch_walk = [&]<bool kWithOutputs, bool kKeeps>(int segments) {
+      launch<walk_chunks<T, Shape, kWithOutputs, kKeeps, Advance>>(
           {.grid = block_count(params, segments),
            .block = Shape::kBlockThreads,
            .shared_bytes = shared_bytes<Shape>(params.stages)},
           stream, params);
     };
     if (params.segments > 1) {
-      launch_walk.template operator()<false>(first_launch_blocks(params.segments));
+      launch_walk.template operator()<false, false>(first_launch_blocks(params.segments));
     }
-    launch_walk.template operator()<true>(params.segments);
+    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+      launch_walk.template operator()<true, kKeeps>(params.segments);
+    });
   });
 }
 

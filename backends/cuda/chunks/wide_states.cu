@@ -1,0 +1,257 @@
+#include <algorithm>
+
+#include "cuda/chunks/views.cuh"
+#include "cuda/chunks/wide_states.hpp"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/launch.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/tiles/state_rounding.cuh"
+#include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
+
+namespace attune::cuda {
+inline namespace wide_states_kernels {  // nvcc names an anonymous one anew in every build
+
+using Params = WideStates::Params;
+
+constexpr int kThreads = 256;
+constexpr int kQuad = 4;
+
+/// The view of a tensor whose elements are what they are.
+template <class Element, class View>
+__device__ __forceinline__ StatesView<Element> view_as(const View& view) {
+  return {
+      reinterpret_cast<Element*>(view.data), view.sequence, view.head, view.k, view.v, view.slots};
+}
+
+/// Calls visit(i, j, at, offset) for the elements of a head's state that the thread takes, every
+/// kStep-th column of it: i and j in the state, `at` in the copy, `offset` from the state's first.
+template <int kStep, class View, class Visit>
+__device__ __forceinline__ void for_each_element(const Params& p, const View& state,
+                                                 std::int64_t head, Visit&& visit) {
+  const std::int64_t elements = p.rows * p.columns;
+  const std::int64_t across = p.columns / kStep;
+  for (std::int64_t e = threadIdx.x; e < elements / kStep; e += kThreads) {
+    const std::int64_t i = e / across;
+    const std::int64_t j = e % across * kStep;
+    visit(i, j, i * p.columns + j, head * state.head + i * state.k + j * state.v);
+  }
+}
+
+template <class Element>
+struct alignas(kQuad * sizeof(Element)) Quad {
+  Element of[kQuad];
+};
+
+/// The elements of a copy of a head's state; zeros where there is none.
+template <class State, int kStep>
+__device__ __forceinline__ void widen(const Params& p, const StatesView<const State>& from,
+                                      std::int64_t head, float* to) {
+  for_each_element<kStep>(
+      p, from, head, [&](std::int64_t, std::int64_t, std::int64_t at, std::int64_t offset) {
+        if constexpr (kStep == kQuad) {
+          Quad<State> bits{};
+          if (from.data != nullptr)
+            bits = *reinterpret_cast<const Quad<State>*>(from.data + offset);
+          *reinterpret_cast<float4*>(to + at) = {to_float(bits.of[0]), to_float(bits.of[1]),
+                                                 to_float(bits.of[2]), to_float(bits.of[3])};
+        } else {
+          to[at] = from.data == nullptr ? 0.0F : to_float(from.data[offset]);
+        }
+      });
+}
+
+/// `number`: of the state in its tensor or pool.
+template <class State, int kStep>
+__device__ __forceinline__ void narrow(const Params& p, const float* from, std::int64_t head,
+                                       const StatesView<State>& to, std::int64_t number) {
+  for_each_element<kStep>(
+      p, to, head, [&](std::int64_t i, std::int64_t j, std::int64_t at, std::int64_t offset) {
+        const RowRounding row = row_rounding(p.rounding, (number * p.heads + head) * p.rows + i);
+        Quad<State> bits;
+#pragma unroll
+        for (int c = 0; c < kStep; ++c) {
+          bits.of[c] = rounded<State>(from[at + c], row, static_cast<std::uint32_t>(j + c));
+        }
+        if constexpr (kStep == kQuad) {
+          *reinterpret_cast<Quad<State>*>(to.data + offset) = bits;
+        } else {
+          to.data[offset] = bits.of[0];
+        }
+      });
+}
+
+/// A block a sequence and head. The blocks of head 0 number the sequence's snapshots, too.
+template <class State>
+__global__ __launch_bounds__(kThreads) void load_states(const __grid_constant__ Params p) {
+  const std::int64_t number = block_number();
+  const std::int64_t sequence = number / p.heads;
+  const std::int64_t head = number % p.heads;
+  if (sequence >= p.sequence_count) return;
+  if (p.states != nullptr) {
+    const auto from = state_of(view_as<const State>(p.initial), sequence);
+    float* const to = p.states + number * p.rows * p.columns;
+    p.quads ? widen<State, kQuad>(p, from, head, to) : widen<State, 1>(p, from, head, to);
+  }
+  if (p.kept == nullptr || head > 0) return;
+  const SequenceSpan span = span_of(p.sequences, sequence);
+  const std::int64_t first = first_part(p.sequences, sequence, span, p.snapshots.every);
+  for (std::int64_t m = threadIdx.x; m < p.kept_of_sequence; m += kThreads) {
+    const bool is_passed = (m + 1) * p.snapshots.every <= span.length;
+    p.kept_at[sequence * p.kept_of_sequence + m] =
+        is_passed ? static_cast<std::int32_t>(first + m) : -1;
+  }
+}
+
+/// A block a state and head: the final ones of sequences, then their snapshots.
+template <class State>
+__global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__ Params p) {
+  const std::int64_t number = block_number() / p.heads;
+  const std::int64_t head = block_number() % p.heads;
+  const std::int64_t part = number - p.sequence_count;
+  if (part >= p.parts) return;
+  StateView to;
+  std::int64_t at = number;  // of the state in its tensor or pool
+  const float* from = p.states;
+  const auto find = [&](const StateView& states, std::int64_t sequence, std::int64_t m) {
+    to = states;
+    if (states.slots.data == nullptr) return;
+    at = slot_of(states.slots, sequence, m);
+    if (at < 0) to.data = nullptr;
+  };
+  if (part < 0) {
+    find(p.final, number, 0);
+  } else {
+    const std::int64_t sequence =
+        sequence_of_part(p.sequences, p.sequence_count, part, p.snapshots.every);
+    const SequenceSpan span = span_of(p.sequences, sequence);
+    const std::int64_t m = part - first_part(p.sequences, sequence, span, p.snapshots.every);
+    const bool is_kept =
+        m >= 0 && m < p.snapshots.most && (m + 1) * p.snapshots.every <= span.length;
+    if (!is_kept) return;
+    find(p.snapshots.states, sequence, m);
+    from = p.kept;
+  }
+  if (to.data == nullptr) return;
+  auto view = view_as<State>(to);
+  view.data += at * view.sequence;
+  from += ((part < 0 ? number : part) * p.heads + head) * p.rows * p.columns;
+  p.quads ? narrow<State, kQuad>(p, from, head, view, at)
+          : narrow<State, 1>(p, from, head, view, at);
+}
+
+}  // namespace wide_states_kernels
+
+namespace {
+
+/// Snapshots that the tokens of a problem may have, and those of one sequence.
+std::int64_t parts_of(const ops::RecurrentAttentionProblem& problem) {
+  if (problem.snapshot_every == 0) return 0;
+  return part_count(problem.sequences(), problem.T, problem.N > 0, problem.snapshot_every);
+}
+std::int64_t kept_of_sequence(const ops::RecurrentAttentionProblem& problem) {
+  return problem.snapshot_every == 0 ? 0 : problem.T / problem.snapshot_every;
+}
+
+bool has_states(const ops::RecurrentAttentionProblem& problem) {
+  return problem.reads_states() || problem.writes_states();
+}
+
+void place(WorkspaceParts& parts, const ops::RecurrentAttentionProblem& problem, Params& params) {
+  constexpr std::int64_t kWidth = 4;  // of f32 and of i32
+  const std::int64_t of_state = problem.H * problem.K * problem.V * kWidth;
+  if (has_states(problem)) params.states = parts.take<float>(problem.sequences() * of_state);
+  if (problem.snapshot_every == 0) return;
+  params.kept = parts.take<float>(parts_of(problem) * of_state);
+  params.kept_at =
+      parts.take<std::int32_t>(problem.sequences() * kept_of_sequence(problem) * kWidth);
+}
+
+/// Whether four columns of any row of the states begin at a multiple of their size.
+bool moves_in_quads(const TensorView& states) {
+  if (states.stride(3) != 1 || states.size(3) % kQuad != 0) return false;
+  for (int dim = 0; dim < 3; ++dim) {
+    if (states.size(dim) > 1 && states.stride(dim) % kQuad != 0) return false;
+  }
+  return reinterpret_cast<std::uintptr_t>(states.data) % (kQuad * size_of(states.dtype)) == 0;
+}
+
+}  // namespace
+
+ops::RecurrentAttentionProblem with_wide_states(ops::RecurrentAttentionProblem problem) {
+  problem.h0 = problem.reads_states();
+  problem.ht = problem.writes_states();
+  problem.pool = false;
+  problem.initial_slots = false;
+  problem.state_dtype = DType::kF32;
+  problem.rounding = StateRounding::Kind::kNearest;
+  return problem;
+}
+
+std::size_t WideStates::bytes(const ops::RecurrentAttentionProblem& problem) {
+  WorkspaceParts parts(nullptr);
+  Params unplaced;
+  place(parts, problem, unplaced);
+  return parts.used();
+}
+
+WideStates::WideStates(const ops::RecurrentAttentionProblem& problem,
+                       ops::RecurrentAttentionArgs& args, std::byte* workspace)
+    : dtype_(problem.state_dtype) {
+  params_ = {.initial = initial_states(args),
+             .final = final_states(args),
+             .snapshots = snapshots_view(args),
+             .sequences = sequences_view(args.cu_seqlens, problem.T),
+             .sequence_count = problem.sequences(),
+             .parts = parts_of(problem),
+             .heads = problem.H,
+             .rows = problem.K,
+             .columns = problem.V,
+             .quads = true,
+             .rounding = args.state_rounding,
+             .kept_of_sequence = kept_of_sequence(problem)};
+  for (const auto& states : {args.states, args.final_state}) {
+    if (states) params_.quads = params_.quads && moves_in_quads(*states);
+  }
+  if (args.initial_state) {
+    const ConstTensorView& from = *args.initial_state;
+    const TensorView same(const_cast<void*>(from.data), from.dtype, from.shape, from.strides,
+                          from.device);
+    params_.quads = params_.quads && moves_in_quads(same);
+  }
+  WorkspaceParts parts(workspace);
+  place(parts, problem, params_);
+
+  const auto dense = [&](float* data, std::int64_t count) {
+    return TensorView(data, DType::kF32, {count, problem.H, problem.K, problem.V}, args.q.device);
+  };
+  args.final_slots.reset();
+  args.initial_slots.reset();
+  args.states.reset();
+  const TensorView states = dense(params_.states, problem.sequences());
+  if (problem.reads_states()) args.initial_state = states;
+  if (problem.writes_states()) args.final_state = states;
+  if (problem.snapshot_every == 0) return;
+  args.states = dense(params_.kept, params_.parts);
+  args.snapshot_slots = ConstTensorView(
+      params_.kept_at, DType::kI32, {problem.sequences(), params_.kept_of_sequence}, args.q.device);
+}
+
+void WideStates::load(cudaStream_t stream) const {
+  with_element<__half, __nv_bfloat16>(dtype_, [&]<class State>() {
+    launch<load_states<State>>(
+        {.grid = grid_of(params_.sequence_count * params_.heads), .block = kThreads}, stream,
+        params_);
+  });
+}
+
+void WideStates::store(cudaStream_t stream) const {
+  if (params_.final.data == nullptr && params_.parts == 0) return;
+  const std::int64_t states = params_.sequence_count + params_.parts;
+  with_element<__half, __nv_bfloat16>(dtype_, [&]<class State>() {
+    launch<store_states<State>>({.grid = grid_of(states * params_.heads), .block = kThreads},
+                                stream, params_);
+  });
+}
+
+}  // namespace attune::cuda

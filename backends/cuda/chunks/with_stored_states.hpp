@@ -1,0 +1,71 @@
+// A kernel of recurrent attention whose states are f32, made one that takes states of 16 bits: of
+// those it is given copies (wide_states.hpp). Pools of f32 states it takes itself.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <attune/core/kernel.hpp>
+
+#include "cuda/chunks/wide_states.hpp"
+#include "cuda/runtime/handles.hpp"
+
+namespace attune::cuda {
+
+/// `Inner` has the alias Config, and takes what initial_states(), final_states() and
+/// snapshots_view() say of its arguments.
+template <class Inner>
+class WithStoredStates final : public Inner {
+ public:
+  using Config = typename Inner::Config;
+  using Problem = ops::RecurrentAttentionProblem;
+  using Args = ops::RecurrentAttentionArgs;
+
+  std::vector<std::string_view> features() const override {
+    std::vector<std::string_view> names = Inner::features();
+    names.insert(names.end(), {"pool", "initial_slots", "snapshot_every", "state=f16", "state=bf16",
+                               "rounding=stochastic"});
+    return names;
+  }
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    return Inner::supports(taken(problem), device);
+  }
+  Support fits(const Problem& problem, const DeviceInfo& device,
+               const Config& config) const override {
+    return Inner::fits(taken(problem), device, config);
+  }
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    return Inner::heuristic_config(taken(problem), device);
+  }
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    return Inner::candidate_configs(taken(problem), device);
+  }
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return copies_bytes(problem) + Inner::workspace_bytes(taken(problem), config);
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    if (!is_copied(problem)) return Inner::run(problem, args, config, site);
+    const DeviceGuard guard(args.q.device.index);
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    Args wide = args;
+    const WideStates states(problem, wide, site.workspace.data());
+    states.load(stream);
+    Inner::run(taken(problem), wide, config,
+               {.stream = site.stream, .workspace = site.workspace.subspan(copies_bytes(problem))});
+    states.store(stream);
+  }
+
+ private:
+  static bool is_copied(const Problem& problem) { return problem.state_dtype != DType::kF32; }
+  static std::size_t copies_bytes(const Problem& problem) {
+    return is_copied(problem) ? WideStates::bytes(problem) : 0;
+  }
+  static Problem taken(const Problem& problem) {
+    return is_copied(problem) ? with_wide_states(problem) : problem;
+  }
+};
+
+}  // namespace attune::cuda
