@@ -56,7 +56,11 @@ attune_cuda_instances(chunk_mma/split_walk
 # cuda.decode
 attune_cuda_instances(decode/decode TYPES bf16 f16 f32
   HEADERS any_strides.cuh row_tiles.cuh
-  LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T>")
+  LAUNCHES "launch_decode_any_strides<T>" "launch_decode_row_tiles<T, float>"
+           "launch_decode_row_tiles<T, __half>" "launch_decode_row_tiles<T, __nv_bfloat16>")
+attune_cuda_instances(decode/step TYPES bf16 f16 f32
+  LAUNCHES "launch_decode_step<T, float>" "launch_decode_step<T, __half>"
+           "launch_decode_step<T, __nv_bfloat16>")
 
 # cuda.chunk_wgmma
 attune_cuda_instances(chunk_wgmma/chunk_wgmma TYPES bf16 f16 LAUNCHES "launch_walk<T>")

@@ -1,4 +1,4 @@
-// One decode step on states of any strides: stored [V, K], unaligned, or with gaps.
+// A step of one token on states in f32 of any strides: stored [V, K], unaligned, or with gaps.
 //
 // A block takes one head of one row of the batch and 32 columns of its state, 128 rows at a time.
 // The lanes of a warp lie along whichever of the state's dimensions has its elements closer
@@ -46,12 +46,14 @@ __device__ __forceinline__ void stage_token(const DecodeParams& p, StridedScratc
                                             std::int64_t first_column) {
   const auto at = static_cast<int>(threadIdx.x);
   if (at < kStridedRows && first_row + at < p.keys) {
-    const float head_log_decay =
-        constant_decay(p.gamma, 0, head) + log_decay_of(p.g, read_gate<T>(p.g, b, head, 0));
-    scratch.keys[at] = key_of(p, read_key<T>(p, b, head, first_row + at), head_log_decay);
+    const float head_log_decay = constant_decay(p.gamma, 0, head) +
+                                 log_decay_of(p.fresh.g, read_gate<T>(p.fresh.g, b, 0, head, 0));
+    const RawKey<T> key = read_fresh_key<T>(p, b, 0, head, first_row + at);
+    scratch.keys[at] = key_of(p, key, head_log_decay + log_decay_of(p.fresh.gk, key.gk));
   }
   if (at < kStridedColumns && first_column + at < p.values) {
-    scratch.values[at] = value_of(p, read_value<T>(p, b, head, first_column + at));
+    scratch.values[at] =
+        value_of(p.fresh, read_value<T>(p, p.fresh, b, 0, head, first_column + at));
   }
 }
 
@@ -72,7 +74,7 @@ __device__ __forceinline__ void advance_tile(const DecodeParams& p, const Stride
   for (int e = 0; e < kElements; ++e) {
     if (lane.row(e) >= rows || lane.column(e) >= columns) continue;
     const DecodeKey key = scratch.keys[lane.row(e)];
-    s[e] = advanced(s[e], key, scratch.values[lane.column(e)], p.gv.given());
+    s[e] = advanced(s[e], key, scratch.values[lane.column(e)], p.fresh.gv.given());
     state[lane.row(e) * p.state.k + lane.column(e) * p.state.v] = s[e];
     o[lane.sum(e)] = fmaf(key.q, s[e], o[lane.sum(e)]);
   }
@@ -112,11 +114,11 @@ __global__ void __launch_bounds__(kStridedThreads)
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
     const std::int64_t slot = slot_of(p, b);
     if (slot == kPaddingSlot) {
-      if (writes) store_output<T>(p, b, head, first_column + threadIdx.x, 0.0F);
+      if (writes) store_output<T>(p, b, 0, head, first_column + threadIdx.x, 0.0F);
       continue;
     }
-    float* const state =
-        p.state.data + slot * p.state.sequence + head * p.state.head + first_column * p.state.v;
+    float* const state = static_cast<float*>(p.state.data) + slot * p.state.sequence +
+                         head * p.state.head + first_column * p.state.v;
     float o[StridedLane<kAlongV>::kSums] = {};
     for (std::int64_t first = 0; first < p.keys; first += kStridedRows) {
       __syncthreads();  // all warps are done with the token and the sums
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(kStridedThreads)
       advance_tile<kAlongV>(p, scratch, state + first * p.state.k, p.keys - first, columns, o);
     }
     const float sum = sum_over_block<kAlongV>(scratch, o);
-    if (writes) store_output<T>(p, b, head, first_column + threadIdx.x, sum);
+    if (writes) store_output<T>(p, b, 0, head, first_column + threadIdx.x, sum);
   }
 }
 

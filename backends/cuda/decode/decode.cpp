@@ -19,19 +19,20 @@ using Config = DecodeConfig;
 using Problem = ops::RecurrentDecodeProblem;
 using Args = ops::RecurrentDecodeArgs;
 
-constexpr std::int64_t kVector = Config::kThreadColumns;  // floats of a 16-byte access
 constexpr int kMinWarpColumns = std::ranges::min(kAxisValues<&Config::warp_columns>);
 
-/// [B, H, D] or, for g, [B, H].
-ConstTokenView row_view(const ConstTensorView& rows) {
-  return {.data = rows.data, .batch = rows.stride(0), .head = rows.stride(1)};
+/// [B, H, D] or, for g, [B, H]; with a dimension of tokens after the first where there is one.
+template <class View, class Tensor>
+View rows_view(const Tensor& rows, bool has_tokens) {
+  return {.data = rows.data,
+          .batch = rows.stride(0),
+          .token = has_tokens ? rows.stride(1) : 0,
+          .head = rows.stride(has_tokens ? 2 : 1)};
 }
-TokenView row_view(const TensorView& rows) {
-  return {.data = rows.data, .batch = rows.stride(0), .head = rows.stride(1)};
-}
-GateView row_gate_view(const std::optional<ConstTensorView>& gate) {
+GateView gate_rows_view(const std::optional<ConstTensorView>& gate, bool has_tokens) {
   if (!gate) return {};
-  return {.rows = row_view(*gate), .is_f32 = gate->dtype == DType::kF32};
+  return {.rows = rows_view<ConstTokenView>(*gate, has_tokens),
+          .is_f32 = gate->dtype == DType::kF32};
 }
 
 SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
@@ -39,17 +40,22 @@ SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
   return {slots->data, slots->stride(0), slots->dtype == DType::kI64};
 }
 
+PoolView pool_view(const TensorView& state) {
+  return {state.data, state.stride(0), state.stride(1), state.stride(2), state.stride(3)};
+}
+
 DecodeParams params_of(const Problem& problem, const Args& args) {
-  return {.q = row_view(args.q),
-          .k = row_view(args.k),
-          .v = row_view(args.v),
-          .g = row_gate_view(args.g),
-          .gk = row_gate_view(args.gk),
-          .gv = row_gate_view(args.gv),
+  const bool has_tokens = problem.T > 0;
+  return {.q = rows_view<ConstTokenView>(args.q, has_tokens),
+          .fresh = {.k = rows_view<ConstTokenView>(args.k, has_tokens),
+                    .v = rows_view<ConstTokenView>(args.v, has_tokens),
+                    .g = gate_rows_view(args.g, has_tokens),
+                    .gk = gate_rows_view(args.gk, has_tokens),
+                    .gv = gate_rows_view(args.gv, has_tokens)},
           .gamma = decay_view(args.gamma, problem.H),
           .slots = slots_view(args.slot_indices),
-          .state = state_view(std::optional<TensorView>(args.state)),
-          .o = row_view(args.o),
+          .state = pool_view(args.state),
+          .o = rows_view<TokenView>(args.o, has_tokens),
           .rows = problem.B,
           .pool = problem.S,
           .heads = problem.H,
@@ -59,23 +65,62 @@ DecodeParams params_of(const Problem& problem, const Args& args) {
           .scale = static_cast<float>(args.scale)};
 }
 
+StepParams step_params_of(const Problem& problem, const Args& args) {
+  StepParams params;
+  static_cast<DecodeParams&>(params) = params_of(problem, args);
+  if (problem.R > 0) {
+    params.committed = {.k = rows_view<ConstTokenView>(*args.committed_k, true),
+                        .v = rows_view<ConstTokenView>(*args.committed_v, true),
+                        .g = gate_rows_view(args.committed_g, true),
+                        .gk = gate_rows_view(args.committed_gk, true),
+                        .gv = gate_rows_view(args.committed_gv, true)};
+    params.accepted = slots_view(args.committed_accepted);
+  }
+  if (problem.kept) {
+    params.kept = slots_view(args.kept_slots);
+    params.kept_token = problem.T > 0 ? args.kept_slots->stride(1) : 0;
+    params.accepted = slots_view(args.accepted);
+  }
+  params.rounding = args.rounding;
+  params.tokens = static_cast<std::int32_t>(problem.tokens());
+  params.committed_tokens = static_cast<std::int32_t>(problem.R);
+  return params;
+}
+
 /// Whether the states' rows are made of whole aligned vectors.
 bool has_row_vectors(const TensorView& state) {
-  if (state.size(3) % kVector != 0 || state.stride(3) != 1) return false;
-  if (reinterpret_cast<std::uintptr_t>(state.data) % (kVector * sizeof(float)) != 0) return false;
+  const auto columns = static_cast<std::int64_t>(Config::thread_columns(size_of(state.dtype)));
+  if (state.size(3) % columns != 0 || state.stride(3) != 1) return false;
+  if (reinterpret_cast<std::uintptr_t>(state.data) % Config::kVectorBytes != 0) return false;
   for (int dim = 0; dim < 3; ++dim) {
-    if (state.size(dim) > 1 && state.stride(dim) % kVector != 0) return false;
+    if (state.size(dim) > 1 && state.stride(dim) % columns != 0) return false;
   }
   return true;
 }
 
-template <class T>
-void launch_on(const TensorView& state, const Config& config, const DecodeParams& params,
+/// Whether the kernels of one token take it; they need not be the ones that do.
+bool is_one_token(const Problem& problem) {
+  return problem.T == 0 && problem.R == 0 && !problem.kept &&
+         problem.rounding == StateRounding::Kind::kNearest;
+}
+
+/// Columns of a thread side by side, where states' rows are vectors.
+int thread_columns(const Problem& problem) {
+  return is_one_token(problem) ? Config::thread_columns(size_of(problem.state_dtype))
+                               : Config::kStepColumns;
+}
+
+template <class T, class State>
+void launch_on(const Problem& problem, const Args& args, const Config& config,
                cudaStream_t stream) {
-  if (has_row_vectors(state)) {
-    launch_decode_row_tiles<T>(config, params, stream);
+  const bool row_vectors = has_row_vectors(args.state);
+  const bool is_f32 = problem.state_dtype == DType::kF32;
+  if (is_one_token(problem) && row_vectors) {
+    launch_decode_row_tiles<T, State>(config, params_of(problem, args), stream);
+  } else if (is_one_token(problem) && is_f32) {
+    launch_decode_any_strides<T>(config, params_of(problem, args), stream);
   } else {
-    launch_decode_any_strides<T>(config, params, stream);
+    launch_decode_step<T, State>(config, step_params_of(problem, args), row_vectors, stream);
   }
 }
 
@@ -85,30 +130,63 @@ int warps_for(std::int64_t extent, int of_warp, int most) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
 }
 
+/// As many threads as columns.
+constexpr int kMinStepWarps = Config::kStepWarpColumns / Config::kWarpThreads;
+
+/// Of shared memory, that the kernel of any step needs.
+int step_bytes(const Problem& problem, const Config& config) {
+  return Config::step_shared_bytes(config.tile_rows(Config::kStepColumns), config.tile_columns(),
+                                   config.warps_k, static_cast<int>(problem.tokens()),
+                                   static_cast<int>(problem.R),
+                                   (problem.gates & ops::kGateGv) != 0);
+}
+
 /// The config with all of K to a block, where that has the threads for it, and a thread for each
 /// column.
 Config tile_of(const Problem& problem, const DeviceInfo& device, Config config, int max_warps_v) {
   constexpr int kMaxWarps = Config::kMaxThreads / Config::kWarpThreads;
+  const int warp_rows = config.warp_rows(thread_columns(problem));
   config.warps_v = warps_for(problem.V, config.warp_columns, max_warps_v);
   config.warps_k =
-      std::max(warps_for(problem.K, config.warp_rows() * config.rows, kMaxWarps / config.warps_v),
+      std::max(warps_for(problem.K, warp_rows * config.rows, kMaxWarps / config.warps_v),
                config.warp_columns / Config::kWarpThreads);
   config.overlap = device.has("sm_90a");
   return config;
 }
 
-/// Many threads that hold little each, whose states make room in the L2 cache for what follows.
-Config small_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
-  return tile_of(problem, device, {.rows = 8, .warp_columns = 32, .evict_first = true},
-                 max_warps_v);
-}
-/// Fewer threads that hold more each, in longer rows, and no more bytes under way than the DRAM
-/// takes well: 128 KB a multiprocessor.
-Config large_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
+/// Bounds what a block of so many threads has under way, 32 KB of 128 threads, to no more than the
+/// DRAM takes well: 128 KB a multiprocessor.
+Config with_bounded_bytes(Config config) {
   constexpr int kThreadsOf32KB = 128;
-  Config config = tile_of(problem, device, {.rows = 16, .warp_columns = 64}, max_warps_v);
   if (config.threads() == kThreadsOf32KB) config.shared_kb = 44;
   if (config.threads() == 2 * kThreadsOf32KB) config.shared_kb = 90;
+  return config;
+}
+
+/// Many threads that hold little each, whose states make room in the L2 cache for what follows.
+Config small_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
+  const bool is_f32 = problem.state_dtype == DType::kF32;
+  return tile_of(
+      problem, device,
+      {.rows = 8, .warp_columns = is_f32 ? 32 : Config::kStepWarpColumns, .evict_first = true},
+      max_warps_v);
+}
+/// Fewer threads that hold more each, in longer rows.
+Config large_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
+  return with_bounded_bytes(
+      tile_of(problem, device, {.rows = 16, .warp_columns = 64}, max_warps_v));
+}
+/// The tile of the kernel of any step. All of a row's tokens have their place in shared memory: a
+/// block takes less of K where that is not enough.
+Config step_tile(const Problem& problem, const DeviceInfo& device, int max_warps_v) {
+  Config config =
+      tile_of(problem, device,
+              {.rows = Config::kStepRows, .warp_columns = Config::kStepWarpColumns}, max_warps_v);
+  if (problem.state_dtype == DType::kF32) config = with_bounded_bytes(config);
+  while (step_bytes(problem, config) > device.l1_bytes && config.warps_k > kMinStepWarps) {
+    config.warps_k /= 2;
+  }
+  if (config.shared_bytes() > device.l1_bytes) config.shared_kb = 0;
   return config;
 }
 
@@ -121,7 +199,17 @@ class DecodeKernel final : public Kernel<Config> {
   int version() const noexcept override { return 2; }
 
   std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "gv", "slots"};
+    return {"g",
+            "gamma",
+            "gk",
+            "gv",
+            "slots",
+            "tokens",
+            "replay",
+            "kept",
+            "state=f16",
+            "state=bf16",
+            "rounding=stochastic"};
   }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
@@ -134,7 +222,8 @@ class DecodeKernel final : public Kernel<Config> {
     return Support::yes();
   }
 
-  Support fits(const Problem&, const DeviceInfo& device, const Config& config) const override {
+  Support fits(const Problem& problem, const DeviceInfo& device,
+               const Config& config) const override {
     if (config.threads() > Config::kMaxThreads) {
       return Support::no(refused::kConfig,
                          str("a block has at most ", Config::kMaxThreads, " threads"));
@@ -143,6 +232,7 @@ class DecodeKernel final : public Kernel<Config> {
       return Support::no(refused::kConfig, str("a block of ", config.threads(),
                                                " threads takes at most as many columns"));
     }
+    if (const Support tile = has_tile(problem, device, config); !tile) return tile;
     if (config.shared_bytes() > device.l1_bytes) {
       return Support::no(refused::kMemory,
                          str("shared_kb=", config.shared_kb, ": a block has at most ",
@@ -154,24 +244,30 @@ class DecodeKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    if (!is_one_token(problem)) return step_tile(problem, device, 1);
     constexpr std::int64_t kMaxKeysOfSmall = 128;
     constexpr std::int64_t kMinKeysOfLarge = 65;
     const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
     const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
-    return large ? large_tile(problem, device, 1) : small_tile(problem, device, 2);
+    // Of 16-bit elements the tile of a head has half as many threads.
+    const int large_warps_v = problem.state_dtype == DType::kF32 ? 1 : 2;
+    return large ? large_tile(problem, device, large_warps_v) : small_tile(problem, device, 2);
   }
 
-  /// The two tiles, with and without their ways with the caches. Tiles of less than K, and of more
-  /// warps along V, were best nowhere.
+  /// The tiles, with and without their ways with the caches. Tiles of less than K, and of more warps
+  /// along V, were best nowhere.
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
-    // The kernel for states of any strides has but one tile.
-    if (problem.V % kVector != 0) return {heuristic_config(problem, device)};
+    // The kernels for states of any strides have but one tile.
+    const int vector = Config::thread_columns(size_of(problem.state_dtype));
+    if (problem.V % vector != 0) return {heuristic_config(problem, device)};
+    if (!is_one_token(problem)) return step_configs(problem, device);
     std::vector<Config> configs;
     for (const int warps_v : {1, 2}) {
-      if (warps_v == 1 || problem.V > kMinWarpColumns) {
-        configs.push_back(small_tile(problem, device, warps_v));
-        configs.push_back(configs.back());
+      const Config small = small_tile(problem, device, warps_v);
+      if (small.warps_v == warps_v) {
+        configs.push_back(small);
+        configs.push_back(small);
         configs.back().evict_first = false;
       }
       const Config large = large_tile(problem, device, warps_v);
@@ -187,10 +283,49 @@ class DecodeKernel final : public Kernel<Config> {
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    const DecodeParams params = params_of(problem, args);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
-    with_element<float, __half, __nv_bfloat16>(
-        problem.dtype, [&]<class T>() { launch_on<T>(args.state, config, params, stream); });
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      with_element<float, __half, __nv_bfloat16>(problem.state_dtype, [&]<class State>() {
+        launch_on<T, State>(problem, args, config, stream);
+      });
+    });
+  }
+
+ private:
+  /// Whether the tile is compiled, and its tokens have room.
+  static Support has_tile(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    if (is_one_token(problem)) {
+      if (Config::has_tile(config, thread_columns(problem))) return Support::yes();
+      return Support::no(refused::kConfig, str("a tile of states in 16 bits has warp_columns=",
+                                               Config::kStepWarpColumns));
+    }
+    if (config.rows != Config::kStepRows || config.warp_columns != Config::kStepWarpColumns) {
+      return Support::no(refused::kConfig,
+                         str("a step of several tokens has rows=", Config::kStepRows,
+                             ",warp_columns=", Config::kStepWarpColumns));
+    }
+    if (step_bytes(problem, config) > device.l1_bytes) {
+      return Support::no(refused::kMemory,
+                         str("a block's tokens take ", step_bytes(problem, config),
+                             " bytes of shared memory, of which it has ", device.l1_bytes));
+    }
+    return Support::yes();
+  }
+
+  static std::vector<Config> step_configs(const Problem& problem, const DeviceInfo& device) {
+    std::vector<Config> configs;
+    for (const int warps_v : {1, 2}) {
+      const Config tile = step_tile(problem, device, warps_v);
+      if (tile.warps_v < warps_v) continue;
+      for (const bool evict_first : {false, true}) {
+        configs.push_back(tile);
+        configs.back().evict_first = evict_first;
+        if (tile.shared_kb == 0) continue;
+        configs.push_back(configs.back());
+        configs.back().shared_kb = 0;
+      }
+    }
+    return configs;
   }
 };
 

@@ -5,25 +5,43 @@
 
 #include <cstdint>
 
+#include <attune/core/state_rounding.hpp>
+
 #include "cuda/chunks/views.hpp"
 #include "cuda/decode/decode_config.hpp"
 
 namespace attune::cuda::decode {
 
-/// Which state a row has: slot b, or the b-th value of an array in device memory.
+/// Which state a row has: slot b, or the b-th value of an array in device memory. Also other numbers
+/// of rows that lie so.
 struct SlotsView {
   const void* data = nullptr;
   std::int64_t stride = 1;
   bool is_i64 = false;
 };
 
-/// Views of tokens have a time of one token.
-struct DecodeParams {
-  ConstTokenView q, k, v;
+/// [S, H, K, V], any strides; the elements' type is a kernel's argument.
+struct PoolView {
+  void* data = nullptr;
+  std::int64_t sequence = 0;  // strides
+  std::int64_t head = 0;
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+};
+
+/// What a state takes of tokens.
+struct TokensView {
+  ConstTokenView k, v;
   GateView g, gk, gv;
+};
+
+/// A step of one token a row. Views of tokens have a time of one token.
+struct DecodeParams {
+  ConstTokenView q;
+  TokensView fresh;
   ConstantDecayView gamma;
   SlotsView slots;
-  StateView state;
+  PoolView state;
   TokenView o;
   std::int64_t rows = 0;   // B
   std::int64_t pool = 0;   // S
@@ -34,14 +52,34 @@ struct DecodeParams {
   float scale = 1;
 };
 
-/// Queues the kernel for states whose rows are contiguous and start at multiples of 16 bytes.
-template <class T>
+/// Any step. Without kept slots and committed tokens, the state after the last token is stored.
+struct StepParams : DecodeParams {
+  TokensView committed;
+  SlotsView kept;               // [B, T], where states are kept
+  std::int64_t kept_token = 0;  // its stride over tokens
+  SlotsView accepted;           // [B], with kept slots or committed tokens
+  StateRounding rounding;
+  std::int32_t tokens = 1;            // T
+  std::int32_t committed_tokens = 0;  // R
+};
+
+// T is the type of q, k, v and o, State that of the pool.
+
+/// Queues the kernel for one token a row, rounded to nearest, and states whose rows are contiguous
+/// and start at multiples of 16 bytes.
+template <class T, class State>
 void launch_decode_row_tiles(const DecodeConfig& config, const DecodeParams& params,
                              cudaStream_t stream);
 
-/// Queues the kernel for states of any strides.
+/// Queues the kernel for one token a row and states in f32 of any strides.
 template <class T>
 void launch_decode_any_strides(const DecodeConfig& config, const DecodeParams& params,
                                cudaStream_t stream);
+
+/// Queues the kernel for any step. `row_vectors`: the states are as launch_decode_row_tiles() needs
+/// them; else their strides may be any.
+template <class T, class State>
+void launch_decode_step(const DecodeConfig& config, const StepParams& params, bool row_vectors,
+                        cudaStream_t stream);
 
 }  // namespace attune::cuda::decode

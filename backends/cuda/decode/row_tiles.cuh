@@ -1,11 +1,12 @@
-// One decode step on states whose rows are contiguous.
+// A step of one token on states whose rows are contiguous.
 //
 // A block takes one head of one row of the batch, some columns of its state. All of a tile's loads
 // are under way before anything else is read, which is what keeps the memory busy: a thread holds
-// `rows` vectors of four columns. States of more rows than the block has are taken tile by tile.
+// `rows` vectors of 16 bytes, elements of 16 bits as they are in memory. States of more rows than the block has are taken tile by tile.
 // Sums over K are taken by threads, then lanes, then warps, always in the same order.
 #pragma once
 
+#include "cuda/decode/state_vector.cuh"
 #include "cuda/decode/token.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -18,10 +19,10 @@ struct DecodeScratch {
   DecodeValue* values;  // [tile_columns]
   float* sums;          // [warps_k, tile_columns]
 
-  static std::size_t bytes(const DecodeConfig& c) {
+  static std::size_t bytes(const DecodeConfig& c, int thread_columns) {
     const auto columns = static_cast<std::size_t>(c.tile_columns());
     const std::size_t needed =
-        sizeof(DecodeKey) * static_cast<std::size_t>(c.tile_rows()) +
+        sizeof(DecodeKey) * static_cast<std::size_t>(c.tile_rows(thread_columns)) +
         (sizeof(DecodeValue) + sizeof(float) * static_cast<std::size_t>(c.warps_k)) * columns;
     return std::max(needed, static_cast<std::size_t>(c.shared_bytes()));
   }
@@ -36,13 +37,16 @@ struct DecodeBlock {
 };
 
 /// What a warp's place in a tile is made of.
-template <class Instance>
+template <class StateType, class Instance>
 struct DecodeTile {
-  static constexpr int kRows = Instance::kValue.rows;  // of a thread
-  static constexpr int kLanesAcross = Instance::kValue.lanes_across();
-  static constexpr int kRowStep = Instance::kValue.warp_rows();  // from one of them to the next
-  static constexpr int kLastRow = (kRows - 1) * kRowStep;        // counted from the first
+  using State = StateType;
+  static constexpr int kColumns = kVectorColumns<State>;  // of a thread
+  static constexpr int kRows = Instance::kValue.rows;     // of a thread
+  static constexpr int kLanesAcross = Instance::kValue.lanes_across(kColumns);
+  static constexpr int kRowStep = Instance::kValue.warp_rows(kColumns);  // from one to the next
+  static constexpr int kLastRow = (kRows - 1) * kRowStep;                // counted from the first
   static constexpr int kWarpRows = kRows * kRowStep;
+  static constexpr int column_offset(int column) { return column; }
 };
 
 /// Where a thread stands in its block's tile; `row` is the first of its rows.
@@ -50,12 +54,13 @@ struct DecodeLane {
   int warp_k, row, column;
 };
 
+template <class Tile>
 __device__ __forceinline__ DecodeBlock decode_block(const DecodeParams& p,
                                                     const DecodeConfig& config) {
   extern __shared__ __align__(16) std::byte shared[];
   DecodeBlock block;
   block.warps_k = config.warps_k;
-  block.tile_rows = config.tile_rows();
+  block.tile_rows = config.tile_rows(Tile::kColumns);
   block.tile_columns = config.tile_columns();
   block.scratch.keys = reinterpret_cast<DecodeKey*>(shared);
   block.scratch.values = reinterpret_cast<DecodeValue*>(block.scratch.keys + block.tile_rows);
@@ -72,17 +77,17 @@ __device__ __forceinline__ DecodeLane decode_lane(const DecodeConfig& config) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int warp_k = warp / config.warps_v;
-  const int first_column =
-      warp % config.warps_v * Tile::kLanesAcross * DecodeConfig::kThreadColumns;
+  const int first_column = warp % config.warps_v * Tile::kLanesAcross * Tile::kColumns;
   return {warp_k, warp_k * Tile::kWarpRows + lane / Tile::kLanesAcross,
-          first_column + lane % Tile::kLanesAcross * DecodeConfig::kThreadColumns};
+          first_column + lane % Tile::kLanesAcross * Tile::kColumns};
 }
 
 /// The thread's first element of the first tile of a state.
-__device__ __forceinline__ float* state_at(const DecodeParams& p, const DecodeBlock& block,
+template <class State>
+__device__ __forceinline__ State* state_at(const DecodeParams& p, const DecodeBlock& block,
                                            const DecodeLane& lane, std::int64_t slot) {
-  return p.state.data + slot * p.state.sequence + block.head * p.state.head + lane.row * p.state.k +
-         block.first_column + lane.column;
+  return static_cast<State*>(p.state.data) + slot * p.state.sequence + block.head * p.state.head +
+         lane.row * p.state.k + block.first_column + lane.column;
 }
 
 /// While the launch before this one ends, the blocks that wait for it, one a multiprocessor, ask
@@ -94,11 +99,11 @@ __device__ __forceinline__ void prefetch_first_tiles(const DecodeParams& p,
                                                      const DecodeLane& lane) {
   if (blockIdx.y * gridDim.x + blockIdx.x >= multiprocessors()) return;
   const std::int64_t slot = slot_of(p, blockIdx.y);
-  constexpr int kLineColumns = 32;
+  constexpr int kLineColumns = 128 / sizeof(typename Tile::State);
   const bool first_of_line = lane.column % kLineColumns == 0;
   if (slot == kPaddingSlot || !first_of_line || block.first_column + lane.column >= p.values)
     return;
-  const float* row = state_at(p, block, lane, slot);
+  const auto* row = state_at<typename Tile::State>(p, block, lane, slot);
 #pragma unroll
   for (int r = 0; r < Tile::kRows; ++r, row += Tile::kRowStep * p.state.k) {
     if (lane.row + r * Tile::kRowStep < p.keys) prefetch_line(row);
@@ -107,12 +112,13 @@ __device__ __forceinline__ void prefetch_first_tiles(const DecodeParams& p,
 
 /// The thread's elements of a tile; nothing is read beyond `rows_left` rows.
 template <class Tile>
-__device__ __forceinline__ void load_tile(float4 (&s)[Tile::kRows], const float* from,
-                                          std::int64_t step, int rows_left, std::uint64_t policy) {
+__device__ __forceinline__ void load_tile(float4 (&s)[Tile::kRows],
+                                          const typename Tile::State* from, std::int64_t step,
+                                          int rows_left, std::uint64_t policy) {
 #pragma unroll
   for (int r = 0; r < Tile::kRows; ++r, from += step) {
     s[r] = make_float4(0, 0, 0, 0);
-    if (r * Tile::kRowStep < rows_left) s[r] = load_float4(from, policy);
+    if (r * Tile::kRowStep < rows_left) s[r] = load_vector(from, policy);
   }
 }
 
@@ -134,15 +140,15 @@ __device__ __forceinline__ LoadedToken<T, Tile> read_token(const DecodeParams& p
   LoadedToken<T, Tile> token;
   auto at = static_cast<int>(threadIdx.x);
   if (at < block.tile_columns && block.first_column + at < p.values) {
-    token.value = read_value<T>(p, b, block.head, block.first_column + at);
+    token.value = read_value<T>(p, p.fresh, b, 0, block.head, block.first_column + at);
   }
 #pragma unroll
   for (int n = 0; n < token.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
     if (at < block.tile_rows && first_row + at < p.keys) {
-      token.keys[n] = read_key<T>(p, b, block.head, first_row + at);
+      token.keys[n] = read_fresh_key<T>(p, b, 0, block.head, first_row + at);
     }
   }
-  token.g = read_gate<T>(p.g, b, block.head, 0);
+  token.g = read_gate<T>(p.fresh.g, b, 0, block.head, 0);
   token.head_log_decay = constant_decay(p.gamma, 0, block.head);
   return token;
 }
@@ -152,11 +158,13 @@ template <class T, class Tile>
 __device__ __forceinline__ void stage_token(const DecodeParams& p, const DecodeBlock& block,
                                             const LoadedToken<T, Tile>& token) {
   auto at = static_cast<int>(threadIdx.x);
-  if (at < block.tile_columns) block.scratch.values[at] = value_of(p, token.value);
-  const float head_log_decay = token.head_log_decay + log_decay_of(p.g, token.g);
+  if (at < block.tile_columns) block.scratch.values[at] = value_of(p.fresh, token.value);
+  const float head_log_decay = token.head_log_decay + log_decay_of(p.fresh.g, token.g);
 #pragma unroll
   for (int n = 0; n < token.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
-    if (at < block.tile_rows) block.scratch.keys[at] = key_of(p, token.keys[n], head_log_decay);
+    if (at >= block.tile_rows) continue;
+    block.scratch.keys[at] =
+        key_of(p, token.keys[n], head_log_decay + log_decay_of(p.fresh.gk, token.keys[n].gk));
   }
 }
 
@@ -176,7 +184,7 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
     s[r].y = advanced(s[r].y, key, value[1], kValueGate);
     s[r].z = advanced(s[r].z, key, value[2], kValueGate);
     s[r].w = advanced(s[r].w, key, value[3], kValueGate);
-    store_float4(to, s[r], policy);
+    store_vector(to, s[r], policy);
     o[0] = fmaf(key.q, s[r].x, o[0]);
     o[1] = fmaf(key.q, s[r].y, o[1]);
     o[2] = fmaf(key.q, s[r].z, o[2]);
@@ -184,20 +192,29 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
   }
 }
 
-/// Adds up a thread's four columns over the rows of lanes; each row of lanes then writes some of
-/// the sums. `to`: of the thread's first column.
-template <class Tile>
-__device__ __forceinline__ void put_column_sums(const float (&o)[4], float* to) {
-  const bool right = (threadIdx.x & 16U) != 0;
-  const float even = (right ? o[2] : o[0]) + __shfl_xor_sync(kFullWarp, right ? o[0] : o[2], 16);
-  const float odd = (right ? o[3] : o[1]) + __shfl_xor_sync(kFullWarp, right ? o[1] : o[3], 16);
-  to += right ? 2 : 0;
-  if constexpr (Tile::kLanesAcross == 16) {
-    *reinterpret_cast<float2*>(to) = {even, odd};
-  } else {
-    static_assert(Tile::kLanesAcross == 8);
-    const bool second = (threadIdx.x & 8U) != 0;
-    to[second ? 1 : 0] = (second ? odd : even) + __shfl_xor_sync(kFullWarp, second ? even : odd, 8);
+/// The same of 16-bit elements, which are widened a vector at a time. Values stay in registers where
+/// each is but one.
+template <class Tile, bool kFull, bool kValueGate>
+__device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o)[8],
+                                             const DecodeKey* keys, const DecodeValue* values,
+                                             typename Tile::State* to, std::int64_t step,
+                                             int rows_left, std::uint64_t policy) {
+  using State = typename Tile::State;
+  DecodeValue value[8];
+#pragma unroll
+  for (int c = 0; c < 8; ++c) value[c] = values[c];
+#pragma unroll
+  for (int r = 0; r < Tile::kRows; ++r, to += step) {
+    if (!kFull && r * Tile::kRowStep >= rows_left) break;
+    const DecodeKey key = keys[r * Tile::kRowStep];
+    float x[8];
+    widen<State>(x, s[r]);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      x[c] = advanced(x[c], key, kValueGate ? values[c] : value[c], kValueGate);
+      o[c] = fmaf(key.q, x[c], o[c]);
+    }
+    store_vector(to, narrowed<State>(x), policy);
   }
 }
 
@@ -205,9 +222,10 @@ __device__ __forceinline__ void put_column_sums(const float (&o)[4], float* to) 
 template <class T, class Tile>
 __device__ __forceinline__ void write_output(const DecodeParams& p, const DecodeBlock& block,
                                              const DecodeLane& lane, std::int64_t b,
-                                             const float (&o)[4]) {
+                                             const float (&o)[Tile::kColumns]) {
   float* const sums = block.scratch.sums;
-  put_column_sums<Tile>(o, &sums[lane.warp_k * block.tile_columns + lane.column]);
+  float* const to = &sums[lane.warp_k * block.tile_columns + lane.column];
+  sum_over_lanes<Tile>(o, to, [](float* at, const auto& some) { store_sums(at, some); });
   __syncthreads();  // the sums are there
   const auto column = static_cast<int>(threadIdx.x);
   if (column >= block.tile_columns || block.first_column + column >= p.values) return;
@@ -215,7 +233,7 @@ __device__ __forceinline__ void write_output(const DecodeParams& p, const Decode
   for (int warp = 1; warp < block.warps_k; ++warp) {
     sum += sums[warp * block.tile_columns + column];
   }
-  store_output<T>(p, b, block.head, block.first_column + column, sum);
+  store_output<T>(p, b, 0, block.head, block.first_column + column, sum);
 }
 
 /// The output of a padding row.
@@ -224,15 +242,15 @@ __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeB
                                             std::int64_t b) {
   const auto column = static_cast<int>(threadIdx.x);
   if (column >= block.tile_columns || block.first_column + column >= p.values) return;
-  store_output<T>(p, b, block.head, block.first_column + column, 0.0F);
+  store_output<T>(p, b, 0, block.head, block.first_column + column, 0.0F);
 }
 
-template <class T, class Instance>
+template <class T, class State, class Instance>
 __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
     decode_row_tiles(const __grid_constant__ DecodeParams p, const DecodeConfig config) {
-  using Tile = DecodeTile<Instance>;
+  using Tile = DecodeTile<State, Instance>;
   constexpr std::int64_t kLastRow = Tile::kLastRow;
-  const DecodeBlock block = decode_block(p, config);
+  const DecodeBlock block = decode_block<Tile>(p, config);
   const DecodeLane lane = decode_lane<Tile>(config);
   const bool inside = block.first_column + lane.column < p.values;
   const std::int64_t step = Tile::kRowStep * p.state.k;
@@ -248,8 +266,8 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
       write_zeros<T>(p, block, b);
       continue;
     }
-    float* state = state_at(p, block, lane, slot);
-    float o[4] = {0, 0, 0, 0};
+    State* state = state_at<State>(p, block, lane, slot);
+    float o[Tile::kColumns] = {};
     for (std::int64_t first = 0;;) {
       const std::int64_t below = p.keys - first - lane.row;
       const int rows_left = inside ? static_cast<int>(min(below, kLastRow + 1)) : 0;
@@ -257,7 +275,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
       load_tile<Tile>(s, state, step, rows_left, block.policy);
       stage_token<T, Tile>(p, block, token);
       __syncthreads();  // the token is there
-      if (p.gv.given()) {
+      if (p.fresh.gv.given()) {
         advance_tile<Tile, false, true>(s, o, keys, values, state, step, rows_left, block.policy);
       } else if (__all_sync(kFullWarp, rows_left > kLastRow)) {
         advance_tile<Tile, true, false>(s, o, keys, values, state, step, rows_left, block.policy);
@@ -274,15 +292,20 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   }
 }
 
-template <class T>
+template <class T, class State>
 void launch_decode_row_tiles(const DecodeConfig& config, const DecodeParams& params,
                              cudaStream_t stream) {
+  constexpr int kColumns = kVectorColumns<State>;
   const LaunchShape shape{.grid = decode_grid(params, config.tile_columns()),
                           .block = dim3(static_cast<unsigned>(config.threads())),
-                          .shared_bytes = DecodeScratch::bytes(config),
+                          .shared_bytes = DecodeScratch::bytes(config, kColumns),
                           .overlaps_previous = config.overlap};
   with_instance(config, [&]<class Instance>() {
-    launch<decode_row_tiles<T, Instance>>(shape, stream, params, config);
+    if constexpr (DecodeConfig::has_tile(Instance::kValue, kColumns)) {
+      launch<decode_row_tiles<T, State, Instance>>(shape, stream, params, config);
+    } else {
+      throw_no_instance("this tile of 16-bit states");
+    }
   });
 }
 

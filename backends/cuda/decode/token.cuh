@@ -1,4 +1,4 @@
-// What both decode kernels do with a row's token.
+// What all decode kernels do with a row's tokens.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,19 @@ struct __align__(8) DecodeValue {
 
 inline constexpr std::int64_t kPaddingSlot = -1;
 
+/// The number at offset `at`.
+__device__ __forceinline__ std::int64_t number_at(const SlotsView& view, std::int64_t at) {
+  return view.is_i64 ? static_cast<const std::int64_t*>(view.data)[at]
+                     : static_cast<const std::int32_t*>(view.data)[at];
+}
+/// A slot of the pool, or kPaddingSlot.
+__device__ __forceinline__ std::int64_t slot_or_padding(const DecodeParams& p, std::int64_t slot) {
+  return slot >= 0 && slot < p.pool ? slot : kPaddingSlot;
+}
 /// The state of row b, or kPaddingSlot.
 __device__ __forceinline__ std::int64_t slot_of(const DecodeParams& p, std::int64_t b) {
   if (p.slots.data == nullptr) return b;
-  const std::int64_t at = b * p.slots.stride;
-  const std::int64_t slot = p.slots.is_i64 ? static_cast<const std::int64_t*>(p.slots.data)[at]
-                                           : static_cast<const std::int32_t*>(p.slots.data)[at];
-  return slot >= 0 && slot < p.pool ? slot : kPaddingSlot;
+  return slot_or_padding(p, number_at(p.slots, b * p.slots.stride));
 }
 
 // Reading a token is split in two: first its elements as they lie in memory, whose loads may then
@@ -56,11 +62,11 @@ struct RawValue {
 
 /// A gate that is not given is 0, no decay.
 template <class T>
-__device__ __forceinline__ RawGate<T> read_gate(const GateView& gate, std::int64_t b, int head,
-                                                std::int64_t at) {
+__device__ __forceinline__ RawGate<T> read_gate(const GateView& gate, std::int64_t b, int t,
+                                                int head, std::int64_t at) {
   RawGate<T> raw;
   if (!gate.given()) return raw;
-  const std::int64_t offset = row_offset(gate.rows, b, 0, head) + at;
+  const std::int64_t offset = row_offset(gate.rows, b, t, head) + at;
   if (gate.is_f32) {
     raw.f32 = static_cast<const float*>(gate.rows.data)[offset];
   } else {
@@ -73,33 +79,40 @@ __device__ __forceinline__ float log_decay_of(const GateView& gate, const RawGat
   return gate.is_f32 ? raw.f32 : to_float(raw.io);
 }
 
+// Of token t of row b. A committed token is not read with a query: its q is 0.
+
 template <class T>
-__device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, std::int64_t b, int head,
-                                              std::int64_t i) {
+__device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, const TokensView& tokens,
+                                              std::int64_t b, int t, int head, std::int64_t i) {
   const int kv_head = head / static_cast<int>(p.heads_per_kv);
-  return {.k = static_cast<const T*>(p.k.data)[row_offset(p.k, b, 0, kv_head) + i],
-          .q = static_cast<const T*>(p.q.data)[row_offset(p.q, b, 0, head) + i],
-          .gk = read_gate<T>(p.gk, b, head, i)};
+  return {.k = static_cast<const T*>(tokens.k.data)[row_offset(tokens.k, b, t, kv_head) + i],
+          .gk = read_gate<T>(tokens.gk, b, t, head, i)};
 }
 template <class T>
-__device__ __forceinline__ RawValue<T> read_value(const DecodeParams& p, std::int64_t b, int head,
-                                                  std::int64_t j) {
+__device__ __forceinline__ RawKey<T> read_fresh_key(const DecodeParams& p, std::int64_t b, int t,
+                                                    int head, std::int64_t i) {
   const int kv_head = head / static_cast<int>(p.heads_per_kv);
-  return {.v = static_cast<const T*>(p.v.data)[row_offset(p.v, b, 0, kv_head) + j],
-          .gv = read_gate<T>(p.gv, b, head, j)};
+  return {.k = static_cast<const T*>(p.fresh.k.data)[row_offset(p.fresh.k, b, t, kv_head) + i],
+          .q = static_cast<const T*>(p.q.data)[row_offset(p.q, b, t, head) + i],
+          .gk = read_gate<T>(p.fresh.gk, b, t, head, i)};
+}
+template <class T>
+__device__ __forceinline__ RawValue<T> read_value(const DecodeParams& p, const TokensView& tokens,
+                                                  std::int64_t b, int t, int head, std::int64_t j) {
+  const int kv_head = head / static_cast<int>(p.heads_per_kv);
+  return {.v = static_cast<const T*>(tokens.v.data)[row_offset(tokens.v, b, t, kv_head) + j],
+          .gv = read_gate<T>(tokens.gv, b, t, head, j)};
 }
 
-/// `head_log_decay` is what all channels of the head share. expf and not ex2.approx: a state goes
-/// through thousands of these.
+/// expf and not ex2.approx: a state goes through thousands of these.
 template <class T>
 __device__ __forceinline__ DecodeKey key_of(const DecodeParams& p, const RawKey<T>& raw,
-                                            float head_log_decay) {
-  const float log_decay = head_log_decay + log_decay_of(p.gk, raw.gk);
+                                            float log_decay) {
   return {to_float(raw.k), to_float(raw.q) * p.scale, log_decay, expf(log_decay)};
 }
 template <class T>
-__device__ __forceinline__ DecodeValue value_of(const DecodeParams& p, const RawValue<T>& raw) {
-  return {to_float(raw.v), log_decay_of(p.gv, raw.gv)};
+__device__ __forceinline__ DecodeValue value_of(const TokensView& tokens, const RawValue<T>& raw) {
+  return {to_float(raw.v), log_decay_of(tokens.gv, raw.gv)};
 }
 
 /// An element of the state after the token. The decay is the exponential of the sum: a product of
@@ -111,9 +124,9 @@ __device__ __forceinline__ float advanced(float state, const DecodeKey& key,
 }
 
 template <class T>
-__device__ __forceinline__ void store_output(const DecodeParams& p, std::int64_t b, int head,
+__device__ __forceinline__ void store_output(const DecodeParams& p, std::int64_t b, int t, int head,
                                              std::int64_t j, float o) {
-  static_cast<T*>(p.o.data)[row_offset(p.o, b, 0, head) + j] = from_float<T>(o);
+  static_cast<T*>(p.o.data)[row_offset(p.o, b, t, head) + j] = from_float<T>(o);
 }
 
 /// Tiles of a state side by side.
