@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <attune/core/params.hpp>
-#include <attune/ops/recurrent_attention_op.hpp>
+#include <attune/ops/recurrent_decode_op.hpp>
 
 #include "backends/cuda/gpu.hpp"
 #include "ops/shapes.hpp"
@@ -95,6 +95,25 @@ OpShapes pools(OpShapes shapes) {
   return shapes;
 }
 
+/// Steps of a token or several, on states of one tile of rows and of many.
+OpShapes decode(std::string_view op) {
+  return {.op = op,
+          .factors = {{"B=1", "B=2 S=2", "B=3 S=7", "B=5 S=4"},
+                      {"slots=yes", "slots=no S=0"},
+                      {"H=1", "H=2", "H=4 Hkv=2", "H=3 Hkv=1"},
+                      {"dtype=f32", "dtype=f16", "dtype=bf16"},
+                      {"layout=bthd", "layout=bthd", "layout=strided", "layout=bthd aligned=no"},
+                      {"gate=none", "gate=g", "gate=gamma", "gate=gk", "gate=gv",
+                       "gate=g+gamma+gk+gv", "gate=gk gate_dtype=io"},
+                      {"T=0", "T=2", "T=16", "T=0 kept=yes", "T=4 kept=yes", "T=16 kept=yes",
+                       "T=0 R=1", "T=4 R=4", "T=16 R=16"},
+                      {"state=f32", "state=f16", "state=bf16", "state=f16 rounding=stochastic",
+                       "state=bf16 rounding=stochastic"},
+                      {"V=64", "V=128", "V=200", "V=256", "V=512", "V=12", "V=311"}},
+          .ranges = {{"K", 1, 512}},
+          .problems = {}};
+}
+
 struct RandomProblem {
   std::string op;
   std::string text;
@@ -117,7 +136,8 @@ std::vector<RandomProblem> random_problems() {
         pools(scalar_decay(ops::RecurrentAttention::kName)),
         pools(channel_decay(ops::RecurrentAttention::kName)),
         wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
-        wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
+        wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
+        decode(ops::RecurrentDecode::kName)}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

@@ -64,8 +64,8 @@
 // slowly that nearest rounding would lose what is written to it (docs/cpu.md has what it costs).
 // Rounding of an f32 pool is none, whatever is asked for.
 //
-// T, replay, kept states and pools in 16 bits are for host memory so far: `simd` and `reference`
-// have them, kernels of CUDA refuse them.
+// Indices on a device are not read before a launch. There a row is padding, too, whose count of
+// accepted tokens is out of range, and a slot >= S in kept_slots keeps no state.
 //
 // Precision as of o in recurrent_attention.hpp. A NaN or an infinity in a row of q, k, v or a gate
 // stays in o and the slots of that row, and there in its head; one of k and v in the heads that
