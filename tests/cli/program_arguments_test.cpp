@@ -73,7 +73,7 @@ const std::vector<BadCall>& bad_calls() {
       {{"bench", kOp, "T=4", "D=4", "--iters", "0"}, 2, "--iters '0'"},
       {{"bench", "--suite", "h20"},
        2,
-       "--suite 'h20': expected h200, cpu, models, cliffs, untuned; did you mean 'h200'?"},
+       "--suite 'h20': expected h200, cpu, models, serve, cliffs, untuned; did you mean 'h200'?"},
       {{"bench", "--suite", "models", "--problems", "9"}, 2, "--problems goes with a suite that"},
       {{"bench", "--suite", "cliffs", "--problems", "-1"}, 2, "--problems '-1'"},
       {{"bench", "--suite", "cliffs", "dtyp=f32"}, 2, "no field 'dtyp'; did you mean 'dtype'?"},
@@ -213,6 +213,22 @@ TEST(Suite, OfUntunedProblemsComparesEachWithItsOwnTuning) {
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr(R"("section":"summary","problems":2,"near_tuned":)"),
                     HasSubstr(R"("worst_ratio":)"), HasSubstr(R"("tier":"heuristic")")));
+}
+
+TEST(Suite, OfServingTimesStepsBesideWhatTheyReplace) {
+  const Outcome outcome = Sandbox().run({"bench", "--suite", "serve", "mixed", "64x1+8x512",
+                                         "--backend", "cpu", "--iters", "1", "-o", "jsonl"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr(R"({"about":"mixed 64x1+8x512 state=f32","problem":"recurrent_)"),
+                    HasSubstr(R"("beside":"prompts alone + rows alone","beside_us":)"),
+                    HasSubstr(R"("kernel":"simd.)")));
+}
+
+TEST(Suite, OfServingTakesNoNumberOfProblems) {
+  const Outcome outcome = Sandbox().run({"bench", "--suite", "serve", "--problems", "3"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--problems goes with a suite that draws them"));
 }
 
 TEST(Version, SaysTheCommitAndWhatWasBuilt) {

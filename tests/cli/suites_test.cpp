@@ -29,7 +29,7 @@ TEST(Suites, AnUnknownNameIsAnsweredWithThoseThereAre) {
     EXPECT_THAT(
         error.what(),
         HasSubstr(
-            "--suite 'h20': expected h200, cpu, models, cliffs, untuned; did you mean 'h200'?"));
+            "--suite 'h20': expected h200, cpu, models, serve, cliffs, untuned; did you mean 'h200'?"));
   }
   EXPECT_THROW(find_suite(""), UsageError);
 }

@@ -24,21 +24,6 @@ constexpr double kMostBytes = 1e9;
 constexpr std::size_t kShown = 20;
 constexpr double kRandomShare = 0.5, kGridShare = 0.75;  // of the time, from its beginning
 
-/// What a copy by all cores reads and writes on the host in a microsecond.
-double host_copy_bytes_per_us() {
-  constexpr std::int64_t kBytes = 128 << 20;
-  CeilingMemory memory(kBytes);
-  double most = 0;
-  for (const Ceiling& copy : memory.copies(kBytes, usable_cores())) {
-    MeasureSettings few;
-    few.iters = 5;
-    const HostRounds rounds = take_rounds(std::span(&copy.work, 1), few);
-    if (!rounds.us.front().empty())
-      most = std::max(most, copy.amount / median_of(rounds.us.front()));
-  }
-  return most;
-}
-
 class Walk {
  public:
   Walk(const CommandContext& command, const Invocation& call, const Suite& suite)
@@ -46,7 +31,8 @@ class Walk {
         problems_(command, call, kMostBytes),
         progress_(call.quiet),
         count_(call.options.integer("problems", 0, kMaxProblems).value_or(320)),
-        bytes_per_us_(problems_.on_host() ? host_copy_bytes_per_us() : suite.copy_bytes_per_us),
+        bytes_per_us_(problems_.on_host() ? host_copy_bytes_per_us(usable_cores())
+                                          : suite.copy_bytes_per_us),
         survey_(problems_.on_host() ? 0 : kLaunchUs),
         deadline_(call, std::chrono::minutes(3)) {
     settings_ = measure_settings(call.options);

@@ -87,4 +87,18 @@ std::vector<Ceiling> CeilingMemory::copies(std::int64_t bytes, int threads) {
   return ceilings;
 }
 
+double host_copy_bytes_per_us(int threads) {
+  constexpr std::int64_t kBytes = 128 << 20;
+  CeilingMemory memory(kBytes);
+  MeasureSettings few;
+  few.iters = 5;
+  double most = 0;
+  for (const Ceiling& copy : memory.copies(kBytes, threads)) {
+    const HostRounds rounds = take_rounds(std::span(&copy.work, 1), few);
+    if (!rounds.us.front().empty())
+      most = std::max(most, copy.amount / median_of(rounds.us.front()));
+  }
+  return most;
+}
+
 }  // namespace attune::cli

@@ -43,4 +43,7 @@ class CeilingMemory {
   Tensor from_, to_;
 };
 
+/// What the better of the copies reads and writes in a microsecond, of more than caches hold.
+double host_copy_bytes_per_us(int threads);
+
 }  // namespace attune::cli

@@ -24,18 +24,24 @@ int repeats_for(double once_us, double min_sample_us) {
 
 Cases cases_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device,
                       std::uint64_t seed) {
+  return cases_to_rotate(op, device, [&] { return op.make_case(problem, device, seed); });
+}
+
+Cases cases_to_rotate(const OpInfo& op, const Device& device,
+                      const std::function<std::unique_ptr<Case>()>& make) {
   // Twice the cache, and an op's bytes count twice what it updates in place.
   constexpr double kCachesToFill = 4;
   constexpr double kMostCases = 64;
   const DeviceInfo& info = device.info();
   const bool host = info.id.backend == cpu_device().info().id.backend;
-  const double wanted =
-      kCachesToFill * static_cast<double>(info.l2_bytes) / std::max(op.bytes(problem), 1.0);
-  Cases cases(host ? 1 : static_cast<std::size_t>(std::clamp(std::ceil(wanted), 1.0, kMostCases)));
-  for (std::unique_ptr<Case>& on : cases) {
-    on = op.make_case(problem, device, seed);
-    on->reset(std::byte{0});
-  }
+  Cases cases;
+  cases.push_back(make());
+  const double wanted = kCachesToFill * static_cast<double>(info.l2_bytes) /
+                        std::max(op.bytes(cases.front()->problem()), 1.0);
+  const auto count =
+      host ? 1 : static_cast<std::size_t>(std::clamp(std::ceil(wanted), 1.0, kMostCases));
+  while (cases.size() < count) cases.push_back(make());
+  for (const std::unique_ptr<Case>& on : cases) on->reset(std::byte{0});
   device.synchronize(nullptr);
   return cases;
 }

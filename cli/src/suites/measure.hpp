@@ -22,6 +22,9 @@ using Cases = std::vector<std::unique_ptr<Case>>;
 /// tensors are mostly in the cache as well.
 Cases cases_to_rotate(const OpInfo& op, ProblemRef problem, const Device& device,
                       std::uint64_t seed);
+/// The same of cases that `make` makes.
+Cases cases_to_rotate(const OpInfo& op, const Device& device,
+                      const std::function<std::unique_ptr<Case>()>& make);
 
 /// A choice bound to cases of one problem, which it takes in turns, again and again with the same
 /// scratch memory. All outlive it.

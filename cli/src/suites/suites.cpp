@@ -23,8 +23,8 @@ bool has_words(const SuiteRow& row, const std::vector<std::string>& wanted) {
 }  // namespace
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{h200_suite(), cpu_suite(), models_suite(), cliffs_suite(),
-                                      untuned_suite()};
+  static const std::vector<Suite> all{h200_suite(),  cpu_suite(),    models_suite(),
+                                      serve_suite(), cliffs_suite(), untuned_suite()};
   return all;
 }
 

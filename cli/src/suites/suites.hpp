@@ -41,13 +41,14 @@ struct Suite {
   /// measures its ceilings itself.
   double copy_bytes_per_us = 0;
   std::vector<SuiteRow> rows;
-  RunSuite run = nullptr;  // of a suite whose problems are drawn, and stand in no rows
+  RunSuite run = nullptr;  // of a suite whose problems stand in no rows
 };
 
 // Each stands in a file of its own.
 Suite h200_suite();
 Suite cpu_suite();
 Suite models_suite();
+Suite serve_suite();
 Suite cliffs_suite();
 Suite untuned_suite();
 

@@ -98,6 +98,7 @@ Verb bench_verb() {
                    "bench recurrent_attention T=512 H=8 D=64 --platform simd --config tile_v=64",
                    "bench --suite h200 recurrent_decode gate=gk -o json",
                    "bench --suite cpu --threads 1,2,8 dtype=bf16",
+                   "bench --suite serve mixed state=bf16",
                    "bench --suite cliffs dtype=f32 gate=gk,gv --seed 7 --problems 100"},
       .details =
           "Choices are timed in turns, so that a machine that gets slower or faster meets all "
@@ -113,6 +114,12 @@ Verb bench_verb() {
           "on all; bounds says how many rows reach each bound, and which is the worst; samples "
           "during which another process had the cores are left out. Its --threads is a list, by "
           "default 1,2.\n\n"
+          "serve times the steps of a serving engine on one layer: rows that decode one token or "
+          "several (plain, with kept states, with replay), packed batches of rows and prompts on a "
+          "pool of states, snapshots. ratio is the time over that of what is beside it, in turns: "
+          "one token, the same parts run alone, dense states, none. The device is an accelerator "
+          "where there is one, else the host with a smaller layer; floors are at 4.25 TB/s, on the "
+          "host at the rate of a copy, and bounds are for an H200. A WORD is one of about's.\n\n"
           "cliffs draws its problems by --seed: recurrent attention of any shape and gates, both "
           "passes, with the fields that are given (a list: one of its values). Then it walks along "
           "each field from a few usual problems, and beside the worst. times_floor is the time, "
@@ -125,7 +132,7 @@ Verb bench_verb() {
           "and compares what the problem got without.",
       .options = {{"all", '\0', "", "the heuristic's choice of every kernel, not only of the best",
                    false},
-                  {"suite", '\0', "NAME", "h200, models, cpu, cliffs or untuned", false},
+                  {"suite", '\0', "NAME", "h200, models, cpu, serve, cliffs or untuned", false},
                   {"problems", '\0', "N", "random ones, of --suite cliffs (320) and untuned (60)",
                    false},
                   {"warmup", '\0', "N", "samples discarded, of each; default 3", false},
