@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
@@ -72,18 +73,18 @@ struct Model {
 
   /// Of the token that follows row `at` of o, [layers, rows, width].
   Floats logits(const Floats& o, std::size_t rows, std::size_t at) const {
-    Floats sums(kVocabulary);
-    parallel_for(kVocabulary, usable_cores(), [&](std::int64_t token) {
+    Floats sums;
+    for (std::int32_t token = 0; token < kVocabulary; ++token) {
+      float partial[16] = {};  // which the compiler keeps in registers
       for (std::size_t layer = 0; layer < kLayers; ++layer) {
         const float* const read = o.data() + (layer * rows + at) * kWidth;
-        const float* const value = row("value", layer, static_cast<std::int32_t>(token));
-        float partial[16] = {};  // sums that the compiler may keep in registers
+        const float* const value = row("value", layer, token);
         for (std::size_t i = 0; i < kWidth; i += 16) {
           for (std::size_t j = 0; j < 16; ++j) partial[j] += read[i + j] * value[i + j];
         }
-        for (const float sum : partial) sums[static_cast<std::size_t>(token)] += sum;
       }
-    });
+      sums.push_back(std::accumulate(partial, partial + 16, 0.0F));
+    }
     return sums;
   }
 
