@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <attune/core/context.hpp>
-#include <attune/distributed/exchange.hpp>
+#include <attune/core/exchange.hpp>
 
 namespace attune::distributed {
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include <attune/core/error.hpp>
-#include <attune/distributed/exchange.hpp>
+#include <attune/core/exchange.hpp>
 
 namespace attune::distributed {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <attune/distributed/exchange.hpp>
+#include <attune/core/exchange.hpp>
 
 namespace attune::distributed {
 

@@ -1,5 +1,6 @@
 // The ranks of a job, as far as attune needs them. The communicator behind an Exchange is the
-// caller's: attune starts no processes, opens no connections and links no library for it.
+// caller's: attune starts no processes, opens no connections and links no library for it. In
+// attune/distributed:
 //
 //   ThreadExchange  thread_exchange.hpp  ranks that are threads of this process
 //   MpiExchange     mpi.hpp              an MPI_Comm; include it where <mpi.h> is
