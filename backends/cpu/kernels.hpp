@@ -12,6 +12,8 @@ namespace attune::cpu::reference {
 std::unique_ptr<const ErasedKernel> make_recurrent_attention();
 std::unique_ptr<const ErasedKernel> make_recurrent_attention_backward();
 std::unique_ptr<const ErasedKernel> make_recurrent_decode();
+std::unique_ptr<const ErasedKernel> make_state_fold();
+std::unique_ptr<const ErasedKernel> make_state_summary();
 
 }  // namespace attune::cpu::reference
 
@@ -28,6 +30,9 @@ std::unique_ptr<const ErasedKernel> make();
 namespace chunk {
 std::unique_ptr<const ErasedKernel> make();
 namespace backward {
+std::unique_ptr<const ErasedKernel> make();
+}
+namespace summary {
 std::unique_ptr<const ErasedKernel> make();
 }
 }  // namespace chunk
@@ -54,13 +59,13 @@ inline constexpr MakeKernel* kSimdKernels[] = {
     simd::chunk_tiles::make,     simd::recurrent_attention::make,
     simd::chunk::make,           simd::chunk_tiles::backward::make,
     simd::chunk::backward::make, simd::recurrent_attention::backward::make,
-    simd::decode::make,
+    simd::decode::make,          simd::chunk::summary::make,
 };
 
 inline constexpr MakeKernel* kReferenceKernels[] = {
-    reference::make_recurrent_attention,
-    reference::make_recurrent_attention_backward,
-    reference::make_recurrent_decode,
+    reference::make_recurrent_attention, reference::make_recurrent_attention_backward,
+    reference::make_recurrent_decode,    reference::make_state_summary,
+    reference::make_state_fold,
 };
 
 }  // namespace attune::cpu

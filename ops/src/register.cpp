@@ -3,6 +3,8 @@
 #include <attune/ops/lightning_attention.hpp>
 #include <attune/ops/lightning_decode.hpp>
 #include <attune/ops/register.hpp>
+#include <attune/ops/state_fold_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 #include "operands/problem_rules.hpp"
 
@@ -24,6 +26,8 @@ void register_ops(Registry& registry) {
   registry.add_op<RecurrentAttention>();
   registry.add_op<RecurrentAttentionBackward>();
   registry.add_op<RecurrentDecode>();
+  registry.add_op<StateSummary>();
+  registry.add_op<StateFold>();
   registry.add_alias<GatedLinearAttention>();
   registry.add_alias<GatedLinearAttentionBackward>();
   registry.add_alias<LightningAttention>();

@@ -9,6 +9,8 @@
 #include <attune/core/operand_table.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 #include <attune/ops/recurrent_decode_op.hpp>
+#include <attune/ops/state_fold_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 namespace attune {
 namespace {
@@ -79,6 +81,12 @@ TEST(ManualTable, OfRecurrentAttentionIsWhatItDeclares) {
 TEST(ManualTable, OfRecurrentDecodeIsWhatItDeclares) {
   EXPECT_EQ(manual_rows(ATTUNE_OPS_HEADERS "/recurrent_decode.hpp"),
             declared_rows<ops::RecurrentDecode>());
+}
+
+TEST(ManualTable, OfSummariesIsWhatTheyDeclare) {
+  EXPECT_EQ(manual_rows(ATTUNE_OPS_HEADERS "/state_summary_op.hpp"),
+            declared_rows<ops::StateSummary>());
+  EXPECT_EQ(manual_rows(ATTUNE_OPS_HEADERS "/state_fold_op.hpp"), declared_rows<ops::StateFold>());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <attune/core/params.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 #include <attune/ops/recurrent_decode_op.hpp>
+#include <attune/ops/state_fold_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 #include "support/pairwise.hpp"
 
@@ -116,11 +118,33 @@ OpShapes recurrent_decode() {
   return shapes;
 }
 
+OpShapes state_summary() {
+  OpShapes shapes = recurrent_attention();
+  shapes.op = ops::StateSummary::kName;
+  shapes.factors[7] = {"h0=no", "h0=yes"};
+  shapes.factors.push_back({"inclusive=no", "inclusive=yes"});
+  shapes.problems = {"B=0 T=5 H=2 K=8 V=8", "B=0 T=5 H=2 K=8 V=8 h0=yes gate=gk",
+                     "B=1 T=5 H=2 K=300 V=8", "B=1 T=9 H=1 K=8 V=600 gate=gv inclusive=yes"};
+  return shapes;
+}
+
+OpShapes state_fold() {
+  return {.op = ops::StateFold::kName,
+          .factors = {{"F=1 M=0 L=0", "F=1 M=1 L=1", "F=2 M=3 L=4", "F=7 M=8 L=28"},
+                      {"H=1", "H=3"},
+                      kChannels,
+                      {"gk_sum=no", "gk_sum=yes"},
+                      {"gv_sum=no", "gv_sum=yes"},
+                      {"h0=no", "h0=yes"}},
+          .ranges = {{"K", 1, 130}, {"V", 1, 130}},
+          .problems = {"F=0 M=4 L=0 H=2 K=8 V=8", "F=1 M=64 L=64 H=16 K=1 V=1 gk_sum=no"}};
+}
+
 }  // namespace
 
 const std::vector<OpShapes>& all_shapes() {
   static const std::vector<OpShapes> shapes{recurrent_attention(), recurrent_attention_backward(),
-                                            recurrent_decode()};
+                                            recurrent_decode(), state_summary(), state_fold()};
   return shapes;
 }
 

@@ -1,6 +1,6 @@
 // The formula of recurrent_attention.hpp once more, one element at a time, in double, on dense
-// row-major vectors: what the oracle itself is checked against. It shares no code with any kernel
-// and has no gradient, only differences.
+// row-major vectors: what the oracle itself is checked against. It shares no code with any kernel;
+// gradients are differences, or the formula's where those are not exact enough.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,13 @@ struct DoubleOutputs {
 };
 
 DoubleOutputs run(const DoubleRecurrence& inputs);
+
+/// The gradient of the same loss as below with respect to each input, by the formula of the backward
+/// pass; gamma's [N, H], and gates' even where there are none.
+struct DoubleGradients {
+  std::vector<double> q, k, v, g, gk, gv, gamma, initial_state;
+};
+DoubleGradients gradients(const DoubleRecurrence& inputs);
 
 /// The gradient of sum(o * d_o) + sum(final_state * dfinal_state) with respect to one of the
 /// inputs, by central differences: good to about 1e-9 where values and gradients are of order 1.

@@ -36,7 +36,7 @@ class DecayRows {
 
 // ---- forward ----
 
-/// S = L_t S + k_t v_t
+/// S = L_t S + k_t v_t, or L_t (S + k_t v_t)
 void decay_and_write(const TokenBlock& block, std::int64_t t, DecayRows& decay, double* state) {
   const std::int64_t width = block.value_dim;
   const double* const k = block.k.data() + t * block.key_dim;
@@ -44,7 +44,11 @@ void decay_and_write(const TokenBlock& block, std::int64_t t, DecayRows& decay, 
   for (std::int64_t i = 0; i < block.key_dim; ++i) {
     const double* __restrict const l = decay.row(t, i);
     double* __restrict const s = state + i * width;
-    for (std::int64_t j = 0; j < width; ++j) s[j] = l[j] * s[j] + k[i] * v[j];
+    if (block.inclusive) {
+      for (std::int64_t j = 0; j < width; ++j) s[j] = l[j] * (s[j] + k[i] * v[j]);
+    } else {
+      for (std::int64_t j = 0; j < width; ++j) s[j] = l[j] * s[j] + k[i] * v[j];
+    }
   }
 }
 

@@ -72,8 +72,8 @@ std::vector<double> load_rows(const ConstTensorView& from, const HeadTokens& tok
 void store_rows(const TensorView& to, const HeadTokens& tokens, std::int64_t head,
                 std::int64_t first, std::span<const double> rows);
 
-/// Positions first .. first + count - 1 of one head. `Args` is that of the forward or of the
-/// backward pass.
+/// Positions first .. first + count - 1 of one head. `Args` is that of the forward pass, of the
+/// backward pass, or of a summary, which has no q.
 template <class Args>
 TokenBlock load_tokens(const ops::RecurrentAttentionProblem& problem, const Args& args,
                        const HeadTokens& tokens, std::int64_t first, std::int64_t count) {
@@ -85,10 +85,10 @@ TokenBlock load_tokens(const ops::RecurrentAttentionProblem& problem, const Args
                    .key_dim = problem.K,
                    .value_dim = problem.V,
                    .scale = args.scale,
-                   .q = rows(args.q, tokens.head),
                    .k = rows(args.k, kv_head),
                    .v = rows(args.v, kv_head),
                    .g = std::vector<double>(static_cast<std::size_t>(count), 0.0)};
+  if constexpr (requires { args.q; }) block.q = rows(args.q, tokens.head);
   if (args.g) block.g = rows(*args.g, tokens.head);
   if (args.gk) block.gk = rows(*args.gk, tokens.head);
   if (args.gv) block.gv = rows(*args.gv, tokens.head);

@@ -1,0 +1,204 @@
+// Summaries of states on the CPU: the walk of simd.chunk that writes and does not read, and the sums
+// of the gates.
+//
+// As there, a task is a sequence, a head and a tile of V, decays of different tokens are multiplied
+// or their logs added, never divided, and results do not depend on the number of threads or tile_v.
+// Gates are summed up in double.
+#include <algorithm>
+#include <vector>
+
+#include <attune/ops/state_summary_op.hpp>
+
+#include "cpu/kernels.hpp"
+#include "cpu/simd/kernel/launch.hpp"
+#include "cpu/simd/kernel/simd_kernel.hpp"
+#include "summary_config.hpp"
+#include "summary_params.hpp"
+
+namespace attune::cpu::simd::chunk::summary {
+namespace {
+
+using Problem = ops::StateSummaryProblem;
+using Args = ops::StateSummaryArgs;
+
+/// Work that keeps a thread busy ten times longer than it takes to wake it.
+constexpr double kFlopsPerThread = 2e6;
+constexpr std::int64_t kPanelWidth = 16;
+
+/// Of what the forward walk has in its scratch memory, the part that writes the state.
+Scratch scratch_layout(const Problem& problem, std::int64_t chunk, std::int64_t tile_v) {
+  const std::int64_t padded = round_up(problem.K, kPanelWidth);
+  ScratchLayout layout;
+  Scratch scratch;
+  scratch.state = layout.reserve((padded + chunk) * tile_v);
+  scratch.relative = layout.reserve(padded * chunk);
+  scratch.writes = layout.reserve(padded * chunk);
+  scratch.from_start = layout.reserve(chunk);
+  scratch.to_end = layout.reserve(chunk);
+  scratch.key_decays = layout.reserve(padded);
+  scratch.key_carries = layout.reserve(padded);
+  scratch.k_rows = layout.reserve(padded * chunk);
+  scratch.gk_rows = layout.reserve(padded * chunk);
+  scratch.v_rows = layout.reserve(tile_v * chunk);
+  scratch.gv_rows = layout.reserve(tile_v * chunk);
+  scratch.value_decays = layout.reserve(tile_v);
+  scratch.value_carries = layout.reserve(tile_v);
+  scratch.zeros = layout.reserve(std::max(padded, tile_v));
+  scratch.size = layout.size();
+  return scratch;
+}
+
+Tiling tiling_of(const Problem& problem, const Config& config) {
+  Tiling tiling;
+  tiling.chunk = config.chunk;
+  tiling.tile_v = round_up(std::min<std::int64_t>(config.tile_v, problem.V), lanes(config.isa));
+  tiling.tiles = round_up(problem.V, tiling.tile_v) / tiling.tile_v;
+  tiling.scratch = scratch_layout(problem, tiling.chunk, tiling.tile_v);
+  return tiling;
+}
+
+std::int64_t task_count(const Problem& problem, const Config& config) {
+  return problem.sequences() * problem.H * tiling_of(problem, config).tiles;
+}
+
+Workspace workspace_of(const Problem& problem, const Config& config) {
+  return workspace_for(problem.walk(), config.threads, task_count(problem, config),
+                       tiling_of(problem, config).scratch.size, false);
+}
+
+int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
+  return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
+}
+
+/// The walk's arguments. q and o are those of nobody.
+ops::RecurrentAttentionArgs walk_args(const Args& args) {
+  ops::RecurrentAttentionArgs walk;
+  walk.q = walk.k = args.k;
+  walk.v = args.v;
+  walk.g = args.g;
+  walk.gamma = args.gamma;
+  walk.gk = args.gk;
+  walk.gv = args.gv;
+  walk.initial_state = args.initial_state;
+  walk.cu_seqlens = args.cu_seqlens;
+  walk.scale = args.scale;
+  walk.o = TensorView(nullptr, args.v.dtype, args.v.shape, args.v.strides);
+  walk.final_state = args.final_state;
+  return walk;
+}
+
+// ---- sums of gates ----
+
+/// The tokens of one head of one sequence.
+struct Tokens {
+  std::int64_t batch = 0, first = 0, count = 0, head = 0;
+};
+
+/// Adds the rows of a gate.
+void add_rows(const ConstTensorView& gate, const Tokens& tokens, std::vector<double>& sums) {
+  const std::int64_t offset =
+      tokens.batch * gate.stride(0) + tokens.first * gate.stride(1) + tokens.head * gate.stride(2);
+  const auto add = [&]<class T>(const T* row) {
+    for (std::int64_t t = 0; t < tokens.count; ++t, row += gate.stride(1)) {
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += static_cast<double>(static_cast<float>(row[i]));
+      }
+    }
+  };
+  if (tokens.count == 0) return;
+  if (gate.dtype == DType::kF32) return add(static_cast<const float*>(gate.data) + offset);
+  if (gate.dtype == DType::kF16) return add(static_cast<const f16*>(gate.data) + offset);
+  add(static_cast<const bf16*>(gate.data) + offset);
+}
+
+void store_sums(const std::vector<double>& sums, double shared, const TensorView& to,
+                std::int64_t sequence, std::int64_t head) {
+  float* const row = static_cast<float*>(to.data) + sequence * to.stride(0) + head * to.stride(1);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    row[static_cast<std::int64_t>(i) * to.stride(2)] = static_cast<float>(sums[i] + shared);
+  }
+}
+
+/// gk_sum and gv_sum of one head of one sequence.
+void sum_gates(const Problem& problem, const Args& args, const ForwardParams& params,
+               std::int64_t sequence, std::int64_t head) {
+  Tokens tokens{.batch = sequence, .first = 0, .count = problem.T, .head = head};
+  if (params.cu_seqlens != nullptr) {
+    tokens.batch = 0;
+    tokens.first = params.cu_seqlens[sequence];
+    tokens.count = params.cu_seqlens[sequence + 1] - tokens.first;
+  }
+  const double gamma = ops::gamma_of(args.gamma, sequence, head, problem.H);
+  double shared = static_cast<double>(tokens.count) * gamma;
+  if (tokens.count == 0) shared = 0;  // and not -inf times that
+  if (args.g) {
+    std::vector<double> sum(1);
+    add_rows(*args.g, tokens, sum);
+    shared += sum[0];
+  }
+  std::vector<double> keys(static_cast<std::size_t>(problem.K));
+  if (args.gk) add_rows(*args.gk, tokens, keys);
+  store_sums(keys, shared, args.gk_sum, sequence, head);
+  if (!args.gv) return;
+  std::vector<double> values(static_cast<std::size_t>(problem.V));
+  add_rows(*args.gv, tokens, values);
+  store_sums(values, 0, *args.gv_sum, sequence, head);
+}
+
+// ---- the kernel ----
+
+class StateSummaryKernel final : public SimdKernel<Config> {
+ public:
+  StateSummaryKernel() : SimdKernel("simd.chunk.summary", 1) {}
+
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "reverse", "inclusive"};
+  }
+
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    const std::int64_t useful =
+        useful_threads(ops::StateSummary::flops(problem), kFlopsPerThread, device);
+    Config config;
+    config.isa = widest_isa(device);
+    choose_tile_v(config, problem.V, useful,
+                  [&](const Config& tiled) { return task_count(problem, tiled); });
+    config.threads = threads_for(problem, config, useful);
+    return config;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return workspace_of(problem, config).size;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const Tiling tiling = tiling_of(problem, config);
+    const Instance compiled =
+        instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
+    launch_forward(
+        problem.walk(), walk_args(args), workspace_of(problem, config), task_count(problem, config),
+        site.workspace,
+        [&](const ForwardParams& params, std::int64_t first, std::int64_t last, float* scratch) {
+          compiled.run(tiling, params, problem.inclusive, first, last, scratch);
+          for (std::int64_t task = first; task < last; ++task) {
+            const std::int64_t row = task / tiling.tiles;
+            if (task % tiling.tiles != 0) continue;
+            sum_gates(problem, args, params, row / problem.H, row % problem.H);
+          }
+        });
+  }
+
+ private:
+  bool is_candidate(const Problem& problem, const DeviceInfo& device,
+                    const Config& config) const override {
+    return config.isa == widest_isa(device) &&
+           full_or_half(config, &Config::tile_v, axis_value_for(&Config::tile_v, problem.V)) &&
+           full_or_half(config, &Config::threads, threads_for(problem, config, device.cores));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const ErasedKernel> make() { return std::make_unique<StateSummaryKernel>(); }
+
+}  // namespace attune::cpu::simd::chunk::summary
