@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <thread>
 #include <tuple>
 
@@ -17,6 +16,7 @@
 #include <attune/distributed/thread_exchange.hpp>
 #include <attune/ops/sequence_layout.hpp>
 
+#include "distributed/token_cuts.hpp"
 #include "support/double_recurrence.hpp"
 
 namespace attune::test {
@@ -29,20 +29,6 @@ using Direction = SequenceLayout::Direction;
 using Offsets = std::vector<std::int64_t>;
 
 constexpr Direction kDirections[] = {Direction::kForward, Direction::kBackward};
-
-/// Any cuts, dealt to any ranks, some of which may have none.
-TokenOwners random_ranges(std::int64_t tokens, int ranks, std::mt19937& random) {
-  std::set<std::int64_t> cuts{0, tokens};
-  for (int i = 0; i < 2 * ranks && tokens > 0; ++i) {
-    cuts.insert(static_cast<std::int64_t>(random()) % (tokens + 1));
-  }
-  TokenOwners owners(static_cast<std::size_t>(ranks));
-  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
-    owners[random() % owners.size()].push_back({*cut, *std::next(cut)});
-  }
-  for (auto& ranges : owners) std::shuffle(ranges.begin(), ranges.end(), random);
-  return owners;
-}
 
 /// All ranks' layouts.
 std::vector<SequenceLayout> layouts_of(const Offsets& cu_seqlens, const TokenOwners& owners) {
@@ -230,6 +216,8 @@ DoubleRecurrence inputs_of(const WalkCase& c, std::mt19937& random) {
   if (c.gates.gv) in.gv = gate(size(in.T, in.H, in.V));
   if (c.gates.gamma) in.gamma = values(size(in.sequences(), in.H, 1), random, -0.3, 0);
   in.initial_state = values(size(in.sequences() * in.H, in.K, in.V), random, -1, 1);
+  in.d_o = values(size(in.T, in.H, in.V), random, -1, 1);
+  in.dfinal_state = values(size(in.sequences() * in.H, in.K, in.V), random, -1, 1);
   return in;
 }
 
@@ -257,8 +245,10 @@ DoubleRecurrence local_inputs(const DoubleRecurrence& in, const SequenceLayout& 
   local.g = rows_of(in.g, in.H, layout);
   local.gk = rows_of(in.gk, in.H * in.K, layout);
   local.gv = rows_of(in.gv, in.H * in.V, layout);
+  local.d_o = rows_of(in.d_o, in.H * in.V, layout);
   local.gamma.clear();
   local.initial_state.clear();
+  local.dfinal_state.clear();
   for (const auto& fragment : layout.fragments()) {
     if (in.gamma.empty()) break;
     const auto begin = in.gamma.begin() + fragment.sequence * in.H;
@@ -290,51 +280,90 @@ std::vector<double> decay_of(const DoubleRecurrence& local, std::size_t fragment
   return decay;
 }
 
-/// One rank's outputs, in the places of the whole.
-void walk(const DoubleRecurrence& in, const SequenceLayout& layout,
-          attune::distributed::Exchange& exchange, DoubleOutputs& whole, std::mutex& writing) {
-  const Direction direction = in.reverse ? Direction::kBackward : Direction::kForward;
-  const auto state = static_cast<std::size_t>(in.H * in.K * in.V);
+/// The states that come to a rank's fragments: from `added`, what each fragment adds to one, and the
+/// states that sequences start from, `starts`.
+std::vector<double> folded_states(const DoubleRecurrence& local, const std::vector<double>& added,
+                                  const std::vector<double>& starts, const SequenceLayout& layout,
+                                  Direction direction, attune::distributed::Exchange& exchange) {
+  const auto state = static_cast<std::size_t>(local.H * local.K * local.V);
   const auto slots = static_cast<std::size_t>(layout.slots(direction));
   const auto ranks = static_cast<std::size_t>(exchange.size());
-  DoubleRecurrence local = local_inputs(in, layout);
-
   // Summaries: E and A, one after the other.
-  const DoubleOutputs from_zero = run(local);
   std::vector<double> sent(2 * state * slots), all(2 * state * slots * ranks);
   for (std::size_t f = 0; f < layout.fragments().size(); ++f) {
     const int slot = layout.slot(f, direction);
     if (slot < 0) continue;
     const auto to = sent.begin() + slot * static_cast<std::ptrdiff_t>(2 * state);
-    std::copy_n(from_zero.final_state.begin() + static_cast<std::ptrdiff_t>(f * state), state, to);
+    std::copy_n(added.begin() + static_cast<std::ptrdiff_t>(f * state), state, to);
     std::ranges::copy(decay_of(local, f), to + static_cast<std::ptrdiff_t>(state));
   }
   exchange.all_gather(sent.data(), all.data(), sent.size() * sizeof(double), nullptr);
 
+  std::vector<double> states;
   for (std::size_t f = 0; f < layout.fragments().size(); ++f) {
     const auto n = static_cast<std::ptrdiff_t>(layout.fragments()[f].sequence);
-    const auto initial = in.initial_state.begin() + n * static_cast<std::ptrdiff_t>(state);
-    std::vector<double> folded(initial, initial + static_cast<std::ptrdiff_t>(state));
+    const auto start = starts.begin() + n * static_cast<std::ptrdiff_t>(state);
+    std::vector<double> folded(start, start + static_cast<std::ptrdiff_t>(state));
     for (const std::int32_t slot : layout.fold(f, direction)) {
       const double* const summary = all.data() + 2 * state * static_cast<std::size_t>(slot);
       for (std::size_t i = 0; i < state; ++i) {
         folded[i] = summary[state + i] * folded[i] + summary[i];
       }
     }
-    local.initial_state.insert(local.initial_state.end(), folded.begin(), folded.end());
+    states.insert(states.end(), folded.begin(), folded.end());
   }
+  return states;
+}
+
+struct WholeResults {
+  DoubleOutputs outputs;
+  DoubleGradients gradients;
+};
+
+/// One rank's results, in the places of the whole; gamma's are summed up.
+void walk(const DoubleRecurrence& in, const SequenceLayout& layout,
+          attune::distributed::Exchange& exchange, WholeResults& whole, std::mutex& writing) {
+  const Direction along = in.reverse ? Direction::kBackward : Direction::kForward;
+  const Direction against = in.reverse ? Direction::kForward : Direction::kBackward;
+  DoubleRecurrence local = local_inputs(in, layout);
+  // From states and gradients of zero.
+  const std::vector<double> writes = run(local).final_state;
+  const std::vector<double> reads = gradients(local).initial_state;
+  local.initial_state = folded_states(local, writes, in.initial_state, layout, along, exchange);
+  local.dfinal_state = folded_states(local, reads, in.dfinal_state, layout, against, exchange);
   const DoubleOutputs ours = run(local);
+  const DoubleGradients our_gradients = gradients(local);
+
   const std::lock_guard lock(writing);
+  const auto state = static_cast<std::ptrdiff_t>(in.H * in.K * in.V);
   for (std::size_t f = 0; f < layout.fragments().size(); ++f) {
     const auto& fragment = layout.fragments()[f];
-    const std::int64_t width = in.H * in.V;
-    std::copy(ours.o.begin() + layout.local_cu_seqlens()[f] * width,
-              ours.o.begin() + layout.local_cu_seqlens()[f + 1] * width,
-              whole.o.begin() + fragment.tokens.begin * width);
-    if (!(in.reverse ? fragment.is_first : fragment.is_last)) continue;
-    std::copy_n(ours.final_state.begin() + static_cast<std::ptrdiff_t>(f * state), state,
-                whole.final_state.begin() + static_cast<std::ptrdiff_t>(state) *
-                                                static_cast<std::ptrdiff_t>(fragment.sequence));
+    const auto put_rows = [&](const std::vector<double>& from, std::vector<double>& to,
+                              std::int64_t width) {
+      std::copy(from.begin() + layout.local_cu_seqlens()[f] * width,
+                from.begin() + layout.local_cu_seqlens()[f + 1] * width,
+                to.begin() + fragment.tokens.begin * width);
+    };
+    const auto put_state = [&](const std::vector<double>& from, std::vector<double>& to) {
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(f) * state, state,
+                  to.begin() + state * static_cast<std::ptrdiff_t>(fragment.sequence));
+    };
+    DoubleGradients& to = whole.gradients;
+    put_rows(ours.o, whole.outputs.o, in.H * in.V);
+    put_rows(our_gradients.q, to.q, in.H * in.K);
+    put_rows(our_gradients.k, to.k, in.Hkv * in.K);
+    put_rows(our_gradients.v, to.v, in.Hkv * in.V);
+    put_rows(our_gradients.g, to.g, in.H);
+    put_rows(our_gradients.gk, to.gk, in.H * in.K);
+    put_rows(our_gradients.gv, to.gv, in.H * in.V);
+    for (std::int64_t h = 0; h < in.H; ++h) {
+      to.gamma[static_cast<std::size_t>(fragment.sequence * in.H + h)] +=
+          our_gradients.gamma[f * static_cast<std::size_t>(in.H) + static_cast<std::size_t>(h)];
+    }
+    const bool begins = in.reverse ? fragment.is_last : fragment.is_first;
+    const bool ends = in.reverse ? fragment.is_first : fragment.is_last;
+    if (begins) put_state(our_gradients.initial_state, to.initial_state);
+    if (ends) put_state(ours.final_state, whole.outputs.final_state);
   }
 }
 
@@ -348,17 +377,30 @@ double error_of(const std::vector<double>& got, const std::vector<double>& expec
   return scale == 0 ? error : error / scale;
 }
 
-/// Worst error of o and of the final states against one walk.
+/// Worst error of outputs and gradients against one walk.
 double error_of(const WalkCase& c, unsigned seed) {
   std::mt19937 random(seed);
   const DoubleRecurrence in = inputs_of(c, random);
   const TokenOwners owners = c.cut == 0   ? ops::distributed::even_ranges(in.T, c.ranks)
                              : c.cut == 1 ? ops::distributed::zig_zag_ranges(in.T, c.ranks)
                                           : random_ranges(in.T, c.ranks, random);
-  const DoubleOutputs expected = run(in);
-  DoubleOutputs got = expected;
-  std::ranges::fill(got.o, std::nan(""));
-  std::ranges::fill(got.final_state, std::nan(""));
+  const WholeResults expected{run(in), gradients(in)};
+  WholeResults got = expected;
+  const auto parts = [](auto& results) {
+    auto& [q, k, v, g, gk, gv, gamma, initial_state] = results.gradients;
+    return std::array{&results.outputs.o,
+                      &results.outputs.final_state,
+                      &q,
+                      &k,
+                      &v,
+                      &g,
+                      &gk,
+                      &gv,
+                      &initial_state,
+                      &gamma};
+  };
+  for (auto* part : parts(got)) std::ranges::fill(*part, std::nan(""));
+  std::ranges::fill(got.gradients.gamma, 0.0);
   std::mutex writing;
   const auto layouts = layouts_of(in.cu_seqlens, owners);
   auto exchanges = attune::distributed::ThreadExchange::make(c.ranks);
@@ -368,10 +410,31 @@ double error_of(const WalkCase& c, unsigned seed) {
       threads.emplace_back([&, rank] { walk(in, layouts[rank], *exchanges[rank], got, writing); });
     }
   }
-  return std::max(error_of(got.o, expected.o), error_of(got.final_state, expected.final_state));
+  double worst = 0;
+  const auto ours = parts(got);
+  const auto theirs = parts(expected);
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    worst = std::max(worst, error_of(*ours[i], *theirs[i]));
+  }
+  return worst;
 }
 
-TEST(SequenceLayout, WhatIsFoldedFromSummariesIsOneWalk) {
+TEST(DoubleGradients, AreTheDifferences) {
+  std::mt19937 random(1);
+  const DoubleRecurrence in = inputs_of({.gates = {true, true, true, true}, .Hkv = 1}, random);
+  const DoubleGradients got = gradients(in);
+  EXPECT_LE(error_of(got.q, finite_differences(in, &DoubleRecurrence::q)), 1e-8);
+  EXPECT_LE(error_of(got.k, finite_differences(in, &DoubleRecurrence::k)), 1e-8);
+  EXPECT_LE(error_of(got.v, finite_differences(in, &DoubleRecurrence::v)), 1e-8);
+  EXPECT_LE(error_of(got.g, finite_differences(in, &DoubleRecurrence::g)), 1e-8);
+  EXPECT_LE(error_of(got.gk, finite_differences(in, &DoubleRecurrence::gk)), 1e-8);
+  EXPECT_LE(error_of(got.gv, finite_differences(in, &DoubleRecurrence::gv)), 1e-8);
+  EXPECT_LE(error_of(got.gamma, finite_differences(in, &DoubleRecurrence::gamma)), 1e-8);
+  EXPECT_LE(error_of(got.initial_state, finite_differences(in, &DoubleRecurrence::initial_state)),
+            1e-8);
+}
+
+TEST(SequenceLayout, WhatIsFoldedFromSummariesIsOneWalkBothWays) {
   constexpr Gates kGates[] = {{},           {.g = true},  {.gamma = true},
                               {.gk = true}, {.gv = true}, {true, true, true, true}};
   int cases = 0;

@@ -1,6 +1,7 @@
 #include <attune/ops/gated_linear_attention.hpp>
 
 #include "attention/attention_run.hpp"
+#include "distributed/distributed_run.hpp"
 
 namespace attune::ops {
 namespace {
@@ -64,5 +65,26 @@ RecurrentAttentionOptions lowered(const ConstTensorView& gk,
           .want_final_state = options.want_final_state,
           .call = options.call};
 }
+
+// ---- over ranks ----
+
+namespace distributed {
+
+SequencePlan<RecurrentAttention> plan_gated_linear_attention(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const ConstTensorView& gk, const GatedLinearAttentionOptions& options,
+    const SequenceLayout& layout, attune::distributed::Exchange& exchange) {
+  return plan_forward(forward(q, k, v, gk, options), options.call, layout, exchange);
+}
+
+SequencePlan<RecurrentAttentionBackward> plan_gated_linear_attention_backward(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const ConstTensorView& gk, const RecurrentAttentionOutputGradients& gradients,
+    const GatedLinearAttentionOptions& options, const SequenceLayout& layout,
+    attune::distributed::Exchange& exchange) {
+  return plan_backward(backward(q, k, v, gk, options), gradients, options.call, layout, exchange);
+}
+
+}  // namespace distributed
 
 }  // namespace attune::ops

@@ -5,6 +5,7 @@
 #include <attune/ops/lightning_attention.hpp>
 
 #include "attention/attention_run.hpp"
+#include "distributed/distributed_run.hpp"
 
 namespace attune::ops {
 namespace {
@@ -132,5 +133,27 @@ std::vector<float> minimax_slopes(std::int64_t heads, std::int64_t layer, std::i
   }
   return slopes;
 }
+
+// ---- over ranks ----
+
+namespace distributed {
+
+SequencePlan<RecurrentAttention> plan_lightning_attention(const ConstTensorView& q,
+                                                          const ConstTensorView& k,
+                                                          const ConstTensorView& v,
+                                                          const LightningAttentionOptions& options,
+                                                          const SequenceLayout& layout,
+                                                          attune::distributed::Exchange& exchange) {
+  return plan_forward(forward(q, k, v, options), options.call, layout, exchange);
+}
+
+SequencePlan<RecurrentAttentionBackward> plan_lightning_attention_backward(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options,
+    const SequenceLayout& layout, attune::distributed::Exchange& exchange) {
+  return plan_backward(backward(q, k, v, options), gradients, options.call, layout, exchange);
+}
+
+}  // namespace distributed
 
 }  // namespace attune::ops

@@ -1,6 +1,7 @@
 #include <attune/ops/recurrent_attention.hpp>
 
 #include "attention/attention_run.hpp"
+#include "distributed/distributed_run.hpp"
 
 namespace attune::ops {
 namespace {
@@ -70,5 +71,27 @@ RecurrentAttentionBackwardArgs recurrent_attention_backward_args(
     const RecurrentAttentionOutputGradients& gradients, const RecurrentAttentionOptions& options) {
   return backward_args(out, backward(q, k, v, options), gradients);
 }
+
+// ---- over ranks ----
+
+namespace distributed {
+
+SequencePlan<RecurrentAttention> plan_recurrent_attention(const ConstTensorView& q,
+                                                          const ConstTensorView& k,
+                                                          const ConstTensorView& v,
+                                                          const RecurrentAttentionOptions& options,
+                                                          const SequenceLayout& layout,
+                                                          attune::distributed::Exchange& exchange) {
+  return plan_forward(forward(q, k, v, options), options.call, layout, exchange);
+}
+
+SequencePlan<RecurrentAttentionBackward> plan_recurrent_attention_backward(
+    const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const RecurrentAttentionOptions& options,
+    const SequenceLayout& layout, attune::distributed::Exchange& exchange) {
+  return plan_backward(backward(q, k, v, options), gradients, options.call, layout, exchange);
+}
+
+}  // namespace distributed
 
 }  // namespace attune::ops

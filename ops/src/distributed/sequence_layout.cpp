@@ -116,6 +116,27 @@ std::vector<Sender> senders_of(const Fragments& all, Direction direction) {
   return senders;
 }
 
+/// FNV-1a over the numbers that make a layout.
+std::uint64_t digest_of(std::span<const std::int64_t> cu_seqlens, const TokenOwners& owners) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  const auto add = [&](std::int64_t number) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash ^= static_cast<std::uint64_t>(number) >> (8 * byte) & 0xffU;
+      hash *= 1099511628211ULL;
+    }
+  };
+  add(static_cast<std::int64_t>(cu_seqlens.size()));
+  for (const std::int64_t offset : cu_seqlens) add(offset);
+  for (const auto& of_rank : owners) {
+    add(static_cast<std::int64_t>(of_rank.size()));
+    for (const TokenRange& range : of_rank) {
+      add(range.begin);
+      add(range.end);
+    }
+  }
+  return hash;
+}
+
 TokenOwners cut(std::int64_t tokens, int pieces) {
   if (tokens < 0) throw InvalidArgument(str("tokens: ", tokens, ": expected at least 0"));
   if (pieces < 1) throw InvalidArgument(str("ranks: ", pieces, ": expected at least 1"));
@@ -150,6 +171,9 @@ SequenceLayout::SequenceLayout(std::span<const std::int64_t> cu_seqlens, const T
   if (rank < 0 || static_cast<std::size_t>(rank) >= owners.size())
     throw InvalidArgument(str("rank: ", rank, ": expected 0 to ", owners.size(), " - 1"));
   check_owners(owners, cu_seqlens.back());
+  rank_ = rank;
+  ranks_ = static_cast<int>(owners.size());
+  digest_ = digest_of(cu_seqlens, owners);
   const Fragments all = fragments_of(cu_seqlens, owners);
   fragments_ = all[static_cast<std::size_t>(rank)];
   local_cu_seqlens_.push_back(0);

@@ -55,6 +55,11 @@ class SequenceLayout {
   /// there are no tokens at all to rank 0. Throws InvalidArgument, naming the argument.
   SequenceLayout(std::span<const std::int64_t> cu_seqlens, const TokenOwners& owners, int rank);
 
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  /// Of cu_seqlens and owners: ranks whose layouts are of one job have the same.
+  std::uint64_t digest() const { return digest_; }
+
   /// This rank's fragments, as they lie in its memory.
   std::span<const Fragment> fragments() const { return fragments_; }
   /// cu_seqlens of this rank's own tokens: [fragments + 1].
@@ -83,6 +88,9 @@ class SequenceLayout {
     return direction == Direction::kForward ? forward_ : backward_;
   }
 
+  int rank_ = 0;
+  int ranks_ = 1;
+  std::uint64_t digest_ = 0;
   std::vector<Fragment> fragments_;
   std::vector<std::int64_t> local_cu_seqlens_;
   Exchanged forward_, backward_;

@@ -1,0 +1,368 @@
+#include <cstring>
+#include <exception>
+#include <type_traits>
+#include <vector>
+
+#include <attune/core/executor.hpp>
+#include <attune/ops/distributed_attention.hpp>
+
+#include "attention/attention_run.hpp"
+#include "distributed/distributed_run.hpp"
+#include "distributed/state_exchange.hpp"
+#include "operands/call_site.hpp"
+#include "operands/host_indices.hpp"
+
+namespace attune::ops::distributed {
+namespace {
+
+template <class Op>
+constexpr bool kIsBackward = std::is_same_v<Op, RecurrentAttentionBackward>;
+
+template <class... Parts>
+[[noreturn]] void refuse(std::string_view op, std::string_view name, const Parts&... what) {
+  throw InvalidArgument(str(op, ": ", name, ": ", what...));
+}
+
+std::size_t floats_of(const Extents& shape) {
+  return static_cast<std::size_t>(element_count(shape)) * sizeof(float);
+}
+
+/// Takes memory bit by bit, each aligned as the whole.
+class Carver {
+ public:
+  explicit Carver(std::span<std::byte> memory) : memory_(memory) {}
+  std::span<std::byte> take(std::size_t bytes) {
+    const std::span<std::byte> taken = memory_.first(bytes);
+    memory_ = memory_.subspan(rounded(bytes));
+    return taken;
+  }
+  static std::size_t rounded(std::size_t bytes) {
+    return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  }
+
+ private:
+  std::span<std::byte> memory_;
+};
+
+/// Throws InvalidArgument unless the exchange is of the layout's rank.
+void check_exchange(std::string_view op, const Exchange& exchange, int rank, int ranks) {
+  if (exchange.rank() == rank && exchange.size() == ranks) return;
+  refuse(op, "exchange", "rank ", exchange.rank(), " of ", exchange.size(),
+         ", expected the layout's ", rank, " of ", ranks);
+}
+
+/// The problem of the rank's walk: the call's, from states that are carried to it.
+template <class Op>
+RecurrentAttentionProblem walk_problem(AttentionCall<Op>& call, const SequenceLayout& layout) {
+  const std::string_view op = call.rules.name;
+  const auto fragments = static_cast<std::int64_t>(layout.fragments().size());
+  if (fragments == 0) {
+    // Whatever there is for others: this rank has one sequence without tokens.
+    call.args.cu_seqlens.reset();
+    call.rules.cu_seqlens_host.reset();
+    call.args.initial_state.reset();
+    call.rules.want_final_state = false;
+    if constexpr (kIsBackward<Op>) call.args.dfinal_state.reset();
+  }
+  RecurrentAttentionProblem problem =
+      OperandCall(call.rules, call.args, CheckLevel::kMetadata).without_outputs();
+  if (problem.pool) refuse(op, "states", "given, expected none for sequences over ranks");
+  if (problem.state_dtype != DType::kF32) {
+    refuse(op, "initial_state", "dtype ", problem.state_dtype,
+           ", expected f32 for sequences over ranks");
+  }
+  if constexpr (kIsBackward<Op>) {
+    if (!call.args.d_o) refuse(op, "d_o", "not given, expected for sequences over ranks");
+  }
+  const std::int64_t tokens = layout.local_cu_seqlens().back();
+  if (problem.B * problem.T != tokens) {
+    refuse(op, "q", "shape ", call.args.q.shape, ", expected the layout's ", tokens, " tokens");
+  }
+  if (fragments == 0) return problem;
+  if (problem.sequences() != fragments) {
+    refuse(op, "cu_seqlens", problem.sequences(), " sequences, expected the layout's ", fragments,
+           " fragments");
+  }
+  for (std::int64_t f = 0; problem.N == 0 && f < fragments; ++f) {
+    const auto at = static_cast<std::size_t>(f);
+    const std::int64_t own = layout.local_cu_seqlens()[at + 1] - layout.local_cu_seqlens()[at];
+    if (own == problem.T) continue;
+    refuse(op, "cu_seqlens", "not given, and fragment ", f, " has ", own, " tokens of ", problem.T);
+  }
+  problem.h0 = true;
+  if (kIsBackward<Op>) problem.ht = true;
+  return problem;
+}
+
+/// Whether all ranks' gradients of the constant decay are one.
+template <class Op>
+bool has_shared_decay(const AttentionCall<Op>& call) {
+  using Source = ConstantDecay::Source;
+  const ConstantDecay& gamma = call.args.gamma;
+  return gamma.source == Source::kSlopes ||
+         (gamma.source == Source::kValues && gamma.values.rank() == 1);
+}
+
+/// What a rank says of its plan. Zeros where it could not be made.
+struct Announcement {
+  std::uint64_t made = 0;
+  std::uint64_t layout = 0;
+  std::uint64_t problem = 0;
+  std::uint64_t reserved = 0;
+};
+static_assert(sizeof(Announcement) == 32);
+
+/// Throws where ranks differ, naming the first that does.
+void check_alike(std::string_view op, const std::vector<Announcement>& all, int self) {
+  const Announcement& own = all[static_cast<std::size_t>(self)];
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Announcement& other = all[rank];
+    if (other.made == 0) throw ExecutionError(str(op, ": rank ", rank, " could not make its plan"));
+    if (other.layout != own.layout) {
+      refuse(op, "layout", "rank ", rank, " has another one than rank ", self);
+    }
+    if (other.problem != own.problem) {
+      refuse(op, "problem", "rank ", rank,
+             " has other sizes, types, gates or another pass than rank ", self);
+    }
+  }
+}
+
+}  // namespace
+
+template <class Op>
+class SequencePlan<Op>::Parts {
+ public:
+  using Args = typename Op::Args;
+
+  Parts(AttentionCall<Op> call, const CallOptions& options, const SequenceLayout& layout)
+      : name_(call.rules.name),
+        rank_(layout.rank()),
+        ranks_(layout.ranks()),
+        bounds_(layout.local_cu_seqlens().begin(), layout.local_cu_seqlens().end()),
+        fragments_(static_cast<std::int64_t>(layout.fragments().size())),
+        shares_decay_(kIsBackward<Op> && has_shared_decay(call)),
+        starts_(starts_of(call.args).has_value() && fragments_ > 0),
+        walk_([&] {
+          const RecurrentAttentionProblem problem = walk_problem(call, layout);
+          const CallSite site(name_, Op::kName, options, call.args.q.device);
+          return site.executor().template plan<Op>(problem, site.request());
+        }()),
+        states_({walk_.problem(), kIsBackward<Op>, starts_}, layout, options, walk_.device()) {
+    if (shares_decay_) gamma_sum_.emplace(walk_.problem().H, ranks_, options, walk_.device());
+  }
+
+  const Plan<Op>& walk() const { return walk_; }
+  std::size_t sent_bytes() const { return states_.sent_bytes(); }
+  Extents carried_shape() const {
+    const RecurrentAttentionProblem& problem = walk_.problem();
+    return {fragments_, problem.H, problem.K, problem.V};
+  }
+  std::vector<AnyProblem> problems() const {
+    std::vector<AnyProblem> all{AnyProblem::of<Op>(walk_.problem())};
+    states_.add_problems(all);
+    if (gamma_sum_) all.push_back(AnyProblem::of<StateFold>(gamma_sum_->problem()));
+    return all;
+  }
+  /// Equal where ranks may exchange.
+  std::uint64_t digest() const {
+    const RecurrentAttentionProblem& p = walk_.problem();
+    return op_id(str(Op::kName, ' ', p.H, ' ', p.Hkv, ' ', p.K, ' ', p.V, ' ', p.dtype, ' ',
+                     p.gates, ' ', p.reverse, ' ', shares_decay_));
+  }
+
+  std::size_t workspace_bytes() const {
+    std::size_t bytes = 0;
+    for (const std::size_t part : parts()) bytes += Carver::rounded(part);
+    return bytes;
+  }
+
+  void launch(const Args& given, const CarriedState& carried, Exchange& exchange, void* stream,
+              std::span<std::byte> workspace) const {
+    check_exchange(name_, exchange, rank_, ranks_);
+    check_workspace(name_, workspace, workspace_bytes());
+    Memory memory(*this, workspace);
+    Args args = given;
+    const StateExchange::Inputs inputs = inputs_of(given);
+    TensorView folded;
+    if (fragments_ > 0) {
+      if (inputs.starts.has_value() != starts_) {
+        refuse(name_, kStarts, starts_ ? "not given" : "given", ", unlike when the plan was made");
+      }
+      folded = set_states(args, carried, memory);
+    }
+    TensorView gamma_gradient;
+    if constexpr (kIsBackward<Op>) {
+      if (shares_decay_) {
+        if (!args.dgamma || args.dgamma->stride(0) != 0) {
+          refuse(name_, "dg_gamma", "expected [H], as when the plan was made");
+        }
+        gamma_gradient = *args.dgamma;
+        args.dgamma->data = RankSum::summands(memory.gamma);
+        args.dgamma->strides = {0, 1};
+      }
+    }
+    Op::check_args(walk_.problem(), args);
+    check_bounds(args);
+    if (fragments_ > 0) states_.check(inputs, folded, memory.states);
+
+    states_.run(inputs, folded, exchange, stream, memory.states);
+    walk_.launch(args, stream, memory.walk);
+    if constexpr (kIsBackward<Op>) {
+      if (gamma_sum_) gamma_sum_->run(gamma_gradient, exchange, stream, memory.gamma);
+    }
+  }
+
+ private:
+  static constexpr std::string_view kStarts = kIsBackward<Op> ? "dfinal_state" : "initial_state";
+
+  struct Memory {
+    Memory(const Parts& of, std::span<std::byte> workspace) {
+      Carver carver(workspace);
+      const std::array sizes = of.parts();
+      states = carver.take(sizes[0]);
+      walk = carver.take(sizes[1]);
+      gamma = carver.take(sizes[2]);
+      folded = carver.take(sizes[3]);
+      dinitial_state = carver.take(sizes[4]);
+    }
+    std::span<std::byte> states, walk, gamma;
+    std::span<std::byte> folded, dinitial_state;  // the backward pass's
+  };
+  /// Bytes of the members of Memory.
+  std::array<std::size_t, 5> parts() const {
+    const std::size_t state = kIsBackward<Op> ? floats_of(carried_shape()) : 0;
+    return {states_.bytes(), walk_.workspace_bytes(), gamma_sum_ ? gamma_sum_->bytes() : 0, state,
+            state};
+  }
+
+  static std::optional<ConstTensorView> starts_of(const Args& args) {
+    if constexpr (kIsBackward<Op>) {
+      return args.dfinal_state;
+    } else {
+      return args.initial_state;
+    }
+  }
+
+  /// What is summarised: in the backward pass q and d_o, as they write to the gradient of the state.
+  static StateExchange::Inputs inputs_of(const Args& args) {
+    StateExchange::Inputs inputs{.k = args.k,
+                                 .v = args.v,
+                                 .g = args.g,
+                                 .gk = args.gk,
+                                 .gv = args.gv,
+                                 .gamma = args.gamma,
+                                 .starts = starts_of(args)};
+    if constexpr (kIsBackward<Op>) {
+      inputs.k = args.q;
+      if (args.d_o) inputs.v = *args.d_o;
+      inputs.scale = args.scale;
+    }
+    return inputs;
+  }
+
+  /// Gives the walk the states that come to its fragments. Returns where they are folded to.
+  TensorView set_states(Args& args, const CarriedState& carried, const Memory& memory) const {
+    args.initial_state = carried;
+    if constexpr (kIsBackward<Op>) {
+      const auto in = [&](std::span<std::byte> part) {
+        return TensorView(part.data(), DType::kF32, carried_shape(), args.q.device);
+      };
+      if (!args.dinitial_state) args.dinitial_state = in(memory.dinitial_state);
+      const TensorView folded = in(memory.folded);
+      args.dfinal_state = folded;
+      return folded;
+    } else {
+      return carried;
+    }
+  }
+
+  /// Throws InvalidArgument where cu_seqlens can be read and are not the layout's.
+  void check_bounds(const Args& args) const {
+    if (!args.cu_seqlens || args.cu_seqlens->device != DeviceId{}) return;
+    for (std::size_t i = 0; i < bounds_.size(); ++i) {
+      const std::int64_t is = index_at(*args.cu_seqlens, static_cast<std::int64_t>(i));
+      if (is == bounds_[i]) continue;
+      refuse(name_, "cu_seqlens", "[", i, "] is ", is, ", expected the layout's ", bounds_[i]);
+    }
+  }
+
+  std::string name_;
+  int rank_;
+  int ranks_;
+  std::vector<std::int64_t> bounds_;
+  std::int64_t fragments_;
+  bool shares_decay_;  // and has a gradient of it
+  bool starts_;        // of sequences are given
+  Plan<Op> walk_;
+  StateExchange states_;
+  std::optional<RankSum> gamma_sum_;
+};
+
+namespace {
+
+template <class Op>
+SequencePlan<Op> plan_on_ranks(const AttentionCall<Op>& call, const CallOptions& options,
+                               const SequenceLayout& layout, Exchange& exchange) {
+  std::shared_ptr<const typename SequencePlan<Op>::Parts> parts;
+  std::exception_ptr failure;
+  Announcement own;
+  try {
+    check_exchange(call.rules.name, exchange, layout.rank(), layout.ranks());
+    parts = std::make_shared<const typename SequencePlan<Op>::Parts>(call, options, layout);
+    own = {.made = 1, .layout = layout.digest(), .problem = parts->digest()};
+  } catch (...) {
+    failure = std::current_exception();  // told to the others first
+  }
+  std::vector<Announcement> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(&own, all.data(), sizeof own, options.stream);
+  if (failure) std::rethrow_exception(failure);
+  check_alike(call.rules.name, all, exchange.rank());
+  return SequencePlan<Op>(std::move(parts));
+}
+
+}  // namespace
+
+template <class Op>
+std::size_t SequencePlan<Op>::workspace_bytes() const {
+  return parts_->workspace_bytes();
+}
+template <class Op>
+std::size_t SequencePlan<Op>::sent_bytes() const {
+  return parts_->sent_bytes();
+}
+template <class Op>
+Extents SequencePlan<Op>::carried_shape() const {
+  return parts_->carried_shape();
+}
+template <class Op>
+const Plan<Op>& SequencePlan<Op>::walk() const {
+  return parts_->walk();
+}
+template <class Op>
+std::vector<AnyProblem> SequencePlan<Op>::problems() const {
+  return parts_->problems();
+}
+template <class Op>
+void SequencePlan<Op>::launch(const typename Op::Args& args, const CarriedState& carried_state,
+                              Exchange& exchange, void* stream,
+                              std::span<std::byte> workspace) const {
+  parts_->launch(args, carried_state, exchange, stream, workspace);
+}
+template class SequencePlan<RecurrentAttention>;
+template class SequencePlan<RecurrentAttentionBackward>;
+
+SequencePlan<RecurrentAttention> plan_forward(const ForwardCall& call, const CallOptions& options,
+                                              const SequenceLayout& layout, Exchange& exchange) {
+  return plan_on_ranks(call, options, layout, exchange);
+}
+
+SequencePlan<RecurrentAttentionBackward> plan_backward(
+    BackwardCall call, const RecurrentAttentionOutputGradients& gradients,
+    const CallOptions& options, const SequenceLayout& layout, Exchange& exchange) {
+  call.args.d_o = gradients.d_o;
+  call.args.dfinal_state = gradients.dfinal_state;
+  return plan_on_ranks(call, options, layout, exchange);
+}
+
+}  // namespace attune::ops::distributed
