@@ -187,7 +187,15 @@ def _ffi(kind, call, results, arrays, aliases=None):
 
         return run
 
-    platforms = _platforms()
+    platforms, failure = [], None
+    for platform in _platforms():
+        try:
+            _workspace_bytes(kind, call, key, platform)
+            platforms.append(platform)
+        except (ValueError, RuntimeError, LookupError) as error:  # a `platform` or config of another kind of device
+            failure = error
+    if not platforms:
+        raise failure
     if len(platforms) == 1:
         return on(platforms[0])(*arrays)
     return jax.lax.platform_dependent(*arrays, **{platform: on(platform) for platform in platforms})

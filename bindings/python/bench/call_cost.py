@@ -1,7 +1,9 @@
-"""Host time of an eager call on the CPU through each door: python call_cost.py [REPEATS]
+"""Host time of an eager call through each door: python call_cost.py [REPEATS] [DEVICE]
 
-"door" is the same call with H = K = V = 1, where the kernel has next to nothing to do: what arguments,
-selection, allocation and results cost. Times are the best of REPEATS (200) runs of 50 calls, in us.
+DEVICE is cpu or cuda. "door" is the same call with H = K = V = 1, where the kernel has next to nothing
+to do: what arguments, selection, allocation and results cost. Times are the best of REPEATS (200) runs of
+50 calls, in us; on a GPU those of queueing, which waits for nothing. JAX's row needs JAX on that device,
+and is what jax.jit needs to start a call, too.
 """
 
 import sys
@@ -15,25 +17,40 @@ import attune_kernels.torch as at
 CALLS = 50
 
 
-def best(call, repeats):
+def best(call, repeats, finish):
     call()
     times = []
     for _ in range(repeats):
+        finish()
         start = time.perf_counter()
         for _ in range(CALLS):
             call()
         times.append(time.perf_counter() - start)
+    finish()
     return min(times) / CALLS * 1e6
 
 
-def doors(tokens, heads, dim):
-    q, k, v = torch.randn(3, 1, tokens, heads, dim).unbind()
-    arrays = [x.numpy() for x in (q, k, v)]
-    state = torch.zeros(1, heads, dim, dim)
+def jax_door(q, k, v):
+    """A call of a compiled function, or None where JAX is not on the device of q."""
+    try:
+        import jax
+        import attune_kernels.jax as aj
+
+        device = jax.devices(q.device.type)[0]
+    except (ImportError, RuntimeError):
+        return None
+    arrays = [jax.device_put(x.cpu().numpy(), device) for x in (q, k, v)]
+    jitted = jax.jit(lambda q, k, v: aj.recurrent_attention(q, k, v)[0])
+    return lambda: jitted(*arrays).block_until_ready() if q.is_cpu else jitted(*arrays)
+
+
+def doors(device, tokens, heads, dim):
+    q, k, v = torch.randn(3, 1, tokens, heads, dim, device=device).unbind()
+    state = torch.zeros(1, heads, dim, dim, device=device)
     token = [x[:, 0] for x in (q, k, v)]
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    d_o = torch.ones(1, tokens, heads, dim)
-    o = torch.empty(1, tokens, heads, dim)
+    d_o = torch.ones(1, tokens, heads, dim, device=device)
+    o = torch.empty(1, tokens, heads, dim, device=device)
 
     def with_backward():
         torch.autograd.backward(at.recurrent_attention(*leaves)[0], d_o)
@@ -45,25 +62,32 @@ def doors(tokens, heads, dim):
         torch.ops.attune.backward.default(q, k, v, *raw, d_o, None)
 
     raw = (None,) * 9 + (0, 0, False, False, False, False, "", "")
-    return {
+    found = {
         "_core, torch tensors": lambda: attune.recurrent_attention(q, k, v),
         "_core, torch tensors, into o": lambda: attune.recurrent_attention(q, k, v, o=o),
-        "_core, NumPy arrays": lambda: attune.recurrent_attention(*arrays),
         "_core, decode, torch tensors": lambda: attune.recurrent_decode(*token, state),
         "torch, no gradient": lambda: at.recurrent_attention(q, k, v),
         "torch, decode": lambda: at.recurrent_decode(*token, state),
         "torch, forward and backward": with_backward,
         "torch, both operators without autograd": raw_backward,
     }
+    if q.is_cpu:
+        arrays = [x.numpy() for x in (q, k, v)]
+        found["_core, NumPy arrays"] = lambda: attune.recurrent_attention(*arrays)
+    if (jitted := jax_door(q, k, v)) is not None:
+        found["jax.jit"] = jitted
+    return found
 
 
 def main():
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
     shapes = {"door": (1, 1, 1), "T=1 H=16 D=128": (1, 16, 128), "T=64 H=16 D=128": (64, 16, 128)}
     print(f"| us a call | {' | '.join(shapes)} |\n|---|{'---:|' * len(shapes)}")
-    columns = [doors(*shape) for shape in shapes.values()]
+    columns = [doors(device, *shape) for shape in shapes.values()]
     for name in columns[0]:
-        times = [best(column[name], max(5, repeats if shape[0] == 1 else repeats // 10))
+        times = [best(column[name], max(5, repeats if shape[0] == 1 else repeats // 10), finish)
                  for column, shape in zip(columns, shapes.values())]
         print(f"| {name} | {' | '.join(f'{t:.2f}' for t in times)} |")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import numpy
@@ -15,6 +16,7 @@ import pytest
 
 import attune_kernels as attune
 import golden
+from conftest import skip_without_gpu
 
 FORWARD = {
     "recurrent_attention": attune.recurrent_attention,
@@ -185,8 +187,9 @@ PROBLEM = "B=2 T=33 H=3 K=16 V=24"
 
 
 def test_the_default_policy_tunes_nothing():
+    before = attune.counters()["tunings"]
     attune.recurrent_attention(*inputs(tokens=17))
-    assert attune.counters()["tunings"] == 0
+    assert attune.counters()["tunings"] == before
 
 
 def test_explain_names_the_kernel():
@@ -410,6 +413,20 @@ def test_arrays_of_a_library_with_old_dlpack():
     numpy.testing.assert_array_equal(o, attune.recurrent_attention(q, k, v)[0])
 
 
+def test_results_of_a_library_without_a_namespace_come_from_its_package(monkeypatch):
+    package = types.ModuleType("shelf")
+    package.empty, package.float32 = (lambda shape, dtype: numpy.empty(shape, dtype)), numpy.float32
+    monkeypatch.setitem(sys.modules, "shelf", package)
+
+    class Shelved(Foreign):
+        __module__ = "shelf.arrays"
+        __array_namespace__ = property()  # none, as CuPy 14
+
+    q, k, v = inputs()
+    o, _ = attune.recurrent_attention(*(Shelved(x) for x in (q, k, v)))
+    numpy.testing.assert_array_equal(o, attune.recurrent_attention(q, k, v)[0])
+
+
 def test_an_array_without_memory_of_a_kind_that_attune_knows():
     class Elsewhere(Foreign):
         def __dlpack__(self, **_):
@@ -418,3 +435,102 @@ def test_an_array_without_memory_of_a_kind_that_attune_knows():
     q, k, v = inputs()
     with pytest.raises(ValueError, match="recurrent_attention: k: this array is on the moon"):
         attune.recurrent_attention(q, Elsewhere(k), v)
+
+
+# --- arrays of a GPU ---------------------------------------------------------------------------------------
+
+
+def torch_on_gpu():
+    torch = pytest.importorskip("torch", "2.10", reason="PyTorch 2.10 or newer is not installed")
+    skip_without_gpu("PyTorch", torch.cuda.is_available)
+    stream = torch.cuda.Stream()
+
+    def late(array, on):
+        """The array, there only after a long time on a stream."""
+        with torch.cuda.stream(on):
+            made = torch.zeros(array.shape, device="cuda")
+            source = torch.from_numpy(array).cuda()
+            torch.cuda._sleep(20_000_000)  # cycles: about 10 ms
+            return made.copy_(source)
+
+    return (lambda array: torch.from_numpy(array).cuda(), lambda x: x.cpu().numpy(), lambda x: x.data_ptr(), stream,
+            torch.cuda.stream, late)
+
+
+def cupy_on_gpu():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    skip_without_gpu("CuPy", cupy.cuda.is_available)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    wait = cupy.RawKernel(
+        "extern \"C\" __global__ void wait(long long cycles) {"
+        " long long start = clock64(); while (clock64() - start < cycles); }", "wait")
+
+    def late(array, on):
+        with on:
+            made = cupy.zeros(array.shape, cupy.float32)
+            source = cupy.asarray(array)
+            wait((1,), (1,), (numpy.int64(20_000_000),))
+            made[...] = source
+            return made
+
+    return cupy.asarray, cupy.asnumpy, lambda x: x.data.ptr, stream, lambda on: on, late
+
+
+GPU_LIBRARIES = {"torch": torch_on_gpu, "cupy": cupy_on_gpu}
+
+
+@pytest.mark.parametrize("library", GPU_LIBRARIES)
+def test_arrays_of_a_gpu_are_shared_and_not_copied(library):
+    to_gpu, to_host, address, _, _, _ = GPU_LIBRARIES[library]()
+    arrays = inputs()
+    expected, expected_state = naive(*arrays)
+    q, k, v = (to_gpu(x) for x in arrays)
+    o, state = attune.recurrent_attention(q, k, v, want_final_state=True)
+    assert type(o) is type(q) and type(state) is type(q)
+    numpy.testing.assert_allclose(to_host(o), expected, rtol=0, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(state), expected_state, rtol=0, atol=2e-4)
+    own = to_gpu(numpy.zeros(expected.shape, numpy.float32))
+    before = address(own)
+    result, _ = attune.recurrent_attention(q, k, v, o=own)
+    assert result is own and address(own) == before
+    numpy.testing.assert_array_equal(to_host(own), to_host(o))
+    kept = to_host(state).copy()
+    row = attune.recurrent_decode(*(x[:, 0] for x in (q, k, v)), state)
+    kept += arrays[1][:, 0, :, :, None] * arrays[2][:, 0, :, None, :]
+    numpy.testing.assert_allclose(to_host(state), kept, rtol=0, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(row), numpy.einsum("bhk,bhkv->bhv", arrays[0][:, 0], kept) / 4, rtol=0,
+                                  atol=2e-4)
+
+
+@pytest.mark.parametrize("library", GPU_LIBRARIES)
+def test_gradients_on_a_gpu_are_those_of_the_cpu(library):
+    to_gpu, to_host, _, _, _, _ = GPU_LIBRARIES[library]()
+    arrays = inputs()
+    d_o = numpy.ones_like(arrays[2])
+    expected = attune.recurrent_attention_backward(*arrays, d_o)
+    actual = attune.recurrent_attention_backward(*(to_gpu(x) for x in arrays), to_gpu(d_o))
+    assert set(actual) == set(expected)
+    for name, gradient in actual.items():
+        numpy.testing.assert_allclose(to_host(gradient), expected[name], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("library", GPU_LIBRARIES)
+def test_work_is_queued_on_the_current_stream_of_the_library(library):
+    to_gpu, to_host, _, stream, use, late = GPU_LIBRARIES[library]()
+    q, k, v = inputs()
+    k_there, v_there = to_gpu(k), to_gpu(v)
+    attune.recurrent_attention(to_gpu(q), k_there, v_there)  # what is loaded once is loaded
+    stream.synchronize()
+    queued = late(q, stream)
+    with use(stream):
+        o, _ = attune.recurrent_attention(queued, k_there, v_there)
+        later = o + 0
+    stream.synchronize()
+    numpy.testing.assert_allclose(to_host(later), naive(q, k, v)[0], rtol=0, atol=2e-4)
+
+
+def test_arrays_of_a_gpu_and_of_the_host_are_not_mixed():
+    to_gpu = torch_on_gpu()[0]
+    q, k, v = inputs()
+    with pytest.raises(ValueError, match="recurrent_attention: k"):
+        attune.recurrent_attention(to_gpu(q), k, to_gpu(v))

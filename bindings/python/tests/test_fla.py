@@ -66,12 +66,13 @@ LIGHTNING = -(8 / 3 * (1 - 2 / 5)) * HEADS
 RETENTION = torch.log1p(-torch.exp2(-5 - HEADS))
 
 
-def cases():
-    q, k, v, gk, h0 = inputs(values=16)
-    g = torch.nn.functional.logsigmoid(torch.randn(2, 33, 3, generator=torch.Generator().manual_seed(9)))
+def cases(device):
+    q, k, v, gk, h0 = inputs(device, values=16)
+    g = torch.nn.functional.logsigmoid(torch.randn(2, 33, 3, generator=torch.Generator().manual_seed(9)).to(device))
     gv = gk.detach().flip(1).requires_grad_()
     g.requires_grad_()
-    gamma = torch.tensor([-0.1, -0.5, -1.0])
+    gamma = torch.tensor([-0.1, -0.5, -1.0], device=device)
+    lightning, retention = LIGHTNING.to(device), RETENTION.to(device)
     state = {"initial_state": h0, "output_final_state": True}
     return {
         "chunk_gla": (fla.chunk_gla, (q, k, v, gk), state, {"gk": gk}),
@@ -82,22 +83,22 @@ def cases():
         "fused_chunk_simple_gla": (fla.fused_chunk_simple_gla, (q, k, v, g), state, {"g": g}),
         "fused_recurrent_simple_gla": (fla.fused_recurrent_simple_gla, (q, k, v), {**state, "g": g, "reverse": True},
                                        {"g": g, "reverse": True}),
-        "chunk_lightning_attn": (fla.chunk_lightning_attn, (q, k, v, 2, 5), state, {"g_gamma": LIGHTNING}),
+        "chunk_lightning_attn": (fla.chunk_lightning_attn, (q, k, v, 2, 5), state, {"g_gamma": lightning}),
         "fused_recurrent_lightning_attn": (fla.fused_recurrent_lightning_attn, (q, k, v, 2, 5),
-                                           {**state, "reverse": True}, {"g_gamma": LIGHTNING, "reverse": True}),
-        "chunk_retention": (fla.chunk_retention, (q, k, v), {**state, "chunk_size": 32}, {"g_gamma": RETENTION}),
-        "fused_chunk_retention": (fla.fused_chunk_retention, (q, k, v), state, {"g_gamma": RETENTION}),
+                                           {**state, "reverse": True}, {"g_gamma": lightning, "reverse": True}),
+        "chunk_retention": (fla.chunk_retention, (q, k, v), {**state, "chunk_size": 32}, {"g_gamma": retention}),
+        "fused_chunk_retention": (fla.fused_chunk_retention, (q, k, v), state, {"g_gamma": retention}),
         "fused_recurrent_retention": (fla.fused_recurrent_retention, (q, k, v, 0.5), state,
-                                      {"g_gamma": RETENTION, "scale": 0.5}),
+                                      {"g_gamma": retention, "scale": 0.5}),
         "chunk_linear_attn": (fla.chunk_linear_attn, (q, k, v), {**state, "normalize": False}, {}),
         "fused_recurrent_linear_attn": (fla.fused_recurrent_linear_attn, (q, k, v), {**state, "reverse": True},
                                         {"reverse": True}),
     }
 
 
-@pytest.mark.parametrize("name", list(cases()))
-def test_values_and_gradients(name):
-    function, arguments, options, meaning = cases()[name]
+@pytest.mark.parametrize("name", list(cases("cpu")))
+def test_values_and_gradients(device, name):
+    function, arguments, options, meaning = cases(device)[name]
     leaves = [x for x in (*arguments, options["initial_state"], options.get("g"))
               if isinstance(x, torch.Tensor) and x.requires_grad]
     actual = function(*arguments, **options)
@@ -110,8 +111,8 @@ def test_values_and_gradients(name):
         close(a, e, 5e-3)
 
 
-def test_states_with_values_first_and_the_old_keyword():
-    q, k, v, gk, h0 = inputs(requires_grad=False)
+def test_states_with_values_first_and_the_old_keyword(device):
+    q, k, v, gk, h0 = inputs(device, requires_grad=False)
     o, state = fla.chunk_gla(q, k, v, gk, None, h0, True)
     turned_o, turned = fla.chunk_gla(q, k, v, gk, None, h0.transpose(-1, -2).contiguous(), True, True)
     close(turned_o, o)
@@ -123,8 +124,8 @@ def test_states_with_values_first_and_the_old_keyword():
         fla.fused_recurrent_gla(q, k, v, gk, state_v_first=True, transpose_state_layout=True)
 
 
-def test_mixed_and_half_precision():
-    q, k, v, gk, h0 = inputs(values=16)
+def test_mixed_and_half_precision(device):
+    q, k, v, gk, h0 = inputs(device, values=16)
     half = [x.detach().half().requires_grad_() for x in (q, k, v, gk, h0)]
     o, state = fla.fused_recurrent_gla(*half[:4], initial_state=half[4], output_final_state=True)
     assert o.dtype == torch.float16 and state.dtype == torch.float32
@@ -135,9 +136,9 @@ def test_mixed_and_half_precision():
     close(mixed, naive(q, k, v, gk)[0], 2e-2)
 
 
-def test_packed_sequences_with_padding_behind_them():
-    q, k, v, gk, _ = inputs(batch=1, tokens=40)
-    bounds = torch.tensor([0, 13, 13, 30], dtype=torch.int32)
+def test_packed_sequences_with_padding_behind_them(device):
+    q, k, v, gk, _ = inputs(device, batch=1, tokens=40)
+    bounds = torch.tensor([0, 13, 13, 30], dtype=torch.int32, device=device)
     o, state = fla.chunk_gla(q, k, v, gk, output_final_state=True, cu_seqlens=bounds)
     parts = [naive(*(x[:, begin:end] for x in (q, k, v, gk))) for begin, end in ((0, 13), (13, 30))]
     close(o[:, :30], torch.cat([part[0] for part in parts], 1))
@@ -147,15 +148,15 @@ def test_packed_sequences_with_padding_behind_them():
     assert dv[:, :30].any() and not dv[:, 30:].any()
 
 
-def test_a_gradient_of_g_gamma():
-    q, k, v, _, _ = inputs()
-    gamma = torch.tensor([-0.1, -0.5, -1.0], requires_grad=True)
+def test_a_gradient_of_g_gamma(device):
+    q, k, v, _, _ = inputs(device)
+    gamma = torch.tensor([-0.1, -0.5, -1.0], device=device, requires_grad=True)
     actual = gradients(fla.chunk_simple_gla(q, k, v, g_gamma=gamma)[:1], (gamma,))
     close(actual[0], gradients(naive(q, k, v, g_gamma=gamma)[:1], (gamma,))[0], 1e-3)
 
 
-def test_parallel_scores():
-    q, k, v, gk, _ = inputs(values=16)
+def test_parallel_scores(device):
+    q, k, v, gk, _ = inputs(device, values=16)
     g = gk.detach().mean(-1).requires_grad_()
     o, scores = fla.parallel_simple_gla(q, k, v, g, 0.5, output_attentions=True)
     close(torch.einsum("bhts,bshv->bthv", scores, v), o)
@@ -164,8 +165,8 @@ def test_parallel_scores():
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_normalized_linear_attention(reverse):
-    q, k, v, _, _ = inputs(values=16)
+def test_normalized_linear_attention(device, reverse):
+    q, k, v, _, _ = inputs(device, values=16)
     q, k = (x.detach().abs().add(0.01).requires_grad_() for x in (q, k))
 
     def expected_of(q, k, v, z=None):
@@ -183,10 +184,10 @@ def test_normalized_linear_attention(reverse):
         close(a, e, 2e-3)
 
 
-def test_normalized_packed_sequences_resume():
-    q, k, v, _, _ = inputs(batch=1, tokens=30, requires_grad=False)
+def test_normalized_packed_sequences_resume(device):
+    q, k, v, _, _ = inputs(device, batch=1, tokens=30, requires_grad=False)
     q, k = q.abs() + 0.01, k.abs() + 0.01
-    bounds = torch.tensor([0, 12, 30])
+    bounds = torch.tensor([0, 12, 30], device=device)
     whole, (kv, z) = fla.chunk_linear_attn(q, k, v, output_final_state=True, cu_seqlens=bounds)
     for i, (begin, end) in enumerate(((0, 12), (12, 30))):
         part = [x[:, begin:end] for x in (q, k, v)]
@@ -203,9 +204,9 @@ def test_normalized_packed_sequences_resume():
 # --- errors ------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_those_of_fla():
-    q, k, v, gk, h0 = inputs(requires_grad=False)
-    bounds = torch.tensor([0, 10, 33])
+def test_errors_are_those_of_fla(device):
+    q, k, v, gk, h0 = inputs(device, requires_grad=False)
+    bounds = torch.tensor([0, 10, 33], device=device)
     one = [x[:1] for x in (q, k, v, gk)]
     for call, error, text in (
         (lambda: fla.chunk_gla(q, k, v, gk, cu_seqlens=bounds), ValueError, "batch size is expected to be 1"),
@@ -244,11 +245,11 @@ def test_install_replaces_what_is_imported_by_name(monkeypatch):
     assert fla.install() == []
 
 
-def test_compile_has_no_graph_break():
+def test_compile_has_no_graph_break(device):
     @torch.compile(fullgraph=True, backend="aot_eager")
     def layer(q, k, v, g):
         return fla.chunk_simple_gla(q, k, v, g)[0]
 
-    q, k, v, gk, _ = inputs()
+    q, k, v, gk, _ = inputs(device)
     g = gk.detach().mean(-1)
     close(layer(q, k, v, g), naive(q, k, v, g=g)[0])

@@ -1,6 +1,8 @@
 """attune_kernels.jax: golden cases, gradients, and what JAX's transformations ask of a call."""
 
 import os
+import subprocess
+import sys
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
@@ -15,12 +17,28 @@ from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
 import attune_kernels as attune  # noqa: E402
 import attune_kernels.jax as aj  # noqa: E402
 import golden  # noqa: E402
+from conftest import skip_without_gpu  # noqa: E402
+
+jax.config.update("jax_default_matmul_precision", "highest")  # of the recurrences here, on a GPU
 
 FORWARD = {
     "recurrent_attention": aj.recurrent_attention,
     "gated_linear_attention": aj.gated_linear_attention,
     "lightning_attention": aj.lightning_attention,
 }
+
+
+def has_gpu():
+    return any(device.platform == "gpu" for device in jax.devices())
+
+
+@pytest.fixture(autouse=True, params=["cpu", "cuda"])
+def device(request):
+    """Where a test's arrays are made and its programs run."""
+    if request.param == "cuda":
+        skip_without_gpu("JAX", has_gpu)
+    with jax.default_device(jax.devices(request.param)[0]):
+        yield request.param
 
 
 def naive(q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_state=None, scale=None):
@@ -301,18 +319,22 @@ def test_empty_arrays_are_legal():
     assert o.shape == (0, 21, 4, 24) and state.shape == (0, 4, 16, 24)
 
 
-def test_programs_do_not_depend_on_what_is_tuned():
+def test_programs_do_not_depend_on_what_is_tuned(device):
     arrays = inputs(tokens=64, names=("gk",))
     program = jax.jit(jax.grad(loss_of(ours)))
     before = program.lower(arrays).as_text()
-    attune.tune("recurrent_attention", "B=2 T=64 H=4 Hkv=2 K=16 V=24 gate=gk ht=yes", budget_ms=200)
+    attune.tune("recurrent_attention", "B=2 T=64 H=4 Hkv=2 K=16 V=24 gate=gk ht=yes", device=device,
+                budget_ms=200)
     jax.clear_caches()
     assert program.lower(arrays).as_text() == before
 
 
-def test_shards_of_batch_and_heads_are_computed_where_they_are():
-    assert jax.device_count() == 8
-    mesh = Mesh(numpy.asarray(jax.devices()).reshape(4, 2), ("data", "heads"))
+def test_shards_of_batch_and_heads_are_computed_where_they_are(device):
+    devices = jax.devices(device)
+    if device == "cuda" and len(devices) < 8:
+        pytest.skip(f"{len(devices)} GPUs, 8 are needed")
+    assert len(devices) >= 8
+    mesh = Mesh(numpy.asarray(devices[:8]).reshape(4, 2), ("data", "heads"))
     arrays = inputs(batch=8, names=("gk", "g_gamma"))
     rows = P("data", None, "heads")
     specs = {"q": rows, "k": rows, "v": rows, "gk": rows, "g_gamma": P("heads")}
@@ -352,3 +374,46 @@ def test_exactly_one_decay_makes_lightning_attention():
         aj.lightning_attention(**arrays, layer_idx=1)
     with pytest.raises(LookupError, match="nosuch"):
         aj.recurrent_attention(**arrays, platform="nosuch")
+
+
+def test_a_config_of_one_kind_of_device_is_traced_for_that_alone(device):
+    arrays = inputs()
+    kernel = attune.explain("recurrent_attention", "B=2 T=21 H=4 Hkv=2 K=16 V=24", device=device)["kernel"]
+    o, _ = aj.recurrent_attention(**arrays, platform=kernel.partition(".")[0], config=f"kernel={kernel}")
+    close(o, naive(**arrays)[0])
+
+
+REPLAYED = """
+import jax, jax.numpy as jnp, numpy, attune_kernels.jax as aj
+
+def step(pool, q, k, v, gk):
+    loss = lambda q, k, v, gk: aj.gated_linear_attention(q, k, v, gk)[0].sum()
+    gradients = jax.grad(loss, (0, 1, 2, 3))(q, k, v, gk)
+    o, pool = aj.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], pool, gk=gk[:, 0])
+    return pool, o, gradients
+
+jitted = jax.jit(step, donate_argnums=0)
+random = numpy.random.default_rng(0)
+pool = jnp.zeros((2, 4, 64, 64))
+for _ in range(6):
+    q, k, v = (jnp.asarray(random.standard_normal((2, 100, 4, 64)), jnp.bfloat16) for _ in range(3))
+    gk = jnp.asarray(-abs(random.standard_normal((2, 100, 4, 64))), jnp.float32)
+    pool, o, gradients = jitted(pool, q, k, v, gk)
+    print(*(float(jnp.abs(x.astype(jnp.float32)).sum()).hex() for x in (pool, o, *gradients)))
+"""
+
+
+def test_command_buffers_compute_what_single_launches_do(device):
+    if device == "cpu":
+        pytest.skip("command buffers are of GPUs")
+
+    def run(flags):
+        environment = {**os.environ, "XLA_FLAGS": flags}
+        done = subprocess.run([sys.executable, "-c", REPLAYED], capture_output=True, text=True, timeout=300,
+                              env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    alone = run("--xla_gpu_enable_command_buffer=")
+    assert len(alone.splitlines()) == 6 and len(set(alone.splitlines())) == 6
+    assert run("--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1") == alone

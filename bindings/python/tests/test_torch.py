@@ -17,19 +17,20 @@ FORWARD = {
 }
 
 
-def tensors(case, names):
+def tensors(case, device, names):
     """A case's tensors; q, k, v and do in the type that they were written in."""
-    made = {name: torch.from_numpy(case.tensors[name]) for name in names if name in case.tensors}
+    made = {name: torch.from_numpy(case.tensors[name]).to(device) for name in names if name in case.tensors}
     if case.is_16_bit:
         made.update({name: made[name].bfloat16() for name in ("q", "k", "v", "do") if name in made})
     return made
 
 
-def inputs(batch=2, tokens=33, heads=3, keys=16, values=24, seed=0, gated=True, requires_grad=True):
+def inputs(device, batch=2, tokens=33, heads=3, keys=16, values=24, seed=0, gated=True, requires_grad=True):
+    """q, k, v, gk and an initial state, the same on every device."""
     generator = torch.Generator().manual_seed(seed)
 
     def made(*shape):
-        return torch.randn(shape, generator=generator)
+        return torch.randn(shape, generator=generator).to(device)
 
     q, k = made(batch, tokens, heads, keys), made(batch, tokens, heads, keys)
     v = made(batch, tokens, heads, values)
@@ -40,7 +41,7 @@ def inputs(batch=2, tokens=33, heads=3, keys=16, values=24, seed=0, gated=True, 
 
 def naive(q, k, v, gk=None, initial_state=None, g=None, g_gamma=None, gv=None, scale=None, reverse=False):
     """The recurrence in float64, by torch's own operators: the reference of values and gradients."""
-    state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64)
+    state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64, device=q.device)
     if initial_state is not None:
         state = state + initial_state.double()
     outputs = []
@@ -66,7 +67,7 @@ def close(actual, expected, tolerance=2e-4):
 
 
 def gradients(outputs, leaves):
-    weights = [torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape) for x in outputs]
+    weights = [torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).reshape(x.shape) for x in outputs]
     return torch.autograd.grad(outputs, leaves, weights, allow_unused=True)
 
 
@@ -74,39 +75,39 @@ def gradients(outputs, leaves):
 
 
 @pytest.mark.parametrize("name", golden.names("rec_") + golden.names("gla_") + golden.names("ltn_"))
-def test_golden_case(name):
+def test_golden_case(device, name):
     case = golden.Case(name)
-    arguments = tensors(case, golden.ARGUMENTS)
+    arguments = tensors(case, device, golden.ARGUMENTS)
     leaves = [key for key in golden.GRADIENTS if key in arguments]
     for key in leaves:
         arguments[key].requires_grad_()
     o, state = FORWARD[case.op](**arguments, **case.options(), want_final_state=True)
-    case.check("o", o.detach().float())
-    case.check("final_state", state.detach())
-    weights = tensors(case, ("do", "dfinal_state"))
+    case.check("o", o.detach().float().cpu())
+    case.check("final_state", state.detach().cpu())
+    weights = tensors(case, device, ("do", "dfinal_state"))
     found = torch.autograd.grad((o, state), [arguments[key] for key in leaves],
                                 (weights["do"], weights["dfinal_state"]))
     expected = case.expected_gradients()
     for key, gradient in zip(leaves, found):
         assert gradient.dtype == arguments[key].dtype
         if key in expected:
-            case.check("d" + key, gradient.float())
+            case.check("d" + key, gradient.float().cpu())
 
 
 @pytest.mark.parametrize("name", golden.names("dec_"))
-def test_golden_decode(name):
+def test_golden_decode(device, name):
     case = golden.Case(name)
-    given = tensors(case, ("q", "k", "v", "kv_cache", "slopes", "slot_indices"))
+    given = tensors(case, device, ("q", "k", "v", "kv_cache", "slopes", "slot_indices"))
     state = given.pop("kv_cache")
     o = at.lightning_decode(given["q"], given["k"], given["v"], state, slopes=given["slopes"],
                             slot_indices=given["slot_indices"], **case.options())
-    case.check("o", o.float())
-    case.check("kv_cache", state)
+    case.check("o", o.float().cpu())
+    case.check("kv_cache", state.cpu())
 
 
-def test_gradients_of_slopes():
-    q, k, v, _, state = inputs(gated=False)
-    slopes = torch.tensor([0.1, 0.5, 2.0], requires_grad=True)
+def test_gradients_of_slopes(device):
+    q, k, v, _, state = inputs(device, gated=False)
+    slopes = torch.tensor([0.1, 0.5, 2.0], device=device, requires_grad=True)
     actual = gradients(at.lightning_attention(q, k, v, slopes=slopes, initial_state=state, want_final_state=True),
                        (q, slopes, state))
     expected = gradients(naive(q, k, v, initial_state=state, g_gamma=-slopes), (q, slopes, state))
@@ -114,8 +115,8 @@ def test_gradients_of_slopes():
         close(a, e, 1e-3)
 
 
-def test_states_with_values_first():
-    q, k, v, gk, state = inputs()
+def test_states_with_values_first(device):
+    q, k, v, gk, state = inputs(device)
     o, final = at.gated_linear_attention(q, k, v, gk, initial_state=state, want_final_state=True)
     turned = state.detach().transpose(-1, -2).contiguous().requires_grad_()
     o_turned, final_turned = at.gated_linear_attention(q, k, v, gk, initial_state=turned, want_final_state=True,
@@ -128,8 +129,8 @@ def test_states_with_values_first():
     close(actual.transpose(-1, -2), expected)
 
 
-def test_gradients_with_strides_of_zero_and_transposed_inputs():
-    q, k, v, gk, _ = inputs()
+def test_gradients_with_strides_of_zero_and_transposed_inputs(device):
+    q, k, v, gk, _ = inputs(device)
     heads_first = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v, gk)]
     o, _ = at.gated_linear_attention(*(x.transpose(1, 2) for x in heads_first))
     o.sum().backward()  # hands in a gradient with strides (0, 0, 0, 0)
@@ -138,15 +139,15 @@ def test_gradients_with_strides_of_zero_and_transposed_inputs():
         close(turned.grad.transpose(1, 2), plain.grad, 1e-3)
 
 
-def test_a_last_dimension_with_strides():
-    q, k, v, _, _ = inputs(gated=False, requires_grad=False)
+def test_a_last_dimension_with_strides(device):
+    q, k, v, _, _ = inputs(device, gated=False, requires_grad=False)
     wide = [torch.stack((x, x), -1)[..., 0] for x in (q, k, v)]
     assert wide[0].stride(-1) == 2
     close(at.recurrent_attention(*wide)[0], naive(q, k, v)[0])
 
 
-def test_only_what_needs_a_gradient_gets_one():
-    q, k, v, gk, _ = inputs()
+def test_only_what_needs_a_gradient_gets_one(device):
+    q, k, v, gk, _ = inputs(device)
     k.requires_grad_(False)
     o, state = at.gated_linear_attention(q, k, v, gk)
     assert state is None
@@ -154,8 +155,8 @@ def test_only_what_needs_a_gradient_gets_one():
     assert k.grad is None and q.grad is not None and gk.grad is not None
 
 
-def test_a_loss_of_the_state_alone():
-    q, k, v, gk, state = inputs()
+def test_a_loss_of_the_state_alone(device):
+    q, k, v, gk, state = inputs(device)
     _, final = at.gated_linear_attention(q, k, v, gk, initial_state=state, want_final_state=True)
     final.square().sum().backward()
     assert not q.grad.any()
@@ -163,16 +164,16 @@ def test_a_loss_of_the_state_alone():
     close(k.grad, torch.autograd.grad(expected.square().sum(), k)[0], 1e-3)
 
 
-def test_a_second_derivative_is_refused():
-    q, k, v, _, _ = inputs(gated=False)
+def test_a_second_derivative_is_refused(device):
+    q, k, v, _, _ = inputs(device, gated=False)
     o, _ = at.recurrent_attention(q, k, v)
     (dq,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
 
 
-def test_errors_name_the_argument():
-    q, k, v, gk, _ = inputs(requires_grad=False)
+def test_errors_name_the_argument(device):
+    q, k, v, gk, _ = inputs(device, requires_grad=False)
     for call, text in (
         (lambda: at.recurrent_attention(q, k[:, 1:], v), "k"),
         (lambda: at.recurrent_attention(q, k, v.double()), "v"),
@@ -190,14 +191,14 @@ def test_errors_name_the_argument():
 # --- what PyTorch asks of an operator --------------------------------------------------------------------
 
 
-def raw_arguments(present):
+def raw_arguments(device, present):
     """Arguments of attune::forward with the optional ones named in `present`."""
-    q, k, v, gk, state = inputs(batch=1, tokens=9, requires_grad=False)
+    q, k, v, gk, state = inputs(device, batch=1, tokens=9, requires_grad=False)
     sequences = 2 if "cu_seqlens" in present else 1
     optional = {
-        "g": gk.mean(-1), "g_gamma": -torch.rand(3), "gk": gk, "gv": -torch.rand_like(v), "slopes": torch.rand(3),
-        "initial_state": state.repeat(sequences, 1, 1, 1), "cu_seqlens": torch.tensor([0, 4, 9]),
-        "cu_seqlens_host": torch.tensor([0, 4, 9]),
+        "g": gk.mean(-1), "g_gamma": -torch.rand(3, device=device), "gk": gk, "gv": -torch.rand_like(v),
+        "slopes": torch.rand(3, device=device), "initial_state": state.repeat(sequences, 1, 1, 1),
+        "cu_seqlens": torch.tensor([0, 4, 9], device=device), "cu_seqlens_host": torch.tensor([0, 4, 9]),
     }
     names = ("g", "g_gamma", "gk", "gv", "slopes", "initial_state", "cu_seqlens", "cu_seqlens_host")
     return (q, k, v, *(optional[name] if name in present else None for name in names),
@@ -213,35 +214,35 @@ CHOICES = [
 
 
 @pytest.mark.parametrize("present", CHOICES, ids="+".join)
-def test_opcheck_forward(present):
-    torch.library.opcheck(torch.ops.attune.forward.default, raw_arguments(present))
+def test_opcheck_forward(device, present):
+    torch.library.opcheck(torch.ops.attune.forward.default, raw_arguments(device, present))
 
 
 @pytest.mark.parametrize("present", CHOICES, ids="+".join)
-def test_opcheck_backward(present):
-    arguments = raw_arguments(present)
+def test_opcheck_backward(device, present):
+    arguments = raw_arguments(device, present)
     o, state = torch.ops.attune.forward.default(*arguments)
     dstate = torch.randn_like(state) if "want_final_state" in present else None
     torch.library.opcheck(torch.ops.attune.backward.default, (*arguments, torch.randn_like(o), dstate))
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_opcheck_decode(gated):
-    q, k, v, gk, state = inputs(tokens=1, requires_grad=False, gated=gated)
+def test_opcheck_decode(device, gated):
+    q, k, v, gk, state = inputs(device, tokens=1, requires_grad=False, gated=gated)
     torch.library.opcheck(
         torch.ops.attune.decode.default,
         (q[:, 0], k[:, 0], v[:, 0], state, None, None, gk[:, 0] if gated else None, None, None,
-         torch.tensor([1, -1]) if gated else None, None, 0, 0, False, False, "", ""))
+         torch.tensor([1, -1], device=device) if gated else None, None, 0, 0, False, False, "", ""))
 
 
-def test_compile_with_dynamic_tokens():
+def test_compile_with_dynamic_tokens(device):
     @torch.compile(fullgraph=True, dynamic=True)
     def layer(q, k, v, gk):
         o, state = at.gated_linear_attention(q * 2, k, v, gk, want_final_state=True)
         return o.sin(), state
 
     for tokens in (33, 21, 40):
-        q, k, v, gk, _ = inputs(tokens=tokens)
+        q, k, v, gk, _ = inputs(device, tokens=tokens)
         actual, expected = layer(q, k, v, gk), naive(q * 2, k, v, gk)
         close(actual[0], expected[0].sin())
         for a, e in zip(gradients(actual, (q, k, v, gk)), gradients((expected[0].sin(), expected[1]), (q, k, v, gk))):
@@ -249,12 +250,12 @@ def test_compile_with_dynamic_tokens():
     assert torch._dynamo.utils.counters["frames"]["total"] == torch._dynamo.utils.counters["frames"]["ok"]
 
 
-def test_compiled_decoding_updates_the_state():
+def test_compiled_decoding_updates_the_state(device):
     @torch.compile(fullgraph=True)
     def step(q, k, v, state):
         return at.recurrent_decode(q + 1, k, v, state)
 
-    q, k, v, _, state = inputs(tokens=1, gated=False, requires_grad=False)
+    q, k, v, _, state = inputs(device, tokens=1, gated=False, requires_grad=False)
     expected_state = state.clone()
     expected = at.recurrent_decode(q[:, 0] + 1, k[:, 0], v[:, 0], expected_state)
     close(step(q[:, 0], k[:, 0], v[:, 0], state), expected)
@@ -267,12 +268,12 @@ def per_sample(function, dims, samples, *arguments):
 
 
 @pytest.mark.parametrize("decay_is_mapped", [False, True])
-def test_vmap_folds_into_the_batch(decay_is_mapped):
-    samples = [inputs(seed=seed, requires_grad=False)[:4] for seed in range(3)]
+def test_vmap_folds_into_the_batch(device, decay_is_mapped):
+    samples = [inputs(device, seed=seed, requires_grad=False)[:4] for seed in range(3)]
     q, k, v, gk = (torch.stack(x) for x in zip(*samples))
     q = q.movedim(0, 2)  # mapped over a dimension in the middle
     k = k[0]             # the same for all
-    decay = -torch.rand(3, 3) if decay_is_mapped else -torch.rand(3)
+    decay = -torch.rand((3, 3) if decay_is_mapped else (3,), device=device)
 
     def layer(q, k, v, gk, decay):
         return at.recurrent_attention(q, k, v, gk=gk, g_gamma=decay, want_final_state=True)
@@ -280,23 +281,23 @@ def test_vmap_folds_into_the_batch(decay_is_mapped):
     dims = (2, None, 0, 0, 0 if decay_is_mapped else None)
     actual = torch.vmap(layer, in_dims=dims)(q, k, v, gk, decay)
     for a, e in zip(actual, per_sample(layer, dims, 3, q, k, v, gk, decay)):
-        close(a, e, 1e-5)
+        close(a, e, 1e-4)
 
 
-def test_vmap_of_packed_sequences():
-    q, k, v, _, _ = inputs(batch=3, tokens=9, gated=False, requires_grad=False)
-    bounds = torch.tensor([0, 4, 9])
+def test_vmap_of_packed_sequences(device):
+    q, k, v, _, _ = inputs(device, batch=3, tokens=9, gated=False, requires_grad=False)
+    bounds = torch.tensor([0, 4, 9], device=device)
 
     def layer(q, k, v):
         return at.recurrent_attention(q, k, v, cu_seqlens=bounds, want_final_state=True)
 
     rows = [x.unsqueeze(1) for x in (q, k, v)]
     for a, e in zip(torch.vmap(layer)(*rows), per_sample(layer, (0, 0, 0), 3, *rows)):
-        close(a, e, 1e-5)
+        close(a, e, 1e-4)
 
 
-def test_vmap_of_decoding_updates_each_state():
-    q, k, v, _, state = inputs(batch=4, tokens=1, gated=False, requires_grad=False)
+def test_vmap_of_decoding_updates_each_state(device):
+    q, k, v, _, state = inputs(device, batch=4, tokens=1, gated=False, requires_grad=False)
     q, k, v = (x[:, 0].unsqueeze(1) for x in (q, k, v))
     state = state.unsqueeze(1)
     expected_state = state.clone()
@@ -307,10 +308,10 @@ def test_vmap_of_decoding_updates_each_state():
         torch.vmap(at.recurrent_decode, in_dims=(0, 0, 0, None))(q, k, v, state[0])
 
 
-def test_func_grad_and_per_sample_gradients():
-    samples = [inputs(seed=seed, requires_grad=False)[:3] for seed in range(3)]
+def test_func_grad_and_per_sample_gradients(device):
+    samples = [inputs(device, seed=seed, requires_grad=False)[:3] for seed in range(3)]
     q, k, v = (torch.stack(x) for x in zip(*samples))
-    slopes = torch.tensor([0.1, 0.5, 2.0])
+    slopes = torch.tensor([0.1, 0.5, 2.0], device=device)
 
     def loss(q, k, v, slopes):
         return at.lightning_attention(q, k, v, slopes=slopes)[0].square().sum()
@@ -328,13 +329,13 @@ def test_func_grad_and_per_sample_gradients():
 
 # --- scopes and threads ----------------------------------------------------------------------------------
 
-OVERLAY = {"op": "recurrent_attention.backward", "config": "kernel=reference.recurrent_attention.backward"}
 
-
-def choices_of_backward(thread):
+def choices_of_backward(device, thread):
     """How many configs of scopes were used in a backward pass that runs on another thread, or on this one."""
-    q, k, v, _, _ = inputs(gated=False)
-    with attune.scope(**OVERLAY):
+    q, k, v, _, _ = inputs(device, gated=False)
+    op = "recurrent_attention.backward"
+    kernel = attune.explain(op, "B=2 T=33 H=3 K=16 V=24", device=device)["kernel"]
+    with attune.scope(op=op, config=f"kernel={kernel}"):
         o, _ = at.recurrent_attention(q, k, v)
     before = attune.counters()["overlays"]
     if thread:
@@ -348,18 +349,18 @@ def choices_of_backward(thread):
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_scopes_of_the_forward_pass_are_in_force_in_the_backward_pass(thread):
-    assert choices_of_backward(thread) == 1
+def test_scopes_of_the_forward_pass_are_in_force_in_the_backward_pass(device, thread):
+    assert choices_of_backward(device, thread) == 1
 
 
-def test_results_are_shared_with_the_core_module():
-    q, k, v, gk, _ = inputs(requires_grad=False)
+def test_results_are_shared_with_the_core_module(device):
+    q, k, v, gk, _ = inputs(device, requires_grad=False)
     o, state = attune.recurrent_attention(q, k, v, gk=gk, want_final_state=True)
     assert type(o) is torch.Tensor and type(state) is torch.Tensor
     close(o, at.recurrent_attention(q, k, v, gk=gk, want_final_state=True)[0], 0)
 
 
-def test_a_gradient_is_not_lost_without_a_word():
-    q, k, v, _, _ = inputs(gated=False)
+def test_a_gradient_is_not_lost_without_a_word(device):
+    q, k, v, _, _ = inputs(device, gated=False)
     with pytest.raises(ValueError, match="q requires a gradient"):
         attune.recurrent_attention(q, k, v)

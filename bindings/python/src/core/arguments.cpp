@@ -101,11 +101,15 @@ Arguments::Arguments(const Function& function, PyObject* const* values, Py_ssize
   if (PyObject* const stream = value(Parameter::kStream)) {
     stream_ = PyLong_AsVoidPtr(stream);
     if (PyErr_Occurred() != nullptr) throw PythonError();
+  } else {
+    stream_ = stream_of_cupy(value(Parameter::kQ));
   }
   for (std::size_t i = 0; i < kArrays; ++i) {
     if (values_[i] != nullptr) arrays_[i].borrow(function.name, kNames[i], values_[i], stream_);
   }
-  if (!given(Parameter::kStream)) stream_ = current_stream(array(Parameter::kQ));
+  if (!given(Parameter::kStream) && stream_ == nullptr) {
+    stream_ = current_stream(array(Parameter::kQ));
+  }
 }
 
 const Array& Arguments::writable(Parameter parameter) const {

@@ -59,6 +59,7 @@ std::unique_ptr<Producer> examine(PyObject* type) {
   }
   producer->immutable = is_from(type, "jax");
   producer->on_cpu = is_from(type, "numpy");
+  producer->is_cupy = is_from(type, "cupy");
   producer->tracks_gradients = PyObject_HasAttrString(type, "requires_grad") != 0;
   Py_INCREF(type);
   producer->type = type;
@@ -162,6 +163,20 @@ void Array::borrow(const char* function, const char* name, PyObject* object, voi
   producer_ = producer;
 }
 
+void* stream_of_cupy(PyObject* object) {
+  const Producer* const producer = object == nullptr ? nullptr : producer_of(object);
+  if (producer == nullptr || !producer->is_cupy) return nullptr;
+  static PyObject* const ask = [] {
+    const Ref cuda = Ref::owned(PyImport_ImportModule("cupy.cuda"));
+    return Ref::owned(PyObject_GetAttrString(cuda.get(), "get_current_stream")).release();
+  }();
+  const Ref stream = Ref::owned(PyObject_CallNoArgs(ask));
+  const Ref pointer = Ref::owned(PyObject_GetAttrString(stream.get(), "ptr"));
+  void* const handle = PyLong_AsVoidPtr(pointer.get());
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  return handle;
+}
+
 void* current_stream(const Array& array) {
   void* stream = nullptr;
   const attune_device device = array.tensor().device;
@@ -228,9 +243,13 @@ Ref empty(const Producer& producer, PyObject* like, bool same_dtype,
     Ref library;
     if (PyObject* const found = PyObject_CallMethod(like, "__array_namespace__", nullptr)) {
       library = Ref::owned(found);
-    } else {  // NumPy before 2.0
+    } else {  // CuPy, and NumPy before 2.0: the package that the type is in
       PyErr_Clear();
-      library = Ref::owned(PyImport_ImportModule("numpy"));
+      const Ref module = Ref::owned(PyObject_GetAttrString(producer.type, "__module__"));
+      const char* const path = PyUnicode_AsUTF8AndSize(module.get(), nullptr);
+      if (path == nullptr) throw PythonError();
+      const std::string package(path, std::strcspn(path, "."));
+      library = Ref::owned(PyImport_ImportModule(package.c_str()));
     }
     producer.float32 = Ref::owned(PyObject_GetAttrString(library.get(), "float32")).release();
     producer.empty = Ref::owned(PyObject_GetAttrString(library.get(), "empty")).release();

@@ -21,6 +21,7 @@ struct Producer {
   const dlpack::ExchangeApi* exchange = nullptr;
   bool immutable = false;
   bool on_cpu = false;            // all of its arrays are
+  bool is_cupy = false;
   bool tracks_gradients = false;  // an array may have requires_grad, as PyTorch's
   /// empty() and float32 of its array namespace, asked for when a result is made.
   mutable PyObject* empty = nullptr;
@@ -49,8 +50,13 @@ class Array {
   bool read_only_ = false;
 };
 
-/// The stream that work on the array is queued on by its library; null for a CPU.
+/// The stream that work on the array is queued on by its library, where that has an exchange table;
+/// null otherwise, and for a CPU.
 void* current_stream(const Array& array);
+
+/// CuPy's current stream where `object` is an array of CuPy's, which has no table to ask and is told
+/// when it is borrowed; null for others.
+void* stream_of_cupy(PyObject* object);
 
 /// A result of the kind, type and device of another array.
 class NewArray {

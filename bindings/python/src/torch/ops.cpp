@@ -115,6 +115,16 @@ Tensor empty(const Tensor& like, const std::vector<std::int64_t>& shape,
   return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
 }
 
+/// A result with a row for each token. Kernels for GPUs leave rows behind the end of cu_seqlens as
+/// they are, and where that end is only the device knows.
+Tensor rows(const Tensor& like, const std::vector<std::int64_t>& shape,
+            const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
+            std::optional<ScalarType> type = std::nullopt) {
+  Tensor made = empty(like, shape, type);
+  if (cu_seqlens && cu_seqlens->is_cuda() && !cu_seqlens_host) torch::stable::zero_(made);
+  return made;
+}
+
 std::vector<std::int64_t> shape_of(const Tensor& tensor) {
   const auto sizes = tensor.sizes();
   return {sizes.begin(), sizes.end()};
@@ -223,7 +233,7 @@ std::tuple<Tensor, Tensor> forward(
   attune_attention_args args =
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
                      cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
-  const Tensor o = empty(q, output_shape(q, v));
+  const Tensor o = rows(q, output_shape(q, v), cu_seqlens, cu_seqlens_host);
   std::vector<std::int64_t> state_shape = {0};
   if (want_final_state) {
     if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
@@ -267,13 +277,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   const auto gradient = [&](const char* name, const OptionalTensor& of,
                             const attune_tensor*& written,
                             Tensors::Layout layout = Tensors::Layout::kAsIs) {
-    Tensor made = empty(q, of ? shape_of(*of) : std::vector<std::int64_t>{0}, ScalarType::Float);
+    Tensor made = of ? rows(q, shape_of(*of), cu_seqlens, cu_seqlens_host, ScalarType::Float)
+                     : empty(q, {0}, ScalarType::Float);
     if (of) written = tensors.as_is(name, made, layout);
     return made;
   };
-  const Tensor dq = empty(q, shape_of(q));
-  const Tensor dk = empty(q, shape_of(k));
-  const Tensor dv = empty(q, shape_of(v));
+  const Tensor dq = rows(q, shape_of(q), cu_seqlens, cu_seqlens_host);
+  const Tensor dk = rows(q, shape_of(k), cu_seqlens, cu_seqlens_host);
+  const Tensor dv = rows(q, shape_of(v), cu_seqlens, cu_seqlens_host);
   grads.dq = tensors.as_is("dq", dq);
   grads.dk = tensors.as_is("dk", dk);
   grads.dv = tensors.as_is("dv", dv);
