@@ -15,10 +15,12 @@ computes, for each sequence n and query head h, decay, then write, then read:
     gk, gv         [B,T,H,K], [B,T,H,V]      f32 or q's      of a key channel, of a value channel
     g_gamma        [H] or [N,H]              f32             of a head, constant in time
     slopes         [H]                       f32             minus a g_gamma
-    initial_state  [N,H,K,V]                 f32             any strides
+    initial_state  [N,H,K,V]                 f32, f16, bf16  any strides
     cu_seqlens     [N+1]                     i32, i64        packed sequences: B = 1
     o              [B,T,H,V]                 q's
-    final_state    [N,H,K,V]                 f32
+    final_state    [N,H,K,V]                 initial_state's, else f32
+    states         [S,H,K,V]                 f32, f16, bf16  a pool, in place of both: for inference
+    initial_slots, final_slots  [N]          i32, i64        where sequences start in it, and end
 
 Gates are natural logarithms of the decay, not negated: 0 keeps the state, -inf resets it. Arrays are
 those of any library that speaks DLPack; results are q's library's, on q's device. Work on a GPU is

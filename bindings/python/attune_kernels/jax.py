@@ -9,8 +9,9 @@ q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type
 pass is saved but its inputs. The gradient of a gradient is not defined. vmap folds its axis into B;
 with cu_seqlens, where B is 1, it makes one call after the other.
 
-The decoding functions return the new states beside o. Under `jax.jit(..., donate_argnums=...)` the
-states that are donated are updated where they lie; others are copied first.
+The decoding functions, and the others with a pool of `states`, return the new states beside o. Under
+`jax.jit(..., donate_argnums=...)` states that are donated are updated where they lie; others are copied
+first. States of 16 bits are rounded to nearest.
 
 Sharding: B and H (with Hkv) may be split, nothing else. Under plain jit with sharded arrays XLA gathers
 them first; `jax.shard_map` runs the call on each device's part:
@@ -67,7 +68,7 @@ _core.prepare()  # the handlers use the same context, and so the same policy
 
 
 def _register():
-    for call in ("forward", "backward", "decode"):
+    for call in ("forward", "backward", "decode", "pool"):
         handler = f"attune_jax_{call}"
         jax.ffi.register_ffi_target(
             f"attune_{call}", jax.ffi.pycapsule(getattr(_library, f"{handler}_cpu")), platform="cpu")
@@ -81,10 +82,12 @@ def _register():
 _register()
 
 # As bindings/python/src/jax/calls.hpp has them.
-_FORWARD, _BACKWARD, _DECODE = range(3)
-_CALLS = ("attune_forward", "attune_backward", "attune_decode")
-_GIVEN = {"g": 1, "g_gamma": 2, "gk": 4, "gv": 8, "slopes": 16, "initial_state": 32, "cu_seqlens": 64,
-          "d_o": 128, "dfinal_state": 256, "slot_indices": 512}
+_FORWARD, _BACKWARD, _DECODE, _POOL = range(4)
+_CALLS = ("attune_forward", "attune_backward", "attune_decode", "attune_pool")
+_GIVEN = {name: 1 << i for i, name in enumerate((
+    "g", "g_gamma", "gk", "gv", "slopes", "initial_state", "cu_seqlens", "d_o", "dfinal_state", "slot_indices",
+    "initial_slots", "final_slots", "snapshot_slots", "kept_slots", "accepted", "committed_k", "committed_v",
+    "committed_g", "committed_gk", "committed_gv", "committed_accepted"))}
 _REVERSE, _WANT_FINAL_STATE, _STATE_V_FIRST, _ALLOW_TF32 = 1, 2, 4, 8
 _DLPACK_TYPES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int32": (0, 32), "int64": (0, 64)}
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
@@ -100,6 +103,7 @@ class _Call:
     scale: float
     layer_idx: int = 0
     num_layers: int = 0
+    snapshot_every: int = 0
     platform: str = ""
     config: str = ""
 
@@ -112,7 +116,8 @@ class _Call:
     def attributes(self):
         return {"given": numpy.int64(self.given()), "options": numpy.int64(self.options),
                 "scale": numpy.float64(self.scale), "layer_idx": numpy.int64(self.layer_idx),
-                "num_layers": numpy.int64(self.num_layers), "platform": self.platform, "config": self.config}
+                "num_layers": numpy.int64(self.num_layers),
+                "snapshot_every": numpy.int64(self.snapshot_every), "platform": self.platform, "config": self.config}
 
 
 def _varying(array):
@@ -146,7 +151,7 @@ def _bytes(arrays):
 
 @functools.lru_cache(maxsize=4096)
 def _workspace_bytes(kind, call, arrays, platform):
-    """Of the array that a call on `platform` gets as scratch memory. `arrays`: in and out, but for decode's state."""
+    """Of the array that a call on `platform` gets as scratch memory. `arrays`: in and out, but for states that are updated."""
     ranks = [len(shape) for shape, _ in arrays]
     types = [number for _, dtype in arrays for number in _DLPACK_TYPES.get(dtype, (0, 0))]
     extents = [extent for shape, _ in arrays for extent in shape]
@@ -155,7 +160,7 @@ def _workspace_bytes(kind, call, arrays, platform):
     bound = _library.attune_jax_workspace_bound(
         ctypes.c_int32(kind), ctypes.c_int64(call.given()), ctypes.c_int64(call.options),
         ctypes.c_double(call.scale), ctypes.c_int64(call.layer_idx), ctypes.c_int64(call.num_layers),
-        call.platform.encode(), call.config.encode(), ctypes.c_int32(_DEVICE_TYPES[platform]),
+        ctypes.c_int64(call.snapshot_every), call.platform.encode(), call.config.encode(), ctypes.c_int32(_DEVICE_TYPES[platform]),
         ctypes.c_int32(len(arrays)), (ctypes.c_int32 * len(ranks))(*ranks), (ctypes.c_int32 * len(types))(*types),
         (ctypes.c_int64 * max(len(extents), 1))(*extents), ctypes.c_int64(limit))
     if bound < 0:
@@ -175,7 +180,7 @@ def _platforms():
 def _ffi(kind, call, results, arrays, aliases=None):
     """The call's results, given as shapes and types, without its workspace."""
     arrays = _vary_alike(arrays)
-    seen = [*arrays, *(result for i, result in enumerate(results) if not (kind == _DECODE and i == 1))]
+    seen = [*arrays, *(result for i, result in enumerate(results) if not (kind in (_DECODE, _POOL) and i == 1))]
     key = tuple((tuple(array.shape), str(array.dtype)) for array in seen)
 
     def on(platform):
@@ -224,7 +229,8 @@ def _forward(call, *arrays):
     sizes = _sizes(call, named)
     results = [jax.ShapeDtypeStruct(sizes.o, named["q"].dtype)]
     if call.wants(_WANT_FINAL_STATE):
-        results.append(jax.ShapeDtypeStruct(sizes.states, jnp.float32))
+        state_type = named["initial_state"].dtype if "initial_state" in named else jnp.float32
+        results.append(jax.ShapeDtypeStruct(sizes.states, state_type))
     return _ffi(_FORWARD, call, results, arrays)
 
 
@@ -239,11 +245,11 @@ def _backward(call, *arrays):
     return _ffi(_BACKWARD, call, results, arrays)
 
 
-def _decode(call, *arrays):
-    """(o, state)."""
-    q, v, state = arrays[0], arrays[2], arrays[3]
-    results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype), state]
-    return _ffi(_DECODE, call, results, arrays, aliases={3: 1})
+def _update(kind, call, *arrays):
+    """(o, states) of a call that updates its states, the fourth array."""
+    q, v, states = arrays[0], arrays[2], arrays[3]
+    results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype), states]
+    return _ffi(kind, call, results, arrays, aliases={3: 1})
 
 
 # vmap. The mapped axis becomes part of B; constant decays, which have no B, get one state's each.
@@ -335,10 +341,13 @@ def _differentiable(call):
 
     def backward(arrays, cotangents):
         names = (*call.names, "d_o", "dfinal_state")[:len(call.names) + len(cotangents)]
-        of_results = [cotangents[0].astype(arrays[0].dtype), *cotangents[1:]]
+        # Gradients are of states in f32, which has all values of 16 bits.
+        of_results = [cotangents[0].astype(arrays[0].dtype), *(x.astype(jnp.float32) for x in cotangents[1:])]
+        inputs = [array.astype(jnp.float32) if name == "initial_state" else array
+                  for name, array in zip(call.names, arrays)]
         options = call.options & ~_WANT_FINAL_STATE
         results = _mappable(_BACKWARD, dataclasses.replace(call, names=names, options=options, config=""))(
-            *arrays, *of_results)
+            *inputs, *of_results)
         gradients = dict(zip((name for name in _GRADIENTS if name in call.names), results))
         return tuple(gradients[name].astype(array.dtype) if name in gradients
                      else numpy.zeros(array.shape, jax.dtypes.float0)
@@ -366,17 +375,40 @@ def _arrays(function, required, optional):
     return named
 
 
-def _options(reverse, want_final_state, state_v_first, allow_tf32):
-    return ((_REVERSE if reverse else 0) | (_WANT_FINAL_STATE if want_final_state else 0)
-            | (_STATE_V_FIRST if state_v_first else 0) | (_ALLOW_TF32 if allow_tf32 else 0))
+class _Options(NamedTuple):
+    """Flags of a call."""
+
+    reverse: bool = False
+    want_final_state: bool = False
+    state_v_first: bool = False
+    allow_tf32: bool = False
+
+    def bits(self):
+        return sum(bit for bit, is_set in zip((_REVERSE, _WANT_FINAL_STATE, _STATE_V_FIRST, _ALLOW_TF32), self) if is_set)
 
 
-def _attention(function, required, optional, layer, scale, options, platform, config):
-    named = _arrays(function, required, optional)
+_POOL_ORDER = ("q", "k", "v", "states", "g", "g_gamma", "gk", "gv", "slopes", "cu_seqlens", "initial_slots",
+               "final_slots", "snapshot_slots")
+
+
+def _attention(function, required, optional, pool, layer, scale, options, platform, config):
+    """`pool`: states and the like by name, snapshot_every included."""
+    pool = {name: x for name, x in pool.items() if x is not None}
+    snapshot_every = pool.pop("snapshot_every", 0)
+    named = _arrays(function, required, {**optional, **pool})
     if "cu_seqlens" not in named and named["q"].ndim != 4:
         raise ValueError(f"{function}: q has shape {named['q'].shape}, [B, T, H, K] is expected without cu_seqlens")
+    if "states" in pool:
+        if "initial_state" in named or options.want_final_state:
+            raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
+                             "want_final_state goes with it")
+        names = tuple(name for name in _POOL_ORDER if name in named)
+        call = _Call(names, options.bits(), _scale(scale, named["q"]), *layer, snapshot_every, platform, config)
+        return _update(_POOL, call, *_vary_alike([named[name] for name in names]))
+    if pool or snapshot_every:
+        raise ValueError(f"{function}: {next(iter(pool), 'snapshot_every')} is given, but no states")
     names = tuple(name for name in _ORDER if name in named)
-    call = _Call(names, _options(*options), _scale(scale, named["q"]), *layer, platform, config)
+    call = _Call(names, options.bits(), _scale(scale, named["q"]), *layer, 0, platform, config)
     results = _differentiable(call)(*_vary_alike([named[name] for name in names]))
     return results[0], results[1] if call.wants(_WANT_FINAL_STATE) else None
 
@@ -395,6 +427,11 @@ def recurrent_attention(
     gk=None,
     gv=None,
     initial_state=None,
+    states=None,
+    initial_slots=None,
+    final_slots=None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots=None,
     cu_seqlens=None,
     scale: Optional[float] = None,
     reverse: bool = False,
@@ -407,12 +444,15 @@ def recurrent_attention(
     """Gated recurrent (linear) attention: (o, final_state), the latter None unless wanted.
 
     As `attune_kernels.recurrent_attention`, where shapes and types are described. With
-    `state_v_first` the states in and out are [N, H, V, K].
+    `state_v_first` the states in and out are [N, H, V, K]. With a pool, `states`, it is (o, the pool as it
+    is after the call), as for decoding; that has no gradient.
     """
     return _attention("recurrent_attention", {"q": q, "k": k, "v": v},
                       {"g": g, "g_gamma": g_gamma, "gk": gk, "gv": gv, "initial_state": initial_state,
-                       "cu_seqlens": cu_seqlens}, (0, 0), scale,
-                      (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+                       "cu_seqlens": cu_seqlens},
+                      {"states": states, "initial_slots": initial_slots, "final_slots": final_slots,
+                       "snapshot_every": snapshot_every, "snapshot_slots": snapshot_slots}, (0, 0), scale,
+                      _Options(reverse, want_final_state, state_v_first, allow_tf32), platform, config)
 
 
 def gated_linear_attention(
@@ -423,6 +463,11 @@ def gated_linear_attention(
     *,
     g_gamma=None,
     initial_state=None,
+    states=None,
+    initial_slots=None,
+    final_slots=None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots=None,
     cu_seqlens=None,
     scale: Optional[float] = None,
     reverse: bool = False,
@@ -434,8 +479,10 @@ def gated_linear_attention(
 ) -> Tuple[jax.Array, Optional[jax.Array]]:
     """Gated linear attention (GLA, arXiv:2312.06635): a decay `gk` [B, T, H, K] for each key channel."""
     return _attention("gated_linear_attention", {"q": q, "k": k, "v": v, "gk": gk},
-                      {"g_gamma": g_gamma, "initial_state": initial_state, "cu_seqlens": cu_seqlens}, (0, 0), scale,
-                      (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+                      {"g_gamma": g_gamma, "initial_state": initial_state, "cu_seqlens": cu_seqlens},
+                      {"states": states, "initial_slots": initial_slots, "final_slots": final_slots,
+                       "snapshot_every": snapshot_every, "snapshot_slots": snapshot_slots}, (0, 0), scale,
+                      _Options(reverse, want_final_state, state_v_first, allow_tf32), platform, config)
 
 
 def lightning_attention(
@@ -448,6 +495,11 @@ def lightning_attention(
     slopes=None,
     g_gamma=None,
     initial_state=None,
+    states=None,
+    initial_slots=None,
+    final_slots=None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots=None,
     cu_seqlens=None,
     scale: Optional[float] = None,
     reverse: bool = False,
@@ -465,17 +517,21 @@ def lightning_attention(
     layer = lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
     return _attention("lightning_attention", {"q": q, "k": k, "v": v},
                       {"g_gamma": g_gamma, "slopes": slopes, "initial_state": initial_state, "cu_seqlens": cu_seqlens},
-                      layer, scale, (reverse, want_final_state, state_v_first, allow_tf32), platform, config)
+                      {"states": states, "initial_slots": initial_slots, "final_slots": final_slots,
+                       "snapshot_every": snapshot_every, "snapshot_slots": snapshot_slots}, layer, scale,
+                      _Options(reverse, want_final_state, state_v_first, allow_tf32), platform, config)
 
 
-_DECODE_ORDER = ("q", "k", "v", "state", "g", "g_gamma", "gk", "gv", "slopes", "slot_indices")
+_DECODE_ORDER = ("q", "k", "v", "state", "g", "g_gamma", "gk", "gv", "slopes", "slot_indices", "kept_slots",
+                 "accepted", "committed_k", "committed_v", "committed_g", "committed_gk", "committed_gv",
+                 "committed_accepted")
 
 
-def _decode_call(function, required, optional, layer, scale, options, platform, config):
+def _decode(function, required, optional, layer, scale, options, platform, config):
     named = _arrays(function, required, optional)
     names = tuple(name for name in _DECODE_ORDER if name in named)
-    call = _Call(names, _options(*options), _scale(scale, named["q"]), *layer, platform, config)
-    return _decode(call, *(named[name] for name in names))
+    call = _Call(names, options.bits(), _scale(scale, named["q"]), *layer, 0, platform, config)
+    return _update(_DECODE, call, *(named[name] for name in names))
 
 
 def recurrent_decode(
@@ -489,16 +545,30 @@ def recurrent_decode(
     gk=None,
     gv=None,
     slot_indices=None,
+    kept_slots=None,
+    accepted=None,
+    committed_k=None,
+    committed_v=None,
+    committed_g=None,
+    committed_gk=None,
+    committed_gv=None,
+    committed_accepted=None,
     scale: Optional[float] = None,
     state_v_first: bool = False,
     allow_tf32: bool = False,
     platform: str = "",
     config: str = "",
 ) -> Tuple[jax.Array, jax.Array]:
-    """One token for each row: (o [B, H, V], the pool `state` [S, H, K, V] as it is after it). No gradient."""
-    return _decode_call("recurrent_decode", {"q": q, "k": k, "v": v, "state": state},
-                        {"g": g, "g_gamma": g_gamma, "gk": gk, "gv": gv, "slot_indices": slot_indices}, (0, 0), scale,
-                        (False, False, state_v_first, allow_tf32), platform, config)
+    """One token for each row, or a few: (o, the pool `state` [S, H, K, V] as it is after them).
+
+    As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
+    """
+    return _decode("recurrent_decode", {"q": q, "k": k, "v": v, "state": state},
+                   {"g": g, "g_gamma": g_gamma, "gk": gk, "gv": gv, "slot_indices": slot_indices,
+                    "kept_slots": kept_slots, "accepted": accepted, "committed_k": committed_k,
+                    "committed_v": committed_v, "committed_g": committed_g, "committed_gk": committed_gk,
+                    "committed_gv": committed_gv, "committed_accepted": committed_accepted}, (0, 0), scale,
+                   _Options(state_v_first=state_v_first, allow_tf32=allow_tf32), platform, config)
 
 
 def lightning_decode(
@@ -512,6 +582,11 @@ def lightning_decode(
     slopes=None,
     g_gamma=None,
     slot_indices=None,
+    kept_slots=None,
+    accepted=None,
+    committed_k=None,
+    committed_v=None,
+    committed_accepted=None,
     scale: Optional[float] = None,
     state_v_first: bool = False,
     allow_tf32: bool = False,
@@ -520,9 +595,11 @@ def lightning_decode(
 ) -> Tuple[jax.Array, jax.Array]:
     """`recurrent_decode` with the decays of `lightning_attention`."""
     layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
-    return _decode_call("lightning_decode", {"q": q, "k": k, "v": v, "state": state},
-                        {"g_gamma": g_gamma, "slopes": slopes, "slot_indices": slot_indices}, layer, scale,
-                        (False, False, state_v_first, allow_tf32), platform, config)
+    return _decode("lightning_decode", {"q": q, "k": k, "v": v, "state": state},
+                   {"g_gamma": g_gamma, "slopes": slopes, "slot_indices": slot_indices, "kept_slots": kept_slots,
+                    "accepted": accepted, "committed_k": committed_k, "committed_v": committed_v,
+                    "committed_accepted": committed_accepted}, layer, scale,
+                   _Options(state_v_first=state_v_first, allow_tf32=allow_tf32), platform, config)
 
 
 def minimax_slopes(heads: int, layer: int, layers: int) -> jax.Array:

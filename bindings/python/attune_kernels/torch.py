@@ -12,12 +12,17 @@ Nothing of the forward pass is saved but its inputs. A scope (`attune_kernels.sc
 in the forward pass is in force in its backward pass too, on whichever thread autograd runs that. The
 gradient of a gradient is not defined.
 
-Under torch.compile the operators are opaque calls with known shapes: `fullgraph=True` and dynamic
-sizes work. The decoding functions write to `state`, which is declared; torch.compile may copy a pool
-that it cannot update in place, so serve with decoding outside of the compiled parts.
+For serving, the attention functions take a pool of states, `states`, with slots in place of
+`initial_state` and `final_state`, and decoding takes several tokens a step: see
+`help(attune_kernels.recurrent_attention)` and `help(attune_kernels.recurrent_decode)`. Those calls have
+no gradient.
 
-Importing this module imports torch. The operators themselves are `torch.ops.attune.forward`,
-`.backward` and `.decode`; they have no autograd of their own.
+Under torch.compile the operators are opaque calls with known shapes: `fullgraph=True` and dynamic
+sizes work. Pools are written to, which is declared; torch.compile may copy one that it cannot update in
+place, so serve with these calls outside of the compiled parts. A `state_seed` is part of what is compiled.
+
+Importing this module imports torch. The operators themselves are `torch.ops.attune.forward`, `.backward`,
+`.forward_on_pool` and `.decode`; they have no autograd of their own.
 """
 
 from __future__ import annotations
@@ -51,6 +56,7 @@ torch.ops.load_library(str(_LIBRARY))
 _core.prepare()  # the operators use the same context, and so the same policy
 _forward = torch.ops.attune.forward.default
 _backward = torch.ops.attune.backward.default
+_forward_on_pool = torch.ops.attune.forward_on_pool.default
 _decode = torch.ops.attune.decode.default
 
 # Where the arguments of the operators stand: tensors first, in this order, then the options.
@@ -70,10 +76,11 @@ def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
 def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
       reverse, want_final_state, state_v_first, allow_tf32, platform, config):
     o = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    state_type = torch.float32 if initial_state is None else initial_state.dtype
     if not want_final_state:
-        return o, q.new_empty((0,), dtype=torch.float32)
+        return o, q.new_empty((0,), dtype=state_type)
     sizes = (v.shape[-1], q.shape[-1]) if state_v_first else (q.shape[-1], v.shape[-1])
-    return o, q.new_empty((_sequences(q, cu_seqlens), q.shape[-2], *sizes), dtype=torch.float32)
+    return o, q.new_empty((_sequences(q, cu_seqlens), q.shape[-2], *sizes), dtype=state_type)
 
 
 @torch.library.register_fake("attune::backward")
@@ -88,9 +95,9 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
             gradient(g), gradient(g_gamma), gradient(gk), gradient(gv), gradient(slopes), gradient(initial_state))
 
 
+@torch.library.register_fake("attune::forward_on_pool")
 @torch.library.register_fake("attune::decode")
-def _(q, k, v, state, g, g_gamma, gk, gv, slopes, slot_indices, scale, layer_idx, num_layers, state_v_first,
-      allow_tf32, platform, config):
+def _(q, k, v, *_, **__):
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
@@ -177,17 +184,23 @@ def _vmap_of_backward(info, in_dims, *args):
     return tuple(gradients), tuple(out_dims)
 
 
-def _vmap_of_decode(info, in_dims, *args):
-    if in_dims[3] is None:
-        raise RuntimeError("attune::decode: vmap needs a state for each sample: `state` is updated in place")
-    o = [_decode(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
-         for i in range(info.batch_size)]
-    return torch.stack(o), 0
+def _vmap_in_place(call, pool):
+    """The rule of an operator that updates its fourth argument: one call a sample, each on a pool of its own."""
+
+    def rule(info, in_dims, *args):
+        if in_dims[3] is None:
+            raise RuntimeError(f"attune: vmap needs a `{pool}` for each sample, as it is updated in place")
+        o = [call(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
+             for i in range(info.batch_size)]
+        return torch.stack(o), 0
+
+    return rule
 
 
 torch.library.register_vmap("attune::forward", _vmap_of_forward(_forward))
 torch.library.register_vmap("attune::backward", _vmap_of_backward)
-torch.library.register_vmap("attune::decode", _vmap_of_decode)
+torch.library.register_vmap("attune::forward_on_pool", _vmap_in_place(_forward_on_pool, "states"))
+torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 
 
 # --- autograd ------------------------------------------------------------------------------------
@@ -210,11 +223,16 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, dfinal_state):
-        inputs = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        inputs = list(saved)
         if not ctx.options[_WANT_FINAL_STATE]:  # a compiler hands zeros for the gradient of what is not there
             dfinal_state = None
         if d_o is None and dfinal_state is None:
             return (None,) * len(ctx.needs_input_grad)
+        if inputs[_INITIAL_STATE] is not None:  # gradients are of states in f32, which has all values of 16 bits
+            inputs[_INITIAL_STATE] = inputs[_INITIAL_STATE].float()
+        if dfinal_state is not None:
+            dfinal_state = dfinal_state.float()
         scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
         try:
             gradients = _backward(*inputs, *ctx.options, d_o, dfinal_state)
@@ -225,7 +243,7 @@ class _Attention(torch.autograd.Function):
         found = [None] * len(needed)  # bounds and options have none
         for i, gradient in enumerate(gradients):
             if needed[i]:
-                dtype = inputs[i].dtype
+                dtype = saved[i].dtype
                 found[i] = gradient if gradient.dtype == dtype else gradient.to(dtype)
         return tuple(found)
 
@@ -234,12 +252,36 @@ class _Attention(torch.autograd.Function):
         return _vmap_of_forward(_Attention.apply)(info, in_dims, *args)
 
 
-def _attention(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options):
+def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale,
+               layer, reverse, want_final_state, state_v_first, allow_tf32, platform, config, states, initial_slots,
+               final_slots, snapshot_every, snapshot_slots, state_seed):
+    """(o, final_state or None) of a public function, which has its parameters."""
+    options = (scale, *layer, reverse)
+    how = (state_v_first, allow_tf32, platform, config)
+    needs_gradient = False
     if torch.is_grad_enabled():
         for x in (q, k, v, g, g_gamma, gk, gv, slopes, initial_state):
             if x is not None and x.requires_grad:
-                return _Attention.apply(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options)
-    return _forward(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, *options)
+                needs_gradient = True
+                break
+    if states is not None:
+        if needs_gradient:
+            raise ValueError(f"{function}: states: calls on a pool have no gradient; make them under torch.no_grad()")
+        if initial_state is not None or want_final_state:
+            raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
+                             "want_final_state goes with it")
+        return _forward_on_pool(q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host,
+                                initial_slots, final_slots, snapshot_slots, snapshot_every or 0, state_seed, *options,
+                                *how), None
+    for name, x in (("initial_slots", initial_slots), ("final_slots", final_slots),
+                    ("snapshot_every", snapshot_every), ("snapshot_slots", snapshot_slots),
+                    ("state_seed", state_seed)):
+        if x is not None:
+            raise ValueError(f"{function}: {name} is given, but no states")
+    call = _Attention.apply if needs_gradient else _forward
+    o, state = call(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, *options,
+                    want_final_state, *how)
+    return o, state if want_final_state else None
 
 
 def recurrent_attention(
@@ -252,6 +294,12 @@ def recurrent_attention(
     gk: Optional[Tensor] = None,
     gv: Optional[Tensor] = None,
     initial_state: Optional[Tensor] = None,
+    states: Optional[Tensor] = None,
+    initial_slots: Optional[Tensor] = None,
+    final_slots: Optional[Tensor] = None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots: Optional[Tensor] = None,
+    state_seed: Optional[int] = None,
     cu_seqlens: Optional[Tensor] = None,
     cu_seqlens_host: Optional[Tensor] = None,
     scale: Optional[float] = None,
@@ -267,9 +315,9 @@ def recurrent_attention(
     As `attune_kernels.recurrent_attention`, where shapes and types are described. With
     `state_v_first` the states in and out are [N, H, V, K].
     """
-    o, state = _attention(q, k, v, g, g_gamma, gk, gv, None, initial_state, cu_seqlens, cu_seqlens_host, scale, 0, 0,
-                          reverse, want_final_state, state_v_first, allow_tf32, platform, config)
-    return o, state if want_final_state else None
+    return _attention("recurrent_attention", q, k, v, g, g_gamma, gk, gv, None, initial_state, cu_seqlens,
+                      cu_seqlens_host, scale, (0, 0), reverse, want_final_state, state_v_first, allow_tf32, platform,
+                      config, states, initial_slots, final_slots, snapshot_every, snapshot_slots, state_seed)
 
 
 def gated_linear_attention(
@@ -280,6 +328,12 @@ def gated_linear_attention(
     *,
     g_gamma: Optional[Tensor] = None,
     initial_state: Optional[Tensor] = None,
+    states: Optional[Tensor] = None,
+    initial_slots: Optional[Tensor] = None,
+    final_slots: Optional[Tensor] = None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots: Optional[Tensor] = None,
+    state_seed: Optional[int] = None,
     cu_seqlens: Optional[Tensor] = None,
     cu_seqlens_host: Optional[Tensor] = None,
     scale: Optional[float] = None,
@@ -291,10 +345,9 @@ def gated_linear_attention(
     config: str = "",
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Gated linear attention (GLA, arXiv:2312.06635): a decay `gk` [B, T, H, K] for each key channel."""
-    return recurrent_attention(
-        q, k, v, gk=gk, g_gamma=g_gamma, initial_state=initial_state, cu_seqlens=cu_seqlens,
-        cu_seqlens_host=cu_seqlens_host, scale=scale, reverse=reverse, want_final_state=want_final_state,
-        state_v_first=state_v_first, allow_tf32=allow_tf32, platform=platform, config=config)
+    return _attention("gated_linear_attention", q, k, v, None, g_gamma, gk, None, None, initial_state, cu_seqlens,
+                      cu_seqlens_host, scale, (0, 0), reverse, want_final_state, state_v_first, allow_tf32, platform,
+                      config, states, initial_slots, final_slots, snapshot_every, snapshot_slots, state_seed)
 
 
 def lightning_attention(
@@ -307,6 +360,12 @@ def lightning_attention(
     slopes: Optional[Tensor] = None,
     g_gamma: Optional[Tensor] = None,
     initial_state: Optional[Tensor] = None,
+    states: Optional[Tensor] = None,
+    initial_slots: Optional[Tensor] = None,
+    final_slots: Optional[Tensor] = None,
+    snapshot_every: Optional[int] = None,
+    snapshot_slots: Optional[Tensor] = None,
+    state_seed: Optional[int] = None,
     cu_seqlens: Optional[Tensor] = None,
     cu_seqlens_host: Optional[Tensor] = None,
     scale: Optional[float] = None,
@@ -322,11 +381,10 @@ def lightning_attention(
     It comes from exactly one of `layer_idx` with `num_layers`, `slopes` [H] (the decay is -slopes) and
     `g_gamma` [H] or [N, H].
     """
-    layer_idx, num_layers = lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
-    o, state = _attention(q, k, v, None, g_gamma, None, None, slopes, initial_state, cu_seqlens, cu_seqlens_host,
-                          scale, layer_idx, num_layers, reverse, want_final_state, state_v_first, allow_tf32,
-                          platform, config)
-    return o, state if want_final_state else None
+    layer = lightning_layer("lightning_attention", layer_idx, num_layers, slopes, g_gamma)
+    return _attention("lightning_attention", q, k, v, None, g_gamma, None, None, slopes, initial_state, cu_seqlens,
+                      cu_seqlens_host, scale, layer, reverse, want_final_state, state_v_first, allow_tf32, platform,
+                      config, states, initial_slots, final_slots, snapshot_every, snapshot_slots, state_seed)
 
 
 def recurrent_decode(
@@ -340,15 +398,28 @@ def recurrent_decode(
     gk: Optional[Tensor] = None,
     gv: Optional[Tensor] = None,
     slot_indices: Optional[Tensor] = None,
+    kept_slots: Optional[Tensor] = None,
+    accepted: Optional[Tensor] = None,
+    committed_k: Optional[Tensor] = None,
+    committed_v: Optional[Tensor] = None,
+    committed_g: Optional[Tensor] = None,
+    committed_gk: Optional[Tensor] = None,
+    committed_gv: Optional[Tensor] = None,
+    committed_accepted: Optional[Tensor] = None,
+    state_seed: Optional[int] = None,
     scale: Optional[float] = None,
     state_v_first: bool = False,
     allow_tf32: bool = False,
     platform: str = "",
     config: str = "",
 ) -> Tensor:
-    """One token for each row, [B, H, V]; `state` [S, H, K, V] is updated in place. No gradient."""
-    return _decode(q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, scale, 0, 0, state_v_first, allow_tf32,
-                   platform, config)
+    """One token for each row, or a few: o [B, H, V] or [B, T, H, V]; `state` [S, H, K, V] is updated in place.
+
+    As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
+    """
+    return _decode(q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k,
+                   committed_v, committed_g, committed_gk, committed_gv, committed_accepted, state_seed, scale, 0, 0,
+                   state_v_first, allow_tf32, platform, config)
 
 
 def lightning_decode(
@@ -362,6 +433,12 @@ def lightning_decode(
     slopes: Optional[Tensor] = None,
     g_gamma: Optional[Tensor] = None,
     slot_indices: Optional[Tensor] = None,
+    kept_slots: Optional[Tensor] = None,
+    accepted: Optional[Tensor] = None,
+    committed_k: Optional[Tensor] = None,
+    committed_v: Optional[Tensor] = None,
+    committed_accepted: Optional[Tensor] = None,
+    state_seed: Optional[int] = None,
     scale: Optional[float] = None,
     state_v_first: bool = False,
     allow_tf32: bool = False,
@@ -369,9 +446,10 @@ def lightning_decode(
     config: str = "",
 ) -> Tensor:
     """`recurrent_decode` with the decays of `lightning_attention`."""
-    layer_idx, num_layers = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
-    return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, scale, layer_idx, num_layers,
-                   state_v_first, allow_tf32, platform, config)
+    layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
+                   committed_v, None, None, None, committed_accepted, state_seed, scale, *layer, state_v_first,
+                   allow_tf32, platform, config)
 
 
 def minimax_slopes(heads: int, layer: int, layers: int, device: Optional[torch.device] = None) -> Tensor:

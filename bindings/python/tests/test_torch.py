@@ -232,7 +232,7 @@ def test_opcheck_decode(device, gated):
     torch.library.opcheck(
         torch.ops.attune.decode.default,
         (q[:, 0], k[:, 0], v[:, 0], state, None, None, gk[:, 0] if gated else None, None, None,
-         torch.tensor([1, -1], device=device) if gated else None, None, 0, 0, False, False, "", ""))
+         torch.tensor([1, -1], device=device) if gated else None, *[None] * 8, None, None, 0, 0, False, False, "", ""))
 
 
 def test_compile_with_dynamic_tokens(device):

@@ -17,14 +17,28 @@ constexpr std::array<const char*, kParameters> kNames = {
     "initial_state",
     "cu_seqlens",
     "cu_seqlens_host",
+    "states",
+    "initial_slots",
+    "final_slots",
+    "snapshot_slots",
     "state",
     "slot_indices",
+    "kept_slots",
+    "accepted",
+    "committed_k",
+    "committed_v",
+    "committed_g",
+    "committed_gk",
+    "committed_gv",
+    "committed_accepted",
     "o",
     "final_state",
     "d_o",
     "dfinal_state",
     "layer_idx",
     "num_layers",
+    "snapshot_every",
+    "state_seed",
     "scale",
     "reverse",
     "want_final_state",
@@ -142,6 +156,19 @@ std::optional<long long> Arguments::integer(Parameter parameter) const {
   if (object == nullptr) return std::nullopt;
   const long long number = PyLong_AsLongLong(object);
   if (number == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  return number;
+}
+
+std::optional<std::uint64_t> Arguments::seed(Parameter parameter) const {
+  PyObject* const object = value(parameter);
+  if (object == nullptr) return std::nullopt;
+  const unsigned long long number = PyLong_AsUnsignedLongLong(object);
+  if (PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw PythonError();
+    PyErr_Clear();
+    raise(PyExc_ValueError,
+          std::string(function()) + ": " + name_of(parameter) + ": 0 to 2^64 - 1 is expected");
+  }
   return number;
 }
 

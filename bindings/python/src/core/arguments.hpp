@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -26,14 +27,28 @@ enum class Parameter : std::size_t {
   kInitialState,
   kCuSeqlens,
   kCuSeqlensHost,
+  kStates,
+  kInitialSlots,
+  kFinalSlots,
+  kSnapshotSlots,
   kState,
   kSlotIndices,
+  kKeptSlots,
+  kAccepted,
+  kCommittedK,
+  kCommittedV,
+  kCommittedG,
+  kCommittedGk,
+  kCommittedGv,
+  kCommittedAccepted,
   kO,
   kFinalState,
   kDO,
   kDFinalState,  // the last array
   kLayerIdx,
   kNumLayers,
+  kSnapshotEvery,
+  kStateSeed,
   kScale,
   kReverse,
   kWantFinalState,
@@ -77,6 +92,8 @@ class Arguments {
   bool flag(Parameter parameter) const;
   std::optional<double> number(Parameter parameter) const;
   std::optional<long long> integer(Parameter parameter) const;
+  /// Throws ValueError unless it is 0 to 2^64 - 1.
+  std::optional<std::uint64_t> seed(Parameter parameter) const;
   const char* text(Parameter parameter) const;  // null when not given
   /// The stream to queue on: the one given, else q's library's current one.
   void* stream() const { return stream_; }

@@ -235,8 +235,8 @@ void release_capsule(PyObject* capsule) {
   managed->deleter(managed);
 }
 
-/// empty(shape, dtype=...) of the array's own namespace.
-Ref empty(const Producer& producer, PyObject* like, bool same_dtype,
+/// empty(shape, dtype=...) of the array's own namespace, with the type of `typed_like`, else f32.
+Ref empty(const Producer& producer, PyObject* like, PyObject* typed_like,
           const std::vector<std::int64_t>& shape) {
   static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
   if (producer.empty == nullptr) {
@@ -255,7 +255,7 @@ Ref empty(const Producer& producer, PyObject* like, bool same_dtype,
     producer.empty = Ref::owned(PyObject_GetAttrString(library.get(), "empty")).release();
   }
   Ref dtype;
-  if (same_dtype) dtype = Ref::owned(PyObject_GetAttr(like, dtype_name));
+  if (typed_like != nullptr) dtype = Ref::owned(PyObject_GetAttr(typed_like, dtype_name));
   const Ref sizes = Ref::owned(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     PyObject* const size = Ref::owned(PyLong_FromLongLong(shape[i])).release();
@@ -269,14 +269,10 @@ Ref empty(const Producer& producer, PyObject* like, bool same_dtype,
   return Ref::owned(PyObject_Call(producer.empty, arguments.get(), keywords.get()));
 }
 
-bool equal(const attune_dtype& a, const attune_dtype& b) {
-  return a.code == b.code && a.bits == b.bits;
-}
-
 }  // namespace
 
-void NewArray::make(const Array& like, PyObject* like_object, attune_dtype dtype,
-                    std::vector<std::int64_t> shape) {
+void NewArray::make(const Array& like, PyObject* like_object, PyObject* typed_like,
+                    attune_dtype dtype, std::vector<std::int64_t> shape) {
   attune_tensor prototype = {};
   prototype.device = like.tensor().device;
   prototype.ndim = static_cast<std::int32_t>(shape.size());
@@ -299,7 +295,7 @@ void NewArray::make(const Array& like, PyObject* like_object, attune_dtype dtype
     Py_INCREF(like_object);
     like_ = Ref::owned(like_object);
   } else {
-    object_ = empty(*producer_, like_object, equal(dtype, like.tensor().dtype), shape);
+    object_ = empty(*producer_, like_object, typed_like, shape);
     view_.borrow("attune_kernels", "a new array", object_.get(), nullptr);
     tensor_ = &view_.tensor();
   }

@@ -20,7 +20,7 @@ struct Producer {
   PyObject* type = nullptr;
   const dlpack::ExchangeApi* exchange = nullptr;
   bool immutable = false;
-  bool on_cpu = false;            // all of its arrays are
+  bool on_cpu = false;  // all of its arrays are
   bool is_cupy = false;
   bool tracks_gradients = false;  // an array may have requires_grad, as PyTorch's
   /// empty() and float32 of its array namespace, asked for when a result is made.
@@ -58,7 +58,7 @@ void* current_stream(const Array& array);
 /// when it is borrowed; null for others.
 void* stream_of_cupy(PyObject* object);
 
-/// A result of the kind, type and device of another array.
+/// A result of the kind and device of another array.
 class NewArray {
  public:
   NewArray() = default;
@@ -66,8 +66,9 @@ class NewArray {
   NewArray(const NewArray&) = delete;
   NewArray& operator=(const NewArray&) = delete;
 
-  /// Throws what the library raises, MemoryError when there is none.
-  void make(const Array& like, PyObject* like_object, attune_dtype dtype,
+  /// `typed_like`: an array of the same library whose type the result has, null for f32; `dtype` says
+  /// the same. Throws what the library raises, MemoryError when there is no memory.
+  void make(const Array& like, PyObject* like_object, PyObject* typed_like, attune_dtype dtype,
             std::vector<std::int64_t> shape);
 
   const attune_tensor* get() const { return made_ ? tensor_ : nullptr; }

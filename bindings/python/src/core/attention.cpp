@@ -40,27 +40,36 @@ Args args_of(const Arguments& arguments, const std::optional<double>& scale) {
   args.layer_idx = arguments.integer(P::kLayerIdx).value_or(0);
   args.num_layers = arguments.integer(P::kNumLayers).value_or(0);
   args.scale = scale ? &*scale : nullptr;
+  if (const auto seed = arguments.seed(P::kStateSeed)) {
+    args.flags |= ATTUNE_STOCHASTIC_STATES;
+    args.state_seed = *seed;
+  }
   return args;
 }
 
 attune_attention_args attention_args_of(const Arguments& arguments,
                                         const std::optional<double>& scale) {
   auto args = args_of<attune_attention_args>(arguments, scale);
-  args.flags = arguments.flag(P::kReverse) ? ATTUNE_REVERSE : 0U;
+  args.flags |= arguments.flag(P::kReverse) ? ATTUNE_REVERSE : 0U;
   args.initial_state = arguments.array(P::kInitialState).get();
   args.cu_seqlens = arguments.array(P::kCuSeqlens).get();
   args.cu_seqlens_host = arguments.array(P::kCuSeqlensHost).get();
+  args.states = arguments.writable(P::kStates).get();
+  args.initial_slots = arguments.array(P::kInitialSlots).get();
+  args.final_slots = arguments.array(P::kFinalSlots).get();
+  args.snapshot_slots = arguments.array(P::kSnapshotSlots).get();
+  args.snapshot_every = arguments.integer(P::kSnapshotEvery).value_or(0);
   return args;
 }
 
-/// Results can only be made for q, k and v of the ranks that the function has; attune checks the
-/// rest. The words are those of attune's own messages.
-void check_ranks(const Arguments& arguments, int least, int most) {
+/// Results can only be made for q, k and v of the ranks that calls have; attune checks the rest. The
+/// words are those of attune's own messages.
+void check_ranks(const Arguments& arguments) {
   const int rank = arguments.array(P::kQ).tensor().ndim;
   const std::string function = arguments.function();
-  if (rank < least || rank > most) {
-    raise(PyExc_ValueError, function + ": q has " + std::to_string(rank) +
-                                " dimensions, expected " + std::to_string(most));
+  if (rank < 3 || rank > 4) {
+    raise(PyExc_ValueError,
+          function + ": q has " + std::to_string(rank) + " dimensions, expected 3 or 4");
   }
   for (const P parameter : {P::kK, P::kV}) {
     const int other = arguments.array(parameter).tensor().ndim;
@@ -124,8 +133,13 @@ class Result {
     given_ = arguments.value(parameter);
     tensor_ = arguments.writable(parameter).get();
   }
-  void make(const Arguments& arguments, attune_dtype dtype, std::vector<std::int64_t> shape) {
-    made_.make(arguments.array(P::kQ), arguments.value(P::kQ), dtype, std::move(shape));
+  /// Of q's library and device, with the type of the array `typed_like`, or f32.
+  void make(const Arguments& arguments, std::optional<P> typed_like,
+            std::vector<std::int64_t> shape) {
+    made_.make(arguments.array(P::kQ), arguments.value(P::kQ),
+               typed_like ? arguments.value(*typed_like) : nullptr,
+               typed_like ? arguments.array(*typed_like).tensor().dtype : kFloat32,
+               std::move(shape));
     tensor_ = made_.get();
   }
   const attune_tensor* get() const { return tensor_; }
@@ -142,7 +156,7 @@ class Result {
 };
 
 Ref attend(const Arguments& arguments) {
-  check_ranks(arguments, 3, 4);
+  check_ranks(arguments);
   const std::optional<double> scale = arguments.number(P::kScale);
   attune_attention_args args = attention_args_of(arguments, scale);
   const attune_call call = call_of(arguments);
@@ -150,12 +164,15 @@ Ref attend(const Arguments& arguments) {
   if (arguments.given(P::kO)) {
     o.take(arguments, P::kO);
   } else {
-    o.make(arguments, args.q->dtype, output_shape(arguments));
+    o.make(arguments, P::kQ, output_shape(arguments));
   }
   if (arguments.given(P::kFinalState)) {
     final_state.take(arguments, P::kFinalState);
   } else if (arguments.flag(P::kWantFinalState)) {
-    final_state.make(arguments, kFloat32, state_shape(arguments));
+    final_state.make(
+        arguments,
+        arguments.given(P::kInitialState) ? std::optional(P::kInitialState) : std::nullopt,
+        state_shape(arguments));
   }
   args.o = o.get();
   args.final_state = final_state.get();
@@ -172,7 +189,7 @@ Ref attend(const Arguments& arguments) {
 
 /// A dict of "dq", "dk", "dv" and the gradient of each gate and state that was given.
 Ref attend_backward(const Arguments& arguments) {
-  check_ranks(arguments, 3, 4);
+  check_ranks(arguments);
   const std::optional<double> scale = arguments.number(P::kScale);
   const attune_attention_args args = attention_args_of(arguments, scale);
   const attune_call call = call_of(arguments);
@@ -202,7 +219,7 @@ Ref attend_backward(const Arguments& arguments) {
     const Array& of = arguments.array(gradient.of);
     if (!of.given()) continue;
     const bool is_input = gradient.of <= P::kV;
-    gradient.array.make(arguments, is_input ? args.q->dtype : kFloat32, shape_of(of));
+    gradient.array.make(arguments, is_input ? std::optional(P::kQ) : std::nullopt, shape_of(of));
     *gradient.written = gradient.array.get();
   }
   attune_status status = ATTUNE_OK;
@@ -221,17 +238,25 @@ Ref attend_backward(const Arguments& arguments) {
 }
 
 Ref decode(const Arguments& arguments) {
-  check_ranks(arguments, 3, 3);
+  check_ranks(arguments);
   const std::optional<double> scale = arguments.number(P::kScale);
   auto args = args_of<attune_decode_args>(arguments, scale);
   const attune_call call = call_of(arguments);
   args.state = arguments.writable(P::kState).get();
   args.slot_indices = arguments.array(P::kSlotIndices).get();
+  args.kept_slots = arguments.array(P::kKeptSlots).get();
+  args.accepted = arguments.array(P::kAccepted).get();
+  args.committed_k = arguments.array(P::kCommittedK).get();
+  args.committed_v = arguments.array(P::kCommittedV).get();
+  args.committed_g = arguments.array(P::kCommittedG).get();
+  args.committed_gk = arguments.array(P::kCommittedGk).get();
+  args.committed_gv = arguments.array(P::kCommittedGv).get();
+  args.committed_accepted = arguments.array(P::kCommittedAccepted).get();
   Result o;
   if (arguments.given(P::kO)) {
     o.take(arguments, P::kO);
   } else {
-    o.make(arguments, args.q->dtype, output_shape(arguments));
+    o.make(arguments, P::kQ, output_shape(arguments));
   }
   args.o = o.get();
   attune_status status = ATTUNE_OK;
@@ -253,6 +278,12 @@ constexpr P kRecurrent[] = {P::kQ,
                             P::kGk,
                             P::kGv,
                             P::kInitialState,
+                            P::kStates,
+                            P::kInitialSlots,
+                            P::kFinalSlots,
+                            P::kSnapshotEvery,
+                            P::kSnapshotSlots,
+                            P::kStateSeed,
                             P::kCuSeqlens,
                             P::kCuSeqlensHost,
                             P::kScale,
@@ -270,6 +301,12 @@ constexpr P kGla[] = {P::kQ,
                       P::kGk,
                       P::kGGamma,
                       P::kInitialState,
+                      P::kStates,
+                      P::kInitialSlots,
+                      P::kFinalSlots,
+                      P::kSnapshotEvery,
+                      P::kSnapshotSlots,
+                      P::kStateSeed,
                       P::kCuSeqlens,
                       P::kCuSeqlensHost,
                       P::kScale,
@@ -289,6 +326,12 @@ constexpr P kLightning[] = {P::kQ,
                             P::kSlopes,
                             P::kGGamma,
                             P::kInitialState,
+                            P::kStates,
+                            P::kInitialSlots,
+                            P::kFinalSlots,
+                            P::kSnapshotEvery,
+                            P::kSnapshotSlots,
+                            P::kStateSeed,
                             P::kCuSeqlens,
                             P::kCuSeqlensHost,
                             P::kScale,
@@ -316,13 +359,41 @@ constexpr P kLightningBackward[] = {
     P::kQ,         P::kK,       P::kV,         P::kDO,           P::kDFinalState, P::kLayerIdx,
     P::kNumLayers, P::kSlopes,  P::kGGamma,    P::kInitialState, P::kCuSeqlens,   P::kCuSeqlensHost,
     P::kScale,     P::kReverse, P::kAllowTf32, P::kPlatform,     P::kConfig,      P::kStream};
-constexpr P kRecurrentDecode[] = {
-    P::kQ,           P::kK,     P::kV, P::kState,     P::kG,        P::kGGamma, P::kGk,    P::kGv,
-    P::kSlotIndices, P::kScale, P::kO, P::kAllowTf32, P::kPlatform, P::kConfig, P::kStream};
-constexpr P kLightningDecode[] = {P::kQ,           P::kK,         P::kV,      P::kState,
-                                  P::kLayerIdx,    P::kNumLayers, P::kSlopes, P::kGGamma,
-                                  P::kSlotIndices, P::kScale,     P::kO,      P::kAllowTf32,
-                                  P::kPlatform,    P::kConfig,    P::kStream};
+constexpr P kRecurrentDecode[] = {P::kQ,
+                                  P::kK,
+                                  P::kV,
+                                  P::kState,
+                                  P::kG,
+                                  P::kGGamma,
+                                  P::kGk,
+                                  P::kGv,
+                                  P::kSlotIndices,
+                                  P::kKeptSlots,
+                                  P::kAccepted,
+                                  P::kCommittedK,
+                                  P::kCommittedV,
+                                  P::kCommittedG,
+                                  P::kCommittedGk,
+                                  P::kCommittedGv,
+                                  P::kCommittedAccepted,
+                                  P::kStateSeed,
+                                  P::kScale,
+                                  P::kO,
+                                  P::kAllowTf32,
+                                  P::kPlatform,
+                                  P::kConfig,
+                                  P::kStream};
+constexpr P kLightningDecode[] = {P::kQ,           P::kK,
+                                  P::kV,           P::kState,
+                                  P::kLayerIdx,    P::kNumLayers,
+                                  P::kSlopes,      P::kGGamma,
+                                  P::kSlotIndices, P::kKeptSlots,
+                                  P::kAccepted,    P::kCommittedK,
+                                  P::kCommittedV,  P::kCommittedAccepted,
+                                  P::kStateSeed,   P::kScale,
+                                  P::kO,           P::kAllowTf32,
+                                  P::kPlatform,    P::kConfig,
+                                  P::kStream};
 
 constexpr Function kFunctions[] = {
     {"recurrent_attention", kRecurrent, 3, 3},

@@ -9,10 +9,17 @@ namespace attune_jax {
 BoundCall::BoundCall(Call call, const Attributes& attributes, std::vector<attune_tensor> arrays)
     : call_(call), attributes_(attributes), arrays_(std::move(arrays)) {
   transposed_.reserve(2 * arrays_.size());  // pointers into it stay
-  if (call_ == Call::kDecode) {
-    bind_decode();
-  } else {
-    bind_attention();
+  switch (call_) {
+    case Call::kForward:
+    case Call::kBackward:
+      bind_attention();
+      break;
+    case Call::kDecode:
+      bind_decode();
+      break;
+    case Call::kPool:
+      bind_pool();
+      break;
   }
   complete_ = complete_ && (used_ == arrays_.size());
 }
@@ -42,21 +49,27 @@ const attune_tensor* BoundCall::next_state(bool is_there) {
   return &state;
 }
 
+template <class Args>
+void BoundCall::bind_gates(Args& args) {
+  const std::int64_t given = attributes_.given;
+  args.struct_size = sizeof args;
+  args.scale = &attributes_.scale;
+  args.layer_idx = attributes_.layer_idx;
+  args.num_layers = attributes_.num_layers;
+  args.g = next((given & kG) != 0);
+  args.g_gamma = next((given & kGGamma) != 0);
+  args.gk = next((given & kGk) != 0);
+  args.gv = next((given & kGv) != 0);
+  args.slopes = next((given & kSlopes) != 0);
+}
+
 void BoundCall::bind_attention() {
   const std::int64_t given = attributes_.given;
-  attention_.struct_size = sizeof attention_;
   attention_.flags = (attributes_.options & kReverse) != 0 ? ATTUNE_REVERSE : 0;
-  attention_.scale = &attributes_.scale;
-  attention_.layer_idx = attributes_.layer_idx;
-  attention_.num_layers = attributes_.num_layers;
   attention_.q = next();
   attention_.k = next();
   attention_.v = next();
-  attention_.g = next((given & kG) != 0);
-  attention_.g_gamma = next((given & kGGamma) != 0);
-  attention_.gk = next((given & kGk) != 0);
-  attention_.gv = next((given & kGv) != 0);
-  attention_.slopes = next((given & kSlopes) != 0);
+  bind_gates(attention_);
   attention_.initial_state = next_state((given & kInitialState) != 0);
   attention_.cu_seqlens = next((given & kCuSeqlens) != 0);
   if (call_ == Call::kBackward) {
@@ -65,6 +78,22 @@ void BoundCall::bind_attention() {
     attention_.o = next();
     attention_.final_state = next_state((attributes_.options & kWantFinalState) != 0);
   }
+}
+
+void BoundCall::bind_pool() {
+  const std::int64_t given = attributes_.given;
+  attention_.flags = (attributes_.options & kReverse) != 0 ? ATTUNE_REVERSE : 0;
+  attention_.q = next();
+  attention_.k = next();
+  attention_.v = next();
+  attention_.states = next_state(true);
+  bind_gates(attention_);
+  attention_.cu_seqlens = next((given & kCuSeqlens) != 0);
+  attention_.initial_slots = next((given & kInitialSlots) != 0);
+  attention_.final_slots = next((given & kFinalSlots) != 0);
+  attention_.snapshot_slots = next((given & kSnapshotSlots) != 0);
+  attention_.snapshot_every = attributes_.snapshot_every;
+  attention_.o = next();
 }
 
 void BoundCall::bind_gradients() {
@@ -85,20 +114,20 @@ void BoundCall::bind_gradients() {
 
 void BoundCall::bind_decode() {
   const std::int64_t given = attributes_.given;
-  decode_.struct_size = sizeof decode_;
-  decode_.scale = &attributes_.scale;
-  decode_.layer_idx = attributes_.layer_idx;
-  decode_.num_layers = attributes_.num_layers;
   decode_.q = next();
   decode_.k = next();
   decode_.v = next();
   decode_.state = next_state(true);
-  decode_.g = next((given & kG) != 0);
-  decode_.g_gamma = next((given & kGGamma) != 0);
-  decode_.gk = next((given & kGk) != 0);
-  decode_.gv = next((given & kGv) != 0);
-  decode_.slopes = next((given & kSlopes) != 0);
+  bind_gates(decode_);
   decode_.slot_indices = next((given & kSlotIndices) != 0);
+  decode_.kept_slots = next((given & kKeptSlots) != 0);
+  decode_.accepted = next((given & kAccepted) != 0);
+  decode_.committed_k = next((given & kCommittedK) != 0);
+  decode_.committed_v = next((given & kCommittedV) != 0);
+  decode_.committed_g = next((given & kCommittedG) != 0);
+  decode_.committed_gk = next((given & kCommittedGk) != 0);
+  decode_.committed_gv = next((given & kCommittedGv) != 0);
+  decode_.committed_accepted = next((given & kCommittedAccepted) != 0);
   decode_.o = next();
 }
 
@@ -118,6 +147,7 @@ attune_status BoundCall::run(void* stream, void* workspace, std::size_t workspac
   call.workspace_bytes = workspace_bytes;
   switch (call_) {
     case Call::kForward:
+    case Call::kPool:
       return attune_attention(&attention_, &call);
     case Call::kBackward:
       return attune_attention_backward(&attention_, &gradients_, &call);
@@ -134,6 +164,7 @@ attune_status BoundCall::plan(void* stream, std::size_t limit, std::size_t* boun
   attune_status status = ATTUNE_INTERNAL;
   switch (call_) {
     case Call::kForward:
+    case Call::kPool:
       status = attune_attention_plan(&attention_, &call, &made);
       break;
     case Call::kBackward:

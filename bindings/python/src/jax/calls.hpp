@@ -6,8 +6,13 @@
 //             initial_state cu_seqlens
 //   backward  the same, then what is given of d_o dfinal_state             dq dk dv, then the gradient
 //                                                                          of each gate and state given
+//   pool      q k v states, then what is given of g g_gamma gk gv slopes   o states
+//             cu_seqlens initial_slots final_slots snapshot_slots
 //   decode    q k v state, then what is given of g g_gamma gk gv slopes    o state
-//             slot_indices
+//             slot_indices kept_slots accepted, and of the committed k v
+//             g gk gv accepted
+//
+// What is updated goes in as the fourth array and comes out as the second, in the same memory.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +23,10 @@
 
 namespace attune_jax {
 
-enum class Call : std::int32_t { kForward, kBackward, kDecode };
+enum class Call : std::int32_t { kForward, kBackward, kDecode, kPool };
+
+/// Whether the fourth array in is the second one out.
+constexpr bool updates_states(Call call) { return call == Call::kDecode || call == Call::kPool; }
 
 /// Bits of Attributes::given: which of the arrays above are there, behind those that always are.
 enum Given : std::int64_t {
@@ -31,7 +39,18 @@ enum Given : std::int64_t {
   kCuSeqlens = 64,
   kDo = 128,
   kDFinalState = 256,
-  kSlotIndices = 512,
+  kSlotIndices = 1 << 9,
+  kInitialSlots = 1 << 10,
+  kFinalSlots = 1 << 11,
+  kSnapshotSlots = 1 << 12,
+  kKeptSlots = 1 << 13,
+  kAccepted = 1 << 14,
+  kCommittedK = 1 << 15,
+  kCommittedV = 1 << 16,
+  kCommittedG = 1 << 17,
+  kCommittedGk = 1 << 18,
+  kCommittedGv = 1 << 19,
+  kCommittedAccepted = 1 << 20,
 };
 
 /// Bits of Attributes::options.
@@ -47,9 +66,10 @@ struct Attributes {
   std::int64_t options = 0;
   double scale = 1;
   std::int64_t layer_idx = 0;
-  std::int64_t num_layers = 0;  // 0: no layer
-  const char* platform = "";    // "": all compete
-  const char* config = "";      // "": no override
+  std::int64_t num_layers = 0;      // 0: no layer
+  std::int64_t snapshot_every = 0;  // tokens; 0: no snapshots
+  const char* platform = "";        // "": all compete
+  const char* config = "";          // "": no override
 };
 
 /// One call of attune's over arrays that it borrows. Keep it where it is: it points into itself.
@@ -73,8 +93,12 @@ class BoundCall {
   const attune_tensor* next(bool is_there = true);
   /// The next array, a state.
   const attune_tensor* next_state(bool is_there);
+  /// g g_gamma gk gv slopes, and what is no array, of attune_attention_args or attune_decode_args.
+  template <class Args>
+  void bind_gates(Args& args);
   void bind_attention();
   void bind_gradients();
+  void bind_pool();
   void bind_decode();
   attune_call call_on(void* stream) const;
 

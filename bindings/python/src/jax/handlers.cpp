@@ -106,10 +106,10 @@ ffi::ErrorOr<Buffers> buffers_of(Call call, const Arguments& arguments) {
       if (array.data == nullptr || bytes <= behind) continue;
       buffers.workspace = static_cast<std::byte*>(array.data) + behind;
       buffers.workspace_bytes = bytes - behind;
-    } else if (call == Call::kDecode && i == 1) {
-      // The state comes out where it went in: jax.py says so, and XLA copies it where it must.
+    } else if (updates_states(call) && i == 1) {
+      // States come out where they went in: jax.py says so, and XLA copies it where it must.
       if (array.data != buffers.arrays[3].data) {
-        return ffi::Unexpected(ffi::Error::Internal("attune: the state is not updated in place"));
+        return ffi::Unexpected(ffi::Error::Internal("attune: states are not updated in place"));
       }
     } else {
       buffers.arrays.push_back(array);
@@ -130,23 +130,18 @@ ffi::Error run(Call call, const Arguments& arguments, bool execute) {
                       : bound.plan(arguments.stream, buffers->workspace_bytes, nullptr));
 }
 
-Attributes attributes_of(std::int64_t given, std::int64_t options, double scale,
-                         std::int64_t layer_idx, std::int64_t num_layers,
-                         const std::string& platform, const std::string& config) {
-  return {given, options, scale, layer_idx, num_layers, platform.c_str(), config.c_str()};
-}
-
 template <Call kCall>
 ffi::Error execute_on_cpu(ffi::RemainingArgs in, ffi::RemainingRets out, std::int64_t given,
                           std::int64_t options, double scale, std::int64_t layer_idx,
-                          std::int64_t num_layers, std::string_view platform_text,
-                          std::string_view config_text) {
+                          std::int64_t num_layers, std::int64_t snapshot_every,
+                          std::string_view platform_text, std::string_view config_text) {
   const std::string platform(platform_text);
   const std::string config(config_text);
   return run(kCall,
              {in,
               out,
-              attributes_of(given, options, scale, layer_idx, num_layers, platform, config),
+              {given, options, scale, layer_idx, num_layers, snapshot_every, platform.c_str(),
+               config.c_str()},
               {ATTUNE_CPU, 0},
               nullptr},
              true);
@@ -156,13 +151,15 @@ template <Call kCall, bool kExecute>
 ffi::Error run_on_cuda(void* stream, std::int32_t device, ffi::RemainingArgs in,
                        ffi::RemainingRets out, std::int64_t given, std::int64_t options,
                        double scale, std::int64_t layer_idx, std::int64_t num_layers,
-                       std::string_view platform_text, std::string_view config_text) {
+                       std::int64_t snapshot_every, std::string_view platform_text,
+                       std::string_view config_text) {
   const std::string platform(platform_text);
   const std::string config(config_text);
   return run(kCall,
              {in,
               out,
-              attributes_of(given, options, scale, layer_idx, num_layers, platform, config),
+              {given, options, scale, layer_idx, num_layers, snapshot_every, platform.c_str(),
+               config.c_str()},
               {ATTUNE_CUDA, device},
               stream},
              kExecute);
@@ -179,6 +176,7 @@ auto with_arguments(Binding&& binding) {
       .template Attr<double>("scale")
       .template Attr<std::int64_t>("layer_idx")
       .template Attr<std::int64_t>("num_layers")
+      .template Attr<std::int64_t>("snapshot_every")
       .template Attr<std::string_view>("platform")
       .template Attr<std::string_view>("config");
 }
@@ -205,22 +203,26 @@ extern "C" {
 ATTUNE_JAX_HANDLER attune_jax_forward_cpu(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_backward_cpu(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_decode_cpu(XLA_FFI_CallFrame*);
+ATTUNE_JAX_HANDLER attune_jax_pool_cpu(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_forward_cuda(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_backward_cuda(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_decode_cuda(XLA_FFI_CallFrame*);
+ATTUNE_JAX_HANDLER attune_jax_pool_cuda(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_forward_cuda_initialize(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_backward_cuda_initialize(XLA_FFI_CallFrame*);
 ATTUNE_JAX_HANDLER attune_jax_decode_cuda_initialize(XLA_FFI_CallFrame*);
+ATTUNE_JAX_HANDLER attune_jax_pool_cuda_initialize(XLA_FFI_CallFrame*);
 #undef ATTUNE_JAX_HANDLER
 
 /// While a call is traced: bytes of the workspace that its choices may need which need at most
 /// `limit`; the status of a call that is none, negated, with attune_last_error(). `dtypes` holds code and bits
-/// of each array, in and out but for decode's state; `extents` their shapes, one behind the other.
+/// of each array, in and out but for states that are updated; `extents` their shapes, one behind the other.
 ATTUNE_API std::int64_t attune_jax_workspace_bound(
     std::int32_t call, std::int64_t given, std::int64_t options, double scale,
-    std::int64_t layer_idx, std::int64_t num_layers, const char* platform, const char* config,
-    std::int32_t device_type, std::int32_t count, const std::int32_t* ranks,
-    const std::int32_t* dtypes, const std::int64_t* extents, std::int64_t limit);
+    std::int64_t layer_idx, std::int64_t num_layers, std::int64_t snapshot_every,
+    const char* platform, const char* config, std::int32_t device_type, std::int32_t count,
+    const std::int32_t* ranks, const std::int32_t* dtypes, const std::int64_t* extents,
+    std::int64_t limit);
 }
 
 namespace jax = attune_jax;
@@ -230,6 +232,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_backward_cpu, jax::execute_on_cpu<jax::
                               jax::on_cpu());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_decode_cpu, jax::execute_on_cpu<jax::Call::kDecode>,
                               jax::on_cpu());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_pool_cpu, jax::execute_on_cpu<jax::Call::kPool>,
+                              jax::on_cpu());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_forward_cuda,
                               (jax::run_on_cuda<jax::Call::kForward, true>),
                               jax::on_cuda<jax::kExecute>(), {ffi::Traits::kCmdBufferCompatible});
@@ -237,6 +241,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_backward_cuda,
                               (jax::run_on_cuda<jax::Call::kBackward, true>),
                               jax::on_cuda<jax::kExecute>(), {ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_decode_cuda, (jax::run_on_cuda<jax::Call::kDecode, true>),
+                              jax::on_cuda<jax::kExecute>(), {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_pool_cuda, (jax::run_on_cuda<jax::Call::kPool, true>),
                               jax::on_cuda<jax::kExecute>(), {ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_forward_cuda_initialize,
                               (jax::run_on_cuda<jax::Call::kForward, false>),
@@ -247,14 +253,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_backward_cuda_initialize,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_decode_cuda_initialize,
                               (jax::run_on_cuda<jax::Call::kDecode, false>),
                               jax::on_cuda<jax::kInitialize>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_pool_cuda_initialize,
+                              (jax::run_on_cuda<jax::Call::kPool, false>),
+                              jax::on_cuda<jax::kInitialize>());
 
 std::int64_t attune_jax_workspace_bound(std::int32_t call, std::int64_t given, std::int64_t options,
                                         double scale, std::int64_t layer_idx,
-                                        std::int64_t num_layers, const char* platform,
-                                        const char* config, std::int32_t device_type,
-                                        std::int32_t count, const std::int32_t* ranks,
-                                        const std::int32_t* dtypes, const std::int64_t* extents,
-                                        std::int64_t limit) {
+                                        std::int64_t num_layers, std::int64_t snapshot_every,
+                                        const char* platform, const char* config,
+                                        std::int32_t device_type, std::int32_t count,
+                                        const std::int32_t* ranks, const std::int32_t* dtypes,
+                                        const std::int64_t* extents, std::int64_t limit) {
   std::vector<attune_tensor> arrays(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     arrays[i].device = {device_type, 0};
@@ -264,9 +273,10 @@ std::int64_t attune_jax_workspace_bound(std::int32_t call, std::int64_t given, s
     arrays[i].shape = extents;
     extents += ranks[i];
   }
-  const jax::BoundCall bound(jax::Call{call},
-                             {given, options, scale, layer_idx, num_layers, platform, config},
-                             std::move(arrays));
+  const jax::BoundCall bound(
+      jax::Call{call},
+      {given, options, scale, layer_idx, num_layers, snapshot_every, platform, config},
+      std::move(arrays));
   // Which choices there are does not depend on what is known: nothing is looked up or tuned here.
   attune_scope* scope = nullptr;
   attune_status status = attune_scope_policy("heuristic", &scope);

@@ -1,4 +1,4 @@
-// torch.ops.attune: forward, backward and decode, over LibTorch's stable ABI (2.10 and newer) and
+// torch.ops.attune: forward, backward, forward_on_pool and decode, over LibTorch's stable ABI (2.10 and newer) and
 // attune.h. Autograd, shapes for tracing and vmap are attune_kernels/torch.py's.
 //
 // What is "not given" is an absent optional, or a tensor of shape [0] among results. Outputs and
@@ -170,13 +170,11 @@ void check(attune_status status) {
 }
 
 /// q, k and v have ranks that results can be made for; attune checks the rest.
-void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
-                 std::int64_t least, std::int64_t most) {
-  if (q.dim() < least || q.dim() > most || k.dim() != q.dim() || v.dim() != q.dim()) {
+void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.dim() < 3 || q.dim() > 4 || k.dim() != q.dim() || v.dim() != q.dim()) {
     throw std::runtime_error(std::string(function) + ": q, k and v have " +
                              std::to_string(q.dim()) + ", " + std::to_string(k.dim()) + " and " +
-                             std::to_string(v.dim()) + " dimensions, expected " +
-                             std::to_string(most) + " each");
+                             std::to_string(v.dim()) + " dimensions, expected 4 each, or 3");
   }
 }
 
@@ -228,7 +226,7 @@ std::tuple<Tensor, Tensor> forward(
     std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers, bool reverse,
     bool want_final_state, bool state_v_first, bool allow_tf32, const std::string& platform,
     const std::string& config) {
-  check_ranks("recurrent_attention", q, k, v, 3, 4);
+  check_ranks("recurrent_attention", q, k, v);
   Tensors tensors;
   attune_attention_args args =
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
@@ -245,7 +243,8 @@ std::tuple<Tensor, Tensor> forward(
     state_shape = {cu_seqlens ? cu_seqlens->size(0) - 1 : q.size(0), q.size(rank - 2),
                    state_v_first ? values : keys, state_v_first ? keys : values};
   }
-  const Tensor final_state = empty(q, state_shape, ScalarType::Float);
+  const Tensor final_state =
+      empty(q, state_shape, initial_state ? initial_state->scalar_type() : ScalarType::Float);
   args.o = tensors.as_is("o", o);
   if (want_final_state) {
     args.final_state = tensors.as_is("final_state", final_state, state_layout(state_v_first));
@@ -264,7 +263,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
     bool /*want_final_state: as forward's, so that both take the same options*/, bool state_v_first,
     bool allow_tf32, const std::string& platform, const std::string& config,
     const OptionalTensor& d_o, const OptionalTensor& dfinal_state) {
-  check_ranks("recurrent_attention.backward", q, k, v, 3, 4);
+  check_ranks("recurrent_attention.backward", q, k, v);
   Tensors tensors;
   const attune_attention_args args =
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
@@ -300,13 +299,54 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   return {dq, dk, dv, dg, dg_gamma, dgk, dgv, dslopes, dinitial_state};
 }
 
+/// attune_attention_args or attune_decode_args: states of 16 bits are rounded at random with a seed.
+template <class Args>
+void set_rounding(Args& args, std::optional<std::int64_t> state_seed) {
+  if (!state_seed) return;
+  args.flags |= ATTUNE_STOCHASTIC_STATES;
+  args.state_seed = static_cast<std::uint64_t>(*state_seed);
+}
+
+Tensor forward_on_pool(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& states,
+                       const OptionalTensor& g, const OptionalTensor& g_gamma,
+                       const OptionalTensor& gk, const OptionalTensor& gv,
+                       const OptionalTensor& slopes, const OptionalTensor& cu_seqlens,
+                       const OptionalTensor& cu_seqlens_host, const OptionalTensor& initial_slots,
+                       const OptionalTensor& final_slots, const OptionalTensor& snapshot_slots,
+                       std::int64_t snapshot_every, std::optional<std::int64_t> state_seed,
+                       std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers,
+                       bool reverse, bool state_v_first, bool allow_tf32,
+                       const std::string& platform, const std::string& config) {
+  check_ranks("recurrent_attention", q, k, v);
+  Tensors tensors;
+  attune_attention_args args =
+      attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, std::nullopt, cu_seqlens,
+                     cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
+  args.states = tensors.as_is("states", states, state_layout(state_v_first));
+  args.initial_slots = tensors.input("initial_slots", initial_slots);
+  args.final_slots = tensors.input("final_slots", final_slots);
+  args.snapshot_slots = tensors.input("snapshot_slots", snapshot_slots);
+  args.snapshot_every = snapshot_every;
+  set_rounding(args, state_seed);
+  const Tensor o = rows(q, output_shape(q, v), cu_seqlens, cu_seqlens_host);
+  args.o = tensors.as_is("o", o);
+  const Call call(q, allow_tf32, platform, config);
+  check(attune_attention(&args, call.get()));
+  return o;
+}
+
 Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state,
               const OptionalTensor& g, const OptionalTensor& g_gamma, const OptionalTensor& gk,
               const OptionalTensor& gv, const OptionalTensor& slopes,
-              const OptionalTensor& slot_indices, std::optional<double> scale,
-              std::int64_t layer_idx, std::int64_t num_layers, bool state_v_first, bool allow_tf32,
-              const std::string& platform, const std::string& config) {
-  check_ranks("recurrent_decode", q, k, v, 3, 3);
+              const OptionalTensor& slot_indices, const OptionalTensor& kept_slots,
+              const OptionalTensor& accepted, const OptionalTensor& committed_k,
+              const OptionalTensor& committed_v, const OptionalTensor& committed_g,
+              const OptionalTensor& committed_gk, const OptionalTensor& committed_gv,
+              const OptionalTensor& committed_accepted, std::optional<std::int64_t> state_seed,
+              std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers,
+              bool state_v_first, bool allow_tf32, const std::string& platform,
+              const std::string& config) {
+  check_ranks("recurrent_decode", q, k, v);
   Tensors tensors;
   attune_decode_args args = {};
   args.struct_size = sizeof args;
@@ -322,6 +362,15 @@ Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
   args.num_layers = num_layers;
   args.state = tensors.as_is("state", state, state_layout(state_v_first));
   args.slot_indices = tensors.input("slot_indices", slot_indices);
+  args.kept_slots = tensors.input("kept_slots", kept_slots);
+  args.accepted = tensors.input("accepted", accepted);
+  args.committed_k = tensors.input("committed_k", committed_k);
+  args.committed_v = tensors.input("committed_v", committed_v);
+  args.committed_g = tensors.input("committed_g", committed_g);
+  args.committed_gk = tensors.input("committed_gk", committed_gk);
+  args.committed_gv = tensors.input("committed_gv", committed_gv);
+  args.committed_accepted = tensors.input("committed_accepted", committed_accepted);
+  set_rounding(args, state_seed);
   args.scale = scale ? &*scale : nullptr;
   const Tensor o = empty(q, output_shape(q, v));
   args.o = tensors.as_is("o", o);
@@ -346,20 +395,32 @@ STABLE_TORCH_LIBRARY(attune, library) {
               ", Tensor? d_o, Tensor? dfinal_state) -> "
               "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
   library.def(
+      "forward_on_pool(Tensor q, Tensor k, Tensor v, Tensor(a!) states, Tensor? g, "
+      "Tensor? g_gamma, Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? cu_seqlens, "
+      "Tensor? cu_seqlens_host, Tensor? initial_slots, Tensor? final_slots, "
+      "Tensor? snapshot_slots, int snapshot_every, int? state_seed, float? scale, int layer_idx, "
+      "int num_layers, bool reverse, bool state_v_first, bool allow_tf32, str platform, "
+      "str config) -> Tensor");
+  library.def(
       "decode(Tensor q, Tensor k, Tensor v, Tensor(a!) state, Tensor? g, Tensor? g_gamma, "
-      "Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? slot_indices, float? scale, int layer_idx, "
-      "int num_layers, bool state_v_first, bool allow_tf32, str platform, str config) -> Tensor");
+      "Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? slot_indices, Tensor? kept_slots, "
+      "Tensor? accepted, Tensor? committed_k, Tensor? committed_v, Tensor? committed_g, "
+      "Tensor? committed_gk, Tensor? committed_gv, Tensor? committed_accepted, int? state_seed, "
+      "float? scale, int layer_idx, int num_layers, bool state_v_first, bool allow_tf32, "
+      "str platform, str config) -> Tensor");
 }
 
 // attune.h finds the device from the tensors.
 STABLE_TORCH_LIBRARY_IMPL(attune, CPU, library) {
   library.impl("forward", TORCH_BOX(&attune_torch::forward));
   library.impl("backward", TORCH_BOX(&attune_torch::backward));
+  library.impl("forward_on_pool", TORCH_BOX(&attune_torch::forward_on_pool));
   library.impl("decode", TORCH_BOX(&attune_torch::decode));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(attune, CUDA, library) {
   library.impl("forward", TORCH_BOX(&attune_torch::forward));
   library.impl("backward", TORCH_BOX(&attune_torch::backward));
+  library.impl("forward_on_pool", TORCH_BOX(&attune_torch::forward_on_pool));
   library.impl("decode", TORCH_BOX(&attune_torch::decode));
 }
