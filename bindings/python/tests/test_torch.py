@@ -304,7 +304,7 @@ def test_vmap_of_decoding_updates_each_state(device):
     expected = torch.stack([at.recurrent_decode(q[i], k[i], v[i], expected_state[i]) for i in range(4)])
     close(torch.vmap(at.recurrent_decode)(q, k, v, state), expected)
     close(state, expected_state)
-    with pytest.raises(RuntimeError, match="a state for each sample"):
+    with pytest.raises(RuntimeError, match="`state` for each sample"):
         torch.vmap(at.recurrent_decode, in_dims=(0, 0, 0, None))(q, k, v, state[0])
 
 
