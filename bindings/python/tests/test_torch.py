@@ -1,5 +1,7 @@
 """attune_kernels.torch: golden cases, gradients, and what PyTorch asks of an operator."""
 
+import ctypes
+import gc
 import threading
 
 import pytest
@@ -364,3 +366,27 @@ def test_a_gradient_is_not_lost_without_a_word(device):
     q, k, v, _, _ = inputs(device, gated=False)
     with pytest.raises(ValueError, match="q requires a gradient"):
         attune.recurrent_attention(q, k, v)
+
+
+def test_calls_and_gradients_keep_no_memory(device):
+    """Bytes of the heap in use, by glibc's own count."""
+
+    class Counts(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("the C library does not count")
+    libc.mallinfo2.restype = Counts
+    q, k, v, gk, _ = inputs(device, batch=1, tokens=4)
+
+    def calls(count):
+        for _ in range(count):
+            at.gated_linear_attention(q, k, v, gk)[0].sum().backward()
+            q.grad = k.grad = v.grad = gk.grad = None
+        gc.collect()
+        return libc.mallinfo2().uordblks
+
+    before = calls(300)
+    assert calls(1000) - before < 8000  # bytes: less than 8 a call
