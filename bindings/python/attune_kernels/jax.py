@@ -177,6 +177,23 @@ def _platforms():
     return ("cpu", "cuda") if "gpu" in kinds else ("cpu",)
 
 
+def _without_rows_behind(kind, call, arrays, results):
+    """Zeros in the rows behind the end of cu_seqlens, which kernels for GPUs leave as they are."""
+    named = dict(zip(call.names, arrays))
+    of_tokens = [name in ("q", "k", "v", "g", "gk", "gv") for name in _GRADIENTS if name in named]
+    axis = named["q"].ndim - 3
+    tokens = jnp.arange(named["q"].shape[axis])
+    is_inside = tokens < named["cu_seqlens"][-1]
+
+    def cleared(result):
+        shape = [len(tokens) if i == axis else 1 for i in range(result.ndim)]
+        return jnp.where(is_inside.reshape(shape), result, jnp.zeros((), result.dtype))
+
+    if kind != _BACKWARD:
+        return [cleared(results[0]), *results[1:]]
+    return [cleared(result) if is_of_tokens else result for result, is_of_tokens in zip(results, of_tokens)]
+
+
 def _ffi(kind, call, results, arrays, aliases=None):
     """The call's results, given as shapes and types, without its workspace."""
     arrays = _vary_alike(arrays)
@@ -188,7 +205,10 @@ def _ffi(kind, call, results, arrays, aliases=None):
             workspace = jax.ShapeDtypeStruct((_workspace_bytes(kind, call, key, platform),), jnp.uint8)
             function = jax.ffi.ffi_call(_CALLS[kind], _results((*results, workspace), operands[0]),
                                         input_output_aliases=aliases)
-            return tuple(function(*operands, **call.attributes())[:-1])
+            made = function(*operands, **call.attributes())[:-1]
+            if platform == "cuda" and "cu_seqlens" in call.names:
+                made = _without_rows_behind(kind, call, operands, made)
+            return tuple(made)
 
         return run
 

@@ -218,6 +218,23 @@ def test_packed_sequences_are_those_one_by_one():
                   jax.grad(loss_of(packed))(jax.tree.map(lambda x: x[i], stacked)))
 
 
+def test_rows_behind_packed_sequences_are_zero():
+    arrays, _ = packed_inputs()
+    cu_seqlens = jnp.asarray([0, 7, 22], jnp.int32)
+
+    def padded(arrays):
+        return aj.recurrent_attention(**arrays, cu_seqlens=cu_seqlens, want_final_state=True)
+
+    inside = {name: array[:, :22] for name, array in arrays.items()}
+    o, _ = padded(arrays)
+    assert not numpy.any(o[:, 22:])
+    gradients = jax.grad(lambda x: padded(x)[0].sum())(arrays)
+    expected = jax.grad(lambda x: aj.recurrent_attention(**x, cu_seqlens=cu_seqlens)[0].sum())(inside)
+    for name, gradient in gradients.items():
+        close(gradient[:, :22], expected[name])
+        assert not numpy.any(gradient[:, 22:])
+
+
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_16_bit_inputs_have_gradients_of_their_types(dtype):
     arrays = {name: array.astype(dtype) for name, array in inputs(names=("gk",)).items()}
