@@ -96,43 +96,70 @@ __device__ __forceinline__ float log_decay_of(const GateView& committed, const G
   return is_committed ? log_decay_of(committed, raw) : log_decay_of(fresh, raw);
 }
 
-/// Of all tokens of a row, what rows first_row .. of a tile take. Threads have one row each.
+/// In lane t: the log decay that all channels of the head share for token t, committed ones first.
 template <class T>
-__device__ __forceinline__ void stage_keys(const StepParams& p, const StepShape& shape,
+__device__ __forceinline__ float head_log_decays(const StepParams& p, std::int64_t b, int head,
+                                                 int committed) {
+  static_assert(2 * ops::kMaxStepTokens <= kWarpSize);
+  const int t = static_cast<int>(threadIdx.x) % kWarpSize;
+  const float constant = constant_decay(p.gamma, 0, head);
+  if (t >= committed + p.tokens) return constant;
+  const GateView& g = p.fresh.g;
+  return constant + (t < committed
+                         ? log_decay_of(p.committed.g, read_gate<T>(p.committed.g, b, t, head, 0))
+                         : log_decay_of(g, read_gate<T>(g, b, t - committed, head, 0)));
+}
+
+/// How far decays may take a state, as a natural logarithm, before they are not deferred: numbers
+/// stay well inside of fp32, and a sum of logarithms is exact to 1e-6.
+inline constexpr float kMaxDeferred = 20;
+
+/// Of all tokens of a row, what rows first_row .. of a tile take. Threads have one row each, those of
+/// a warp have the same tokens.
+///
+/// With deferred decays, D_t = exp(sum of the log decays of tokens 0 .. t), a key has k / D_t, q D_t
+/// and D_t: one multiply-add less for each element and token. Returns whether this thread's allow
+/// for that.
+template <class T, bool kDeferred>
+__device__ __forceinline__ bool stage_keys(const StepParams& p, const StepShape& shape,
                                            DecodeKey* keys, std::int64_t b, int head,
-                                           std::int64_t first_row, int committed) {
+                                           std::int64_t first_row, int committed,
+                                           float head_log_decay) {
   const int at = static_cast<int>(threadIdx.x) % shape.rows;
-  const int step = static_cast<int>(blockDim.x) / shape.rows;
+  const int part = static_cast<int>(threadIdx.x) / shape.rows;
+  // A sum over tokens is one thread's.
+  const int step = kDeferred ? 1 : static_cast<int>(blockDim.x) / shape.rows;
+  if (kDeferred && part > 0) return true;
   const std::int64_t i = first_row + at;
   const int count = committed + p.tokens;
-  for (int first = static_cast<int>(threadIdx.x) / shape.rows; first < count;
-       first += kStagedTogether * step) {
+  float total = 0;
+  bool in_range = true;
+  for (int first = part; first < count; first += kStagedTogether * step) {
     RawKey<T> raw[kStagedTogether];
-    RawGate<T> g[kStagedTogether];
 #pragma unroll
     for (int n = 0; n < kStagedTogether; ++n) {
       const int t = first + n * step;
       if (t >= count || i >= p.keys) continue;
-      if (t < committed) {
-        raw[n] = read_key<T>(p, p.committed, b, t, head, i);
-        g[n] = read_gate<T>(p.committed.g, b, t, head, 0);
-      } else {
-        raw[n] = read_fresh_key<T>(p, b, t - committed, head, i);
-        g[n] = read_gate<T>(p.fresh.g, b, t - committed, head, 0);
-      }
+      raw[n] = t < committed ? read_key<T>(p, p.committed, b, t, head, i)
+                             : read_fresh_key<T>(p, b, t - committed, head, i);
     }
-    const float constant = constant_decay(p.gamma, 0, head);
 #pragma unroll
     for (int n = 0; n < kStagedTogether; ++n) {
       const int t = first + n * step;
       if (t >= count) continue;
-      const float head_log_decay =
-          constant + log_decay_of(p.committed.g, p.fresh.g, t < committed, g[n]);
-      const float log_decay =
-          head_log_decay + log_decay_of(p.committed.gk, p.fresh.gk, t < committed, raw[n].gk);
-      keys[t * shape.rows + at] = key_of(p, raw[n], log_decay);
+      const float log_decay = __shfl_sync(kFullWarp, head_log_decay, t) +
+                              log_decay_of(p.committed.gk, p.fresh.gk, t < committed, raw[n].gk);
+      total = kDeferred ? total + log_decay : log_decay;
+      DecodeKey key = key_of(p, raw[n], total);
+      if constexpr (kDeferred) {
+        in_range = in_range && fabsf(total) <= kMaxDeferred;  // not where it is a NaN
+        key.k *= expf(-total);
+        key.q *= key.decay;
+      }
+      keys[t * shape.rows + at] = key;
     }
   }
+  return in_range;
 }
 
 /// The same of a tile's columns.
@@ -170,7 +197,7 @@ __device__ __forceinline__ void stage_values(const StepParams& p, const StepShap
 // ---- the tokens ----
 
 /// Takes a tile through all tokens. `first_tile`: of the head's rows; later ones add to its sums.
-template <class Tile>
+template <Decays kDecays, class Tile>
 __device__ __forceinline__ void run_tokens(const StepParams& p, const StepShape& shape,
                                            const StepScratch& scratch, const StepLane& lane,
                                            const StepPart& part, const StepRow& row, Tile& tile,
@@ -183,15 +210,13 @@ __device__ __forceinline__ void run_tokens(const StepParams& p, const StepShape&
 #pragma unroll 1
   for (int n = 0; n < count; ++n) {
     float o[Tile::kColumns] = {};
-    if (p.fresh.gv.given()) {
-      advance<true, true>(tile, o, keys, values, value_gates);
-    } else if (n < row.committed) {
-      advance<false, false>(tile, o, keys, values, value_gates);
+    if (n < row.committed) {
+      advance<kDecays, false>(tile, o, keys, values, value_gates);
     } else {
-      advance<true, false>(tile, o, keys, values, value_gates);
+      advance<kDecays, true>(tile, o, keys, values, value_gates);
     }
     const std::int64_t slot = slot_after(p, row, n);
-    if (slot != kPaddingSlot) store_part(p, part, tile, slot);
+    if (slot != kPaddingSlot) store_part<kDecays>(p, part, tile, keys, slot);
     if (n >= row.committed) {
       sum_over_lanes<Tile>(o, sums, [first_tile](float* to, const auto& some) {
         if (first_tile) {
@@ -225,10 +250,10 @@ __device__ __forceinline__ void write_step_output(const StepParams& p, const Ste
   }
 }
 
-template <class T, class Tile>
+template <class T, class Tile, bool kValueGate>
 __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
     decode_step(const __grid_constant__ StepParams p, const __grid_constant__ StepShape shape) {
-  const StepScratch scratch(shape, p.fresh.gv.given());
+  const StepScratch scratch(shape, kValueGate);
   const StepLane lane = step_lane<Tile>(shape.warps_v);
   const int tiles = tile_count(p, shape.columns);
   const int head = static_cast<int>(blockIdx.x) / tiles;
@@ -249,12 +274,25 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
                           .columns_left = static_cast<int>(p.values - column),
                           .evict_first = shape.evict_first};
       const typename Tile::Loaded loaded = load_part<Tile>(p, part, does.start);
+      const float head_log_decay = head_log_decays<T>(p, b, head, does.committed);
       __syncthreads();  // all warps are done with the tokens and sums before
-      stage_keys<T>(p, shape, scratch.keys, b, head, first_row, does.committed);
       stage_values<T>(p, shape, scratch, b, head, first_column, does.committed);
+      const auto run = [&]<Decays kDecays>() {
+        Tile tile = widened<Tile>(loaded);
+        run_tokens<kDecays>(p, shape, scratch, lane, part, does, tile, first_row == 0);
+      };
+      if constexpr (Tile::kIsVectors && !kValueGate) {
+        const bool in_range = stage_keys<T, true>(p, shape, scratch.keys, b, head, first_row,
+                                                  does.committed, head_log_decay);
+        if (__syncthreads_and(in_range)) {  // the tokens are there
+          run.template operator()<Decays::kDeferred>();
+          continue;
+        }
+      }
+      stage_keys<T, false>(p, shape, scratch.keys, b, head, first_row, does.committed,
+                           head_log_decay);
       __syncthreads();  // the tokens are there
-      Tile tile = widened<Tile>(loaded);
-      run_tokens(p, shape, scratch, lane, part, does, tile, first_row == 0);
+      run.template operator()<kValueGate ? Decays::kOfValues : Decays::kTaken>();
     }
     __syncthreads();  // the sums are there
     write_step_output<T>(p, shape, scratch.sums, b, head, first_column, is_padding);
@@ -267,12 +305,16 @@ void launch_step_tiles(const StepParams& params, const StepShape& shape, int sha
   const auto needed =
       DecodeConfig::step_shared_bytes(shape.rows, shape.columns, shape.warps_k, params.tokens,
                                       params.committed_tokens, params.fresh.gv.given());
-  launch<decode_step<T, Tile>>(
-      {.grid = decode_grid(params, shape.columns),
-       .block = dim3(static_cast<unsigned>(kWarpSize * shape.warps_k * shape.warps_v)),
-       .shared_bytes = static_cast<std::size_t>(std::max(needed, shared_bytes)),
-       .overlaps_previous = overlap},
-      stream, params, shape);
+  const LaunchShape launched{
+      .grid = decode_grid(params, shape.columns),
+      .block = dim3(static_cast<unsigned>(kWarpSize * shape.warps_k * shape.warps_v)),
+      .shared_bytes = static_cast<std::size_t>(std::max(needed, shared_bytes)),
+      .overlaps_previous = overlap};
+  if (params.fresh.gv.given()) {
+    launch<decode_step<T, Tile, true>>(launched, stream, params, shape);
+  } else {
+    launch<decode_step<T, Tile, false>>(launched, stream, params, shape);
+  }
 }
 
 template <class T, class State>

@@ -127,10 +127,18 @@ __device__ __forceinline__ Tile widened(const typename Tile::Loaded& loaded) {
   return tile;
 }
 
-/// kStochastic: rounded by p.rounding's seed.
-template <bool kStochastic, class Tile>
+/// What a tile's elements are to the state's.
+enum class Decays {
+  kTaken,     // the state's own
+  kOfValues,  // the same, and there is a gv
+  kDeferred   // over the decays of all tokens so far, which are in DecodeKey::decay of the last one
+};
+
+/// kStochastic: rounded by p.rounding's seed. `keys` are of the last token.
+template <Decays kDecays, bool kStochastic, class Tile>
 __device__ __forceinline__ void store_rounded(const StepParams& p, const StepPart& part,
-                                              const Tile& tile, std::int64_t slot) {
+                                              const Tile& tile, const DecodeKey* keys,
+                                              std::int64_t slot) {
   using State = typename Tile::State;
   const std::uint64_t policy = part.policy();
   State* to = static_cast<State*>(p.state.data) + slot * p.state.sequence + part.offset;
@@ -139,14 +147,20 @@ __device__ __forceinline__ void store_rounded(const StepParams& p, const StepPar
   for (int r = 0; r < Tile::kRows; ++r, to += Tile::kRowStep * p.state.k, row += Tile::kRowStep) {
     if (r * Tile::kRowStep >= part.rows_left) break;
     const RowRounding rounding = kStochastic ? row_rounding(p.rounding, row) : RowRounding{};
+    float x[Tile::kColumns];
+#pragma unroll
+    for (int c = 0; c < Tile::kColumns; ++c) {
+      x[c] = tile.s[r][c];
+      if constexpr (kDecays == Decays::kDeferred) x[c] *= keys[r * Tile::kRowStep].decay;
+    }
 #pragma unroll
     for (int n = 0; n < Tile::kVectors; ++n) {
-      const float* const x = &tile.s[r][n * Tile::kVector];
       const int column = Tile::column_offset(n * Tile::kVector);
       const auto in_row = static_cast<std::uint32_t>(part.column + column);
       if constexpr (Tile::kIsVectors) {
         if (column < part.columns_left) {
-          store_vector(to + column, narrowed<State>(x, rounding, in_row), policy);
+          store_vector(to + column, narrowed<State>(x + n * Tile::kVector, rounding, in_row),
+                       policy);
         }
       } else {
 #pragma unroll
@@ -158,22 +172,24 @@ __device__ __forceinline__ void store_rounded(const StepParams& p, const StepPar
   }
 }
 
-template <class Tile>
+template <Decays kDecays, class Tile>
 __device__ __forceinline__ void store_part(const StepParams& p, const StepPart& part,
-                                           const Tile& tile, std::int64_t slot) {
+                                           const Tile& tile, const DecodeKey* keys,
+                                           std::int64_t slot) {
   if constexpr (sizeof(typename Tile::State) < sizeof(float)) {
     if (p.rounding.kind == StateRounding::Kind::kStochastic) {
-      return store_rounded<true>(p, part, tile, slot);
+      return store_rounded<kDecays, true>(p, part, tile, keys, slot);
     }
   }
-  store_rounded<false>(p, part, tile, slot);
+  store_rounded<kDecays, false>(p, part, tile, keys, slot);
 }
 
-/// Decay and write of one token and, where kReads, adds what it reads to `o`.
-template <bool kReads, bool kValueGate, class Tile>
+/// Takes one token and, where kReads, adds what it reads to `o`.
+template <Decays kDecays, bool kReads, class Tile>
 __device__ __forceinline__ void advance(Tile& tile, float (&o)[Tile::kColumns],
                                         const DecodeKey* keys, const float* values,
                                         const float* value_gates) {
+  constexpr bool kValueGate = kDecays == Decays::kOfValues;
   DecodeValue value[Tile::kColumns];
 #pragma unroll
   for (int c = 0; c < Tile::kColumns; ++c) {
@@ -185,8 +201,10 @@ __device__ __forceinline__ void advance(Tile& tile, float (&o)[Tile::kColumns],
     const DecodeKey key = keys[r * Tile::kRowStep];
 #pragma unroll
     for (int c = 0; c < Tile::kColumns; ++c) {
-      tile.s[r][c] = advanced(tile.s[r][c], key, value[c], kValueGate);
-      if constexpr (kReads) o[c] = fmaf(key.q, tile.s[r][c], o[c]);
+      float& s = tile.s[r][c];
+      s = kDecays == Decays::kDeferred ? fmaf(key.k, value[c].v, s)
+                                       : advanced(s, key, value[c], kValueGate);
+      if constexpr (kReads) o[c] = fmaf(key.q, s, o[c]);
     }
   }
 }

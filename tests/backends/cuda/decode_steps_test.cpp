@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -189,6 +190,28 @@ TEST_P(CudaDecodeSteps, IndicesOutOfRangeArePaddingOrKeepNothing) {
     for (const std::int64_t row : ranges.padding) {
       EXPECT_THAT(to_doubles(o.view().slice(0, row, row + 1)), Each(0.0)) << "row " << row;
     }
+    expect_slots(on_gpu, host, before);
+  }
+}
+
+/// Decays that are far from 1 are not computed as those near it are.
+TEST_P(CudaDecodeSteps, DecaysOfAnyStrengthAgreeWithTheOracle) {
+  const auto [way, dtype, storage] = GetParam();
+  const Ranges ranges = ranges_of(way);
+  constexpr float kReset = -std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& gates :
+       {std::vector<float>{-6, -1, 0, -3}, {-12, -30, 2, -0.1F, -90}, {-1, 0, kReset, -0.5F, 1}}) {
+    SCOPED_TRACE(str("gates ", gates[0], " ", gates[1], " ", gates[2]));
+    StepTensors host = random_step(dtype, storage, 72, 40);
+    const Tensor before = copy_of(host.pool);
+    std::size_t next = 0;
+    for (Tensor* const tensor : {&host.g, &host.last_g}) {
+      for (float& gate : tensor->values<float>()) gate = gates[next++ % gates.size()];
+    }
+    StepTensors on_gpu = host.on(*gpu_);
+    const Tensor o = run_on_gpu(on_gpu, ranges.on_a_device, storage);
+    const Tensor expected = run_on_cpu(host, ranges.in_order, storage);
+    EXPECT_LE(relative_rms_error(to_doubles(o), to_doubles(expected)), 2e-5);
     expect_slots(on_gpu, host, before);
   }
 }
