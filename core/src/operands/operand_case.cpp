@@ -75,7 +75,8 @@ void set_file_inputs(const OperandTable& table, const FileInputs& file, CaseTens
 }
 
 void set_outputs(const OperandTable& table, const OperandCheck& check, const void* problem,
-                 const Storage& storage, CaseTensors& tensors, void* args) {
+                 const ElementTypes& types, const Storage& storage, CaseTensors& tensors,
+                 void* args) {
   for (std::size_t i = 0; i < table.operands.size(); ++i) {
     const OperandInfo& operand = table.operands[i];
     if (!operand.is_output()) continue;
@@ -87,8 +88,10 @@ void set_outputs(const OperandTable& table, const OperandCheck& check, const voi
     const int excluded_by = operand.not_with;
     if (excluded_by >= 0 && check.view(static_cast<std::size_t>(excluded_by)).given()) continue;
     const int at = static_cast<int>(i);
+    const bool is_state_of_problem = operand.types == Types::kState && problem != nullptr;
     operand.set(
-        args, *tensors.output(std::string(check.name_of(at)), check.output_type(at),
+        args, *tensors.output(std::string(check.name_of(at)),
+                              is_state_of_problem ? types.state : check.output_type(at),
                               check.output_shape(at), operand.is_in_layout ? storage : Storage()));
   }
 }

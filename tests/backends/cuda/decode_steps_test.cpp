@@ -154,7 +154,8 @@ struct Ranges {
 };
 
 Ranges ranges_of(Way way) {
-  StepIndices wrong{.way = way}, right{.way = way};
+  StepIndices wrong, right;
+  wrong.way = right.way = way;
   switch (way) {
     case Way::kPlain:
       wrong.slots = {2, kSlots, -7, kBeyondI32, 5};

@@ -105,9 +105,11 @@ void set_file_inputs(const OperandTable& table, const FileInputs& file, CaseTens
                      void* args);
 
 /// Adds outputs of the types and shapes that a call has: gradients of the inputs given, and of the
-/// others those that the problem has; all of them when that is null.
+/// others those that the problem has; all of them when that is null. `types`: of the problem, whose
+/// states may be outputs alone.
 void set_outputs(const OperandTable& table, const OperandCheck& check, const void* problem,
-                 const Storage& storage, CaseTensors& tensors, void* args);
+                 const ElementTypes& types, const Storage& storage, CaseTensors& tensors,
+                 void* args);
 
 std::vector<std::string> input_file_names(const OperandTable& table,
                                           const std::vector<std::string_view>& without);
@@ -117,7 +119,11 @@ std::unique_ptr<Case> complete_case(const Rules& rules, CaseTensors tensors,
                                     typename Rules::Args& args, const void* problem,
                                     const Storage& storage) {
   OperandCall<Rules> call(rules, args, CheckLevel::kMemory, ArgsForm::kFile);
-  set_outputs(operand_table<typename Rules::Op>(), call.check(), problem, storage, tensors, &args);
+  const ElementTypes types =
+      problem != nullptr ? element_types(*static_cast<const typename Rules::Problem*>(problem))
+                         : ElementTypes{};
+  set_outputs(operand_table<typename Rules::Op>(), call.check(), problem, types, storage, tensors,
+              &args);
   const auto completed = call.complete();
   return std::make_unique<MadeCase>(std::move(tensors), completed, args);
 }
