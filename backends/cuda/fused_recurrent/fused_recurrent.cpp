@@ -102,6 +102,7 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
   constexpr double kBytesPerUs = 3e6;
   constexpr double kStateBytes = 20;  // moved for each element of each segment's state
   constexpr double kPlaneBytes = 8;   // and of each plane
+  constexpr double kPlaneSums = 3;    // of the launch that adds planes
   const std::int64_t tokens = tokens_of_segment(extents, segments);
   const std::int64_t parts =
       tokens > 0 ? std::max<std::int64_t>(ceil_div(extents.tokens, tokens), 1) : 1;
@@ -129,7 +130,7 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
   if (const std::int64_t planes = row_blocks(shape, extents.rows); planes > 1) {
     const double elements =
         heads * static_cast<double>(extents.tokens * extents.columns * (planes + 1));
-    us += kPlaneBytes * elements / kBytesPerUs;
+    us += kPlaneSums + kPlaneBytes * elements / kBytesPerUs;
   }
   return us;
 }
