@@ -51,6 +51,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
   const Walk walk = make_walk<Shape>(p, p.segments);
   clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
+  if (walk.span.is_left_out) return;
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {

@@ -88,6 +88,7 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
   extern __shared__ __align__(128) std::byte memory[];
   auto* const decays = reinterpret_cast<Decays*>(memory + p.stages * KeysAndValues::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments - 1);
+  if (walk.span.is_left_out) return;
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {

@@ -38,6 +38,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   const Walk walk = make_walk<Shape>(p, p.segments);
   clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                            static_cast<int>(threadIdx.x), Shape::kThreads);
+  if (walk.span.is_left_out) return;
   SplitTokens<Shape, true> tokens(p, walk);
   SplitDecayScan scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -96,6 +97,7 @@ __global__ __launch_bounds__(
   extern __shared__ __align__(128) std::byte memory[];
   auto* const decays = reinterpret_cast<SplitDecays*>(memory + kStages * KeysAndValues::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments - 1);
+  if (walk.span.is_left_out) return;
   SplitTokens<Shape, false> tokens(p, walk);
   SplitDecayScan scan(p, walk);
 

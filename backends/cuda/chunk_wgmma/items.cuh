@@ -19,6 +19,7 @@ struct WalkItem {
   int chunks = 0;  // of the sequence
   int first = 0;   // of the item, counted in the order of the walk
   int count = 0;   // chunks of the item; may be 0
+  bool is_left_out = false;
 
   /// First row, within the sequence, of the item's chunk `step` in the order of the walk. Chunks
   /// are aligned to the sequence's begin in both directions.
@@ -59,6 +60,7 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   item.segment = static_cast<int>(index);
   item.subsegment = item.segment * p.subsegments + subsegment;
   const SequenceSpan span = span_of(p.sequences, item.n);
+  item.is_left_out = span.is_left_out;
   item.batch = static_cast<int>(span.batch);
   item.begin = static_cast<int>(span.begin);
   item.length = static_cast<int>(span.length);
@@ -79,7 +81,10 @@ __device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange ran
   const auto items =
       static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
       static_cast<unsigned>(value_tiles(p, kTileV) * range.segments * range.subsegments);
-  for (unsigned i = blockIdx.x; i < items; i += gridDim.x) visit(item_at(p, range, i, kTileV));
+  for (unsigned i = blockIdx.x; i < items; i += gridDim.x) {
+    const WalkItem item = item_at(p, range, i, kTileV);
+    if (!item.is_left_out) visit(item);
+  }
 }
 
 /// Index of a head of a sequence among all of them.

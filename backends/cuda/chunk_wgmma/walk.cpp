@@ -84,7 +84,7 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                     .o = head_map(args.o, kChunkTokens),
                     .o_rows = token_view(args.o),
                     .extents = extents,
-                    .sequences = sequences_view(args.cu_seqlens, problem.T),
+                    .sequences = walked_sequences(args, problem.T),
                     .gates = gate_view(args.g),
                     .gamma = decay_view(args.gamma, problem.H),
                     .initial = initial_states(args),
@@ -106,14 +106,18 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
   const std::int64_t items =
       extents.sequences * extents.heads * tiles * range.segments * range.subsegments;
-  if (params.sequences.bounds != nullptr) {
+  const bool are_alike = params.sequences.bounds == nullptr;
+  if (!are_alike && !params.sequences.leaves_out_single_tokens) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
   }
   int device = 0;
   int sms = 0;
   check(cudaGetDevice(&device));
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, sms * blocks_per_sm)));
+  // A block that finds nothing but single tokens costs as much as looking at a dozen of them.
+  constexpr std::int64_t kRounds = 4;
+  const std::int64_t blocks = std::int64_t{sms} * blocks_per_sm * (are_alike ? 1 : kRounds);
+  return dim3(static_cast<unsigned>(std::min(items, blocks)));
 }
 
 }  // namespace attune::cuda::chunk_wgmma

@@ -21,7 +21,7 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
   params.o = token_view(args.o);
   params.final_state = final_states(args);
   params.snapshots = snapshots_view(args);
-  params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.sequences = walked_sequences(args, problem.T);
   params.sequence_count = problem.sequences();
   params.heads = static_cast<int>(problem.H);
   params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);

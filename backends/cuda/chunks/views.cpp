@@ -82,6 +82,12 @@ SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens,
           .tokens = tokens};
 }
 
+SequencesView walked_sequences(const ops::RecurrentAttentionArgs& args, std::int64_t tokens) {
+  SequencesView view = sequences_view(args.cu_seqlens, tokens);
+  view.leaves_out_single_tokens = args.final_slots.has_value();
+  return view;
+}
+
 ConstantDecayView decay_view(const ops::ConstantDecay& gamma, std::int64_t heads) {
   using Source = ops::ConstantDecay::Source;
   ConstantDecayView view{.source = gamma.source};

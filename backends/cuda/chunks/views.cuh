@@ -12,6 +12,7 @@ struct SequenceSpan {
   std::int64_t batch = 0;
   std::int64_t begin = 0;
   std::int64_t length = 0;
+  bool is_left_out = false;  // by walks
 };
 
 /// Element `at` of an array of i32 or i64.
@@ -31,7 +32,8 @@ __device__ __forceinline__ std::int64_t bound_of(const SequencesView& sequences,
 __device__ __forceinline__ SequenceSpan span_of(const SequencesView& sequences, std::int64_t n) {
   if (sequences.bounds == nullptr) return {n, 0, sequences.tokens};
   const std::int64_t begin = bound_of(sequences, n);
-  return {0, begin, max(bound_of(sequences, n + 1) - begin, std::int64_t{0})};
+  const std::int64_t length = max(bound_of(sequences, n + 1) - begin, std::int64_t{0});
+  return {0, begin, length, length == 1 && sequences.leaves_out_single_tokens};
 }
 
 /// Writes zeros to the rows of `out` behind the last of `count` packed sequences, a row a block at

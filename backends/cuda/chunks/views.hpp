@@ -70,6 +70,8 @@ struct SequencesView {
   std::int64_t stride = 1;
   bool is_i64 = false;
   std::int64_t tokens = 0;  // T
+  /// Sequences of one token are another launch's (decode/single_tokens.hpp).
+  bool leaves_out_single_tokens = false;
 };
 
 /// ops::ConstantDecay.
@@ -94,6 +96,8 @@ ConstStateView initial_states(const ops::RecurrentAttentionArgs& args);
 StateView final_states(const ops::RecurrentAttentionArgs& args);
 SnapshotsView snapshots_view(const ops::RecurrentAttentionArgs& args);
 SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens, std::int64_t tokens);
+/// Those that a walk takes: without sequences of one token, where states are a pool's.
+SequencesView walked_sequences(const ops::RecurrentAttentionArgs& args, std::int64_t tokens);
 ConstantDecayView decay_view(const ops::ConstantDecay& gamma, std::int64_t heads);
 
 }  // namespace attune::cuda

@@ -88,14 +88,18 @@ __global__ __launch_bounds__(kThreads) void load_states(const __grid_constant__ 
   const std::int64_t sequence = number / p.heads;
   const std::int64_t head = number % p.heads;
   if (sequence >= p.sequence_count) return;
-  if (p.states != nullptr) {
+  const SequenceSpan span = span_of(p.sequences, sequence);
+  if (p.own != nullptr && head == 0 && threadIdx.x == 0) {
+    p.own[sequence] = static_cast<std::int32_t>(sequence);
+  }
+  if (p.states != nullptr && !span.is_left_out) {
     const auto from = state_of(view_as<const State>(p.initial), sequence);
     float* const to = p.states + number * p.rows * p.columns;
     p.quads ? widen<State, kQuad>(p, from, head, to) : widen<State, 1>(p, from, head, to);
   }
-  if (p.kept == nullptr || head > 0) return;
-  const SequenceSpan span = span_of(p.sequences, sequence);
-  const std::int64_t first = first_part(p.sequences, sequence, span, p.snapshots.every);
+  if (p.kept_at == nullptr || head > 0) return;
+  const std::int64_t first =
+      p.sequence_count + first_part(p.sequences, sequence, span, p.snapshots.every);
   for (std::int64_t m = threadIdx.x; m < p.kept_of_sequence; m += kThreads) {
     const bool is_passed = (m + 1) * p.snapshots.every <= span.length;
     p.kept_at[sequence * p.kept_of_sequence + m] =
@@ -112,7 +116,6 @@ __global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__
   if (part >= p.parts) return;
   StateView to;
   std::int64_t at = number;  // of the state in its tensor or pool
-  const float* from = p.states;
   const auto find = [&](const StateView& states, std::int64_t sequence, std::int64_t m) {
     to = states;
     if (states.slots.data == nullptr) return;
@@ -120,6 +123,7 @@ __global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__
     if (at < 0) to.data = nullptr;
   };
   if (part < 0) {
+    if (span_of(p.sequences, number).is_left_out) return;
     find(p.final, number, 0);
   } else {
     const std::int64_t sequence =
@@ -130,12 +134,11 @@ __global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__
         m >= 0 && m < p.snapshots.most && (m + 1) * p.snapshots.every <= span.length;
     if (!is_kept) return;
     find(p.snapshots.states, sequence, m);
-    from = p.kept;
   }
   if (to.data == nullptr) return;
   auto view = view_as<State>(to);
   view.data += at * view.sequence;
-  from += ((part < 0 ? number : part) * p.heads + head) * p.rows * p.columns;
+  const float* const from = p.states + (number * p.heads + head) * p.rows * p.columns;
   p.quads ? narrow<State, kQuad>(p, from, head, view, at)
           : narrow<State, 1>(p, from, head, view, at);
 }
@@ -160,11 +163,12 @@ bool has_states(const ops::RecurrentAttentionProblem& problem) {
 void place(WorkspaceParts& parts, const ops::RecurrentAttentionProblem& problem, Params& params) {
   constexpr std::int64_t kWidth = 4;  // of f32 and of i32
   const std::int64_t of_state = problem.H * problem.K * problem.V * kWidth;
-  if (has_states(problem)) params.states = parts.take<float>(problem.sequences() * of_state);
+  const std::int64_t sequences = problem.sequences();
+  if (has_states(problem))
+    params.states = parts.take<float>((sequences + parts_of(problem)) * of_state);
+  if (problem.pool) params.own = parts.take<std::int32_t>(sequences * kWidth);
   if (problem.snapshot_every == 0) return;
-  params.kept = parts.take<float>(parts_of(problem) * of_state);
-  params.kept_at =
-      parts.take<std::int32_t>(problem.sequences() * kept_of_sequence(problem) * kWidth);
+  params.kept_at = parts.take<std::int32_t>(sequences * kept_of_sequence(problem) * kWidth);
 }
 
 /// Whether four columns of any row of the states begin at a multiple of their size.
@@ -179,9 +183,6 @@ bool moves_in_quads(const TensorView& states) {
 }  // namespace
 
 ops::RecurrentAttentionProblem with_wide_states(ops::RecurrentAttentionProblem problem) {
-  problem.h0 = problem.reads_states();
-  problem.ht = problem.writes_states();
-  problem.pool = false;
   problem.initial_slots = false;
   problem.state_dtype = DType::kF32;
   problem.rounding = StateRounding::Kind::kNearest;
@@ -201,7 +202,7 @@ WideStates::WideStates(const ops::RecurrentAttentionProblem& problem,
   params_ = {.initial = initial_states(args),
              .final = final_states(args),
              .snapshots = snapshots_view(args),
-             .sequences = sequences_view(args.cu_seqlens, problem.T),
+             .sequences = walked_sequences(args, problem.T),
              .sequence_count = problem.sequences(),
              .parts = parts_of(problem),
              .heads = problem.H,
@@ -222,19 +223,22 @@ WideStates::WideStates(const ops::RecurrentAttentionProblem& problem,
   WorkspaceParts parts(workspace);
   place(parts, problem, params_);
 
-  const auto dense = [&](float* data, std::int64_t count) {
-    return TensorView(data, DType::kF32, {count, problem.H, problem.K, problem.V}, args.q.device);
+  const auto states = [&](std::int64_t count) {
+    return TensorView(params_.states, DType::kF32, {count, problem.H, problem.K, problem.V},
+                      args.q.device);
   };
-  args.final_slots.reset();
+  const auto indices = [&](const std::int32_t* data, const Extents& shape) {
+    return ConstTensorView(data, DType::kI32, shape, args.q.device);
+  };
+  const std::int64_t sequences = problem.sequences();
+  if (problem.h0) args.initial_state = states(sequences);
+  if (problem.ht) args.final_state = states(sequences);
+  if (!problem.pool) return;
+  args.states = states(sequences + params_.parts);
   args.initial_slots.reset();
-  args.states.reset();
-  const TensorView states = dense(params_.states, problem.sequences());
-  if (problem.reads_states()) args.initial_state = states;
-  if (problem.writes_states()) args.final_state = states;
+  args.final_slots = indices(params_.own, {sequences});
   if (problem.snapshot_every == 0) return;
-  args.states = dense(params_.kept, params_.parts);
-  args.snapshot_slots = ConstTensorView(
-      params_.kept_at, DType::kI32, {problem.sequences(), params_.kept_of_sequence}, args.q.device);
+  args.snapshot_slots = indices(params_.kept_at, {sequences, params_.kept_of_sequence});
 }
 
 void WideStates::load(cudaStream_t stream) const {

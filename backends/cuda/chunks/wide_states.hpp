@@ -1,8 +1,9 @@
 // Copies of states of 16 bits, for kernels whose states are f32.
 //
 // What sequences start from and end with lies in the workspace as f32 while a kernel runs, and so
-// do its snapshots, one for each that T tokens may have: 20 bytes of traffic an element in place of
-// 4. Of sequences of more tokens than a state has channels that is little beside their tokens.
+// do its snapshots, one for each that T tokens may have: copies of a pool are a pool. That is 20
+// bytes of traffic an element in place of 4, which is little beside the tokens of long sequences;
+// single tokens on a pool never come here (decode/single_tokens.hpp).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -45,9 +46,9 @@ class WideStates {
     std::int64_t columns = 0;
     bool quads = false;  // four columns of any row may be moved at once
     StateRounding rounding;
-    float* states = nullptr;            // [N, H, K, V]
-    float* kept = nullptr;              // [parts, H, K, V]
-    std::int32_t* kept_at = nullptr;    // [N, T / every]: the part of a snapshot, or -1
+    float* states = nullptr;            // [N + parts, H, K, V]
+    std::int32_t* own = nullptr;        // [N]: n, the slots of sequences among the copies
+    std::int32_t* kept_at = nullptr;    // [N, T / every]: those of snapshots, or -1
     std::int64_t kept_of_sequence = 0;  // T / every
   };
 

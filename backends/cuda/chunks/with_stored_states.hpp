@@ -1,13 +1,17 @@
 // A kernel of recurrent attention whose states are f32, made one that takes states of 16 bits: of
-// those it is given copies (wide_states.hpp). Pools of f32 states it takes itself.
+// those it is given copies (wide_states.hpp). Pools of f32 states it takes itself, but for packed
+// sequences of one token (decode/single_tokens.hpp).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/wide_states.hpp"
+#include "cuda/decode/single_tokens.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda {
@@ -28,18 +32,18 @@ class WithStoredStates final : public Inner {
     return names;
   }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
-    return Inner::supports(taken(problem), device);
+    return Inner::supports(typical(problem), device);
   }
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
-    return Inner::fits(taken(problem), device, config);
+    return Inner::fits(typical(problem), device, config);
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    return Inner::heuristic_config(taken(problem), device);
+    return Inner::heuristic_config(typical(problem), device);
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
-    return Inner::candidate_configs(taken(problem), device);
+    return Inner::candidate_configs(typical(problem), device);
   }
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     return copies_bytes(problem) + Inner::workspace_bytes(taken(problem), config);
@@ -47,9 +51,20 @@ class WithStoredStates final : public Inner {
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
-    if (!is_copied(problem)) return Inner::run(problem, args, config, site);
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
+    if (is_copied(problem)) {
+      run_on_copies(problem, args, config, site, stream);
+    } else {
+      Inner::run(problem, args, config, site);
+    }
+    // Last, as outputs may be copied from where the others write theirs.
+    if (problem.pool && problem.N > 0) decode::launch_single_tokens(problem, args, stream);
+  }
+
+ private:
+  void run_on_copies(const Problem& problem, const Args& args, const Config& config,
+                     const LaunchSite& site, cudaStream_t stream) const {
     Args wide = args;
     const WideStates states(problem, wide, site.workspace.data());
     states.load(stream);
@@ -58,13 +73,22 @@ class WithStoredStates final : public Inner {
     states.store(stream);
   }
 
- private:
   static bool is_copied(const Problem& problem) { return problem.state_dtype != DType::kF32; }
   static std::size_t copies_bytes(const Problem& problem) {
     return is_copied(problem) ? WideStates::bytes(problem) : 0;
   }
   static Problem taken(const Problem& problem) {
     return is_copied(problem) ? with_wide_states(problem) : problem;
+  }
+  /// What configs are chosen for: of sequences on a pool most may be single tokens, which are not
+  /// the kernel's.
+  static Problem typical(const Problem& problem) {
+    constexpr std::int64_t kTokensOfPrompt = 512;
+    Problem seen = taken(problem);
+    if (seen.pool && seen.N > 0) {
+      seen.N = std::clamp<std::int64_t>(seen.T / kTokensOfPrompt, 1, seen.N);
+    }
+    return seen;
   }
 };
 

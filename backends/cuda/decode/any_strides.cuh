@@ -42,32 +42,38 @@ struct StridedLane {
 
 template <class T>
 __device__ __forceinline__ void stage_token(const DecodeParams& p, StridedScratch& scratch,
-                                            std::int64_t b, int head, std::int64_t first_row,
+                                            const DecodeRow& row, int head, std::int64_t first_row,
                                             std::int64_t first_column) {
   const auto at = static_cast<int>(threadIdx.x);
   if (at < kStridedRows && first_row + at < p.keys) {
-    const float head_log_decay = constant_decay(p.gamma, 0, head) +
-                                 log_decay_of(p.fresh.g, read_gate<T>(p.fresh.g, b, 0, head, 0));
-    const RawKey<T> key = read_fresh_key<T>(p, b, 0, head, first_row + at);
+    const float head_log_decay =
+        constant_decay(p.gamma, row.sequence, head) +
+        log_decay_of(p.fresh.g, read_gate<T>(p.fresh.g, row.at, 0, head, 0));
+    const RawKey<T> key = read_fresh_key<T>(p, row.at, 0, head, first_row + at);
     scratch.keys[at] = key_of(p, key, head_log_decay + log_decay_of(p.fresh.gk, key.gk));
   }
   if (at < kStridedColumns && first_column + at < p.values) {
     scratch.values[at] =
-        value_of(p.fresh, read_value<T>(p, p.fresh, b, 0, head, first_column + at));
+        value_of(p.fresh, read_value<T>(p, p.fresh, row.at, 0, head, first_column + at));
   }
 }
 
-/// Decay, write, read of a tile of `rows` x `columns` at `state`.
+/// Decay, write, read of a tile of `rows` x `columns`, at `offset` from where the row's state is read
+/// and written; a null `from` is zeros, a null `to` nowhere.
 template <bool kAlongV>
 __device__ __forceinline__ void advance_tile(const DecodeParams& p, const StridedScratch& scratch,
-                                             float* state, std::int64_t rows, std::int64_t columns,
+                                             const float* from, float* to, std::int64_t offset,
+                                             std::int64_t rows, std::int64_t columns,
                                              float (&o)[StridedLane<kAlongV>::kSums]) {
   const StridedLane<kAlongV> lane;
+  const auto at = [&](int e) {
+    return offset + lane.row(e) * p.state.k + lane.column(e) * p.state.v;
+  };
   float s[kElements];
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
-    const bool inside = lane.row(e) < rows && lane.column(e) < columns;
-    s[e] = inside ? state[lane.row(e) * p.state.k + lane.column(e) * p.state.v] : 0.0F;
+    const bool inside = from != nullptr && lane.row(e) < rows && lane.column(e) < columns;
+    s[e] = inside ? from[at(e)] : 0.0F;
   }
   __syncthreads();  // the token is there
 #pragma unroll
@@ -75,7 +81,7 @@ __device__ __forceinline__ void advance_tile(const DecodeParams& p, const Stride
     if (lane.row(e) >= rows || lane.column(e) >= columns) continue;
     const DecodeKey key = scratch.keys[lane.row(e)];
     s[e] = advanced(s[e], key, scratch.values[lane.column(e)], p.fresh.gv.given());
-    state[lane.row(e) * p.state.k + lane.column(e) * p.state.v] = s[e];
+    if (to != nullptr) to[at(e)] = s[e];
     o[lane.sum(e)] = fmaf(key.q, s[e], o[lane.sum(e)]);
   }
 }
@@ -112,21 +118,27 @@ __global__ void __launch_bounds__(kStridedThreads)
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
-    const std::int64_t slot = slot_of(p, b);
-    if (slot == kPaddingSlot) {
-      if (writes) store_output<T>(p, b, 0, head, first_column + threadIdx.x, 0.0F);
+    const DecodeRow row = row_of(p, b);
+    if (!row.exists) continue;
+    if (row.is_padding) {
+      if (writes) store_output<T>(p, row.at, 0, head, first_column + threadIdx.x, 0.0F);
       continue;
     }
-    float* const state = static_cast<float*>(p.state.data) + slot * p.state.sequence +
-                         head * p.state.head + first_column * p.state.v;
+    const auto state_in = [&](std::int64_t slot) {
+      float* const first = static_cast<float*>(p.state.data) + head * p.state.head;
+      return slot == kPaddingSlot ? nullptr
+                                  : first + slot * p.state.sequence + first_column * p.state.v;
+    };
+    const float* const from = state_in(row.start);
+    float* const to = state_in(row.end);
     float o[StridedLane<kAlongV>::kSums] = {};
     for (std::int64_t first = 0; first < p.keys; first += kStridedRows) {
       __syncthreads();  // all warps are done with the token and the sums
-      stage_token<T>(p, scratch, b, head, first, first_column);
-      advance_tile<kAlongV>(p, scratch, state + first * p.state.k, p.keys - first, columns, o);
+      stage_token<T>(p, scratch, row, head, first, first_column);
+      advance_tile<kAlongV>(p, scratch, from, to, first * p.state.k, p.keys - first, columns, o);
     }
     const float sum = sum_over_block<kAlongV>(scratch, o);
-    if (writes) store_output<T>(p, b, 0, head, first_column + threadIdx.x, sum);
+    if (writes) store_output<T>(p, row.at, 0, head, first_column + threadIdx.x, sum);
   }
 }
 

@@ -87,41 +87,10 @@ StepParams step_params_of(const Problem& problem, const Args& args) {
   return params;
 }
 
-/// Whether the states' rows are made of whole aligned vectors.
-bool has_row_vectors(const TensorView& state) {
-  const auto columns = static_cast<std::int64_t>(Config::thread_columns(size_of(state.dtype)));
-  if (state.size(3) % columns != 0 || state.stride(3) != 1) return false;
-  if (reinterpret_cast<std::uintptr_t>(state.data) % Config::kVectorBytes != 0) return false;
-  for (int dim = 0; dim < 3; ++dim) {
-    if (state.size(dim) > 1 && state.stride(dim) % columns != 0) return false;
-  }
-  return true;
-}
-
-/// Whether the kernels of one token take it; they need not be the ones that do.
-bool is_one_token(const Problem& problem) {
-  return problem.T == 0 && problem.R == 0 && !problem.kept &&
-         problem.rounding == StateRounding::Kind::kNearest;
-}
-
 /// Columns of a thread side by side, where states' rows are vectors.
 int thread_columns(const Problem& problem) {
   return is_one_token(problem) ? Config::thread_columns(size_of(problem.state_dtype))
                                : Config::kStepColumns;
-}
-
-template <class T, class State>
-void launch_on(const Problem& problem, const Args& args, const Config& config,
-               cudaStream_t stream) {
-  const bool row_vectors = has_row_vectors(args.state);
-  const bool is_f32 = problem.state_dtype == DType::kF32;
-  if (is_one_token(problem) && row_vectors) {
-    launch_decode_row_tiles<T, State>(config, params_of(problem, args), stream);
-  } else if (is_one_token(problem) && is_f32) {
-    launch_decode_any_strides<T>(config, params_of(problem, args), stream);
-  } else {
-    launch_decode_step<T, State>(config, step_params_of(problem, args), row_vectors, stream);
-  }
 }
 
 /// Warps that `extent` needs when each takes `of_warp` of it: a power of two, at most `most`.
@@ -193,6 +162,17 @@ Config step_tile(const Problem& problem, const DeviceInfo& device, int max_warps
 /// Traffic from which on the large tile is the faster one: on an H200 between 4 and 34 MB.
 constexpr double kLargeBytes = 1e7;
 
+Config heuristic_of(const Problem& problem, const DeviceInfo& device) {
+  if (!is_one_token(problem)) return step_tile(problem, device, 1);
+  constexpr std::int64_t kMaxKeysOfSmall = 128;
+  constexpr std::int64_t kMinKeysOfLarge = 65;
+  const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
+  const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
+  // Of 16-bit elements the tile of a head has half as many threads.
+  const int large_warps_v = problem.state_dtype == DType::kF32 ? 1 : 2;
+  return large ? large_tile(problem, device, large_warps_v) : small_tile(problem, device, 2);
+}
+
 class DecodeKernel final : public Kernel<Config> {
  public:
   std::string_view name() const noexcept override { return "cuda.decode"; }
@@ -244,14 +224,7 @@ class DecodeKernel final : public Kernel<Config> {
   }
 
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    if (!is_one_token(problem)) return step_tile(problem, device, 1);
-    constexpr std::int64_t kMaxKeysOfSmall = 128;
-    constexpr std::int64_t kMinKeysOfLarge = 65;
-    const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
-    const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
-    // Of 16-bit elements the tile of a head has half as many threads.
-    const int large_warps_v = problem.state_dtype == DType::kF32 ? 1 : 2;
-    return large ? large_tile(problem, device, large_warps_v) : small_tile(problem, device, 2);
+    return heuristic_of(problem, device);
   }
 
   /// The tiles, with and without their ways with the caches. Tiles of less than K, and of more warps
@@ -286,7 +259,7 @@ class DecodeKernel final : public Kernel<Config> {
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
       with_element<float, __half, __nv_bfloat16>(problem.state_dtype, [&]<class State>() {
-        launch_on<T, State>(problem, args, config, stream);
+        launch_decode<T, State>(problem, args.state, config, step_params_of(problem, args), stream);
       });
     });
   }
@@ -330,6 +303,28 @@ class DecodeKernel final : public Kernel<Config> {
 };
 
 }  // namespace
+
+bool has_row_vectors(const TensorView& states) {
+  const auto columns = static_cast<std::int64_t>(Config::thread_columns(size_of(states.dtype)));
+  if (states.size(3) % columns != 0 || states.stride(3) != 1) return false;
+  if (reinterpret_cast<std::uintptr_t>(states.data) % Config::kVectorBytes != 0) return false;
+  for (int dim = 0; dim < 3; ++dim) {
+    if (states.size(dim) > 1 && states.stride(dim) % columns != 0) return false;
+  }
+  return true;
+}
+
+bool is_one_token(const Problem& problem) {
+  return problem.T == 0 && problem.R == 0 && !problem.kept &&
+         problem.rounding == StateRounding::Kind::kNearest;
+}
+
+DecodeConfig config_of_any_gpu(const Problem& problem) {
+  DeviceInfo device;
+  device.l1_bytes = 99 << 10;  // a block's on the GPUs from sm_80 on that have the least
+  return heuristic_of(problem, device);
+}
+
 }  // namespace attune::cuda::decode
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_decode() {

@@ -41,6 +41,10 @@ struct DecodeParams {
   TokensView fresh;
   ConstantDecayView gamma;
   SlotsView slots;
+  /// Of packed sequences: those of one token are rows, others are left alone. Then a row starts from
+  /// its slot, or zeros, and ends in `ends`, or nowhere.
+  SequencesView sequences;
+  SlotsView ends;
   PoolView state;
   TokenView o;
   std::int64_t rows = 0;   // B
@@ -81,5 +85,28 @@ void launch_decode_any_strides(const DecodeConfig& config, const DecodeParams& p
 template <class T, class State>
 void launch_decode_step(const DecodeConfig& config, const StepParams& params, bool row_vectors,
                         cudaStream_t stream);
+
+/// Whether the states' rows are made of whole aligned vectors.
+bool has_row_vectors(const TensorView& states);
+
+/// Whether the kernels of one token take the problem; they need not be the ones that do.
+bool is_one_token(const ops::RecurrentDecodeProblem& problem);
+
+/// The heuristic's config where the device is not known: none that some would not take.
+DecodeConfig config_of_any_gpu(const ops::RecurrentDecodeProblem& problem);
+
+/// Queues the kernel that takes the problem on such states.
+template <class T, class State>
+void launch_decode(const ops::RecurrentDecodeProblem& problem, const TensorView& states,
+                   const DecodeConfig& config, const StepParams& params, cudaStream_t stream) {
+  const bool row_vectors = has_row_vectors(states);
+  if (is_one_token(problem) && row_vectors) {
+    launch_decode_row_tiles<T, State>(config, params, stream);
+  } else if (is_one_token(problem) && problem.state_dtype == DType::kF32) {
+    launch_decode_any_strides<T>(config, params, stream);
+  } else {
+    launch_decode_step<T, State>(config, params, row_vectors, stream);
+  }
+}
 
 }  // namespace attune::cuda::decode

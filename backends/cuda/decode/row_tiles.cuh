@@ -135,21 +135,22 @@ struct LoadedToken {
 
 template <class T, class Tile>
 __device__ __forceinline__ LoadedToken<T, Tile> read_token(const DecodeParams& p,
-                                                           const DecodeBlock& block, std::int64_t b,
+                                                           const DecodeBlock& block,
+                                                           const DecodeRow& row,
                                                            std::int64_t first_row) {
   LoadedToken<T, Tile> token;
   auto at = static_cast<int>(threadIdx.x);
   if (at < block.tile_columns && block.first_column + at < p.values) {
-    token.value = read_value<T>(p, p.fresh, b, 0, block.head, block.first_column + at);
+    token.value = read_value<T>(p, p.fresh, row.at, 0, block.head, block.first_column + at);
   }
 #pragma unroll
   for (int n = 0; n < token.kKeys; ++n, at += static_cast<int>(blockDim.x)) {
     if (at < block.tile_rows && first_row + at < p.keys) {
-      token.keys[n] = read_fresh_key<T>(p, b, 0, block.head, first_row + at);
+      token.keys[n] = read_fresh_key<T>(p, row.at, 0, block.head, first_row + at);
     }
   }
-  token.g = read_gate<T>(p.fresh.g, b, 0, block.head, 0);
-  token.head_log_decay = constant_decay(p.gamma, 0, block.head);
+  token.g = read_gate<T>(p.fresh.g, row.at, 0, block.head, 0);
+  token.head_log_decay = constant_decay(p.gamma, row.sequence, block.head);
   return token;
 }
 
@@ -168,12 +169,13 @@ __device__ __forceinline__ void stage_token(const DecodeParams& p, const DecodeB
   }
 }
 
-/// Decay, write, read: the tile goes back to memory, and `o` gets what the token reads of it.
+/// Decay, write, read: the tile goes back to memory if the row ends anywhere, and `o` gets what the
+/// token reads of it.
 /// kFull: every thread of the warp has all of its rows. kValueGate: there is a gv.
 template <class Tile, bool kFull, bool kValueGate>
 __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o)[4],
                                              const DecodeKey* keys, const DecodeValue* values,
-                                             float* to, std::int64_t step, int rows_left,
+                                             float* to, std::int64_t step, int rows_left, bool ends,
                                              std::uint64_t policy) {
   const DecodeValue value[4] = {values[0], values[1], values[2], values[3]};
 #pragma unroll
@@ -184,7 +186,7 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
     s[r].y = advanced(s[r].y, key, value[1], kValueGate);
     s[r].z = advanced(s[r].z, key, value[2], kValueGate);
     s[r].w = advanced(s[r].w, key, value[3], kValueGate);
-    store_vector(to, s[r], policy);
+    if (ends) store_vector(to, s[r], policy);
     o[0] = fmaf(key.q, s[r].x, o[0]);
     o[1] = fmaf(key.q, s[r].y, o[1]);
     o[2] = fmaf(key.q, s[r].z, o[2]);
@@ -198,7 +200,7 @@ template <class Tile, bool kFull, bool kValueGate>
 __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o)[8],
                                              const DecodeKey* keys, const DecodeValue* values,
                                              typename Tile::State* to, std::int64_t step,
-                                             int rows_left, std::uint64_t policy) {
+                                             int rows_left, bool ends, std::uint64_t policy) {
   using State = typename Tile::State;
   DecodeValue value[8];
 #pragma unroll
@@ -214,7 +216,7 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
       x[c] = advanced(x[c], key, kValueGate ? values[c] : value[c], kValueGate);
       o[c] = fmaf(key.q, x[c], o[c]);
     }
-    store_vector(to, narrowed<State>(x), policy);
+    if (ends) store_vector(to, narrowed<State>(x), policy);
   }
 }
 
@@ -260,35 +262,43 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
-    const std::int64_t slot = slot_of(p, b);
-    LoadedToken<T, Tile> token = read_token<T, Tile>(p, block, b, 0);
-    if (slot == kPaddingSlot) {
-      write_zeros<T>(p, block, b);
+    const DecodeRow row = row_of(p, b);
+    if (!row.exists) continue;
+    LoadedToken<T, Tile> token = read_token<T, Tile>(p, block, row, 0);
+    if (row.is_padding) {
+      write_zeros<T>(p, block, row.at);
       continue;
     }
-    State* state = state_at<State>(p, block, lane, slot);
+    const bool starts = row.start != kPaddingSlot;
+    const bool ends = row.end != kPaddingSlot;
+    const State* from = state_at<State>(p, block, lane, row.start);
+    State* to = state_at<State>(p, block, lane, row.end);
     float o[Tile::kColumns] = {};
     for (std::int64_t first = 0;;) {
       const std::int64_t below = p.keys - first - lane.row;
       const int rows_left = inside ? static_cast<int>(min(below, kLastRow + 1)) : 0;
       float4 s[Tile::kRows];
-      load_tile<Tile>(s, state, step, rows_left, block.policy);
+      load_tile<Tile>(s, from, step, starts ? rows_left : 0, block.policy);
       stage_token<T, Tile>(p, block, token);
       __syncthreads();  // the token is there
       if (p.fresh.gv.given()) {
-        advance_tile<Tile, false, true>(s, o, keys, values, state, step, rows_left, block.policy);
-      } else if (__all_sync(kFullWarp, rows_left > kLastRow)) {
-        advance_tile<Tile, true, false>(s, o, keys, values, state, step, rows_left, block.policy);
+        advance_tile<Tile, false, true>(s, o, keys, values, to, step, rows_left, ends,
+                                        block.policy);
+      } else if (ends && __all_sync(kFullWarp, rows_left > kLastRow)) {
+        advance_tile<Tile, true, false>(s, o, keys, values, to, step, rows_left, true,
+                                        block.policy);
       } else {
-        advance_tile<Tile, false, false>(s, o, keys, values, state, step, rows_left, block.policy);
+        advance_tile<Tile, false, false>(s, o, keys, values, to, step, rows_left, ends,
+                                         block.policy);
       }
       first += block.tile_rows;
       if (first >= p.keys) break;
-      token = read_token<T, Tile>(p, block, b, first);
-      state += block.tile_rows * p.state.k;
+      token = read_token<T, Tile>(p, block, row, first);
+      from += block.tile_rows * p.state.k;
+      to += block.tile_rows * p.state.k;
       __syncthreads();  // all warps are done with the staged token
     }
-    write_output<T, Tile>(p, block, lane, b, o);
+    write_output<T, Tile>(p, block, lane, row.at, o);
   }
 }
 

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
     const StepRow task = step_row(p, b);
-    const bool is_padding = task.start == kPaddingSlot;
+    if (!task.exists) continue;
+    const bool is_padding = task.is_padding;
     for (std::int64_t first_row = 0; first_row < p.keys && !is_padding; first_row += shape.rows) {
       const std::int64_t row = first_row + lane.row;
       const std::int64_t rows_left = min(p.keys - row, std::int64_t{Tile::kWarpRows});
@@ -93,29 +94,31 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
                           .rows_left = static_cast<int>(rows_left),
                           .columns_left = static_cast<int>(p.values - column),
                           .evict_first = shape.evict_first};
-      const typename Tile::Loaded loaded = load_part<Tile>(p, part, task.start);
-      const float head_log_decay = head_log_decays<T>(p, b, head, task.committed);
+      StepPart start = part;
+      if (task.start == kPaddingSlot) start.rows_left = 0;  // of zeros
+      const typename Tile::Loaded loaded = load_part<Tile>(p, start, task.start);
+      const float head_log_decay = head_log_decays<T>(p, task, head, task.committed);
       __syncthreads();  // all warps are done with the tokens and sums before
-      stage_values<T>(p, shape, scratch, b, head, first_column, task.committed);
+      stage_values<T>(p, shape, scratch, task.at, head, first_column, task.committed);
       const auto run = [&]<Decays kDecays>() {
         Tile tile = widened<Tile>(loaded);
         run_tokens<kDecays>(p, shape, scratch, lane, part, task, tile, first_row == 0);
       };
       if constexpr (Tile::kIsVectors && !kValueGate) {
-        const bool in_range = stage_keys<T, true>(p, shape, scratch.keys, b, head, first_row,
+        const bool in_range = stage_keys<T, true>(p, shape, scratch.keys, task.at, head, first_row,
                                                   task.committed, head_log_decay);
         if (__syncthreads_and(in_range)) {  // the tokens are there
           run.template operator()<Decays::kDeferred>();
           continue;
         }
       }
-      stage_keys<T, false>(p, shape, scratch.keys, b, head, first_row, task.committed,
+      stage_keys<T, false>(p, shape, scratch.keys, task.at, head, first_row, task.committed,
                            head_log_decay);
       __syncthreads();  // the tokens are there
       run.template operator()<kValueGate ? Decays::kOfValues : Decays::kTaken>();
     }
     __syncthreads();  // the sums are there
-    write_step_output<T>(p, shape, scratch.sums, b, head, first_column, is_padding);
+    write_step_output<T>(p, shape, scratch.sums, task.at, head, first_column, is_padding);
   }
 }
 

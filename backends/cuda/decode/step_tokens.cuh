@@ -34,28 +34,32 @@ struct StepScratch {
 
 // ---- what a row does ----
 
-struct StepRow {
-  std::int64_t start;  // the slot that it starts from, or kPaddingSlot
-  std::int64_t kept;   // with kept slots: in lane t, where the state after token t goes
-  int committed;       // tokens that its state takes first, and is stored after
+struct StepRow : DecodeRow {
+  std::int64_t kept =
+      kPaddingSlot;   // with kept slots: in lane t, where the state after token t goes
+  int committed = 0;  // tokens that its state takes first, and is stored after
 };
 
 __device__ __forceinline__ StepRow step_row(const StepParams& p, std::int64_t b) {
-  StepRow row{.start = kPaddingSlot, .kept = kPaddingSlot, .committed = 0};
   const std::int64_t accepted =
       p.accepted.data == nullptr ? 0 : number_at(p.accepted, b * p.accepted.stride);
+  StepRow row;
   if (p.kept.data == nullptr) {
-    if (accepted < 0 || accepted > p.committed_tokens) return row;
-    row.start = slot_of(p, b);
-    row.committed = static_cast<int>(accepted);
+    static_cast<DecodeRow&>(row) = row_of(p, b);
+    row.is_padding = row.is_padding || accepted < 0 || accepted > p.committed_tokens;
+    row.committed = row.is_padding ? 0 : static_cast<int>(accepted);
     return row;
   }
   const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
   if (lane < p.tokens) {
     row.kept = slot_or_padding(p, number_at(p.kept, b * p.kept.stride + lane * p.kept_token));
   }
-  if (accepted < 1 || accepted > p.tokens) return row;
-  row.start = __shfl_sync(kFullWarp, row.kept, static_cast<int>(accepted) - 1);
+  row.at = b;
+  row.start = kPaddingSlot;
+  if (accepted >= 1 && accepted <= p.tokens) {
+    row.start = __shfl_sync(kFullWarp, row.kept, static_cast<int>(accepted) - 1);
+  }
+  row.is_padding = row.start == kPaddingSlot;
   return row;
 }
 
@@ -63,7 +67,7 @@ __device__ __forceinline__ StepRow step_row(const StepParams& p, std::int64_t b)
 __device__ __forceinline__ std::int64_t slot_after(const StepParams& p, const StepRow& row, int n) {
   if (p.kept.data != nullptr) return __shfl_sync(kFullWarp, row.kept, n);
   const int last = p.committed_tokens > 0 ? row.committed : p.tokens;
-  return n + 1 == last ? row.start : kPaddingSlot;
+  return n + 1 == last ? row.end : kPaddingSlot;
 }
 
 // ---- staging ----
@@ -79,16 +83,17 @@ __device__ __forceinline__ float log_decay_of(const GateView& committed, const G
 
 /// In lane t: the log decay that all channels of the head share for token t, committed ones first.
 template <class T>
-__device__ __forceinline__ float head_log_decays(const StepParams& p, std::int64_t b, int head,
-                                                 int committed) {
+__device__ __forceinline__ float head_log_decays(const StepParams& p, const DecodeRow& row,
+                                                 int head, int committed) {
   static_assert(2 * ops::kMaxStepTokens <= kWarpSize);
   const int t = static_cast<int>(threadIdx.x) % kWarpSize;
-  const float constant = constant_decay(p.gamma, 0, head);
+  const float constant = constant_decay(p.gamma, row.sequence, head);
   if (t >= committed + p.tokens) return constant;
   const GateView& g = p.fresh.g;
-  return constant + (t < committed
-                         ? log_decay_of(p.committed.g, read_gate<T>(p.committed.g, b, t, head, 0))
-                         : log_decay_of(g, read_gate<T>(g, b, t - committed, head, 0)));
+  return constant +
+         (t < committed
+              ? log_decay_of(p.committed.g, read_gate<T>(p.committed.g, row.at, t, head, 0))
+              : log_decay_of(g, read_gate<T>(g, row.at, t - committed, head, 0)));
 }
 
 /// How far decays may take a state, as a natural logarithm, before they are not deferred: numbers

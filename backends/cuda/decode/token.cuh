@@ -40,6 +40,29 @@ __device__ __forceinline__ std::int64_t slot_of(const DecodeParams& p, std::int6
   return slot_or_padding(p, number_at(p.slots, b * p.slots.stride));
 }
 
+/// What becomes of row b.
+struct DecodeRow {
+  std::int64_t at = 0;        // its token among those of the batch, or, of packed sequences, of all
+  std::int64_t sequence = 0;  // whose constant decay it has
+  std::int64_t start = 0;     // the slot that it starts from; kPaddingSlot: zeros
+  std::int64_t end = 0;       // where its state goes; kPaddingSlot: nowhere
+  bool is_padding = false;
+  bool exists = true;  // false: another launch's
+};
+__device__ __forceinline__ DecodeRow row_of(const DecodeParams& p, std::int64_t b) {
+  DecodeRow row{.at = b, .start = slot_of(p, b)};
+  row.end = row.start;
+  row.is_padding = row.start == kPaddingSlot;
+  if (p.sequences.bounds == nullptr) return row;
+  const SequenceSpan span = span_of(p.sequences, b);
+  row.at = span.begin;
+  row.sequence = b;
+  row.exists = span.is_left_out;
+  row.is_padding = false;
+  row.end = slot_or_padding(p, number_at(p.ends, b * p.ends.stride));
+  return row;
+}
+
 // Reading a token is split in two: first its elements as they lie in memory, whose loads may then
 // be under way together with a state's, and later what becomes of them.
 

@@ -175,6 +175,7 @@ __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant_
   const std::int64_t sequence = number / tiles / p.heads;
   if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
+  if (span.is_left_out) return;
   const std::int64_t sums = segment_count(p, span.length) - 1;  // the last segment has none
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

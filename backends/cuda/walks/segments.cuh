@@ -46,12 +46,14 @@ __device__ inline bool find_segment(const WalkParams& p, std::int64_t part,
     if (part >= p.sequence_count) return false;
     segment.sequence = part;
     segment.span = span_of(p.sequences, part);
+    if (segment.span.is_left_out) return false;
     segment.end = step_count(p, segment.span.length);
     return true;
   }
   if (part >= p.parts()) return false;
   segment.sequence = sequence_of_part(p.sequences, p.sequence_count, part, tokens);
   segment.span = span_of(p.sequences, segment.sequence);
+  if (segment.span.is_left_out) return false;
   const std::int64_t number =
       part - first_part(p.sequences, segment.sequence, segment.span, tokens);
   const std::int64_t length = segment.span.length;

@@ -127,7 +127,7 @@ inline WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                                const ops::RecurrentAttentionArgs& args, float* planes,
                                const WalkSegments& segments) {
   const std::int64_t heads_per_kv = problem.H / problem.Hkv;
-  return {.sequences = sequences_view(args.cu_seqlens, problem.T),
+  return {.sequences = walked_sequences(args, problem.T),
           .batches = problem.B,
           .sequence_count = problem.sequences(),
           .heads = problem.H,

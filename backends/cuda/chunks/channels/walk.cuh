@@ -212,10 +212,12 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   if constexpr (kWithOutputs) {
     clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                          static_cast<int>(threadIdx.x), Shape::kBlockThreads);
+    if (p.sequences.leaves_out_single_tokens && make_walk<Shape>(p, p.segments).span.is_left_out) return;
     walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p,
                                                  [&] { return make_walk<Shape>(p, p.segments); });
   } else {
     const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
+    if (p.sequences.leaves_out_single_tokens && head_walk().span.is_left_out) return;
     const int subsegments = subsegments_of(p.segments);
     const int first = head_walk().segment * subsegments - (subsegments - 1);
     const int end = min(first + subsegments, subsegments * (p.segments - 1));
