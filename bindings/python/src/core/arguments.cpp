@@ -5,54 +5,12 @@
 namespace attune_python {
 namespace {
 
-constexpr std::array<const char*, kParameters> kNames = {
-    "q",
-    "k",
-    "v",
-    "g",
-    "g_gamma",
-    "gk",
-    "gv",
-    "slopes",
-    "initial_state",
-    "cu_seqlens",
-    "cu_seqlens_host",
-    "states",
-    "initial_slots",
-    "final_slots",
-    "snapshot_slots",
-    "state",
-    "slot_indices",
-    "kept_slots",
-    "accepted",
-    "committed_k",
-    "committed_v",
-    "committed_g",
-    "committed_gk",
-    "committed_gv",
-    "committed_accepted",
-    "o",
-    "final_state",
-    "d_o",
-    "dfinal_state",
-    "layer_idx",
-    "num_layers",
-    "snapshot_every",
-    "state_seed",
-    "scale",
-    "reverse",
-    "want_final_state",
-    "allow_tf32",
-    "platform",
-    "config",
-    "stream",
-};
-
 /// The names as Python strings, interned as those of keywords in a program's text are.
 const std::array<PyObject*, kParameters>& interned_names() {
   static const std::array<PyObject*, kParameters> names = [] {
     std::array<PyObject*, kParameters> made = {};
-    for (std::size_t i = 0; i < kParameters; ++i) made[i] = PyUnicode_InternFromString(kNames[i]);
+    for (std::size_t i = 0; i < kParameters; ++i)
+      made[i] = PyUnicode_InternFromString(kParameterNames[i].data());
     return made;
   }();
   return names;
@@ -66,26 +24,28 @@ std::string text_of(PyObject* unicode) {
 
 Parameter parameter_of(const Function& function, PyObject* keyword) {
   const auto& names = interned_names();
-  for (const Parameter parameter : function.parameters) {
+  for (const Parameter parameter : function.parameters()) {
     if (names[static_cast<std::size_t>(parameter)] == keyword) return parameter;
   }
-  for (const Parameter parameter : function.parameters) {
+  for (const Parameter parameter : function.parameters()) {
     if (PyUnicode_CompareWithASCIIString(keyword, name_of(parameter)) == 0) return parameter;
   }
   raise(PyExc_TypeError,
-        std::string(function.name) + "() has no parameter '" + text_of(keyword) + "'");
+        std::string(function.name.data()) + "() has no parameter '" + text_of(keyword) + "'");
 }
 
 }  // namespace
 
-const char* name_of(Parameter parameter) { return kNames[static_cast<std::size_t>(parameter)]; }
+const char* name_of(Parameter parameter) {
+  return kParameterNames[static_cast<std::size_t>(parameter)].data();  // of a literal
+}
 
 Arguments::Arguments(const Function& function, PyObject* const* values, Py_ssize_t count,
                      PyObject* keyword_names)
     : function_(function) {
   const auto positional = static_cast<std::size_t>(count);
   if (positional > function.positional) {
-    raise(PyExc_TypeError, std::string(function.name) + "() takes " +
+    raise(PyExc_TypeError, std::string(function.name.data()) + "() takes " +
                                std::to_string(function.positional) +
                                " arguments by position, the others by name; " +
                                std::to_string(positional) + " were given");
@@ -94,21 +54,21 @@ Arguments::Arguments(const Function& function, PyObject* const* values, Py_ssize
   const auto bind = [&](Parameter parameter, PyObject* value) {
     const auto i = static_cast<std::size_t>(parameter);
     if (seen[i]) {
-      raise(PyExc_TypeError,
-            std::string(function.name) + "() got two values for '" + kNames[i] + "'");
+      raise(PyExc_TypeError, std::string(function.name.data()) + "() got two values for '" +
+                                 std::string(kParameterNames[i]) + "'");
     }
     seen[i] = true;
     values_[i] = value == Py_None ? nullptr : value;
   };
-  for (std::size_t i = 0; i < positional; ++i) bind(function.parameters[i], values[i]);
+  for (std::size_t i = 0; i < positional; ++i) bind(function.parameters()[i], values[i]);
   const Py_ssize_t keywords = keyword_names == nullptr ? 0 : PyTuple_Size(keyword_names);
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     bind(parameter_of(function, PyTuple_GetItem(keyword_names, i)), values[count + i]);
   }
-  for (const Parameter parameter : function.parameters.first(function.required)) {
+  for (const Parameter parameter : function.parameters().first(function.required)) {
     if (!given(parameter)) {
-      raise(PyExc_TypeError,
-            std::string(function.name) + "() needs the argument '" + name_of(parameter) + "'");
+      raise(PyExc_TypeError, std::string(function.name.data()) + "() needs the argument '" +
+                                 name_of(parameter) + "'");
     }
   }
 
@@ -119,7 +79,8 @@ Arguments::Arguments(const Function& function, PyObject* const* values, Py_ssize
     stream_ = stream_of_cupy(value(Parameter::kQ));
   }
   for (std::size_t i = 0; i < kArrays; ++i) {
-    if (values_[i] != nullptr) arrays_[i].borrow(function.name, kNames[i], values_[i], stream_);
+    if (values_[i] != nullptr)
+      arrays_[i].borrow(function.name.data(), kParameterNames[i].data(), values_[i], stream_);
   }
   if (!given(Parameter::kStream) && stream_ == nullptr) {
     stream_ = current_stream(array(Parameter::kQ));

@@ -270,146 +270,12 @@ Ref decode(const Arguments& arguments) {
 
 // --- what Python sees -----------------------------------------------------------------------------
 
-constexpr P kRecurrent[] = {P::kQ,
-                            P::kK,
-                            P::kV,
-                            P::kG,
-                            P::kGGamma,
-                            P::kGk,
-                            P::kGv,
-                            P::kInitialState,
-                            P::kStates,
-                            P::kInitialSlots,
-                            P::kFinalSlots,
-                            P::kSnapshotEvery,
-                            P::kSnapshotSlots,
-                            P::kStateSeed,
-                            P::kCuSeqlens,
-                            P::kCuSeqlensHost,
-                            P::kScale,
-                            P::kReverse,
-                            P::kWantFinalState,
-                            P::kO,
-                            P::kFinalState,
-                            P::kAllowTf32,
-                            P::kPlatform,
-                            P::kConfig,
-                            P::kStream};
-constexpr P kGla[] = {P::kQ,
-                      P::kK,
-                      P::kV,
-                      P::kGk,
-                      P::kGGamma,
-                      P::kInitialState,
-                      P::kStates,
-                      P::kInitialSlots,
-                      P::kFinalSlots,
-                      P::kSnapshotEvery,
-                      P::kSnapshotSlots,
-                      P::kStateSeed,
-                      P::kCuSeqlens,
-                      P::kCuSeqlensHost,
-                      P::kScale,
-                      P::kReverse,
-                      P::kWantFinalState,
-                      P::kO,
-                      P::kFinalState,
-                      P::kAllowTf32,
-                      P::kPlatform,
-                      P::kConfig,
-                      P::kStream};
-constexpr P kLightning[] = {P::kQ,
-                            P::kK,
-                            P::kV,
-                            P::kLayerIdx,
-                            P::kNumLayers,
-                            P::kSlopes,
-                            P::kGGamma,
-                            P::kInitialState,
-                            P::kStates,
-                            P::kInitialSlots,
-                            P::kFinalSlots,
-                            P::kSnapshotEvery,
-                            P::kSnapshotSlots,
-                            P::kStateSeed,
-                            P::kCuSeqlens,
-                            P::kCuSeqlensHost,
-                            P::kScale,
-                            P::kReverse,
-                            P::kWantFinalState,
-                            P::kO,
-                            P::kFinalState,
-                            P::kAllowTf32,
-                            P::kPlatform,
-                            P::kConfig,
-                            P::kStream};
-constexpr P kRecurrentBackward[] = {
-    P::kQ,      P::kK,       P::kV,         P::kDO,           P::kDFinalState, P::kG,
-    P::kGGamma, P::kGk,      P::kGv,        P::kInitialState, P::kCuSeqlens,   P::kCuSeqlensHost,
-    P::kScale,  P::kReverse, P::kAllowTf32, P::kPlatform,     P::kConfig,      P::kStream};
-constexpr P kGlaBackward[] = {P::kQ,         P::kK,
-                              P::kV,         P::kGk,
-                              P::kDO,        P::kDFinalState,
-                              P::kGGamma,    P::kInitialState,
-                              P::kCuSeqlens, P::kCuSeqlensHost,
-                              P::kScale,     P::kReverse,
-                              P::kAllowTf32, P::kPlatform,
-                              P::kConfig,    P::kStream};
-constexpr P kLightningBackward[] = {
-    P::kQ,         P::kK,       P::kV,         P::kDO,           P::kDFinalState, P::kLayerIdx,
-    P::kNumLayers, P::kSlopes,  P::kGGamma,    P::kInitialState, P::kCuSeqlens,   P::kCuSeqlensHost,
-    P::kScale,     P::kReverse, P::kAllowTf32, P::kPlatform,     P::kConfig,      P::kStream};
-constexpr P kRecurrentDecode[] = {P::kQ,
-                                  P::kK,
-                                  P::kV,
-                                  P::kState,
-                                  P::kG,
-                                  P::kGGamma,
-                                  P::kGk,
-                                  P::kGv,
-                                  P::kSlotIndices,
-                                  P::kKeptSlots,
-                                  P::kAccepted,
-                                  P::kCommittedK,
-                                  P::kCommittedV,
-                                  P::kCommittedG,
-                                  P::kCommittedGk,
-                                  P::kCommittedGv,
-                                  P::kCommittedAccepted,
-                                  P::kStateSeed,
-                                  P::kScale,
-                                  P::kO,
-                                  P::kAllowTf32,
-                                  P::kPlatform,
-                                  P::kConfig,
-                                  P::kStream};
-constexpr P kLightningDecode[] = {P::kQ,           P::kK,
-                                  P::kV,           P::kState,
-                                  P::kLayerIdx,    P::kNumLayers,
-                                  P::kSlopes,      P::kGGamma,
-                                  P::kSlotIndices, P::kKeptSlots,
-                                  P::kAccepted,    P::kCommittedK,
-                                  P::kCommittedV,  P::kCommittedAccepted,
-                                  P::kStateSeed,   P::kScale,
-                                  P::kO,           P::kAllowTf32,
-                                  P::kPlatform,    P::kConfig,
-                                  P::kStream};
-
-constexpr Function kFunctions[] = {
-    {"recurrent_attention", kRecurrent, 3, 3},
-    {"gated_linear_attention", kGla, 4, 4},
-    {"lightning_attention", kLightning, 3, 3},
-    {"recurrent_attention_backward", kRecurrentBackward, 3, 4},
-    {"gated_linear_attention_backward", kGlaBackward, 4, 5},
-    {"lightning_attention_backward", kLightningBackward, 3, 4},
-    {"recurrent_decode", kRecurrentDecode, 4, 4},
-    {"lightning_decode", kLightningDecode, 4, 4},
-};
-
-template <std::size_t kFunction, Ref (*kRun)(const Arguments&), bool kIsLightning = false>
+/// The function that a manual is of, bound and run.
+template <const char* const& kManual, Ref (*kRun)(const Arguments&), bool kIsLightning = false>
 PyObject* method(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keyword_names) {
+  static constexpr Function kFunction = function_of(kManual);
   return guarded([&] {
-    const Arguments arguments(kFunctions[kFunction], values, count, keyword_names);
+    const Arguments arguments(kFunction, values, count, keyword_names);
     if constexpr (kIsLightning) check_lightning(arguments);
     use_default_policy();
     return kRun(arguments);
@@ -418,23 +284,25 @@ PyObject* method(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject*
 
 using Method = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-PyMethodDef entry(const char* name, Method method, const char* manual) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(method)),
-          METH_FASTCALL | METH_KEYWORDS, manual};
+template <const char* const& kManual, Ref (*kRun)(const Arguments&), bool kIsLightning = false>
+PyMethodDef entry() {
+  static constexpr Function kFunction = function_of(kManual);
+  const Method run = method<kManual, kRun, kIsLightning>;
+  return {kFunction.name.data(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run)),
+          METH_FASTCALL | METH_KEYWORDS, kManual};
 }
 
 }  // namespace
 
 PyMethodDef attention_methods[] = {
-    entry("recurrent_attention", method<0, attend>, kRecurrentManual),
-    entry("gated_linear_attention", method<1, attend>, kGlaManual),
-    entry("lightning_attention", method<2, attend, true>, kLightningManual),
-    entry("recurrent_attention_backward", method<3, attend_backward>, kRecurrentBackwardManual),
-    entry("gated_linear_attention_backward", method<4, attend_backward>, kGlaBackwardManual),
-    entry("lightning_attention_backward", method<5, attend_backward, true>,
-          kLightningBackwardManual),
-    entry("recurrent_decode", method<6, decode>, kRecurrentDecodeManual),
-    entry("lightning_decode", method<7, decode, true>, kLightningDecodeManual),
+    entry<kRecurrentManual, attend>(),
+    entry<kGlaManual, attend>(),
+    entry<kLightningManual, attend, true>(),
+    entry<kRecurrentBackwardManual, attend_backward>(),
+    entry<kGlaBackwardManual, attend_backward>(),
+    entry<kLightningBackwardManual, attend_backward, true>(),
+    entry<kRecurrentDecodeManual, decode>(),
+    entry<kLightningDecodeManual, decode, true>(),
     {nullptr, nullptr, 0, nullptr},
 };
 
