@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -327,6 +329,44 @@ def test_func_grad_and_per_sample_gradients(device):
         expected = torch.func.grad(naive_loss, argnums=(0, 3))(q[i], k[i], v[i], slopes)
         for a, e in zip(each, expected):
             close(a[i], e, 2e-3)
+
+
+RANK = """
+import sys
+import torch
+from torch import distributed, nn
+import attune_kernels.torch as at
+
+rank, ranks, file, device = int(sys.argv[1]), 2, sys.argv[2], sys.argv[3]
+distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projections = nn.Linear(16, 4 * 2 * 16)
+
+    def forward(self, x):
+        q, k, v, gate = self.projections(x).unflatten(-1, (4, 2, 16)).unbind(-3)
+        return at.gated_linear_attention(q, k, v, nn.functional.logsigmoid(gate))[0]
+
+torch.manual_seed(0)
+alone, x = Layer().to(device), torch.randn(4, 21, 16).to(device)
+shared = nn.parallel.DistributedDataParallel(alone)
+shared(x.chunk(ranks)[rank]).square().mean().backward()
+averaged = [p.grad.clone() for p in alone.parameters()]
+alone.zero_grad()
+alone(x).square().mean().backward()
+for a, p in zip(averaged, alone.parameters()):
+    torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-5)
+distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_share_their_gradients(device, tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path / "meeting"), device],
+                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    errors = [rank.communicate(timeout=200)[1] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), errors
 
 
 # --- scopes and threads ----------------------------------------------------------------------------------
