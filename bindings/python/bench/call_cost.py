@@ -2,10 +2,11 @@
 
 DEVICE is cpu or cuda. "door" is the same call with H = K = V = 1, where the kernel has next to nothing
 to do: what arguments, selection, allocation and results cost. Times are the best of REPEATS (200) runs of
-50 calls, in us; on a GPU those of queueing, which waits for nothing. JAX's row needs JAX on that device,
-and is what jax.jit needs to start a call, too.
+50 calls, in us; on a GPU those of queueing, which waits for nothing. C is called through ctypes, whose own
+part is the row behind it. JAX's row needs JAX on that device, and is what jax.jit needs to start a call, too.
 """
 
+import ctypes
 import sys
 import time
 
@@ -28,6 +29,50 @@ def best(call, repeats, finish):
         times.append(time.perf_counter() - start)
     finish()
     return min(times) / CALLS * 1e6
+
+
+class CTensor(ctypes.Structure):
+    """attune_tensor of attune.h."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_index", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+
+class CArgs(ctypes.Structure):
+    """The first members of attune_attention_args: a struct says how many it has."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                *((name, ctypes.POINTER(CTensor)) for name in "q k v g g_gamma gk gv slopes".split()),
+                ("layer_idx", ctypes.c_int64), ("num_layers", ctypes.c_int64),
+                *((name, ctypes.c_void_p) for name in "initial_state cu_seqlens cu_seqlens_host scale".split()),
+                ("o", ctypes.POINTER(CTensor)), ("final_state", ctypes.c_void_p)]
+
+
+class CCall(ctypes.Structure):
+    """Those of attune_call."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                ("stream", ctypes.c_void_p)]
+
+
+def c_doors(q, k, v, o):
+    library = ctypes.CDLL(attune._core.__file__)  # and what it is linked to
+    args, call = CArgs(struct_size=ctypes.sizeof(CArgs)), CCall(struct_size=ctypes.sizeof(CCall))
+    extents = (ctypes.c_int64 * q.dim())(*q.shape)
+    for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):
+        tensor = CTensor(x.data_ptr(), 2 if x.is_cuda else 1, x.device.index or 0, x.dim(), 2, 32, 1,
+                         ctypes.addressof(extents))
+        setattr(args, name, ctypes.pointer(tensor))
+    if q.is_cuda:
+        call.stream = torch.cuda.current_stream().cuda_stream
+    given = ctypes.byref(args), ctypes.byref(call)
+    run, nothing = library.attune_attention, library.attune_abi_version
+    if run(*given) != 0:
+        library.attune_last_error.restype = ctypes.c_char_p
+        raise RuntimeError(library.attune_last_error().decode())
+    return {"C, into o, by ctypes": lambda kept=(extents, q, k, v, o): run(*given),  # what the call points to
+            "ctypes alone": lambda: nothing(*given)}
 
 
 def jax_door(q, k, v):
@@ -63,6 +108,7 @@ def doors(device, tokens, heads, dim):
 
     raw = (None,) * 9 + (0, 0, False, False, False, False, "", "")
     found = {
+        **c_doors(q, k, v, o),
         "_core, torch tensors": lambda: attune.recurrent_attention(q, k, v),
         "_core, torch tensors, into o": lambda: attune.recurrent_attention(q, k, v, o=o),
         "_core, decode, torch tensors": lambda: attune.recurrent_decode(*token, state),
