@@ -10,11 +10,14 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils._pytree import tree_map
 
 import attune_kernels
 import attune_kernels.fla
 
 CHECKOUT = Path(os.environ["FLA_DIR"])
+DEVICE = os.environ.get("FLA_DEVICE", "cpu")
 OPS = {
     "gla": ("chunk", "fused_chunk", "fused_recurrent"),
     "simple_gla": ("chunk", "fused_chunk", "fused_recurrent", "parallel"),
@@ -43,8 +46,7 @@ def _install():
         for way in ways:
             _stand_in(f"fla.ops.{op}.{way}", **ours)
     utils = _stand_in("fla.utils", CHECKOUT / "fla" / "utils")
-    device = os.environ.get("FLA_DEVICE", "cpu")
-    vars(utils).update(device=device, device_platform=device)
+    vars(utils).update(device=DEVICE, device_platform=DEVICE)
     from fla.utils._testing import assert_close
 
     utils.assert_close = assert_close
@@ -55,7 +57,7 @@ _install()
 
 @pytest.fixture(autouse=True)
 def _independent_reference(request, monkeypatch):
-    """In tests that compare two of fla's algorithms, the second runs on platform `reference`."""
+    """In tests that compare two of fla's algorithms, the second runs on platform `reference`, on the CPU."""
     name = request.node.originalname
     if os.environ.get("FLA_REFERENCE") == "same" or "recurrent" in name or "normalize" in name:
         return
@@ -67,9 +69,13 @@ def _independent_reference(request, monkeypatch):
             def recurrent_attention(*args, **kwargs):
                 return chosen(*args, **{**kwargs, "platform": "reference"})
 
+            def on(device, values):
+                return tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, values)
+
             attune_kernels.fla._attune.recurrent_attention = recurrent_attention
             try:
-                return function(*args, **kwargs)
+                args, kwargs = on("cpu", (args, kwargs))
+                return on(DEVICE, function(*args, **kwargs))
             finally:
                 attune_kernels.fla._attune.recurrent_attention = chosen
 
