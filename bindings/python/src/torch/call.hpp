@@ -1,5 +1,5 @@
-// One call of attune's over torch's tensors: views of them as attune.h has them, results and workspace from
-// torch's allocator, on q's current stream.
+// One call of attune's over torch's tensors: views of them as attune.h has them, results and
+// workspace from torch's allocator, on q's current stream.
 #pragma once
 
 #include <array>
