@@ -115,7 +115,8 @@ def _bytes(arrays):
 
 @functools.lru_cache(maxsize=4096)
 def _workspace_bytes(kind, call, arrays, platform):
-    """Of the array that a call on `platform` gets as scratch memory. `arrays`: in and out, but for states that are updated."""
+    """Of the array that a call on `platform` gets as scratch memory. `arrays`: in and out, but for states that are
+    updated."""
     ranks = [len(shape) for shape, _ in arrays]
     types = [number for _, dtype in arrays for number in DLPACK_TYPES.get(dtype, (0, 0))]
     extents = [extent for shape, _ in arrays for extent in shape]
@@ -124,7 +125,8 @@ def _workspace_bytes(kind, call, arrays, platform):
     bound = _library.attune_jax_workspace_bound(
         ctypes.c_int32(kind), ctypes.c_int64(call.given()), ctypes.c_int64(call.options),
         ctypes.c_double(call.scale), ctypes.c_int64(call.layer_idx), ctypes.c_int64(call.num_layers),
-        ctypes.c_int64(call.snapshot_every), call.platform.encode(), call.config.encode(), ctypes.c_int32(_DEVICE_TYPES[platform]),
+        ctypes.c_int64(call.snapshot_every), call.platform.encode(), call.config.encode(),
+        ctypes.c_int32(_DEVICE_TYPES[platform]),
         ctypes.c_int32(len(arrays)), (ctypes.c_int32 * len(ranks))(*ranks), (ctypes.c_int32 * len(types))(*types),
         (ctypes.c_int64 * max(len(extents), 1))(*extents), ctypes.c_int64(limit))
     if bound < 0:

@@ -73,7 +73,8 @@ def jax_door(device):
 
     def jitted(function):
         def call(*arrays, **options):
-            return supported(device, lambda: jax.block_until_ready(jax.jit(lambda *x: function(*x, **options))(*arrays)))
+            compiled = jax.jit(lambda *x: function(*x, **options))
+            return supported(device, lambda: jax.block_until_ready(compiled(*arrays)))
 
         return call
 
@@ -212,7 +213,8 @@ def test_drafted_tokens_are_taken_back_by_kept_states(door):
 
     def step(arrays, pool, accepted):
         q, k, v, gk = (door.array(numpy.ascontiguousarray(x)) for x in arrays)
-        return door.decode(q, k, v, pool, gk=gk, kept_slots=kept, accepted=door.array(numpy.array(accepted, numpy.int32)))
+        accepted = door.array(numpy.array(accepted, numpy.int32))
+        return door.decode(q, k, v, pool, gk=gk, kept_slots=kept, accepted=accepted)
 
     _, after = step(first, door.array(pool), [1, 1])
     o, final = step(second, after, [2, 4])
@@ -264,7 +266,8 @@ def test_mistakes_with_pools_are_named(door):
 
 def test_random_rounding_keeps_what_rounding_to_nearest_forgets():
     pool = numpy.ones((1, HEADS, KEYS, VALUES), numpy.float16)
-    token = [numpy.full((1, HEADS, n), 1e-2, numpy.float32) for n in (KEYS, KEYS, VALUES)]  # adds 1e-4: a tenth of a unit
+    # Each call adds 1e-4 to states of 1: a tenth of a unit in the last place.
+    token = [numpy.full((1, HEADS, n), 1e-2, numpy.float32) for n in (KEYS, KEYS, VALUES)]
     nearest, random_one, again = pool.copy(), pool.copy(), pool.copy()
     for seed in range(100):
         attune.recurrent_decode(*token, nearest)
@@ -295,8 +298,8 @@ def test_torch_knows_that_pools_are_written_to():
     pool, slots = torch.randn(4, HEADS, KEYS, VALUES), torch.tensor([3, 1])
     none = [None]
     torch.library.opcheck(torch.ops.attune.forward_on_pool.default,
-                          (q, k, v, pool, *none * 2, gk, *none * 4, slots, slots, *none, 0, None, None, 0, 0, False, False,
-                           False, "", ""))
+                          (q, k, v, pool, *none * 2, gk, *none * 4, slots, slots, *none, 0, None, None, 0, 0, False,
+                           False, False, "", ""))
     torch.library.opcheck(torch.ops.attune.decode.default,
                           (q, k, v, pool, *none * 2, gk, *none * 2, slots, *none * 2, k, v, *none, gk, *none,
                            torch.tensor([1, 0]), None, None, 0, 0, False, False, "", ""))

@@ -150,7 +150,8 @@ def test_compiled_calls_become_graphs(cuda):
 def test_gradients_of_long_sequences_are_the_recurrences(cuda, dtype, gates):
     """Sizes that kernels on tiles take, against float64: relative RMS errors of recurrent_attention.hpp."""
     q, k, v, gk, state = inputs(cuda, tokens=193, heads=4, keys=64, values=64, requires_grad=False)
-    made = {"g": gk.mean(-1) / 4, "gk": gk / 4, "gv": gk.flip(1) / 4, "g_gamma": torch.linspace(-0.5, 0, 4, device=cuda)}
+    made = {"g": gk.mean(-1) / 4, "gk": gk / 4, "gv": gk.flip(1) / 4,
+            "g_gamma": torch.linspace(-0.5, 0, 4, device=cuda)}
     q, k, v = (x.to(dtype) for x in (q / 4, k / 4, v))
     chosen = {name: made[name].clone() for name in gates}
     leaves = [x.requires_grad_() for x in (q, k, v, state, *chosen.values())]

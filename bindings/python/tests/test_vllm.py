@@ -31,9 +31,10 @@ def random(device, *shape, seed=0):
 
 def recurrence(q, k, v, state):
     """(o [T, H, E], the state after each token) of one sequence [T, H, ..], in float64, without a scale."""
+    decay = torch.exp(-SLOPES.to(q.device).double())[:, None, None]
     state, o, states = state.double(), [], []
     for t in range(q.shape[0]):
-        state = state * torch.exp(-SLOPES.to(q.device).double())[:, None, None] + k[t].double()[..., None] * v[t].double()[:, None]
+        state = state * decay + k[t].double()[..., None] * v[t].double()[:, None]
         states.append(state)
         o.append(torch.einsum("hd,hde->he", q[t].double(), state))
     return torch.stack(o), states
