@@ -7,6 +7,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunk_tf32/chunk_tf32_config.hpp"
+#include "cuda/chunks/rows_behind.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -96,8 +97,10 @@ Config config_of(const Problem& problem, const WalkChoice& choice) {
           .interval = longest_interval(problem)};
 }
 
-class ChunkTf32Backward final : public Kernel<Config> {
+class ChunkTf32Backward : public Kernel<ChunkTf32BackwardConfig> {
  public:
+  using Config = ChunkTf32BackwardConfig;
+
   std::string_view name() const noexcept override { return "cuda.chunk_tf32.backward"; }
   int version() const noexcept override { return 1; }
 
@@ -151,5 +154,5 @@ class ChunkTf32Backward final : public Kernel<Config> {
 }  // namespace attune::cuda::chunk_tf32
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_tf32_backward() {
-  return std::make_unique<chunk_tf32::ChunkTf32Backward>();
+  return std::make_unique<WithRowsBehind<chunk_tf32::ChunkTf32Backward>>();
 }

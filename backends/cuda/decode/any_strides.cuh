@@ -106,6 +106,14 @@ __device__ __forceinline__ float sum_over_block(StridedScratch& scratch,
   return total;
 }
 
+/// A block's columns of a head's state; null for kPaddingSlot.
+__device__ __forceinline__ float* strided_state(const DecodeParams& p, int head,
+                                                std::int64_t first_column, std::int64_t slot) {
+  if (slot == kPaddingSlot) return nullptr;
+  return static_cast<float*>(p.state.data) + slot * p.state.sequence + head * p.state.head +
+         first_column * p.state.v;
+}
+
 template <class T, bool kAlongV>
 __global__ void __launch_bounds__(kStridedThreads)
     decode_any_strides(const __grid_constant__ DecodeParams p) {
@@ -124,13 +132,8 @@ __global__ void __launch_bounds__(kStridedThreads)
       if (writes) store_output<T>(p, row.at, 0, head, first_column + threadIdx.x, 0.0F);
       continue;
     }
-    const auto state_in = [&](std::int64_t slot) {
-      float* const first = static_cast<float*>(p.state.data) + head * p.state.head;
-      return slot == kPaddingSlot ? nullptr
-                                  : first + slot * p.state.sequence + first_column * p.state.v;
-    };
-    const float* const from = state_in(row.start);
-    float* const to = state_in(row.end);
+    const float* const from = strided_state(p, head, first_column, row.start);
+    float* const to = strided_state(p, head, first_column, row.end);
     float o[StridedLane<kAlongV>::kSums] = {};
     for (std::int64_t first = 0; first < p.keys; first += kStridedRows) {
       __syncthreads();  // all warps are done with the token and the sums

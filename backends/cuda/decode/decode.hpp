@@ -43,8 +43,8 @@ struct DecodeParams {
   SlotsView slots;
   /// Of packed sequences: those of one token are rows, others are left alone. Then a row starts from
   /// its slot, or zeros, and ends in `ends`, or nowhere.
-  SequencesView sequences;
-  SlotsView ends;
+  SequencesView sequences = {};
+  SlotsView ends = {};
   PoolView state;
   TokenView o;
   std::int64_t rows = 0;   // B

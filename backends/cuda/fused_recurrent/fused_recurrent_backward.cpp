@@ -6,6 +6,7 @@
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/rows_behind.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -94,8 +95,10 @@ int interval_for(const Problem& problem, const DeviceInfo& device, int segments)
   return tokens > 0 && tokens < 2 * longest ? kShortest : longest;
 }
 
-class FusedRecurrentBackwardKernel final : public Kernel<Config> {
+class FusedRecurrentBackwardKernel : public Kernel<FusedRecurrentBackwardConfig> {
  public:
+  using Config = FusedRecurrentBackwardConfig;
+
   std::string_view name() const noexcept override { return "cuda.fused_recurrent.backward"; }
   int version() const noexcept override { return 1; }
 
@@ -158,5 +161,5 @@ class FusedRecurrentBackwardKernel final : public Kernel<Config> {
 }  // namespace attune::cuda::fused_recurrent
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_fused_recurrent_backward() {
-  return std::make_unique<fused_recurrent::FusedRecurrentBackwardKernel>();
+  return std::make_unique<WithRowsBehind<fused_recurrent::FusedRecurrentBackwardKernel>>();
 }

@@ -10,6 +10,7 @@
 
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
+#include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/gla/params.hpp"
 #include "cuda/kernels.hpp"
@@ -202,8 +203,10 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   }
 }
 
-class GlaBackwardKernel final : public Kernel<Config> {
+class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
  public:
+  using Config = GlaBackwardConfig;
+
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
   int version() const noexcept override { return 4; }
 
@@ -277,7 +280,7 @@ class GlaBackwardKernel final : public Kernel<Config> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_gla_backward() {
-  return std::make_unique<gla::GlaBackwardKernel>();
+  return std::make_unique<WithRowsBehind<gla::GlaBackwardKernel>>();
 }
 
 }  // namespace attune::cuda

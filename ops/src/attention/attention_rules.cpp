@@ -122,10 +122,7 @@ void AttentionRules<Op>::check_sequences(OperandCheck& check, const Args& args) 
   if (!args.cu_seqlens) return;
   const bool in_memory = check.level() == CheckLevel::kMemory;
   const bool readable = in_memory && args.cu_seqlens->device == DeviceId{};
-  // Backward passes on GPUs leave rows behind the last sequence as they are.
-  const bool may_be_padded =
-      !kIsBackward<Op> || args.cu_seqlens->device.backend == DeviceId{}.backend;
-  const TokenBounds of{.tokens = check.size(kT), .may_be_padded = may_be_padded};
+  const TokenBounds of{.tokens = check.size(kT), .may_be_padded = true};
   if (readable) check_cu_seqlens(check, "cu_seqlens", *args.cu_seqlens, of);
   if (!cu_seqlens_host) return;
   check.shape("cu_seqlens_host", *cu_seqlens_host, {check.size(kN) + 1});

@@ -5,6 +5,7 @@
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/plane_sums.hpp"
+#include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -156,8 +157,10 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   }
 }
 
-class BackwardKernel final : public Kernel<Config> {
+class BackwardKernel : public Kernel<BackwardConfig> {
  public:
+  using Config = BackwardConfig;
+
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma.backward"; }
   int version() const noexcept override { return 1; }
 
@@ -225,7 +228,7 @@ class BackwardKernel final : public Kernel<Config> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_backward() {
-  return std::make_unique<chunk_wgmma::backward::BackwardKernel>();
+  return std::make_unique<WithRowsBehind<chunk_wgmma::backward::BackwardKernel>>();
 }
 
 }  // namespace attune::cuda

@@ -31,9 +31,9 @@
 // through. With `reverse` tokens are taken from the last to the first, and the final state is the
 // one after token 0.
 //
-// Padded batches. On a CPU, cu_seqlens may end before T: the rows behind are not read, and those of
-// o, and of the gradients of q, k, v and gates, are written as zeros. On a GPU, cu_seqlens_host ends
-// at T; a cu_seqlens on the device that does not is clamped, and the rows behind keep what they had.
+// Padded batches. cu_seqlens may end before T: the rows behind are not read, and those of o, and of
+// the gradients of q, k, v and gates, are written as zeros. One packed call so takes any mix of
+// prompts and of decoding rows, sequences of one token, whose lengths only the device knows.
 //
 // State pools. With `states`, sequence n starts from slot initial_slots[n] of it, from zero where
 // that is negative, and its final state goes to slot final_slots[n], nowhere where that is negative.
@@ -51,9 +51,6 @@
 // stored: sums stay fp32, and a state is rounded once a call where it is written, as state_rounding
 // says (core/state_rounding.hpp). What is stored so has the precision of its type. The backward
 // pass takes states in f32.
-//
-// State pools, snapshots and states of 16 bits are for the platforms simd and reference, so far:
-// elsewhere a call with them is Unsupported.
 //
 // Precision. State and sums are fp32 for 16-bit inputs. f32 inputs use IEEE fp32 unless allow_tf32.
 // One config gives the same bits on every run. Errors are RMS errors over a tensor, against the

@@ -223,8 +223,8 @@ constexpr auto recurrent_attention_fields() {
 
 /// The forward pass.
 ///
-/// A kernel that names "packed" writes zeros to the rows of o behind the last sequence where it runs
-/// on a CPU: cu_seqlens may end before T there.
+/// A kernel that names "packed" writes zeros to the rows of o behind the last sequence: cu_seqlens may
+/// end before T. The same holds of gradients in the backward pass.
 struct RecurrentAttention {
   static constexpr std::string_view kName = "recurrent_attention";
   static constexpr std::string_view kSummary = "gated recurrent linear attention, forward";
