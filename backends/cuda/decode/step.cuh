@@ -99,21 +99,25 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
       const typename Tile::Loaded loaded = load_part<Tile>(p, start, task.start);
       const float head_log_decay = head_log_decays<T>(p, task, head, task.committed);
       __syncthreads();  // all warps are done with the tokens and sums before
-      stage_values<T>(p, shape, scratch, task.at, head, first_column, task.committed);
       const auto run = [&]<Decays kDecays>() {
         Tile tile = widened<Tile>(loaded);
         run_tokens<kDecays>(p, shape, scratch, lane, part, task, tile, first_row == 0);
       };
-      if constexpr (Tile::kIsVectors && !kValueGate) {
-        const bool in_range = stage_keys<T, true>(p, shape, scratch.keys, task.at, head, first_row,
-                                                  task.committed, head_log_decay);
+      constexpr bool kMayDefer = Tile::kIsVectors && !kValueGate;
+      const auto stage = [&]<bool kDeferred>() {
+        return stage_keys<T, kDeferred>(p, shape, scratch.keys, task.at, head, first_row,
+                                        task.committed, head_log_decay);
+      };
+      bool in_range = true;
+      stage_values<T, kValueGate>(p, shape, scratch, task.at, head, first_column, task.committed,
+                                  [&] { in_range = stage.template operator()<kMayDefer>(); });
+      if constexpr (kMayDefer) {
         if (__syncthreads_and(in_range)) {  // the tokens are there
           run.template operator()<Decays::kDeferred>();
           continue;
         }
+        stage.template operator()<false>();
       }
-      stage_keys<T, false>(p, shape, scratch.keys, task.at, head, first_row, task.committed,
-                           head_log_decay);
       __syncthreads();  // the tokens are there
       run.template operator()<kValueGate ? Decays::kOfValues : Decays::kTaken>();
     }

@@ -148,35 +148,43 @@ __device__ __forceinline__ bool stage_keys(const StepParams& p, const StepShape&
   return in_range;
 }
 
-/// The same of a tile's columns.
-template <class T>
+/// The same of a tile's columns. Calls meanwhile() when the first loads are under way.
+template <class T, bool kValueGate, class Meanwhile>
 __device__ __forceinline__ void stage_values(const StepParams& p, const StepShape& shape,
                                              const StepScratch& scratch, std::int64_t b, int head,
-                                             std::int64_t first_column, int committed) {
+                                             std::int64_t first_column, int committed,
+                                             const Meanwhile& meanwhile) {
   const int at = static_cast<int>(threadIdx.x) % shape.columns;
   const int step = static_cast<int>(blockDim.x) / shape.columns;
   const std::int64_t j = first_column + at;
   const int count = committed + p.tokens;
-  for (int first = static_cast<int>(threadIdx.x) / shape.columns; first < count;
-       first += kStagedTogether * step) {
-    RawValue<T> raw[kStagedTogether];
+  RawValue<T> raw[kStagedTogether];
+  const auto load = [&](int first) {
 #pragma unroll
     for (int n = 0; n < kStagedTogether; ++n) {
       const int t = first + n * step;
+      raw[n] = {};
       if (t >= count || j >= p.values) continue;
       raw[n] = t < committed ? read_value<T>(p, p.committed, b, t, head, j)
                              : read_value<T>(p, p.fresh, b, t - committed, head, j);
     }
+  };
+  int first = static_cast<int>(threadIdx.x) / shape.columns;
+  load(first);
+  meanwhile();
+  while (first < count) {
 #pragma unroll
     for (int n = 0; n < kStagedTogether; ++n) {
       const int t = first + n * step;
       if (t >= count) continue;
       scratch.values[t * shape.columns + at] = to_float(raw[n].v);
-      if (p.fresh.gv.given()) {
+      if constexpr (kValueGate) {
         scratch.value_gates[t * shape.columns + at] =
             log_decay_of(p.committed.gv, p.fresh.gv, t < committed, raw[n].gv);
       }
     }
+    first += kStagedTogether * step;
+    load(first);
   }
 }
 

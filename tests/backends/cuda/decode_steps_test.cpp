@@ -58,7 +58,7 @@ StepTensors random_step(DType pool, Storage storage, std::int64_t keys, std::int
 /// Which states a step is for.
 struct StepIndices {
   Way way = Way::kPlain;
-  std::vector<std::int64_t> slots;  // [B]; with kept states [B, T]
+  std::vector<std::int64_t> slots = {};  // [B]; with kept states [B, T]
   std::vector<std::int64_t> accepted = std::vector<std::int64_t>(kRows);  // [B]; not of plain steps
 
   Tensor slots_tensor() const {
