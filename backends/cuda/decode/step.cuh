@@ -70,6 +70,43 @@ __device__ __forceinline__ void write_step_output(const StepParams& p, const Ste
   }
 }
 
+template <class Tile>
+__device__ __forceinline__ StepPart step_part(const StepParams& p, const StepShape& shape,
+                                              const StepLane& lane, int head,
+                                              std::int64_t first_row, std::int64_t first_column) {
+  const std::int64_t row = first_row + lane.row;
+  const std::int64_t column = first_column + lane.column;
+  const std::int64_t rows_left = min(p.keys - row, std::int64_t{Tile::kWarpRows});
+  return {.offset = head * p.state.head + row * p.state.k + column * p.state.v,
+          .row = head * p.keys + row,
+          .column = static_cast<int>(column),
+          .rows_left = static_cast<int>(rows_left),
+          .columns_left = static_cast<int>(p.values - column),
+          .evict_first = shape.evict_first};
+}
+
+/// As prefetch_first_tiles() of row_tiles.cuh: by the blocks that wait for the launch before, of
+/// memory that it may yet write.
+template <class Tile>
+__device__ __forceinline__ void prefetch_first_part(const StepParams& p, const StepPart& part) {
+  using State = typename Tile::State;
+  constexpr int kLineColumns = 128 / sizeof(State);
+  if (blockIdx.y * gridDim.x + blockIdx.x >= multiprocessors()) return;
+  const std::int64_t slot = step_row(p, blockIdx.y).start;
+  if (slot == kPaddingSlot || part.column % kLineColumns != 0) return;
+  const State* row =
+      static_cast<const State*>(p.state.data) + slot * p.state.sequence + part.offset;
+#pragma unroll
+  for (int r = 0; r < Tile::kRows; ++r, row += Tile::kRowStep * p.state.k) {
+#pragma unroll
+    for (int column = 0; column < Tile::kWarpColumns; column += kLineColumns) {
+      if (r * Tile::kRowStep < part.rows_left && column < part.columns_left) {
+        prefetch_line(row + column);
+      }
+    }
+  }
+}
+
 template <class T, class Tile, bool kValueGate>
 __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
     decode_step(const __grid_constant__ StepParams p, const __grid_constant__ StepShape shape) {
@@ -78,7 +115,11 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   const int tiles = tile_count(p, shape.columns);
   const int head = static_cast<int>(blockIdx.x) / tiles;
   const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * shape.columns;
-  const std::int64_t column = first_column + lane.column;
+  if constexpr (Tile::kIsVectors) {
+    if (shape.overlap) {
+      prefetch_first_part<Tile>(p, step_part<Tile>(p, shape, lane, head, 0, first_column));
+    }
+  }
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
@@ -86,14 +127,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
     if (!task.exists) continue;
     const bool is_padding = task.is_padding;
     for (std::int64_t first_row = 0; first_row < p.keys && !is_padding; first_row += shape.rows) {
-      const std::int64_t row = first_row + lane.row;
-      const std::int64_t rows_left = min(p.keys - row, std::int64_t{Tile::kWarpRows});
-      const StepPart part{.offset = head * p.state.head + row * p.state.k + column * p.state.v,
-                          .row = head * p.keys + row,
-                          .column = static_cast<int>(column),
-                          .rows_left = static_cast<int>(rows_left),
-                          .columns_left = static_cast<int>(p.values - column),
-                          .evict_first = shape.evict_first};
+      const StepPart part = step_part<Tile>(p, shape, lane, head, first_row, first_column);
       StepPart start = part;
       if (task.start == kPaddingSlot) start.rows_left = 0;  // of zeros
       const typename Tile::Loaded loaded = load_part<Tile>(p, start, task.start);
@@ -127,18 +161,19 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
 }
 
 template <class Tile>
-StepShape step_shape(const StepParams& p, int warps_k, int warps_v, bool evict_first) {
+StepShape step_shape(const StepParams& p, int warps_k, int warps_v, const DecodeConfig& config) {
   return {.warps_k = warps_k,
           .warps_v = warps_v,
           .rows = Tile::kWarpRows * warps_k,
           .columns = Tile::kWarpColumns * warps_v,
           .tokens = p.tokens + p.committed_tokens,
-          .evict_first = evict_first};
+          .evict_first = config.evict_first,
+          .overlap = config.overlap};
 }
 
 template <class T, class Tile>
 void launch_step_tiles(const StepParams& params, const StepShape& shape, int shared_bytes,
-                       bool overlap, cudaStream_t stream) {
+                       cudaStream_t stream) {
   const auto needed =
       DecodeConfig::step_shared_bytes(shape.rows, shape.columns, shape.warps_k, params.tokens,
                                       params.committed_tokens, params.fresh.gv.given());
@@ -146,7 +181,7 @@ void launch_step_tiles(const StepParams& params, const StepShape& shape, int sha
       .grid = decode_grid(params, shape.columns),
       .block = dim3(static_cast<unsigned>(kWarpSize * shape.warps_k * shape.warps_v)),
       .shared_bytes = static_cast<std::size_t>(std::max(needed, shared_bytes)),
-      .overlaps_previous = overlap};
+      .overlaps_previous = shape.overlap};
   if (params.fresh.gv.given()) {
     launch<decode_step<T, Tile, true>>(launched, stream, params, shape);
   } else {
@@ -160,17 +195,14 @@ void launch_decode_step(const DecodeConfig& config, const StepParams& params, bo
   constexpr int kWarps = DecodeConfig::kMaxThreads / kWarpSize;
   if (row_vectors) {
     using Tile = StepTile<State, StepLayout::kRowVectors>;
-    launch_step_tiles<T, Tile>(
-        params, step_shape<Tile>(params, config.warps_k, config.warps_v, config.evict_first),
-        config.shared_bytes(), config.overlap, stream);
+    const StepShape shape = step_shape<Tile>(params, config.warps_k, config.warps_v, config);
+    launch_step_tiles<T, Tile>(params, shape, config.shared_bytes(), stream);
   } else if (std::abs(params.state.v) <= std::abs(params.state.k)) {
     using Tile = StepTile<State, StepLayout::kAlongValues>;
-    launch_step_tiles<T, Tile>(params, step_shape<Tile>(params, kWarps, 1, false), 0,
-                               config.overlap, stream);
+    launch_step_tiles<T, Tile>(params, step_shape<Tile>(params, kWarps, 1, config), 0, stream);
   } else {
     using Tile = StepTile<State, StepLayout::kAlongKeys>;
-    launch_step_tiles<T, Tile>(params, step_shape<Tile>(params, 1, kWarps, false), 0,
-                               config.overlap, stream);
+    launch_step_tiles<T, Tile>(params, step_shape<Tile>(params, 1, kWarps, config), 0, stream);
   }
 }
 

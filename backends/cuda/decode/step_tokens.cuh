@@ -14,6 +14,7 @@ struct StepShape {
   int columns = 0;  // of the tile, no more than threads
   int tokens = 1;   // staged at a time: all of a row's
   bool evict_first = false;
+  bool overlap = false;  // starts while the launch before it ends
 };
 
 /// What a block stages, and its sums.
