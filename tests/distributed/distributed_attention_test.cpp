@@ -93,6 +93,33 @@ TEST(DistributedAttention, AgreesOverSixtyFiveThousandTokens) {
   EXPECT_EQ(fault_of(whole, ops::distributed::even_ranges(65'536, 4)), "");
 }
 
+TEST(DistributedAttention, TakesWhateverTypeAndLayout) {
+  for (const bool reverse : {false, true}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const bool heads_first : {false, true}) {
+        WholeSequences whole{.cu_seqlens = {0, 90, 150},
+                             .H = 4,
+                             .Hkv = 2,
+                             .K = 32,
+                             .V = 24,
+                             .reverse = reverse,
+                             .states = true,
+                             .dtype = dtype,
+                             .heads_first = heads_first};
+        fill(whole, {true, true, true, true}, false, 13);
+        EXPECT_EQ(fault_of(whole, ops::distributed::zig_zag_ranges(150, 3)), "")
+            << dtype << ' ' << heads_first << ' ' << reverse;
+      }
+    }
+  }
+}
+
+TEST(DistributedAttention, LeavesDecaysOfFragmentsToThem) {
+  WholeSequences whole{.cu_seqlens = {0, 40, 120}, .K = 8, .V = 8, .gamma_rows = true};
+  fill(whole, {.gamma = true}, false, 17);
+  EXPECT_EQ(fault_of(whole, ops::distributed::zig_zag_ranges(120, 4)), "");
+}
+
 TEST(DistributedAttention, GivesTheSameBitsOnEveryRun) {
   WholeSequences whole{.cu_seqlens = {0, 300}, .H = 4, .Hkv = 2, .K = 32, .V = 16, .states = true};
   fill(whole, {true, true, true, true}, false, 5);

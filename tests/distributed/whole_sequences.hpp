@@ -26,8 +26,11 @@ struct WholeSequences {
   bool reverse = false;
   bool states = false;  // initial ones and gradients of final ones are given
   WholeGates gates = {};
+  DType dtype = DType::kF32;  // of q, k, v, o and d_o; or bf16
+  bool heads_first = false;   // tensors of tokens lie [heads, T, width]
+  bool gamma_rows = false;    // gamma is [N, H]
   std::vector<float> q = {}, k = {}, v = {}, g = {}, gk = {}, gv = {}, d_o = {};
-  std::vector<float> gamma = {};                             // [H]: g_gamma, or slopes
+  std::vector<float> gamma = {};                             // g_gamma, or slopes
   std::vector<float> initial_state = {}, dfinal_state = {};  // [N, H, K, V]
 
   std::int64_t tokens() const { return cu_seqlens.back(); }

@@ -135,7 +135,9 @@ class SequencePlan<Op>::Parts {
  public:
   using Args = typename Op::Args;
 
-  Parts(AttentionCall<Op> call, const CallOptions& options, const SequenceLayout& layout)
+  /// `site` is where the walk's plan is made.
+  Parts(AttentionCall<Op> call, const CallSite& site, const CallOptions& options,
+        const SequenceLayout& layout)
       : name_(call.rules.name),
         rank_(layout.rank()),
         ranks_(layout.ranks()),
@@ -143,30 +145,24 @@ class SequencePlan<Op>::Parts {
         fragments_(static_cast<std::int64_t>(layout.fragments().size())),
         shares_decay_(kIsBackward<Op> && has_shared_decay(call)),
         starts_(starts_of(call.args).has_value() && fragments_ > 0),
-        walk_([&] {
-          const RecurrentAttentionProblem problem = walk_problem(call, layout);
-          const CallSite site(name_, Op::kName, options, call.args.q.device);
-          return site.executor().template plan<Op>(problem, site.request());
-        }()),
-        states_({walk_.problem(), kIsBackward<Op>, starts_}, layout, options, walk_.device()) {
-    if (shares_decay_) gamma_sum_.emplace(walk_.problem().H, ranks_, options, walk_.device());
+        problem_(walk_problem(call, layout)),
+        states_({problem_, kIsBackward<Op>, starts_}, layout, options, *site.request().device),
+        walk_(site.executor().template plan<Op>(problem_, site.request())) {
+    if (shares_decay_) gamma_sum_.emplace(problem_.H, ranks_, options, walk_.device());
   }
 
   const Plan<Op>& walk() const { return walk_; }
   std::size_t sent_bytes() const { return states_.sent_bytes(); }
-  Extents carried_shape() const {
-    const RecurrentAttentionProblem& problem = walk_.problem();
-    return {fragments_, problem.H, problem.K, problem.V};
-  }
+  Extents carried_shape() const { return {fragments_, problem_.H, problem_.K, problem_.V}; }
   std::vector<AnyProblem> problems() const {
-    std::vector<AnyProblem> all{AnyProblem::of<Op>(walk_.problem())};
+    std::vector<AnyProblem> all{AnyProblem::of<Op>(problem_)};
     states_.add_problems(all);
     if (gamma_sum_) all.push_back(AnyProblem::of<StateFold>(gamma_sum_->problem()));
     return all;
   }
   /// Equal where ranks may exchange.
   std::uint64_t digest() const {
-    const RecurrentAttentionProblem& p = walk_.problem();
+    const RecurrentAttentionProblem& p = problem_;
     return op_id(str(Op::kName, ' ', p.H, ' ', p.Hkv, ' ', p.K, ' ', p.V, ' ', p.dtype, ' ',
                      p.gates, ' ', p.reverse, ' ', shares_decay_));
   }
@@ -202,7 +198,7 @@ class SequencePlan<Op>::Parts {
         args.dgamma->strides = {0, 1};
       }
     }
-    Op::check_args(walk_.problem(), args);
+    Op::check_args(problem_, args);
     check_bounds(args);
     if (fragments_ > 0) states_.check(inputs, folded, memory.states);
 
@@ -294,8 +290,9 @@ class SequencePlan<Op>::Parts {
   std::int64_t fragments_;
   bool shares_decay_;  // and has a gradient of it
   bool starts_;        // of sequences are given
+  RecurrentAttentionProblem problem_;
+  StateExchange states_;  // made before the walk: it may be what a device cannot do
   Plan<Op> walk_;
-  StateExchange states_;
   std::optional<RankSum> gamma_sum_;
 };
 
@@ -309,7 +306,8 @@ SequencePlan<Op> plan_on_ranks(const AttentionCall<Op>& call, const CallOptions&
   Announcement own;
   try {
     check_exchange(call.rules.name, exchange, layout.rank(), layout.ranks());
-    parts = std::make_shared<const typename SequencePlan<Op>::Parts>(call, options, layout);
+    const CallSite site(call.rules.name, Op::kName, options, call.args.q.device);
+    parts = std::make_shared<const typename SequencePlan<Op>::Parts>(call, site, options, layout);
     own = {.made = 1, .layout = layout.digest(), .problem = parts->digest()};
   } catch (...) {
     failure = std::current_exception();  // told to the others first

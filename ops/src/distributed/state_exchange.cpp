@@ -43,9 +43,10 @@ Tensor on_device(const std::vector<std::int32_t>& values, const Device& device) 
   return tensor;
 }
 
-/// Floats that begin `offset` floats into the memory.
+/// Floats that begin `offset` floats into the memory, which there need not be for none.
 TensorView floats_at(std::span<std::byte> memory, std::int64_t offset, const Extents& shape,
                      const Extents& strides, const DeviceId& device) {
+  if (element_count(shape) == 0) return {nullptr, DType::kF32, shape, strides, device};
   std::byte* const first = memory.data() + offset * static_cast<std::int64_t>(sizeof(float));
   return {first, DType::kF32, shape, strides, device};
 }

@@ -23,8 +23,9 @@
 //   carried_state    [F,H,K,V] f32, any strides: the state that came to each fragment, on q's device.
 //                    The forward pass writes it and the backward pass reads it: keep it in between
 //
-// A rank without fragments calls all of this with T = 0, and without cu_seqlens and states; its
-// carried_state is not looked at.
+// A rank without fragments calls all of this with T = 0, as one sequence without tokens: with no
+// cu_seqlens or states, and a g_gamma of [1,H] where others have [F,H]. Its carried_state is not
+// looked at.
 //
 // How it is done. A rank summarises the fragments that go on elsewhere (state_summary_op.hpp), all
 // summaries are gathered once, 4 H (K V + K) bytes each, every rank folds those that lead to its own
