@@ -3,9 +3,7 @@
 //
 // As there, a task is a sequence, a head and a tile of V, decays of different tokens are multiplied
 // or their logs added, never divided, and results do not depend on the number of threads or tile_v.
-// Gates are summed up in double.
 #include <algorithm>
-#include <vector>
 
 #include <attune/ops/state_summary_op.hpp>
 
@@ -48,6 +46,19 @@ Scratch scratch_layout(const Problem& problem, std::int64_t chunk, std::int64_t 
   return scratch;
 }
 
+constexpr std::int64_t kFloatsOfDouble = 2;
+
+/// Behind the walk's scratch memory.
+SumScratch sum_scratch(const Problem& problem, const Tiling& tiling) {
+  const std::int64_t keys = round_up(problem.K, kPanelWidth) * kFloatsOfDouble;
+  return {.keys = tiling.scratch.size, .values = tiling.scratch.size + keys};
+}
+
+std::int64_t scratch_floats(const Problem& problem, const Tiling& tiling) {
+  constexpr std::int64_t kLine = 16;
+  return round_up(sum_scratch(problem, tiling).values + tiling.tile_v * kFloatsOfDouble, kLine);
+}
+
 Tiling tiling_of(const Problem& problem, const Config& config) {
   Tiling tiling;
   tiling.chunk = config.chunk;
@@ -63,7 +74,7 @@ std::int64_t task_count(const Problem& problem, const Config& config) {
 
 Workspace workspace_of(const Problem& problem, const Config& config) {
   return workspace_for(problem.walk(), config.threads, task_count(problem, config),
-                       tiling_of(problem, config).scratch.size, false);
+                       scratch_floats(problem, tiling_of(problem, config)), false);
 }
 
 int threads_for(const Problem& problem, const Config& config, std::int64_t useful) {
@@ -87,62 +98,8 @@ ops::RecurrentAttentionArgs walk_args(const Args& args) {
   return walk;
 }
 
-// ---- sums of gates ----
-
-/// The tokens of one head of one sequence.
-struct Tokens {
-  std::int64_t batch = 0, first = 0, count = 0, head = 0;
-};
-
-/// Adds the rows of a gate.
-void add_rows(const ConstTensorView& gate, const Tokens& tokens, std::vector<double>& sums) {
-  const std::int64_t offset =
-      tokens.batch * gate.stride(0) + tokens.first * gate.stride(1) + tokens.head * gate.stride(2);
-  const auto add = [&]<class T>(const T* row) {
-    for (std::int64_t t = 0; t < tokens.count; ++t, row += gate.stride(1)) {
-      for (std::size_t i = 0; i < sums.size(); ++i) {
-        sums[i] += static_cast<double>(static_cast<float>(row[i]));
-      }
-    }
-  };
-  if (tokens.count == 0) return;
-  if (gate.dtype == DType::kF32) return add(static_cast<const float*>(gate.data) + offset);
-  if (gate.dtype == DType::kF16) return add(static_cast<const f16*>(gate.data) + offset);
-  add(static_cast<const bf16*>(gate.data) + offset);
-}
-
-void store_sums(const std::vector<double>& sums, double shared, const TensorView& to,
-                std::int64_t sequence, std::int64_t head) {
-  float* const row = static_cast<float*>(to.data) + sequence * to.stride(0) + head * to.stride(1);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    row[static_cast<std::int64_t>(i) * to.stride(2)] = static_cast<float>(sums[i] + shared);
-  }
-}
-
-/// gk_sum and gv_sum of one head of one sequence.
-void sum_gates(const Problem& problem, const Args& args, const ForwardParams& params,
-               std::int64_t sequence, std::int64_t head) {
-  Tokens tokens{.batch = sequence, .first = 0, .count = problem.T, .head = head};
-  if (params.cu_seqlens != nullptr) {
-    tokens.batch = 0;
-    tokens.first = params.cu_seqlens[sequence];
-    tokens.count = params.cu_seqlens[sequence + 1] - tokens.first;
-  }
-  const double gamma = ops::gamma_of(args.gamma, sequence, head, problem.H);
-  double shared = static_cast<double>(tokens.count) * gamma;
-  if (tokens.count == 0) shared = 0;  // and not -inf times that
-  if (args.g) {
-    std::vector<double> sum(1);
-    add_rows(*args.g, tokens, sum);
-    shared += sum[0];
-  }
-  std::vector<double> keys(static_cast<std::size_t>(problem.K));
-  if (args.gk) add_rows(*args.gk, tokens, keys);
-  store_sums(keys, shared, args.gk_sum, sequence, head);
-  if (!args.gv) return;
-  std::vector<double> values(static_cast<std::size_t>(problem.V));
-  add_rows(*args.gv, tokens, values);
-  store_sums(values, 0, *args.gv_sum, sequence, head);
+SumTensor sum_tensor(const TensorView& view) {
+  return {static_cast<float*>(view.data), view.stride(0), view.stride(1), view.stride(2)};
 }
 
 // ---- the kernel ----
@@ -175,16 +132,14 @@ class StateSummaryKernel final : public SimdKernel<Config> {
     const Tiling tiling = tiling_of(problem, config);
     const Instance compiled =
         instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
+    const SumScratch sums = sum_scratch(problem, tiling);
     launch_forward(
         problem.walk(), walk_args(args), workspace_of(problem, config), task_count(problem, config),
         site.workspace,
-        [&](const ForwardParams& params, std::int64_t first, std::int64_t last, float* scratch) {
-          compiled.run(tiling, params, problem.inclusive, first, last, scratch);
-          for (std::int64_t task = first; task < last; ++task) {
-            const std::int64_t row = task / tiling.tiles;
-            if (task % tiling.tiles != 0) continue;
-            sum_gates(problem, args, params, row / problem.H, row % problem.H);
-          }
+        [&](const ForwardParams& walk, std::int64_t first, std::int64_t last, float* scratch) {
+          const Params params{walk, problem.inclusive, sum_tensor(args.gk_sum),
+                              args.gv_sum ? sum_tensor(*args.gv_sum) : SumTensor{}};
+          compiled.run(tiling, sums, params, first, last, scratch);
         });
   }
 

@@ -5,7 +5,8 @@
 //
 //   k_s a_{s+1} .. a_{n-1}        or, inclusive,        k_s a_s .. a_{n-1}
 //
-// and values with decays of their own likewise.
+// and values with decays of their own likewise. Gates are summed up in fp32 within a chunk, and
+// those sums in double.
 #pragma once
 
 #include "cpu/simd/chunk/chunk.inl.hpp"
@@ -14,6 +15,16 @@
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::summary {
 
 using simd::chunk::summary::Instance;
+using simd::chunk::summary::Params;
+using simd::chunk::summary::SumScratch;
+using simd::chunk::summary::SumTensor;
+
+// Log decays of a task's tokens so far.
+struct LogSums {
+  double shared = 0;         // of g and gamma
+  double* keys = nullptr;    // [K in whole panels], of gk
+  double* values = nullptr;  // [tile], of gv
+};
 
 // One side's rows, decayed to the end of the chunk.
 struct DecayedRows {
@@ -27,20 +38,28 @@ struct DecayedRows {
   bool inclusive = false;
   float* decays = nullptr;  // over all of the chunk
   float* carries = nullptr;
+  double* sums = nullptr;  // of the gates
 };
+
+inline void add_to_sums(F32 x, double* sums) {
+  for (int i = 0; i < kLanes; ++i) sums[i] += static_cast<double>(x[i]);
+}
 
 // target(t, i): where channel i of token t goes.
 template <class Target>
 [[gnu::always_inline]] inline void decay_to_end(const DecayedRows& p, const Target& target) {
   for (std::int64_t i = 0; i < p.padded; i += kLanes) {
     F32 log_sum{};
+    F32 gate_sum{};
     F32 to_end = broadcast(p.scale);
     for (std::int64_t token = p.chunk; i < p.width && token > 0;) {
       token -= kBlockTokens;
       F32 decay[kBlockTokens];
 #pragma GCC unroll 4
       for (int t = 0; t < kBlockTokens; ++t) {
-        decay[t] = load(p.gates.row[token + t] + i) + p.logs.log[token + t];
+        const F32 gate = load(p.gates.row[token + t] + i);
+        decay[t] = gate + p.logs.log[token + t];
+        gate_sum += gate;
         log_sum += decay[t];
       }
       exp_each(decay);
@@ -53,6 +72,7 @@ template <class Target>
       }
     }
     store(p.decays + i, log_sum);
+    add_to_sums(gate_sum, p.sums + i);
   }
   exp_with_carry(p.decays, p.carries, p.padded);
 }
@@ -67,12 +87,13 @@ template <class Target>
 
 // keys.writes and keys.decays of tokens [token, token + present).
 inline void prepare_writes(const ChunkKeys& keys, bool inclusive, std::int64_t token,
-                           std::int64_t present) {
+                           std::int64_t present, LogSums& sums) {
   ChunkRows k;
   chunk_rows(keys.k, token, present, keys.chunk, k);
   if (!keys.has_decay) return pack_panels(k, keys.chunk, keys.channels, keys.scale, keys.writes);
   TokenLogs logs;
   token_logs(keys.g, keys.gamma, token, present, keys.chunk, logs);
+  sums.shared += sum_of(logs.log, present);
   balance_logs(keys.balance, token, present, logs);
   if (keys.gk.rows.data) {
     ChunkRows gk;
@@ -87,7 +108,8 @@ inline void prepare_writes(const ChunkKeys& keys, bool inclusive, std::int64_t t
                        .scale = keys.scale,
                        .inclusive = inclusive,
                        .decays = keys.decays,
-                       .carries = keys.carries},
+                       .carries = keys.carries,
+                       .sums = sums.keys},
                       keys.writes);
   }
   alignas(64) float of_token[kMaxChunk];
@@ -100,7 +122,7 @@ inline void prepare_writes(const ChunkKeys& keys, bool inclusive, std::int64_t t
 
 // values.rows, and values.decays where there are any.
 inline void prepare_values(const ChunkValues& values, bool inclusive, std::int64_t token,
-                           std::int64_t present) {
+                           std::int64_t present, const LogSums& sums) {
   ChunkRows v;
   chunk_rows(values.v, token, present, values.chunk, v);
   if (!values.gv.rows.data) return pack_matrix(v, values.chunk, values.padded, values.rows);
@@ -118,16 +140,17 @@ inline void prepare_values(const ChunkValues& values, bool inclusive, std::int64
               .padded = values.padded,
               .inclusive = inclusive,
               .decays = values.decays,
-              .carries = values.carries},
+              .carries = values.carries,
+              .sums = sums.values},
              values.rows, values.padded);
 }
 
 inline void summarise_chunk(const ChunkTask& task, bool inclusive, std::int64_t token,
-                            std::int64_t present) {
+                            std::int64_t present, LogSums& sums) {
   const ChunkKeys& keys = task.keys;
   const ChunkValues& values = task.values;
-  prepare_writes(keys, inclusive, token, present);
-  prepare_values(values, inclusive, token, present);
+  prepare_writes(keys, inclusive, token, present, sums);
+  prepare_values(values, inclusive, token, present, sums);
   const ChannelsProduct update{.panels = keys.writes,
                                .channels = keys.padded,
                                .depth = keys.chunk,
@@ -145,7 +168,7 @@ inline void summarise_chunk(const ChunkTask& task, bool inclusive, std::int64_t 
   multiply_channels<Start::kAdd>(update);
 }
 
-inline void run_task(const ChunkTask& task, bool inclusive) {
+inline void run_task(const ChunkTask& task, bool inclusive, LogSums& sums) {
   const ChunkKeys& keys = task.keys;
   read_state(task);
   // What is behind K in the panels stays zero.
@@ -156,23 +179,43 @@ inline void run_task(const ChunkTask& task, bool inclusive) {
   for (std::int64_t j = 0; j < task.values.padded; j += kLanes) {
     store(task.values.carries + j, F32{});
   }
+  for (std::int64_t i = 0; i < keys.padded; ++i) sums.keys[i] = 0;
+  for (std::int64_t j = 0; j < task.values.padded; ++j) sums.values[j] = 0;
   for (std::int64_t token = 0; token < task.tokens; token += keys.chunk) {
     const std::int64_t left = task.tokens - token;
-    summarise_chunk(task, inclusive, token, left < keys.chunk ? left : keys.chunk);
+    summarise_chunk(task, inclusive, token, left < keys.chunk ? left : keys.chunk, sums);
   }
   write_state(task);
 }
 
-inline void run_tasks(const Tiling& tiling, const ForwardParams& params, bool inclusive,
+inline void write_sums(const double* sums, double shared, std::int64_t count,
+                       const TaskRange& range, std::int64_t first, const SumTensor& to) {
+  float* const row = to.data + range.sequence * to.sequence_stride + range.head * to.head_stride;
+  for (std::int64_t i = 0; i < count; ++i) {
+    row[(first + i) * to.channel_stride] = static_cast<float>(sums[i] + shared);
+  }
+}
+
+inline void run_tasks(const Tiling& tiling, const SumScratch& at_sums, const Params& params,
                       std::int64_t first_task, std::int64_t last_task, float* scratch) {
   const Scratch& at = tiling.scratch;
   for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
+  LogSums sums{.keys = reinterpret_cast<double*>(scratch + at_sums.keys),
+               .values = reinterpret_cast<double*>(scratch + at_sums.values)};
   for (std::int64_t index = first_task; index < last_task; ++index) {
     const TaskRange sequence = task_range(tiling, params, index);
-    for_each_segment(params, sequence, {},
-                     [&](const TaskRange& range, const SegmentStates& states) {
-                       run_task(chunk_task(tiling, params, range, states, scratch), inclusive);
-                     });
+    sums.shared = 0;
+    for_each_segment(
+        params, sequence, {}, [&](const TaskRange& range, const SegmentStates& states) {
+          run_task(chunk_task(tiling, params, range, states, scratch), params.inclusive, sums);
+        });
+    if (sequence.column == 0) {
+      write_sums(sums.keys, sums.shared, params.key_dim, sequence, 0, params.gk_sum);
+    }
+    if (params.gv_sum.data) {
+      write_sums(sums.values, 0, columns_of(tiling, params, sequence), sequence, sequence.column,
+                 params.gv_sum);
+    }
   }
 }
 

@@ -12,7 +12,7 @@ namespace attune::cpu::simd::chunk::summary {
 
 struct Config {
   using Op = ops::StateSummary;
-  int chunk = 16;            // tokens handled by one pass over the state
+  int chunk = 32;            // tokens handled by one pass over the state
   int tile_v = 256;          // columns of the state in one task; clipped to V
   int threads = 64;          // at most; a launch never uses more than it has tasks
   Isa isa = Isa::kBaseline;  // which of the compiled instruction sets runs
