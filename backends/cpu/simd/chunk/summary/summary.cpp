@@ -48,15 +48,28 @@ Scratch scratch_layout(const Problem& problem, std::int64_t chunk, std::int64_t 
 
 constexpr std::int64_t kFloatsOfDouble = 2;
 
-/// Behind the walk's scratch memory.
-SumScratch sum_scratch(const Problem& problem, const Tiling& tiling) {
-  const std::int64_t keys = round_up(problem.K, kPanelWidth) * kFloatsOfDouble;
-  return {.keys = tiling.scratch.size, .values = tiling.scratch.size + keys};
+/// Behind the walk's scratch memory. Returns its end in `end`.
+SumScratch sum_scratch(const Problem& problem, const Tiling& tiling, std::int64_t& end) {
+  constexpr std::int64_t kLine = 16;
+  const std::int64_t keys = round_up(problem.K, kPanelWidth);
+  end = tiling.scratch.size;
+  const auto reserve = [&](std::int64_t floats) {
+    const std::int64_t first = end;
+    end += round_up(floats, kLine);
+    return first;
+  };
+  SumScratch sums;
+  sums.keys = reserve(kFloatsOfDouble * keys);
+  sums.values = reserve(kFloatsOfDouble * tiling.tile_v);
+  sums.key_rows = reserve(2 * keys);
+  sums.value_rows = reserve(2 * tiling.tile_v);
+  return sums;
 }
 
 std::int64_t scratch_floats(const Problem& problem, const Tiling& tiling) {
-  constexpr std::int64_t kLine = 16;
-  return round_up(sum_scratch(problem, tiling).values + tiling.tile_v * kFloatsOfDouble, kLine);
+  std::int64_t end = 0;
+  sum_scratch(problem, tiling, end);
+  return end;
 }
 
 Tiling tiling_of(const Problem& problem, const Config& config) {
@@ -64,6 +77,7 @@ Tiling tiling_of(const Problem& problem, const Config& config) {
   tiling.chunk = config.chunk;
   tiling.tile_v = round_up(std::min<std::int64_t>(config.tile_v, problem.V), lanes(config.isa));
   tiling.tiles = round_up(problem.V, tiling.tile_v) / tiling.tile_v;
+  tiling.prefetch = config.prefetch;
   tiling.scratch = scratch_layout(problem, tiling.chunk, tiling.tile_v);
   return tiling;
 }
@@ -81,10 +95,11 @@ int threads_for(const Problem& problem, const Config& config, std::int64_t usefu
   return axis_value_for(&Config::threads, std::min(useful, task_count(problem, config)));
 }
 
-/// The walk's arguments. q and o are those of nobody.
+/// The walk's arguments, without q and o.
 ops::RecurrentAttentionArgs walk_args(const Args& args) {
   ops::RecurrentAttentionArgs walk;
-  walk.q = walk.k = args.k;
+  walk.q = ConstTensorView(nullptr, args.k.dtype, args.k.shape, args.k.strides);
+  walk.k = args.k;
   walk.v = args.v;
   walk.g = args.g;
   walk.gamma = args.gamma;
@@ -117,6 +132,7 @@ class StateSummaryKernel final : public SimdKernel<Config> {
         useful_threads(ops::StateSummary::flops(problem), kFlopsPerThread, device);
     Config config;
     config.isa = widest_isa(device);
+    config.prefetch = exceeds_caches(problem.walk());
     choose_tile_v(config, problem.V, useful,
                   [&](const Config& tiled) { return task_count(problem, tiled); });
     config.threads = threads_for(problem, config, useful);
@@ -132,7 +148,8 @@ class StateSummaryKernel final : public SimdKernel<Config> {
     const Tiling tiling = tiling_of(problem, config);
     const Instance compiled =
         instance_for<Config>(config.isa, []<Isa kIsa>() { return instance<kIsa>(); });
-    const SumScratch sums = sum_scratch(problem, tiling);
+    std::int64_t end = 0;
+    const SumScratch sums = sum_scratch(problem, tiling, end);
     launch_forward(
         problem.walk(), walk_args(args), workspace_of(problem, config), task_count(problem, config),
         site.workspace,
@@ -146,6 +163,7 @@ class StateSummaryKernel final : public SimdKernel<Config> {
  private:
   bool is_candidate(const Problem& problem, const DeviceInfo& device,
                     const Config& config) const override {
+    if (config.prefetch && tokens_per_sequence(problem.walk()) <= config.chunk) return false;
     return config.isa == widest_isa(device) &&
            full_or_half(config, &Config::tile_v, axis_value_for(&Config::tile_v, problem.V)) &&
            full_or_half(config, &Config::threads, threads_for(problem, config, device.cores));

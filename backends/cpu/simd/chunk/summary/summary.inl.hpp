@@ -21,9 +21,11 @@ using simd::chunk::summary::SumTensor;
 
 // Log decays of a task's tokens so far.
 struct LogSums {
-  double shared = 0;         // of g and gamma
-  double* keys = nullptr;    // [K in whole panels], of gk
-  double* values = nullptr;  // [tile], of gv
+  double shared = 0;            // of g and gamma
+  double* keys = nullptr;       // [K in whole panels], of gk
+  double* values = nullptr;     // [tile], of gv
+  float* key_rows = nullptr;    // [2, K in whole panels], of one chunk, as the next
+  float* value_rows = nullptr;  // [2, tile]
 };
 
 // One side's rows, decayed to the end of the chunk.
@@ -33,28 +35,31 @@ struct DecayedRows {
   const TokenLogs& logs;   // of all channels
   std::int64_t chunk = 0;
   std::int64_t width = 0;   // channels that exist
-  std::int64_t padded = 0;  // what `decays` and `carries` have
+  std::int64_t padded = 0;  // what all rows below have
   float scale = 1.0F;
   bool inclusive = false;
   float* decays = nullptr;  // over all of the chunk
   float* carries = nullptr;
-  double* sums = nullptr;  // of the gates
+  float* to_end = nullptr;  // decays behind a token, and then the sums of the gates
+  double* sums = nullptr;   // of the gates, of all chunks
 };
 
-inline void add_to_sums(F32 x, double* sums) {
-  for (int i = 0; i < kLanes; ++i) sums[i] += static_cast<double>(x[i]);
-}
-
-// target(t, i): where channel i of token t goes.
+// Tokens are taken a few at a time, so that their rows are read as they lie. target(t, i): where
+// channel i of token t goes.
 template <class Target>
 [[gnu::always_inline]] inline void decay_to_end(const DecayedRows& p, const Target& target) {
+  float* const gate_sums = p.to_end + p.padded;
   for (std::int64_t i = 0; i < p.padded; i += kLanes) {
-    F32 log_sum{};
-    F32 gate_sum{};
-    F32 to_end = broadcast(p.scale);
-    for (std::int64_t token = p.chunk; i < p.width && token > 0;) {
-      token -= kBlockTokens;
+    store(p.to_end + i, broadcast(p.scale));
+    store(p.decays + i, F32{});
+    store(gate_sums + i, F32{});
+  }
+  for (std::int64_t token = p.chunk; token > 0;) {
+    token -= kBlockTokens;
+    for (std::int64_t i = 0; i < p.width; i += kLanes) {
       F32 decay[kBlockTokens];
+      F32 log_sum = load(p.decays + i);
+      F32 gate_sum = load(gate_sums + i);
 #pragma GCC unroll 4
       for (int t = 0; t < kBlockTokens; ++t) {
         const F32 gate = load(p.gates.row[token + t] + i);
@@ -62,7 +67,10 @@ template <class Target>
         gate_sum += gate;
         log_sum += decay[t];
       }
+      store(p.decays + i, log_sum);
+      store(gate_sums + i, gate_sum);
       exp_each(decay);
+      F32 to_end = load(p.to_end + i);
 #pragma GCC unroll 4
       for (int t = kBlockTokens - 1; t >= 0; --t) {
         const F32 through = to_end * decay[t];
@@ -70,11 +78,11 @@ template <class Target>
               load(p.rows.row[token + t] + i) * (p.inclusive ? through : to_end));
         to_end = through;
       }
+      store(p.to_end + i, to_end);
     }
-    store(p.decays + i, log_sum);
-    add_to_sums(gate_sum, p.sums + i);
   }
   exp_with_carry(p.decays, p.carries, p.padded);
+  for (std::int64_t i = 0; i < p.width; ++i) p.sums[i] += static_cast<double>(gate_sums[i]);
 }
 
 [[gnu::noinline]] inline void decay_keys(const DecayedRows& rows, const Panels& to) {
@@ -109,6 +117,7 @@ inline void prepare_writes(const ChunkKeys& keys, bool inclusive, std::int64_t t
                        .inclusive = inclusive,
                        .decays = keys.decays,
                        .carries = keys.carries,
+                       .to_end = sums.key_rows,
                        .sums = sums.keys},
                       keys.writes);
   }
@@ -141,6 +150,7 @@ inline void prepare_values(const ChunkValues& values, bool inclusive, std::int64
               .inclusive = inclusive,
               .decays = values.decays,
               .carries = values.carries,
+              .to_end = sums.value_rows,
               .sums = sums.values},
              values.rows, values.padded);
 }
@@ -151,25 +161,43 @@ inline void summarise_chunk(const ChunkTask& task, bool inclusive, std::int64_t 
   const ChunkValues& values = task.values;
   prepare_writes(keys, inclusive, token, present, sums);
   prepare_values(values, inclusive, token, present, sums);
-  const ChannelsProduct update{.panels = keys.writes,
-                               .channels = keys.padded,
-                               .depth = keys.chunk,
-                               .matrix = values.rows,
-                               .matrix_step = values.padded,
-                               .target = task.state,
-                               .target_step = values.padded,
-                               .columns = values.padded,
-                               .row_scale = keys.decays,
-                               .column_scale = values.decays};
+  ChannelsProduct update{.panels = keys.writes,
+                         .channels = keys.padded,
+                         .depth = keys.chunk,
+                         .matrix = values.rows,
+                         .matrix_step = values.padded,
+                         .target = task.state,
+                         .target_step = values.padded,
+                         .columns = values.padded,
+                         .row_scale = keys.decays,
+                         .column_scale = values.decays};
+  LineFetcher fetcher;
+  const bool fetches = task.fetch_list && token + 2 * keys.chunk <= task.tokens;
+  if (fetches) {
+    fetcher = task.fetch_list->fetcher(update.fetch_steps());
+    update.fetcher = &fetcher;
+  }
   const bool column_decay = values.gv.rows.data != nullptr;
-  if (keys.has_decay && column_decay) return multiply_channels<Start::kScaleBoth>(update);
-  if (keys.has_decay) return multiply_channels<Start::kScaleRows>(update);
-  if (column_decay) return multiply_channels<Start::kScaleColumns>(update);
-  multiply_channels<Start::kAdd>(update);
+  if (keys.has_decay && column_decay) {
+    multiply_channels<Start::kScaleBoth>(update);
+  } else if (keys.has_decay) {
+    multiply_channels<Start::kScaleRows>(update);
+  } else if (column_decay) {
+    multiply_channels<Start::kScaleColumns>(update);
+  } else {
+    multiply_channels<Start::kAdd>(update);
+  }
+  if (fetches) task.fetch_list->next_chunk();
 }
 
-inline void run_task(const ChunkTask& task, bool inclusive, LogSums& sums) {
+inline void run_task(const Tiling& tiling, ChunkTask task, bool inclusive, LogSums& sums,
+                     const char** lines) {
   const ChunkKeys& keys = task.keys;
+  FetchList list(lines, 0, 0);
+  if (tiling.prefetch && task.tokens > tiling.chunk) {
+    list = fetch_list(task.keys, task.values, task.stream, tiling.chunk, lines);
+    task.fetch_list = &list;
+  }
   read_state(task);
   // What is behind K in the panels stays zero.
   for (std::int64_t i = 0; i < keys.padded * keys.chunk; i += kLanes) {
@@ -200,15 +228,19 @@ inline void run_tasks(const Tiling& tiling, const SumScratch& at_sums, const Par
                       std::int64_t first_task, std::int64_t last_task, float* scratch) {
   const Scratch& at = tiling.scratch;
   for (std::int64_t i = at.zeros; i < at.size; i += kLanes) store(scratch + i, F32{});
+  const char* lines[FetchList::kMaxLines];
   LogSums sums{.keys = reinterpret_cast<double*>(scratch + at_sums.keys),
-               .values = reinterpret_cast<double*>(scratch + at_sums.values)};
+               .values = reinterpret_cast<double*>(scratch + at_sums.values),
+               .key_rows = scratch + at_sums.key_rows,
+               .value_rows = scratch + at_sums.value_rows};
   for (std::int64_t index = first_task; index < last_task; ++index) {
     const TaskRange sequence = task_range(tiling, params, index);
     sums.shared = 0;
-    for_each_segment(
-        params, sequence, {}, [&](const TaskRange& range, const SegmentStates& states) {
-          run_task(chunk_task(tiling, params, range, states, scratch), params.inclusive, sums);
-        });
+    for_each_segment(params, sequence, {},
+                     [&](const TaskRange& range, const SegmentStates& states) {
+                       run_task(tiling, chunk_task(tiling, params, range, states, scratch),
+                                params.inclusive, sums, lines);
+                     });
     if (sequence.column == 0) {
       write_sums(sums.keys, sums.shared, params.key_dim, sequence, 0, params.gk_sum);
     }

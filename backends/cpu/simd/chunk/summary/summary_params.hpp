@@ -20,10 +20,12 @@ struct Params : ForwardParams {  // no q and no o; its scale is that of what is 
   SumTensor gk_sum, gv_sum;      // gv_sum where there is a gv
 };
 
-/// Where sums lie, behind the walk's scratch memory.
+/// What lies behind the walk's scratch memory: sums, as double, and rows of a chunk's loops.
 struct SumScratch {
-  std::int64_t keys = 0;    // double [K in whole panels]
-  std::int64_t values = 0;  // double [tile]
+  std::int64_t keys = 0;        // double [K in whole panels]
+  std::int64_t values = 0;      // double [tile]
+  std::int64_t key_rows = 0;    // [2, K in whole panels]
+  std::int64_t value_rows = 0;  // [2, tile]
 };
 
 /// The kernel as one instruction set has it. instance<kIsa>() is defined by the unit that CMake
