@@ -377,11 +377,12 @@ def test_two_threads_make_their_first_call_at_once():
 
 def test_arrays_of_jax():
     jax = pytest.importorskip("jax")
+    cpu = jax.devices("cpu")[0]  # elsewhere its arrays cannot be written to
     q, k, v = inputs()
-    o, state = attune.recurrent_attention(*(jax.numpy.asarray(x) for x in (q, k, v)), want_final_state=True)
+    o, state = attune.recurrent_attention(*(jax.device_put(x, cpu) for x in (q, k, v)), want_final_state=True)
     assert isinstance(o, jax.Array) and isinstance(state, jax.Array)
     numpy.testing.assert_allclose(o, naive(q, k, v)[0], rtol=0, atol=2e-4)
-    half = [jax.numpy.asarray(x, jax.numpy.bfloat16) for x in (q, k, v)]
+    half = [jax.device_put(x, cpu).astype(jax.numpy.bfloat16) for x in (q, k, v)]
     assert attune.recurrent_attention(*half)[0].dtype == jax.numpy.bfloat16
     with pytest.raises(ValueError, match="read-only"):
         attune.recurrent_decode(*(x[:, 0] for x in half), state)
@@ -487,8 +488,8 @@ def test_arrays_of_a_gpu_are_shared_and_not_copied(library):
     q, k, v = (to_gpu(x) for x in arrays)
     o, state = attune.recurrent_attention(q, k, v, want_final_state=True)
     assert type(o) is type(q) and type(state) is type(q)
-    numpy.testing.assert_allclose(to_host(o), expected, rtol=0, atol=2e-4)
-    numpy.testing.assert_allclose(to_host(state), expected_state, rtol=0, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(o), expected, rtol=5e-5, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(state), expected_state, rtol=5e-5, atol=2e-4)
     own = to_gpu(numpy.zeros(expected.shape, numpy.float32))
     before = address(own)
     result, _ = attune.recurrent_attention(q, k, v, o=own)
@@ -497,8 +498,8 @@ def test_arrays_of_a_gpu_are_shared_and_not_copied(library):
     kept = to_host(state).copy()
     row = attune.recurrent_decode(*(x[:, 0] for x in (q, k, v)), state)
     kept += arrays[1][:, 0, :, :, None] * arrays[2][:, 0, :, None, :]
-    numpy.testing.assert_allclose(to_host(state), kept, rtol=0, atol=2e-4)
-    numpy.testing.assert_allclose(to_host(row), numpy.einsum("bhk,bhkv->bhv", arrays[0][:, 0], kept) / 4, rtol=0,
+    numpy.testing.assert_allclose(to_host(state), kept, rtol=5e-5, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(row), numpy.einsum("bhk,bhkv->bhv", arrays[0][:, 0], kept) / 4, rtol=5e-5,
                                   atol=2e-4)
 
 
@@ -526,7 +527,7 @@ def test_work_is_queued_on_the_current_stream_of_the_library(library):
         o, _ = attune.recurrent_attention(queued, k_there, v_there)
         later = o + 0
     stream.synchronize()
-    numpy.testing.assert_allclose(to_host(later), naive(q, k, v)[0], rtol=0, atol=2e-4)
+    numpy.testing.assert_allclose(to_host(later), naive(q, k, v)[0], rtol=5e-5, atol=2e-4)
 
 
 def test_arrays_of_a_gpu_and_of_the_host_are_not_mixed():
