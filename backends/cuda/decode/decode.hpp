@@ -89,7 +89,8 @@ void launch_decode_step(const DecodeConfig& config, const StepParams& params, bo
 /// Whether the states' rows are made of whole aligned vectors.
 bool has_row_vectors(const TensorView& states);
 
-/// Whether the kernels of one token take the problem; they need not be the ones that do.
+/// Whether the problem is for the kernels of one token. In 16 bits they take whole vectors alone: the
+/// kernel of any step has the rest.
 bool is_one_token(const ops::RecurrentDecodeProblem& problem);
 
 /// The heuristic's config where the device is not known: none that some would not take.

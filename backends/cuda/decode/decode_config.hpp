@@ -11,7 +11,7 @@ namespace attune::cuda::decode {
 
 /// A block takes rows * warp_rows() * warps_k rows of a state at a time, and warp_columns * warps_v
 /// of its columns, of which it has no more than threads. How many columns a thread has side by side
-/// is not tuned: see thread_columns(). Tokens that are staged, and sums, add to shared_kb.
+/// is not tuned: see thread_columns(). A block has more than shared_kb where its tokens need it.
 ///
 /// Loads on their way have their place in the L1 cache, whose memory is the shared memory's too. So
 /// shared_kb bounds the bytes under way, by the blocks of a multiprocessor and by what is left to
