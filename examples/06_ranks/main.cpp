@@ -1,7 +1,8 @@
 // A sequence over ranks: what no rank holds alone is attended to as if one did.
 //
-//   06_ranks [--ranks P] [--tokens T]     P threads on this machine's CPU; 2 and 16,384
-//   mpirun -n P 06_ranks [--tokens T]     P processes, where the example was built with MPI
+//   06_ranks [--ranks P] [--tokens T] [--device gpu]   P threads, 2, on one device: the CPU, or the
+//                                                      first GPU; 16,384 tokens, or 262,144
+//   mpirun -n P 06_ranks [--tokens T]                  P processes, where it was built with MPI
 //
 // The ranks tune what they are about to run together, each its part; they agree that they choose
 // alike; each walks its own tokens, forward and backward, from states that come from the others.
@@ -48,54 +49,103 @@ Floats tokens_of(int stream, std::int64_t first, std::int64_t count, std::int64_
   return values;
 }
 
-/// Tensors of some tokens, [1, T, H, D].
-struct Tokens {
-  Tokens(std::int64_t first, std::int64_t count)
-      : shape{1, count, kHeads, kWidth},
-        q(tokens_of(1, first, count, kHeads * kWidth)),
-        k(tokens_of(2, first, count, kHeads * kWidth)),
-        v(tokens_of(3, first, count, kHeads * kWidth)),
-        d_o(tokens_of(4, first, count, kHeads * kWidth)),
-        g(tokens_of(5, first, count, kHeads)) {
+/// Tensors of some tokens on a device, [1, T, H, D].
+class Tokens {
+ public:
+  Tokens(std::int64_t first, std::int64_t count, const Device& device)
+      : device_(device),
+        shape_{1, count, kHeads, kWidth},
+        gate_shape_{1, count, kHeads},
+        q_(uploaded(tokens_of(1, first, count, kHeads * kWidth), shape_)),
+        k_(uploaded(tokens_of(2, first, count, kHeads * kWidth), shape_)),
+        v_(uploaded(tokens_of(3, first, count, kHeads * kWidth), shape_)),
+        d_o_(uploaded(tokens_of(4, first, count, kHeads * kWidth), shape_)),
+        o_(DType::kF32, shape_, device),
+        dq_(DType::kF32, shape_, device),
+        dk_(DType::kF32, shape_, device),
+        dv_(DType::kF32, shape_, device),
+        dg_(DType::kF32, gate_shape_, device) {
+    Floats g = tokens_of(5, first, count, kHeads);
     for (float& decay : g) decay = -0.005F * (decay + 1);  // a state remembers hundreds of tokens
-    for (Floats* const output : {&o, &dq, &dk, &dv}) output->resize(q.size());
-    dg.resize(g.size());
+    g_ = uploaded(g, gate_shape_);
   }
 
-  ConstTensorView view(const Floats& values) const { return {values.data(), shape}; }
-  TensorView view(Floats& values) const { return {values.data(), shape}; }
+  ConstTensorView q() const { return q_; }
+  ConstTensorView k() const { return k_; }
+  ConstTensorView v() const { return v_; }
   ops::RecurrentAttentionOptions options(Context& context) const {
     ops::RecurrentAttentionOptions given;
-    given.g = ConstTensorView(g.data(), {1, shape[1], kHeads});
+    given.g = ConstTensorView(g_);
     given.call.context = &context;
     return given;
   }
+  ops::RecurrentAttentionOutputs outputs() { return {.o = o_}; }
+  ops::RecurrentAttentionOutputGradients output_gradients() const {
+    return {.d_o = ConstTensorView(d_o_)};
+  }
   ops::RecurrentAttentionGradientOutputs gradients() {
-    return {.dq = view(dq),
-            .dk = view(dk),
-            .dv = view(dv),
-            .dg = TensorView(dg.data(), {1, shape[1], kHeads})};
+    return {.dq = dq_, .dk = dk_, .dv = dv_, .dg = TensorView(dg_)};
+  }
+  /// o, dq, dk, dv and dg as they are by now, in host memory.
+  std::vector<Floats> results() const {
+    std::vector<Floats> all;
+    for (const Tensor* const output : {&o_, &dq_, &dk_, &dv_, &dg_}) {
+      const Tensor host = to_host(*output, device_);
+      all.emplace_back(host.values<float>().begin(), host.values<float>().end());
+    }
+    return all;
   }
 
-  Extents shape;
-  Floats q, k, v, d_o, g;
-  Floats o, dq, dk, dv, dg;
+ private:
+  Tensor uploaded(const Floats& values, const Extents& shape) const {
+    Tensor tensor(DType::kF32, shape, device_);
+    device_.copy_to_device(tensor.view().data, values.data(), tensor.bytes(), nullptr);
+    device_.synchronize(nullptr);
+    return tensor;
+  }
+
+  const Device& device_;
+  Extents shape_, gate_shape_;
+  Tensor q_, k_, v_, d_o_, g_;
+  Tensor o_, dq_, dk_, dv_, dg_;
+};
+
+/// Memory of a device by an exchange of host memory. NcclExchange needs no such detour.
+class StagedExchange final : public Exchange {
+ public:
+  StagedExchange(Exchange& host, const Device& device) : host_(host), device_(device) {}
+  int rank() const noexcept override { return host_.rank(); }
+  int size() const noexcept override { return host_.size(); }
+  void all_gather(const void* send, void* recv, std::size_t bytes, void* stream) override {
+    std::vector<std::byte> own(bytes), all(bytes * std::size_t(size()));
+    device_.copy_to_host(own.data(), send, bytes, stream);
+    device_.synchronize(stream);
+    host_.all_gather(own.data(), all.data(), bytes, nullptr);
+    device_.copy_to_device(recv, all.data(), all.size(), stream);
+    device_.synchronize(stream);
+  }
+
+ private:
+  Exchange& host_;
+  const Device& device_;
 };
 
 /// Both passes of a rank, with what they need.
 class RankPlans {
  public:
-  RankPlans(Tokens& tokens, Context& context, const SequenceLayout& layout, Exchange& exchange)
-      : forward_(plan_recurrent_attention(tokens.view(tokens.q), tokens.view(tokens.k),
-                                          tokens.view(tokens.v), tokens.options(context), layout,
-                                          exchange)),
-        backward_(plan_recurrent_attention_backward(
-            tokens.view(tokens.q), tokens.view(tokens.k), tokens.view(tokens.v),
-            {.d_o = tokens.view(tokens.d_o)}, tokens.options(context), layout, exchange)),
-        carried_(DType::kF32, forward_.carried_shape()),
+  RankPlans(const Tokens& tokens, Context& context, const Device& device,
+            const SequenceLayout& layout, Exchange& exchange)
+      : device_(device),
+        forward_(plan_recurrent_attention(tokens.q(), tokens.k(), tokens.v(),
+                                          tokens.options(context), layout, exchange)),
+        backward_(plan_recurrent_attention_backward(tokens.q(), tokens.k(), tokens.v(),
+                                                    tokens.output_gradients(),
+                                                    tokens.options(context), layout, exchange)),
+        carried_(DType::kF32, forward_.carried_shape(), device),
         workspace_(DType::kF32,
                    {std::int64_t(std::max(forward_.workspace_bytes(), backward_.workspace_bytes()) /
-                                 sizeof(float))}) {}
+                                 sizeof(float))},
+                   device) {}
 
   std::vector<distributed::WantedProblem> wanted() const {
     std::vector<distributed::WantedProblem> all;
@@ -108,18 +158,20 @@ class RankPlans {
   /// The carried state is what the backward pass needs of the forward pass.
   void run(Tokens& tokens, Context& context, Exchange& exchange) {
     const auto options = tokens.options(context);
-    const ConstTensorView q = tokens.view(tokens.q), k = tokens.view(tokens.k),
-                          v = tokens.view(tokens.v);
     const std::span<std::byte> memory(static_cast<std::byte*>(workspace_.view().data),
                                       workspace_.bytes());
-    forward_.launch(ops::recurrent_attention_args({.o = tokens.view(tokens.o)}, q, k, v, options),
+    forward_.launch(ops::recurrent_attention_args(tokens.outputs(), tokens.q(), tokens.k(),
+                                                  tokens.v(), options),
                     carried_.view(), exchange, nullptr, memory);
-    backward_.launch(ops::recurrent_attention_backward_args(
-                         tokens.gradients(), q, k, v, {.d_o = tokens.view(tokens.d_o)}, options),
-                     carried_.view(), exchange, nullptr, memory);
+    backward_.launch(
+        ops::recurrent_attention_backward_args(tokens.gradients(), tokens.q(), tokens.k(),
+                                               tokens.v(), tokens.output_gradients(), options),
+        carried_.view(), exchange, nullptr, memory);
+    device_.synchronize(nullptr);
   }
 
  private:
+  const Device& device_;
   ops::distributed::SequencePlan<ops::RecurrentAttention> forward_;
   ops::distributed::SequencePlan<ops::RecurrentAttentionBackward> backward_;
   Tensor carried_, workspace_;
@@ -148,59 +200,76 @@ Floats gathered(const Floats& own, Exchange& exchange) {
 }
 
 /// Holds what the ranks have computed against one walk. Whether it is the same.
-bool compare(Tokens& own, std::int64_t tokens, Context& context, Exchange& exchange) {
-  const Floats o = gathered(own.o, exchange), dq = gathered(own.dq, exchange),
-               dk = gathered(own.dk, exchange), dv = gathered(own.dv, exchange),
-               dg = gathered(own.dg, exchange);
+bool compare(const Tokens& own, std::int64_t tokens, Context& context, const Device& device,
+             Exchange& exchange) {
+  std::vector<Floats> got;
+  for (const Floats& piece : own.results()) got.push_back(gathered(piece, exchange));
   if (exchange.rank() != 0) return true;
-  Tokens whole(0, tokens);
+  Tokens whole(0, tokens, device);
   const auto options = whole.options(context);
-  const ConstTensorView q = whole.view(whole.q), k = whole.view(whole.k), v = whole.view(whole.v);
   const auto start = Clock::now();
-  ops::recurrent_attention_into({.o = whole.view(whole.o)}, q, k, v, options);
-  ops::recurrent_attention_backward_into(whole.gradients(), q, k, v, {.d_o = whole.view(whole.d_o)},
-                                         options);
-  std::printf("one walk: %.1f ms\n", milliseconds_since(start));
-  const double errors[] = {error_of(o, whole.o), error_of(dq, whole.dq), error_of(dk, whole.dk),
-                           error_of(dv, whole.dv), error_of(dg, whole.dg)};
-  std::printf("difference: o %.1e, dq %.1e, dk %.1e, dv %.1e, dg %.1e\n", errors[0], errors[1],
-              errors[2], errors[3], errors[4]);
-  return *std::max_element(errors, errors + 4) <= 4e-5 && errors[4] <= 2e-4;
+  ops::recurrent_attention_into(whole.outputs(), whole.q(), whole.k(), whole.v(), options);
+  ops::recurrent_attention_backward_into(whole.gradients(), whole.q(), whole.k(), whole.v(),
+                                         whole.output_gradients(), options);
+  device.synchronize(nullptr);
+  std::printf("one walk: %.1f ms\ndifference:", milliseconds_since(start));
+  constexpr const char* kNames[] = {"o", "dq", "dk", "dv", "dg"};
+  constexpr double kMost[] = {4e-5, 4e-5, 4e-5, 4e-5, 2e-4};  // twice what one walk may be off
+  const std::vector<Floats> expected = whole.results();
+  bool same = true;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = error_of(got[i], expected[i]);
+    std::printf(" %s %.1e", kNames[i], error);
+    same = same && error <= kMost[i];
+  }
+  std::printf("\n");
+  return same;
 }
 
+/// The first device of a backend. Throws Unavailable where there is none.
+const Device& device_of(const Context& context, std::string_view backend) {
+  return context.registry().device({.backend = ShortName(backend)});
+}
+
+struct Job {
+  std::int64_t tokens = 0;
+  std::string_view backend = "cpu";
+};
+
 /// All that one rank does. Whether it ended as it should.
-bool run_rank(Exchange& exchange, std::int64_t tokens) {
+bool run_rank(Exchange& exchange, const Job& job) {
   const auto context = make_context({.policy = Policy::kDb, .database = ""});
-  const std::int64_t offsets[] = {0, tokens};
-  const SequenceLayout layout(offsets, ops::distributed::even_ranges(tokens, exchange.size()),
+  const Device& device = device_of(*context, job.backend);
+  const std::int64_t offsets[] = {0, job.tokens};
+  const SequenceLayout layout(offsets, ops::distributed::even_ranges(job.tokens, exchange.size()),
                               exchange.rank());
   const ops::distributed::TokenRange range = layout.fragments()[0].tokens;
-  Tokens own(range.begin, range.end - range.begin);
+  Tokens own(range.begin, range.end - range.begin, device);
 
-  // Every rank wants all problems, as tune_together() shares the list; those of other ranks are its
-  // own but for whether a sequence begins or ends there.
-  const auto wanted = RankPlans(own, *context, layout, exchange).wanted();
+  // Every rank names its own problems; all are shared among them, and all choose alike afterwards.
+  const auto wanted = RankPlans(own, *context, device, layout, exchange).wanted();
   const auto report = distributed::tune_together(
-      exchange, *context, cpu_device(), wanted,
+      exchange, *context, device, wanted,
       {.problem = std::chrono::milliseconds(300), .in_all = std::chrono::seconds(3)});
   std::printf("rank %d of %d: tokens %lld to %lld, tuned %zu problems; %s\n", exchange.rank(),
               exchange.size(), static_cast<long long>(range.begin),
               static_cast<long long>(range.end), report.tuned, report.agreement.text().c_str());
   if (!report.agreement.equal()) return false;
 
-  RankPlans plans(own, *context, layout, exchange);
-  plans.run(own, *context, exchange);  // once for the caches
+  RankPlans plans(own, *context, device, layout, exchange);
+  StagedExchange states(exchange, device);
+  plans.run(own, *context, states);  // once for the caches
   const auto start = Clock::now();
-  plans.run(own, *context, exchange);
+  plans.run(own, *context, states);
   if (exchange.rank() == 0) {
     std::printf("%d ranks: %.1f ms forward and backward; each sends %.2f MB, whatever T is\n",
                 exchange.size(), milliseconds_since(start), 1e-6 * double(plans.sent_bytes()));
   }
-  return compare(own, tokens, *context, exchange);
+  return compare(own, job.tokens, *context, device, exchange);
 }
 
 /// Ranks that are threads of this process.
-bool run_threads(int ranks, std::int64_t tokens) {
+bool run_threads(int ranks, const Job& job) {
   const auto exchanges = distributed::ThreadExchange::make(ranks);
   std::vector<char> right(exchanges.size());
   {
@@ -208,7 +277,7 @@ bool run_threads(int ranks, std::int64_t tokens) {
     for (std::size_t rank = 0; rank < exchanges.size(); ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          right[rank] = run_rank(*exchanges[rank], tokens);
+          right[rank] = run_rank(*exchanges[rank], job);
         } catch (const Error& error) {
           std::fprintf(stderr, "rank %zu: %s\n", rank, error.what());
         }
@@ -225,9 +294,9 @@ bool is_mpi_process() {
 }
 #endif
 
-std::int64_t option(int argc, char** argv, std::string_view name, std::int64_t otherwise) {
+std::string_view option(int argc, char** argv, std::string_view name, std::string_view otherwise) {
   for (int i = 1; i + 1 < argc; ++i) {
-    if (argv[i] == name) return std::atoll(argv[i + 1]);
+    if (argv[i] == name) return argv[i + 1];
   }
   return otherwise;
 }
@@ -235,21 +304,24 @@ std::int64_t option(int argc, char** argv, std::string_view name, std::int64_t o
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::int64_t tokens = option(argc, argv, "--tokens", 16'384);
-  const auto ranks = static_cast<int>(option(argc, argv, "--ranks", 2));
-  if (ranks < 1 || tokens < ranks || tokens % ranks != 0) {
-    std::fprintf(stderr, "--tokens: %lld, expected a multiple of --ranks\n",
-                 static_cast<long long>(tokens));
-    return 2;
-  }
+  Job job;
+  job.backend = option(argc, argv, "--device", "cpu");
+  const std::string_view tokens = job.backend == "cpu" ? "16384" : "262144";
+  job.tokens = std::atoll(option(argc, argv, "--tokens", tokens).data());
+  const int ranks = std::atoi(option(argc, argv, "--ranks", "2").data());
 #if ATTUNE_EXAMPLE_MPI
   if (is_mpi_process()) {
     MPI_Init(&argc, &argv);
     distributed::MpiExchange exchange(MPI_COMM_WORLD);
-    const bool right = tokens % exchange.size() == 0 && run_rank(exchange, tokens);
+    const bool right = job.tokens % exchange.size() == 0 && run_rank(exchange, job);
     MPI_Finalize();
     return right ? 0 : 1;
   }
 #endif
-  return run_threads(ranks, tokens) ? 0 : 1;
+  if (ranks < 1 || job.tokens < ranks || job.tokens % ranks != 0) {
+    std::fprintf(stderr, "--tokens: %lld, expected a multiple of --ranks\n",
+                 static_cast<long long>(job.tokens));
+    return 2;
+  }
+  return run_threads(ranks, job) ? 0 : 1;
 }

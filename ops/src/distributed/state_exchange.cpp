@@ -38,6 +38,7 @@ Tensor on_device(const std::vector<std::int32_t>& values, const Device& device) 
   const Extents shape{static_cast<std::int64_t>(values.size())};
   if (device.info().id == DeviceId{}) return Tensor::of(values, shape);
   Tensor tensor(DType::kI32, shape, device);
+  if (values.empty()) return tensor;
   device.copy_to_device(tensor.view().data, values.data(), tensor.bytes(), nullptr);
   device.synchronize(nullptr);
   return tensor;
