@@ -10,9 +10,9 @@
 #include <attune/core/error.hpp>
 #include <attune/distributed/thread_exchange.hpp>
 
-#include "distributed/counting_exchange.hpp"
 #include "distributed/token_cuts.hpp"
 #include "distributed/whole_sequences.hpp"
+#include "ops/spy_context.hpp"
 #include "support/heuristic_context.hpp"
 
 namespace attune::test {
@@ -237,6 +237,24 @@ TEST(DistributedAttention, RefusesWhatIsNotTheLayouts) {
         options.initial_state = ConstTensorView(states.data(), {2, 2, 4, 4});
       }),
       "recurrent_attention: initial_state: dtype bf16, expected f32 for sequences over ranks");
+}
+
+TEST(DistributedAttention, SaysWhatADeviceLacksBeforeAnythingRuns) {
+  const auto context = make_context({.register_kernels = {[](Registry& registry) {
+                                       registry.add(std::make_unique<OtherDevice>("bare"));
+                                     }},
+                                     .policy = Policy::kHeuristic,
+                                     .database = ""});
+  const auto errors = errors_of({0, 30}, ops::distributed::even_ranges(30, 2), [&](Rank rank) {
+    ConstTensorView x = rank_tokens(rank.layout);
+    x.device = {"bare", 0};
+    ops::RecurrentAttentionOptions options;
+    options.call.context = context.get();
+    plan_recurrent_attention(x, x, x, options, rank.layout, rank.exchange);
+  });
+  EXPECT_EQ(errors[0], "no kernel of state_summary is registered for platform auto on bare:0")
+      << "the first rank's tokens go on";
+  EXPECT_EQ(errors[1], "no kernel of state_fold is registered for platform auto on bare:0");
 }
 
 /// One rank with a plan, its tensors and a carried state.

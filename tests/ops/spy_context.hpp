@@ -79,10 +79,10 @@ class SpySelector final : public ConfigSelector {
   Spy* spy_;
 };
 
-/// Memory of its own, "gpu:0", that happens to be the host's.
+/// Memory of its own, "gpu:0" or another backend's, that happens to be the host's.
 class OtherDevice final : public Device {
  public:
-  OtherDevice() { info_.id = {"gpu", 0}; }
+  explicit OtherDevice(const ShortName& backend = "gpu") { info_.id = {backend, 0}; }
   const DeviceInfo& info() const noexcept override { return info_; }
   void* allocate(std::size_t bytes, void*) const override {
     void* const memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);

@@ -21,7 +21,7 @@ struct TokenBlock {
   std::int64_t key_dim = 0;    // K
   std::int64_t value_dim = 0;  // V
   double scale = 1;
-  bool inclusive = false;  // S_t = L_t (S_{t-1} + k_t v_t): advance() alone knows of it
+  bool inclusive = false;              // S_t = L_t (S_{t-1} + k_t v_t): advance() alone knows of it
   std::vector<double> q = {}, k = {};  // [count, K]
   std::vector<double> v = {};          // [count, V]
   std::vector<double> g = {};          // [count]: what all channels share, g_t + gamma

@@ -24,10 +24,11 @@ class ReferenceKernel : public Kernel<NoConfig<KernelOp>> {
 
   int version() const noexcept override { return 1; }
   std::vector<std::string_view> features() const override {
-    return {"g",      "gamma", "gk",        "gv",         "slots",          "packed",
-            "h0",     "ht",    "pool",      "reverse",    "tokens",         "initial_slots",
-            "replay", "kept",  "state=f16", "state=bf16", "snapshot_every", "rounding=stochastic",
-            "inclusive", "gk_sum", "gv_sum"};
+    return {
+        "g",         "gamma",  "gk",        "gv",         "slots",          "packed",
+        "h0",        "ht",     "pool",      "reverse",    "tokens",         "initial_slots",
+        "replay",    "kept",   "state=f16", "state=bf16", "snapshot_every", "rounding=stochastic",
+        "inclusive", "gk_sum", "gv_sum"};
   }
   Support supports(const Problem&, const DeviceInfo& device) const override {
     return device.id.backend == "cpu" ? Support::yes()
