@@ -140,18 +140,11 @@ __device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
   }
 }
 
-/// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
-/// All loads are under way before the first is used.
+/// What channels share of the log decays of this warp's tokens, natural.
 template <class T>
-__device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
-                                                const HeadChunk& chunk, const RunLane& at,
-                                                int channel, unsigned valid) {
-  const ConstTokenView& own = p.channel_gate.rows;
-  if (p.channel_gate.is_f32) {
-    load_gate_pairs<float>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
-  } else {
-    load_gate_pairs<T>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
-  }
+__device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
+                                                  const HeadChunk& chunk, const RunLane& at,
+                                                  unsigned valid) {
   if (p.g.given() && p.g.is_f32) {
     add_shared_gate<float>(logs, {p.g.rows, chunk, at, 0}, valid);
   } else if (p.g.given()) {
@@ -165,8 +158,25 @@ __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaB
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     const float shared = (valid >> i & 1) != 0 ? constant : 0.0F;
-    logs[i] = {(logs[i].x + shared) * kLog2E, (logs[i].y + shared) * kLog2E};
+    logs[i] = {logs[i].x + shared, logs[i].y + shared};
   }
+}
+
+/// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
+/// All loads are under way before the first is used.
+template <class T>
+__device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
+                                                const HeadChunk& chunk, const RunLane& at,
+                                                int channel, unsigned valid) {
+  const ConstTokenView& own = p.channel_gate.rows;
+  if (p.channel_gate.is_f32) {
+    load_gate_pairs<float>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+  } else {
+    load_gate_pairs<T>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+  }
+  add_shared_decays<T>(logs, p, chunk, at, valid);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) logs[i] = {logs[i].x * kLog2E, logs[i].y * kLog2E};
 }
 
 __device__ __forceinline__ float2 exp2_of(float2 logs) {
@@ -273,7 +283,7 @@ class ColumnDecays {
   ColumnLane at;
 
  private:
-  /// Natural log decays; 0 where there is no token or no channel.
+  /// Natural log decays; 0 where there is no token, what channels share where there is no channel.
   __device__ __forceinline__ void load_logs(int first) {
     valid_ = 0;
 #pragma unroll

@@ -13,11 +13,26 @@ namespace attune::cuda::gla {
 /// with the decay itself they keep their precision.
 inline constexpr float kStrongDecay = -80;
 
+/// How much of the log decays of this warp's tokens, base 2, channels share, whatever its signs.
+/// That may be above 0, or far below it, where each channel's own gate takes it back. Channels that
+/// tiles have and heads have not are zeros, which must not be scaled by infinity.
+template <class T>
+__device__ __forceinline__ float size_of_shared_decays(const GlaBackwardParams& p,
+                                                       const HeadChunk& chunk, const RunLane& at) {
+  float2 logs[kRun] = {};
+  add_shared_decays<T>(logs, p, chunk, at, valid_positions(chunk, at, true));
+  float size = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) size += fabsf(logs[i].x) * kLog2E;
+  return size;
+}
+
 /// A block per chunk, head and 64 channels.
 template <class T>
 __global__ __launch_bounds__(kBlockThreads) void prepare(
     const __grid_constant__ GlaBackwardParams p) {
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
+  __shared__ float shared_over[kBlockWarps];  // sizes of what channels share
   __shared__ HeadChunk chunk;
   const auto panels = static_cast<unsigned>(own_panels(p));
   const int panel = static_cast<int>(blockIdx.x % panels);
@@ -36,16 +51,24 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   load_pairs<T>(y, {p.y, chunk, chunk.kv_head, at, channel}, valid);
   load_log_decays<T>(logs, p, chunk, at, channel, valid);
   logs_over[at.warp][at.lane] = sum_of(logs);
+  const bool has_missing = (panel + 1) * kPanelChannels > p.own;
+  if (has_missing) {
+    const float size = size_of_shared_decays<T>(p, chunk, at);
+    if (at.lane == 0) shared_over[at.warp] = size;
+  }
   __syncthreads();  // all warps' decays are there
   float2 before{0.0F, 0.0F};
   float2 after{0.0F, 0.0F};
   float2 half{0.0F, 0.0F};  // that with this warp's tokens
+  float shared_half = 0.0F;
 #pragma unroll
   for (int warp = 0; warp < kBlockWarps; ++warp) {
     const float2 over = logs_over[warp][at.lane];
     if (warp < at.warp) add(before, over);
     if (warp > at.warp) add(after, over);
-    if (warp / (kBlockWarps / 2) == at.warp / (kBlockWarps / 2)) add(half, over);
+    if (warp / (kBlockWarps / 2) != at.warp / (kBlockWarps / 2)) continue;
+    add(half, over);
+    if (has_missing) shared_half += shared_over[warp];
   }
 
   const auto x_from_start =
@@ -68,7 +91,8 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     *reinterpret_cast<std::uint32_t*>(y_to_end.row(i)) = pack<T>(left.x, left.y);
     until = times(until, decay[i]);
   }
-  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay;  // not of a NaN
+  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay &&
+                    shared_half <= -kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
   if (at.warp == 0) {
