@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <type_traits>
+#include <initializer_list>
 
 #include "cuda/chunks/padded_rows.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr unsigned kMostBlocks = 1 << 14;  // each then copies several pieces a thread
-
-struct Copies {
-  std::array<PaddedRows, 5> of;
-};
 
 /// What a thread does with its piece of a row: to the copy, zeros behind the row's end; back; to
 /// what the row has.
@@ -52,8 +48,9 @@ __device__ __forceinline__ void move_piece(const PaddedRows& tensor, std::int64_
 
 /// grid: pieces x tensors. T is the type of those whose elements have its width; others are fp32.
 template <class T, Move kMove>
-__global__ __launch_bounds__(kThreads) void move_rows(const __grid_constant__ Copies copies) {
-  const PaddedRows& tensor = copies.of[blockIdx.y];
+__global__ __launch_bounds__(kThreads) void move_rows(
+    const __grid_constant__ PaddedTensors tensors) {
+  const PaddedRows& tensor = tensors.of[blockIdx.y];
   const int pieces = tensor.padded / kRowPiece;
   const std::int64_t count = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * pieces;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -69,19 +66,18 @@ __global__ __launch_bounds__(kThreads) void move_rows(const __grid_constant__ Co
 }
 
 template <class T, Move kMove>
-void launch_moves(const PaddedRows* tensors, int count, cudaStream_t stream) {
-  Copies copies;
+void launch_moves(const PaddedTensors& tensors, cudaStream_t stream) {
   std::int64_t most = 0;
-  for (int i = 0; i < count; ++i) {
-    copies.of[static_cast<std::size_t>(i)] = tensors[i];
-    const auto& sizes = tensors[i].sizes;
-    most = std::max(most, sizes[0] * sizes[1] * sizes[2] * (tensors[i].padded / kRowPiece));
+  for (int i = 0; i < tensors.count; ++i) {
+    const PaddedRows& tensor = tensors.of[static_cast<std::size_t>(i)];
+    const auto& sizes = tensor.sizes;
+    most = std::max(most, sizes[0] * sizes[1] * sizes[2] * (tensor.padded / kRowPiece));
   }
   const std::int64_t blocks = std::min<std::int64_t>((most + kThreads - 1) / kThreads, kMostBlocks);
   launch<move_rows<T, kMove>>(
-      {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(count)),
+      {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(tensors.count)),
        .block = kThreads},
-      stream, copies);
+      stream, tensors);
 }
 
 /// Places the copy of a tensor and makes `tensor` a view of it.
@@ -103,76 +99,145 @@ PaddedRows replace(Tensor& tensor, WorkspaceParts& parts) {
   return made;
 }
 
-}  // namespace
+// ---- which tensors: f(tensor, its sizes, the gate that it is), in one order
 
-bool has_tensor_maps(const ops::RecurrentAttentionArgs& args) {
-  const auto fits = [](const ConstTensorView& tensor) {
+using Problem = ops::RecurrentAttentionProblem;
+using ForwardArgs = ops::RecurrentAttentionArgs;
+using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
+
+struct Sizes {
+  std::int64_t Problem::*heads;
+  std::int64_t Problem::*channels;
+};
+constexpr Sizes kOfQueries{&Problem::H, &Problem::K};
+constexpr Sizes kOfKeys{&Problem::Hkv, &Problem::K};
+constexpr Sizes kOfValues{&Problem::Hkv, &Problem::V};
+constexpr Sizes kOfOutputs{&Problem::H, &Problem::V};
+constexpr int kNoGate = 0;
+
+template <class F>
+void for_each_input(ForwardArgs& args, F&& f) {
+  f(args.q, kOfQueries, kNoGate);
+  f(args.k, kOfKeys, kNoGate);
+  f(args.v, kOfValues, kNoGate);
+  f(args.gk, kOfQueries, ops::kGateGk);
+  f(args.gv, kOfOutputs, ops::kGateGv);
+}
+template <class F>
+void for_each_input(BackwardArgs& args, F&& f) {
+  f(args.q, kOfQueries, kNoGate);
+  f(args.k, kOfKeys, kNoGate);
+  f(args.v, kOfValues, kNoGate);
+  f(args.d_o, kOfOutputs, kNoGate);
+}
+
+template <class F>
+void for_each_output(ForwardArgs& args, F&& f) {
+  f(args.o, kOfOutputs, kNoGate);
+}
+template <class F>
+void for_each_output(BackwardArgs& args, F&& f) {
+  f(args.dq, kOfQueries, kNoGate);
+  f(args.dk, kOfKeys, kNoGate);
+  f(args.dv, kOfValues, kNoGate);
+}
+
+/// Adds up the bytes of the copies that a problem needs.
+auto counting(const Problem& problem, WorkspaceParts& parts) {
+  return [&](const auto&, const Sizes& sizes, int gate) {
+    if (gate != kNoGate && (problem.gates & gate) == 0) return;
+    const std::size_t width = gate != kNoGate ? sizeof(float) : size_of(problem.dtype);
+    parts.take(problem.B * problem.T * problem.*sizes.heads *
+               padded_channels(problem.*sizes.channels) * static_cast<std::int64_t>(width));
+  };
+}
+
+/// Places the copies of tensors that are given and makes the tensors views of them.
+auto replacing(PaddedTensors& tensors, WorkspaceParts& parts) {
+  return [&]<class Tensor>(Tensor& tensor, const Sizes&, int) {
+    PaddedRows& place = tensors.of[static_cast<std::size_t>(tensors.count)];
+    if constexpr (requires { tensor.has_value(); }) {
+      if (!tensor) return;
+      place = replace(*tensor, parts);
+    } else {
+      place = replace(tensor, parts);
+    }
+    ++tensors.count;
+  };
+}
+
+bool have_maps(std::initializer_list<ConstTensorView> tensors) {
+  return std::ranges::all_of(tensors, [](const ConstTensorView& tensor) {
     for (int dim = 0; dim < 3; ++dim) {
       if (tensor.size(dim) > 1 && tensor.stride(dim) <= 0) return false;
     }
     return true;
-  };
-  return fits(args.q) && fits(args.k) && fits(args.v) && fits(args.o);
+  });
 }
 
-std::size_t PaddedOutput::bytes(const ops::RecurrentAttentionProblem& problem) {
-  const auto width = static_cast<std::int64_t>(size_of(problem.dtype));
+}  // namespace
+
+bool has_tensor_maps(const ForwardArgs& args) {
+  return have_maps({args.q, args.k, args.v, args.o});
+}
+bool has_tensor_maps(const BackwardArgs& args) {
+  return have_maps({args.q, args.k, args.v, *args.d_o, args.dq, args.dk, args.dv});
+}
+
+template <class Args>
+std::size_t PaddedOutput::bytes(const Problem& problem) {
+  Args none;
   WorkspaceParts parts(nullptr);
-  parts.take(problem.B * problem.T * problem.H * padded_channels(problem.V) * width);
+  for_each_output(none, counting(problem, parts));
   return parts.used();
 }
 
-PaddedOutput::PaddedOutput(ops::RecurrentAttentionArgs& args, std::byte* workspace)
-    : dtype_(args.o.dtype), packed_(args.cu_seqlens.has_value()) {
+template <class Args>
+PaddedOutput::PaddedOutput(Args& args, std::byte* workspace)
+    : dtype_(args.q.dtype), packed_(args.cu_seqlens.has_value()) {
   WorkspaceParts parts(workspace);
-  rows_ = replace(args.o, parts);
+  for_each_output(args, replacing(tensors_, parts));
+  memory_ = {workspace, parts.used()};
 }
 
 void PaddedOutput::clear(cudaStream_t stream) const {
-  if (!packed_) return;
-  const std::int64_t rows = rows_.sizes[0] * rows_.sizes[1] * rows_.sizes[2];
-  const auto bytes = static_cast<std::size_t>(rows * rows_.padded * rows_.width);
-  check(cudaMemsetAsync(rows_.copy, 0, bytes, stream));
+  if (packed_) check(cudaMemsetAsync(memory_.data(), 0, memory_.size(), stream));
 }
 
 void PaddedOutput::copy(cudaStream_t stream) const {
-  launch_moves<__half, Move::kBack>(&rows_, 1, stream);  // bits of any 16-bit type
+  launch_moves<__half, Move::kBack>(tensors_, stream);  // bits of any 16-bit type
 }
 
 void PaddedOutput::add(cudaStream_t stream) const {
   with_element<__half, __nv_bfloat16>(
-      dtype_, [&]<class T>() { launch_moves<T, Move::kAdd>(&rows_, 1, stream); });
+      dtype_, [&]<class T>() { launch_moves<T, Move::kAdd>(tensors_, stream); });
 }
 
-std::size_t PaddedInputs::bytes(const ops::RecurrentAttentionProblem& problem) {
-  const std::int64_t tokens = problem.B * problem.T;
-  const std::int64_t keys = padded_channels(problem.K);
-  const std::int64_t values = padded_channels(problem.V);
-  const auto width = static_cast<std::int64_t>(size_of(problem.dtype));
-  constexpr std::int64_t kGateBytes = sizeof(float);
+template <class Args>
+std::size_t PaddedInputs::bytes(const Problem& problem) {
+  Args none;
   WorkspaceParts parts(nullptr);
-  for (const std::int64_t elements : {problem.H * keys, problem.Hkv * keys, problem.Hkv * values}) {
-    parts.take(tokens * elements * width);
-  }
-  if ((problem.gates & ops::kGateGk) != 0) parts.take(tokens * problem.H * keys * kGateBytes);
-  if ((problem.gates & ops::kGateGv) != 0) parts.take(tokens * problem.H * values * kGateBytes);
+  for_each_input(none, counting(problem, parts));
   return parts.used();
 }
 
-PaddedInputs::PaddedInputs(ops::RecurrentAttentionArgs& args, std::byte* workspace) {
+template <class Args>
+PaddedInputs::PaddedInputs(Args& args, std::byte* workspace) {
   WorkspaceParts parts(workspace);
-  const auto take = [&](ConstTensorView& tensor) {
-    rows_[static_cast<std::size_t>(count_++)] = replace(tensor, parts);
-  };
-  take(args.q);
-  take(args.k);
-  take(args.v);
-  if (args.gk) take(*args.gk);
-  if (args.gv) take(*args.gv);
+  for_each_input(args, replacing(tensors_, parts));
 }
 
 void PaddedInputs::copy(cudaStream_t stream) const {
-  launch_moves<__half, Move::kToCopy>(rows_.data(), count_, stream);  // bits of any 16-bit type
+  launch_moves<__half, Move::kToCopy>(tensors_, stream);  // bits of any 16-bit type
 }
+
+template std::size_t PaddedOutput::bytes<ForwardArgs>(const Problem&);
+template std::size_t PaddedOutput::bytes<BackwardArgs>(const Problem&);
+template PaddedOutput::PaddedOutput(ForwardArgs&, std::byte*);
+template PaddedOutput::PaddedOutput(BackwardArgs&, std::byte*);
+template std::size_t PaddedInputs::bytes<ForwardArgs>(const Problem&);
+template std::size_t PaddedInputs::bytes<BackwardArgs>(const Problem&);
+template PaddedInputs::PaddedInputs(ForwardArgs&, std::byte*);
+template PaddedInputs::PaddedInputs(BackwardArgs&, std::byte*);
 
 }  // namespace attune::cuda

@@ -2,8 +2,8 @@
 //
 // Rows of an odd number of channels, slices that begin anywhere and strides of 0 or less are copied
 // to the workspace, rows padded with zeros to a multiple of 16 bytes; outputs go the other way. It
-// takes about three times the traffic that the problem needs, where a walk token by token takes a
-// hundred times its time.
+// takes about three times the traffic that the problem needs, where kernels that take any rows take
+// a hundred times its time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
@@ -31,16 +32,34 @@ constexpr std::int64_t padded_channels(std::int64_t channels) {
   return (channels + kRowPiece - 1) / kRowPiece * kRowPiece;
 }
 
-/// Whether the descriptors of tensor maps can say where the rows of q, k, v and o lie.
-bool has_tensor_maps(const ops::RecurrentAttentionArgs& args);
+/// Whether all rows start at multiples of 16 bytes and have a multiple of them.
+inline bool has_whole_rows(const ops::RecurrentAttentionProblem& problem) {
+  return problem.aligned && problem.K % kRowPiece == 0 && problem.V % kRowPiece == 0;
+}
 
-/// The output of a problem, written to the workspace first.
+/// Whether the descriptors of tensor maps can say where the rows of q, k, v and o lie; in the
+/// backward pass, of the gradients and not of o.
+bool has_tensor_maps(const ops::RecurrentAttentionArgs& args);
+bool has_tensor_maps(const ops::RecurrentAttentionBackwardArgs& args);
+
+/// Some tensors of a call, which one launch moves.
+struct PaddedTensors {
+  static constexpr int kMost = 5;
+  std::array<PaddedRows, kMost> of{};
+  int count = 0;
+};
+
+// Args are those of either pass; bytes() counts what its constructor takes of the workspace.
+
+/// The output of a problem, written to the workspace first: o; of a backward pass dq, dk and dv.
 class PaddedOutput {
  public:
+  template <class Args = ops::RecurrentAttentionArgs>
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 
-  /// Makes `args.o` the place in the workspace.
-  PaddedOutput(ops::RecurrentAttentionArgs& args, std::byte* workspace);
+  /// Makes the outputs of `args` views of places in the workspace.
+  template <class Args>
+  PaddedOutput(Args& args, std::byte* workspace);
 
   /// What no sequence writes is zero then.
   void clear(cudaStream_t stream) const;
@@ -49,25 +68,27 @@ class PaddedOutput {
   void add(cudaStream_t stream) const;
 
  private:
-  PaddedRows rows_;
+  PaddedTensors tensors_;
+  std::span<std::byte> memory_;  // of the copies
   DType dtype_;
   bool packed_;
 };
 
-/// Copies of a problem's inputs in the workspace.
+/// Copies of a problem's inputs in the workspace: q, k, v, gk and gv; of a backward pass q, k, v and
+/// the gradient of o, as its kernels take gates that start anywhere.
 class PaddedInputs {
  public:
+  template <class Args>
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 
   /// Makes the inputs of `args` views of their copies.
-  PaddedInputs(ops::RecurrentAttentionArgs& args, std::byte* workspace);
+  template <class Args>
+  PaddedInputs(Args& args, std::byte* workspace);
 
   void copy(cudaStream_t stream) const;
 
  private:
-  static constexpr int kMost = 5;
-  std::array<PaddedRows, kMost> rows_{};
-  int count_ = 0;
+  PaddedTensors tensors_;
 };
 
 }  // namespace attune::cuda

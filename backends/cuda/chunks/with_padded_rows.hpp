@@ -1,5 +1,5 @@
-// A kernel of recurrent attention that takes rows as they are, made one that takes any: of those
-// that it does not take it is given copies (padded_rows.hpp).
+// A kernel of recurrent attention, of either pass, that takes rows as they are, made one that takes
+// any: of those that it does not take it is given copies (padded_rows.hpp).
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace attune::cuda {
 
-/// `Inner` has the alias Config, and takes_rows(problem) and takes_rows(args) say what it takes
-/// itself; the second is asked only where strides decide.
+/// `Inner` has the alias Config. Its takes_rows(problem) says whether it takes every call of a
+/// problem itself, takes_rows(problem, args) whether it takes this one, whose strides may decide.
 template <class Inner>
 class WithPaddedRows : public Inner {
  public:
   using Config = typename Inner::Config;
-  using Problem = ops::RecurrentAttentionProblem;
-  using Args = ops::RecurrentAttentionArgs;
+  using Problem = typename Config::Op::Problem;
+  using Args = typename Config::Op::Args;
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     const bool copied = !Inner::takes_rows(problem) && is_worth_copying(problem);
@@ -54,7 +54,7 @@ class WithPaddedRows : public Inner {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     Args padded = args;
     const PaddedInputs inputs(padded, site.workspace.data());
-    const PaddedOutput output(padded, site.workspace.data() + PaddedInputs::bytes(problem));
+    const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem));
     inputs.copy(stream);
     output.clear(stream);
     Inner::run(copied, padded, config, rest);
@@ -63,14 +63,19 @@ class WithPaddedRows : public Inner {
 
  private:
   /// Few tokens or channels are faster one by one. They are too few as well for the roundings of
-  /// 16-bit products to even out.
+  /// 16-bit products to even out. Where nothing but the strides may want copies, most calls do
+  /// without.
   static bool is_worth_copying(const Problem& problem) {
     constexpr std::int64_t kFewestTokens = 64;
+    if (has_whole_rows(problem)) return true;
     return std::min(problem.K, problem.V) >= kRowPiece &&
            problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
   }
+  static std::size_t inputs_bytes(const Problem& problem) {
+    return PaddedInputs::bytes<Args>(problem);
+  }
   static std::size_t copies_bytes(const Problem& problem) {
-    return PaddedInputs::bytes(problem) + PaddedOutput::bytes(problem);
+    return inputs_bytes(problem) + PaddedOutput::bytes<Args>(problem);
   }
   /// The problem that the copies make.
   static Problem with_copies(Problem problem) {

@@ -96,11 +96,12 @@ __device__ __forceinline__ void load_pairs(std::uint32_t (&pairs)[kRun],
   }
 }
 
-/// The same of a gate, whose rows may start anywhere.
+/// The same of a gate, whose rows may start anywhere. `second`: 1, or 0 where there is no second
+/// channel.
 template <class Element>
 __device__ __forceinline__ void load_gate_pairs(float2 (&pairs)[kRun],
                                                 const RunRows<const Element>& rows, unsigned valid,
-                                                bool aligned) {
+                                                bool aligned, int second) {
   struct alignas(2 * sizeof(Element)) Pair {
     Element low, high;
   };
@@ -117,7 +118,7 @@ __device__ __forceinline__ void load_gate_pairs(float2 (&pairs)[kRun],
   } else {
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      if ((valid >> i & 1) != 0) loaded[i] = {rows.row(i)[0], rows.row(i)[1]};
+      if ((valid >> i & 1) != 0) loaded[i] = {rows.row(i)[0], rows.row(i)[second]};
     }
   }
 #pragma unroll
@@ -169,14 +170,18 @@ __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaB
                                                 const HeadChunk& chunk, const RunLane& at,
                                                 int channel, unsigned valid) {
   const ConstTokenView& own = p.channel_gate.rows;
+  const int second = channel + 1 < p.own ? 1 : 0;
   if (p.channel_gate.is_f32) {
-    load_gate_pairs<float>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+    load_gate_pairs<float>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs, second);
   } else {
-    load_gate_pairs<T>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs);
+    load_gate_pairs<T>(logs, {own, chunk, at, channel}, valid, p.gate_in_pairs, second);
   }
   add_shared_decays<T>(logs, p, chunk, at, valid);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) logs[i] = {logs[i].x * kLog2E, logs[i].y * kLog2E};
+  if (channel + 1 < p.own) return;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) logs[i].y = 0.0F;
 }
 
 __device__ __forceinline__ float2 exp2_of(float2 logs) {

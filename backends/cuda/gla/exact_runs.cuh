@@ -210,9 +210,12 @@ class ExactBase {
     } else {
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
-        if ((valid_ >> i & 1) == 0) continue;
-        rows.row(i)[0] = later[i].x;
-        rows.row(i)[1] = later[i].y;
+        if ((valid_ >> i & 1) != 0) rows.row(i)[0] = later[i].x;
+      }
+      const unsigned second = channel + 1 < p_.own ? valid_ : 0U;
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        if ((second >> i & 1) != 0) rows.row(i)[1] = later[i].y;
       }
     }
     if (p_.dg.data == nullptr && p_.dgamma_terms == nullptr) return;

@@ -12,6 +12,7 @@
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/gla/params.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -24,7 +25,6 @@ namespace {
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
-constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
 /// As in cuda.gla_mma: a few tokens have too few products for their roundings to even out. With T =
@@ -63,9 +63,10 @@ View own_first(View view, bool values_first) {
   return view;
 }
 
-/// Whether rows start at multiples of two elements.
+/// Whether rows are of pairs of elements, which start at multiples of their size.
 bool in_pairs(const ConstTensorView& tensor) {
-  bool even = reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
+  bool even = tensor.size(3) % 2 == 0 &&
+              reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
   for (int dim = 0; dim + 1 < 4; ++dim) {
     even = even && (tensor.size(dim) == 1 || tensor.stride(dim) % 2 == 0);
   }
@@ -124,9 +125,10 @@ void set_common(GlaBackwardParams& params, const Problem& problem, const Args& a
   params.score_scale = static_cast<float>(args.scale);
 }
 
-/// Rows of the workspace for each token and head.
+/// Rows of the workspace for each token and head, of whole 16 bytes.
 TokenView rows_of_partials(const Problem& problem, void* partials, std::int64_t channels) {
-  return {partials, problem.T * problem.H * channels, problem.H * channels, channels};
+  const std::int64_t row = padded_channels(channels);
+  return {partials, problem.T * problem.H * row, problem.H * row, row};
 }
 
 void set_partials(GatedSides& sides, const Problem& problem) {
@@ -162,7 +164,7 @@ GroupSumParams sum_of_group(const void* partials, const Problem& problem, const 
           .tokens = problem.T,
           .heads = problem.Hkv,
           .group = problem.H / problem.Hkv,
-          .columns = out.size(3),
+          .columns = padded_channels(out.size(3)),
           .out = token_view(out)};
 }
 
@@ -207,6 +209,14 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
  public:
   using Config = GlaBackwardConfig;
 
+  /// What it takes without copies (with_padded_rows.hpp). Gates it takes as they lie.
+  static bool takes_rows(const Problem& problem) {
+    return has_whole_rows(problem) && problem.layout != ops::Layout::kStrided;
+  }
+  static bool takes_rows(const Problem& problem, const Args& args) {
+    return has_whole_rows(problem) && has_tensor_maps(args);
+  }
+
   std::string_view name() const noexcept override { return "cuda.gla.backward"; }
   int version() const noexcept override { return 4; }
 
@@ -221,7 +231,7 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     if (!keys_have_gates(p) && !values_have_gates(p))
       return Support::no(refused::kFeature, "takes gk, gv or both");
     if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
-    if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
+    if (!has_whole_rows(p)) {
       return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
     if (p.K > kMostChannels || p.V > kMostChannels)
@@ -280,7 +290,7 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_gla_backward() {
-  return std::make_unique<WithRowsBehind<gla::GlaBackwardKernel>>();
+  return std::make_unique<WithRowsBehind<WithPaddedRows<gla::GlaBackwardKernel>>>();
 }
 
 }  // namespace attune::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cuda/chunks/padded_rows.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda::gla {
@@ -49,8 +50,8 @@ class Places {
     }
     if (p.heads_per_kv > 1) {
       const std::int64_t rows = std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads;
-      p.dy_partials = parts_.take(rows * p.own * kElement);
-      p.dz_partials = parts_.take(rows * p.other * kElement);
+      p.dy_partials = parts_.take(rows * padded_channels(p.own) * kElement);
+      p.dz_partials = parts_.take(rows * padded_channels(p.other) * kElement);
     }
   }
   /// What flows by way of the states of a side without gates.

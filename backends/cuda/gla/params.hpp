@@ -54,7 +54,8 @@ inline constexpr int kMostChannels = kLargeTile * kMostTiles;
 inline constexpr int kMostPassedSegments = 4;
 
 struct GlaBackwardParams {
-  // Rows [B, T, heads, own or other channels]; those without data are not wanted.
+  // Rows [B, T, heads, own or other channels]; those without data are not wanted. Up to a multiple
+  // of 8 channels there is room behind each row, with zeros in inputs.
   ConstTokenView x, y, u, z;
   TokenView dx, dy, du, dz;
   CUtensorMap u_maps[kMostTiles];  // by tile of channels; panels of 64 tokens of one head
@@ -118,8 +119,8 @@ struct GlaBackwardParams {
   float* segment_decays = nullptr;        // [own tiles' channels]
   float* other_segment_decays = nullptr;  // [other tiles' channels]
 
-  // What each head adds to dy and dz [B, T, heads, own or other], where heads share y and z; then
-  // dy and dz are these.
+  // What each head adds to dy and dz [B, T, heads, own or other, padded to whole rows], where heads
+  // share y and z; then dy and dz are these.
   void* dy_partials = nullptr;
   void* dz_partials = nullptr;
 

@@ -175,7 +175,8 @@ TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOverLongSequences) {
   struct Width {
     std::int64_t keys, values;
   };
-  for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}, Width{264, 512}}) {
+  for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}, Width{264, 512},
+                            Width{99, 61}, Width{301, 130}}) {
     SCOPED_TRACE(str("K=", width.keys, " V=", width.values));
     LongSequence inputs(kTokens, width.keys, width.values);
     Decays decays;
@@ -192,7 +193,8 @@ TEST_P(ChunkBackward, GradientsOfEachChannelOfWideHeadsHold) {
   struct Width {
     std::int64_t keys, values;
   };
-  for (const Width width : {Width{264, 512}, Width{512, 320}, Width{40, 392}, Width{456, 64}}) {
+  for (const Width width : {Width{264, 512}, Width{512, 320}, Width{40, 392}, Width{456, 64},
+                            Width{61, 99}, Width{301, 130}}) {
     for (const Sides sides : kAllSides) {
       for (const double deviation : {0.03, 3.0}) {
         SCOPED_TRACE(str("K=", width.keys, " V=", width.values, " ", name_of(sides), deviation));
@@ -321,7 +323,7 @@ TEST_P(ChunkBackward, GatesOfBothSidesMayCancel) {
   struct Width {
     std::int64_t keys, values;
   };
-  for (const Width width : {Width{kChannels, kChannels}, Width{40, 136}}) {
+  for (const Width width : {Width{kChannels, kChannels}, Width{40, 136}, Width{99, 61}}) {
     for (const float mean : {2.0F, -2.0F, 100.0F, -100.0F}) {
       SCOPED_TRACE(str("K=", width.keys, " V=", width.values, " ", mean));
       LongSequence inputs(kTokens, width.keys, width.values);
@@ -332,6 +334,57 @@ TEST_P(ChunkBackward, GatesOfBothSidesMayCancel) {
       };
       expect_near_oracle(inputs,
                          {.gk = moved_by(mean, width.keys), .gv = moved_by(-mean, width.values)});
+    }
+  }
+}
+
+/// The same elements, the last token first in memory.
+ConstTensorView backwards(const ConstTensorView& tensor) {
+  ConstTensorView view = tensor;
+  const std::int64_t last = (tensor.size(1) - 1) * tensor.stride(1);
+  view.data = static_cast<const std::byte*>(tensor.data) +
+              last * static_cast<std::int64_t>(size_of(tensor.dtype));
+  view.strides[1] = -tensor.stride(1);
+  return view;
+}
+/// The first head in the place of all.
+ConstTensorView repeated(const ConstTensorView& tensor) {
+  ConstTensorView view = tensor;
+  view.strides[2] = 0;
+  return view;
+}
+
+// Strides of 0 and less, which tensor maps have not: rows are copied, in whole pieces and others.
+TEST_P(ChunkBackward, RowsMayLieInAnyOrder) {
+  constexpr std::int64_t kTokens = 300;
+  for (const std::int64_t channels : {kChannels, std::int64_t{99}}) {
+    for (const bool of_channels : {false, true}) {
+      SCOPED_TRACE(str("D=", channels, of_channels ? " gk" : " g"));
+      LongSequence inputs(kTokens, channels, channels);
+      Decays decays;
+      (of_channels ? decays.gk : decays.g) = inputs.random.log_decays(
+          of_channels ? Extents{1, kTokens, kHeads, channels} : Extents{1, kTokens, kHeads});
+      const auto gradients = [&](const LongSequence& of, const Decays& with, const char* platform,
+                                 std::string_view config) {
+        RecurrentAttentionOptions options{.g = view_of(with.g)};
+        options.gk = view_of(with.gk);
+        options.initial_state = of.initial_state;
+        options.reverse = GetParam();
+        options.call = call(platform, config);
+        return ops::recurrent_attention_backward(
+            backwards(of.q), repeated(of.k), backwards(of.v),
+            {.d_o = repeated(of.d_o), .dfinal_state = of.dfinal_state}, options);
+      };
+      const auto expected = gradients(inputs, decays, "reference", "");
+      const auto actual = gradients(inputs.on(*gpu_), decays.on(*gpu_), "cuda",
+                                    of_channels ? "kernel=cuda.gla.backward,segments=1"
+                                                : "kernel=cuda.chunk_wgmma.backward,segments=1");
+      expect_near(actual.dq, expected.dq, kTensorTolerance, "dq");
+      expect_near(actual.dk, expected.dk, kTensorTolerance, "dk");
+      expect_near(actual.dv, expected.dv, kTensorTolerance, "dv");
+      expect_near(*actual.dinitial_state, *expected.dinitial_state, kTensorTolerance, "dh0");
+      if (of_channels) expect_near(*actual.dgk, *expected.dgk, kGateTolerance, "dgk");
+      if (!of_channels) expect_near(*actual.dg, *expected.dg, kGateTolerance, "dg");
     }
   }
 }

@@ -43,8 +43,8 @@ OpShapes scalar_decay(std::string_view op) {
   shapes.factors.push_back(
       {"gate=none", "gate=g", "gate=gamma", "gate=g+gamma", "gate=g gate_dtype=io"});
   shapes.factors.push_back({"K=64 V=64", "K=128 V=128", "K=96 V=96", "K=64 V=128", "K=128 V=64",
-                            "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112",
-                            "K=100 V=60"});
+                            "K=192 V=192", "K=256 V=256", "K=128 V=256", "K=80 V=112", "K=100 V=60",
+                            "K=77 V=129"});
   shapes.ranges = {{"T", 1, 2000}};
   return shapes;
 }
@@ -70,7 +70,8 @@ OpShapes channel_decay(std::string_view op) {
 OpShapes wide_heads(OpShapes shapes) {
   for (std::vector<std::string>& factor : shapes.factors) {
     if (factor.front().starts_with("K=")) {
-      factor = {"K=256 V=512", "K=512 V=320", "K=296 V=40", "K=64 V=456", "K=512 V=512"};
+      factor = {"K=256 V=512", "K=512 V=320", "K=296 V=40", "K=64 V=456",
+                "K=512 V=512", "K=499 V=131", "K=130 V=301"};
     }
     if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16"};
     if (factor.front() == "H=1") factor = {"H=2", "H=4", "H=4 Hkv=2"};

@@ -7,6 +7,7 @@
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -20,7 +21,6 @@ using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
 constexpr std::int64_t kLargestHead = 512;
-constexpr std::int64_t kRowElements = 8;  // of 16 bytes
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
@@ -58,11 +58,11 @@ void set_tensors(BackwardParams& params, const Args& args) {
 }
 
 /// Where the walks write an output: to the caller's tensor, or the partial sums of several to the
-/// workspace, each as a head of its own.
+/// workspace, each as a head of its own, in rows of whole 16 bytes.
 TensorView target_of(const TensorView& out, void* partials, std::int64_t heads) {
   if (partials == nullptr) return out;
-  return TensorView(partials, out.dtype, {out.size(0), out.size(1), heads, out.size(3)},
-                    out.device);
+  return TensorView(partials, out.dtype,
+                    {out.size(0), out.size(1), heads, padded_channels(out.size(3))}, out.device);
 }
 
 void set_outputs(BackwardParams& params, const Args& args) {
@@ -114,7 +114,7 @@ void sum_partials(const BackwardParams& params, const Args& args, cudaStream_t s
                      .tokens = out.size(1),
                      .heads = out.size(2),
                      .group = params.heads * tiles / out.size(2),
-                     .columns = out.size(3),
+                     .columns = padded_channels(out.size(3)),
                      .out = token_view(out)};
   };
   add(params.dq_partials, params.value_tiles, args.dq);
@@ -161,6 +161,14 @@ class BackwardKernel : public Kernel<BackwardConfig> {
  public:
   using Config = BackwardConfig;
 
+  /// What it takes without copies (with_padded_rows.hpp).
+  static bool takes_rows(const Problem& problem) {
+    return has_whole_rows(problem) && problem.layout != ops::Layout::kStrided;
+  }
+  static bool takes_rows(const Problem& problem, const Args& args) {
+    return has_whole_rows(problem) && has_tensor_maps(args);
+  }
+
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma.backward"; }
   int version() const noexcept override { return 1; }
 
@@ -173,7 +181,7 @@ class BackwardKernel : public Kernel<BackwardConfig> {
     }
     if (p.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16 only");
     if (!p.d_o) return Support::no(refused::kFeature, "needs the gradient of o");
-    if (!p.aligned || p.K % kRowElements != 0 || p.V % kRowElements != 0) {
+    if (!has_whole_rows(p)) {
       return Support::no(refused::kAlignment, "needs rows aligned to 16 bytes");
     }
     if (p.K > kLargestHead || p.V > kLargestHead)
@@ -228,7 +236,7 @@ class BackwardKernel : public Kernel<BackwardConfig> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_backward() {
-  return std::make_unique<WithRowsBehind<chunk_wgmma::backward::BackwardKernel>>();
+  return std::make_unique<WithRowsBehind<WithPaddedRows<chunk_wgmma::backward::BackwardKernel>>>();
 }
 
 }  // namespace attune::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/chunks/padded_rows.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -29,14 +30,16 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
   params.walks = problem.sequences() * owners * config.segments;
   const std::int64_t key_partials = problem.H * params.value_tiles;
   const std::int64_t value_partials = problem.H * params.key_tiles;
+  const std::int64_t key_row = padded_channels(problem.K) * kElement;
+  const std::int64_t value_row = padded_channels(problem.V) * kElement;
   if (key_partials != problem.H) {
-    params.dq_partials = parts.take(key_partials * params.rows * problem.K * kElement);
+    params.dq_partials = parts.take(key_partials * params.rows * key_row);
   }
   if (key_partials != problem.Hkv) {
-    params.dk_partials = parts.take(key_partials * params.rows * problem.K * kElement);
+    params.dk_partials = parts.take(key_partials * params.rows * key_row);
   }
   if (value_partials != problem.Hkv) {
-    params.dv_partials = parts.take(value_partials * params.rows * problem.V * kElement);
+    params.dv_partials = parts.take(value_partials * params.rows * value_row);
   }
   if ((problem.gates & ops::kGateG) != 0 && params.tiles() > 1) {
     params.dg_partials = parts.take<float>(owners * params.rows * kFloat);

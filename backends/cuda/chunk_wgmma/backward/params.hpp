@@ -53,9 +53,9 @@ struct BackwardParams {
   bool reverse = false;
 
   // Workspace, null where it is not needed.
-  void* dq_partials = nullptr;    // [B, T, heads * value tiles, K] and
+  void* dq_partials = nullptr;    // [B, T, heads * value tiles, K, padded to whole rows] and
   void* dk_partials = nullptr;    // the same, and
-  void* dv_partials = nullptr;    // [B, T, heads * key tiles, V] in q's type
+  void* dv_partials = nullptr;    // [B, T, heads * key tiles, V, padded] in q's type
   float* dg_partials = nullptr;   // [B, T, heads * tiles]
   float* inflow = nullptr;        // [H * tiles, B * T], see gate_gradients.cuh
   void* checkpoints = nullptr;    // [H * tiles, chunk slots, D * D] in q's type
