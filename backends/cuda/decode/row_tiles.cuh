@@ -247,7 +247,8 @@ __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeB
   store_output<T>(p, b, 0, block.head, block.first_column + column, 0.0F);
 }
 
-template <class T, class State, class Instance>
+/// kPacked: the rows are packed sequences.
+template <class T, class State, class Instance, bool kPacked>
 __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
     decode_row_tiles(const __grid_constant__ DecodeParams p, const DecodeConfig config) {
   using Tile = DecodeTile<State, Instance>;
@@ -262,23 +263,23 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
-    const DecodeRow row = row_of(p, b);
-    if (!row.exists) continue;
+    const DecodeRow row = row_of<kPacked>(p, b);
+    if (kPacked && !row.exists) continue;
     LoadedToken<T, Tile> token = read_token<T, Tile>(p, block, row, 0);
-    if (row.is_padding) {
+    if (!kPacked && row.is_padding) {
       write_zeros<T>(p, block, row.at);
       continue;
     }
-    const bool starts = row.start != kPaddingSlot;
-    const bool ends = row.end != kPaddingSlot;
-    const State* from = state_at<State>(p, block, lane, row.start);
+    const bool starts = !kPacked || row.start != kPaddingSlot;
+    const bool ends = !kPacked || row.end != kPaddingSlot;
+    const std::int64_t from_to = kPacked ? (row.start - row.end) * p.state.sequence : 0;
     State* to = state_at<State>(p, block, lane, row.end);
     float o[Tile::kColumns] = {};
     for (std::int64_t first = 0;;) {
       const std::int64_t below = p.keys - first - lane.row;
       const int rows_left = inside ? static_cast<int>(min(below, kLastRow + 1)) : 0;
       float4 s[Tile::kRows];
-      load_tile<Tile>(s, from, step, starts ? rows_left : 0, block.policy);
+      load_tile<Tile>(s, to + from_to, step, starts ? rows_left : 0, block.policy);
       stage_token<T, Tile>(p, block, token);
       __syncthreads();  // the token is there
       if (p.fresh.gv.given()) {
@@ -294,7 +295,6 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
       first += block.tile_rows;
       if (first >= p.keys) break;
       token = read_token<T, Tile>(p, block, row, first);
-      from += block.tile_rows * p.state.k;
       to += block.tile_rows * p.state.k;
       __syncthreads();  // all warps are done with the staged token
     }
@@ -312,7 +312,9 @@ void launch_decode_row_tiles(const DecodeConfig& config, const DecodeParams& par
                           .overlaps_previous = config.overlap};
   with_instance(config, [&]<class Instance>() {
     if constexpr (DecodeConfig::has_tile(Instance::kValue, kColumns)) {
-      launch<decode_row_tiles<T, State, Instance>>(shape, stream, params, config);
+      with_value<false, true>(params.sequences.bounds != nullptr, [&]<bool kPacked>() {
+        launch<decode_row_tiles<T, State, Instance, kPacked>>(shape, stream, params, config);
+      });
     } else {
       throw_no_instance("this tile of 16-bit states");
     }

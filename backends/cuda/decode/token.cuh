@@ -49,11 +49,12 @@ struct DecodeRow {
   bool is_padding = false;
   bool exists = true;  // false: another launch's
 };
+template <bool kMayBePacked = true>
 __device__ __forceinline__ DecodeRow row_of(const DecodeParams& p, std::int64_t b) {
   DecodeRow row{.at = b, .start = slot_of(p, b)};
   row.end = row.start;
   row.is_padding = row.start == kPaddingSlot;
-  if (p.sequences.bounds == nullptr) return row;
+  if (!kMayBePacked || p.sequences.bounds == nullptr) return row;
   const SequenceSpan span = span_of(p.sequences, b);
   row.at = span.begin;
   row.sequence = b;
