@@ -115,7 +115,7 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   check(cudaGetDevice(&device));
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   // A block that finds nothing but single tokens costs as much as looking at a dozen of them.
-  constexpr std::int64_t kRounds = 2;
+  constexpr std::int64_t kRounds = 4;
   const std::int64_t blocks = std::int64_t{sms} * blocks_per_sm * (are_alike ? 1 : kRounds);
   return dim3(static_cast<unsigned>(std::min(items, blocks)));
 }

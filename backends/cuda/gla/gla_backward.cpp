@@ -205,6 +205,11 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   }
 }
 
+/// The gradient of constant decays is a number of each sequence and head, which sums what scores in
+/// 16 bits make of every token. One or two such numbers may miss the tolerance where they cancel:
+/// alone of 2000 tokens they were off by up to 2.6 times what is allowed.
+constexpr std::int64_t kFewestConstantDecays = 4;
+
 class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
  public:
   using Config = GlaBackwardConfig;
@@ -239,6 +244,10 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     if (p.T < kFewestTokens * std::max<std::int64_t>(p.N, 1)) {
       return Support::no(refused::kShape,
                          str("takes sequences of ", kFewestTokens, " tokens or more"));
+    }
+    if ((p.gates & ops::kGateGamma) != 0 && p.sequences() * p.H < kFewestConstantDecays) {
+      return Support::no(refused::kShape,
+                         str("takes ", kFewestConstantDecays, " constant decays or more"));
     }
     if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
       return Support::no(refused::kShape, "takes up to 2^30 tokens and 2^29 chunks x heads");
