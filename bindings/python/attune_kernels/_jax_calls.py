@@ -143,8 +143,8 @@ def _platforms():
     return ("cpu", "cuda") if "gpu" in kinds else ("cpu",)
 
 
-def _without_rows_behind(kind, call, arrays, results):
-    """Zeros in the rows behind the end of cu_seqlens, which kernels for GPUs leave as they are."""
+def _without_rows_behind(call, arrays, results):
+    """Zeros in the gradients of rows behind the end of cu_seqlens, whichever kernel makes the others."""
     named = dict(zip(call.names, arrays))
     of_tokens = [name in ("q", "k", "v", "g", "gk", "gv") for name in _GRADIENTS if name in named]
     axis = named["q"].ndim - 3
@@ -155,8 +155,6 @@ def _without_rows_behind(kind, call, arrays, results):
         shape = [len(tokens) if i == axis else 1 for i in range(result.ndim)]
         return jnp.where(is_inside.reshape(shape), result, jnp.zeros((), result.dtype))
 
-    if kind != _BACKWARD:
-        return [cleared(results[0]), *results[1:]]
     return [cleared(result) if is_of_tokens else result for result, is_of_tokens in zip(results, of_tokens)]
 
 
@@ -172,8 +170,8 @@ def _ffi(kind, call, results, arrays, aliases=None):
             function = jax.ffi.ffi_call(_CALLS[kind], _results((*results, workspace), operands[0]),
                                         input_output_aliases=aliases)
             made = function(*operands, **call.attributes())[:-1]
-            if platform == "cuda" and "cu_seqlens" in call.names:
-                made = _without_rows_behind(kind, call, operands, made)
+            if kind == _BACKWARD and platform == "cuda" and "cu_seqlens" in call.names:
+                made = _without_rows_behind(call, operands, made)
             return tuple(made)
 
         return run

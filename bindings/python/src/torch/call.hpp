@@ -113,8 +113,8 @@ inline Tensor empty(const Tensor& like, const std::vector<std::int64_t>& shape,
   return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
 }
 
-/// A result with a row for each token. Kernels for GPUs leave rows behind the end of cu_seqlens as
-/// they are, and where that end is only the device knows.
+/// A gradient with a row for each token, zero behind the end of cu_seqlens whichever kernel makes the
+/// others: a plugin's may leave those rows as they are.
 inline Tensor rows(const Tensor& like, const std::vector<std::int64_t>& shape,
                    const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
                    std::optional<ScalarType> type = std::nullopt) {

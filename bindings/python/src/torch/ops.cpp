@@ -82,7 +82,7 @@ std::tuple<Tensor, Tensor> forward(
   attune_attention_args args =
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
                      cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
-  const Tensor o = rows(q, output_shape(q, v), cu_seqlens, cu_seqlens_host);
+  const Tensor o = empty(q, output_shape(q, v));
   std::vector<std::int64_t> state_shape = {0};
   if (want_final_state) {
     if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
@@ -179,7 +179,7 @@ Tensor forward_on_pool(const Tensor& q, const Tensor& k, const Tensor& v, const 
   args.snapshot_slots = tensors.input("snapshot_slots", snapshot_slots);
   args.snapshot_every = snapshot_every;
   set_rounding(args, state_seed);
-  const Tensor o = rows(q, output_shape(q, v), cu_seqlens, cu_seqlens_host);
+  const Tensor o = empty(q, output_shape(q, v));
   args.o = tensors.as_is("o", o);
   const Call call(q, allow_tf32, platform, config);
   check(attune_attention(&args, call.get()));
