@@ -294,21 +294,36 @@ bool is_mpi_process() {
 }
 #endif
 
-std::string_view option(int argc, char** argv, std::string_view name, std::string_view otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (argv[i] == name) return argv[i + 1];
+/// Sets what the arguments say; false where they are not as the usage has them.
+bool read_arguments(int argc, char** argv, Job& job, int& ranks) {
+  std::string_view tokens;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (i + 1 == argc) return false;
+    if (name == "--device") {
+      job.backend = argv[i + 1];
+    } else if (name == "--tokens") {
+      tokens = argv[i + 1];
+    } else if (name == "--ranks") {
+      ranks = std::atoi(argv[i + 1]);
+    } else {
+      return false;
+    }
   }
-  return otherwise;
+  if (tokens.empty()) tokens = job.backend == "cpu" ? "16384" : "262144";
+  job.tokens = std::atoll(tokens.data());
+  return true;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Job job;
-  job.backend = option(argc, argv, "--device", "cpu");
-  const std::string_view tokens = job.backend == "cpu" ? "16384" : "262144";
-  job.tokens = std::atoll(option(argc, argv, "--tokens", tokens).data());
-  const int ranks = std::atoi(option(argc, argv, "--ranks", "2").data());
+  int ranks = 2;
+  if (!read_arguments(argc, argv, job, ranks)) {
+    std::fputs("usage: 06_ranks [--device cpu|gpu] [--tokens T] [--ranks N]\n", stderr);
+    return 2;
+  }
 #if ATTUNE_EXAMPLE_MPI
   if (is_mpi_process()) {
     MPI_Init(&argc, &argv);
