@@ -35,15 +35,6 @@ GateView gate_rows_view(const std::optional<ConstTensorView>& gate, bool has_tok
           .is_f32 = gate->dtype == DType::kF32};
 }
 
-SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
-  if (!slots) return {};
-  return {slots->data, slots->stride(0), slots->dtype == DType::kI64};
-}
-
-PoolView pool_view(const TensorView& state) {
-  return {state.data, state.stride(0), state.stride(1), state.stride(2), state.stride(3)};
-}
-
 DecodeParams params_of(const Problem& problem, const Args& args) {
   const bool has_tokens = problem.T > 0;
   return {.q = rows_view<ConstTokenView>(args.q, has_tokens),
@@ -303,6 +294,15 @@ class DecodeKernel final : public Kernel<Config> {
 };
 
 }  // namespace
+
+SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
+  if (!slots) return {};
+  return {slots->data, slots->stride(0), slots->dtype == DType::kI64};
+}
+
+PoolView pool_view(const TensorView& states) {
+  return {states.data, states.stride(0), states.stride(1), states.stride(2), states.stride(3)};
+}
 
 bool has_row_vectors(const TensorView& states) {
   const auto columns = static_cast<std::int64_t>(Config::thread_columns(size_of(states.dtype)));

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 
 #include <attune/core/state_rounding.hpp>
 
@@ -66,6 +67,10 @@ struct StepParams : DecodeParams {
   std::int32_t tokens = 1;            // T
   std::int32_t committed_tokens = 0;  // R
 };
+
+// What the host makes of tensors.
+SlotsView slots_view(const std::optional<ConstTensorView>& slots);
+PoolView pool_view(const TensorView& states);
 
 // T is the type of q, k, v and o, State that of the pool.
 

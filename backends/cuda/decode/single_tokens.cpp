@@ -21,10 +21,6 @@ GateView as_rows(GateView gate) {
   return gate;
 }
 
-SlotsView slots_of(const ConstTensorView& slots) {
-  return {slots.data, slots.stride(0), slots.dtype == DType::kI64};
-}
-
 StepParams step_params(const ops::RecurrentAttentionProblem& problem,
                        const ops::RecurrentAttentionArgs& args) {
   StepParams params;
@@ -35,11 +31,10 @@ StepParams step_params(const ops::RecurrentAttentionProblem& problem,
                   .gk = as_rows(gate_view(args.gk)),
                   .gv = as_rows(gate_view(args.gv))};
   params.gamma = decay_view(args.gamma, problem.H);
-  params.slots = slots_of(args.first_slots());
+  params.slots = slots_view(args.first_slots());
   params.sequences = walked_sequences(args, problem.T);
-  params.ends = slots_of(*args.final_slots);
-  params.state = {args.states->data, args.states->stride(0), args.states->stride(1),
-                  args.states->stride(2), args.states->stride(3)};
+  params.ends = slots_view(args.final_slots);
+  params.state = pool_view(*args.states);
   params.o = as_rows(token_view(args.o));
   params.rows = problem.N;
   params.pool = args.states->size(0);

@@ -27,8 +27,7 @@ inline constexpr std::int64_t kPaddingSlot = -1;
 
 /// The number at offset `at`.
 __device__ __forceinline__ std::int64_t number_at(const SlotsView& view, std::int64_t at) {
-  return view.is_i64 ? static_cast<const std::int64_t*>(view.data)[at]
-                     : static_cast<const std::int32_t*>(view.data)[at];
+  return index_at(view.data, view.is_i64, at);
 }
 /// A slot of the pool, or kPaddingSlot.
 __device__ __forceinline__ std::int64_t slot_or_padding(const DecodeParams& p, std::int64_t slot) {

@@ -212,7 +212,8 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   if constexpr (kWithOutputs) {
     clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                          static_cast<int>(threadIdx.x), Shape::kBlockThreads);
-    if (p.sequences.leaves_out_single_tokens && make_walk<Shape>(p, p.segments).span.is_left_out) return;
+    if (p.sequences.leaves_out_single_tokens && make_walk<Shape>(p, p.segments).span.is_left_out)
+      return;
     walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p,
                                                  [&] { return make_walk<Shape>(p, p.segments); });
   } else {
