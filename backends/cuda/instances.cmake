@@ -41,10 +41,10 @@ function(attune_cuda_instances unit)
   endforeach()
 endfunction()
 
-# cuda.fused_recurrent
+# cuda.fused_recurrent, its backward pass and its summary
 attune_cuda_instances(fused_recurrent/walk TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>")
 
-# cuda.chunk_tf32 and cuda.chunk_tf32.backward
+# cuda.chunk_tf32, its backward pass and its summary
 attune_cuda_instances(chunk_tf32/chunk_walk TYPES bf16 f16 f32 LAUNCHES "launch_chunk_walk<T>")
 
 # cuda.chunk_mma

@@ -34,6 +34,15 @@ std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();
 /// "cuda.fused_recurrent.backward": token by token, every problem there is.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
+// state_summary, by the walks of recurrent_attention's most general kernels, and state_fold.
+
+/// "cuda.chunk_tf32.summary": every problem whose sequences are not very short, from sm_80 on.
+std::unique_ptr<const ErasedKernel> make_chunk_tf32_summary();
+/// "cuda.fused_recurrent.summary": token by token, every problem there is.
+std::unique_ptr<const ErasedKernel> make_fused_recurrent_summary();
+/// "cuda.state_fold": every problem there is.
+std::unique_ptr<const ErasedKernel> make_state_fold();
+
 /// "cuda.decode": recurrent_decode, every problem there is.
 std::unique_ptr<const ErasedKernel> make_decode();
 
@@ -43,17 +52,13 @@ struct ListedKernel {
   int priority;
 };
 inline constexpr ListedKernel kKernels[] = {
-    {make_chunk_wgmma, 30},
-    {make_chunk_mma, 20},
-    {make_gla_wgmma, 30},
-    {make_gla_mma, 20},
-    {make_chunk_tf32, 15},
-    {make_fused_recurrent, 10},
-    {make_chunk_backward, 30},
-    {make_gla_backward, 30},
-    {make_chunk_tf32_backward, 15},
-    {make_fused_recurrent_backward, 10},
-    {make_decode, 10},
+    {make_chunk_wgmma, 30},         {make_chunk_mma, 20},
+    {make_gla_wgmma, 30},           {make_gla_mma, 20},
+    {make_chunk_tf32, 15},          {make_fused_recurrent, 10},
+    {make_chunk_backward, 30},      {make_gla_backward, 30},
+    {make_chunk_tf32_backward, 15}, {make_fused_recurrent_backward, 10},
+    {make_chunk_tf32_summary, 15},  {make_fused_recurrent_summary, 10},
+    {make_state_fold, 10},          {make_decode, 10},
 };
 
 }  // namespace attune::cuda

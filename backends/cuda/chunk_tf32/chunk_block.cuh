@@ -44,7 +44,7 @@ __device__ __forceinline__ bool find_block(const WalkTile& tile, const WalkParam
   const std::int64_t head = number / block.tiles;
   const std::int64_t part = head / p.heads;
   if (!find_segment(p, part, block)) return false;
-  if (p.segments.sums_only && block.is_last) return false;
+  if (p.segments.sums_only && !has_sum(p.segments, block.is_last)) return false;
   block.tile = number - head * block.tiles;
   block.head = head - part * p.heads;
   block.row_block = quotient(block.tile, columns);

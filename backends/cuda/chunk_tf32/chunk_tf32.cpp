@@ -7,6 +7,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunk_tf32/chunk_tf32_config.hpp"
+#include "cuda/chunk_tf32/forward_walker.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -22,21 +23,6 @@ using Args = ops::RecurrentAttentionArgs;
 
 /// Tokens of a sequence, on average, from which on chunks are faster than single tokens.
 constexpr std::int64_t kLeastTokens = 24;
-
-WalkExtents extents_of(const Problem& problem) {
-  return {.heads = problem.sequences() * problem.H,
-          .rows = problem.K,
-          .columns = problem.V,
-          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
-          .parts = operand_parts(problem),
-          .column_gates = (problem.gates & ops::kGateGv) != 0};
-}
-
-Config config_of(const WalkChoice& choice) {
-  return {.rows = choice.tile.rows,
-          .column_warps = choice.tile.column_warps,
-          .segments = choice.segments};
-}
 
 /// Blocks that run on a multiprocessor at once.
 std::int64_t resident_blocks(const WalkTile& tile, const WalkExtents& extents,
@@ -82,10 +68,11 @@ double cost_of(const WalkTile& tile, const WalkExtents& extents, const DeviceInf
   if (segments > 1) {  // states are written, folded and read
     const double elements = static_cast<double>(segments * extents.heads) *
                             static_cast<double>(extents.rows * extents.columns);
-    us = kOfBothWalks * us + 3 * kOfLaunches + 16 * elements / kBytesPerUs;
+    if (!extents.final_only) us *= kOfBothWalks;
+    us += 3 * kOfLaunches + 16 * elements / kBytesPerUs;
   }
   const std::int64_t planes = row_blocks(tile, extents.rows);
-  if (planes > 1) {
+  if (planes > 1 && !extents.final_only) {
     const double elements = static_cast<double>(planes * extents.heads) *
                             static_cast<double>(extents.tokens * extents.columns);
     us += kOfLaunches + 8 * elements / kBytesPerUs;
@@ -97,6 +84,15 @@ double cost_of(const WalkTile& tile, const WalkExtents& extents, const DeviceInf
 
 int operand_parts(const Problem& problem) {
   return problem.dtype == DType::kF32 && !problem.tf32 ? 2 : 1;
+}
+
+WalkExtents forward_extents(const Problem& problem) {
+  return {.heads = problem.sequences() * problem.H,
+          .rows = problem.K,
+          .columns = problem.V,
+          .tokens = problem.T / std::max<std::int64_t>(problem.N, 1),
+          .parts = operand_parts(problem),
+          .column_gates = (problem.gates & ops::kGateGv) != 0};
 }
 
 Support takes(const Problem& problem, const DeviceInfo& device) {
@@ -180,23 +176,6 @@ std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const Device
 
 namespace {
 
-/// How this kernel walks forward.
-struct Walker {
-  Walker(const Problem& problem, const Config& config)
-      : tile(config.tile()), parts(operand_parts(problem)), segments(config.segments) {}
-
-  std::int64_t row_blocks(std::int64_t rows) const { return chunk_tf32::row_blocks(tile, rows); }
-  template <class T>
-  void launch(const WalkParams& params, cudaStream_t stream) const {
-    launch_chunk_walk<T>(tile, parts, params, stream);
-  }
-
-  WalkTile tile;
-  int parts;
-  int segments;
-  int tokens = kChunk;
-};
-
 class ChunkTf32 : public Kernel<ChunkTf32Config> {
  public:
   using Config = ChunkTf32Config;
@@ -212,24 +191,24 @@ class ChunkTf32 : public Kernel<ChunkTf32Config> {
   }
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
-    return tile_fits(config.tile(), extents_of(problem), device);
+    return tile_fits(config.tile(), forward_extents(problem), device);
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const WalkExtents extents = extents_of(problem);
+    const WalkExtents extents = forward_extents(problem);
     const WalkTile tile = heuristic_tile(extents, device);
-    return config_of({tile, heuristic_segments(tile, extents, device)});
+    return Config::of({tile, heuristic_segments(tile, extents, device)});
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    for (const WalkChoice& choice : candidate_walks(extents_of(problem), device)) {
-      configs.push_back(config_of(choice));
+    for (const WalkChoice& choice : candidate_walks(forward_extents(problem), device)) {
+      configs.push_back(Config::of(choice));
     }
     return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return forward_workspace_bytes(problem, Walker(problem, config));
+    return forward_workspace_bytes(problem, ForwardWalker(problem, config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
@@ -237,7 +216,7 @@ class ChunkTf32 : public Kernel<ChunkTf32Config> {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      run_forward_walk<T>(problem, args, Walker(problem, config), site.workspace, stream);
+      run_forward_walk<T>(problem, args, ForwardWalker(problem, config), site.workspace, stream);
     });
   }
 };

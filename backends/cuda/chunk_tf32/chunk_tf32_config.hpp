@@ -8,6 +8,7 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 #include "cuda/chunk_tf32/walk.hpp"
 
@@ -21,16 +22,29 @@ constexpr auto walk_axes() {
                     launch_axis("segments", &Config::segments, kSegmentCounts)};
 }
 
-struct ChunkTf32Config {
-  using Op = ops::RecurrentAttention;
+/// A tile and a number of segments.
+struct WalkChoice {
+  WalkTile tile;
+  int segments = 1;
+};
+
+/// Of the kernels of one walk: the forward pass, and summaries of states.
+template <class KernelOp>
+struct OneWalkConfig {
+  using Op = KernelOp;
   int rows = 64;         // of a block's tile of the state
   int column_warps = 4;  // 16 columns each
   int segments = 1;      // of a sequence, walked side by side
-  friend constexpr bool operator==(const ChunkTf32Config&, const ChunkTf32Config&) = default;
+  friend constexpr bool operator==(const OneWalkConfig&, const OneWalkConfig&) = default;
 
-  static constexpr auto axes() { return walk_axes<ChunkTf32Config>(); }
+  static constexpr auto axes() { return walk_axes<OneWalkConfig>(); }
+  static constexpr OneWalkConfig of(const WalkChoice& choice) {
+    return {choice.tile.rows, choice.tile.column_warps, choice.segments};
+  }
   constexpr WalkTile tile() const { return {rows, column_warps}; }
 };
+using ChunkTf32Config = OneWalkConfig<ops::RecurrentAttention>;
+using ChunkTf32SummaryConfig = OneWalkConfig<ops::StateSummary>;
 
 struct ChunkTf32BackwardConfig {
   using Op = ops::RecurrentAttentionBackward;
@@ -57,7 +71,10 @@ struct WalkExtents {
   std::int64_t tokens = 0;  // of a sequence, on average
   int parts = 1;            // of operands
   bool column_gates = false;
+  bool final_only = false;  // the final state is all that is wanted
 };
+/// Of a walk forward.
+WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem);
 
 /// Low parts too, where the problem is f32 and may not be taken as TF32.
 int operand_parts(const ops::RecurrentAttentionProblem& problem);
@@ -72,14 +89,9 @@ Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const Device
 /// The tile to start with; it fits.
 WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device);
 
-/// Where that pays for walking the tokens twice, about as many as the device has room for.
+/// Where that pays for walking the tokens twice, or for joining states, about as many as the device has room for.
 int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
 
-/// A tile and a number of segments.
-struct WalkChoice {
-  WalkTile tile;
-  int segments = 1;
-};
 /// At most about a dozen; all fit.
 std::vector<WalkChoice> candidate_walks(const WalkExtents& extents, const DeviceInfo& device);
 

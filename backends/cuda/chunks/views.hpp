@@ -100,4 +100,21 @@ SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens, s
 SequencesView walked_sequences(const ops::RecurrentAttentionArgs& args, std::int64_t tokens);
 ConstantDecayView decay_view(const ops::ConstantDecay& gamma, std::int64_t heads);
 
+/// Log decays of key channels, [N, H, K], as states whose columns are alike.
+template <class View, class Tensor>
+View key_sums_view(const Tensor& sums) {
+  return {.data = static_cast<decltype(View::data)>(sums.data),
+          .sequence = sums.stride(0),
+          .head = sums.stride(1),
+          .k = sums.stride(2)};
+}
+/// Log decays of value channels, [N, H, V], as states whose rows are alike.
+template <class View, class Tensor>
+View value_sums_view(const Tensor& sums) {
+  return {.data = static_cast<decltype(View::data)>(sums.data),
+          .sequence = sums.stride(0),
+          .head = sums.stride(1),
+          .v = sums.stride(2)};
+}
+
 }  // namespace attune::cuda

@@ -7,6 +7,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/with_stored_states.hpp"
+#include "cuda/fused_recurrent/forward_walker.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -124,10 +125,11 @@ double expected_walk_us(const WalkShape& shape, const WalkExtents& extents,
   const auto heads = static_cast<double>(extents.heads);
   if (segments > 1) {
     const double elements = heads * static_cast<double>(extents.rows * extents.columns * parts);
-    us += pass(std::max<std::int64_t>(parts - 1, 1)) + kSegments +
-          kStateBytes * elements / kBytesPerUs;
+    if (!extents.final_only) us += pass(std::max<std::int64_t>(parts - 1, 1));
+    us += kSegments + kStateBytes * elements / kBytesPerUs;
   }
-  if (const std::int64_t planes = row_blocks(shape, extents.rows); planes > 1) {
+  const std::int64_t planes = row_blocks(shape, extents.rows);
+  if (planes > 1 && !extents.final_only) {
     const double elements =
         heads * static_cast<double>(extents.tokens * extents.columns * (planes + 1));
     us += kPlaneSums + kPlaneBytes * elements / kBytesPerUs;
@@ -156,6 +158,17 @@ std::int64_t longest_tokens(const ops::RecurrentAttentionProblem& problem) {
 int channel_gates(const ops::RecurrentAttentionProblem& problem) {
   return ((problem.gates & ops::kGateGk) != 0 ? kRowGates : 0) |
          ((problem.gates & ops::kGateGv) != 0 ? kColumnGates : 0);
+}
+
+WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem) {
+  return {.heads = problem.sequences() * problem.H,
+          .rows = problem.K,
+          .columns = problem.V,
+          .gates = channel_gates(problem),
+          .exact = problem.dtype == DType::kF32,
+          .tokens = mean_tokens(problem),
+          .longest = longest_tokens(problem),
+          .segment_multiple = 16};
 }
 
 Support needs_gpu(const DeviceInfo& device) {
@@ -259,43 +272,6 @@ using Config = FusedRecurrentConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-Config config_of(const WalkShape& shape, int segments) {
-  return {.rows_per_lane = shape.rows_per_lane,
-          .row_warps = shape.row_warps,
-          .column_warps = shape.column_warps,
-          .tokens = shape.tokens,
-          .segments = segments};
-}
-
-WalkExtents extents_of(const Problem& problem) {
-  return {.heads = problem.sequences() * problem.H,
-          .rows = problem.K,
-          .columns = problem.V,
-          .gates = channel_gates(problem),
-          .exact = problem.dtype == DType::kF32,
-          .tokens = mean_tokens(problem),
-          .longest = longest_tokens(problem),
-          .segment_multiple = 16};
-}
-
-/// How this kernel walks forward.
-struct Walker {
-  explicit Walker(const Config& config)
-      : shape(config.shape()), segments(config.segments), tokens(config.tokens) {}
-
-  std::int64_t row_blocks(std::int64_t rows) const {
-    return fused_recurrent::row_blocks(shape, rows);
-  }
-  template <class T>
-  void launch(const WalkParams& params, cudaStream_t stream) const {
-    launch_walk<T>(shape, params, stream);
-  }
-
-  WalkShape shape;
-  int segments;
-  int tokens;
-};
-
 class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
  public:
   using Config = FusedRecurrentConfig;
@@ -314,24 +290,24 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
   }
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
-    return walk_fits(config.shape(), extents_of(problem), device);
+    return walk_fits(config.shape(), forward_extents(problem), device);
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const WalkExtents extents = extents_of(problem);
+    const WalkExtents extents = forward_extents(problem);
     const WalkShape shape = heuristic_shape(extents, device);
-    return config_of(shape, heuristic_segments(shape, extents, device));
+    return Config::of(shape, heuristic_segments(shape, extents, device));
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
-    for (const auto& [shape, segments] : candidate_walks(extents_of(problem), device)) {
-      configs.push_back(config_of(shape, segments));
+    for (const auto& [shape, segments] : candidate_walks(forward_extents(problem), device)) {
+      configs.push_back(Config::of(shape, segments));
     }
     return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return forward_workspace_bytes(problem, Walker(config));
+    return forward_workspace_bytes(problem, ForwardWalker(config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
@@ -339,7 +315,7 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      run_forward_walk<T>(problem, args, Walker(config), site.workspace, stream);
+      run_forward_walk<T>(problem, args, ForwardWalker(config), site.workspace, stream);
     });
   }
 };

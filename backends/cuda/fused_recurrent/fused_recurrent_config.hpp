@@ -9,6 +9,7 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 #include "cuda/fused_recurrent/walk.hpp"
 
@@ -25,19 +26,25 @@ constexpr auto walk_axes() {
                     launch_axis("segments", &Config::segments, kSegmentCounts)};
 }
 
-struct FusedRecurrentConfig {
-  using Op = ops::RecurrentAttention;
+/// Of the kernels of one walk: the forward pass, and summaries of states.
+template <class KernelOp>
+struct OneWalkConfig {
+  using Op = KernelOp;
   int rows_per_lane = 16;  // of the state, times four columns
   int row_warps = 2;       // warps of a block along K
   int column_warps = 2;    // and along V, 32 columns each
   int tokens = 8;          // staged at a time
   int segments = 1;        // of a sequence, walked side by side
-  friend constexpr bool operator==(const FusedRecurrentConfig&,
-                                   const FusedRecurrentConfig&) = default;
+  friend constexpr bool operator==(const OneWalkConfig&, const OneWalkConfig&) = default;
 
-  static constexpr auto axes() { return walk_axes<FusedRecurrentConfig>(); }
+  static constexpr auto axes() { return walk_axes<OneWalkConfig>(); }
+  static constexpr OneWalkConfig of(const WalkShape& shape, int segments) {
+    return {shape.rows_per_lane, shape.row_warps, shape.column_warps, shape.tokens, segments};
+  }
   constexpr WalkShape shape() const { return {rows_per_lane, row_warps, column_warps, tokens}; }
 };
+using FusedRecurrentConfig = OneWalkConfig<ops::RecurrentAttention>;
+using FusedRecurrentSummaryConfig = OneWalkConfig<ops::StateSummary>;
 
 struct FusedRecurrentBackwardConfig {
   using Op = ops::RecurrentAttentionBackward;
@@ -68,7 +75,10 @@ struct WalkExtents {
   std::int64_t tokens = 0;            // of a sequence, on average
   std::int64_t longest = 0;           // about what the longest sequence has
   std::int64_t segment_multiple = 1;  // that the tokens of a segment are rounded up to
+  bool final_only = false;            // the final state is all that is wanted
 };
+/// Of a walk forward.
+WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem);
 
 /// Tokens of a sequence: on average, and about as many as the longest has, as only the device knows
 /// the lengths of packed ones.
@@ -89,7 +99,8 @@ Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const Devi
 WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device);
 
 /// How many segments to start with: as many as are expected to be fastest. More fill the device,
-/// and fewer have fewer states to join; with two or more every token is walked over twice.
+/// and fewer have fewer states to join; with two or more every token is walked over twice, unless the
+/// final state is all that is wanted.
 int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
                        const DeviceInfo& device);
 

@@ -43,7 +43,7 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
   const std::int64_t number = block_number();
   const std::int64_t head = number / block.tiles;
   if (!find_segment(p, head / p.heads, block)) return false;
-  if (p.segments.sums_only && block.is_last) return false;
+  if (p.segments.sums_only && !has_sum(p.segments, block.is_last)) return false;
   block.tile = number % block.tiles;
   block.head = head % p.heads;
   block.row_block = block.tile / columns;

@@ -55,4 +55,9 @@ __device__ __forceinline__ DecayFactor decay_factor(float x) {
   return {high * power.x * power.y, low * power.x * power.y};
 }
 
+/// A state behind tokens that decay it by `factor` and add `sum`.
+__device__ __forceinline__ float decayed_sum(const DecayFactor& factor, float state, float sum) {
+  return fmaf(state, factor.high, fmaf(state, factor.low, sum));
+}
+
 }  // namespace attune::cuda

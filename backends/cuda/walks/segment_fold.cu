@@ -22,10 +22,6 @@ __device__ __forceinline__ DecayFactor product(const DecayFactor& a, const Decay
   return {high, fmaf(a.high, b.low, fmaf(a.low, b.high, rounded_away))};
 }
 
-__device__ __forceinline__ float decayed_sum(const DecayFactor& factor, float state, float sum) {
-  return fmaf(state, factor.high, fmaf(state, factor.low, sum));
-}
-
 /// The log decays of one channel of a gate over every kStep-th step of [first, end).
 template <class T, int kStep>
 __device__ __forceinline__ float sum_of_gate(const WalkParams& p, const SequenceSegment& segment,
@@ -61,7 +57,7 @@ __global__ __launch_bounds__(kThreads) void segment_factors(const __grid_constan
   const std::int64_t head = number / chunks % p.heads;
   SequenceSegment segment;
   if (!find_segment(p, number / chunks / p.heads, segment)) return;
-  if (segment.is_first() || segment.is_last) return;
+  if (segment.is_first() || !has_sum(p.segments, segment.is_last)) return;
 
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -162,6 +158,14 @@ __device__ __forceinline__ void copy_start(const WalkParams& p, std::int64_t seq
       from.data == nullptr ? 0.0F : from.data[at];
 }
 
+/// Writes an element of the state that a sequence ends with.
+__device__ __forceinline__ void store_final(const WalkParams& p, std::int64_t sequence,
+                                            std::int64_t head, std::int64_t element, float value) {
+  const StateView to = state_of(p.final, sequence);
+  if (to.data == nullptr) return;
+  to.data[head * to.head + element / p.columns * to.k + element % p.columns * to.v] = value;
+}
+
 /// A block folds 32 elements of one head's state: lanes take elements, warps runs of segments. The
 /// runs are first reduced to a factor and a sum each, then every warp starts where the one before
 /// it ends.
@@ -176,15 +180,16 @@ __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant_
   if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   if (span.is_left_out) return;
-  const std::int64_t sums = segment_count(p, span.length) - 1;  // the last segment has none
+  const bool final_only = p.segments.final_only;
+  const std::int64_t sums = segment_count(p, span.length) - (has_sum(p.segments, true) ? 0 : 1);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const std::int64_t index = number % tiles * kWarpSize + lane;
   const std::int64_t part = first_part(p.sequences, sequence, span, p.segments.tokens);
-  if (p.ends_where_it_starts() && sums > 0 && warp == 0 && index < elements) {
+  if (p.ends_where_it_starts() && !final_only && sums > 0 && warp == 0 && index < elements) {
     copy_start(p, sequence, part + sums, head, index);
   }
-  if (sums < 2) return;  // the first is a state already
+  if (sums < 2 && !final_only) return;  // the first is a state already
 
   const FoldedElement e = element_of(p, part, head, min(index, elements - 1));
   const std::int64_t per_warp = ceil_div(sums - 1, kWarps);
@@ -206,8 +211,9 @@ __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant_
   if (index >= elements) return;
   for_each_segment(e, first, end, [&](std::int64_t segment, const DecayFactor& factor, float sum) {
     state = decayed_sum(factor, state, sum);
-    e.states[segment * e.state_stride] = state;
+    if (!final_only) e.states[segment * e.state_stride] = state;
   });
+  if (final_only && warp == kWarps - 1) store_final(p, sequence, head, index, state);
 }
 
 }  // namespace segment_fold_kernels

@@ -10,7 +10,8 @@ namespace attune::cuda {
 template <class T>
 void launch_segment_fold(const WalkParams& params, cudaStream_t stream);
 
-/// Queues a walk, in segments where it has some. walk(params) queues one walk of them.
+/// Queues a walk, in segments where it has some; only what the final state takes where that is wanted
+/// alone. walk(params) queues one walk of them.
 template <class T, class Walk>
 void walk_in_segments(const WalkParams& params, cudaStream_t stream, Walk&& walk) {
   if (params.segments.tokens > 0) {
@@ -23,6 +24,7 @@ void walk_in_segments(const WalkParams& params, cudaStream_t stream, Walk&& walk
     sums.checkpoints.use = WalkCheckpoints::Use::kNone;
     walk(sums);
     launch_segment_fold<T>(params, stream);
+    if (params.segments.final_only) return;
   }
   walk(params);
 }

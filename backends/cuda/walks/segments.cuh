@@ -37,6 +37,11 @@ __device__ __forceinline__ std::int64_t segment_begin(const WalkSegments& segmen
   return length % segments.tokens + 1 + (number - 1) * segments.tokens;
 }
 
+/// Whether the state behind a segment is made of its own sum.
+__device__ __forceinline__ bool has_sum(const WalkSegments& segments, bool is_last) {
+  return !is_last || segments.final_only;
+}
+
 /// Finds a segment by its part, or a sequence that is not cut by its number; false where there is
 /// none.
 __device__ inline bool find_segment(const WalkParams& p, std::int64_t part,

@@ -9,6 +9,9 @@
 //   2. D of every segment, then the state before each, in order: S' = D S + A
 //   3. every segment is walked from the state before it
 //
+// Where the final state is all that is wanted, step 1 walks the last segments, too, step 2 leaves
+// the state behind them, and there is no step 3: every token is walked over once.
+//
 // Steps 1 and 3 are the walk itself (walk.hpp), step 2 is segment_fold.hpp. None depends on how a
 // walk computes.
 #pragma once
@@ -29,6 +32,7 @@ struct WalkSegments {
   bool counts_from_end =
       false;                // boundaries lie one step behind multiples of `tokens` from the end
   bool sums_only = false;   // step 1
+  bool final_only = false;  // the final state is all that is wanted
   float* states = nullptr;  // [parts, H, rows, columns]: A, then the state behind the segment
   // {high, low} of D, in fp32: [parts, H, rows], or [parts, H, 1] where rows have no gate, with
   // what all channels share, and [parts, H, columns], only where columns have a gate.
