@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <attune/attune.hpp>
+#include <attune/distributed/staged_exchange.hpp>
 #include <attune/distributed/thread_exchange.hpp>
 #include <attune/distributed/tune_together.hpp>
 #include <attune/ops/distributed_attention.hpp>
@@ -108,26 +109,6 @@ class Tokens {
   Extents shape_, gate_shape_;
   Tensor q_, k_, v_, d_o_, g_;
   Tensor o_, dq_, dk_, dv_, dg_;
-};
-
-/// Memory of a device by an exchange of host memory. NcclExchange needs no such detour.
-class StagedExchange final : public Exchange {
- public:
-  StagedExchange(Exchange& host, const Device& device) : host_(host), device_(device) {}
-  int rank() const noexcept override { return host_.rank(); }
-  int size() const noexcept override { return host_.size(); }
-  void all_gather(const void* send, void* recv, std::size_t bytes, void* stream) override {
-    std::vector<std::byte> own(bytes), all(bytes * std::size_t(size()));
-    device_.copy_to_host(own.data(), send, bytes, stream);
-    device_.synchronize(stream);
-    host_.all_gather(own.data(), all.data(), bytes, nullptr);
-    device_.copy_to_device(recv, all.data(), all.size(), stream);
-    device_.synchronize(stream);
-  }
-
- private:
-  Exchange& host_;
-  const Device& device_;
 };
 
 /// Both passes of a rank, with what they need.
@@ -257,7 +238,7 @@ bool run_rank(Exchange& exchange, const Job& job) {
   if (!report.agreement.equal()) return false;
 
   RankPlans plans(own, *context, device, layout, exchange);
-  StagedExchange states(exchange, device);
+  distributed::StagedExchange states(exchange, device);
   plans.run(own, *context, states);  // once for the caches
   const auto start = Clock::now();
   plans.run(own, *context, states);

@@ -30,7 +30,8 @@ void set_each(const TensorView& to, const Value& value) {
 
 }  // namespace
 
-SequenceCall::SequenceCall(const WholeSequences& of) : in_(of) {
+SequenceCall::SequenceCall(const WholeSequences& of, const Device& device)
+    : in_(of), device_(device) {
   const WholeGates& gates = in_.gates;
   add_input("q", in_.q, in_.dtype, in_.H, in_.K);
   add_input("k", in_.k, in_.dtype, in_.Hkv, in_.K);
@@ -46,8 +47,17 @@ SequenceCall::SequenceCall(const WholeSequences& of) : in_(of) {
   if (gates.g) add_output("dg", DType::kF32, in_.H, 0);
   if (gates.gk) add_output("dgk", DType::kF32, in_.H, in_.K);
   if (gates.gv) add_output("dgv", DType::kF32, in_.H, in_.V);
-  if (gates.gamma) add_dense_output("dgamma", gamma().shape);
+  if (gates.gamma) {
+    const Extents shape = in_.gamma_rows ? Extents{in_.sequences(), in_.H} : Extents{in_.H};
+    add_dense_input("gamma", Tensor::of(in_.gamma, shape));
+    add_dense_output("dgamma", shape);
+  }
   if (!has_sequences()) return;
+  add_dense_input("cu_seqlens", Tensor::of(in_.cu_seqlens, {in_.sequences() + 1}));
+  if (in_.states) {
+    add_dense_input("initial_state", Tensor::of(in_.initial_state, state_shape()));
+    add_dense_input("dfinal_state", Tensor::of(in_.dfinal_state, state_shape()));
+  }
   add_dense_output("final_state", state_shape());
   if (in_.states) add_dense_output("dinitial_state", state_shape());
 }
@@ -60,29 +70,43 @@ TensorView SequenceCall::add(DType dtype, std::int64_t heads, std::int64_t width
   return memory_.emplace_back(dtype, Extents{1, heads, T, width}).view().permute({0, 2, 1, 3});
 }
 
+/// The newest tensor goes to the device, if that is another one than the host; `view` is of it.
+TensorView SequenceCall::moved(TensorView view) {
+  if (device_.info().id == DeviceId{}) return view;
+  Tensor& tensor = memory_.back();
+  Tensor copy(tensor.dtype(), tensor.shape(), device_);
+  if (tensor.bytes() > 0) {
+    device_.copy_to_device(copy.view().data, tensor.view().data, tensor.bytes(), nullptr);
+    device_.synchronize(nullptr);
+  }
+  tensor = std::move(copy);
+  view.data = tensor.view().data;
+  view.device = tensor.view().device;
+  return view;
+}
+
 void SequenceCall::add_input(std::string name, const std::vector<float>& values, DType dtype,
                              std::int64_t heads, std::int64_t width) {
   const TensorView view = add(dtype, heads, width);
   set_each(view, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
-  inputs_.emplace(std::move(name), view);
+  inputs_.emplace(std::move(name), moved(view));
+}
+
+void SequenceCall::add_dense_input(std::string name, Tensor values) {
+  inputs_.emplace(std::move(name), moved(memory_.emplace_back(std::move(values)).view()));
 }
 
 void SequenceCall::add_output(std::string name, DType dtype, std::int64_t heads,
                               std::int64_t width) {
   const TensorView view = add(dtype, heads, width);
   set_each(view, [](std::int64_t) { return kNaN; });
-  outputs_.emplace(std::move(name), view);
+  outputs_.emplace(std::move(name), moved(view));
 }
 
 void SequenceCall::add_dense_output(std::string name, const Extents& shape) {
   const TensorView view = memory_.emplace_back(DType::kF32, shape).view();
   set_each(view, [](std::int64_t) { return kNaN; });
-  outputs_.emplace(std::move(name), view);
-}
-
-ConstTensorView SequenceCall::gamma() const {
-  if (!in_.gamma_rows) return {in_.gamma.data(), {in_.H}};
-  return {in_.gamma.data(), {in_.sequences(), in_.H}};
+  outputs_.emplace(std::move(name), moved(view));
 }
 
 OptionalTensorView SequenceCall::output_if(std::string_view name) const {
@@ -95,13 +119,11 @@ template <class Options>
 Options SequenceCall::shared_options(const CallOptions& call) const {
   Options options;
   if (has_sequences()) {
-    options.cu_seqlens = ConstTensorView(in_.cu_seqlens.data(), {in_.sequences() + 1});
-    if (in_.states) {
-      options.initial_state = ConstTensorView(in_.initial_state.data(), state_shape());
-    }
+    options.cu_seqlens = input("cu_seqlens");
+    if (in_.states) options.initial_state = input("initial_state");
     options.want_final_state = true;
   }
-  if (in_.gates.gamma && in_.name != Name::kSlopes) options.g_gamma = gamma();
+  if (in_.gates.gamma && in_.name != Name::kSlopes) options.g_gamma = input("gamma");
   options.reverse = in_.reverse;
   options.call = call;
   return options;
@@ -125,7 +147,7 @@ ops::LightningAttentionOptions SequenceCall::lightning(const CallOptions& call) 
     options.layer_idx = kLayer;
     options.num_layers = kLayers;
   } else {
-    options.slopes = gamma();
+    options.slopes = input("gamma");
   }
   return options;
 }
@@ -136,9 +158,7 @@ ops::RecurrentAttentionOutputs SequenceCall::outputs() const {
 
 ops::RecurrentAttentionOutputGradients SequenceCall::gradients() const {
   ops::RecurrentAttentionOutputGradients from{.d_o = inputs_.at("d_o")};
-  if (in_.states && has_sequences()) {
-    from.dfinal_state = ConstTensorView(in_.dfinal_state.data(), state_shape());
-  }
+  if (in_.states && has_sequences()) from.dfinal_state = input("dfinal_state");
   return from;
 }
 
@@ -187,7 +207,7 @@ ops::RecurrentAttentionBackwardArgs SequenceCall::backward_args(const CallOption
 Results SequenceCall::results() const {
   Results all;
   for (const auto& [name, view] : outputs_) {
-    const std::vector<double> values = to_doubles(view);
+    const std::vector<double> values = to_doubles(to_host(view, device_));
     all.emplace(name, std::vector<float>(values.begin(), values.end()));
   }
   return all;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include <attune/distributed/staged_exchange.hpp>
 #include <attune/distributed/thread_exchange.hpp>
 
 #include "distributed/counting_exchange.hpp"
@@ -154,33 +155,40 @@ RankPlans plans_of(const SequenceCall& call, const CallOptions& options,
 /// Memory of a workspace's alignment, full of what must not matter.
 class Workspace {
  public:
-  explicit Workspace(std::size_t bytes)
-      : memory_(static_cast<std::byte*>(cpu_device().allocate(bytes + 1, nullptr))), bytes_(bytes) {
-    std::fill_n(memory_, bytes, std::byte{0xff});
+  Workspace(std::size_t bytes, const Device& device)
+      : device_(device),
+        memory_(static_cast<std::byte*>(device.allocate(bytes + 1, nullptr))),
+        bytes_(bytes) {
+    device.fill(memory_, std::byte{0xff}, bytes, nullptr);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  ~Workspace() { cpu_device().deallocate(memory_, nullptr); }
+  ~Workspace() { device_.deallocate(memory_, nullptr); }
   std::span<std::byte> span() const { return {memory_, bytes_}; }
 
  private:
+  const Device& device_;
   std::byte* memory_;
   std::size_t bytes_;
 };
 
 Results by_rank(const WholeSequences& of, const SequenceLayout& layout,
-                distributed::Exchange& exchange) {
+                distributed::Exchange& exchange, const Device& device) {
   const WholeSequences piece = piece_of(of, layout);
   const CallOptions options{.context = &heuristic_context()};
-  const SequenceCall call(piece);
+  const SequenceCall call(piece, device);
   const RankPlans plans = plans_of(call, options, layout, exchange);
-  std::vector<float> carried(static_cast<std::size_t>(element_count(plans.forward.carried_shape())),
-                             kNaN);
-  const TensorView state(carried.data(), plans.forward.carried_shape());
-  const Workspace forward(plans.forward.workspace_bytes());
-  plans.forward.launch(call.forward_args(options), state, exchange, nullptr, forward.span());
-  const Workspace backward(plans.backward.workspace_bytes());
-  plans.backward.launch(call.backward_args(options), state, exchange, nullptr, backward.span());
+  Tensor carried(DType::kF32, plans.forward.carried_shape(), device);
+  const TensorView state = carried;
+  if (carried.bytes() > 0) {
+    device.fill(state.data, std::byte{0xff}, carried.bytes(), nullptr);  // NaN
+  }
+  distributed::StagedExchange staged(exchange, device);
+  distributed::Exchange& states = device.info().id == DeviceId{} ? exchange : staged;
+  const Workspace forward(plans.forward.workspace_bytes(), device);
+  plans.forward.launch(call.forward_args(options), state, states, nullptr, forward.span());
+  const Workspace backward(plans.backward.workspace_bytes(), device);
+  plans.backward.launch(call.backward_args(options), state, states, nullptr, backward.span());
   return call.results();
 }
 
@@ -279,7 +287,7 @@ Results by_one_walk(const WholeSequences& of) {
 }
 
 Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& owners,
-                 std::vector<int>* collectives) {
+                 std::vector<int>* collectives, const Device& device) {
   Results whole = SequenceCall(of).results();
   for (auto& [name, values] : whole) {
     if (name == "dgamma") std::ranges::fill(values, 0.0F);  // rows of fragments are added up
@@ -291,7 +299,7 @@ Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& 
     threads.emplace_back([&, rank] {
       const SequenceLayout layout(of.cu_seqlens, owners, static_cast<int>(rank));
       CountingExchange exchange(std::move(exchanges[rank]));
-      const Results own = by_rank(of, layout, exchange);
+      const Results own = by_rank(of, layout, exchange, device);
       const std::lock_guard lock(writing);
       if (collectives != nullptr) (*collectives)[rank] = exchange.collectives;
       put(own, of, layout, whole);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <attune/core/device.hpp>
 #include <attune/ops/distributed_attention.hpp>
 
 namespace attune::test {
@@ -46,10 +47,10 @@ using Results = std::map<std::string, std::vector<float>, std::less<>>;
 /// One walk by the oracle.
 Results by_one_walk(const WholeSequences& of);
 
-/// The same from all ranks, each a thread. What ranks must not read is NaN. `collectives` takes how
-/// many each rank took part in, from the making of its two plans on.
+/// The same from all ranks, each a thread, all on one device. What ranks must not read is NaN.
+/// `collectives` takes how many each rank took part in, from the making of its two plans on.
 Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& owners,
-                 std::vector<int>* collectives = nullptr);
+                 std::vector<int>* collectives = nullptr, const Device& device = cpu_device());
 
 /// The first result that is off by more than one rank may be, with its error; "" when there is none.
 std::string first_fault(const WholeSequences& of, const Results& got, const Results& expected);

@@ -4,6 +4,7 @@
 
 #include <attune/core/params.hpp>
 #include <attune/ops/recurrent_decode_op.hpp>
+#include <attune/ops/state_summary_op.hpp>
 
 #include "backends/cuda/gpu.hpp"
 #include "ops/shapes.hpp"
@@ -96,6 +97,15 @@ OpShapes pools(OpShapes shapes) {
   return shapes;
 }
 
+/// Along the tokens or against them.
+OpShapes summaries(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front().starts_with("h0=")) factor = {"h0=no", "h0=yes"};
+  }
+  shapes.factors.push_back({"inclusive=no", "inclusive=yes"});
+  return shapes;
+}
+
 /// Steps of a token or several, on states of one tile of rows and of many.
 OpShapes decode(std::string_view op) {
   return {.op = op,
@@ -138,7 +148,7 @@ std::vector<RandomProblem> random_problems() {
         pools(channel_decay(ops::RecurrentAttention::kName)),
         wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
-        decode(ops::RecurrentDecode::kName)}) {
+        summaries(anything(ops::StateSummary::kName)), decode(ops::RecurrentDecode::kName)}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

@@ -3,6 +3,7 @@
 // attune/distributed:
 //
 //   ThreadExchange  thread_exchange.hpp  ranks that are threads of this process
+//   StagedExchange  staged_exchange.hpp  a device's memory by way of an exchange of host memory
 //   MpiExchange     mpi.hpp              an MPI_Comm; include it where <mpi.h> is
 //   NcclExchange    nccl.hpp             an ncclComm_t; include it where <nccl.h> and CUDA are
 #pragma once
