@@ -39,7 +39,7 @@
 // launch() checks its own arguments before it communicates; a rank that throws there leaves the
 // others waiting for as long as the exchange lets them, as with any collective. All else throws as
 // recurrent_attention.hpp says. Where a device has no kernel for one of the parts, making the plan is
-// Unsupported and says which: so far these are there for the CPU alone.
+// Unsupported and says which.
 //
 // No state pools, snapshots or states of 16 bits. The backward pass needs d_o.
 #pragma once
