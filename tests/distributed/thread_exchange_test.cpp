@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <attune/core/error.hpp>
+#include <attune/distributed/staged_exchange.hpp>
 #include <attune/distributed/thread_exchange.hpp>
 
 namespace attune::test {
@@ -83,6 +84,23 @@ TEST(ThreadExchange, WhoeverWaitsForARankThatDoesNotComeIsTold) {
   const char late = 'x';
   char room[4];
   EXPECT_THROW(ranks[2]->all_gather(&late, room, 1, nullptr), ExecutionError);
+}
+
+TEST(StagedExchange, GathersMemoryOfADevice) {
+  auto ranks = ThreadExchange::make(3);
+  std::atomic<int> wrong = 0;
+  on_threads(ranks, [&](Exchange& host) {
+    distributed::StagedExchange rank(host, cpu_device());
+    for (std::int64_t round = 0; round < 20; ++round) {
+      const std::int64_t ours[] = {round, rank.rank()};
+      std::int64_t all[6] = {};
+      rank.all_gather(ours, all, sizeof ours, nullptr);
+      for (int from = 0; from < rank.size(); ++from) {
+        wrong += all[2 * from] == round && all[2 * from + 1] == from ? 0 : 1;
+      }
+    }
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(ThreadExchange, NeedsARank) { EXPECT_THROW(ThreadExchange::make(0), InvalidArgument); }
