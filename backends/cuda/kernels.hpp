@@ -20,6 +20,9 @@ std::unique_ptr<const ErasedKernel> make_gla_mma();
 /// "cuda.chunk_tf32": every problem whose sequences are not very short, from sm_80 on; f32 as three
 /// products of TF32, or one.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32();
+/// "cuda.parallel": sequences of less than 24 tokens that start from no state and leave none: scores
+/// of all pairs of tokens.
+std::unique_ptr<const ErasedKernel> make_parallel();
 /// "cuda.fused_recurrent": token by token, every problem there is; IEEE fp32 for f32.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 
@@ -31,6 +34,8 @@ std::unique_ptr<const ErasedKernel> make_chunk_backward();
 std::unique_ptr<const ErasedKernel> make_gla_backward();
 /// "cuda.chunk_tf32.backward": every problem whose sequences are not very short, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();
+/// "cuda.parallel.backward": sequences as "cuda.parallel".
+std::unique_ptr<const ErasedKernel> make_parallel_backward();
 /// "cuda.fused_recurrent.backward": token by token, every problem there is.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
@@ -51,14 +56,28 @@ struct ListedKernel {
   std::unique_ptr<const ErasedKernel> (*make)();
   int priority;
 };
+// clang-format off
 inline constexpr ListedKernel kKernels[] = {
-    {make_chunk_wgmma, 30},         {make_chunk_mma, 20},
-    {make_gla_wgmma, 30},           {make_gla_mma, 20},
-    {make_chunk_tf32, 15},          {make_fused_recurrent, 10},
-    {make_chunk_backward, 30},      {make_gla_backward, 30},
-    {make_chunk_tf32_backward, 15}, {make_fused_recurrent_backward, 10},
-    {make_chunk_tf32_summary, 15},  {make_fused_recurrent_summary, 10},
-    {make_state_fold, 10},          {make_decode, 10},
+    {make_chunk_wgmma, 30},
+    {make_gla_wgmma, 30},
+    {make_chunk_mma, 20},
+    {make_gla_mma, 20},
+    {make_chunk_tf32, 15},
+    {make_parallel, 12},
+    {make_fused_recurrent, 10},
+
+    {make_chunk_backward, 30},
+    {make_gla_backward, 30},
+    {make_chunk_tf32_backward, 15},
+    {make_parallel_backward, 12},
+    {make_fused_recurrent_backward, 10},
+
+    {make_chunk_tf32_summary, 15},
+    {make_fused_recurrent_summary, 10},
+    {make_state_fold, 10},
+
+    {make_decode, 10},
 };
+// clang-format on
 
 }  // namespace attune::cuda

@@ -89,7 +89,8 @@ Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const Device
 /// The tile to start with; it fits.
 WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device);
 
-/// Where that pays for walking the tokens twice, or for joining states, about as many as the device has room for.
+/// Where that pays for walking the tokens twice, or for joining states, about as many as the device
+/// has room for.
 int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
 
 /// At most about a dozen; all fit.

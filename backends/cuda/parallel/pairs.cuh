@@ -1,0 +1,160 @@
+// One token of one head, and its way along the other tokens of its sequence.
+#pragma once
+
+#include "cuda/chunks/views.cuh"
+#include "cuda/parallel/parallel.hpp"
+#include "cuda/tiles/exchange.cuh"
+#include "cuda/walks/numbers.cuh"
+
+namespace attune::cuda::parallel {
+
+/// A lane's channels: lane, lane + 32 and so on.
+template <int kPerLane>
+struct Channels {
+  float at[kPerLane];
+
+  __device__ __forceinline__ float& operator[](int i) { return at[i]; }
+  __device__ __forceinline__ float operator[](int i) const { return at[i]; }
+};
+__device__ __forceinline__ int channel_of(int i) {
+  return static_cast<int>(threadIdx.x) % kWarpSize + i * kWarpSize;
+}
+
+template <int kPerLane>
+__device__ __forceinline__ Channels<kPerLane> all_of(float x) {
+  Channels<kPerLane> channels;
+#pragma unroll
+  for (float& own : channels.at) own = x;
+  return channels;
+}
+
+/// The sum over all channels of a b.
+template <int kPerLane>
+__device__ __forceinline__ float dot(const Channels<kPerLane>& a, const Channels<kPerLane>& b) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) sum = fmaf(a[i], b[i], sum);
+  return warp_sum(sum);
+}
+
+/// The token that a warp has.
+struct OwnToken {
+  std::int64_t head = 0;
+  std::int64_t sequence = 0;
+  SequenceSpan span;
+  std::int64_t token = 0;
+  bool is_in_a_sequence = false;
+
+  /// `heads`: of the tensor whose rows are shared out; those of a head follow each other.
+  __device__ OwnToken(const Inputs& p, std::int64_t heads, std::int64_t number) {
+    const std::int64_t tokens = p.sequences.tokens;
+    token = number % tokens;
+    head = number / tokens % heads;
+    sequence = number / tokens / heads;
+    if (p.sequences.bounds != nullptr) {
+      std::int64_t low = 0;
+      std::int64_t high = p.sequence_count - 1;
+      while (low < high) {  // the last one that starts at or before the token
+        const std::int64_t middle = (low + high + 1) / 2;
+        const bool starts_later = bound_of(p.sequences, middle) > token;
+        (starts_later ? high : low) = starts_later ? middle - 1 : middle;
+      }
+      sequence = low;
+    }
+    span = span_of(p.sequences, sequence);
+    is_in_a_sequence = token >= span.begin && token < span.begin + span.length;
+  }
+
+  /// Its place in the order of the walk.
+  __device__ std::int64_t step(const Inputs& p) const {
+    return p.descending ? span.begin + span.length - 1 - token : token - span.begin;
+  }
+  __device__ std::int64_t token_of(const Inputs& p, std::int64_t step) const {
+    return span.begin + (p.descending ? span.length - 1 - step : step);
+  }
+};
+
+template <class T, int kPerLane>
+__device__ __forceinline__ Channels<kPerLane> load_row(const ConstTokenView& view,
+                                                       std::int64_t batch, std::int64_t token,
+                                                       std::int64_t head, int count) {
+  Channels<kPerLane> row;
+  const T* const from = static_cast<const T*>(view.data) + row_offset(view, batch, token, head);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const bool valid = view.data != nullptr && channel_of(i) < count;
+    row[i] = valid ? to_float(from[channel_of(i)]) : 0.0F;
+  }
+  return row;
+}
+
+template <class T, int kPerLane>
+__device__ __forceinline__ void store_row(const TokenView& view, std::int64_t batch,
+                                          std::int64_t token, std::int64_t head, int count,
+                                          const Channels<kPerLane>& row) {
+  if (view.data == nullptr) return;
+  T* const to = static_cast<T*>(view.data) + row_offset(view, batch, token, head);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (channel_of(i) < count) to[channel_of(i)] = from_float<T>(row[i]);
+  }
+}
+
+/// A row of terms [B, T, H, count].
+template <int kPerLane>
+__device__ __forceinline__ void store_terms(float* terms, const Inputs& p, std::int64_t batch,
+                                            std::int64_t token, std::int64_t head, int count,
+                                            const Channels<kPerLane>& row) {
+  if (terms == nullptr) return;
+  float* const to = terms + ((batch * p.sequences.tokens + token) * p.heads + head) * count;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (channel_of(i) < count) to[channel_of(i)] = row[i];
+  }
+}
+
+/// g + g_gamma of a token.
+template <class T>
+__device__ __forceinline__ float shared_log(const Inputs& p, std::int64_t sequence,
+                                            std::int64_t batch, std::int64_t token,
+                                            std::int64_t head) {
+  const float gamma = constant_decay(p.gamma, sequence, head);
+  if (!p.shared_gate.given()) return gamma;
+  return gamma + gate_at<T>(p.shared_gate, row_offset(p.shared_gate.rows, batch, token, head));
+}
+
+/// Multiplies by the decays of a token's channels: `shared` and those of a gate.
+template <class T, int kPerLane>
+__device__ __forceinline__ void decay(Channels<kPerLane>& channels, const GateView& gate,
+                                      float shared, std::int64_t batch, std::int64_t token,
+                                      std::int64_t head, int count) {
+  if (!gate.given()) {
+    const float factor = exp2_approx(shared * kLog2E);
+#pragma unroll
+    for (float& x : channels.at) x *= factor;
+    return;
+  }
+  const std::int64_t at = row_offset(gate.rows, batch, token, head);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (channel_of(i) >= count) continue;
+    channels[i] *= exp2_approx((shared + gate_at<T>(gate, at + channel_of(i))) * kLog2E);
+  }
+}
+
+/// Calls f.operator()<kPerLane>() for as many as `channels` take.
+template <class F>
+void with_channels(std::int64_t channels, F&& f) {
+  const auto per_lane = static_cast<int>(ceil_div(channels, kWarpSize));
+  if (per_lane <= 2) return f.template operator()<2>();
+  if (per_lane <= 4) return f.template operator()<4>();
+  if (per_lane <= 8) return f.template operator()<8>();
+  f.template operator()<16>();
+}
+
+/// The number of a warp among those of the grid.
+__device__ __forceinline__ std::int64_t warp_number() {
+  return block_number() * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
+}
+
+}  // namespace attune::cuda::parallel

@@ -1,0 +1,169 @@
+#include "cuda/parallel/parallel.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <span>
+
+#include <attune/core/kernel.hpp>
+
+#include "cuda/chunks/gamma_gradient.hpp"
+#include "cuda/chunks/rows_behind.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/parallel/parallel_config.hpp"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+
+namespace attune::cuda::parallel {
+namespace {
+
+using AttentionProblem = ops::RecurrentAttentionProblem;
+using ForwardArgs = ops::RecurrentAttentionArgs;
+using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
+
+constexpr std::int32_t kGatesOfKeys = ops::kGateG | ops::kGateGamma | ops::kGateGk;
+
+/// Sequences are short: on average, and the longest that packed ones can be.
+Support takes(const AttentionProblem& problem, const DeviceInfo& device) {
+  constexpr std::int64_t kMostTokens = 24;  // from which on chunks are faster
+  constexpr std::int64_t kMostPackedTokens = 1024;
+  if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
+  if (problem.T >= kMostTokens * std::max<std::int64_t>(problem.N, 1)) {
+    return Support::no(refused::kShape,
+                       str("takes sequences of less than ", kMostTokens, " tokens, on average"));
+  }
+  if (problem.N > 0 && problem.T > kMostPackedTokens) {
+    return Support::no(refused::kShape, str("takes at most ", kMostPackedTokens, " packed tokens"));
+  }
+  if (std::max(problem.K, problem.V) > kMostChannels) {
+    return Support::no(refused::kShape, str("takes K and V up to ", kMostChannels));
+  }
+  return Support::yes();
+}
+
+template <class Args>
+Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
+  Inputs p;
+  p.sequences = sequences_view(args.cu_seqlens, problem.T);
+  p.sequence_count = problem.sequences();
+  p.batches = problem.B;
+  p.heads = problem.H;
+  p.heads_per_kv = problem.H / problem.Hkv;
+  p.keys = static_cast<int>(problem.K);
+  p.values = static_cast<int>(problem.V);
+  p.descending = problem.reverse;
+  p.scale = static_cast<float>(args.scale);
+  p.q = token_view(args.q);
+  p.k = token_view(args.k);
+  p.v = token_view(args.v);
+  p.shared_gate = gate_view(args.g);
+  p.key_gate = gate_view(args.gk);
+  p.value_gate = gate_view(args.gv);
+  p.gamma = decay_view(args.gamma, problem.H);
+  return p;
+}
+
+/// What both kernels have alike.
+template <class Op>
+class ParallelKernel : public Kernel<ParallelConfig<Op>> {
+ public:
+  using Config = ParallelConfig<Op>;
+
+  int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "reverse"};
+  }
+  Support supports(const AttentionProblem& problem, const DeviceInfo& device) const override {
+    return takes(problem, device);
+  }
+  Config heuristic_config(const AttentionProblem&, const DeviceInfo&) const override { return {}; }
+};
+
+class Parallel : public ParallelKernel<ops::RecurrentAttention> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.parallel"; }
+
+  void run(const AttentionProblem& problem, const ForwardArgs& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const ForwardParams params{inputs_of(problem, args), token_view(args.o)};
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      launch_forward<T>(params, config.warps, static_cast<cudaStream_t>(site.stream));
+    });
+  }
+};
+
+/// The memory of a backward pass, of which none is there while its bytes are counted.
+struct BackwardMemory {
+  BackwardMemory(const AttentionProblem& problem, std::byte* memory) : parts(memory) {
+    const std::int64_t rows = problem.B * problem.T * problem.H;
+    const auto terms = [&](bool given, std::int64_t channels) -> GateTerms {
+      if (!given) return {};
+      return {floats(rows * channels), floats(rows * channels)};
+    };
+    key_terms = terms((problem.gates & kGatesOfKeys) != 0, problem.K);
+    value_terms = terms((problem.gates & ops::kGateGv) != 0, problem.V);
+    if ((problem.gates & ops::kGateGamma) != 0)
+      gamma_terms = floats(problem.sequences() * problem.H);
+  }
+  float* floats(std::int64_t count) {
+    return parts.take<float>(count * static_cast<std::int64_t>(sizeof(float)));
+  }
+
+  WorkspaceParts parts;
+  GateTerms key_terms, value_terms;
+  float* gamma_terms = nullptr;
+};
+
+class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.parallel.backward"; }
+
+  std::size_t workspace_bytes(const AttentionProblem& problem, const Config&) const override {
+    return BackwardMemory(problem, nullptr).parts.used();
+  }
+
+  void run(const AttentionProblem& problem, const BackwardArgs& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const BackwardMemory memory(problem, site.workspace.data());
+    BackwardParams params;
+    static_cast<Inputs&>(params) = inputs_of(problem, args);
+    params.d_o = token_view(args.d_o);
+    params.dq = token_view(args.dq);
+    params.dk = token_view(args.dk);
+    params.dv = token_view(args.dv);
+    params.key_terms = memory.key_terms;
+    params.value_terms = memory.value_terms;
+    params.dg = token_view(args.dg);
+    params.dgk = token_view(args.dgk);
+    params.dgv = token_view(args.dgv);
+    params.gamma_terms = args.dgamma ? memory.gamma_terms : nullptr;
+    with_element<float, __half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_backward<T>(params, config.warps, stream); });
+    if (!args.dgamma) return;
+    const bool negated = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
+    launch_sum_of_walks({.terms = params.gamma_terms,
+                         .out = {.data = static_cast<float*>(args.dgamma->data),
+                                 .sequence = args.dgamma->stride(0),
+                                 .head = args.dgamma->stride(1)},
+                         .sign = negated ? -1.0F : 1.0F,
+                         .heads = params.heads,
+                         .sequences = params.sequences,
+                         .sequence_count = params.sequence_count},
+                        1, stream);
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::parallel
+
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_parallel() {
+  return std::make_unique<parallel::Parallel>();
+}
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_parallel_backward() {
+  return std::make_unique<WithRowsBehind<parallel::ParallelBackward>>();
+}

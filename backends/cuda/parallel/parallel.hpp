@@ -1,0 +1,82 @@
+// The parallel form of recurrent attention, for sequences of a few tokens that start from no state:
+// scores of all pairs of tokens, and no state at all.
+//
+//   o_i = sum_{j <= i} P[i, j] ev_ij v_j            e_ij  = exp(sum of g + g_gamma + gk over j+1 .. i)
+//   P[i, j] = scale sum_r q_i[r] e_ij[r] k_j[r]     ev_ij = exp(sum of gv over j+1 .. i)
+//
+// with i and j in the order of the walk. The gradients, with dP[i, j] = scale sum_c do_i[c] ev_ij[c]
+// v_j[c], are
+//
+//   dq_i = sum_{j <= i} dP[i, j] e_ij k_j           dk_j = sum_{i >= j} dP[i, j] e_ij q_i
+//   dv_j = sum_{i >= j} P[i, j] ev_ij do_i
+//   dgk_t = sum_{j < t <= i} w_ij                   w_ij = dP[i, j] e_ij q_i k_j
+//   dgv_t = sum_{j < t <= i} wv_ij                  wv_ij = P[i, j] ev_ij do_i v_j
+//
+// so that dgk_t - dgk_{t+1} = gained_t - lost_t, with gained_t the sum of w_tj over j < t and lost_t
+// that of w_it over i > t; those of g and g_gamma are sums over channels.
+//
+// A warp has a token of one head, with its channels in registers, and goes from pair to pair with the
+// decays between as running products: a reset is exact.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunks/views.hpp"
+
+namespace attune::cuda::parallel {
+
+/// Channels of keys or values that a warp has registers for.
+inline constexpr int kChannelsPerLane[] = {2, 4, 8, 16};
+inline constexpr std::int64_t kMostChannels = 16 * 32;
+
+/// What both passes are given.
+struct Inputs {
+  SequencesView sequences;
+  std::int64_t sequence_count = 0;
+  std::int64_t batches = 0;  // B
+  std::int64_t heads = 0;    // query heads
+  std::int64_t heads_per_kv = 1;
+  int keys = 0;
+  int values = 0;
+  bool descending = false;
+  float scale = 1.0F;
+
+  ConstTokenView q, k, v;
+  GateView shared_gate;  // g
+  GateView key_gate;     // gk
+  GateView value_gate;   // gv
+  ConstantDecayView gamma;
+
+  constexpr std::int64_t rows() const { return batches * sequences.tokens; }
+};
+
+struct ForwardParams : Inputs {
+  TokenView o;
+};
+
+/// Terms of the gradients of one side's gates, fp32 [B, T, H, channels]; null where there are none.
+struct GateTerms {
+  float* gained = nullptr;
+  float* lost = nullptr;
+};
+
+struct BackwardParams : Inputs {
+  ConstTokenView d_o;
+  TokenView dq, dk, dv;
+  GateTerms key_terms;           // of g, g_gamma and gk
+  GateTerms value_terms;         // of gv
+  TokenView dg, dgk, dgv;        // fp32; none where not wanted
+  float* gamma_terms = nullptr;  // [N, H]: gradients of g_gamma
+};
+
+// Queue one pass each. `warps`: of a block.
+template <class T>
+void launch_forward(const ForwardParams& params, int warps, cudaStream_t stream);
+template <class T>
+void launch_backward(const BackwardParams& params, int warps, cudaStream_t stream);
+
+}  // namespace attune::cuda::parallel
