@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "cuda/chunks/views.cuh"
 #include "cuda/chunks/wide_states.hpp"
@@ -8,6 +9,7 @@
 #include "cuda/tiles/state_rounding.cuh"
 #include "cuda/walks/numbers.cuh"
 #include "cuda/walks/sequence_parts.cuh"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
 inline namespace wide_states_kernels {  // nvcc names an anonymous one anew in every build
@@ -171,13 +173,11 @@ void place(WorkspaceParts& parts, const ops::RecurrentAttentionProblem& problem,
   params.kept_at = parts.take<std::int32_t>(sequences * kept_of_sequence(problem) * kWidth);
 }
 
-/// Whether four columns of any row of the states begin at a multiple of their size.
-bool moves_in_quads(const TensorView& states) {
-  if (states.stride(3) != 1 || states.size(3) % kQuad != 0) return false;
-  for (int dim = 0; dim < 3; ++dim) {
-    if (states.size(dim) > 1 && states.stride(dim) % kQuad != 0) return false;
-  }
-  return reinterpret_cast<std::uintptr_t>(states.data) % (kQuad * size_of(states.dtype)) == 0;
+/// Whether four columns of any row of the states, where there are any, may be moved at once.
+template <class Tensor>
+bool has_quads(const std::optional<Tensor>& states) {
+  if (!states) return true;
+  return states->stride(3) == 1 && states->size(3) % kQuad == 0 && moves_in_quads(*states);
 }
 
 }  // namespace
@@ -208,18 +208,10 @@ WideStates::WideStates(const ops::RecurrentAttentionProblem& problem,
              .heads = problem.H,
              .rows = problem.K,
              .columns = problem.V,
-             .quads = true,
+             .quads = has_quads(args.states) && has_quads(args.initial_state) &&
+                      has_quads(args.final_state),
              .rounding = args.state_rounding,
              .kept_of_sequence = kept_of_sequence(problem)};
-  for (const auto& states : {args.states, args.final_state}) {
-    if (states) params_.quads = params_.quads && moves_in_quads(*states);
-  }
-  if (args.initial_state) {
-    const ConstTensorView& from = *args.initial_state;
-    const TensorView same(const_cast<void*>(from.data), from.dtype, from.shape, from.strides,
-                          from.device);
-    params_.quads = params_.quads && moves_in_quads(same);
-  }
   WorkspaceParts parts(workspace);
   place(parts, problem, params_);
 

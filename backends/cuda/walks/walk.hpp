@@ -105,7 +105,7 @@ bool moves_in_quads(const Tensor& tensor) {
   constexpr std::int64_t kQuad = 4;
   const auto bytes = static_cast<std::uintptr_t>(kQuad) * size_of(tensor.dtype);
   for (int dim = 0; dim < tensor.rank() - 1; ++dim) {
-    if (tensor.stride(dim) % kQuad != 0) return false;
+    if (tensor.size(dim) > 1 && tensor.stride(dim) % kQuad != 0) return false;
   }
   return reinterpret_cast<std::uintptr_t>(tensor.data) % bytes == 0;
 }
