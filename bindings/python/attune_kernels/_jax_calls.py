@@ -143,21 +143,6 @@ def _platforms():
     return ("cpu", "cuda") if "gpu" in kinds else ("cpu",)
 
 
-def _without_rows_behind(call, arrays, results):
-    """Zeros in the gradients of rows behind the end of cu_seqlens, whichever kernel makes the others."""
-    named = dict(zip(call.names, arrays))
-    of_tokens = [name in ("q", "k", "v", "g", "gk", "gv") for name in _GRADIENTS if name in named]
-    axis = named["q"].ndim - 3
-    tokens = jnp.arange(named["q"].shape[axis])
-    is_inside = tokens < named["cu_seqlens"][-1]
-
-    def cleared(result):
-        shape = [len(tokens) if i == axis else 1 for i in range(result.ndim)]
-        return jnp.where(is_inside.reshape(shape), result, jnp.zeros((), result.dtype))
-
-    return [cleared(result) if is_of_tokens else result for result, is_of_tokens in zip(results, of_tokens)]
-
-
 def _ffi(kind, call, results, arrays, aliases=None):
     """The call's results, given as shapes and types, without its workspace."""
     arrays = vary_alike(arrays)
@@ -169,10 +154,7 @@ def _ffi(kind, call, results, arrays, aliases=None):
             workspace = jax.ShapeDtypeStruct((_workspace_bytes(kind, call, key, platform),), jnp.uint8)
             function = jax.ffi.ffi_call(_CALLS[kind], _results((*results, workspace), operands[0]),
                                         input_output_aliases=aliases)
-            made = function(*operands, **call.attributes())[:-1]
-            if kind == _BACKWARD and platform == "cuda" and "cu_seqlens" in call.names:
-                made = _without_rows_behind(call, operands, made)
-            return tuple(made)
+            return tuple(function(*operands, **call.attributes())[:-1])
 
         return run
 

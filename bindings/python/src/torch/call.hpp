@@ -113,16 +113,6 @@ inline Tensor empty(const Tensor& like, const std::vector<std::int64_t>& shape,
   return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
 }
 
-/// A gradient with a row for each token, zero behind the end of cu_seqlens whichever kernel makes the
-/// others: a plugin's may leave those rows as they are.
-inline Tensor rows(const Tensor& like, const std::vector<std::int64_t>& shape,
-                   const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
-                   std::optional<ScalarType> type = std::nullopt) {
-  Tensor made = empty(like, shape, type);
-  if (cu_seqlens && cu_seqlens->is_cuda() && !cu_seqlens_host) torch::stable::zero_(made);
-  return made;
-}
-
 inline std::vector<std::int64_t> shape_of(const Tensor& tensor) {
   const auto sizes = tensor.sizes();
   return {sizes.begin(), sizes.end()};

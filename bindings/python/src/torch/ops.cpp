@@ -127,14 +127,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   const auto gradient = [&](const char* name, const OptionalTensor& of,
                             const attune_tensor*& written,
                             Tensors::Layout layout = Tensors::Layout::kAsIs) {
-    Tensor made = of ? rows(q, shape_of(*of), cu_seqlens, cu_seqlens_host, ScalarType::Float)
-                     : empty(q, {0}, ScalarType::Float);
+    Tensor made = empty(q, of ? shape_of(*of) : std::vector<std::int64_t>{0}, ScalarType::Float);
     if (of) written = tensors.as_is(name, made, layout);
     return made;
   };
-  const Tensor dq = rows(q, shape_of(q), cu_seqlens, cu_seqlens_host);
-  const Tensor dk = rows(q, shape_of(k), cu_seqlens, cu_seqlens_host);
-  const Tensor dv = rows(q, shape_of(v), cu_seqlens, cu_seqlens_host);
+  const Tensor dq = empty(q, shape_of(q));
+  const Tensor dk = empty(q, shape_of(k));
+  const Tensor dv = empty(q, shape_of(v));
   grads.dq = tensors.as_is("dq", dq);
   grads.dk = tensors.as_is("dk", dk);
   grads.dv = tensors.as_is("dv", dv);
