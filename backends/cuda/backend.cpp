@@ -1,5 +1,5 @@
-// The CUDA backend as one value. A build without nvcc has it too: it says that there is no code for a
-// GPU, and reads the classes of GPUs, whose rows are checked on any machine.
+// The CUDA backend as one value. A build without nvcc has it too: it says that there is no code for
+// a GPU, and reads the classes of GPUs, whose rows are checked on any machine.
 #include <string>
 #include <vector>
 

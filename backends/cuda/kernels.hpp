@@ -20,8 +20,8 @@ std::unique_ptr<const ErasedKernel> make_gla_mma();
 /// "cuda.chunk_tf32": every problem whose sequences are not very short, from sm_80 on; f32 as three
 /// products of TF32, or one.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32();
-/// "cuda.parallel": sequences of less than 24 tokens that start from no state and leave none: scores
-/// of all pairs of tokens.
+/// "cuda.parallel": sequences of less than 24 tokens that start from no state and leave none:
+/// scores of all pairs of tokens.
 std::unique_ptr<const ErasedKernel> make_parallel();
 /// "cuda.fused_recurrent": token by token, every problem there is; IEEE fp32 for f32.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent();

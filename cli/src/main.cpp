@@ -1,5 +1,5 @@
-// The program: over the framework, with the ops, kernels and devices of the library that it is linked
-// with.
+// The program: over the framework, with the ops, kernels and devices of the library that it is
+// linked with.
 #include <string>
 #include <vector>
 

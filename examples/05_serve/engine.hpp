@@ -1,9 +1,9 @@
 // The engine: sequences that are served together, on a pool of states a layer.
 //
 // While there are prompts, a step is one packed call a layer: prompts in chunks, up to a budget of
-// tokens, and what decodes. Snapshots of a prompt's states every 64 tokens go to slots of their own;
-// a later prompt with the same beginning starts from one: copy on write, as that slot is not the one
-// it ends in.
+// tokens, and what decodes. Snapshots of a prompt's states every 64 tokens go to slots of their
+// own; a later prompt with the same beginning starts from one: copy on write, as that slot is not
+// the one it ends in.
 //
 // Without prompts a step decodes speculatively: a token that is certain, and drafts. Before a state
 // meets them, it takes those tokens of the last step that were right (`committed`). This step has

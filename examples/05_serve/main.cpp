@@ -1,5 +1,5 @@
-// A serving engine: continuous batching on a pool of states, with speculative decoding and a cache of
-// prefixes, on a GPU where there is one.
+// A serving engine: continuous batching on a pool of states, with speculative decoding and a cache
+// of prefixes, on a GPU where there is one.
 //
 // Requests arrive while others are served (engine.hpp). In the end each sequence's logits are held
 // against one plain recurrence over all of its tokens.

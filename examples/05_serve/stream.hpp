@@ -1,5 +1,5 @@
-// A stream of the GPU: copies on it, and work that is recorded once and replayed as a CUDA graph. On
-// a CPU, which has no streams, and in builds without CUDA the work is done each time.
+// A stream of the GPU: copies on it, and work that is recorded once and replayed as a CUDA graph.
+// On a CPU, which has no streams, and in builds without CUDA the work is done each time.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// An op of one's own in CUDA C++, compiled ahead of time: a plugin with a kernel for each block size
-// and unrolling, among which attune finds the fastest on a device.
+// An op of one's own in CUDA C++, compiled ahead of time: a plugin with a kernel for each block
+// size and unrolling, among which attune finds the fastest on a device.
 //
 //   cmake -S examples/08_cuda_op -B build -DCMAKE_CUDA_ARCHITECTURES=90 && cmake --build build
 //   attune ops silu_mul --plugin build/libcuda_op.so

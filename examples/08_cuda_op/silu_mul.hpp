@@ -1,6 +1,6 @@
 // An op of one's own, y[i] = silu(a[i]) * b[i] with silu(x) = x / (1 + exp(-x)), and the reference
-// that every candidate of its kernels is checked against. examples/07_nvrtc_kernel compiles a kernel
-// for it at run time, examples/08_cuda_op ahead of time.
+// that every candidate of its kernels is checked against. examples/07_nvrtc_kernel compiles a
+// kernel for it at run time, examples/08_cuda_op ahead of time.
 #pragma once
 
 #include <algorithm>

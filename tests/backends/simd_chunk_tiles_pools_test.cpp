@@ -1,5 +1,5 @@
-// simd.chunk_tiles on a pool of states, with its tile registers emulated (emulated_tiles.cpp): every
-// other kernel of a CPU is held to the same by conformance_test.cpp, whatever the CPU.
+// simd.chunk_tiles on a pool of states, with its tile registers emulated (emulated_tiles.cpp):
+// every other kernel of a CPU is held to the same by conformance_test.cpp, whatever the CPU.
 #include <algorithm>
 #include <memory>
 #include <string>

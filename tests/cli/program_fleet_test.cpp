@@ -1,5 +1,5 @@
-// A fleet, played: rows of three classes of devices are merged, shipped, put in place while a server
-// looks them up, rolled back, pinned and purged.
+// A fleet, played: rows of three classes of devices are merged, shipped, put in place while a
+// server looks them up, rolled back, pinned and purged.
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // One list tuned by many processes: `attune tune --shard`, under the launchers that there are, with
-// processes killed, and `attune db verify --covers`, which says what is missing. On simulated devices,
-// whose clock makes every process choose alike.
+// processes killed, and `attune db verify --covers`, which says what is missing. On simulated
+// devices, whose clock makes every process choose alike.
 #include <signal.h>
 
 #include <algorithm>

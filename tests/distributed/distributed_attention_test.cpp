@@ -1,5 +1,6 @@
 // Attention over ranks is one walk over each whole sequence, both passes, whatever the cut; what
-// differs among ranks is found when plans are made; and each launch communicates as often as it says.
+// differs among ranks is found when plans are made; and each launch communicates as often as it
+// says.
 #include <algorithm>
 #include <mutex>
 #include <set>

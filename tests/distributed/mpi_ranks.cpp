@@ -1,5 +1,5 @@
-// Ranks that are MPI processes: they tune together through the MPI adapter and check that all choose
-// alike. Started by mpirun; exits with 0 when they do.
+// Ranks that are MPI processes: they tune together through the MPI adapter and check that all
+// choose alike. Started by mpirun; exits with 0 when they do.
 #include <cstdio>
 #include <cstdlib>
 

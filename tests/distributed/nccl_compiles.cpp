@@ -1,4 +1,5 @@
-// That the NCCL adapter compiles against the NCCL that is here. It is run on machines with several GPUs.
+// That the NCCL adapter compiles against the NCCL that is here. It is run on machines with several
+// GPUs.
 #include <type_traits>
 
 #include <attune/distributed/nccl.hpp>

@@ -280,8 +280,8 @@ std::vector<double> decay_of(const DoubleRecurrence& local, std::size_t fragment
   return decay;
 }
 
-/// The states that come to a rank's fragments: from `added`, what each fragment adds to one, and the
-/// states that sequences start from, `starts`.
+/// The states that come to a rank's fragments: from `added`, what each fragment adds to one, and
+/// the states that sequences start from, `starts`.
 std::vector<double> folded_states(const DoubleRecurrence& local, const std::vector<double>& added,
                                   const std::vector<double>& starts, const SequenceLayout& layout,
                                   Direction direction, attune::distributed::Exchange& exchange) {

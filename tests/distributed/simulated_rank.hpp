@@ -1,5 +1,5 @@
-// A rank of a job as a test has it: a context of its own over a simulated device, whose noise is its
-// own too, and an exchange that counts.
+// A rank of a job as a test has it: a context of its own over a simulated device, whose noise is
+// its own too, and an exchange that counts.
 #pragma once
 
 #include <memory>

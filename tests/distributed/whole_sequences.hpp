@@ -38,7 +38,8 @@ struct WholeSequences {
   std::int64_t sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
 };
 
-/// Fills the tensors of sizes that are set. `strong`: decays down to exp(-30), with -inf among them.
+/// Fills the tensors of sizes that are set. `strong`: decays down to exp(-30), with -inf among
+/// them.
 void fill(WholeSequences& of, const WholeGates& gates, bool strong, unsigned seed);
 
 /// o, final_state, dq, dk, dv and the gradient of each gate and state that is given.
@@ -52,7 +53,8 @@ Results by_one_walk(const WholeSequences& of);
 Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& owners,
                  std::vector<int>* collectives = nullptr, const Device& device = cpu_device());
 
-/// The first result that is off by more than one rank may be, with its error; "" when there is none.
+/// The first result that is off by more than one rank may be, with its error; "" when there is
+/// none.
 std::string first_fault(const WholeSequences& of, const Results& got, const Results& expected);
 
 }  // namespace attune::test

@@ -30,8 +30,8 @@ struct DoubleOutputs {
 
 DoubleOutputs run(const DoubleRecurrence& inputs);
 
-/// The gradient of the same loss as below with respect to each input, by the formula of the backward
-/// pass; gamma's [N, H], and gates' even where there are none.
+/// The gradient of the same loss as below with respect to each input, by the formula of the
+/// backward pass; gamma's [N, H], and gates' even where there are none.
 struct DoubleGradients {
   std::vector<double> q, k, v, g, gk, gv, gamma, initial_state;
 };

@@ -7,7 +7,6 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunk_tf32/chunk_tf32_config.hpp"
-#include "cuda/chunk_tf32/forward_walker.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"

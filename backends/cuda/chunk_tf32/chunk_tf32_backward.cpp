@@ -58,8 +58,8 @@ struct Walker {
   int tokens = kChunk;
 };
 
-/// A gradient of g or gamma is a sum over channels of sums that cancel: what TF32 alone leaves of it
-/// is too little, as with bf16 and strong gates.
+/// A gradient of g or gamma is a sum over channels of sums that cancel: what TF32 alone leaves of
+/// it is too little, as with bf16 and strong gates.
 int backward_parts(const Problem& problem) {
   const bool is_shared = (problem.gates & (ops::kGateG | ops::kGateGamma)) != 0;
   return is_shared ? 2 : operand_parts(problem);

@@ -1,6 +1,8 @@
 // What may be tuned in the kernels that walk in chunks on tensor cores, and which tiles are legal.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <tuple>
 #include <vector>
@@ -78,6 +80,24 @@ WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem);
 
 /// Low parts too, where the problem is f32 and may not be taken as TF32.
 int operand_parts(const ops::RecurrentAttentionProblem& problem);
+
+/// How the kernels walk forward, as walks/forward_walk.hpp and walks/summary_walk.hpp ask it.
+struct ForwardWalker {
+  template <class Op>
+  ForwardWalker(const ops::RecurrentAttentionProblem& problem, const OneWalkConfig<Op>& config)
+      : tile(config.tile()), parts(operand_parts(problem)), segments(config.segments) {}
+
+  std::int64_t row_blocks(std::int64_t rows) const { return chunk_tf32::row_blocks(tile, rows); }
+  template <class T>
+  void launch(const WalkParams& params, cudaStream_t stream) const {
+    launch_chunk_walk<T>(tile, parts, params, stream);
+  }
+
+  WalkTile tile;
+  int parts;
+  int segments;
+  int tokens = kChunk;
+};
 
 /// Whether the device is a GPU with compute capability 8.0 or more, and sequences are not so short
 /// that most of a chunk would be empty.

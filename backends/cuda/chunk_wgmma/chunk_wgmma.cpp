@@ -190,8 +190,8 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
   }
 
  private:
-  /// Costs were fitted to no more segments than kMostWithCosts. Further ones pay as long as each has
-  /// a multiprocessor and a few chunks.
+  /// Costs were fitted to no more segments than kMostWithCosts. Further ones pay as long as each
+  /// has a multiprocessor and a few chunks.
   static Config more_segments(const Problem& problem, const DeviceInfo& device, Config config) {
     constexpr std::int64_t kFewestChunks = 4;
     if (config.segments != kMostWithCosts || problem.N > 0) return config;

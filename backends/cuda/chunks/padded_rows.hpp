@@ -74,8 +74,8 @@ class PaddedOutput {
   bool packed_;
 };
 
-/// Copies of a problem's inputs in the workspace: q, k, v, gk and gv; of a backward pass q, k, v and
-/// the gradient of o, as its kernels take gates that start anywhere.
+/// Copies of a problem's inputs in the workspace: q, k, v, gk and gv; of a backward pass q, k, v
+/// and the gradient of o, as its kernels take gates that start anywhere.
 class PaddedInputs {
  public:
   template <class Args>

@@ -14,7 +14,8 @@ namespace attune::cuda {
 void clear_gradients_behind(const ops::RecurrentAttentionProblem& problem,
                             const ops::RecurrentAttentionBackwardArgs& args, cudaStream_t stream);
 
-/// A backward kernel that writes the gradients of the tokens of sequences, made one that writes all.
+/// A backward kernel that writes the gradients of the tokens of sequences, made one that writes
+/// all.
 template <class Inner>
 class WithRowsBehind final : public Inner {
  public:

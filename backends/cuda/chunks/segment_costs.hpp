@@ -79,8 +79,8 @@ Config cheapest_segments(const SegmentedWalks& walks, const WalkTimes& times,
   return best;
 }
 
-/// Whether a tuner need not try so many segments: some would have no chunk, or blocks would wait for
-/// many others.
+/// Whether a tuner need not try so many segments: some would have no chunk, or blocks would wait
+/// for many others.
 inline bool too_many_segments(const SegmentedWalks& walks, int segments, const DeviceInfo& device) {
   constexpr std::int64_t kMostRounds = 4;
   return segments > 1 &&

@@ -45,6 +45,10 @@ ConstTokenView token_view(const std::optional<ConstTensorView>& tensor) {
 GateView gate_view(const std::optional<ConstTensorView>& gate) {
   return {token_view(gate), !gate || gate->dtype == DType::kF32};
 }
+IndicesView indices_view(const std::optional<ConstTensorView>& indices) {
+  if (!indices) return {};
+  return {indices->data, indices->stride(0), indices->dtype == DType::kI64};
+}
 StateView state_view(const std::optional<TensorView>& state) {
   return state_view_of<StateView>(state);
 }

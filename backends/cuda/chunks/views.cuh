@@ -64,8 +64,8 @@ __device__ __forceinline__ std::int64_t slot_of(const SlotsView& slots, std::int
   return slot >= 0 && slot < slots.count ? slot : -1;
 }
 
-/// A view of the one state [H, K, V] that a sequence has, its m-th one where it has several; without
-/// data where it has none.
+/// A view of the one state [H, K, V] that a sequence has, its m-th one where it has several;
+/// without data where it has none.
 template <class View>
 __device__ __forceinline__ View state_of(View view, std::int64_t sequence, std::int64_t m = 0) {
   if (view.data == nullptr) return view;

@@ -32,6 +32,13 @@ struct GateView {
   constexpr bool given() const { return rows.data != nullptr; }
 };
 
+/// Numbers in device memory, one after the other. None of them is validated before a launch.
+struct IndicesView {
+  const void* data = nullptr;  // null where there are none
+  std::int64_t stride = 1;
+  bool is_i64 = false;
+};
+
 /// Which slots of a pool sequences have: [N] or [N, M] indices in device memory. Those below 0 and
 /// from `count` on are none.
 struct SlotsView {
@@ -89,6 +96,7 @@ TokenView token_view(const std::optional<TensorView>& tensor);
 ConstTokenView token_view(const ConstTensorView& tensor);
 ConstTokenView token_view(const std::optional<ConstTensorView>& tensor);
 GateView gate_view(const std::optional<ConstTensorView>& gate);
+IndicesView indices_view(const std::optional<ConstTensorView>& indices);
 StateView state_view(const std::optional<TensorView>& state);
 ConstStateView state_view(const std::optional<ConstTensorView>& state);
 /// What a forward pass starts from, ends with and keeps, whether in tensors or in a pool.

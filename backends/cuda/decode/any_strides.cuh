@@ -58,8 +58,8 @@ __device__ __forceinline__ void stage_token(const DecodeParams& p, StridedScratc
   }
 }
 
-/// Decay, write, read of a tile of `rows` x `columns`, at `offset` from where the row's state is read
-/// and written; a null `from` is zeros, a null `to` nowhere.
+/// Decay, write, read of a tile of `rows` x `columns`, at `offset` from where the row's state is
+/// read and written; a null `from` is zeros, a null `to` nowhere.
 template <bool kAlongV>
 __device__ __forceinline__ void advance_tile(const DecodeParams& p, const StridedScratch& scratch,
                                              const float* from, float* to, std::int64_t offset,

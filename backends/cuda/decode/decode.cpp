@@ -44,7 +44,7 @@ DecodeParams params_of(const Problem& problem, const Args& args) {
                     .gk = gate_rows_view(args.gk, has_tokens),
                     .gv = gate_rows_view(args.gv, has_tokens)},
           .gamma = decay_view(args.gamma, problem.H),
-          .slots = slots_view(args.slot_indices),
+          .slots = indices_view(args.slot_indices),
           .state = pool_view(args.state),
           .o = rows_view<TokenView>(args.o, has_tokens),
           .rows = problem.B,
@@ -65,12 +65,12 @@ StepParams step_params_of(const Problem& problem, const Args& args) {
                         .g = gate_rows_view(args.committed_g, true),
                         .gk = gate_rows_view(args.committed_gk, true),
                         .gv = gate_rows_view(args.committed_gv, true)};
-    params.accepted = slots_view(args.committed_accepted);
+    params.accepted = indices_view(args.committed_accepted);
   }
   if (problem.kept) {
-    params.kept = slots_view(args.kept_slots);
+    params.kept = indices_view(args.kept_slots);
     params.kept_token = problem.T > 0 ? args.kept_slots->stride(1) : 0;
-    params.accepted = slots_view(args.accepted);
+    params.accepted = indices_view(args.accepted);
   }
   params.rounding = args.rounding;
   params.tokens = static_cast<std::int32_t>(problem.tokens());
@@ -218,8 +218,8 @@ class DecodeKernel final : public Kernel<Config> {
     return heuristic_of(problem, device);
   }
 
-  /// The tiles, with and without their ways with the caches. Tiles of less than K, and of more warps
-  /// along V, were best nowhere.
+  /// The tiles, with and without their ways with the caches. Tiles of less than K, and of more
+  /// warps along V, were best nowhere.
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     // The kernels for states of any strides have but one tile.
@@ -294,11 +294,6 @@ class DecodeKernel final : public Kernel<Config> {
 };
 
 }  // namespace
-
-SlotsView slots_view(const std::optional<ConstTensorView>& slots) {
-  if (!slots) return {};
-  return {slots->data, slots->stride(0), slots->dtype == DType::kI64};
-}
 
 PoolView pool_view(const TensorView& states) {
   return {states.data, states.stride(0), states.stride(1), states.stride(2), states.stride(3)};

@@ -13,14 +13,6 @@
 
 namespace attune::cuda::decode {
 
-/// Which state a row has: slot b, or the b-th value of an array in device memory. Also other numbers
-/// of rows that lie so.
-struct SlotsView {
-  const void* data = nullptr;
-  std::int64_t stride = 1;
-  bool is_i64 = false;
-};
-
 /// [S, H, K, V], any strides; the elements' type is a kernel's argument.
 struct PoolView {
   void* data = nullptr;
@@ -41,11 +33,11 @@ struct DecodeParams {
   ConstTokenView q;
   TokensView fresh;
   ConstantDecayView gamma;
-  SlotsView slots;
-  /// Of packed sequences: those of one token are rows, others are left alone. Then a row starts from
-  /// its slot, or zeros, and ends in `ends`, or nowhere.
+  IndicesView slots;  // of the rows; without them row b has slot b
+  /// Of packed sequences: those of one token are rows, others are left alone. Then a row starts
+  /// from its slot, or zeros, and ends in `ends`, or nowhere.
   SequencesView sequences = {};
-  SlotsView ends = {};
+  IndicesView ends = {};
   PoolView state;
   TokenView o;
   std::int64_t rows = 0;   // B
@@ -60,16 +52,15 @@ struct DecodeParams {
 /// Any step. Without kept slots and committed tokens, the state after the last token is stored.
 struct StepParams : DecodeParams {
   TokensView committed;
-  SlotsView kept;               // [B, T], where states are kept
+  IndicesView kept;             // [B, T], where states are kept
   std::int64_t kept_token = 0;  // its stride over tokens
-  SlotsView accepted;           // [B], with kept slots or committed tokens
+  IndicesView accepted;         // [B], with kept slots or committed tokens
   StateRounding rounding;
   std::int32_t tokens = 1;            // T
   std::int32_t committed_tokens = 0;  // R
 };
 
-// What the host makes of tensors.
-SlotsView slots_view(const std::optional<ConstTensorView>& slots);
+/// What the host makes of a pool.
 PoolView pool_view(const TensorView& states);
 
 // T is the type of q, k, v and o, State that of the pool.
@@ -94,8 +85,8 @@ void launch_decode_step(const DecodeConfig& config, const StepParams& params, bo
 /// Whether the states' rows are made of whole aligned vectors.
 bool has_row_vectors(const TensorView& states);
 
-/// Whether the problem is for the kernels of one token. In 16 bits they take whole vectors alone: the
-/// kernel of any step has the rest.
+/// Whether the problem is for the kernels of one token. In 16 bits they take whole vectors alone:
+/// the kernel of any step has the rest.
 bool is_one_token(const ops::RecurrentDecodeProblem& problem);
 
 /// The heuristic's config where the device is not known: none that some would not take.

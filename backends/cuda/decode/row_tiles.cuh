@@ -2,7 +2,8 @@
 //
 // A block takes one head of one row of the batch, some columns of its state. All of a tile's loads
 // are under way before anything else is read, which is what keeps the memory busy: a thread holds
-// `rows` vectors of 16 bytes, elements of 16 bits as they are in memory. States of more rows than the block has are taken tile by tile.
+// `rows` vectors of 16 bytes, elements of 16 bits as they are in memory. States of more rows than
+// the block has are taken tile by tile.
 // Sums over K are taken by threads, then lanes, then warps, always in the same order.
 #pragma once
 
@@ -194,8 +195,8 @@ __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o
   }
 }
 
-/// The same of 16-bit elements, which are widened a vector at a time. Values stay in registers where
-/// each is but one.
+/// The same of 16-bit elements, which are widened a vector at a time. Values stay in registers
+/// where each is but one.
 template <class Tile, bool kFull, bool kValueGate>
 __device__ __forceinline__ void advance_tile(float4 (&s)[Tile::kRows], float (&o)[8],
                                              const DecodeKey* keys, const DecodeValue* values,

@@ -31,9 +31,9 @@ StepParams step_params(const ops::RecurrentAttentionProblem& problem,
                   .gk = as_rows(gate_view(args.gk)),
                   .gv = as_rows(gate_view(args.gv))};
   params.gamma = decay_view(args.gamma, problem.H);
-  params.slots = slots_view(args.first_slots());
+  params.slots = indices_view(args.first_slots());
   params.sequences = walked_sequences(args, problem.T);
-  params.ends = slots_view(args.final_slots);
+  params.ends = indices_view(args.final_slots);
   params.state = pool_view(*args.states);
   params.o = as_rows(token_view(args.o));
   params.rows = problem.N;

@@ -56,8 +56,8 @@ __device__ __forceinline__ float4 narrowed(const float* from, const RowRounding&
 }
 
 /// Adds up a thread's columns over the lanes that have other rows of them, those kLanesAcross apart
-/// or further. Calls put(to, sums) in one lane for each part of the columns. `to` is of the thread's
-/// first column, from which column c is Tile::column_offset(c) apart.
+/// or further. Calls put(to, sums) in one lane for each part of the columns. `to` is of the
+/// thread's first column, from which column c is Tile::column_offset(c) apart.
 template <class Tile, int kApart = kWarpSize / 2, int kColumns, class Put>
 __device__ __forceinline__ void sum_over_lanes(const float (&o)[kColumns], float* to,
                                                const Put& put, bool is_one = true) {

@@ -1,5 +1,5 @@
-// The tokens of a row in the kernel of any step: what the row does with them, and how a block stages
-// them in shared memory, committed ones first.
+// The tokens of a row in the kernel of any step: what the row does with them, and how a block
+// stages them in shared memory, committed ones first.
 #pragma once
 
 #include "cuda/decode/token.cuh"
@@ -101,12 +101,12 @@ __device__ __forceinline__ float head_log_decays(const StepParams& p, const Deco
 /// stay well inside of fp32, and a sum of logarithms is exact to 1e-6.
 inline constexpr float kMaxDeferred = 20;
 
-/// Of all tokens of a row, what rows first_row .. of a tile take. Threads have one row each, those of
-/// a warp have the same tokens.
+/// Of all tokens of a row, what rows first_row .. of a tile take. Threads have one row each, those
+/// of a warp have the same tokens.
 ///
-/// With deferred decays, D_t = exp(sum of the log decays of tokens 0 .. t), a key has k / D_t, q D_t
-/// and D_t: one multiply-add less for each element and token. Returns whether this thread's allow
-/// for that.
+/// With deferred decays, D_t = exp(sum of the log decays of tokens 0 .. t), a key has k / D_t, q
+/// D_t and D_t: one multiply-add less for each element and token. Returns whether this thread's
+/// allow for that.
 template <class T, bool kDeferred>
 __device__ __forceinline__ bool stage_keys(const StepParams& p, const StepShape& shape,
                                            DecodeKey* keys, std::int64_t b, int head,

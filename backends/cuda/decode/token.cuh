@@ -26,7 +26,7 @@ struct __align__(8) DecodeValue {
 inline constexpr std::int64_t kPaddingSlot = -1;
 
 /// The number at offset `at`.
-__device__ __forceinline__ std::int64_t number_at(const SlotsView& view, std::int64_t at) {
+__device__ __forceinline__ std::int64_t number_at(const IndicesView& view, std::int64_t at) {
   return index_at(view.data, view.is_i64, at);
 }
 /// A slot of the pool, or kPaddingSlot.

@@ -7,7 +7,6 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/with_stored_states.hpp"
-#include "cuda/fused_recurrent/forward_walker.hpp"
 #include "cuda/fused_recurrent/fused_recurrent_config.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -307,7 +306,7 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return forward_workspace_bytes(problem, ForwardWalker(config));
+    return forward_workspace_bytes(problem, ForwardWalker(problem, config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
@@ -315,7 +314,7 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      run_forward_walk<T>(problem, args, ForwardWalker(config), site.workspace, stream);
+      run_forward_walk<T>(problem, args, ForwardWalker(problem, config), site.workspace, stream);
     });
   }
 };

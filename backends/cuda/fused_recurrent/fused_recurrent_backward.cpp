@@ -21,16 +21,10 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 using Config = FusedRecurrentBackwardConfig;
 
 /// How this kernel walks.
-struct Walker {
-  explicit Walker(const Config& config)
-      : shape(config.shape()),
-        interval(config.interval),
-        segments(config.segments),
-        tokens(config.tokens) {}
+struct Walker : ForwardWalker {
+  Walker(const Problem& problem, const Config& config)
+      : ForwardWalker(problem, config), interval(config.interval) {}
 
-  std::int64_t row_blocks(std::int64_t rows) const {
-    return fused_recurrent::row_blocks(shape, rows);
-  }
   std::int64_t product_planes(std::int64_t rows) const {
     return row_blocks(rows) * shape.row_warps;
   }
@@ -38,15 +32,8 @@ struct Walker {
                                  std::int64_t columns) const {
     return fused_recurrent::checkpoint_floats(shape, heads, rows, columns);
   }
-  template <class T>
-  void launch(const WalkParams& params, cudaStream_t stream) const {
-    launch_walk<T>(shape, params, stream);
-  }
 
-  WalkShape shape;
   int interval;
-  int segments;
-  int tokens;
 };
 
 Config config_of(const WalkShape& shape, int segments, int interval) {
@@ -142,7 +129,7 @@ class FusedRecurrentBackwardKernel : public Kernel<FusedRecurrentBackwardConfig>
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return backward_workspace_bytes(problem, Walker(config));
+    return backward_workspace_bytes(problem, Walker(problem, config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
@@ -150,7 +137,8 @@ class FusedRecurrentBackwardKernel : public Kernel<FusedRecurrentBackwardConfig>
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      const BackwardWalks<T, Walker> walks(problem, args, Walker(config), site.workspace, stream);
+      const BackwardWalks<T, Walker> walks(problem, args, Walker(problem, config), site.workspace,
+                                           stream);
       walks.key_side();
       walks.value_side();
     });

@@ -1,6 +1,8 @@
 // What may be tuned in the recurrent kernels, and which shapes of a walk are legal for a problem.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <tuple>
 #include <utility>
@@ -65,6 +67,25 @@ struct FusedRecurrentBackwardConfig {
   constexpr WalkShape shape() const { return {rows_per_lane, row_warps, column_warps, tokens}; }
 };
 
+/// How the kernels walk, as walks/forward_walk.hpp and walks/summary_walk.hpp ask it.
+struct ForwardWalker {
+  template <class Config>
+  ForwardWalker(const ops::RecurrentAttentionProblem&, const Config& config)
+      : shape(config.shape()), segments(config.segments), tokens(config.tokens) {}
+
+  std::int64_t row_blocks(std::int64_t rows) const {
+    return fused_recurrent::row_blocks(shape, rows);
+  }
+  template <class T>
+  void launch(const WalkParams& params, cudaStream_t stream) const {
+    launch_walk<T>(shape, params, stream);
+  }
+
+  WalkShape shape;
+  int segments;
+  int tokens;
+};
+
 /// What a walk's shape depends on.
 struct WalkExtents {
   std::int64_t heads = 0;  // of all sequences
@@ -99,8 +120,8 @@ Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const Devi
 WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device);
 
 /// How many segments to start with: as many as are expected to be fastest. More fill the device,
-/// and fewer have fewer states to join; with two or more every token is walked over twice, unless the
-/// final state is all that is wanted.
+/// and fewer have fewer states to join; with two or more every token is walked over twice, unless
+/// the final state is all that is wanted.
 int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
                        const DeviceInfo& device);
 

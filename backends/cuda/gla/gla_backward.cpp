@@ -262,8 +262,8 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     return Support::yes();
   }
 
-  /// Of 63 timings of 9 problems, what costs least here is within 4 % of the fastest, but for packed
-  /// sequences of very different lengths: 14 %.
+  /// Of 63 timings of 9 problems, what costs least here is within 4 % of the fastest, but for
+  /// packed sequences of very different lengths: 14 %.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     constexpr WalkTimes kTimes{
         .chunk = 1.3, .sum = 0.45, .round = 0.6, .sums = 4, .pass = 3, .state = 0.214};

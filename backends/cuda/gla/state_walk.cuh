@@ -394,8 +394,8 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #endif
 }
 
-/// Blocks (sequence, head and segment but one; tile of the state; direction): no segment starts from
-/// what the last one adds with time, or the first one against it.
+/// Blocks (sequence, head and segment but one; tile of the state; direction): no segment starts
+/// from what the last one adds with time, or the first one against it.
 template <class T, int kD, Gated kGated>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void segment_sums(
     const __grid_constant__ GlaBackwardParams p) {

@@ -67,8 +67,8 @@ class UngatedSide {
     }
   }
 
-  /// Of A by position. At `staged` there is room for as many tiles of kStep channels as own channels
-  /// have.
+  /// Of A by position. At `staged` there is room for as many tiles of kStep channels as own
+  /// channels have.
   __device__ void make_outputs(const TokenTile<kPanelChannels>& a, unsigned char* staged,
                                TileLoads& loads) const {
     load_all(p_.u, chunk_.head);

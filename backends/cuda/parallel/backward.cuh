@@ -1,5 +1,5 @@
-// The gradients: of queries a warp a token of a query head, of keys and values a warp a token of one
-// of theirs, and of gates a warp a sequence and 32 channels.
+// The gradients: of queries a warp a token of a query head, of keys and values a warp a token of
+// one of theirs, and of gates a warp a sequence and 32 channels.
 #pragma once
 
 #include <math_constants.h>

@@ -4,14 +4,14 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <span>
+#include <tuple>
 
+#include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/parallel/parallel_config.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
@@ -24,6 +24,18 @@ using ForwardArgs = ops::RecurrentAttentionArgs;
 using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
 
 constexpr std::int32_t kGatesOfKeys = ops::kGateG | ops::kGateGamma | ops::kGateGk;
+
+/// Of either pass.
+template <class KernelOp>
+struct ParallelConfig {
+  using Op = KernelOp;
+  int warps = 4;  // of a block, a token each
+  friend constexpr bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
+
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("warps", &ParallelConfig::warps, {1, 2, 4, 8})};
+  }
+};
 
 /// Sequences are short: on average, and the longest that packed ones can be.
 Support takes(const AttentionProblem& problem, const DeviceInfo& device) {

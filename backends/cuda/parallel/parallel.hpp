@@ -4,19 +4,19 @@
 //   o_i = sum_{j <= i} P[i, j] ev_ij v_j            e_ij  = exp(sum of g + g_gamma + gk over j+1 .. i)
 //   P[i, j] = scale sum_r q_i[r] e_ij[r] k_j[r]     ev_ij = exp(sum of gv over j+1 .. i)
 //
-// with i and j in the order of the walk. The gradients, with dP[i, j] = scale sum_c do_i[c] ev_ij[c]
-// v_j[c], are
+// with i and j in the order of the walk. The gradients, with dP[i, j] = scale sum_c do_i[c]
+// ev_ij[c] v_j[c], are
 //
 //   dq_i = sum_{j <= i} dP[i, j] e_ij k_j           dk_j = sum_{i >= j} dP[i, j] e_ij q_i
 //   dv_j = sum_{i >= j} P[i, j] ev_ij do_i
 //   dgk_t = sum_{j < t <= i} w_ij                   w_ij = dP[i, j] e_ij q_i k_j
 //   dgv_t = sum_{j < t <= i} wv_ij                  wv_ij = P[i, j] ev_ij do_i v_j
 //
-// so that dgk_t - dgk_{t+1} = gained_t - lost_t, with gained_t the sum of w_tj over j < t and lost_t
-// that of w_it over i > t; those of g and g_gamma are sums over channels.
+// so that dgk_t - dgk_{t+1} = gained_t - lost_t, with gained_t the sum of w_tj over j < t and
+// lost_t that of w_it over i > t; those of g and g_gamma are sums over channels.
 //
-// A warp has a token of one head, with its channels in registers, and goes from pair to pair with the
-// decays between as running products: a reset is exact.
+// A warp has a token of one head, with its channels in registers, and goes from pair to pair with
+// the decays between as running products: a reset is exact.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,7 +30,6 @@
 namespace attune::cuda::parallel {
 
 /// Channels of keys or values that a warp has registers for.
-inline constexpr int kChannelsPerLane[] = {2, 4, 8, 16};
 inline constexpr std::int64_t kMostChannels = 16 * 32;
 
 /// What both passes are given.

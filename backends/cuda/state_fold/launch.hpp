@@ -9,14 +9,7 @@
 
 namespace attune::cuda::state_fold {
 
-/// Indices in device memory. None of them is validated before a launch: what would lead outside of
-/// a tensor is clamped.
-struct IndicesView {
-  const void* data = nullptr;
-  std::int64_t stride = 1;
-  bool is_i64 = false;
-};
-
+/// Indices that would lead outside of a tensor are clamped.
 struct StateFoldParams {
   std::int64_t targets = 0;    // F
   std::int64_t summaries = 0;  // M

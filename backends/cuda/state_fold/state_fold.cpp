@@ -21,10 +21,6 @@ struct StateFoldConfig {
   static constexpr auto axes() { return std::tuple{}; }
 };
 
-IndicesView indices_view(const ConstTensorView& indices) {
-  return {indices.data, indices.stride(0), indices.dtype == DType::kI64};
-}
-
 ConstStateView initial_states(const Problem& problem, const Args& args) {
   ConstStateView view = state_view(args.initial_state);
   if (!args.initial_state) return view;

@@ -10,8 +10,8 @@ namespace attune::cuda {
 template <class T>
 void launch_segment_fold(const WalkParams& params, cudaStream_t stream);
 
-/// Queues a walk, in segments where it has some; only what the final state takes where that is wanted
-/// alone. walk(params) queues one walk of them.
+/// Queues a walk, in segments where it has some; only what the final state takes where that is
+/// wanted alone. walk(params) queues one walk of them.
 template <class T, class Walk>
 void walk_in_segments(const WalkParams& params, cudaStream_t stream, Walk&& walk) {
   if (params.segments.tokens > 0) {

@@ -1,16 +1,21 @@
-// state_summary as a walk that reads nothing, in segments where it has some, and the sums of the log
-// decays. `inclusive` is a walk that lags: a token's decay acts at the step after the token's own, so
-// also on what the token writes. A Walker is as in forward_walk.hpp.
+// state_summary as a walk that reads nothing, in segments where it has some, and the sums of the
+// log decays. `inclusive` is a walk that lags: a token's decay acts at the step after the token's
+// own, so also on what the token writes. A Walker is as in forward_walk.hpp.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <optional>
 #include <span>
 
+#include <attune/core/kernel.hpp>
 #include <attune/ops/state_summary_op.hpp>
 
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/walks/decay_sums.hpp"
 #include "cuda/walks/forward_walk.hpp"
@@ -90,5 +95,38 @@ void run_summary_walk(const ops::StateSummaryProblem& problem, const ops::StateS
   walk_in_segments<T>(summary_walk(problem, args, memory.plan.segments(memory.segments)), stream,
                       [&](const WalkParams& walk) { walker.template launch<T>(walk, stream); });
 }
+
+/// What the kernels of state_summary have alike. A Walker is made of a walk's problem and a config.
+template <class ConfigOfKernel, class Walker>
+class SummaryKernel : public Kernel<ConfigOfKernel> {
+ public:
+  using Config = ConfigOfKernel;
+  using Problem = ops::StateSummaryProblem;
+
+  int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "reverse", "inclusive"};
+  }
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return summary_workspace_bytes(problem, Walker(problem.walk(), config));
+  }
+  void run(const Problem& problem, const ops::StateSummaryArgs& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.k.device.index);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const Walker walker(problem.walk(), config);
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      run_summary_walk<T>(problem, args, walker, site.workspace, stream);
+    });
+  }
+
+ protected:
+  /// `extents` as a kernel's own forward pass has them, of a walk that reads nothing.
+  template <class Extents>
+  static Extents summary_extents(Extents extents) {
+    extents.final_only = true;
+    return extents;
+  }
+};
 
 }  // namespace attune::cuda

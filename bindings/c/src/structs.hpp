@@ -25,8 +25,8 @@ std::size_t readable_bytes(const char* name, const void* given, std::size_t own_
 }  // namespace detail
 
 /// A copy of a struct that begins with `struct_size` and `flags`, whether the caller's is older or
-/// newer than ours: members it does not have are zero, and those that we do not have must be. Throws
-/// InvalidArgument, naming `name`.
+/// newer than ours: members it does not have are zero, and those that we do not have must be.
+/// Throws InvalidArgument, naming `name`.
 template <class Struct>
 Struct read_struct(const char* name, const Struct* given, std::uint32_t known_flags = 0) {
   static_assert(offsetof(Struct, struct_size) == 0 && offsetof(Struct, flags) == 4);

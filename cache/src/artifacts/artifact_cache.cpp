@@ -42,7 +42,8 @@ std::string hash_text(std::string_view bytes) {
   return text;
 }
 
-/// "attune artifact 1\n<checksum> <bytes of the key>\n<key><bytes>"; the checksum is of the last two.
+/// "attune artifact 1\n<checksum> <bytes of the key>\n<key><bytes>"; the checksum is of the last
+/// two.
 std::string file_text(std::string_view key, std::string_view bytes) {
   std::string body(key);
   body += bytes;

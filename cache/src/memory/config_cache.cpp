@@ -47,8 +47,8 @@ struct Slot {
   std::atomic<const Entry*> entry{nullptr};
 };
 
-/// Bytes of a config that have no meaning may differ; then the two count as different, which is only
-/// not the least that could be kept.
+/// Bytes of a config that have no meaning may differ; then the two count as different, which is
+/// only not the least that could be kept.
 bool same_choice(const Choice& a, const Choice& b) {
   return a.kernel == b.kernel && a.config.bytes == b.config.bytes && a.tier == b.tier &&
          a.origin == b.origin && a.bucket_hit == b.bucket_hit && a.stale == b.stale &&

@@ -1,6 +1,6 @@
-// `attune bench --suite cliffs`: random problems, then those along each axis from a few anchors, then
-// what is beside the worst; which of them take longest over the time of their least traffic, and
-// where a step aside makes all the difference.
+// `attune bench --suite cliffs`: random problems, then those along each axis from a few anchors,
+// then what is beside the worst; which of them take longest over the time of their least traffic,
+// and where a step aside makes all the difference.
 #include <map>
 #include <new>
 #include <tuple>

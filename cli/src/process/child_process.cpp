@@ -62,8 +62,8 @@ struct Passed {
 
 enum class Group { kOurs, kItsOwn };
 
-/// Runs `attune ARGUMENTS...`. In a group of its own Ctrl-C does not reach it, and it starts with no
-/// signal blocked or ignored.
+/// Runs `attune ARGUMENTS...`. In a group of its own Ctrl-C does not reach it, and it starts with
+/// no signal blocked or ignored.
 pid_t spawn_self(const std::vector<std::string>& arguments, std::initializer_list<Passed> passed,
                  Group group) {
   std::vector<std::string> words{"attune"};

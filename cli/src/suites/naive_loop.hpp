@@ -9,7 +9,8 @@
 
 namespace attune::cli {
 
-/// A number among a problem's fields; 1 where it has none of that name, as a decode step has one token.
+/// A number among a problem's fields; 1 where it has none of that name, as a decode step has one
+/// token.
 std::int64_t field_or_one(const Params& problem, std::string_view name);
 
 /// The same sizes and states as a problem's, whatever its types and gates: fp32, dense, heads not

@@ -15,7 +15,8 @@ namespace {
 constexpr DType kInputs = DType::kBF16;
 constexpr float kLogDecay = -0.05F;  // a token
 
-/// `pattern`, rounded to `dtype`, over and over: gigabytes of states are made in the time of a copy.
+/// `pattern`, rounded to `dtype`, over and over: gigabytes of states are made in the time of a
+/// copy.
 Tensor repeated(const std::vector<float>& pattern, DType dtype, const Extents& shape) {
   std::vector<bf16> narrow;
   for (const float value : pattern) narrow.emplace_back(value);

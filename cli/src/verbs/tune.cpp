@@ -60,8 +60,8 @@ std::vector<const Device*> local_device(const CommandContext& command, const Dev
 }
 
 /// The devices of --gpus: "all" of the accelerators that the first target would be tuned on, the
-/// launcher's choice, or those of the numbers given. Empty without it. Rows are shared by devices of
-/// one class only.
+/// launcher's choice, or those of the numbers given. Empty without it. Rows are shared by devices
+/// of one class only.
 std::vector<const Device*> devices_of(const Invocation& call, const CommandContext& command,
                                       const std::vector<Target>& targets) {
   const std::optional<std::string> given = call.options.text("gpus");

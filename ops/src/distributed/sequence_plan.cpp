@@ -240,7 +240,8 @@ class SequencePlan<Op>::Parts {
     }
   }
 
-  /// What is summarised: in the backward pass q and d_o, as they write to the gradient of the state.
+  /// What is summarised: in the backward pass q and d_o, as they write to the gradient of the
+  /// state.
   static StateExchange::Inputs inputs_of(const Args& args) {
     StateExchange::Inputs inputs{.k = args.k,
                                  .v = args.v,

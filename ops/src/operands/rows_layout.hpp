@@ -32,8 +32,9 @@ class RowsLayout {
   bool aligned_ = true;
 };
 
-/// The layout of a call's operands that count for it. `add` is add_tokens or add_dense; outputs that
-/// are not there yet count as dense, where `several_rows` says whether they have more than one.
+/// The layout of a call's operands that count for it. `add` is add_tokens or add_dense; outputs
+/// that are not there yet count as dense, where `several_rows` says whether they have more than
+/// one.
 RowsLayout layout_of(const OperandTable& table, const OperandCheck& check,
                      void (RowsLayout::*add)(const ViewRef&), bool outputs, bool several_rows);
 

@@ -24,18 +24,21 @@ constexpr double kTensorTolerance = 5e-3;
 constexpr double kGateTolerance = 2e-2;
 constexpr std::int64_t kHeads = 3;
 constexpr std::int64_t kChannels = 64;
+/// As few as cuda.gla.backward takes beside gates per channel, from nothing forgotten on.
+const std::vector<float> kConstantDecays{-1e-3F, -1e-2F, -1e-1F, 0.0F};
+constexpr std::int64_t kGammaHeads = 4;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Three heads of one sequence in bf16.
+/// One sequence in bf16, of three heads where no more are asked for.
 struct LongSequence {
   explicit LongSequence(std::int64_t tokens, std::int64_t keys = kChannels,
-                        std::int64_t values = kChannels)
-      : q(random({1, tokens, kHeads, keys}, DType::kBF16)),
-        k(random({1, tokens, kHeads, keys}, DType::kBF16)),
-        v(random({1, tokens, kHeads, values}, DType::kBF16)),
-        d_o(random({1, tokens, kHeads, values}, DType::kBF16)),
-        initial_state(random({1, kHeads, keys, values})),
-        dfinal_state(random({1, kHeads, keys, values})) {}
+                        std::int64_t values = kChannels, std::int64_t heads = kHeads)
+      : q(random({1, tokens, heads, keys}, DType::kBF16)),
+        k(random({1, tokens, heads, keys}, DType::kBF16)),
+        v(random({1, tokens, heads, values}, DType::kBF16)),
+        d_o(random({1, tokens, heads, values}, DType::kBF16)),
+        initial_state(random({1, heads, keys, values})),
+        dfinal_state(random({1, heads, keys, values})) {}
 
   LongSequence on(const Device& gpu) const {
     LongSequence copy(1);
@@ -255,18 +258,20 @@ TEST_P(ChunkBackward, TokensThatForgetEverythingHaveNoGradient) {
 
 TEST_P(ChunkBackward, GradientsOfEachChannelsDecayHoldOverLongSequences) {
   constexpr std::int64_t kTokens = 2085;
-  LongSequence inputs(kTokens);
+  LongSequence inputs(kTokens, kChannels, kChannels, kGammaHeads);
   for (const Sides sides : kAllSides) {
     for (const double deviation : {1e-3, 0.03, 0.3, 1.0, 3.0, 100.0}) {
       SCOPED_TRACE(str(name_of(sides), " ", deviation));
       Decays decays;
       set_gates(decays, sides, [&] {
-        Tensor gate = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, deviation);
+        Tensor gate =
+            inputs.random({1, kTokens, kGammaHeads, kChannels}, DType::kF32, 0, deviation);
         for (float& g : gate.values<float>()) g = -std::abs(g);
         return gate;
       });
-      decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, 0, deviation / 8);
+      decays.g = inputs.random({1, kTokens, kGammaHeads}, DType::kF32, 0, deviation / 8);
       for (float& g : decays.g->values<float>()) g = -std::abs(g);
+      decays.gamma = Tensor::of(kConstantDecays, {kGammaHeads});
       expect_near_oracle(inputs, decays);
     }
   }
@@ -302,15 +307,16 @@ TEST_P(ChunkBackward, ChunksOfStrongDecaysMayBeAmongOthers) {
   constexpr std::int64_t kTokens = 1000;
   constexpr std::int64_t kStrongFrom = 200;
   constexpr std::int64_t kStrongTo = 420;
-  LongSequence inputs(kTokens);
+  LongSequence inputs(kTokens, kChannels, kChannels, kGammaHeads);
   Decays decays;
-  decays.gk = inputs.random({1, kTokens, kHeads, kChannels}, DType::kF32, 0, 0.1);
+  decays.gk = inputs.random({1, kTokens, kGammaHeads, kChannels}, DType::kF32, 0, 0.1);
   const auto gates = decays.gk->values<float>();
   for (std::size_t i = 0; i < gates.size(); ++i) {
-    const auto token = static_cast<std::int64_t>(i) / (kHeads * kChannels);
+    const auto token = static_cast<std::int64_t>(i) / (kGammaHeads * kChannels);
     const bool strong = token >= kStrongFrom && token < kStrongTo && i % 5 == 0;
     gates[i] = -std::abs(gates[i]) * (strong ? 1000.0F : 1.0F);
   }
+  decays.gamma = Tensor::of(kConstantDecays, {kGammaHeads});
   expect_near_oracle(inputs, decays);
 }
 

@@ -1,5 +1,6 @@
-// Attention over ranks on a GPU is one walk over each whole sequence, both passes. Ranks are threads
-// that share the GPU; the oracle walks. tests/distributed has more cuts, and what ranks are told.
+// Attention over ranks on a GPU is one walk over each whole sequence, both passes. Ranks are
+// threads that share the GPU; the oracle walks. tests/distributed has more cuts, and what ranks are
+// told.
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gpu.hpp"

@@ -1,4 +1,5 @@
-// What serving engines ask for, through attune.h: pools of states, snapshots, several tokens a step.
+// What serving engines ask for, through attune.h: pools of states, snapshots, several tokens a
+// step.
 #include "bindings/c/small_call.hpp"
 
 namespace attune::test {

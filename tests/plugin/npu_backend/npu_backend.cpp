@@ -1,6 +1,6 @@
-// A backend from a plugin: devices "npu:0", ... of an accelerator that this machine only pretends to
-// have, a kernel that runs on them, and what is to be said where there is none. NPU_DEVICES says how
-// many there are; 1 when it is not set. Needs the op of the plugin row_softmax.
+// A backend from a plugin: devices "npu:0", ... of an accelerator that this machine only pretends
+// to have, a kernel that runs on them, and what is to be said where there is none. NPU_DEVICES says
+// how many there are; 1 when it is not set. Needs the op of the plugin row_softmax.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

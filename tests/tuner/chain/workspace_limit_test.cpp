@@ -1,5 +1,5 @@
-// A limit of the scratch memory bounds what selection picks, and is no part of a key. The kernels of
-// these tests need 16 bytes times their tile.
+// A limit of the scratch memory bounds what selection picks, and is no part of a key. The kernels
+// of these tests need 16 bytes times their tile.
 #include <gmock/gmock.h>
 
 #include <attune/core/error.hpp>

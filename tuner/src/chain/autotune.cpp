@@ -66,8 +66,8 @@ void announce(State& state, const Call& call) {
   });
 }
 
-/// Tuning has nothing to find: remembers the default as final. Where the error is bounded it does not
-/// serve, as nobody has measured its error.
+/// Tuning has nothing to find: remembers the default as final. Where the error is bounded it does
+/// not serve, as nobody has measured its error.
 void settle_for_heuristic(State& state, Call& call) {
   if (call.request.constraints.bounds_error()) return;
   if (const Answer heuristic = ask_heuristic(state, call); heuristic.choice) {

@@ -1,5 +1,5 @@
-// The heuristic tier: a problem that nobody tuned is served as the nearest tuned neighbour, else as it
-// was tuned for another number of threads, else by the default.
+// The heuristic tier: a problem that nobody tuned is served as the nearest tuned neighbour, else as
+// it was tuned for another number of threads, else by the default.
 //
 // What is best changes in steps: where a round of blocks is full, where a state leaves a cache,
 // where a kernel begins to split sequences. The kernels' heuristics know those steps, and what they

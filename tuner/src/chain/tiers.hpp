@@ -86,8 +86,8 @@ Transfer transferred(const State& state, const Call& call, const ConfigRow& row)
 /// "; the heuristic's own here: prefetch", or "".
 std::string describe_left(const Transfer& transfer);
 
-/// As this very problem was tuned on the same CPU for another number of threads, the nearest first; a
-/// miss without a reason where it was not.
+/// As this very problem was tuned on the same CPU for another number of threads, the nearest first;
+/// a miss without a reason where it was not.
 Answer ask_other_cores(State& state, Call& call);
 
 /// What the nearest problems were tuned to that this one may use too, the nearest first.
@@ -135,8 +135,8 @@ void reload(State& state, Reload when);
 void forget_choices(State& state);
 
 /// Puts a choice in memory under Call::memory_key(), and what the problem was tuned to, or the pin
-/// where there is one, under its key without a limit; nothing when memory was emptied since the call
-/// began.
+/// where there is one, under its key without a limit; nothing when memory was emptied since the
+/// call began.
 void remember(State& state, Call& call, const Choice& choice);
 
 /// What is remembered for a call: under its key, or where that needs more than the call's limit,

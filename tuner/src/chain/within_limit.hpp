@@ -1,5 +1,5 @@
-// What a kernel's heuristic gives a call whose scratch memory is bounded, by its workspace_limit or a
-// constraint.
+// What a kernel's heuristic gives a call whose scratch memory is bounded, by its workspace_limit or
+// a constraint.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct WithinLimit {
 };
 
 /// The heuristic's config, or where that needs too much, of the kernel's candidates that do not the
-/// one that differs from it in the fewest parameters, and of several the one that needs the most. Of
-/// a kernel with a large space, the heuristic's or nothing.
+/// one that differs from it in the fewest parameters, and of several the one that needs the most.
+/// Of a kernel with a large space, the heuristic's or nothing.
 WithinLimit heuristic_within_limit(Call& call, const ErasedKernel& kernel);
 
 /// The error of a call that nothing fits; `least` needs the least of all kernels.

@@ -32,7 +32,8 @@ class Harness {
   /// afterwards.
   void reset(std::byte poison);
 
-  /// Makes what a candidate needs to run: room for its scratch memory, and what its kernel prepares.
+  /// Makes what a candidate needs to run: room for its scratch memory, and what its kernel
+  /// prepares.
   /// run() and time_us() do so themselves.
   void reserve(const Candidate& candidate);
 

@@ -14,11 +14,11 @@ namespace attune::chain {
 
 /// Held until destroyed: in this process a mutex, and between processes a lock on the file
 /// "<folder>/attune-<device>.lock", which the system releases when its holder dies. <device> is
-/// "<backend>-<uuid>" for one with a "uuid:" feature, as GPUs have, else its number with the boot of
-/// its machine, "cpu_0-<boot_id>": machines that share the folder do not wait for each other. Where
-/// there is no folder, it cannot be written, or something else than a file has that name, there is
-/// only the mutex. The file holds the holder's process number; a file that holds anything else is
-/// locked as well, and left as it is.
+/// "<backend>-<uuid>" for one with a "uuid:" feature, as GPUs have, else its number with the boot
+/// of its machine, "cpu_0-<boot_id>": machines that share the folder do not wait for each other.
+/// Where there is no folder, it cannot be written, or something else than a file has that name,
+/// there is only the mutex. The file holds the holder's process number; a file that holds anything
+/// else is locked as well, and left as it is.
 class MeasuringLock {
  public:
   /// Without `wait`, held() is false when somebody else measures on `device`. With it, logs whom it

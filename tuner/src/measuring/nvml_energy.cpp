@@ -1,5 +1,6 @@
 // Energy by NVML, which is loaded at run time: attune is built without it, and runs where there is
-// none. Names and codes: NVIDIA, "NVML API Reference Guide", which keeps them from driver to driver.
+// none. Names and codes: NVIDIA, "NVML API Reference Guide", which keeps them from driver to
+// driver.
 #include <dlfcn.h>
 
 #include <mutex>
@@ -37,7 +38,8 @@ class Nvml {
   /// Why nothing can be read, or "".
   const std::string& failure() const { return failure_; }
 
-  /// Millijoules since the driver was loaded. False, with the reason in `why`, where it is not told.
+  /// Millijoules since the driver was loaded. False, with the reason in `why`, where it is not
+  /// told.
   bool read(const std::string& uuid, unsigned long long& millijoules, std::string& why) const {
     NvmlDevice device = nullptr;
     if (const int code = handle_by_uuid_(uuid.c_str(), &device); code != kSuccess) {

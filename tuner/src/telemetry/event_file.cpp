@@ -81,8 +81,8 @@ bool is_event_file(const SharedFile& file) {
   return file.size() == 0 || file.read(0, kLineBegins.size()) == kLineBegins;
 }
 
-/// Makes room for a new file. The caller holds the lock of the full one; who waits for it finds that
-/// it is not at its path any more.
+/// Makes room for a new file. The caller holds the lock of the full one; who waits for it finds
+/// that it is not at its path any more.
 void set_aside(const std::string& path) {
   std::error_code error;
   const std::string target = std::filesystem::canonical(path, error).string();

@@ -18,9 +18,10 @@
 //   reloaded                                       always
 //
 // Where a tuning minimises something else than the time, its lines have objective, score and
-// default_score in place of median_us and default_us. Fields without a value are left out. "lost" in a line counts events before it that could not be
-// written. Each line is appended under the file's lock, whole or not at all. A file that would grow
-// past 8 MiB becomes FILE.1, in place of the one before it, and a new one is begun.
+// default_score in place of median_us and default_us. Fields without a value are left out. "lost"
+// in a line counts events before it that could not be written. Each line is appended under the
+// file's lock, whole or not at all. A file that would grow past 8 MiB becomes FILE.1, in place of
+// the one before it, and a new one is begun.
 #pragma once
 
 #include <chrono>
@@ -51,8 +52,8 @@ class EventFile {
   EventBus::Subscription subscription_;  // last: its sink uses all of the above
 };
 
-/// Appends a line, its line feed included. Throws FileError, and then the file is as it was: what is
-/// there is no file of events, it cannot be written, or others hold its lock for over a second.
+/// Appends a line, its line feed included. Throws FileError, and then the file is as it was: what
+/// is there is no file of events, it cannot be written, or others hold its lock for over a second.
 void append_event(const std::string& path, std::string_view line);
 
 }  // namespace attune::telemetry

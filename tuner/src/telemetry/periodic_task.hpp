@@ -19,8 +19,8 @@ namespace attune::telemetry {
 /// there nothing is called, and destroying the task is harmless.
 class PeriodicTask {
  public:
-  /// Calls `task` after each `interval`, and `at_end` last of all: when it is destroyed or the process
-  /// ends. Neither may throw.
+  /// Calls `task` after each `interval`, and `at_end` last of all: when it is destroyed or the
+  /// process ends. Neither may throw.
   PeriodicTask(std::chrono::milliseconds interval, std::function<void()> task,
                std::function<void()> at_end);
   ~PeriodicTask();
@@ -34,7 +34,8 @@ class PeriodicTask {
   const std::chrono::milliseconds interval_;
   const std::function<void()> task_, at_end_;
   const pid_t process_;
-  /// What the two threads share. A child cannot destroy it: the parent's thread waits in it for ever.
+  /// What the two threads share. A child cannot destroy it: the parent's thread waits in it for
+  /// ever.
   struct Shared {
     std::mutex mutex;
     std::condition_variable wake;

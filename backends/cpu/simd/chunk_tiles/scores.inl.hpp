@@ -191,8 +191,8 @@ struct ScoreRows {
   const HalfRows& k;
 };
 
-// Scores, queries and writes of a chunk. `Joining` is tile work on 32 by 32 sums: place() says which
-// are next, and where they are put. With kScaled, writes have factors.
+// Scores, queries and writes of a chunk. `Joining` is tile work on 32 by 32 sums: place() says
+// which are next, and where they are put. With kScaled, writes have factors.
 template <bool kScaled, class Joining>
 class ScoreProducts {
  public:

@@ -89,8 +89,8 @@ int tiles_of(std::int64_t channels);
 std::size_t place_workspace(BackwardParams& params, const ops::RecurrentAttentionProblem& problem,
                             const BackwardConfig& config, std::byte* workspace);
 
-/// What each segment adds to a state and to a gradient, or what each starts from. Needed where there
-/// are several.
+/// What each segment adds to a state and to a gradient, or what each starts from. Needed where
+/// there are several.
 template <class T>
 void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
                            cudaStream_t stream);

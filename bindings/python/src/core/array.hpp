@@ -1,8 +1,8 @@
 // Arrays of any library that speaks DLPack: borrowed as arguments, made as results.
 //
 // A type with a C exchange table (__dlpack_c_exchange_api__: PyTorch 2.10 and newer) is read and
-// made without a Python call. Others are read through __dlpack__ and made by their array namespace's
-// empty(); JAX's, which are immutable, over memory of ours that from_dlpack() takes.
+// made without a Python call. Others are read through __dlpack__ and made by their array
+// namespace's empty(); JAX's, which are immutable, over memory of ours that from_dlpack() takes.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct Producer {
 class Array {
  public:
   /// Throws TypeError for what is no array, and ValueError for one that cannot be shared; both name
-  /// the function and the argument. `stream` is where work on it will be queued, for arrays of a GPU
-  /// that know no current one.
+  /// the function and the argument. `stream` is where work on it will be queued, for arrays of a
+  /// GPU that know no current one.
   void borrow(const char* function, const char* name, PyObject* object, void* stream);
 
   bool given() const { return producer_ != nullptr; }
@@ -54,8 +54,8 @@ class Array {
 /// null otherwise, and for a CPU.
 void* current_stream(const Array& array);
 
-/// CuPy's current stream where `object` is an array of CuPy's, which has no table to ask and is told
-/// when it is borrowed; null for others.
+/// CuPy's current stream where `object` is an array of CuPy's, which has no table to ask and is
+/// told when it is borrowed; null for others.
 void* stream_of_cupy(PyObject* object);
 
 /// A result of the kind and device of another array.
@@ -66,8 +66,8 @@ class NewArray {
   NewArray(const NewArray&) = delete;
   NewArray& operator=(const NewArray&) = delete;
 
-  /// `typed_like`: an array of the same library whose type the result has, null for f32; `dtype` says
-  /// the same. Throws what the library raises, MemoryError when there is no memory.
+  /// `typed_like`: an array of the same library whose type the result has, null for f32; `dtype`
+  /// says the same. Throws what the library raises, MemoryError when there is no memory.
   void make(const Array& like, PyObject* like_object, PyObject* typed_like, attune_dtype dtype,
             std::vector<std::int64_t> shape);
 

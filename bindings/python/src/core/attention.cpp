@@ -62,8 +62,8 @@ attune_attention_args attention_args_of(const Arguments& arguments,
   return args;
 }
 
-/// Results can only be made for q, k and v of the ranks that calls have; attune checks the rest. The
-/// words are those of attune's own messages.
+/// Results can only be made for q, k and v of the ranks that calls have; attune checks the rest.
+/// The words are those of attune's own messages.
 void check_ranks(const Arguments& arguments) {
   const int rank = arguments.array(P::kQ).tensor().ndim;
   const std::string function = arguments.function();
@@ -268,7 +268,8 @@ Ref decode(const Arguments& arguments) {
   return o.finish();
 }
 
-// --- what Python sees -----------------------------------------------------------------------------
+// --- what Python sees
+// -----------------------------------------------------------------------------
 
 /// The function that a manual is of, bound and run.
 template <const char* const& kManual, Ref (*kRun)(const Arguments&), bool kIsLightning = false>

@@ -31,8 +31,8 @@ struct ManagedTensor {
 
 constexpr std::uint64_t kReadOnly = 1;
 
-/// What the capsule "dlpack_exchange_api" of a type's __dlpack_c_exchange_api__ points to: arrays of
-/// that type without a Python call. Each function returns 0, or -1 with a Python error.
+/// What the capsule "dlpack_exchange_api" of a type's __dlpack_c_exchange_api__ points to: arrays
+/// of that type without a Python call. Each function returns 0, or -1 with a Python error.
 struct ExchangeApi {
   Version version;
   const ExchangeApi* previous;

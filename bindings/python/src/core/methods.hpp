@@ -5,8 +5,8 @@
 
 namespace attune_python {
 
-/// recurrent_attention(), gated_linear_attention(), lightning_attention(), their backward passes and
-/// the decoding functions.
+/// recurrent_attention(), gated_linear_attention(), lightning_attention(), their backward passes
+/// and the decoding functions.
 extern PyMethodDef attention_methods[];
 
 /// Everything but the ops: devices, databases, policies, scopes, explain and tune. Thin: attune.h's

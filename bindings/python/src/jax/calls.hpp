@@ -85,8 +85,8 @@ class BoundCall {
   bool is_complete() const { return complete_; }
 
   attune_status run(void* stream, void* workspace, std::size_t workspace_bytes) const;
-  /// Chooses, so that run() with `limit` bytes looks up alone. `bound`: NULL, or where attune_plan_workspace_bound()
-  /// of `limit` goes, or of more where the default needs more.
+  /// Chooses, so that run() with `limit` bytes looks up alone. `bound`: NULL, or where
+  /// attune_plan_workspace_bound() of `limit` goes, or of more where the default needs more.
   attune_status plan(void* stream, std::size_t limit, std::size_t* bound) const;
 
  private:

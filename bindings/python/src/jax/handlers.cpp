@@ -2,7 +2,8 @@
 // attune_kernels/jax.py asks for while it traces. Needs jaxlib's headers and attune.h, and neither
 // Python nor CUDA. XLA runs what was built with headers that are not newer than its own.
 //
-// The last result of each call is its workspace, of the size that attune_jax_workspace_bound() said.
+// The last result of each call is its workspace, of the size that attune_jax_workspace_bound()
+// said.
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -215,8 +216,9 @@ ATTUNE_JAX_HANDLER attune_jax_pool_cuda_initialize(XLA_FFI_CallFrame*);
 #undef ATTUNE_JAX_HANDLER
 
 /// While a call is traced: bytes of the workspace that its choices may need which need at most
-/// `limit`; the status of a call that is none, negated, with attune_last_error(). `dtypes` holds code and bits
-/// of each array, in and out but for states that are updated; `extents` their shapes, one behind the other.
+/// `limit`; the status of a call that is none, negated, with attune_last_error(). `dtypes` holds
+/// code and bits of each array, in and out but for states that are updated; `extents` their shapes,
+/// one behind the other.
 ATTUNE_API std::int64_t attune_jax_workspace_bound(
     std::int32_t call, std::int64_t given, std::int64_t options, double scale,
     std::int64_t layer_idx, std::int64_t num_layers, std::int64_t snapshot_every,

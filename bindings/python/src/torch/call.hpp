@@ -52,8 +52,8 @@ class Tensors {
   enum class Layout { kAsIs, kLastTwoSwapped };
 
   /// A tensor that is read. One whose last dimension is not contiguous is copied: gradients of sums
-  /// arrive with strides of 0. (Before the kernel, and not by the caller, since a compiler may change
-  /// strides between tracing and the call.)
+  /// arrive with strides of 0. (Before the kernel, and not by the caller, since a compiler may
+  /// change strides between tracing and the call.)
   const attune_tensor* input(const char* name, const Tensor& tensor) {
     const std::int64_t rank = tensor.dim();
     const bool strided = rank > 0 && tensor.size(rank - 1) > 1 && tensor.stride(rank - 1) != 1;

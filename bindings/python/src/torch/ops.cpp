@@ -149,7 +149,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   return {dq, dk, dv, dg, dg_gamma, dgk, dgv, dslopes, dinitial_state};
 }
 
-/// attune_attention_args or attune_decode_args: states of 16 bits are rounded at random with a seed.
+/// attune_attention_args or attune_decode_args: states of 16 bits are rounded at random with a
+/// seed.
 template <class Args>
 void set_rounding(Args& args, std::optional<std::int64_t> state_seed) {
   if (!state_seed) return;

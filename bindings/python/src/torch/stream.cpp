@@ -17,8 +17,8 @@ namespace {
 
 using CurrentStream = std::int32_t (*)(std::int32_t device, void** stream);
 
-/// torch's own function is in a library that builds of torch for the CPU lack, so that this one must
-/// not be linked to it. Where there is a CUDA tensor, that library is loaded.
+/// torch's own function is in a library that builds of torch for the CPU lack, so that this one
+/// must not be linked to it. Where there is a CUDA tensor, that library is loaded.
 CurrentStream find_current_stream() {
   void* const cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
   void* const function =

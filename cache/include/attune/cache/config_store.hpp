@@ -97,20 +97,22 @@ class ConfigStore {
   bool may_have_changed() const;
 
   /// Reads the databases again that may have changed. Look-ups go on meanwhile, and see all of a
-  /// file's old rows or all of its new ones. A site's or shipped file that was read before and cannot
-  /// be read now, as while somebody copies over it, keeps its rows, with one warning, until it can.
+  /// file's old rows or all of its new ones. A site's or shipped file that was read before and
+  /// cannot be read now, as while somebody copies over it, keeps its rows, with one warning, until
+  /// it can.
   /// Returns the files whose rows are others than before.
   std::vector<std::string> reload();
 
-  /// What look-ups see: the user's layer with what this process changed, then each site's and shipped
-  /// file in their order. Without trials.
+  /// What look-ups see: the user's layer with what this process changed, then each site's and
+  /// shipped file in their order. Without trials.
   std::vector<DatabaseContent> contents() const;
 
   /// From here on look-ups see what they see now, or `table` alone where one is given, whatever is
   /// stored or the files hold: reload() and reload_user() do nothing. There is no way back.
   void freeze(std::optional<DatabaseContent> table = {});
 
-  /// Whether put() writes to the user's database: there is one that may be written, made now if not.
+  /// Whether put() writes to the user's database: there is one that may be written, made now if
+  /// not.
   bool stores() const;
 
   std::vector<FileStatus> status() const;

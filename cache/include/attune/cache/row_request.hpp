@@ -27,7 +27,8 @@ struct RowRequest {
   static RowRequest parse(std::string_view text);
 };
 
-/// The objective in RowKey::platform, "" for time; of any text, as a row of another's file may have.
+/// The objective in RowKey::platform, "" for time; of any text, as a row of another's file may
+/// have.
 std::string_view objective_of(std::string_view platform);
 
 /// Throws InvalidArgument unless rows may carry it: 1 to 16 lower-case letters, digits, '_' or '-'.

@@ -1,6 +1,6 @@
-// `attune db verify --covers`: whether databases have a row for each problem of a list, which is how
-// a tuning by many processes is known to be complete. What their launcher says of their ends is no
-// proof.
+// `attune db verify --covers`: whether databases have a row for each problem of a list, which is
+// how a tuning by many processes is known to be complete. What their launcher says of their ends is
+// no proof.
 #include <algorithm>
 #include <map>
 #include <set>

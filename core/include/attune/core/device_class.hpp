@@ -15,7 +15,8 @@ namespace attune {
 /// The words between the colons.
 std::vector<std::string_view> split_device_class(std::string_view device_class);
 
-/// Reads the number >= 0 between `before` and `after`: 132 of "132sm". False when `word` is not that.
+/// Reads the number >= 0 between `before` and `after`: 132 of "132sm". False when `word` is not
+/// that.
 bool read_class_number(std::string_view word, std::string_view before, std::string_view after,
                        std::int64_t& value);
 

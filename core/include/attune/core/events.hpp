@@ -52,8 +52,8 @@ using EventSink = std::function<void(const Event&)>;
 /// Hands events to sinks. Without a sink an event costs one relaxed load.
 class EventBus {
  public:
-  /// Whether a sink is told of the calls that memory answers, which are nearly all calls. Each costs
-  /// a lock then; a sink that only wants what is rare leaves them as fast as without it.
+  /// Whether a sink is told of the calls that memory answers, which are nearly all calls. Each
+  /// costs a lock then; a sink that only wants what is rare leaves them as fast as without it.
   enum class MemoryHits { kTold, kLeftOut };
 
   /// Removes its sink when destroyed, after calls of it in progress have ended. The bus must

@@ -20,13 +20,13 @@ class Exchange {
   virtual int size() const noexcept = 0;  // >= 1
 
   /// Puts `bytes` bytes of every rank, from `send`, one after the other in the order of ranks into
-  /// `recv`, which has room for size() * bytes. All ranks call it as often, in the same order and with
-  /// the same number of bytes, else some of them wait for ever or fail.
+  /// `recv`, which has room for size() * bytes. All ranks call it as often, in the same order and
+  /// with the same number of bytes, else some of them wait for ever or fail.
   ///
   /// Memory of a device: queued on `stream`, nothing waits; `recv` is there when the stream is.
   /// Memory of the host: is there on return, and `stream` may be null.
-  /// Throws what the communicator fails with. A rank that waits for one that does not come waits for
-  /// as long as the communicator lets it: time limits and aborts are the communicator's.
+  /// Throws what the communicator fails with. A rank that waits for one that does not come waits
+  /// for as long as the communicator lets it: time limits and aborts are the communicator's.
   virtual void all_gather(const void* send, void* recv, std::size_t bytes, void* stream) = 0;
 
  protected:

@@ -219,8 +219,8 @@ constexpr std::size_t size_count() {
 
 }  // namespace detail
 
-/// Position of the operand or size of that name, for OperandCheck. A name that is not there does not
-/// compile.
+/// Position of the operand or size of that name, for OperandCheck. A name that is not there does
+/// not compile.
 template <class Op>
 consteval int operand_at(std::string_view name) {
   const int found = detail::find_operand<Op>(name);
@@ -276,8 +276,8 @@ struct OperandText {
 };
 std::vector<OperandText> operand_texts(const OperandTable& table);
 
-/// The element types of a problem: its members `dtype`, `gate_dtype` and `state_dtype`, f32 where it
-/// has none.
+/// The element types of a problem: its members `dtype`, `gate_dtype` and `state_dtype`, f32 where
+/// it has none.
 struct ElementTypes {
   DType io = DType::kF32;
   int gates = 0;  // of Types::kF32OrIo: 0 for f32, 1 for the io type, 2 for some of each

@@ -12,8 +12,8 @@
 // From this follow: the checks of a call and their messages, its problem, the outputs that it
 // allocates, random cases and cases from files, its least traffic, and the table of its manual.
 //
-// Operands are checked in the order of their declaration. The first that names a size sets it, and a
-// field of the problem that has the size's name takes its value. The first operand of the io type
+// Operands are checked in the order of their declaration. The first that names a size sets it, and
+// a field of the problem that has the size's name takes its value. The first operand of the io type
 // decides the element type of all others, and the problem's `dtype` takes it. A member of Args is a
 // ConstTensorView, a TensorView or an optional one; for anything else see input(). sizes() may be
 // left out.
@@ -49,8 +49,8 @@ enum class Types : std::uint8_t {
   kIndex,    // i32 or i64
 };
 
-/// Whether a caller's tensor has the first of the declared dimensions. Where it has not, kernels see
-/// it repeated over that dimension, with stride 0.
+/// Whether a caller's tensor has the first of the declared dimensions. Where it has not, kernels
+/// see it repeated over that dimension, with stride 0.
 enum class Leading : std::uint8_t { kThere, kMayBeMissing, kMissing };
 
 /// Names of sizes, outermost first: "B", "N + 1" for one more than N, or "1".
@@ -135,7 +135,8 @@ struct SizeRule {
     rule.used = size;
     return rule;
   }
-  /// Where this size is 0, operands do not have its dimension; where they have it, it is at least 1.
+  /// Where this size is 0, operands do not have its dimension; where they have it, it is at least
+  /// 1.
   /// The first operand that names it decides for all of them. Kernels see them as they were given.
   constexpr SizeRule absent_at_0() const {
     SizeRule rule = *this;
@@ -250,7 +251,8 @@ struct Operand {
   constexpr Operand may_be(std::string_view input) const {
     return with([&](OperandInfo& is) { is.in_place_of = input; });
   }
-  /// An output is this input's gradient: of its shape, and, when optional, given exactly when it is.
+  /// An output is this input's gradient: of its shape, and, when optional, given exactly when it
+  /// is.
   constexpr Operand gradient_of(std::string_view input) const {
     return with([&](OperandInfo& is) { is.gradient_name = input; });
   }

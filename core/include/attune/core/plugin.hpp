@@ -17,9 +17,9 @@ namespace attune {
 
 #define ATTUNE_STRINGIZE_(x) #x
 #define ATTUNE_STRINGIZE(x) ATTUNE_STRINGIZE_(x)
-/// The number of attune's interface to plugins, and the C++ ABI: a plugin and the library that loads
-/// it must agree in it. The number is raised with every change of a class that both see, and only
-/// then, so that a plugin outlives the releases that change none.
+/// The number of attune's interface to plugins, and the C++ ABI: a plugin and the library that
+/// loads it must agree in it. The number is raised with every change of a class that both see, and
+/// only then, so that a plugin outlives the releases that change none.
 inline constexpr const char* kPluginAbi =
     "attune plugin interface 4 gxx-abi " ATTUNE_STRINGIZE(__GXX_ABI_VERSION) " cxx11-abi "
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0

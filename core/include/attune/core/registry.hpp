@@ -47,7 +47,8 @@ struct Backend {
   /// Why no device of it is present ("no CUDA driver"); "" when one is.
   std::string (*why_no_devices)() = nullptr;
   /// What kernels ask of a device, read from its class (DeviceInfo::device_class), so that a stored
-  /// config can be held against its kernel on any machine. Nothing for a class that it does not know.
+  /// config can be held against its kernel on any machine. Nothing for a class that it does not
+  /// know.
   std::optional<DeviceInfo> (*describe_device_class)(std::string_view device_class) = nullptr;
   std::string build =
       {};  // what was compiled for it: "GPU code 90a-real"; "" when that goes without saying
@@ -77,8 +78,8 @@ class Registry {
   /// Throws InvalidArgument when a device with that id is there.
   void add(std::unique_ptr<const Device> device);
 
-  /// Adds a backend, its devices and its kernels. Throws InvalidArgument when a backend of that name
-  /// is there, and what adding those throws.
+  /// Adds a backend, its devices and its kernels. Throws InvalidArgument when a backend of that
+  /// name is there, and what adding those throws.
   void add(Backend backend);
 
   /// Throws Unavailable, listing what there is. Names are not case-sensitive.

@@ -62,8 +62,8 @@ struct Request {
   void* stream = nullptr;               // while it is capturing, nothing is tuned
   std::string_view called_as = {};  // the alias the caller used, for events; "" for the op itself
   Constraints constraints = {};
-  /// Scratch memory that a choice may need. It bounds what is picked and is no part of the key: what
-  /// is stored and needs more is passed over.
+  /// Scratch memory that a choice may need. It bounds what is picked and is no part of the key:
+  /// what is stored and needs more is passed over.
   std::size_t workspace_limit = kNoLimit;
   CallMemory memory = {};  // of a call that runs at once
 };

@@ -16,14 +16,14 @@ inline constexpr std::size_t kWorkspaceAlignment = 64;
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-/// Scratch memory by a caller's own allocator, as an engine's caching one. Used from any thread that
-/// makes calls with it.
+/// Scratch memory by a caller's own allocator, as an engine's caching one. Used from any thread
+/// that makes calls with it.
 class WorkspaceAllocator {
  public:
   virtual ~WorkspaceAllocator() = default;
 
-  /// At least `bytes` >= 1 of memory on the device, aligned to kWorkspaceAlignment, that work queued
-  /// on `stream` from now on may use. What it throws leaves by the call.
+  /// At least `bytes` >= 1 of memory on the device, aligned to kWorkspaceAlignment, that work
+  /// queued on `stream` from now on may use. What it throws leaves by the call.
   virtual void* allocate(std::size_t bytes, const DeviceId& device, void* stream) = 0;
   /// Once the work is queued: the memory is in use until what `stream` has by now has run.
   virtual void deallocate(void* memory, std::size_t bytes, void* stream) noexcept = 0;

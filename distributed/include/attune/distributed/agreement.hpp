@@ -20,11 +20,12 @@
 
 namespace attune::distributed {
 
-/// 32 hexadecimal digits over all that choices for devices of `device`'s class follow from: the rows,
-/// pins and quarantined candidates that look-ups see, layer by layer, the kernels that are registered,
-/// the versions of attune and of the driver, and the context's policy. Contexts with equal digests
-/// that are frozen make equal choices for equal problems, tuned or not. (Overrides, scopes and other
-/// platforms are the caller's.) XXH3, 128 bits, against accidents, not against people.
+/// 32 hexadecimal digits over all that choices for devices of `device`'s class follow from: the
+/// rows, pins and quarantined candidates that look-ups see, layer by layer, the kernels that are
+/// registered, the versions of attune and of the driver, and the context's policy. Contexts with
+/// equal digests that are frozen make equal choices for equal problems, tuned or not. (Overrides,
+/// scopes and other platforms are the caller's.) XXH3, 128 bits, against accidents, not against
+/// people.
 ///
 /// Throws InvalidArgument for a context with another selector than attune's chain.
 std::string decisions_digest(Context& context, const Device& device);
@@ -41,11 +42,11 @@ struct Agreement {
 /// throws.
 Agreement agree(Exchange& exchange, Context& context, const Device& device);
 
-/// From here on the context's choices do not change: nothing is tuned, no database is read again, and
-/// memory is emptied of what was chosen before, so that every choice follows from what the digest is
-/// over. Overrides and overlays hold as ever; a problem without a row takes the heuristic. Plans keep
-/// what they hold. `forget`, `retune` and tunings throw InvalidArgument; `reload` does nothing. There
-/// is no way back.
+/// From here on the context's choices do not change: nothing is tuned, no database is read again,
+/// and memory is emptied of what was chosen before, so that every choice follows from what the
+/// digest is over. Overrides and overlays hold as ever; a problem without a row takes the
+/// heuristic. Plans keep what they hold. `forget`, `retune` and tunings throw InvalidArgument;
+/// `reload` does nothing. There is no way back.
 ///
 /// Throws InvalidArgument for a context with another selector than attune's chain.
 void freeze(Context& context);

@@ -17,10 +17,11 @@
 
 namespace attune::distributed {
 
-/// Of host memory; of a device's too where the MPI can (then MPI orders nothing with `stream`, which
-/// has to be waited for before). The communicator is the caller's and outlives this; its collectives
-/// are called from the thread that calls all_gather, one at a time. Time limits are MPI's: it has
-/// none. MPI programs that tune have candidates run in their own process, so that attune starts none.
+/// Of host memory; of a device's too where the MPI can (then MPI orders nothing with `stream`,
+/// which has to be waited for before). The communicator is the caller's and outlives this; its
+/// collectives are called from the thread that calls all_gather, one at a time. Time limits are
+/// MPI's: it has none. MPI programs that tune have candidates run in their own process, so that
+/// attune starts none.
 class MpiExchange final : public Exchange {
  public:
   /// Throws ExecutionError when MPI says no.

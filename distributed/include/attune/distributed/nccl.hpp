@@ -1,5 +1,5 @@
-// An NCCL communicator as an Exchange. For programs that use NCCL: they compile this header and link
-// NCCL and the CUDA runtime, attune links no NCCL.
+// An NCCL communicator as an Exchange. For programs that use NCCL: they compile this header and
+// link NCCL and the CUDA runtime, attune links no NCCL.
 //
 //   ncclCommInitRank(&communicator, size, id, rank);
 //   attune::distributed::NcclExchange exchange(communicator);
@@ -18,12 +18,12 @@
 namespace attune::distributed {
 
 /// Device memory is gathered by one ncclAllGather on the caller's stream, which a graph may capture
-/// (NCCL 2.9 and later; every rank captures the same). Host memory is copied to the device and back,
-/// and waited for; that must not happen while the stream is captured.
+/// (NCCL 2.9 and later; every rank captures the same). Host memory is copied to the device and
+/// back, and waited for; that must not happen while the stream is captured.
 ///
 /// The communicator is the caller's and outlives this, with its time limits: who gives up calls
-/// ncclCommAbort. NCCL's rules hold: one collective of a communicator at a time, in the same order on
-/// all ranks, from the device that the communicator was made on.
+/// ncclCommAbort. NCCL's rules hold: one collective of a communicator at a time, in the same order
+/// on all ranks, from the device that the communicator was made on.
 class NcclExchange final : public Exchange {
  public:
   /// Throws ExecutionError when NCCL says no.

@@ -1,9 +1,9 @@
 // How a list of problems is split into parts, which different processes or machines tune.
 //
-// The split is a pure function of what the list says and of the number of parts. Neither the order of
-// its lines nor repetitions, recorded hits, devices or databases matter, so that machines that never
-// talk to each other leave no problem out and share none. What is tuned already is to be skipped
-// after the split, never before.
+// The split is a pure function of what the list says and of the number of parts. Neither the order
+// of its lines nor repetitions, recorded hits, devices or databases matter, so that machines that
+// never talk to each other leave no problem out and share none. What is tuned already is to be
+// skipped after the split, never before.
 //
 // Longest processing time first: the problem that takes longest to tune goes to the part that has
 // least to do so far (Graham, "Bounds on multiprocessing timing anomalies", 1969). That is done for
@@ -25,8 +25,8 @@ struct PartItem {
   double cost = 0;           // what tuning it takes, in any unit, >= 0: tuning_cost_us()
 };
 
-/// For each item the part that it belongs to, 0 to parts - 1. Throws InvalidArgument unless parts is
-/// at least 1.
+/// For each item the part that it belongs to, 0 to parts - 1. Throws InvalidArgument unless parts
+/// is at least 1.
 std::vector<int> partition(std::span<const PartItem> items, int parts);
 
 /// A problem as rows are keyed by it, but for the device: an op and its aliases share them.

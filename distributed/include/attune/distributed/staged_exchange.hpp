@@ -1,5 +1,5 @@
-// Memory of a device by an exchange of host memory: on GPUs for ranks that are threads, or an MPI that
-// knows host memory alone.
+// Memory of a device by an exchange of host memory: on GPUs for ranks that are threads, or an MPI
+// that knows host memory alone.
 //
 //   StagedExchange states(exchange, device);  // for launches; plans are made with `exchange` itself
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace attune::distributed {
 
-/// Copies to the host, gathers there and copies back. Unlike other exchanges of a device's memory it
-/// waits for the stream, which so must not be captured. NcclExchange needs no such detour.
+/// Copies to the host, gathers there and copies back. Unlike other exchanges of a device's memory
+/// it waits for the stream, which so must not be captured. NcclExchange needs no such detour.
 class StagedExchange final : public Exchange {
  public:
   /// Both outlive this. Memory is `device`'s in every call.

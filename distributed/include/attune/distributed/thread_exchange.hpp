@@ -9,9 +9,10 @@
 
 namespace attune::distributed {
 
-/// Of host memory only; StagedExchange takes a device's memory there. When a rank waits longer than `patience` for the others, it throws
-/// ExecutionError, and so does every rank that waits or calls later: the ranks have come apart. Ranks
-/// that call with different numbers of bytes all throw InvalidArgument.
+/// Of host memory only; StagedExchange takes a device's memory there. When a rank waits longer than
+/// `patience` for the others, it throws ExecutionError, and so does every rank that waits or calls
+/// later: the ranks have come apart. Ranks that call with different numbers of bytes all throw
+/// InvalidArgument.
 class ThreadExchange final : public Exchange {
  public:
   /// One for each of `ranks` threads, which may outlive each other. Throws InvalidArgument unless

@@ -41,19 +41,20 @@ struct TuneTogetherReport {
 };
 
 /// Tunes, merges and freezes the context. Afterwards its choices follow from the merged rows alone,
-/// not from the files that they came from; what this rank tuned is stored in its user's database too,
-/// where there is one.
+/// not from the files that they came from; what this rank tuned is stored in its user's database
+/// too, where there is one.
 ///
 /// Communicates exactly twice, whatever happens between: one all_gather of a size, one of texts in
 /// host memory. A rank that fails sends why, with the rows that it has; a rank whose time is over
-/// leaves what it has not begun, and one whose candidate does not return keeps the others waiting for
-/// as long as the exchange lets them, as candidates run in this process. Ranks with different lists or
-/// databases end with the same table all the same. Ranks of another device class, with other kernels
-/// or another policy, have a digest of their own in the agreement.
+/// leaves what it has not begun, and one whose candidate does not return keeps the others waiting
+/// for as long as the exchange lets them, as candidates run in this process. Ranks with different
+/// lists or databases end with the same table all the same. Ranks of another device class, with
+/// other kernels or another policy, have a digest of their own in the agreement.
 ///
 /// `settings`: how candidates are timed; its budgets and stop are replaced.
 /// Throws InvalidArgument for a context with another selector or that is frozen, before it
-/// communicates; and what the exchange throws: then the context is as it was, but for what was tuned.
+/// communicates; and what the exchange throws: then the context is as it was, but for what was
+/// tuned.
 TuneTogetherReport tune_together(Exchange& exchange, Context& context, const Device& device,
                                  std::span<const WantedProblem> wanted, TuningTime time = {},
                                  Tuner::Settings settings = {});

@@ -8,8 +8,8 @@
 //   attune::Plan plan = executor.plan<MyOp>(problem, {.device = &attune::cpu_device()});
 //   plan.launch(args);
 //
-// core/op.hpp says what an op is, core/kernel.hpp what a kernel is. examples/02_custom_kernel is the
-// smallest program with one of each.
+// core/op.hpp says what an op is, core/kernel.hpp what a kernel is. examples/02_custom_kernel is
+// the smallest program with one of each.
 #pragma once
 
 #include <chrono>
@@ -43,14 +43,14 @@ struct ContextOptions {
   std::optional<Tuner::Settings> tuner = {};
   /// What tunings minimise, and under what rows are stored and found; null: the time.
   std::shared_ptr<const Objective> objective = {};
-  /// The threads of the host that a call takes, at most; ATTUNE_THREADS, else as many as the process
-  /// may use. Problems are tuned for a number of threads and found again with as many, by any
-  /// process: one that is restricted to them, or a context with as many. Results have the same bits
-  /// for any number.
+  /// The threads of the host that a call takes, at most; ATTUNE_THREADS, else as many as the
+  /// process may use. Problems are tuned for a number of threads and found again with as many, by
+  /// any process: one that is restricted to them, or a context with as many. Results have the same
+  /// bits for any number.
   std::optional<int> max_threads = {};
   /// The program's own pool, which runs the loops of kernels in place of attune's threads
-  /// (core/parallel_for.hpp). It is no part of a key: give a database of its own to what is tuned on
-  /// a pool that is much slower or faster.
+  /// (core/parallel_for.hpp). It is no part of a key: give a database of its own to what is tuned
+  /// on a pool that is much slower or faster.
   HostPool parallel_for = {};
   /// Where problems are counted for which nothing is tuned; ATTUNE_RECORD, "" for nowhere.
   std::optional<std::string> record = {};

@@ -5,11 +5,12 @@
 //   const auto args = recurrent_attention_args({.o = o, .final_state = final}, q, k, v, options);
 //   plan.launch(args, carried_state, exchange, stream, workspace);
 //
-// Every rank makes its plan with its own tokens, and launches it as often as the others. Results are
-// those of one walk over each whole sequence, within one rank's tolerances; they depend on how tokens
-// are cut, not on timing.
+// Every rank makes its plan with its own tokens, and launches it as often as the others. Results
+// are those of one walk over each whole sequence, within one rank's tolerances; they depend on how
+// tokens are cut, not on timing.
 //
-// Tensors are the rank's own. Its fragments, F of them, stand where the ordinary call has sequences:
+// Tensors are the rank's own. Its fragments, F of them, stand where the ordinary call has
+// sequences:
 //
 //   q, k, v, gates   [1,T,..] packed, or [F,T,..] where all fragments have T tokens
 //   cu_seqlens       [F+1]: the layout's local_cu_seqlens(), on q's device; may be left out with F = 1
@@ -28,18 +29,19 @@
 // looked at.
 //
 // How it is done. A rank summarises the fragments that go on elsewhere (state_summary_op.hpp), all
-// summaries are gathered once, 4 H (K V + K) bytes each, every rank folds those that lead to its own
-// fragments in order (state_fold_op.hpp), and walks from there. The backward pass does the same
+// summaries are gathered once, 4 H (K V + K) bytes each, every rank folds those that lead to its
+// own fragments in order (state_fold_op.hpp), and walks from there. The backward pass does the same
 // against time. No state is 16 bits on the wire. The more tokens a rank has, the less this costs:
 // docs/scale.md has numbers. Sun et al., "LASP-2: Rethinking Sequence Parallelism for Linear
 // Attention and its Hybrid", arXiv:2502.07563.
 //
 // Errors. Making a plan communicates once, 32 bytes of host memory: where a rank cannot make its
-// plan, or layouts, sizes, types, gates or passes of the ranks differ, every rank throws, naming who.
+// plan, or layouts, sizes, types, gates or passes of the ranks differ, every rank throws, naming
+// who.
 // launch() checks its own arguments before it communicates; a rank that throws there leaves the
 // others waiting for as long as the exchange lets them, as with any collective. All else throws as
-// recurrent_attention.hpp says. Where a device has no kernel for one of the parts, making the plan is
-// Unsupported and says which.
+// recurrent_attention.hpp says. Where a device has no kernel for one of the parts, making the plan
+// is Unsupported and says which.
 //
 // No state pools, snapshots or states of 16 bits. The backward pass needs d_o.
 #pragma once
@@ -79,11 +81,11 @@ class SequencePlan {
   /// The problems of all plans inside: what to tune before, or together (tune_together.hpp).
   std::vector<AnyProblem> problems() const;
 
-  /// Queues the work on `stream`: nothing is allocated or looked up, and nothing waits, but for what
-  /// the exchange does. Gathers once, and in the backward pass, with a g_gamma [H] or slopes, once
-  /// more. Throws InvalidArgument, before anything is launched or sent, when the arguments do not
-  /// have the plan's problem, the workspace is too small or not aligned, or the exchange is another
-  /// one's; and what the exchange throws.
+  /// Queues the work on `stream`: nothing is allocated or looked up, and nothing waits, but for
+  /// what the exchange does. Gathers once, and in the backward pass, with a g_gamma [H] or slopes,
+  /// once more. Throws InvalidArgument, before anything is launched or sent, when the arguments do
+  /// not have the plan's problem, the workspace is too small or not aligned, or the exchange is
+  /// another one's; and what the exchange throws.
   using CarriedState =
       std::conditional_t<std::is_same_v<Op, RecurrentAttention>, TensorView, ConstTensorView>;
   void launch(const typename Op::Args& args, const CarriedState& carried_state,

@@ -9,8 +9,8 @@
 //   slopes s [H] f32           -s_h                                        dslopes
 //   g_gamma [H] or [N,H] f32   itself                                      dg_gamma
 //
-// A layer's decay, h = 0 .. H-1, is computed where the kernel runs; layer_idx is in [0, num_layers],
-// and head 0 never decays.
+// A layer's decay, h = 0 .. H-1, is computed where the kernel runs; layer_idx is in [0,
+// num_layers], and head 0 never decays.
 //
 // Lightning's blocks are a matter of speed and belong to the config: whatever the block size, the
 // result is the recurrence's, across every block's edge, and prefill followed by decode equals one
@@ -104,9 +104,10 @@ RecurrentAttentionBackwardArgs lightning_attention_backward_args(
 ///
 ///   s_h = 2^(-8 (h+1) / H) * (1 - layer / (layers - 1) + 1e-5)
 ///
-/// With one layer the second factor is 1 + 1e-5. When H is no power of two, the first 2^floor(log2 H) heads take the slopes of that power and the
-/// others every second slope of twice it, as ALiBi does (Press et al., arXiv:2108.12409). Throws
-/// InvalidArgument when heads < 1, layers < 1 or layer is not in [0, layers).
+/// With one layer the second factor is 1 + 1e-5. When H is no power of two, the first 2^floor(log2
+/// H) heads take the slopes of that power and the others every second slope of twice it, as ALiBi
+/// does (Press et al., arXiv:2108.12409). Throws InvalidArgument when heads < 1, layers < 1 or
+/// layer is not in [0, layers).
 std::vector<float> minimax_slopes(std::int64_t heads, std::int64_t layer, std::int64_t layers);
 
 /// As registered: the default problem has gate=gamma.

@@ -36,7 +36,8 @@
 // prompts and of decoding rows, sequences of one token, whose lengths only the device knows.
 //
 // State pools. With `states`, sequence n starts from slot initial_slots[n] of it, from zero where
-// that is negative, and its final state goes to slot final_slots[n], nowhere where that is negative.
+// that is negative, and its final state goes to slot final_slots[n], nowhere where that is
+// negative.
 // Without initial_slots they are final_slots: in place. Slots that are not named keep their bits.
 // For one sequence both may be the same slot; a slot that one sequence writes and another reads or
 // writes is an error in host memory, as is an index >= S. No initial_state or final_state then. No
@@ -134,8 +135,8 @@ struct RecurrentAttentionResult {
 ///
 ///   auto [o, state] = recurrent_attention(q, k, v, {.gk = gk, .want_final_state = true});
 ///
-/// On a pool, the states of a batch of prompts go where an engine keeps them. A prompt with a cached
-/// prefix starts from the prefix's slot and leaves it as it is:
+/// On a pool, the states of a batch of prompts go where an engine keeps them. A prompt with a
+/// cached prefix starts from the prefix's slot and leaves it as it is:
 ///
 ///   auto [o, none] = recurrent_attention(
 ///       q, k, v, {.cu_seqlens = bounds, .states = pool, .initial_slots = from, .final_slots = to});

@@ -223,8 +223,8 @@ constexpr auto recurrent_attention_fields() {
 
 /// The forward pass.
 ///
-/// A kernel that names "packed" writes zeros to the rows of o behind the last sequence: cu_seqlens may
-/// end before T. The same holds of gradients in the backward pass.
+/// A kernel that names "packed" writes zeros to the rows of o behind the last sequence: cu_seqlens
+/// may end before T. The same holds of gradients in the backward pass.
 struct RecurrentAttention {
   static constexpr std::string_view kName = "recurrent_attention";
   static constexpr std::string_view kSummary = "gated recurrent linear attention, forward";
@@ -288,8 +288,8 @@ struct RecurrentAttentionBackwardArgs {
   std::optional<ConstTensorView> d_o, dfinal_state;  // zero when not given
   TensorView dq, dk, dv;
   std::optional<TensorView> dg, dgk, dgv;
-  /// Of gamma.values: for kSlopes the sign is already theirs. With stride 0 over N it is summed over
-  /// sequences.
+  /// Of gamma.values: for kSlopes the sign is already theirs. With stride 0 over N it is summed
+  /// over sequences.
   std::optional<TensorView> dgamma;
   std::optional<TensorView> dinitial_state;
 };

@@ -1,8 +1,9 @@
-// Which tokens of which sequences each rank of a job has, where one sequence is longer than a device
-// should walk alone.
+// Which tokens of which sequences each rank of a job has, where one sequence is longer than a
+// device should walk alone.
 //
-// Ranks hold ranges of tokens. What a rank holds of one sequence without a gap is a *fragment*, which
-// it walks as a sequence of its own. A fragment of tokens acts on the state that comes to it as
+// Ranks hold ranges of tokens. What a rank holds of one sequence without a gap is a *fragment*,
+// which it walks as a sequence of its own. A fragment of tokens acts on the state that comes to it
+// as
 //
 //   S -> A S + E        A = exp(sum of its log decays), elementwise; E its final state from zero
 //
@@ -12,7 +13,8 @@
 // *slot* of its rank, and which are folded for each fragment. Sun et al., "LASP-2: Rethinking
 // Sequence Parallelism for Linear Attention and its Hybrid", arXiv:2502.07563.
 //
-// A layout is a pure function of its arguments: every rank makes its own and nothing is communicated.
+// A layout is a pure function of its arguments: every rank makes its own and nothing is
+// communicated.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +53,8 @@ class SequenceLayout {
 
   /// `cu_seqlens` [N+1]: begins with 0 and does not decrease; of all ranks' tokens together.
   /// `owners`: together each token once; a rank may have none. A sequence without tokens belongs to
-  /// the rank that has the token at its offset, at the end to the one with the last token, and where
-  /// there are no tokens at all to rank 0. Throws InvalidArgument, naming the argument.
+  /// the rank that has the token at its offset, at the end to the one with the last token, and
+  /// where there are no tokens at all to rank 0. Throws InvalidArgument, naming the argument.
   SequenceLayout(std::span<const std::int64_t> cu_seqlens, const TokenOwners& owners, int rank);
 
   int rank() const { return rank_; }
@@ -72,8 +74,8 @@ class SequenceLayout {
   int slot(std::size_t fragment, Direction direction) const {
     return of(direction).slot.at(fragment);
   }
-  /// The summaries that lead to the state that comes to a fragment, in the order to fold them in, as
-  /// rank * slots() + slot.
+  /// The summaries that lead to the state that comes to a fragment, in the order to fold them in,
+  /// as rank * slots() + slot.
   std::span<const std::int32_t> fold(std::size_t fragment, Direction direction) const {
     return of(direction).fold.at(fragment);
   }

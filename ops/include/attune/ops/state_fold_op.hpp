@@ -1,5 +1,7 @@
-// state_fold: the states between runs of tokens, from the summaries of those runs (state_summary_op.hpp).
-// For each of F targets, from a state or from zero, summaries are applied in an order that is given:
+// state_fold: the states between runs of tokens, from the summaries of those runs
+// (state_summary_op.hpp).
+// For each of F targets, from a state or from zero, summaries are applied in an order that is
+// given:
 //
 //   S = initial_slots[f] < 0 ? 0 : initial_state[initial_slots[f]]
 //   for m in fold_order[fold_offsets[f]] .. fold_order[fold_offsets[f+1] - 1]:

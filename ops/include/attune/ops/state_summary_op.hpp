@@ -1,5 +1,6 @@
-// state_summary: what a run of tokens does to the state of recurrent_attention, whatever state comes
-// to it. With a_t = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) the decay of token t, tokens 1 .. n act as
+// state_summary: what a run of tokens does to the state of recurrent_attention, whatever state
+// comes to it. With a_t = exp(g_t + g_gamma + gk_t[i] + gv_t[j]) the decay of token t, tokens 1 ..
+// n act as
 //
 //   S_n[i,j] = exp(gk_sum[i] + gv_sum[j]) * S_0[i,j] + final_state[i,j]
 //
@@ -31,8 +32,8 @@
 //   gv_sum         [N,H,V]                   f32             given exactly when gv is
 //
 // Sums and states are fp32 at least; types, strides, -inf gates, padded batches, precision and what
-// is not finite are as in recurrent_attention.hpp. Without gates the sums are 0. The number of heads
-// is final_state's.
+// is not finite are as in recurrent_attention.hpp. Without gates the sums are 0. The number of
+// heads is final_state's.
 #pragma once
 
 #include <cstdint>

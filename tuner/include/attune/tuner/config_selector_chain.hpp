@@ -84,8 +84,8 @@ class ConfigSelectorChain final : public ConfigSelector {
 
   /// From here on choices follow from what look-ups see now, or from `table` alone where one is
   /// given: nothing is tuned, reload() does nothing, forget(), retune() and tune() throw
-  /// InvalidArgument, and memory is emptied of what was chosen before. There is no way back. Call it
-  /// while nothing is being tuned.
+  /// InvalidArgument, and memory is emptied of what was chosen before. There is no way back. Call
+  /// it while nothing is being tuned.
   void freeze(std::optional<DatabaseContent> table = {});
   bool is_frozen() const;
 

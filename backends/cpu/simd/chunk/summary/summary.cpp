@@ -1,5 +1,5 @@
-// Summaries of states on the CPU: the walk of simd.chunk that writes and does not read, and the sums
-// of the gates.
+// Summaries of states on the CPU: the walk of simd.chunk that writes and does not read, and the
+// sums of the gates.
 //
 // As there, a task is a sequence, a head and a tile of V, decays of different tokens are multiplied
 // or their logs added, never divided, and results do not depend on the number of threads or tile_v.

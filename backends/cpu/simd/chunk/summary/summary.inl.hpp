@@ -1,7 +1,8 @@
 // The chunked forward kernel without its outputs: what is written to the state alone, compiled once
 // per instruction set.
 //
-// With a_t[i] the decay of channel i at token t and tokens 0 .. n-1 in the chunk, a token is written as
+// With a_t[i] the decay of channel i at token t and tokens 0 .. n-1 in the chunk, a token is
+// written as
 //
 //   k_s a_{s+1} .. a_{n-1}        or, inclusive,        k_s a_s .. a_{n-1}
 //

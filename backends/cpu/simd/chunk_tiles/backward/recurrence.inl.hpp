@@ -4,8 +4,9 @@
 //   y_t = r_t M_t
 //
 // with the operands of cpu/simd/chunk_tiles: r takes the place of q, w that of k, x that of v. What
-// tokens give to one another is in scores; what is left is M as a chunk finds and leaves it. Against
-// the sequence rows stay in its order, and what is above the diagonal of scores is what counts.
+// tokens give to one another is in scores; what is left is M as a chunk finds and leaves it.
+// Against the sequence rows stay in its order, and what is above the diagonal of scores is what
+// counts.
 //
 // It passes over M once, 32 columns at a time, with all that is not a product between products, as
 // cpu/simd/chunk_tiles/work.inl.hpp says.
