@@ -7,11 +7,6 @@
 
 namespace attune::cuda::chunk_tf32 {
 
-/// a / b in 32 bits: both are numbers of what a tensor has.
-__device__ __forceinline__ std::int64_t quotient(std::int64_t a, std::int64_t b) {
-  return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
-}
-
 struct ChunkBlock : SequenceSegment {
   std::int64_t head = 0;
   std::int64_t tile = 0;  // of the head's state
@@ -47,7 +42,7 @@ __device__ __forceinline__ bool find_block(const WalkTile& tile, const WalkParam
   if (p.segments.sums_only && !has_sum(p.segments, block.is_last)) return false;
   block.tile = number - head * block.tiles;
   block.head = head - part * p.heads;
-  block.row_block = quotient(block.tile, columns);
+  block.row_block = small_quotient(block.tile, columns);
   block.first_row = block.row_block * tile.rows;
   block.first_column = (block.tile - block.row_block * columns) * tile.columns();
   block.rows = static_cast<int>(min(p.rows - block.first_row, std::int64_t{tile.rows}));

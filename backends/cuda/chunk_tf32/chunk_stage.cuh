@@ -25,7 +25,7 @@ struct ChannelCursor {
     const SequenceSpan& span = block.span;
     const std::int64_t token = span.begin + (p.descending ? span.length - 1 - step : step);
     const std::int64_t at =
-        row_offset(view, span.batch, token, quotient(block.head, heads_per_row));
+        row_offset(view, span.batch, token, small_quotient(block.head, heads_per_row));
     next = static_cast<const T*>(view.data) + at + channel;
     stride = p.descending ? -view.token : view.token;
   }

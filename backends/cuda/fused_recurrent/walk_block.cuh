@@ -41,14 +41,15 @@ __device__ inline bool find_block(const WalkShape& shape, const WalkParams& p, W
   const std::int64_t columns = column_blocks(shape, p.columns);
   block.tiles = columns * row_blocks(shape, p.rows);
   const std::int64_t number = block_number();
-  const std::int64_t head = number / block.tiles;
-  if (!find_segment(p, head / p.heads, block)) return false;
+  const std::int64_t head = quotient(number, block.tiles);
+  const std::int64_t part = quotient(head, p.heads);
+  if (!find_segment(p, part, block)) return false;
   if (p.segments.sums_only && !has_sum(p.segments, block.is_last)) return false;
-  block.tile = number % block.tiles;
-  block.head = head % p.heads;
-  block.row_block = block.tile / columns;
+  block.tile = number - head * block.tiles;
+  block.head = head - part * p.heads;
+  block.row_block = quotient(block.tile, columns);
   block.first_row = block.row_block * shape.rows();
-  block.first_column = block.tile % columns * shape.columns();
+  block.first_column = (block.tile - block.row_block * columns) * shape.columns();
   block.rows = static_cast<int>(min(p.rows - block.first_row, std::int64_t{shape.rows()}));
   block.columns =
       static_cast<int>(min(p.columns - block.first_column, std::int64_t{shape.columns()}));
@@ -84,8 +85,9 @@ __device__ __forceinline__ std::int64_t checkpoint_before(const WalkShape& shape
   // From where the keeping walk ends back to its last token before the checkpoint.
   const std::int64_t end = stage_of(shape, block, stage - 1).end();
   const std::int64_t distance = keeps ? block.span.length - end + 1 : end;
-  if (distance > block.span.length || distance % p.checkpoints.interval != 0) return -1;
-  return distance / p.checkpoints.interval;
+  if (distance > block.span.length) return -1;
+  const std::int64_t index = quotient(distance, p.checkpoints.interval);
+  return index * p.checkpoints.interval == distance ? index : -1;
 }
 
 inline constexpr int kQuad = 4;  // channels that are loaded and stored together

@@ -12,9 +12,9 @@ inline namespace gate_gradients_kernels {  // nvcc names an anonymous one anew i
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kChannelThreads = 512;
-// A warp a token, and few tokens a warp: each waits for its loads.
-constexpr int kTokenThreads = 1024;
+constexpr int kTokenThreads = 512;
 constexpr int kTokenWarps = kTokenThreads / kWarpSize;
+constexpr int kResidentBlocks = 2;  // of either on a multiprocessor: 64 registers
 
 /// Positions top, top - 1, ... of a sequence, in the order in which states follow each other.
 struct GateChunk {
@@ -33,7 +33,7 @@ __device__ GateChunk chunk_of_checkpoint(const SequencesView& sequences,
   chunk.span = span_of(sequences, chunk.sequence);
   const std::int64_t length = chunk.span.length;
   const std::int64_t own = index - first_part(sequences, chunk.sequence, chunk.span, interval);
-  if (own < 0 || own > length / interval) return chunk;
+  if (own < 0 || own > quotient(length, interval)) return chunk;
   chunk.is_at_token = own > 0;
   chunk.top = own > 0 ? length - own * interval : length - 1;
   const std::int64_t bottom = max(length - (own + 1) * interval + 1, std::int64_t{0});
@@ -66,29 +66,58 @@ __device__ bool has_no_past(const GateGradientParams& p, std::int64_t position, 
   return log == -CUDART_INF_F || (position == 0 && !p.has_initial);
 }
 
-/// A row's channel times its gradient.
+/// Tokens of a thread whose loads are under way together.
+constexpr int kTogether = 4;
+
+/// For kTogether tokens `step` apart from the i-th of a chunk on, none of them behind the last: a
+/// row's channel times its gradient.
 template <class T>
-__device__ __forceinline__ float term_at(const GateGradientParams& p, const GradientTerm& term,
-                                         const TokenPlace& at, std::int64_t channel) {
-  if (term.rows.data == nullptr) return 0.0F;
-  const std::int64_t row = (at.batch * p.sequences.tokens + at.token) * p.heads + at.head;
+__device__ __forceinline__ void add_terms(float (&sums)[kTogether], float sign,
+                                          const GateGradientParams& p, const GradientTerm& term,
+                                          const GateChunk& chunk, int i, int step,
+                                          std::int64_t head, std::int64_t channel) {
+  if (term.rows.data == nullptr) return;
+  const TokenPlace top = place_of(p, chunk, chunk.top, head);
+  const std::int64_t back = p.descending ? 1 : -1;  // in memory, from one of the chunk to the next
+  const std::int64_t row = (top.batch * p.sequences.tokens + top.token) * p.heads + head;
   const std::int64_t plane = p.batches * p.sequences.tokens * p.heads * p.columns;
   const float* const gradients = term.planes + row * p.columns + channel;
-  float gradient = 0.0F;
-  for (std::int64_t i = 0; i < p.plane_count; ++i) gradient += gradients[i * plane];
-  const std::int64_t offset =
-      row_offset(term.rows, at.batch, at.token, at.head / term.heads_per_row);
-  return gradient * to_float(static_cast<const T*>(term.rows.data)[offset + channel]);
+  const T* const rows =
+      static_cast<const T*>(term.rows.data) + channel +
+      row_offset(term.rows, top.batch, top.token, quotient(head, term.heads_per_row));
+  float gradient[kTogether] = {};
+  T element[kTogether];
+#pragma unroll
+  for (int n = 0; n < kTogether; ++n) {
+    const std::int64_t token = back * min(i + n * step, chunk.count - 1);
+    element[n] = rows[token * term.rows.token];
+    gradient[n] = gradients[token * p.heads * p.columns];
+  }
+#pragma unroll 4
+  for (std::int64_t at = 1; at < p.plane_count; ++at) {
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const std::int64_t token = back * min(i + n * step, chunk.count - 1);
+      gradient[n] += gradients[at * plane + token * p.heads * p.columns];
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTogether; ++n)
+    sums[n] = fmaf(sign * gradient[n], to_float(element[n]), sums[n]);
 }
 
-/// The change of Z at the i-th token of a chunk; at a checkpoint's own token, what is missing from
-/// the checkpoint's product.
+/// The changes of Z at such tokens; at a checkpoint's own token, what is missing from the
+/// checkpoint's product.
 template <class T>
-__device__ __forceinline__ float change_at(const GateGradientParams& p, const GateChunk& chunk,
-                                           int i, const TokenPlace& at, std::int64_t channel) {
-  const float lost = term_at<T>(p, p.lost, at, channel);
-  if (i == 0 && chunk.is_at_token) return -lost;
-  return term_at<T>(p, p.gained, at, channel) - lost;
+__device__ __forceinline__ void add_changes(float (&sums)[kTogether], const GateGradientParams& p,
+                                            const GateChunk& chunk, int i, int step,
+                                            std::int64_t head, std::int64_t channel) {
+  float gained[kTogether] = {};
+  add_terms<T>(gained, 1.0F, p, p.gained, chunk, i, step, head, channel);
+  if (i == 0 && chunk.is_at_token) gained[0] = 0.0F;
+  add_terms<T>(gained, -1.0F, p, p.lost, chunk, i, step, head, channel);
+#pragma unroll
+  for (int n = 0; n < kTogether; ++n) sums[n] += gained[n];
 }
 
 __device__ float product_at(const GateGradientParams& p, std::int64_t index, std::int64_t head,
@@ -103,33 +132,42 @@ __device__ float product_at(const GateGradientParams& p, std::int64_t index, std
 /// A block takes 32 channels of one chunk: a warp the changes of a token, then a lane the sums of a
 /// channel from the checkpoint on.
 template <class T>
-__global__ __launch_bounds__(kChannelThreads) void channel_gate_gradients(
+__global__ __launch_bounds__(kChannelThreads, kResidentBlocks) void channel_gate_gradients(
     const __grid_constant__ GateGradientParams p) {
   constexpr int kTokensAtOnce = kChannelThreads / kWarpSize;
   __shared__ float z[kMaxInterval][kWarpSize];
   __shared__ bool has_past[kMaxInterval][kWarpSize];
   const std::int64_t tiles = ceil_div(p.columns, kWarpSize);
   const std::int64_t number = block_number();
-  const std::int64_t head = number / tiles % p.heads;
-  const std::int64_t checkpoint = number / tiles / p.heads;
+  const std::int64_t of_all = quotient(number, tiles);
+  const std::int64_t checkpoint = quotient(of_all, p.heads);
+  const std::int64_t head = of_all - checkpoint * p.heads;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const std::int64_t channel = number % tiles * kWarpSize + lane;
+  const std::int64_t channel = (number - of_all * tiles) * kWarpSize + lane;
   if (checkpoint >= p.checkpoints) return;
   const GateChunk chunk =
       chunk_of_checkpoint(p.sequences, p.sequence_count, checkpoint, p.interval);
   const int count = channel < p.columns ? chunk.count : 0;
 
   const float gamma = constant_decay(p.gamma, chunk.sequence, head);
-  for (int i = warp; i < count; i += kTokensAtOnce) {
-    const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
-    const float log =
-        gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
-    z[i][lane] = change_at<T>(p, chunk, i, at, channel);
-    has_past[i][lane] = !has_no_past(p, chunk.top - i, log);
+  for (int first = warp; first < count; first += kTogether * kTokensAtOnce) {
+    float changes[kTogether] = {};
+    add_changes<T>(changes, p, chunk, first, kTokensAtOnce, head, channel);
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const int i = first + n * kTokensAtOnce;
+      if (i >= count) break;
+      const TokenPlace at = place_of(p, chunk, chunk.top - i, head);
+      const float log =
+          gamma + log_decay<T>(p.shared_gate, at, 0) + log_decay<T>(p.channel_gate, at, channel);
+      z[i][lane] = changes[n];
+      has_past[i][lane] = !has_no_past(p, chunk.top - i, log);
+    }
   }
   float sum = warp == 0 && count > 0 ? product_at(p, checkpoint, head, channel) : 0.0F;
   __syncthreads();  // all changes are there
+#pragma unroll 8
   for (int i = 0; warp == 0 && i < count; ++i) {
     sum = has_past[i][lane] ? sum + z[i][lane] : 0.0F;
     z[i][lane] = sum;
@@ -143,32 +181,56 @@ __global__ __launch_bounds__(kChannelThreads) void channel_gate_gradients(
   }
 }
 
-/// Sums over channels, a warp a token; the last item is the checkpoint's product.
+/// Sums over channels of a chunk's changes; the last item is the checkpoint's product. A warp takes
+/// kTogether tokens and, where these are fewer than all warps have, a part of the channels.
 template <class T>
 __device__ void sum_changes(const GateGradientParams& p, const GateChunk& chunk, std::int64_t index,
                             std::int64_t head, float* changes) {
+  __shared__ float partial[kTokenWarps * kTogether];  // [part, token], of several parts
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  for (int i = warp; i <= chunk.count; i += kTokenWarps) {
+  if (warp == kTokenWarps - 1) {
     float sum = 0.0F;
     for (std::int64_t channel = lane; channel < p.columns; channel += kWarpSize) {
-      sum += i == chunk.count
-                 ? product_at(p, index, head, channel)
-                 : change_at<T>(p, chunk, i, place_of(p, chunk, chunk.top - i, head), channel);
+      sum += product_at(p, index, head, channel);
     }
     sum = warp_sum(sum);
-    if (lane == 0) changes[i] = sum;
+    if (lane == 0) changes[chunk.count] = sum;
   }
+  const int groups = (chunk.count + kTogether - 1) / kTogether;
+  const int parts = max(kTokenWarps / max(groups, 1), 1);
+  float* const to = parts > 1 ? partial : changes;
+  for (int item = warp; item < groups * parts; item += kTokenWarps) {
+    const int part = item / groups;
+    const int first = (item - part * groups) * kTogether;
+    float sums[kTogether] = {};
+    for (std::int64_t channel = part * kWarpSize + lane; channel < p.columns;
+         channel += parts * kWarpSize) {
+      add_changes<T>(sums, p, chunk, first, 1, head, channel);
+    }
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const float sum = warp_sum(sums[n]);
+      if (lane == 0 && first + n < chunk.count) to[part * chunk.count + first + n] = sum;
+    }
+  }
+  if (parts == 1) return;
+  __syncthreads();  // all parts are there
+  const auto i = static_cast<int>(threadIdx.x);
+  if (i >= chunk.count) return;
+  float sum = partial[i];
+  for (int part = 1; part < parts; ++part) sum += partial[part * chunk.count + i];
+  changes[i] = sum;
 }
 
 /// A block a chunk of one head: gradients of what all its channels share.
 template <class T>
-__global__ __launch_bounds__(kTokenThreads) void shared_gate_gradients(
+__global__ __launch_bounds__(kTokenThreads, kResidentBlocks) void shared_gate_gradients(
     const __grid_constant__ GateGradientParams p) {
   __shared__ float z[kMaxInterval + 1];
   __shared__ bool has_past[kMaxInterval];
-  const std::int64_t head = block_number() % p.heads;
-  const std::int64_t checkpoint = block_number() / p.heads;
+  const std::int64_t checkpoint = quotient(block_number(), p.heads);
+  const std::int64_t head = block_number() - checkpoint * p.heads;
   if (checkpoint >= p.checkpoints) return;
   const GateChunk chunk =
       chunk_of_checkpoint(p.sequences, p.sequence_count, checkpoint, p.interval);

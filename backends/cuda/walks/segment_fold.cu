@@ -3,6 +3,7 @@
 
 #include <cub/warp/warp_reduce.cuh>
 
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/walks/decay.cuh"
 #include "cuda/walks/numbers.cuh"
@@ -54,15 +55,18 @@ __global__ __launch_bounds__(kThreads) void segment_factors(const __grid_constan
   const std::int64_t row_chunks = row_gates ? ceil_div(p.rows, kWarpSize) : 1;
   const std::int64_t chunks = row_chunks + (column_gates ? ceil_div(p.columns, kWarpSize) : 0);
   const std::int64_t number = block_number();
-  const std::int64_t head = number / chunks % p.heads;
+  const std::int64_t of_all = quotient(number, chunks);
+  const std::int64_t part = quotient(of_all, p.heads);
+  const std::int64_t head = of_all - part * p.heads;
   SequenceSegment segment;
-  if (!find_segment(p, number / chunks / p.heads, segment)) return;
+  if (!find_segment(p, part, segment)) return;
   if (segment.is_first() || !has_sum(p.segments, segment.is_last)) return;
 
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const bool of_rows = number % chunks < row_chunks;
-  const std::int64_t chunk = number % chunks - (of_rows ? 0 : row_chunks);
+  const std::int64_t own_chunk = number - of_all * chunks;
+  const bool of_rows = own_chunk < row_chunks;
+  const std::int64_t chunk = own_chunk - (of_rows ? 0 : row_chunks);
   const std::int64_t channel = chunk * kWarpSize + lane;
   const std::int64_t width = of_rows ? (row_gates ? p.rows : 1) : p.columns;
   const GateView& gate = of_rows ? p.row_gate.view : p.column_gate.view;
@@ -107,8 +111,8 @@ struct FoldedElement {
 
 __device__ FoldedElement element_of(const WalkParams& p, std::int64_t part, std::int64_t head,
                                     std::int64_t element) {
-  const std::int64_t row = element / p.columns;
-  const std::int64_t column = element % p.columns;
+  const std::int64_t row = quotient(element, p.columns);
+  const std::int64_t column = element - row * p.columns;
   const std::int64_t first = part * p.heads + head;
   const std::int64_t width = p.row_gate.view.given() ? p.rows : 1;
   FoldedElement e;
@@ -166,54 +170,59 @@ __device__ __forceinline__ void store_final(const WalkParams& p, std::int64_t se
   to.data[head * to.head + element / p.columns * to.k + element % p.columns * to.v] = value;
 }
 
-/// A block folds 32 elements of one head's state: lanes take elements, warps runs of segments. The
-/// runs are first reduced to a factor and a sum each, then every warp starts where the one before
-/// it ends.
+/// A block folds some elements of one head's state, a thread an element of one of kRuns runs of
+/// segments. The runs are first reduced to a factor and a sum each, then every one starts where the
+/// one before it ends.
+template <int kRuns>
 __global__ __launch_bounds__(kThreads) void fold_segments(const __grid_constant__ WalkParams p) {
-  __shared__ DecayFactor run_factors[kWarps][kWarpSize];
-  __shared__ float run_sums[kWarps][kWarpSize];
+  constexpr int kElements = kThreads / kRuns;
+  __shared__ DecayFactor run_factors[kRuns][kElements];
+  __shared__ float run_sums[kRuns][kElements];
   const std::int64_t elements = p.rows * p.columns;
-  const std::int64_t tiles = ceil_div(elements, kWarpSize);
+  const std::int64_t tiles = ceil_div(elements, kElements);
   const std::int64_t number = block_number();
-  const std::int64_t head = number / tiles % p.heads;
-  const std::int64_t sequence = number / tiles / p.heads;
+  const std::int64_t of_all = quotient(number, tiles);
+  const std::int64_t sequence = quotient(of_all, p.heads);
+  const std::int64_t head = of_all - sequence * p.heads;
   if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   if (span.is_left_out) return;
   const bool final_only = p.segments.final_only;
   const std::int64_t sums = segment_count(p, span.length) - (has_sum(p.segments, true) ? 0 : 1);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const std::int64_t index = number % tiles * kWarpSize + lane;
+  const int own_run = static_cast<int>(threadIdx.x) / kElements;
+  const int place = static_cast<int>(threadIdx.x) % kElements;
+  const std::int64_t index = (number - of_all * tiles) * kElements + place;
   const std::int64_t part = first_part(p.sequences, sequence, span, p.segments.tokens);
-  if (p.ends_where_it_starts() && !final_only && sums > 0 && warp == 0 && index < elements) {
+  if (p.ends_where_it_starts() && !final_only && sums > 0 && own_run == 0 && index < elements) {
     copy_start(p, sequence, part + sums, head, index);
   }
   if (sums < 2 && !final_only) return;  // the first is a state already
 
   const FoldedElement e = element_of(p, part, head, min(index, elements - 1));
-  const std::int64_t per_warp = ceil_div(sums - 1, kWarps);
-  const std::int64_t first = 1 + warp * per_warp;
-  const std::int64_t end = min(first + per_warp, sums);
+  const std::int64_t per_run = ceil_div(sums - 1, kRuns);
+  const std::int64_t first = 1 + own_run * per_run;
+  const std::int64_t end = min(first + per_run, sums);
 
-  DecayFactor run;
-  float run_sum = 0.0F;
-  for_each_segment(e, first, end, [&](std::int64_t, const DecayFactor& factor, float sum) {
-    run = product(factor, run);
-    run_sum = decayed_sum(factor, run_sum, sum);
-  });
-  run_factors[warp][lane] = run;
-  run_sums[warp][lane] = run_sum;
   float state = e.states[0];
-  __syncthreads();  // all runs are reduced
-  for (int i = 0; i < warp; ++i)
-    state = decayed_sum(run_factors[i][lane], state, run_sums[i][lane]);
+  if constexpr (kRuns > 1) {
+    DecayFactor run;
+    float run_sum = 0.0F;
+    for_each_segment(e, first, end, [&](std::int64_t, const DecayFactor& factor, float sum) {
+      run = product(factor, run);
+      run_sum = decayed_sum(factor, run_sum, sum);
+    });
+    run_factors[own_run][place] = run;
+    run_sums[own_run][place] = run_sum;
+    __syncthreads();  // all runs are reduced
+    for (int i = 0; i < own_run; ++i)
+      state = decayed_sum(run_factors[i][place], state, run_sums[i][place]);
+  }
   if (index >= elements) return;
   for_each_segment(e, first, end, [&](std::int64_t segment, const DecayFactor& factor, float sum) {
     state = decayed_sum(factor, state, sum);
     if (!final_only) e.states[segment * e.state_stride] = state;
   });
-  if (final_only && warp == kWarps - 1) store_final(p, sequence, head, index, state);
+  if (final_only && own_run == kRuns - 1) store_final(p, sequence, head, index, state);
 }
 
 }  // namespace segment_fold_kernels
@@ -224,9 +233,15 @@ void launch_segment_fold(const WalkParams& p, cudaStream_t stream) {
                               (p.column_gate.view.given() ? ceil_div(p.columns, kWarpSize) : 0);
   launch<segment_factors<T>>({.grid = grid_of(p.parts() * p.heads * chunks), .block = kThreads},
                              stream, p);
-  const std::int64_t tiles = ceil_div(p.rows * p.columns, kWarpSize);
-  launch<fold_segments>({.grid = grid_of(p.sequence_count * p.heads * tiles), .block = kThreads},
-                        stream, p);
+  // Of packed sequences one may have almost all segments.
+  constexpr std::int64_t kMostOfOneRun = 16;
+  const std::int64_t sequences = p.sequences.bounds != nullptr ? 1 : p.sequence_count;
+  const int runs = p.parts() > kMostOfOneRun * sequences ? kWarps : 1;
+  with_value<1, kWarps>(runs, [&]<int kRuns>() {
+    const std::int64_t tiles = ceil_div(p.rows * p.columns, kThreads / kRuns);
+    launch<fold_segments<kRuns>>(
+        {.grid = grid_of(p.sequence_count * p.heads * tiles), .block = kThreads}, stream, p);
+  });
 }
 
 template void launch_segment_fold<float>(const WalkParams&, cudaStream_t);
