@@ -51,7 +51,8 @@ std::unique_ptr<const ErasedKernel> make_state_fold();
 /// "cuda.decode": recurrent_decode, every problem there is.
 std::unique_ptr<const ErasedKernel> make_decode();
 
-/// A kernel and its rank: of those that take a problem, the highest give the default.
+/// A kernel and its rank: of those that take a problem, the highest give the default, those that say
+/// what they expect before others, which come in this order.
 struct ListedKernel {
   std::unique_ptr<const ErasedKernel> (*make)();
   int priority;
@@ -60,16 +61,16 @@ struct ListedKernel {
 inline constexpr ListedKernel kKernels[] = {
     {make_chunk_wgmma, 30},
     {make_gla_wgmma, 30},
-    {make_chunk_mma, 20},
-    {make_gla_mma, 20},
-    {make_chunk_tf32, 15},
-    {make_parallel, 12},
+    {make_chunk_mma, 30},
+    {make_gla_mma, 30},
+    {make_chunk_tf32, 30},
+    {make_parallel, 30},
     {make_fused_recurrent, 10},
 
     {make_chunk_backward, 30},
     {make_gla_backward, 30},
-    {make_chunk_tf32_backward, 15},
-    {make_parallel_backward, 12},
+    {make_chunk_tf32_backward, 30},
+    {make_parallel_backward, 30},
     {make_fused_recurrent_backward, 10},
 
     {make_chunk_tf32_summary, 15},

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include <attune/core/config_axes.hpp>
@@ -91,6 +92,17 @@ class ParallelKernel : public Kernel<ParallelConfig<Op>> {
     return takes(problem, device);
   }
   Config heuristic_config(const AttentionProblem&, const DeviceInfo&) const override { return {}; }
+  /// Nothing is as fast where sequences have so few tokens. With more it depends: it cannot tell.
+  std::optional<double> expected_us(const AttentionProblem& problem,
+                                    const DeviceInfo&) const override {
+    constexpr std::int64_t kFewTokens = 4;
+    if (problem.T > kFewTokens) return std::nullopt;
+    constexpr double kLaunch = 3.5, kOfToken = 1.1, kOfPairedChannel = 2.2e-6;  // of an H200
+    const double tokens = static_cast<double>(problem.T);
+    const double pairs = static_cast<double>(problem.B * problem.H) * tokens * (tokens + 1) / 2;
+    return kLaunch + kOfToken * tokens +
+           kOfPairedChannel * pairs * static_cast<double>(problem.K + problem.V);
+  }
 };
 
 class Parallel : public ParallelKernel<ops::RecurrentAttention> {
