@@ -33,8 +33,8 @@ class ChunkState {
 
   /// The state that the segment starts from, zeros where there is none and in padding.
   __device__ __forceinline__ void load() {
-    // A test of each element is half of a short walk's time. In the largest tile the compiler makes
-    // slower chunks of this short cut.
+    // A test of each element is half of a short walk's time. With the largest tile in two parts the
+    // compiler makes slower code of all chunks where the walk returns here early.
     constexpr bool kReturnsEarly = kRows < 128 || kParts == 1;
     const ConstStateView from = start_of(p_, block_);
     for_each_element([](float& x, int, int) { x = 0.0F; });

@@ -104,8 +104,8 @@ inline constexpr float kMaxDeferred = 20;
 /// Of all tokens of a row, what rows first_row .. of a tile take. Threads have one row each, those
 /// of a warp have the same tokens.
 ///
-/// With deferred decays, D_t = exp(sum of the log decays of tokens 0 .. t), a key has k / D_t, q
-/// D_t and D_t: one multiply-add less for each element and token. Returns whether this thread's
+/// With deferred decays, D_t = exp(sum of the log decays of tokens 0 .. t), a key has k / D_t,
+/// q D_t and D_t: one multiply-add less for each element and token. Returns whether this thread's
 /// allow for that.
 template <class T, bool kDeferred>
 __device__ __forceinline__ bool stage_keys(const StepParams& p, const StepShape& shape,

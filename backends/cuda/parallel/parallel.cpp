@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
@@ -97,10 +98,14 @@ class ParallelKernel : public Kernel<ParallelConfig<Op>> {
                                     const DeviceInfo&) const override {
     constexpr std::int64_t kFewTokens = 4;
     if (problem.T > kFewTokens) return std::nullopt;
-    constexpr double kLaunch = 3.5, kOfToken = 1.1, kOfPairedChannel = 2.2e-6;  // of an H200
+    // Of an H200: launches, a warp's tokens one after the other, and channels of pairs of tokens.
+    constexpr bool kForward = std::is_same_v<Op, ops::RecurrentAttention>;
+    constexpr double kLaunches = kForward ? 3.5 : 10;
+    constexpr double kOfToken = kForward ? 1.1 : 7;
+    constexpr double kOfPairedChannel = kForward ? 2.2e-6 : 7e-6;
     const double tokens = static_cast<double>(problem.T);
     const double pairs = static_cast<double>(problem.B * problem.H) * tokens * (tokens + 1) / 2;
-    return kLaunch + kOfToken * tokens +
+    return kLaunches + kOfToken * tokens +
            kOfPairedChannel * pairs * static_cast<double>(problem.K + problem.V);
   }
 };

@@ -4,8 +4,8 @@
 //   o_i = sum_{j <= i} P[i, j] ev_ij v_j            e_ij  = exp(sum of g + g_gamma + gk over j+1 .. i)
 //   P[i, j] = scale sum_r q_i[r] e_ij[r] k_j[r]     ev_ij = exp(sum of gv over j+1 .. i)
 //
-// with i and j in the order of the walk. The gradients, with dP[i, j] = scale sum_c do_i[c]
-// ev_ij[c] v_j[c], are
+// with i and j in the order of the walk. The gradients, with
+// dP[i, j] = scale sum_c do_i[c] ev_ij[c] v_j[c], are
 //
 //   dq_i = sum_{j <= i} dP[i, j] e_ij k_j           dk_j = sum_{i >= j} dP[i, j] e_ij q_i
 //   dv_j = sum_{i >= j} P[i, j] ev_ij do_i

@@ -129,8 +129,8 @@ __device__ float product_at(const GateGradientParams& p, std::int64_t index, std
   return sum;
 }
 
-/// A block takes 32 channels of one chunk: a warp the changes of a token, then a lane the sums of a
-/// channel from the checkpoint on.
+/// A block takes 32 channels of one chunk: a warp the changes of some tokens, then a lane the sums
+/// of a channel from the checkpoint on.
 template <class T>
 __global__ __launch_bounds__(kChannelThreads, kResidentBlocks) void channel_gate_gradients(
     const __grid_constant__ GateGradientParams p) {

@@ -108,8 +108,8 @@ inline constexpr std::array<std::string_view, kParameters> kParameterNames = {
 
 const char* name_of(Parameter parameter);
 
-/// The parameters of a function of Python's, as the first line of its manual has them: "f(q, k, *,
-/// g=None)".
+/// The parameters of a function of Python's, as the first line of its manual has them:
+/// "f(q, k, *, g=None)".
 struct Function {
   std::array<char, 40> name = {};  // with its zero
   std::array<Parameter, kParameters> listed = {};
