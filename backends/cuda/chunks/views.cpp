@@ -21,15 +21,6 @@ View state_view_of(const std::optional<Tensor>& state) {
           .v = state->stride(3)};
 }
 
-/// `slots` is [N] or [N, M].
-SlotsView slots_view(const ConstTensorView& slots, std::int64_t count) {
-  return {.data = slots.data,
-          .sequence = slots.stride(0),
-          .number = slots.rank() > 1 ? slots.stride(1) : 0,
-          .is_i64 = slots.dtype == DType::kI64,
-          .count = count};
-}
-
 }  // namespace
 
 TokenView token_view(const TensorView& tensor) { return token_view_of<TokenView>(tensor); }
@@ -48,6 +39,13 @@ GateView gate_view(const std::optional<ConstTensorView>& gate) {
 IndicesView indices_view(const std::optional<ConstTensorView>& indices) {
   if (!indices) return {};
   return {indices->data, indices->stride(0), indices->dtype == DType::kI64};
+}
+SlotsView slots_view(const ConstTensorView& slots, std::int64_t count) {
+  return {.data = slots.data,
+          .sequence = slots.stride(0),
+          .number = slots.rank() > 1 ? slots.stride(1) : 0,
+          .is_i64 = slots.dtype == DType::kI64,
+          .count = count};
 }
 StateView state_view(const std::optional<TensorView>& state) {
   return state_view_of<StateView>(state);

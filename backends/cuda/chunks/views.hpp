@@ -97,6 +97,8 @@ ConstTokenView token_view(const ConstTensorView& tensor);
 ConstTokenView token_view(const std::optional<ConstTensorView>& tensor);
 GateView gate_view(const std::optional<ConstTensorView>& gate);
 IndicesView indices_view(const std::optional<ConstTensorView>& indices);
+/// `slots` is [N] or [N, M]; `count` is S, the pool's.
+SlotsView slots_view(const ConstTensorView& slots, std::int64_t count);
 StateView state_view(const std::optional<TensorView>& state);
 ConstStateView state_view(const std::optional<ConstTensorView>& state);
 /// What a forward pass starts from, ends with and keeps, whether in tensors or in a pool.

@@ -23,10 +23,7 @@ struct StateFoldConfig {
 
 ConstStateView initial_states(const Problem& problem, const Args& args) {
   ConstStateView view = state_view(args.initial_state);
-  if (!args.initial_state) return view;
-  const IndicesView slots = indices_view(*args.initial_slots);
-  view.slots = {
-      .data = slots.data, .sequence = slots.stride, .is_i64 = slots.is_i64, .count = problem.F};
+  if (args.initial_state) view.slots = slots_view(*args.initial_slots, problem.F);
   return view;
 }
 
