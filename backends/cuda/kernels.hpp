@@ -11,7 +11,8 @@ namespace attune::cuda {
 
 /// "cuda.chunk_wgmma": the gates g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma();
-/// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32 as pairs of bf16.
+/// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
+/// besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
 /// "cuda.gla_wgmma": gk, with or without g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();

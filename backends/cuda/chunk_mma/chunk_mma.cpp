@@ -4,18 +4,37 @@
 #include <limits>
 #include <type_traits>
 
+#include "cuda/chunk_mma/channel_operands.hpp"
+#include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::chunk_mma {
 namespace {
 
 using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionArgs;
 
-constexpr std::int64_t kMinSplitTokens = 8;  // fewer are faster one by one
+// In f32; fewer are faster one by one, or with gates of key channels in chunks of 16.
+constexpr std::int64_t kMinSplitTokens = 8;
+constexpr std::int64_t kMinGatedTokens = 24;
+
+bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
+bool has_key_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
+
+/// Key channels of a launch: more go slice by slice (key_slices.hpp).
+std::int64_t most_keys(const Problem& problem) {
+  return is_split(problem) ? kMaxSplitKeys : kMostKeys;
+}
+int padded_slice_keys(const Problem& problem) {
+  return padded_keys(std::min(problem.K, most_keys(problem)));
+}
 
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
@@ -23,18 +42,48 @@ std::int64_t block_count(const Problem& problem, const Config& config) {
          config.segments;
 }
 
-/// Bytes of the workspace that hold the segments' states, as the registers of their blocks do.
-std::size_t state_bytes(const Problem& problem, const Config& config) {
-  if (config.segments == 1) return 0;
-  const std::int64_t elements = padded_keys(problem.K) * std::int64_t{values_per_block(config)};
-  return static_cast<std::size_t>(block_count(problem, config) * elements) * sizeof(float);
-}
+/// What a launch has in the workspace.
+struct Workspace {
+  Workspace(const Problem& problem, const Config& config, std::byte* memory) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    WorkspaceParts parts(memory);
+    const std::int64_t keys = padded_slice_keys(problem);
+    if (config.segments > 1) {
+      const std::int64_t segments = problem.sequences() * problem.H * config.segments;
+      states = parts.take<float4>(block_count(problem, config) * keys * values_per_block(config) *
+                                  kFloat);
+      decays = parts.take<float>(segments * (has_key_gates(problem) ? keys : 1) * kFloat);
+    }
+    if (has_key_gates(problem)) {
+      const std::int64_t rows = problem.B * problem.T * problem.H;
+      const std::int64_t width = operand_channels(std::min(problem.K, most_keys(problem)));
+      const std::int64_t chunks = chunk_count(problem) * problem.H;
+      q = parts.take<float>(rows * width * kFloat);
+      k = parts.take<float>(rows * width * kFloat);
+      chunk_totals = parts.take<float2>(chunks * keys * std::int64_t{sizeof(float2)});
+      is_strong = parts.take<int>(chunks * std::int64_t{sizeof(int)});
+    }
+    bytes = parts.used();
+  }
+  static std::int64_t chunk_count(const Problem& problem) {
+    return part_count(problem.sequences(), problem.T, problem.N > 0, kSplitChunk);
+  }
 
-bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
+  /// The segments', as the registers of their blocks hold them.
+  float4* states = nullptr;
+  float* decays = nullptr;
+  /// channel_operands.hpp's.
+  float* q = nullptr;
+  float* k = nullptr;
+  float2* chunk_totals = nullptr;
+  int* is_strong = nullptr;
+  std::size_t bytes = 0;
+};
 
 std::size_t shared_bytes(const Problem& problem, const Config& config) {
-  const int keys = padded_keys(problem.K);
-  return is_split(problem) ? split_shared_bytes(keys, config) : shared_bytes(keys, config);
+  const int keys = padded_slice_keys(problem);
+  return is_split(problem) ? split_shared_bytes(keys, has_key_gates(problem), config)
+                           : shared_bytes(keys, config);
 }
 
 /// As many as there is room for, of no fewer than four chunks.
@@ -42,32 +91,91 @@ int segments_for(const Problem& problem, const DeviceInfo& device, Config config
   constexpr int kMinChunks = 4;
   config.segments = 1;
   const int by_registers = is_split(problem) ? split_resident_blocks(config)
-                                             : resident_blocks(padded_keys(problem.K), config);
+                                             : resident_blocks(padded_slice_keys(problem), config);
   const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
   return cuda::segments_for(problem, block_count(problem, config),
                             room_for_blocks(device, bytes, by_registers),
                             kMinChunks * config.chunk);
 }
 
-SegmentWalkParams params_of(const Problem& problem, const ops::RecurrentAttentionArgs& args,
-                            const Config& config, const LaunchSite& site) {
+/// Microseconds of a problem in f32, fitted to an H200.
+double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr double kOfLaunch = 3.2;
+  constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
+  constexpr double kOfTwoBlocks = 1.27;  // where they share a multiprocessor
+  constexpr double kOfOperand = 8e-6;    // a channel of q and k made and read again
+  const int keys = padded_slice_keys(problem);
+  double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
+  if (has_key_gates(problem)) chunk_us *= 1 + keys / 600.0;
+  const std::int64_t room =
+      room_for_blocks(device, static_cast<std::int64_t>(shared_bytes(problem, config)),
+                      split_resident_blocks(config));
+  const std::int64_t blocks = block_count(problem, config);
+  if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
+  const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
+  const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
+  double us = static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kOfLaunch;
+  if (config.segments > 1) us = us * kOfBothWalks + kOfLaunch;
+  if (has_key_gates(problem)) {
+    const std::int64_t operands =
+        problem.B * problem.T * problem.H * std::min(problem.K, most_keys(problem));
+    us += kOfLaunch + kOfOperand * static_cast<double>(operands);
+  }
+  return us * static_cast<double>(ceil_div(problem.K, most_keys(problem)));
+}
+
+SegmentWalkParams params_of(const Problem& problem, const Args& args, const Config& config,
+                            const Workspace& workspace) {
   SegmentWalkParams params =
       walk_params(problem, args, values_per_block(config), config.stages, config.segments);
-  params.segment_states = reinterpret_cast<float4*>(site.workspace.data());
-  params.segment_decays =
-      reinterpret_cast<float*>(site.workspace.data() + state_bytes(problem, config));
+  params.segment_states = workspace.states;
+  params.segment_decays = workspace.decays;
   return params;
 }
 
+/// Makes operands of q and k, and has the walk take these.
+void take_key_gates(SplitWalkParams& params, const Problem& problem, const Args& args,
+                    const Workspace& workspace, cudaStream_t stream) {
+  params.gk = gate_view(args.gk);
+  launch_channel_operands({.q = params.q,
+                           .k = params.k,
+                           .g = params.g,
+                           .gk = params.gk,
+                           .gamma = params.gamma,
+                           .sequences = params.sequences,
+                           .sequence_count = params.sequence_count,
+                           .parts = Workspace::chunk_count(problem),
+                           .heads = params.heads,
+                           .heads_per_kv = params.heads_per_kv,
+                           .key_channels = params.key_channels,
+                           .padded_keys = padded_keys(problem.K),
+                           .reverse = params.reverse,
+                           .q_operands = workspace.q,
+                           .k_operands = workspace.k,
+                           .chunk_totals = workspace.chunk_totals,
+                           .is_strong = workspace.is_strong},
+                          stream);
+  const std::int64_t head = operand_channels(problem.K);
+  const std::int64_t token = problem.H * head;
+  params.q = {workspace.q, problem.T * token, token, head};
+  params.k = {workspace.k, problem.T * token, token, head};
+  params.heads_per_key = 1;
+  params.chunk_totals = workspace.chunk_totals;
+  params.is_strong = workspace.is_strong;
+}
+
 template <class T>
-void launch_all(const SegmentWalkParams& params, const Config& config, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
+void launch_all(const Problem& problem, const Args& args, const Config& config,
+                const Workspace& workspace, cudaStream_t stream) {
+  const SegmentWalkParams params = params_of(problem, args, config, workspace);
   if constexpr (std::is_same_v<T, float>) {
-    if (config.segments > 1) launch_split_segment_states<T>(params, config, on);
-    launch_split_walk<T>(params, config, on);
+    SplitWalkParams split(params);
+    if (has_key_gates(problem)) take_key_gates(split, problem, args, workspace, stream);
+    if (config.segments > 1) launch_split_segment_states<T>(split, config, stream);
+    launch_split_walk<T>(split, config, stream);
   } else {
-    if (config.segments > 1) launch_segment_states<T>(params, config, on);
-    launch_chunk_mma<T>(params, config, on);
+    if (config.segments > 1) launch_segment_states<T>(params, config, stream);
+    launch_chunk_mma<T>(params, config, stream);
   }
 }
 
@@ -75,29 +183,39 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
  public:
   using Config = ChunkMmaConfig;
 
+  /// What it takes without copies (with_padded_rows.hpp).
+  static bool takes_rows(const Problem& problem) {
+    const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;
+    return problem.aligned && problem.K % copied == 0 && problem.V % copied == 0;
+  }
+  static bool takes_rows(const Problem&, const Args&) { return false; }
+
   std::string_view name() const noexcept override { return "cuda.chunk_mma"; }
   int version() const noexcept override { return 1; }
 
   std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
   }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");
-    const int most_keys = is_split(problem) ? kMaxSplitKeys : kMostKeys;
-    if (problem.K > most_keys) return Support::no(refused::kShape, str("takes K <= ", most_keys));
-    const int copied = is_split(problem) ? kChannelsPerSplitCopy : kChannelsPerCopy;
-    if (problem.K % copied != 0 || problem.V % copied != 0) {
-      return Support::no(refused::kShape, str("takes K and V that are multiples of ", copied));
+    if (has_key_gates(problem) && !is_split(problem)) {
+      return Support::no(refused::kDType, "takes gk in f32 alone");
     }
-    if (is_split(problem) && problem.T < kMinSplitTokens * std::max<std::int64_t>(problem.N, 1)) {
+    if (problem.K > kMostSlicedKeys) {
+      return Support::no(refused::kShape, str("takes K <= ", kMostSlicedKeys));
+    }
+    const std::int64_t fewest = has_key_gates(problem) ? kMinGatedTokens : kMinSplitTokens;
+    if (is_split(problem) && problem.T < fewest * std::max<std::int64_t>(problem.N, 1)) {
       return Support::no(refused::kShape,
-                         str("takes sequences of ", kMinSplitTokens, " tokens or more in f32"));
+                         str("takes sequences of ", fewest, " tokens or more in f32"));
     }
     if (problem.T > kMostTokens)
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
-    if (!problem.aligned)
-      return Support::no(refused::kAlignment, "takes rows that start at multiples of 16 bytes");
+    if (!takes_rows(problem)) {
+      return Support::no(refused::kAlignment,
+                         "takes rows that start at multiples of 16 bytes and have whole ones");
+    }
     if (problem.H > std::numeric_limits<int>::max() ||
         block_count(problem, {.warps = 4}) > std::numeric_limits<int>::max()) {
       return Support::no(refused::kShape, "has more heads than a launch has blocks");
@@ -107,7 +225,7 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
 
   Support fits(const Problem& problem, const DeviceInfo& device,
                const Config& config) const override {
-    const int keys = padded_keys(problem.K);
+    const int keys = padded_slice_keys(problem);
     if (is_split(problem) && !is_compiled_split(keys, config)) {
       return Support::no(refused::kInstance, "f32 takes chunk=32");
     }
@@ -136,8 +254,15 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     Config longer = config;
     longer.chunk = 64;
     longer.segments = segments_for(problem, device, longer);
-    const bool is_better = config.warps == 8 && padded_keys(problem.K) == 128;
+    const bool is_better = config.warps == 8 && padded_slice_keys(problem) == 128;
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
+  }
+
+  /// In 16 bits it comes after cuda.chunk_wgmma, whatever takes longer.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (!is_split(problem)) return std::nullopt;
+    return split_us(problem, device, heuristic_config(problem, device));
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is
@@ -167,18 +292,21 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    if (config.segments == 1) return 0;
-    return state_bytes(problem, config) +
-           static_cast<std::size_t>(problem.sequences() * problem.H * config.segments) *
-               sizeof(float);
+    return key_slices_bytes(problem, most_keys(problem)) +
+           Workspace(problem, config, nullptr).bytes;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    const SegmentWalkParams params = params_of(problem, args, config, site);
-    with_element<float, __half, __nv_bfloat16>(
-        problem.dtype, [&]<class T>() { launch_all<T>(params, config, site.stream); });
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    run_key_slices(problem, args, most_keys(problem), site.workspace, stream,
+                   [&](const Problem& slice, const Args& own, std::span<std::byte> memory) {
+                     const Workspace workspace(slice, config, memory.data());
+                     with_element<float, __half, __nv_bfloat16>(slice.dtype, [&]<class T>() {
+                       launch_all<T>(slice, own, config, workspace, stream);
+                     });
+                   });
   }
 };
 
@@ -186,5 +314,5 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
 }  // namespace attune::cuda::chunk_mma
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma() {
-  return std::make_unique<WithStoredStates<chunk_mma::ChunkMma>>();
+  return std::make_unique<WithStoredStates<WithPaddedRows<chunk_mma::ChunkMma>>>();
 }

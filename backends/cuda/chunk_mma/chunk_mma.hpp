@@ -48,6 +48,7 @@ constexpr int split_stage_bytes(int keys, const ChunkMmaConfig& config) {
 
 /// ChunkDecays<kSplitChunk>, and what its sums leave out.
 struct alignas(16) SplitDecays {
+  static constexpr bool kPerChannel = false;
   float log2[kSplitChunk];
   float log2_rest[kSplitChunk];  // b_i / ln 2 is log2 + log2_rest: an ulp of b_i may be too much
   float from_start[kSplitChunk];
@@ -55,12 +56,36 @@ struct alignas(16) SplitDecays {
   float total;
 };
 
+/// The decays of a chunk where key channels have gates. Those of its tokens are in q and k already
+/// (channel_operands.hpp).
+template <int kKeys>
+struct alignas(16) ChannelDecays {
+  static constexpr bool kPerChannel = true;
+  float2 totals[kKeys];  // of the state over the chunk: exp() as a sum of two
+  bool is_strong;        // q and k are as they came
+};
+
 /// Shared memory of the main kernel: stages, two tiles of scores, decays.
-constexpr std::size_t split_shared_bytes(int keys, const ChunkMmaConfig& config) {
+constexpr std::size_t split_shared_bytes(int keys, bool key_gates, const ChunkMmaConfig& config) {
+  const std::size_t decays = !key_gates   ? sizeof(SplitDecays)
+                             : keys == 64 ? sizeof(ChannelDecays<64>)
+                                          : sizeof(ChannelDecays<128>);
   return static_cast<std::size_t>(config.stages * split_stage_bytes(keys, config) +
                                   2 * kSplitChunk * kPanelRowBytes) +
-         kDecayStages * sizeof(SplitDecays);
+         kDecayStages * decays;
 }
+
+/// What the kernels of f32 are given. Where key channels have gates, q and k are what
+/// channel_operands.hpp made of them, and segments have a decay for every key channel.
+struct SplitWalkParams : SegmentWalkParams {
+  explicit SplitWalkParams(const SegmentWalkParams& params)
+      : SegmentWalkParams(params), heads_per_key(params.heads_per_kv) {}
+
+  int heads_per_key;
+  GateView gk;
+  const float2* chunk_totals = nullptr;  // [part, H, padded keys]
+  const int* is_strong = nullptr;        // [part, H]
+};
 
 /// Queues what finds the states of all segments but the last; only with more than one.
 template <class T>
@@ -73,10 +98,10 @@ void launch_chunk_mma(const SegmentWalkParams& params, const ChunkMmaConfig& con
 
 /// The same for f32, on pairs of bf16; T is float.
 template <class T>
-void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+void launch_split_segment_states(const SplitWalkParams& params, const ChunkMmaConfig& config,
                                  cudaStream_t stream);
 template <class T>
-void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+void launch_split_walk(const SplitWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream);
 
 }  // namespace attune::cuda::chunk_mma

@@ -92,7 +92,9 @@ __device__ __forceinline__ float decay_between(const SplitDecays& decays, int i,
 /// Done by the first warp of a block, one token a lane.
 class SplitDecayScan {
  public:
-  __device__ SplitDecayScan(const SegmentWalkParams& p, const Walk& walk)
+  using Decays = SplitDecays;
+
+  __device__ SplitDecayScan(const SplitWalkParams& p, const Walk& walk)
       : gates_(rows_of<const float>(p.g.rows, walk, walk.head, 0)),
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 

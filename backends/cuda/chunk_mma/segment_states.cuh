@@ -40,25 +40,27 @@ __device__ __forceinline__ void store_segment(const State<Shape>& state, const S
   }
 }
 
-/// state = decay * state + what the segment of that index added.
-template <class Shape>
+/// state = decay * state + what the segment of that index added. decays(j) are those of element
+/// [j]'s two keys.
+template <class Shape, class Decays>
 __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWalkParams& p,
-                                            const Walk& walk, std::int64_t index, float decay) {
+                                            const Walk& walk, std::int64_t index, Decays&& decays) {
   const float4* const from = segment_elements<Shape>(p, walk, index);
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
     const float4 added = from[j * kWarpSize];
-    state[j][0] = fmaf(state[j][0], decay, added.x);
-    state[j][1] = fmaf(state[j][1], decay, added.y);
-    state[j][2] = fmaf(state[j][2], decay, added.z);
-    state[j][3] = fmaf(state[j][3], decay, added.w);
+    const float2 decay = decays(j);
+    state[j][0] = fmaf(state[j][0], decay.x, added.x);
+    state[j][1] = fmaf(state[j][1], decay.y, added.y);
+    state[j][2] = fmaf(state[j][2], decay.x, added.z);
+    state[j][3] = fmaf(state[j][3], decay.y, added.w);
   }
 }
 
 /// The state at the start of the block's segment. The last segment's place has a copy of the
 /// initial state: the last segment may write the final state over it while the first one still has
-/// to start.
-template <class Shape>
+/// to start. kPerChannel: segments have a decay for every key channel.
+template <class Shape, bool kPerChannel = false>
 __device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
                                                    const Walk& walk) {
   if (p.segments == 1) {
@@ -68,11 +70,21 @@ __device__ __forceinline__ void load_segment_start(State<Shape>& state, const Se
   clear<Shape>(state);
   if (walk.segment == 0) {
     if (p.initial_state.data == nullptr) return;
-    add_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1), 0.0F);
+    add_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1), [](int) {
+      return float2{0.0F, 0.0F};
+    });
   }
   for (int segment = 0; segment < walk.segment; ++segment) {
     const std::int64_t index = segment_index(p, walk, segment);
-    add_segment<Shape>(state, p, walk, index, p.segment_decays[index]);
+    if constexpr (kPerChannel) {
+      const float* const own =
+          p.segment_decays + index * Shape::kKeys + threadIdx.x % kWarpSize % 4 * 2;
+      add_segment<Shape>(state, p, walk, index,
+                         [&](int j) { return *reinterpret_cast<const float2*>(own + 8 * j); });
+    } else {
+      const float decay = p.segment_decays[index];
+      add_segment<Shape>(state, p, walk, index, [&](int) { return float2{decay, decay}; });
+    }
   }
 }
 

@@ -40,11 +40,11 @@ __device__ __forceinline__ std::uint32_t high_then_low(const SplitTile<Shape>& k
   return part.at(row + lane % 8, channel * 2 + lane / 8 % 2 * 16);
 }
 
-/// 16 rows of 8 columns of P.
-template <class Shape>
+/// 16 rows of 8 columns of P. With decays per channel, all of them are in the operands.
+template <class Shape, class Decays>
 __device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, true>& stage,
                                                        const SplitScores<Shape>& scores,
-                                                       const SplitDecays& decays, float scale,
+                                                       const Decays& decays, float scale,
                                                        int first_row, int first_column) {
   float main[4] = {}, left[4] = {}, right[4] = {};
 #pragma unroll 2
@@ -65,8 +65,9 @@ __device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, t
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int at = half * 2 + e;
-      const float product = (left[at] + right[at]) + main[at];
-      pair[e] = column + e <= row ? product * scale * decay_between(decays, row, column + e) : 0.0F;
+      float score = ((left[at] + right[at]) + main[at]) * scale;
+      if constexpr (!Decays::kPerChannel) score *= decay_between(decays, row, column + e);
+      pair[e] = column + e <= row ? score : 0.0F;
     }
     scores.store(row, column, split(pair[0], pair[1]));
   }
@@ -74,10 +75,10 @@ __device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, t
 
 /// The scores P: the warps divide the blocks on and below the diagonal among them; no other block
 /// is ever read.
-template <class Shape>
+template <class Shape, class Decays>
 __device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>& stage,
                                                   const SplitScores<Shape>& scores,
-                                                  const SplitDecays& decays, float scale) {
+                                                  const Decays& decays, float scale) {
   static_assert(kSplitChunk == 32);
   constexpr int kBlocks = 2 + 4;  // of 8 columns, in the first 16 rows and in the others
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -95,10 +96,10 @@ template <class Shape>
 using SplitValues = SplitBlock[Shape::kChunk / 16];
 
 /// O^T = S^T Q^T, each token's column times scale exp(b_i).
-template <class Shape>
+template <class Shape, class Decays>
 __device__ __forceinline__ void read_split_state(Outputs<Shape>& outputs, const State<Shape>& state,
                                                  const SplitStage<Shape, true>& stage,
-                                                 const SplitDecays& decays, float scale) {
+                                                 const Decays& decays, float scale) {
   constexpr int kBlocks = Shape::kChunk / 16;
 #pragma unroll
   for (int n = 0; n < Shape::kChunk / 8; ++n) {
@@ -121,7 +122,10 @@ __device__ __forceinline__ void read_split_state(Outputs<Shape>& outputs, const 
   const int first = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int n = 0; n < Shape::kChunk / 8; ++n) {
-    const float2 decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
+    float2 decay{1.0F, 1.0F};
+    if constexpr (!Decays::kPerChannel) {
+      decay = *reinterpret_cast<const float2*>(&decays.from_start[8 * n + first]);
+    }
 #pragma unroll
     for (int e = 0; e < 4; ++e) outputs[n][e] *= scale * (e % 2 == 0 ? decay.x : decay.y);
   }
@@ -167,11 +171,12 @@ __device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
   }
 }
 
-/// S^T = total S^T + V^T K; `values` is V^T, decayed to the chunk's end.
-template <class Shape>
+/// S^T = total S^T + V^T K, `values` being V^T decayed to the chunk's end; with decays per channel
+/// S^T = total (S^T + V^T K), where K has what is lacking.
+template <class Shape, class Decays>
 __device__ __forceinline__ void write_split_state(State<Shape>& state,
                                                   const SplitValues<Shape>& values,
-                                                  const SplitTile<Shape>& k, float total) {
+                                                  const SplitTile<Shape>& k, const Decays& decays) {
   constexpr int kSteps = Shape::kChunk / 16;
 #pragma unroll
   for (int n = 0; n < Shape::kKeys / 16; ++n) {
@@ -183,10 +188,21 @@ __device__ __forceinline__ void write_split_state(State<Shape>& state,
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      float4 totals;  // of two keys
+      if constexpr (Decays::kPerChannel) {
+        const int key = 16 * n + 8 * half + static_cast<int>(threadIdx.x) % 4 * 2;
+        totals = *reinterpret_cast<const float4*>(&decays.totals[key]);
+      }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& element = state[2 * n + half][e];
-        element = fmaf(element, total, added[0][half][e] + added[1][half][e]);
+        const float sum = added[0][half][e] + added[1][half][e];
+        if constexpr (Decays::kPerChannel) {
+          const float2 total = e % 2 == 0 ? float2{totals.x, totals.y} : float2{totals.z, totals.w};
+          element = fmaf(element + sum, total.x, (element + sum) * total.y);
+        } else {
+          element = fmaf(element, decays.total, sum);
+        }
       }
     }
   }

@@ -114,11 +114,12 @@ struct SplitStage {
 template <class Shape, int kChannels>
 class LoadedTile {
  public:
-  /// Begins to load it. What stands in for tokens and channels that do not exist are others.
+  /// Begins to load it. What stands in for tokens and channels that do not exist are others. Rows
+  /// have a multiple of kPerCopy channels, zeros behind `channels`.
   __device__ __forceinline__ void fetch(const Rows<const float>& from, const Walk& walk, int chunk,
                                         int channels) {
     const int last = walk.rows(chunk) - 1;
-    const float* const first = from.first + min(channel(), channels - kPerCopy);
+    const float* const first = from.first + min(channel(), (channels - 1) / kPerCopy * kPerCopy);
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int row = min(i * kRows + own_row(), last);
@@ -164,9 +165,9 @@ class LoadedTile {
 template <class Shape, bool kWithQueries>
 class SplitTokens {
  public:
-  __device__ SplitTokens(const SegmentWalkParams& p, const Walk& walk)
+  __device__ SplitTokens(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_kv, 0).first),
+        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, 0).first),
         v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value).first),
         q_(rows_of<const float>(p.q, walk, walk.head, 0).first),
         o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first) {}
@@ -208,7 +209,7 @@ class SplitTokens {
 
  private:
   struct Nothing {};
-  const SegmentWalkParams& p_;
+  const SplitWalkParams& p_;
   const float* const k_;
   const float* const v_;
   const float* const q_;

@@ -1,46 +1,64 @@
-// chunk_mma.cuh's walk for f32, each operand split into two of bf16 (split.cuh).
+// chunk_mma.cuh's walk for f32, each operand split into two of bf16 (split_tiles.cuh), with the gates
+// g and gamma, or with gates of key channels, of which channel_operands.hpp made operands.
 //
 // Tiles are split as they arrive, once for all warps. With three stages a chunk's tiles are there a
 // chunk before its P is made, and a chunk takes a single barrier; with two it takes a second one.
 #pragma once
 
+#include "cuda/chunk_mma/channel_decays.cuh"
 #include "cuda/chunk_mma/segment_states.cuh"
 #include "cuda/chunk_mma/split_products.cuh"
 
 namespace attune::cuda::chunk_mma {
 
+template <class Shape, bool kKeyGates>
+using DecaysOf = std::conditional_t<kKeyGates, ChannelDecayLoads<Shape::kKeys>, SplitDecayScan>;
+
 /// The outputs of a chunk, and the state after it.
-template <class Shape>
+template <class Shape, class Decays>
 __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape>& outputs,
                                               const SplitStage<Shape, true>& stage,
                                               const SplitScores<Shape>& scores,
-                                              const SplitDecays& decays, float scale) {
+                                              const Decays& decays, float scale) {
   read_split_state<Shape>(outputs, state, stage, decays, scale);
   SplitBlock values[Shape::kChunk / 16];
   load_values<Shape>(values, stage.v);
   add_split_chunk<Shape>(outputs, values, scores);
-  decay_split_values<Shape>(values, decays);
-  write_split_state<Shape>(state, values, stage.k, decays.total);
+  if constexpr (!Decays::kPerChannel) decay_split_values<Shape>(values, decays);
+  write_split_state<Shape>(state, values, stage.k, decays);
+}
+
+/// What a chunk adds to the state.
+template <class Shape, class Decays>
+__device__ __forceinline__ void add_split_keys(State<Shape>& state,
+                                               const SplitStage<Shape, false>& stage,
+                                               const Decays& decays) {
+  SplitBlock values[Shape::kChunk / 16];
+  load_values<Shape>(values, stage.v);
+  if constexpr (!Decays::kPerChannel) decay_split_values<Shape>(values, decays);
+  write_split_state<Shape>(state, values, stage.k, decays);
 }
 
 /// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
-template <class Shape, bool kKeeps>
+template <class Shape, bool kKeyGates, bool kKeeps>
 __global__
 __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
-    const __grid_constant__ SegmentWalkParams p) {
+    const __grid_constant__ SplitWalkParams p) {
   using AllTiles = SplitStage<Shape, true>;
   using Scores = SplitScores<Shape>;
+  using DecayScan = DecaysOf<Shape, kKeyGates>;
+  using Decays = typename DecayScan::Decays;
   extern __shared__ __align__(128) std::byte memory[];
   const std::uint32_t begin = shared_address(memory);
   const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
   auto* const decays =
-      reinterpret_cast<SplitDecays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
+      reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments);
   clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                            static_cast<int>(threadIdx.x), Shape::kThreads);
   if (walk.span.is_left_out) return;
   SplitTokens<Shape, true> tokens(p, walk);
-  SplitDecayScan scan(p, walk);
+  DecayScan scan(p, walk);
   const auto stage_of = [&](int chunk) {
     return AllTiles(begin + stage_number(chunk, p.stages) * AllTiles::kBytes);
   };
@@ -60,7 +78,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     scan.sum(decays[chunk]);
   }
   float state[Shape::kKeys / 8][4];
-  load_segment_start<Shape>(state, p, walk);
+  load_segment_start<Shape, kKeyGates>(state, p, walk);
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) arrive(chunk);
   __syncthreads();  // the first chunks and their decays are there
   if (walk.chunks > 0) make_scores_of(0);
@@ -70,8 +88,17 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     arrive(chunk + p.stages - 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 2);
     float outputs[Shape::kChunk / 8][4];
-    advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk),
-                         decays[chunk % kDecayStages], p.scale);
+    const Decays& own = decays[chunk % kDecayStages];
+    bool strong = false;
+    if constexpr (kKeyGates) {
+      strong = own.is_strong;
+      if (strong) {
+        TokenWalk<Shape, true>(p, walk, chunk).run(state, outputs, stage_of(chunk), p.scale);
+      }
+    }
+    if (!strong) {
+      advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk), own, p.scale);
+    }
     tokens.store_outputs(outputs, walk, chunk);
     if constexpr (kKeeps) {
       const Walk again = make_walk<Shape>(p, p.segments);
@@ -86,20 +113,22 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
 }
 
 /// segment_states.cuh's kernel. grid: value tiles x (segments - 1) x heads x sequences.
-template <class Shape>
+template <class Shape, bool kKeyGates>
 __global__ __launch_bounds__(
     Shape::kThreads,
     split_resident_blocks(
-        Shape::kConfig)) void chunk_mma_split_segment_states(const __grid_constant__
-                                                                 SegmentWalkParams p) {
+        Shape::kConfig)) void chunk_mma_split_segment_states(const __grid_constant__ SplitWalkParams
+                                                                 p) {
   using KeysAndValues = SplitStage<Shape, false>;
+  using DecayScan = DecaysOf<Shape, kKeyGates>;
+  using Decays = typename DecayScan::Decays;
   constexpr int kStages = 2;
   extern __shared__ __align__(128) std::byte memory[];
-  auto* const decays = reinterpret_cast<SplitDecays*>(memory + kStages * KeysAndValues::kBytes);
+  auto* const decays = reinterpret_cast<Decays*>(memory + kStages * KeysAndValues::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments - 1);
   if (walk.span.is_left_out) return;
   SplitTokens<Shape, false> tokens(p, walk);
-  SplitDecayScan scan(p, walk);
+  DecayScan scan(p, walk);
 
   tokens.fetch(walk, 0);
   if (scan.is_mine()) scan.fetch(walk, 0);
@@ -109,26 +138,40 @@ __global__ __launch_bounds__(
     load_initial<Shape>(state, p, walk);
     store_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1));
   }
-  float decay = 1.0F;
+  float decay = 1.0F;  // with gates of key channels, of the thread's own
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const KeysAndValues stage(shared_address(memory) + chunk % kStages * KeysAndValues::kBytes);
-    SplitDecays& own = decays[chunk % kStages];
+    Decays& own = decays[chunk % kStages];
     tokens.store(stage, memory, walk, chunk);
     if (scan.is_mine()) scan.sum(own);
     __syncthreads();  // the chunk's tiles and decays are there; the last but one is done with
     tokens.fetch(walk, chunk + 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 1);
-    decay *= own.total;
-    SplitBlock values[Shape::kChunk / 16];
-    load_values<Shape>(values, stage.v);
-    decay_split_values<Shape>(values, own);
-    write_split_state<Shape>(state, values, stage.k, own.total);
+    if constexpr (kKeyGates) {
+      if (scan.is_mine()) {
+        const float2 total = own.totals[threadIdx.x];
+        decay = fmaf(decay, total.x, decay * total.y);
+      }
+      if (own.is_strong) {
+        float nothing[Shape::kChunk / 8][4];
+        TokenWalk<Shape, false>(p, walk, chunk).run(state, nothing, stage, 0.0F);
+        continue;
+      }
+    } else {
+      decay *= own.total;
+    }
+    add_split_keys<Shape>(state, stage, own);
   }
   const Walk again = make_walk<Shape>(p, p.segments - 1);  // keeping it would take registers
   const std::int64_t index = segment_index(p, again, again.segment);
   store_segment<Shape>(state, p, again, index);
-  if (threadIdx.x == 0 && again.value_tile == 0) p.segment_decays[index] = decay;
+  if (again.value_tile != 0) return;
+  if constexpr (kKeyGates) {
+    if (scan.is_mine()) p.segment_decays[index * Shape::kKeys + threadIdx.x] = decay;
+  } else if (threadIdx.x == 0) {
+    p.segment_decays[index] = decay;
+  }
 }
 
 /// Calls f.operator()<Shape>() for the shape that K and a config have.
@@ -144,31 +187,36 @@ void with_split_shape(const SegmentWalkParams& params, const ChunkMmaConfig& con
 }
 
 template <class T>
-void launch_split_walk(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+void launch_split_walk(const SplitWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream) {
   with_split_shape(params, config, [&]<class Shape>() {
-    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
-      launch<chunk_mma_split<Shape, kKeeps>>(
-          {.grid = block_count(params, params.segments),
-           .block = Shape::kThreads,
-           .shared_bytes = split_shared_bytes(Shape::kKeys, config)},
-          stream, params);
+    with_value<false, true>(params.gk.given(), [&]<bool kKeyGates>() {
+      with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+        launch<chunk_mma_split<Shape, kKeyGates, kKeeps>>(
+            {.grid = block_count(params, params.segments),
+             .block = Shape::kThreads,
+             .shared_bytes = split_shared_bytes(Shape::kKeys, kKeyGates, config)},
+            stream, params);
+      });
     });
   });
 }
 
 template <class T>
-void launch_split_segment_states(const SegmentWalkParams& params, const ChunkMmaConfig& config,
+void launch_split_segment_states(const SplitWalkParams& params, const ChunkMmaConfig& config,
                                  cudaStream_t stream) {
-  SegmentWalkParams narrow = params;
+  SplitWalkParams narrow = params;
   narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
   with_split_shape(params, segment_config(config), [&]<class Shape>() {
     if constexpr (Shape::kConfig.warps == kSegmentWarps) {
-      launch<chunk_mma_split_segment_states<Shape>>(
-          {.grid = block_count(narrow, narrow.segments - 1),
-           .block = Shape::kThreads,
-           .shared_bytes = 2 * (SplitStage<Shape, false>::kBytes + sizeof(SplitDecays))},
-          stream, narrow);
+      with_value<false, true>(params.gk.given(), [&]<bool kKeyGates>() {
+        using Decays = typename DecaysOf<Shape, kKeyGates>::Decays;
+        launch<chunk_mma_split_segment_states<Shape, kKeyGates>>(
+            {.grid = block_count(narrow, narrow.segments - 1),
+             .block = Shape::kThreads,
+             .shared_bytes = 2 * (SplitStage<Shape, false>::kBytes + sizeof(Decays))},
+            stream, narrow);
+      });
     }
   });
 }

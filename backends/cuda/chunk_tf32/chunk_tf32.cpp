@@ -197,6 +197,14 @@ class ChunkTf32 : public Kernel<ChunkTf32Config> {
     const WalkTile tile = heuristic_tile(extents, device);
     return Config::of({tile, heuristic_segments(tile, extents, device)});
   }
+  /// In 16 bits it comes after all others, whatever takes longer.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (problem.dtype != DType::kF32) return std::nullopt;
+    const WalkExtents extents = forward_extents(problem);
+    const WalkTile tile = heuristic_tile(extents, device);
+    return cost_of(tile, extents, device, heuristic_segments(tile, extents, device));
+  }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;

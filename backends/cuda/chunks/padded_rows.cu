@@ -209,7 +209,7 @@ void PaddedOutput::copy(cudaStream_t stream) const {
 }
 
 void PaddedOutput::add(cudaStream_t stream) const {
-  with_element<__half, __nv_bfloat16>(
+  with_element<float, __half, __nv_bfloat16>(
       dtype_, [&]<class T>() { launch_moves<T, Move::kAdd>(tensors_, stream); });
 }
 

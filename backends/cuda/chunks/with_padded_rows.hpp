@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include <attune/core/kernel.hpp>
@@ -31,6 +32,10 @@ class WithPaddedRows : public Inner {
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     return Inner::heuristic_config(taken(problem), device);
+  }
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return Inner::expected_us(taken(problem), device);
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,10 @@ class WithStoredStates final : public Inner {
   }
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     return Inner::heuristic_config(typical(problem), device);
+  }
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return Inner::expected_us(typical(problem), device);
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

@@ -1,0 +1,153 @@
+#include "cuda/chunk_mma/channel_operands.hpp"
+#include "cuda/chunks/segment_walk.cuh"
+#include "cuda/runtime/launch.hpp"
+#include "cuda/walks/decay.cuh"
+#include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
+
+namespace attune::cuda::chunk_mma {
+inline namespace channel_operands_kernels {  // nvcc names an anonymous one anew in every build
+
+/// A chunk of one sequence. Positions are tokens in the order of the walk.
+struct Chunk {
+  SequenceSpan span;
+  std::int64_t sequence = 0;
+  std::int64_t first = 0;  // position
+  int rows = 0;            // tokens that exist
+
+  __device__ std::int64_t token(const ChannelOperandsParams& p, int row) const {
+    const std::int64_t position = first + row;
+    return span.begin + (p.reverse ? span.length - 1 - position : position);
+  }
+};
+
+__device__ __forceinline__ Chunk chunk_of(const ChannelOperandsParams& p, std::int64_t part) {
+  Chunk chunk;
+  chunk.sequence = sequence_of_part(p.sequences, p.sequence_count, part, kSplitChunk);
+  chunk.span = span_of(p.sequences, chunk.sequence);
+  chunk.first =
+      (part - first_part(p.sequences, chunk.sequence, chunk.span, kSplitChunk)) * kSplitChunk;
+  if (chunk.span.is_left_out || chunk.first < 0 || chunk.first >= chunk.span.length) return chunk;
+  chunk.rows = static_cast<int>(min(chunk.span.length - chunk.first, std::int64_t{kSplitChunk}));
+  return chunk;
+}
+
+/// G as an integer and a rest of at most a half: its size takes nothing from its exponentials.
+struct Log2Sum {
+  float whole = 0.0F;
+  float rest = 0.0F;
+
+  __device__ __forceinline__ void add(float log_decay) {
+    const float log2 = log_decay * kLog2E;
+    const float sum = rest + (log2 < kReset ? kReset : log2);  // keeps a NaN
+    const float step = rintf(sum);
+    rest = sum - step;
+    whole += step;
+  }
+  __device__ __forceinline__ bool is_strong() const { return !(fabsf(whole + rest) <= kMostLog2); }
+  __device__ __forceinline__ float exp2() const { return exp2_approx(rest) * power_of_two(whole); }
+  __device__ __forceinline__ float exp2_of_minus() const {
+    return exp2_approx(-rest) * power_of_two(-whole);
+  }
+
+ private:
+  __device__ __forceinline__ static float power_of_two(float n) {
+    constexpr int kBias = 127;
+    constexpr int kMantissaBits = 23;
+    return __int_as_float((static_cast<int>(n) + kBias) << kMantissaBits);
+  }
+};
+
+/// grid: parts x heads. block: a thread for every padded channel.
+__global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
+    const __grid_constant__ ChannelOperandsParams p) {
+  constexpr int kTogether = 8;  // tokens whose loads are under way together
+  __shared__ Chunk shared_chunk;
+  const std::int64_t part = quotient(block_number(), p.heads);
+  const int head = static_cast<int>(block_number() - part * p.heads);
+  if (part >= p.parts) return;
+  if (threadIdx.x == 0) shared_chunk = chunk_of(p, part);
+  __syncthreads();  // the chunk is known
+  const Chunk chunk = shared_chunk;
+  if (chunk.rows == 0) return;
+  const int channel = static_cast<int>(threadIdx.x);
+  const bool exists = channel < p.key_channels;
+  const int own = exists ? channel : 0;
+  const int last = chunk.rows - 1;
+
+  // Lane i has what all channels share of token i.
+  static_assert(kSplitChunk == kWarpSize);
+  float shared = constant_decay(p.gamma, chunk.sequence, head);
+  if (p.g.given()) {
+    const int row = min(static_cast<int>(threadIdx.x) % kWarpSize, last);
+    shared +=
+        gate_at<float>(p.g, row_offset(p.g.rows, chunk.span.batch, chunk.token(p, row), head));
+  }
+  const std::int64_t first = chunk.token(p, 0);
+  const int direction = p.reverse ? -1 : 1;
+  const float* const gates = static_cast<const float*>(p.gk.rows.data) +
+                             row_offset(p.gk.rows, chunk.span.batch, first, head) + own;
+  float logs[kSplitChunk];
+#pragma unroll
+  for (int i = 0; i < kSplitChunk; ++i) {
+    logs[i] = __ldg(gates + min(i, last) * direction * p.gk.rows.token);
+  }
+  Log2Sum sum;
+  float total = 0.0F;
+  bool strong = false;
+#pragma unroll
+  for (int i = 0; i < kSplitChunk; ++i) {
+    const float log = logs[i] + __shfl_sync(kFullWarp, shared, i);
+    logs[i] = exists && i <= last ? log : 0.0F;
+    total += logs[i];
+    sum.add(logs[i]);
+    strong = strong || sum.is_strong();
+  }
+  strong = __syncthreads_or(strong ? 1 : 0) != 0;
+
+  const std::int64_t of_head = part * p.heads + head;
+  const DecayFactor factor = decay_factor(total);
+  p.chunk_totals[of_head * p.padded_keys + channel] = {factor.high, factor.low};
+  if (channel == 0) p.is_strong[of_head] = strong ? 1 : 0;
+  const auto width = static_cast<int>(operand_channels(p.key_channels));
+  if (channel >= width) return;
+
+  const int kv_head = head / p.heads_per_kv;
+  const float* const q =
+      static_cast<const float*>(p.q.data) + row_offset(p.q, chunk.span.batch, first, head) + own;
+  const float* const k =
+      static_cast<const float*>(p.k.data) + row_offset(p.k, chunk.span.batch, first, kv_head) + own;
+  const std::int64_t made_row = static_cast<std::int64_t>(p.heads) * width;
+  const std::int64_t made = (chunk.span.batch * p.sequences.tokens + first) * made_row +
+                            static_cast<std::int64_t>(head) * width + channel;
+  sum = {};
+#pragma unroll
+  for (int begin = 0; begin < kSplitChunk; begin += kTogether) {
+    float queries[kTogether];
+    float keys[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int step = min(begin + i, last) * direction;
+      queries[i] = exists ? __ldg(q + step * p.q.token) : 0.0F;
+      keys[i] = exists ? __ldg(k + step * p.k.token) : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (begin + i > last) break;
+      sum.add(logs[begin + i]);
+      const std::int64_t at = made + (begin + i) * direction * made_row;
+      p.q_operands[at] = strong ? queries[i] : queries[i] * sum.exp2();
+      p.k_operands[at] = strong ? keys[i] : keys[i] * sum.exp2_of_minus();
+    }
+  }
+}
+
+}  // namespace channel_operands_kernels
+
+void launch_channel_operands(const ChannelOperandsParams& p, cudaStream_t stream) {
+  launch<make_channel_operands>(
+      {.grid = grid_of(p.parts * p.heads), .block = static_cast<unsigned>(p.padded_keys)}, stream,
+      p);
+}
+
+}  // namespace attune::cuda::chunk_mma
