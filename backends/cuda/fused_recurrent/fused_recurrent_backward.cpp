@@ -45,6 +45,16 @@ Config config_of(const WalkShape& shape, int segments, int interval) {
           .interval = interval};
 }
 
+/// A gate's gradient is a sum from the next checkpoint on, of terms that cancel, and that of gamma
+/// the sum of those: over more tokens f32 loses more than their tolerance allows.
+int longest_interval(const Problem& problem) {
+  if (problem.dtype != DType::kF32) return Config{}.interval;
+  return (problem.gates & ops::kGateGamma) != 0 ? 16 : 64;
+}
+
+/// Each checkpoint costs a state: shorter ones only where precision asks for them.
+int shortest_interval(const Problem& problem) { return std::min(longest_interval(problem), 64); }
+
 /// Of both sides' walks: of the one that has V's channels as rows, and the one that has K's.
 WalkExtents extents_of(const Problem& problem) {
   const int gates = channel_gates(problem);
@@ -57,29 +67,23 @@ WalkExtents extents_of(const Problem& problem) {
           .exact = problem.dtype == DType::kF32,
           .tokens = mean_tokens(problem),
           .longest = longest_tokens(problem),
-          .segment_multiple = std::ranges::min(kAxisValues<&Config::interval>)};
+          .segment_multiple = shortest_interval(problem)};
 }
 
 static_assert(std::ranges::max(kAxisValues<&Config::interval>) <= kMaxInterval);
-
-/// A gate's gradient is a sum from the next checkpoint on, of terms that cancel: over 256 tokens
-/// f32 loses more than its tolerance allows.
-int longest_interval(const Problem& problem) {
-  return problem.dtype == DType::kF32 ? 64 : Config{}.interval;
-}
 
 /// The longest, as each checkpoint costs a state; but no longer than the segments, which are
 /// multiples of it, and the shortest where that leaves multiprocessors idle: a gate's gradient is
 /// summed token after token within an interval.
 int interval_for(const Problem& problem, const DeviceInfo& device, int segments) {
   constexpr std::int64_t kBlocksPerCore = 4;
-  constexpr int kShortest = std::ranges::min(kAxisValues<&Config::interval>);
+  const int shortest = shortest_interval(problem);
   const int longest = longest_interval(problem);
   const std::int64_t intervals =
       part_count(problem.sequences(), problem.T, problem.N > 0, longest) * problem.H;
-  if (intervals < kBlocksPerCore * device.cores) return kShortest;
+  if (intervals < kBlocksPerCore * device.cores) return shortest;
   const std::int64_t tokens = segment_tokens(problem.T, problem.N, segments, 1);
-  return tokens > 0 && tokens < 2 * longest ? kShortest : longest;
+  return tokens > 0 && tokens < 2 * longest ? shortest : longest;
 }
 
 class FusedRecurrentBackwardKernel : public Kernel<FusedRecurrentBackwardConfig> {

@@ -62,7 +62,7 @@ struct FusedRecurrentBackwardConfig {
   static constexpr auto axes() {
     using Self = FusedRecurrentBackwardConfig;
     return std::tuple_cat(walk_axes<Self>(),
-                          std::tuple{launch_axis("interval", &Self::interval, {64, 256})});
+                          std::tuple{launch_axis("interval", &Self::interval, {16, 64, 256})});
   }
   constexpr WalkShape shape() const { return {rows_per_lane, row_warps, column_warps, tokens}; }
 };
