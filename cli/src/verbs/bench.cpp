@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <attune/tuner/policy.hpp>
+
 #include "output/progress.hpp"
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
@@ -24,19 +26,32 @@ bool same_choice(const Choice& a, const Choice& b) {
   return a.kernel == b.kernel && a.kernel->params(a.config) == b.kernel->params(b.config);
 }
 
-/// What is selected, and the heuristic's choice: of the best kernel, or with `all` of every kernel.
+/// What the chain chooses where nothing is stored and no config is given.
+Choice untuned_choice(const CommandContext& command, const Target& target) {
+  const PolicyScope scope(Policy::kHeuristic);
+  Request request = command.request(target);
+  request.config = nullptr;
+  return command.context().select(target.problem, request);
+}
+
+/// What is selected, and the heuristic's choice: of the kernel that is the default, or with `all` of
+/// every kernel.
 std::vector<Contender> contenders(const CommandContext& command, const Target& target, bool all) {
   const Choice selected = command.context().select(target.problem, command.request(target));
+  const Choice untuned = untuned_choice(command, target);
   std::vector<Contender> list{{str("selected (", to_string(selected.tier), ")"), selected}};
   for (const RegisteredKernel* kernel : command.competitors(target)) {
-    Choice choice;
-    choice.kernel = kernel->kernel.get();
-    choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
+    const bool is_default = kernel->kernel.get() == untuned.kernel;
+    if (!all && !is_default) continue;
+    Choice choice = untuned;
+    if (!is_default) {
+      choice.kernel = kernel->kernel.get();
+      choice.config = choice.kernel->erased_heuristic(target.problem, target.device->info());
+    }
     const bool known = std::any_of(list.begin(), list.end(), [&](const Contender& other) {
       return same_choice(other.choice, choice);
     });
     if (!known) list.push_back({str("heuristic (", kernel->at.platform, ")"), choice});
-    if (!all) break;
   }
   return list;
 }
