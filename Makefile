@@ -6,6 +6,10 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
 SOURCES = git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh'
 
+# A clone in another folder finds in ccache what this one compiled.
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= true
+
 .PHONY: build demo framework packages wheel test python-test asan tsan fuzz dev install format tidy performance-tables setup clean
 .DEFAULT_GOAL := build
 .NOTPARALLEL:  # JOBS is what runs at once
