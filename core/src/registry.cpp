@@ -22,6 +22,28 @@ std::string joined(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
+/// Whether a config's text, "name=value,...", can say it.
+bool is_sayable(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isgraph(c) != 0 && c != '=' && c != ',';
+  });
+}
+
+void check_axes(const ErasedKernel& kernel) {
+  for (const AxisInfo& axis : kernel.axes()) {
+    const std::string what = str("kernel '", kernel.name(), "': axis '", axis.name, "'");
+    if (!is_sayable(axis.name) || axis.name == "kernel")
+      throw InvalidArgument(what + ": expected another name, without '=', ',' and blanks");
+    std::set<std::string_view> values;
+    for (const std::string& value : axis.values) {
+      if (!is_sayable(value))
+        throw InvalidArgument(str(what, ": value '", value, "': expected no '=', ',' or blank"));
+      if (!values.insert(value).second)
+        throw InvalidArgument(str(what, ": value ", value, " stands twice"));
+    }
+  }
+}
+
 }  // namespace
 
 Registry::Registry(HostThreads threads) {
@@ -56,6 +78,7 @@ void Registry::add(std::unique_ptr<const ErasedKernel> kernel, const Placement& 
     throw InvalidArgument(
         str("kernel '", name, "': backend '", at.backend, "' is a reserved word"));
   }
+  check_axes(*kernel);
   const auto behind =
       std::find_if(kernels_.begin(), kernels_.end(),
                    [&](const RegisteredKernel& other) { return other.at.priority < at.priority; });

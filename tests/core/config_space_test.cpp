@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <attune/core/kernel.hpp>
+#include <attune/core/function_kernel.hpp>
 
 namespace attune {
 namespace {
@@ -114,6 +114,68 @@ TEST(ConfigSpace, AConfigThatBreaksAConstraintDoesNotFitAndTheReasonSaysWhich) {
   EXPECT_EQ(fits.code(), refused::kConfig);
   EXPECT_EQ(fits.reason(), "breaks width <= lines");
   EXPECT_EQ(kernel.asked, 0);
+}
+
+TEST(ConfigSpace, SaysWhereAConditionalAxisMeansSomething) {
+  const std::vector<ConfigSpace::Rule>& rules = config_space<SmallConfig>().rules;
+  ASSERT_EQ(rules.size(), 2U);
+  EXPECT_EQ(rules[0].text, "width <= lines");
+  EXPECT_EQ(rules[1].text, "stages only where path=staged");
+}
+
+/// Blocks of lines that only one path has, by default more than a short problem's.
+struct BlockedConfig {
+  using Op = Lines;
+  Path path = Path::kDirect;
+  int block = 8;
+  friend constexpr bool operator==(const BlockedConfig&, const BlockedConfig&) = default;
+  static constexpr auto axes() {
+    using C = BlockedConfig;
+    return std::tuple{launch_axis("path", &C::path, {Path::kDirect, Path::kStaged}),
+                      launch_axis("block", &C::block, {4, 8}).when(&C::path, Path::kStaged)};
+  }
+  static constexpr auto constraints() {
+    return std::tuple{constraint(
+        "block <= lines", [](const LinesProblem& p, int block) { return block <= p.lines; },
+        &BlockedConfig::block)};
+  }
+};
+
+TEST(ConfigSpace, AConstraintIsNotAskedWhereItsAxisMeansNothing) {
+  const LinesKernel<BlockedConfig> kernel;
+  const auto candidates = [&](std::int64_t lines) {
+    const LinesProblem problem{.lines = lines};
+    return texts<BlockedConfig>(*kernel.few_candidates(ProblemRef::of<Lines>(problem), kDevice));
+  };
+  EXPECT_THAT(candidates(1), ElementsAre("path=direct"));
+  EXPECT_THAT(candidates(4), ElementsAre("path=staged,block=4", "path=direct"));
+  EXPECT_EQ(candidates(8).size(), 3U);
+}
+
+struct WideConfig {
+  using Op = Lines;
+  int width = 4;
+  friend constexpr bool operator==(const WideConfig&, const WideConfig&) = default;
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("width", &WideConfig::width, {2, 4})};
+  }
+  static constexpr auto constraints() {
+    return std::tuple{constraint(
+        "width <= lines", [](const LinesProblem& p, int width) { return width <= p.lines; },
+        &WideConfig::width)};
+  }
+};
+
+TEST(FunctionKernel, HasADefaultThatFitsOrTakesNoProblem) {
+  const auto kernel = make_kernel<WideConfig>("test.wide", 1, [](const auto&, const auto&) {});
+  const auto default_of = [&](const LinesProblem& problem) {
+    return config_text(*kernel, kernel->erased_heuristic(ProblemRef::of<Lines>(problem), kDevice));
+  };
+  EXPECT_EQ(default_of({.lines = 9}), "width=4");
+  EXPECT_EQ(default_of({.lines = 3}), "width=2");
+  const LinesProblem short_problem{.lines = 1};
+  const Support support = kernel->erased_supports(ProblemRef::of<Lines>(short_problem), kDevice);
+  EXPECT_EQ(support.reason(), "no config keeps its constraints");
 }
 
 TEST(ConfigSpace, NumbersItsPointsAndFindsThemAgain) {

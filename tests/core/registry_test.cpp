@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <attune/core/function_kernel.hpp>
 #include <attune/core/registry.hpp>
 
 #include "support/toy_op.hpp"
@@ -77,6 +78,52 @@ TEST(Registry, RefusesAKernelOfAnUnknownOpAndReservedWords) {
               }).find("reserved"),
               std::string::npos);
   }
+}
+
+struct RepeatedConfig {
+  using Op = ToyOp;
+  int rows = 1;
+  friend constexpr bool operator==(const RepeatedConfig&, const RepeatedConfig&) = default;
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("rows", &RepeatedConfig::rows, {1, 2, 1})};
+  }
+};
+
+struct NamedKernelConfig {
+  using Op = ToyOp;
+  int rows = 1;
+  friend constexpr bool operator==(const NamedKernelConfig&, const NamedKernelConfig&) = default;
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("kernel", &NamedKernelConfig::rows, {1, 2})};
+  }
+};
+
+enum class Path { kShort, kLong };
+std::string_view to_string(Path path) { return path == Path::kShort ? "short" : "long, staged"; }
+struct CommaConfig {
+  using Op = ToyOp;
+  Path path = Path::kShort;
+  friend constexpr bool operator==(const CommaConfig&, const CommaConfig&) = default;
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("path", &CommaConfig::path, {Path::kShort, Path::kLong})};
+  }
+};
+
+template <class Config>
+std::string refusal_of() {
+  Registry registry = toy_registry();
+  return message_of([&] {
+    registry.add(make_kernel<Config>("mine", 1, [](const auto&, const auto&) {}),
+                 {.platform = "mine"});
+  });
+}
+
+TEST(Registry, RefusesAxesThatNoTextOfAConfigCanSay) {
+  EXPECT_EQ(refusal_of<RepeatedConfig>(), "kernel 'mine': axis 'rows': value 1 stands twice");
+  EXPECT_EQ(refusal_of<NamedKernelConfig>(),
+            "kernel 'mine': axis 'kernel': expected another name, without '=', ',' and blanks");
+  EXPECT_EQ(refusal_of<CommaConfig>(),
+            "kernel 'mine': axis 'path': value 'long, staged': expected no '=', ',' or blank");
 }
 
 TEST(Registry, UnknownNamesListWhatThereIs) {

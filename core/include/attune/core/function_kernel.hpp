@@ -11,11 +11,14 @@
 //                {.platform = "mine", .backend = "cpu"});
 //
 // The function is called with the op's Problem and Args, then with the config and with the launch's
-// site where it takes these. Its default config is RowsConfig{}, and every point of the axes that
-// keeps the constraints is tried. What else a kernel can say needs a class (kernel.hpp).
+// site where it takes these. Its default config is RowsConfig{} or, where that breaks a constraint,
+// the first point of the axes that keeps them all; every such point is tried. What else a kernel
+// can say needs a class (kernel.hpp).
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -51,8 +54,13 @@ class FunctionKernel final : public Kernel<Config> {
   std::string_view name() const noexcept override { return name_; }
   int version() const noexcept override { return version_; }
   std::vector<std::string_view> features() const override { return features_; }
-  Support supports(const Problem&, const DeviceInfo&) const override { return Support::yes(); }
-  Config heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
+  Support supports(const Problem& problem, const DeviceInfo&) const override {
+    return default_for(problem) ? Support::yes()
+                                : Support::no(refused::kConfig, "no config keeps its constraints");
+  }
+  Config heuristic_config(const Problem& problem, const DeviceInfo&) const override {
+    return default_for(problem).value_or(Config{});
+  }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
@@ -66,6 +74,18 @@ class FunctionKernel final : public Kernel<Config> {
   }
 
  private:
+  static std::optional<Config> default_for(const Problem& problem) {
+    const ConfigSpace& space = config_space<Config>();
+    if (space.broken(space.standard, &problem) == nullptr) return Config{};
+    constexpr std::uint64_t kMostSteps = 200'000;  // some milliseconds
+    std::optional<Config> first;
+    visit_points(space, &problem, kMostSteps, [&](const ConfigBlob& point) {
+      first = Kernel<Config>::unpack(point);
+      return false;
+    });
+    return first;
+  }
+
   std::string name_;
   int version_;
   Run run_;

@@ -179,7 +179,8 @@ class Kernel : public ErasedKernel {
 
   /// What a tuner tries, beside heuristic_config(). By default, and where the list is empty, every
   /// point of the axes that keeps the constraints and fits: they are not written down, and where
-  /// there are many (kFewCandidates) a tuner searches among them.
+  /// there are many (kFewCandidates) a tuner searches among them. A constraint that asks for the
+  /// problem is left aside where an axis that it names means nothing; others see its default there.
   virtual std::vector<Config> candidate_configs(const Problem&, const DeviceInfo&) const {
     return {};
   }

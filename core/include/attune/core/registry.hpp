@@ -71,8 +71,8 @@ class Registry {
     add(alias_info<Alias>());
   }
 
-  /// Throws InvalidArgument when the kernel's op is not registered, its name is taken, or platform
-  /// or backend is empty or a reserved word ("auto"; "any" as a platform).
+  /// Throws InvalidArgument when the kernel's op is not registered, its name is taken, platform or
+  /// backend empty or reserved ("auto"; "any" as a platform), or an axis none that texts can say.
   void add(std::unique_ptr<const ErasedKernel> kernel, const Placement& at);
 
   /// Throws InvalidArgument when a device with that id is there.
