@@ -97,21 +97,21 @@ TEST_F(ArtifactCacheTest, StaysWithinItsBoundByRemovingWhatWasUsedLongestAgo) {
   std::uintmax_t bytes = 0;
   for (const fs::path& file : files()) bytes += fs::file_size(file);
   EXPECT_LE(bytes, 10'000U);
-  small.keep("too large", std::string(10'001, 'x'));
+  EXPECT_FALSE(small.try_to_keep("too large", std::string(10'001, 'x')));
   EXPECT_FALSE(small.find("too large"));
 }
 
 TEST_F(ArtifactCacheTest, WhereNothingCanBeKeptItSaysSoOnceAndGoesOn) {
   std::ofstream(folder.file("file")) << "in the way";
   const ArtifactCache nowhere(folder.file("file/artifacts"), 1 << 20);
-  nowhere.keep("key", "bytes");
-  nowhere.keep("key", "bytes");
+  EXPECT_FALSE(nowhere.try_to_keep("key", "bytes"));
+  EXPECT_FALSE(nowhere.try_to_keep("another key", "bytes"));
   EXPECT_EQ(nowhere.find("key"), std::nullopt);
   EXPECT_NE(logged.find("compiled kernels are not kept"), std::string::npos) << logged;
   EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 1) << logged;
 
   const ArtifactCache none("", 1 << 20);
-  none.keep("key", "bytes");
+  EXPECT_FALSE(none.try_to_keep("key", "bytes"));
   EXPECT_EQ(none.find("key"), std::nullopt);
 }
 

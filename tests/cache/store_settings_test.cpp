@@ -61,6 +61,13 @@ TEST_F(StoreSettingsFromEnvironment, GoWithoutAUserDatabaseWhenThereIsNoHome) {
   }
 }
 
+TEST_F(StoreSettingsFromEnvironment, AStoreWithoutAUserDatabaseSaysWhy) {
+  const auto reason = [] { return ConfigStore(StoreSettings{}).status().at(0).reason; };
+  EXPECT_EQ(reason(), "no user database: this context is to have none");
+  const Variable no_data("XDG_DATA_HOME", nullptr), no_home("HOME", nullptr);
+  EXPECT_EQ(reason(), "no user database: neither ATTUNE_DB nor HOME is set");
+}
+
 TEST_F(StoreSettingsFromEnvironment, TakeAttuneDbFirst) {
   const Variable mine("ATTUNE_DB", "/somewhere/my.db");
   EXPECT_EQ(default_store_settings().user_path, "/somewhere/my.db");

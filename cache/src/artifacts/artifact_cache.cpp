@@ -116,8 +116,8 @@ std::optional<std::string> ArtifactCache::find(std::string_view key) const {
   return std::nullopt;
 }
 
-void ArtifactCache::keep(std::string_view key, std::string_view bytes) const {
-  if (folder_.empty() || bytes.size() > most_bytes_) return;
+bool ArtifactCache::try_to_keep(std::string_view key, std::string_view bytes) const {
+  if (folder_.empty() || bytes.size() > most_bytes_) return false;
   const std::string path = path_of(key);
   try {
     const fs::path folder = fs::path(path).parent_path();
@@ -127,9 +127,13 @@ void ArtifactCache::keep(std::string_view key, std::string_view bytes) const {
     file.write(file_text(key, bytes));
     file.commit();
     remove_oldest();
+    return true;
   } catch (const std::exception& error) {
-    log_once(LogLevel::kWarning,
-             str("compiled kernels are not kept for the next process: ", error.what()));
+    if (!told_.exchange(true)) {
+      log(LogLevel::kWarning,
+          str("compiled kernels are not kept for the next process: ", error.what()));
+    }
+    return false;
   }
 }
 

@@ -154,8 +154,10 @@ struct ConfigStore::State {
     if (there) {
       open_user(file);
     } else {
-      file.status.reason =
-          named ? "not there" : "no user database: neither ATTUNE_DB nor HOME is set";
+      file.status.reason = named ? "not there"
+                           : default_store_settings().user_path.empty()
+                               ? "no user database: neither ATTUNE_DB nor HOME is set"
+                               : "no user database: this context is to have none";
     }
     file.status.writable = database != nullptr && database->writable();
     const std::lock_guard lock(memory);

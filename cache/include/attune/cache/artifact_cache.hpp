@@ -10,6 +10,7 @@
 // ago are removed. A folder may be deleted at any time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,9 +29,12 @@ class ArtifactCache final : public Artifacts {
   /// Nothing when it is not there, or is damaged: such a file is removed.
   std::optional<std::string> find(std::string_view key) const override;
 
-  /// Where that is not possible (no folder can be made, the disk is full) it says so once in the
-  /// log. An artifact larger than the bound is not kept.
-  void keep(std::string_view key, std::string_view bytes) const override;
+  /// Whether it was kept: not where no folder can be made or the disk is full, which is said once
+  /// in the log, nor what is larger than the bound.
+  bool try_to_keep(std::string_view key, std::string_view bytes) const;
+  void keep(std::string_view key, std::string_view bytes) const override {
+    try_to_keep(key, bytes);
+  }
 
   const std::string& folder() const { return folder_; }
   std::uint64_t most_bytes() const { return most_bytes_; }
@@ -41,6 +45,7 @@ class ArtifactCache final : public Artifacts {
 
   std::string folder_;
   std::uint64_t most_bytes_;
+  mutable std::atomic<bool> told_ = false;  // that something could not be kept
 };
 
 /// This process's:
