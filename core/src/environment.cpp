@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include <attune/core/environment.hpp>
@@ -65,6 +66,12 @@ void warn_about_unknown_environment() {
   for (const UnknownVariable& variable : unknown_environment_variables()) {
     log_once(LogLevel::kWarning, str("environment variable ", variable.name,
                                      " is not one of attune's", variable.suggestion));
+  }
+  constexpr std::string_view kLevels[] = {"debug", "info", "warning", "off"};
+  const std::string level = read_environment("ATTUNE_LOG").value_or("info");
+  if (std::ranges::find(kLevels, level) == std::end(kLevels)) {
+    log_once(LogLevel::kWarning,
+             str("ATTUNE_LOG=", level, ": expected debug, info, warning or off; it is info"));
   }
 }
 

@@ -160,8 +160,10 @@ TEST_F(ContextTest, WarnsAboutAVariableThatIsNotAttunes) {
   std::string logged;
   set_log_sink([&](LogLevel, std::string_view line) { logged += line; });
   const Variable typo("ATTUNE_POLICI", "db");
+  const Variable level("ATTUNE_LOG", "verbose");
   make_context({.database = ""});
   set_log_sink({});
+  EXPECT_THAT(logged, HasSubstr("ATTUNE_LOG=verbose: expected debug, info, warning or off"));
   EXPECT_THAT(logged, HasSubstr("ATTUNE_POLICI"));
   EXPECT_THAT(logged, HasSubstr("did you mean 'ATTUNE_POLICY'?"));
 }

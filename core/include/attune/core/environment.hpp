@@ -29,7 +29,7 @@ struct UnknownVariable {
 };
 std::vector<UnknownVariable> unknown_environment_variables();
 
-/// Warns once about each of those.
+/// Warns once about each of those, and about a value that is none of ATTUNE_LOG's.
 void warn_about_unknown_environment();
 
 }  // namespace attune
