@@ -72,6 +72,23 @@ TEST_P(StoredStates, RoundDenseStatesAsWell) {
   expect_equal(state, *apart.final_state);
 }
 
+TEST_P(StoredStates, GiveTheSameBitsStoredByValuesFirst) {
+  const auto [q, k, v] = random_inputs(52, 70, kHeads, kKeys, kValues);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    Tensor stored = RandomTensors(53)({1, kHeads, kValues, kKeys}, dtype);
+    const TensorView by_values = stored.view().permute({0, 1, 3, 2});
+    const Tensor by_keys = copy_of(by_values);
+    RecurrentAttentionOptions with_state = options();
+    with_state.initial_state = by_keys;
+    const auto expected = recurrent_attention(q, k, v, with_state);
+    with_state.initial_state = by_values;
+    Tensor o(DType::kF32, {1, 70, kHeads, kValues});
+    ops::recurrent_attention_into({.o = o, .final_state = by_values}, q, k, v, with_state);
+    expect_equal(o, expected.o);
+    expect_equal(by_values, *expected.final_state);
+  }
+}
+
 TEST_P(StoredStates, RoundAtRandomWithTheSameBitsForTheSameSeed) {
   const auto [q, k, v] = random_inputs(46, 70, kHeads, kKeys, kValues);
   const Tensor start = RandomTensors(48)({1, kHeads, kKeys, kValues}, DType::kBF16);

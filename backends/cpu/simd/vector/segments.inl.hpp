@@ -87,9 +87,8 @@ inline void widen_state(const StoredState<const char>& from, std::int64_t rows,
       widen_row(from.type, row, to.columns, target);
       continue;
     }
-    for (std::int64_t j = 0; j < to.columns; ++j) {
-      target[j] = widened_scalar({.data = row, .type = from.type}, j * from.value_stride * kSize);
-    }
+    const InputRows elements{.data = row, .step = from.value_stride * kSize, .type = from.type};
+    for (std::int64_t j = 0; j < to.columns; ++j) target[j] = widened_scalar(elements, j);
   }
 }
 
