@@ -159,6 +159,10 @@ int run(const std::string& database) {
         {.register_kernels = {register_mine}, .policy = policy, .database = database});
     const attune::Device& gpu = context->registry().device({.backend = "gpu", .index = 0});
     const auto events = context->events().subscribe([](const attune::Event& event) {
+      if (event.kind == attune::EventKind::kTuneFinished) {
+        std::printf("  prepared %lld candidates in %.1f ms\n",
+                    static_cast<long long>(event.candidates), event.prepare_us / 1000);
+      }
       if (event.kind != attune::EventKind::kPrepared) return;
       std::printf("  prepared %s in %.1f ms: %s\n", std::string(event.config).c_str(),
                   event.prepare_us / 1000, std::string(event.reason).c_str());

@@ -125,6 +125,16 @@ TEST_F(Preparing, IsAnEventWithItsTime) {
   EXPECT_EQ(seen, std::vector<std::string>{"test.prepared unroll=1: made"});
 }
 
+TEST_F(Preparing, OfATuningIsTimedInItsEvent) {
+  const auto in = context(Policy::kTune);
+  double prepare_us = 0;
+  const auto events = in->events().subscribe([&](const Event& event) {
+    if (event.kind == EventKind::kTuneFinished) prepare_us = event.prepare_us;
+  });
+  doubled(*in, request);
+  EXPECT_GT(prepare_us, 0);
+}
+
 TEST_F(Preparing, NeverHappensWhileTheStreamIsCapturing) {
   const auto in = context(Policy::kHeuristic);
   int stream = 0;

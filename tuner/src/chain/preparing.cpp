@@ -17,19 +17,19 @@ class CountedArtifacts final : public Artifacts {
  public:
   std::optional<std::string> find(std::string_view key) const override {
     std::optional<std::string> bytes = default_artifact_cache().find(key);
-    (bytes ? found_ : missing_) += 1;
+    (bytes ? found_ : missing_) = true;
     return bytes;
   }
   void keep(std::string_view key, std::string_view bytes) const override {
-    default_artifact_cache().keep(key, bytes);
+    if (default_artifact_cache().try_to_keep(key, bytes)) kept_ = true;
   }
   std::string_view say() const {
-    if (missing_ > 0) return "made, and kept for the next process";
-    return found_ > 0 ? "found on disk" : "made";
+    if (kept_) return "made, and kept for the next process";
+    return found_ && !missing_ ? "found on disk" : "made";
   }
 
  private:
-  mutable std::atomic<int> found_ = 0, missing_ = 0;
+  mutable std::atomic<bool> found_ = false, missing_ = false, kept_ = false;
 };
 
 bool is_same(const Choice& a, const Choice& b) {

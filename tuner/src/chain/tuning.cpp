@@ -50,6 +50,7 @@ void emit_finished(State& state, Call& call, const Tuned& tuned) {
   if (!state.events.active()) return;
   Event event = call.event(EventKind::kTuneFinished, Tier::kAutotune);
   event.candidates = std::ssize(tuned.result.trials);
+  event.prepare_us = static_cast<double>(tuned.result.preparing.count());
   event.objective = objective_name(state.settings.tuner);
   event.reason = !tuned.choice                 ? "no candidate is of use"
                  : tuned.result.incumbent_kept ? "nothing beats what was stored"

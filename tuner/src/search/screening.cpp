@@ -43,13 +43,14 @@ void Search::prepare(const std::vector<std::size_t>& indices) {
   std::vector<Candidate> candidates;
   for (const std::size_t i : indices) candidates.push_back(candidates_.trials[i].candidate);
   const auto start = settings_.now();
+  const auto left = settings_.prepare_budget - preparing_;
   const std::vector<Verdict> verdicts =
-      runner_->prepare(candidates, settings_.prepare_budget - preparing_);
+      runner_->prepare(candidates, std::chrono::duration_cast<std::chrono::milliseconds>(left));
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     if (!verdicts[i].ok()) settle(indices[i], verdicts[i].outcome, verdicts[i].reason);
   }
   budget_.leave_out_since(start);
-  preparing_ += std::chrono::duration_cast<std::chrono::milliseconds>(settings_.now() - start);
+  preparing_ += std::chrono::duration_cast<std::chrono::microseconds>(settings_.now() - start);
 }
 
 void Search::screen_all() {

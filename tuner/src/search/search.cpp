@@ -184,6 +184,7 @@ TuneResult Search::finish(bool raced_to_the_end, const Racer* winner) {
   result.incumbent_kept = incumbent >= 0 && result.winner == incumbent;
   if (!racers_.empty()) result.noise = noise_grade(racers_.front().scores);
   result.elapsed = budget_.elapsed();
+  result.preparing = preparing_;
   result.trials = std::move(candidates_.trials);
   return result;
 }

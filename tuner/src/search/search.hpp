@@ -88,7 +88,7 @@ class Search {
   Candidates candidates_;
   std::unique_ptr<CandidateRunner> runner_;
   std::vector<Racer> racers_;               // the default first: the anchor
-  std::chrono::milliseconds preparing_{0};  // what it took so far
+  std::chrono::microseconds preparing_{0};  // what it took so far
   double best_ = 0;                         // the best racer's estimate
   double full_check_us_ = 0;                // what checking the first one at full size took
   bool proposed_all_ = true;                // of what the large spaces have

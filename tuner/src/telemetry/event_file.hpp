@@ -10,7 +10,7 @@
 //   prepared       tier, prepare_us                always
 //   tune_started   candidates                      always
 //   tune_finished  candidates, median_us,          always
-//                  default_us
+//                  default_us, prepare_us
 //   tune_skipped                                   for the first time with this reason
 //   fault                                          for each candidate that was wrong, failed, crashed
 //   launch_failed  tier                            always

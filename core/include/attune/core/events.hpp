@@ -18,14 +18,14 @@ enum class EventKind {
   kPrepared,      // kernel, config, prepare_us, reason: what a kernel compiled, or found on disk
   kTuneStarted,   // candidates
   kTrial,         // kernel, config, outcome in `reason`, median_us when it was timed; `fault`
-  kTuneFinished,  // kernel, config, median_us, default_us
+  kTuneFinished,  // kernel, config, median_us, default_us; prepare_us, of all candidates
   kTuneSkipped,   // reason: "over budget", "another thread tunes it", "stream is capturing"
   kDatabase,      // reason: a database was skipped, a row was bad, a write failed
   kReloaded,      // reason: which databases hold other rows than before
   kLaunchFailed,  // kernel, config, what was thrown in `reason`; `fault`
 };
-/// "selected", "tune_started", "trial", "tune_finished", "tune_skipped", "database", "reloaded",
-/// "launch_failed".
+/// "selected", "prepared", "tune_started", "trial", "tune_finished", "tune_skipped", "database",
+/// "reloaded", "launch_failed".
 std::string_view to_string(EventKind kind);
 
 /// Texts are borrowed for the call of the sink.

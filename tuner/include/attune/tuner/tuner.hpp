@@ -76,6 +76,7 @@ struct TuneResult {
       false;  // false: the budget ended before the race did, or before a large space did
   NoiseGrade noise = NoiseGrade::kC;
   std::chrono::microseconds elapsed{0};
+  std::chrono::microseconds preparing{0};  // besides, what kernels compiled before they ran
 };
 
 class Tuner {
