@@ -11,6 +11,13 @@ namespace {
 
 using ::testing::ElementsAre;
 
+TEST(Text, OfSeveralLinesGoesOnOneLine) {
+  EXPECT_EQ(in_one_line("none fits:\n  a: too wide\n  b: too long\n"),
+            "none fits: a: too wide; b: too long");
+  EXPECT_EQ(in_one_line("as it is"), "as it is");
+  EXPECT_EQ(in_one_line(""), "");
+}
+
 TEST(Text, ControlCharactersAreWrittenOut) {
   EXPECT_EQ(printable("a\x1b[31mb\n\t\x7f"), "a\\x1b[31mb\\n\\t\\x7f");
   EXPECT_EQ(printable("C1: \xc2\x9b"), "C1: \\xc2\\x9b");

@@ -231,7 +231,7 @@ TEST(DistributedAttention, RefusesWhatIsNotTheLayouts) {
             }),
             "recurrent_attention: cu_seqlens: 3 sequences, expected the layout's 2 fragments");
   EXPECT_EQ(refusal([](ConstTensorView&, Options& options) { options.cu_seqlens = {}; }),
-            "recurrent_attention: cu_seqlens: 1 sequences, expected the layout's 2 fragments");
+            "recurrent_attention: cu_seqlens: 1 sequence, expected the layout's 2 fragments");
   std::vector<bf16> states(2 * 2 * 4 * 4);
   EXPECT_EQ(
       refusal([&](ConstTensorView&, Options& options) {

@@ -55,6 +55,19 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string in_one_line(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::size_t first = line.find_first_not_of(' ');
+    if (first == std::string_view::npos) continue;
+    if (!out.empty()) out += out.back() == ':' ? " " : "; ";
+    out += line.substr(first);
+  }
+  return out;
+}
+
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for (const char c : text) width += continues_code_point(c) ? 0 : 1;

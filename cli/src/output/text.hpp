@@ -44,6 +44,9 @@ std::string date_text(std::int64_t seconds);
 /// How long ago: "12 s", "5 min", "3 h", "12 d".
 std::string age_text(std::int64_t seconds_since_1970);
 
+/// Lines as one: behind a colon the next goes on, others are parted by semicolons.
+std::string in_one_line(std::string_view text);
+
 /// The parts with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 

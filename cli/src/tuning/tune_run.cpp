@@ -113,7 +113,7 @@ void TuneRun::tune_one(const Target& target, const Job& job, TuneProgress& progr
     throw;
   } catch (const Error& error) {
     if (interrupted()) return;
-    const std::string text = str("failed: ", error.what());
+    const std::string text = str("failed: ", in_one_line(error.what()));
     progress.finished(job.index, target.text, text);
     const std::lock_guard lock(mutex_);
     ++failed_;

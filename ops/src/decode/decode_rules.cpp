@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include <attune/core/count_text.hpp>
+
 #include "operands/host_indices.hpp"
 #include "operands/rows_layout.hpp"
 
@@ -101,9 +103,9 @@ void DecodeRules::check_inputs(OperandCheck& check, const Args& args) const {
   check_exclusive(check, args);
   check_committed(check, args);
   if (!args.slot_indices && !args.kept_slots && check.size(kS) < check.size(kB)) {
-    check.refuse(check.name_of(kState), check.size(kS),
-                 " slots, expected at least one for each of ", check.size(kB),
-                 " rows without slot_indices");
+    check.refuse(check.name_of(kState), count_text(check.size(kS), "slot"),
+                 ", expected at least one for each of ", count_text(check.size(kB), "row"),
+                 " without slot_indices");
   }
   check_indices(check, args, tokens);
   check_layer(check, args.gamma);

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/executor.hpp>
 #include <attune/ops/distributed_attention.hpp>
 
@@ -76,18 +77,20 @@ RecurrentAttentionProblem walk_problem(AttentionCall<Op>& call, const SequenceLa
   }
   const std::int64_t tokens = layout.local_cu_seqlens().back();
   if (problem.B * problem.T != tokens) {
-    refuse(op, "q", "shape ", call.args.q.shape, ", expected the layout's ", tokens, " tokens");
+    refuse(op, "q", "shape ", call.args.q.shape, ", expected the layout's ",
+           count_text(tokens, "token"));
   }
   if (fragments == 0) return problem;
   if (problem.sequences() != fragments) {
-    refuse(op, "cu_seqlens", problem.sequences(), " sequences, expected the layout's ", fragments,
-           " fragments");
+    refuse(op, "cu_seqlens", count_text(problem.sequences(), "sequence"),
+           ", expected the layout's ", count_text(fragments, "fragment"));
   }
   for (std::int64_t f = 0; problem.N == 0 && f < fragments; ++f) {
     const auto at = static_cast<std::size_t>(f);
     const std::int64_t own = layout.local_cu_seqlens()[at + 1] - layout.local_cu_seqlens()[at];
     if (own == problem.T) continue;
-    refuse(op, "cu_seqlens", "not given, and fragment ", f, " has ", own, " tokens of ", problem.T);
+    refuse(op, "cu_seqlens", "not given, and fragment ", f, " has ", count_text(own, "token"),
+           " of ", problem.T);
   }
   problem.h0 = true;
   if (kIsBackward<Op>) problem.ht = true;

@@ -159,6 +159,8 @@ TEST_F(RowsTest, ARowWithoutTimesIsDescribedWithoutASpeedup) {
   ConfigStore::Hit hit;
   hit.row = row("tile=8");
   EXPECT_THAT(chain::describe_row(hit), HasSubstr("2 times as fast as the default"));
+  hit.row.median_us = hit.row.default_us;
+  EXPECT_THAT(chain::describe_row(hit), HasSubstr(", as fast as the default"));
   hit.row.median_us = 0;
   EXPECT_THAT(chain::describe_row(hit), Not(HasSubstr("times")));
   hit.row.median_us = 10;

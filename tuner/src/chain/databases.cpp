@@ -101,9 +101,10 @@ std::string describe_row(const ConfigStore::Hit& hit) {
   if (hit.row.median_us > 0 && hit.row.default_us > 0) {
     const double speedup = std::round(100 * hit.row.default_us / hit.row.median_us) / 100;
     const std::string_view objective = objective_of(hit.row.key.platform);
-    text += objective.empty()
-                ? str(", ", speedup, " times as fast as the default")
-                : str(", ", std::round(100 / speedup), " % of the default's ", objective);
+    text += !objective.empty()
+                ? str(", ", std::round(100 / speedup), " % of the default's ", objective)
+            : speedup == 1 ? ", as fast as the default"
+                           : str(", ", speedup, " times as fast as the default");
   }
   if (hit.bucket) text += str("; tuned for a neighbour: ", hit.row.key.problem);
   return text;

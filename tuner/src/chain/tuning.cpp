@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/profiler.hpp>
@@ -217,13 +218,15 @@ auto with_notes(State& state, Call& call, const Tuner::Settings& settings) {
 }  // namespace
 
 std::string Tuned::failures() const {
+  constexpr std::size_t kMost = 4;
   std::string text;
+  std::size_t count = 0;
   for (const Trial& trial : result.trials) {
-    if (is_refused(trial.outcome)) {
-      text += str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ",
-                  trial.reason);
-    }
+    if (!is_refused(trial.outcome) || ++count > kMost) continue;
+    text +=
+        str("\n  ", describe(trial.candidate), ": ", to_string(trial.outcome), ": ", trial.reason);
   }
+  if (count > kMost) text += str("\n  and ", count_text(count - kMost, "more candidate"));
   return text;
 }
 

@@ -18,7 +18,7 @@ struct Tuned {
   ConfigRow row;                 // of the choice
   std::vector<TrialRow> trials;
   bool stopped = false;          // by the settings' stop(), before the end: not kept
-  std::string failures() const;  // one line a candidate that is of no use
+  std::string failures() const;  // the first that are of no use, a line each
 };
 
 /// Tunes; the caller holds the device's measuring lock. `incumbent` is what is stored now, if

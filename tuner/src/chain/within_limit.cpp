@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <attune/core/count_text.hpp>
 #include <attune/core/error.hpp>
 
 namespace attune::chain {
@@ -52,8 +53,10 @@ WithinLimit heuristic_within_limit(Call& call, const ErasedKernel& kernel) {
 
 std::string why_none_within_limit(const Call& call, const WithinLimit& least) {
   return str("no config that takes ", call.describe(), " keeps to a workspace of ",
-             std::min(call.request.workspace_limit, call.request.constraints.workspace_bytes),
-             " bytes: the least that would do is ", least.least_bytes, " bytes, for ", least.least);
+             count_text(std::min<std::uint64_t>(call.request.workspace_limit,
+                                                call.request.constraints.workspace_bytes),
+                        "byte"),
+             ": the least that would do is ", least.least_bytes, " bytes, for ", least.least);
 }
 
 }  // namespace attune::chain
