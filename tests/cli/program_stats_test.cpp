@@ -46,6 +46,16 @@ TEST(Stats, OfAFileOrAFolderAreRows) {
   EXPECT_THAT(std::ifstream(file).good(), true) << "the program itself writes no counters";
 }
 
+TEST(Stats, AreWrittenByNeitherTheProgramNorItsWorkers) {
+  const Sandbox here;
+  const std::string file = here.file("attune.prom");
+  const Outcome tuned = here.run(Call{.arguments = {"tune", "recurrent_attention", "T=4", "H=1",
+                                                    "D=8", "--iters", "2", "--warmup", "1"},
+                                      .environment = {"ATTUNE_STATS=" + file}});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST(Stats, AreOfFilesThatAttuneWroteWhole) {
   const Sandbox here;
   const std::string file = here.file("attune.prom");

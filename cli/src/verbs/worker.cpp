@@ -159,10 +159,15 @@ ExitCode run(const Invocation& call) {
   set_log_sink([&](LogLevel level, std::string_view message) {
     reply({{"log", message}, {"level", static_cast<int>(level)}});
   });
+  // What the environment asks of programs is the parent's, and no business of a candidate's process.
   ContextOptions options{.plugins = call.options.texts("plugin"),
                          .policy = Policy::kHeuristic,
                          .database = "",
-                         .read_only = true};
+                         .read_only = true,
+                         .record = "",
+                         .events = "",
+                         .stats = "",
+                         .reload_every = std::chrono::milliseconds(0)};
   if (const auto threads = call.options.integer("threads", 1, std::numeric_limits<int>::max())) {
     options.max_threads = static_cast<int>(*threads);
   }
