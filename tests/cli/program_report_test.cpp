@@ -134,6 +134,22 @@ TEST(Report, IsOneWellFormedPageThatSaysWhatTheDatabaseDoes) {
   }
 }
 
+TEST(Report, OneOpsBarsDoNotShortenAnothers) {
+  const Sandbox here;
+  tune(here, "64");
+  edit(here, [](DatabaseContent& content) {
+    StoredDecision& own = content.decisions.at(0);
+    StoredDecision other = own;
+    own.row.default_us = 40 * own.row.median_us;
+    other.row.default_us = 2 * other.row.median_us;
+    other.row.key.op = "somebodys_op";
+    other.trials.clear();
+    content.decisions.push_back(other);
+  });
+  const std::vector<std::string> styles = Page(page_of(here)).attributes("style");
+  EXPECT_EQ(std::ranges::count(styles, "width:100%"), 2);
+}
+
 TEST(Report, GivesCommandsThatMeasureARowAgain) {
   const Sandbox here;
   tune(here, "64");

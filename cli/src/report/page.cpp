@@ -116,13 +116,25 @@ std::string bar(const ReportRow& row, double share) {
              ratio_text(row.speedup()), "</span></a>\n");
 }
 
+/// The speed-up of an op's longest bar.
+double longest_bar(const Rows& rows, std::string_view op) {
+  double most = 1.1;
+  for (const ReportRow* row : rows) {
+    if (row->op() == op) most = std::max(most, row->speedup());
+  }
+  return most;
+}
+
 std::string speedup_section(const ReportDevice& device, const Rows& rows) {
   const Rows shown = gained_most(rows, kMostBars);
-  const double most = std::max(device.most_speedup(), 1.1);
+  double most = 0;
   std::string html = "<h3>Speed-up over the default config</h3>\n<div class=\"bars\">\n";
   std::string_view op;
   for (const ReportRow* row : shown) {
-    if (row->op() != op) html += str("<h4>", escaped(row->op()), "</h4>\n");
+    if (row->op() != op) {
+      html += str("<h4>", escaped(row->op()), "</h4>\n");
+      most = longest_bar(shown, row->op());
+    }
     op = row->op();
     html += bar(*row, std::max(0.0, row->speedup() - 1) / (most - 1));
   }
