@@ -1,6 +1,8 @@
 #include "structs.hpp"
 
+#include <iterator>
 #include <span>
+#include <string>
 
 #include <attune/core/error.hpp>
 
@@ -44,6 +46,15 @@ static_assert(offsetof(attune_dtype, bits) == offsetof(DlDataType, bits) &&
 /// A struct's size beyond this is what was in memory before, not a size.
 constexpr std::uint32_t kLargestStruct = 4096;
 
+/// "f64", "u8", "complex128": DLPack's codes in its order.
+std::string name_of(attune_dtype type) {
+  constexpr std::string_view kKinds[] = {"i", "u", "f", "opaque", "bf", "complex", "bool"};
+  const std::string name = type.code < std::size(kKinds)
+                               ? str(kKinds[type.code], int{type.bits})
+                               : str("of code ", int{type.code}, " with ", int{type.bits}, " bits");
+  return type.lanes == 1 ? name : str(name, " of ", type.lanes, " lanes");
+}
+
 DType dtype_of(std::string_view op, const char* name, attune_dtype type) {
   if (type.lanes == 1) {
     if (type.code == ATTUNE_FLOAT && type.bits == 32) return DType::kF32;
@@ -52,9 +63,8 @@ DType dtype_of(std::string_view op, const char* name, attune_dtype type) {
     if (type.code == ATTUNE_INT && type.bits == 32) return DType::kI32;
     if (type.code == ATTUNE_INT && type.bits == 64) return DType::kI64;
   }
-  throw InvalidArgument(str(op, ": ", name, ": type {code ", int{type.code}, ", bits ",
-                            int{type.bits}, ", lanes ", type.lanes,
-                            "}, expected f32, f16, bf16, i32 or i64"));
+  throw InvalidArgument(
+      str(op, ": ", name, ": dtype ", name_of(type), ", expected f32, f16, bf16, i32 or i64"));
 }
 
 TensorView view_of(std::string_view op, const char* name, const attune_tensor& tensor) {

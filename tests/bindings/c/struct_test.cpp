@@ -131,9 +131,11 @@ TEST_F(CStructs, TensorsThatAreNoneAreRefusedByName) {
   expect_refused("recurrent_attention: q: rank -1, expected at most 5");
   small.q_c->ndim = 4;
   small.q_c->dtype = {ATTUNE_FLOAT, 64, 1};
-  expect_refused("recurrent_attention: q: type {code 2, bits 64, lanes 1}, expected f32");
+  expect_refused("recurrent_attention: q: dtype f64, expected f32");
   small.q_c->dtype = {ATTUNE_FLOAT, 32, 2};
-  expect_refused("lanes 2");
+  expect_refused("q: dtype f32 of 2 lanes, expected");
+  small.q_c->dtype = {200, 8, 1};
+  expect_refused("q: dtype of code 200 with 8 bits, expected");
   small.q_c->dtype = {ATTUNE_FLOAT, 32, 1};
   small.q_c->device = {4, 0};
   expect_refused("recurrent_attention: q: device type 4, expected 1 (CPU), 2 (CUDA)");

@@ -104,11 +104,18 @@ bool Arguments::flag(Parameter parameter) const {
   return truth != 0;
 }
 
+void Arguments::fail(Parameter parameter, const char* what) const {
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw PythonError();
+  PyErr_Clear();
+  raise(PyExc_TypeError, std::string(function()) + ": " + name_of(parameter) + ": " + what +
+                             " is expected, not " + type_name(value(parameter)));
+}
+
 std::optional<double> Arguments::number(Parameter parameter) const {
   PyObject* const object = value(parameter);
   if (object == nullptr) return std::nullopt;
   const double number = PyFloat_AsDouble(object);
-  if (number == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
+  if (number == -1.0 && PyErr_Occurred() != nullptr) fail(parameter, "a number");
   return number;
 }
 
@@ -116,7 +123,7 @@ std::optional<long long> Arguments::integer(Parameter parameter) const {
   PyObject* const object = value(parameter);
   if (object == nullptr) return std::nullopt;
   const long long number = PyLong_AsLongLong(object);
-  if (number == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  if (number == -1 && PyErr_Occurred() != nullptr) fail(parameter, "an integer");
   return number;
 }
 
@@ -125,7 +132,7 @@ std::optional<std::uint64_t> Arguments::seed(Parameter parameter) const {
   if (object == nullptr) return std::nullopt;
   const unsigned long long number = PyLong_AsUnsignedLongLong(object);
   if (PyErr_Occurred() != nullptr) {
-    if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw PythonError();
+    if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) fail(parameter, "an integer");
     PyErr_Clear();
     raise(PyExc_ValueError,
           std::string(function()) + ": " + name_of(parameter) + ": 0 to 2^64 - 1 is expected");
@@ -137,7 +144,7 @@ const char* Arguments::text(Parameter parameter) const {
   PyObject* const object = value(parameter);
   if (object == nullptr) return nullptr;
   const char* const text = PyUnicode_AsUTF8AndSize(object, nullptr);
-  if (text == nullptr) throw PythonError();
+  if (text == nullptr) fail(parameter, "a text");
   return text;
 }
 

@@ -164,6 +164,7 @@ class Arguments {
   /// The same for memory that will be written to; throws ValueError for what is read-only.
   const Array& writable(Parameter parameter) const;
 
+  // TypeErrors name the parameter.
   bool flag(Parameter parameter) const;
   std::optional<double> number(Parameter parameter) const;
   std::optional<long long> integer(Parameter parameter) const;
@@ -174,6 +175,9 @@ class Arguments {
   void* stream() const { return stream_; }
 
  private:
+  /// Throws the Python error that is set; a TypeError says that `what` is expected of `parameter`.
+  [[noreturn]] void fail(Parameter parameter, const char* what) const;
+
   const Function& function_;
   std::array<PyObject*, kParameters> values_ = {};  // borrowed; null for None
   std::array<Array, kArrays> arrays_;

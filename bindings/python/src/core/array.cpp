@@ -8,14 +8,6 @@
 namespace attune_python {
 namespace {
 
-std::string type_name(PyObject* object) {
-  const Ref name =
-      Ref::owned(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
-  const char* const text = PyUnicode_AsUTF8AndSize(name.get(), nullptr);
-  if (text == nullptr) throw PythonError();
-  return text;
-}
-
 /// "recurrent_attention: q: " and the text of the Python error that is set, as an error of `type`.
 [[noreturn]] void raise_about(const char* function, const char* name, PyObject* type) {
   PyObject *error_type = nullptr, *value = nullptr, *trace = nullptr;

@@ -46,6 +46,15 @@ class Ref {
   throw PythonError();
 }
 
+/// Of an object, for messages.
+inline std::string type_name(PyObject* object) {
+  const Ref name =
+      Ref::owned(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  const char* const text = PyUnicode_AsUTF8AndSize(name.get(), nullptr);
+  if (text == nullptr) throw PythonError();
+  return text;
+}
+
 /// Other Python threads run while this lives.
 class WithoutGil {
  public:
