@@ -90,7 +90,7 @@ void add_report(const std::string& path, const Report& report, Result result, Ta
                report.file.error});
     return;
   }
-  constexpr std::size_t kMostShown = 20;
+  constexpr std::size_t kMostShown = 5;
   std::vector<std::string> shown = report.problems;
   if (shown.size() > kMostShown) {
     shown.resize(kMostShown);
