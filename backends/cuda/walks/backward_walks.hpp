@@ -162,16 +162,17 @@ class BackwardWalks {
     set_channel_gates(dk, args_.gv, args_.gk);
     run(dk, memory.second, &args_.dk, heads_per_kv());
 
-    if (memory.products == nullptr) return;
-    GateGradientParams gates = gate_gradients(dq, memory);
-    gates.gained = {token_view(args_.q), 1, memory.first};
-    gates.lost = {token_view(args_.k), heads_per_kv(), memory.second};
-    gates.channel_gate = gate_view(args_.gk);
-    gates.channels = token_view(args_.dgk);
-    gates.shared = token_view(args_.dg);
-    gates.gamma_terms = args_.dgamma ? gamma_terms_ : nullptr;
-    launch_gate_gradients<T>(gates, stream_);
-    if (args_.dgamma) gamma_gradient(*args_.dgamma);
+    if (memory.products != nullptr) {
+      GateGradientParams gates = gate_gradients(dq, memory);
+      gates.gained = {token_view(args_.q), 1, memory.first};
+      gates.lost = {token_view(args_.k), heads_per_kv(), memory.second};
+      gates.channel_gate = gate_view(args_.gk);
+      gates.channels = token_view(args_.dgk);
+      gates.shared = token_view(args_.dg);
+      gates.gamma_terms = args_.dgamma ? gamma_terms_ : nullptr;
+      launch_gate_gradients<T>(gates, stream_);
+    }
+    if (args_.dgamma) gamma_gradient(*args_.dgamma);  // of no sequence, too: [H] zeros
   }
 
   void value_side() const {

@@ -239,6 +239,19 @@ TEST_P(CudaWalks, TakesHeadsLargerThanABlock) {
   }
 }
 
+TEST_P(CudaWalks, OfNoSequencesTheGradientOfASharedDecayIsZero) {
+  const Extents shape{0, 30, 2, 8};
+  const Tensor none(DType::kF32, shape, *gpu_);
+  Tensor dq(DType::kF32, shape, *gpu_), dk(DType::kF32, shape, *gpu_);
+  Tensor dv(DType::kF32, shape, *gpu_);
+  const Tensor gamma = upload(filled({2}, -0.1F), *gpu_);
+  Tensor dgamma = upload(filled({2}, std::numeric_limits<float>::quiet_NaN()), *gpu_);
+  ops::recurrent_attention_backward_into(
+      {.dq = dq, .dk = dk, .dv = dv, .dg_gamma = dgamma.view()}, none, none, none,
+      {.d_o = none.view()}, {.g_gamma = gamma.view(), .call = backward_on_the_gpu(GetParam())});
+  EXPECT_EQ(to_doubles(to_host(dgamma, *gpu_)), (std::vector<double>{0, 0}));
+}
+
 TEST_P(CudaWalks, TakesMoreHeadsThanAGridIsHigh) {
   constexpr std::int64_t kBatches = 23000, kHeads = 3;
   if (is_chunked()) GTEST_SKIP() << "takes no sequence as short";
