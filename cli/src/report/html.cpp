@@ -95,6 +95,7 @@ color:var(--muted)}
 body{font-size:11px;margin:0;max-width:none;padding:0}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 h2,h3,h4{break-after:avoid}
+td[data-of=problem],td[data-of=kernel]{overflow-wrap:break-word}
 @page{margin:15mm}
 tr,.bar,.chart{break-inside:avoid}
 a{color:inherit}
