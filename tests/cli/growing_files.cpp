@@ -21,7 +21,7 @@ class TunedRows {
     // By valgrind too: its processor is another one.
     const Outcome tuned =
         here.run({.arguments = {"tune", "recurrent_attention", str("T=", kTokens), "H=1", "D=4",
-                                "--backend", "cpu", "--budget", "50ms", "--warmup", "0", "--iters",
+                                "--backend", "cpu", "--budget", "10s", "--warmup", "0", "--iters",
                                 "1", "--isolate", "off"},
                   .under = {"valgrind", "-q", "--tool=none"}});
     if (tuned.exit_code != 0) throw std::runtime_error(tuned.err);
