@@ -40,8 +40,10 @@ std::unique_ptr<const ErasedKernel> make_parallel_backward();
 /// "cuda.fused_recurrent.backward": token by token, every problem there is.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
-// state_summary, by the walks of recurrent_attention's most general kernels, and state_fold.
+// state_summary, by walks of recurrent_attention's kernels, and state_fold.
 
+/// "cuda.chunk_wgmma.summary": the gates g and gamma, f16 and bf16, on sm_90a.
+std::unique_ptr<const ErasedKernel> make_chunk_wgmma_summary();
 /// "cuda.chunk_tf32.summary": every problem whose sequences are not very short, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_summary();
 /// "cuda.fused_recurrent.summary": token by token, every problem there is.
@@ -74,6 +76,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_parallel_backward, 30},
     {make_fused_recurrent_backward, 10},
 
+    {make_chunk_wgmma_summary, 20},
     {make_chunk_tf32_summary, 15},
     {make_fused_recurrent_summary, 10},
     {make_state_fold, 10},

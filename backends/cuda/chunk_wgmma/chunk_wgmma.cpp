@@ -172,7 +172,8 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     const WalkExtents extents = walk_extents(first_slice(problem, config));
-    return key_slices_bytes(problem, config.tile_k) + segment_scratch_bytes(extents, config);
+    const std::size_t scratch = config.segments > 1 ? segment_scratch_bytes(extents, config) : 0;
+    return key_slices_bytes(problem, config.tile_k) + scratch;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,

@@ -35,9 +35,8 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
   dependency_wait();
 #pragma unroll
   for (int i = 0; i < StateTile<Shape::kTileK>::kCount; ++i) state[i] = 0.0F;
-  if (item.segment == 0) {
+  if (item.segment == 0 || p.scratch.sums_all) {
     add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F, scratch(p.segments * p.subsegments - 1));
-    return;
   }
   const float* const decays = p.scratch.decays + state_index(p, item) * p.segments * p.subsegments;
   for (int before = 0; before < item.subsegment; ++before) {
@@ -233,7 +232,8 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   static_assert(sizeof(WalkShared<Shape>) <= kMostSharedBytes);
   auto& shared = *reinterpret_cast<WalkShared<Shape>*>(shared_memory);
   init_rings(shared);
-  if (p.segments == 1) dependency_wait();  // else before the scratch of the launch before is read
+  // Else before the scratch of the launch before is read, if that is what this is behind.
+  if (p.segments == 1 || p.scratch.sums_all) dependency_wait();
   dependents_launch();
   clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
                        static_cast<int>(threadIdx.x), Shape::kThreads);

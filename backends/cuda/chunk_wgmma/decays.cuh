@@ -13,7 +13,8 @@ namespace attune::cuda::chunk_wgmma {
 struct alignas(16) ChunkDecays {
   float log2_sum[kChunkTokens];    // b
   float from_start[kChunkTokens];  // scale 2^b: of the rounded state before the chunk, in o
-  float to_end[kChunkTokens];      // 2^(b_last - b): of a token, in the state after the chunk
+  float to_end[kChunkTokens];      // 2^(b_last - b): of a token, in the state after the chunk;
+                                   // inclusive: with the b of the token before it
   float total;                     // 2^b_last: of the state before the chunk, in the one after it
 };
 
@@ -56,24 +57,26 @@ __device__ __forceinline__ float log2_decay(const WalkParams& p, const WalkItem&
 }
 
 /// Writes a chunk's decays from those of this lane's two tokens. Returns 2^b_last.
+template <bool kInclusive>
 __device__ __forceinline__ float write_decays(ChunkDecays& to, float2 own, float scale,
                                               bool reverse) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   float sum = own.x + own.y;
 #pragma unroll
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const float before = __shfl_up_sync(kFullWarp, sum, distance);
-    if (lane >= distance) sum += before;
+    const float ahead = __shfl_up_sync(kFullWarp, sum, distance);
+    if (lane >= distance) sum += ahead;
   }
   const float last = __shfl_sync(kFullWarp, sum, kWarpSize - 1);
   const float total = exp2_approx(last);
   const float sums[kTokensPerLane] = {sum - own.y, sum};
+  const float before[kTokensPerLane] = {sum - own.y - own.x, sum - own.y};
 #pragma unroll
   for (int i = 0; i < kTokensPerLane; ++i) {
     const int row = row_of_lane(lane, i, reverse);
     to.log2_sum[row] = sums[i];
     to.from_start[row] = scale * exp2_approx(sums[i]);
-    to.to_end[row] = exp2_approx(last - sums[i]);
+    to.to_end[row] = exp2_approx(last - (kInclusive ? before[i] : sums[i]));
   }
   if (lane == 0) to.total = total;
   return total;
@@ -81,7 +84,7 @@ __device__ __forceinline__ float write_decays(ChunkDecays& to, float2 own, float
 
 /// The work of the warp that makes the decays of all chunks of the block's items. In the first of
 /// two launches it leaves their products, too.
-template <class T, int kTileV, int kStages>
+template <class T, int kTileV, bool kInclusive = false, int kStages>
 __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range,
                                             Ring<kStages>& ring, ChunkDecays* stages) {
   constexpr int kAhead = 4;  // chunks whose gates are loaded at once, to wait for memory once
@@ -106,12 +109,13 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range
             log2_decay(p, item, row + row_of_lane(lane, 0, p.reverse), gates[i].x, constant),
             log2_decay(p, item, row + row_of_lane(lane, 1, p.reverse), gates[i].y, constant)};
         ring.wait_empty(at);
-        product *= write_decays(stages[at.stage], own, p.scale / kStateScale<T>, p.reverse);
+        product *=
+            write_decays<kInclusive>(stages[at.stage], own, p.scale / kStateScale<T>, p.reverse);
         ring.publish(at.stage);
         at.advance();
       }
     }
-    if (range.segments < p.segments && lane == 0 && item.tile == 0) {
+    if (range.is_first && lane == 0 && item.tile == 0) {
       p.scratch.decays[state_index(p, item) * p.segments * p.subsegments + item.subsegment] =
           product;
     }

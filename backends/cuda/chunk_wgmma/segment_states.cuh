@@ -1,6 +1,6 @@
 // What the segments of sequences add to the state: the chunked walk without outputs. One block
 // walks one value tile of one head of a segment, or of a subsegment. No segment starts from the
-// last one's state: those are left out.
+// last one's state: those are left out where no summaries are wanted.
 #pragma once
 
 #include "cuda/chunk_wgmma/state.cuh"
@@ -53,7 +53,8 @@ __device__ __forceinline__ void walk_segment(StateTile<Shape::kTileK>& state,
   }
 }
 
-/// The work of one state warpgroup. The first subsegment starts from the initial state.
+/// The work of one state warpgroup. The first subsegment starts from the initial state, unless all
+/// are summed up.
 template <class T, class Shape>
 __device__ __forceinline__ void make_segment_states(const WalkParams& p,
                                                     SegmentShared<Shape>& shared, int warpgroup) {
@@ -67,7 +68,7 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
       return scratch_state<kTileK, kTileV>(p, item, subsegment,
                                            warpgroup * kWarpgroupSize + me.thread);
     };
-    if (item.subsegment == 0) {
+    if (item.subsegment == 0 && !p.scratch.sums_all) {
       load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
       if (p.scratch.saves_initial) {
         store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.subsegments - 1));
@@ -106,7 +107,7 @@ __device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOper
   });
 }
 
-template <class T, class Shape>
+template <class T, bool kInclusive, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
@@ -116,13 +117,14 @@ __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape
       return load_operand<Shape::kPanelsV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
                                                           shared.v[0], &shared.v_landed);
     case 2:
-      return make_decays<T, Shape::kTileV>(p, first_walk(p), shared.decay_ring, shared.decays);
+      return make_decays<T, Shape::kTileV, kInclusive>(p, first_walk(p), shared.decay_ring,
+                                                       shared.decays);
   }
 }
 
 #endif
 
-template <class T, class Config>
+template <class T, class Config, bool kInclusive>
 __global__ __launch_bounds__(
     SegmentShared<WalkShape<Config>>::kThreads,
     SegmentShared<WalkShape<Config>>::kBlocks) void segment_states(const __grid_constant__
@@ -135,7 +137,7 @@ __global__ __launch_bounds__(
   dependents_launch();  // segments 0 need nothing of this, only what it has waited for
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == 0) {
-    produce<T>(p, shared);
+    produce<T, kInclusive>(p, shared);
   } else {
     make_segment_states<T>(p, shared, warpgroup - 1);
   }
@@ -151,12 +153,14 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
   with_instance(tiles, [&]<class Config>() {
     if constexpr (Config::kValue.stages == 3) {
       using Shared = SegmentShared<WalkShape<Config>>;
-      launch<segment_states<T, Config>>(
-          {.grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
-           .block = Shared::kThreads,
-           .shared_bytes = sizeof(Shared),
-           .overlaps_previous = true},
-          stream, params);
+      with_value<false, true>(params.inclusive, [&]<bool kInclusive>() {
+        launch<segment_states<T, Config, kInclusive>>(
+            {.grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
+             .block = Shared::kThreads,
+             .shared_bytes = sizeof(Shared),
+             .overlaps_previous = true},
+            stream, params);
+      });
     }
   });
 }

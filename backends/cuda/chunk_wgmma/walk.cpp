@@ -63,13 +63,11 @@ int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& c
 }
 
 std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
-  if (config.segments == 1) return 0;
   return states_bytes(extents, config) + decays_bytes(extents, config) + kScratchAlignment;
 }
 
 SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
                                const ChunkWgmmaConfig& config) {
-  if (config.segments == 1) return {};
   return {.states = reinterpret_cast<float*>(workspace.data()),
           .decays = reinterpret_cast<float*>(workspace.data() + states_bytes(extents, config))};
 }
@@ -90,7 +88,8 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                     .initial = initial_states(args),
                     .final = final_states(args),
                     .snapshots = snapshots_view(args),
-                    .scratch = segment_scratch(workspace, extents, config),
+                    .scratch = config.segments > 1 ? segment_scratch(workspace, extents, config)
+                                                   : SegmentScratch{},
                     .segments = config.segments,
                     .subsegments = subsegments_of_segment(extents, config),
                     .reverse = problem.reverse,

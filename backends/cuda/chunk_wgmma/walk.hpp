@@ -12,6 +12,10 @@
 // what each segment but the last adds to the state in scratch memory, the second starts every
 // segment from the sum of those before it. Few segments leave few blocks to the first launch: there
 // each is taken in several `subsegments`.
+//
+// The first launch has all that a summary of a sequence is made of, but for the last segment. Where
+// summaries are wanted it takes that one, too, and starts from zero (`sums_all`); a walk behind it
+// starts all segments from the initial state, which need not be there before.
 #pragma once
 
 #include <cuda.h>
@@ -23,6 +27,7 @@
 
 #include "cuda/chunk_wgmma/chunk_wgmma_config.hpp"
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 
 namespace attune::cuda::chunk_wgmma {
@@ -38,11 +43,13 @@ struct WalkOperand {
 struct SegmentScratch {
   /// [N, H, value tiles, segments, subsegments] states of tile_k x tile_v, in the order of the
   /// registers of those who write and read them. The very last is the initial state where
-  /// `saves_initial`.
+  /// `saves_initial`, and in time where `sums_all`.
   float* states = nullptr;
   float* decays = nullptr;  // [N, H, segments, subsegments]: the total decay of each
   /// The final state overwrites the initial one: segment 0 must not read it while others finish.
   bool saves_initial = false;
+  /// There are sums of the last segments, too, and no sum has anything of the initial state.
+  bool sums_all = false;
 };
 
 struct WalkExtents {
@@ -71,6 +78,8 @@ struct WalkParams {
   /// Token t takes the decay of token t + 1, and none past the end: what the backward pass, walking
   /// in reverse, passes between two tokens.
   bool shifted_gates = false;
+  /// In the first launch, a token's decay acts on what the token writes, too.
+  bool inclusive = false;
   float scale = 1;
 };
 
@@ -78,11 +87,14 @@ struct WalkParams {
 struct WalkRange {
   int segments;
   int subsegments;
+  bool is_first;  // of two launches
 };
 
 /// Of the launch that writes o, and of the one before it.
-constexpr WalkRange main_walk(const WalkParams& p) { return {p.segments, 1}; }
-constexpr WalkRange first_walk(const WalkParams& p) { return {p.segments - 1, p.subsegments}; }
+constexpr WalkRange main_walk(const WalkParams& p) { return {p.segments, 1, false}; }
+constexpr WalkRange first_walk(const WalkParams& p) {
+  return {p.scratch.sums_all ? p.segments : p.segments - 1, p.subsegments, true};
+}
 
 WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem);
 
@@ -95,7 +107,7 @@ constexpr int first_walk_blocks(const ChunkWgmmaConfig& config) {
 /// more.
 int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& config);
 
-/// Scratch memory of a walk in segments; 0 for one.
+/// Scratch memory of a walk in segments, or of summaries.
 std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config);
 /// Where its states and decays are.
 SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
@@ -155,5 +167,13 @@ void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaS
 template <class T>
 void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& params,
                            cudaStream_t stream);
+
+/// Queues what puts the initial state into a scratch that has sums of all segments, in the place of
+/// the last one, which nothing starts from.
+void launch_initial_states(const ChunkWgmmaConfig& config, const WalkParams& params,
+                           cudaStream_t stream);
+/// Queues what makes summaries of those sums, before that.
+void launch_segment_join(const ChunkWgmmaConfig& config, const WalkParams& params,
+                         const SummaryViews& to, cudaStream_t stream);
 
 }  // namespace attune::cuda::chunk_wgmma

@@ -48,6 +48,22 @@ struct DecaySumParams {
   }
 };
 
+/// Of a call, but for `parts`.
+inline DecaySumParams decay_sums(const ops::StateSummaryProblem& problem,
+                                 const ops::StateSummaryArgs& args) {
+  return {.sequences = sequences_view(args.cu_seqlens, problem.T),
+          .sequence_count = problem.sequences(),
+          .heads = problem.H,
+          .keys = problem.K,
+          .values = args.gv_sum ? problem.V : 0,
+          .shared_gate = gate_view(args.g),
+          .key_gate = gate_view(args.gk),
+          .value_gate = gate_view(args.gv),
+          .gamma = decay_view(args.gamma, problem.H),
+          .key_sums = key_sums_view<StateView>(args.gk_sum),
+          .value_sums = args.gv_sum ? value_sums_view<StateView>(*args.gv_sum) : StateView{}};
+}
+
 /// Bytes of `parts`.
 inline std::int64_t decay_sum_bytes(const ops::StateSummaryProblem& problem) {
   const std::int64_t columns = ((problem.gates & ops::kGateG) != 0 ? 1 : 0) +

@@ -49,21 +49,6 @@ inline WalkParams summary_walk(const ops::StateSummaryProblem& problem,
   return params;
 }
 
-inline DecaySumParams decay_sums(const ops::StateSummaryProblem& problem,
-                                 const ops::StateSummaryArgs& args) {
-  return {.sequences = sequences_view(args.cu_seqlens, problem.T),
-          .sequence_count = problem.sequences(),
-          .heads = problem.H,
-          .keys = problem.K,
-          .values = args.gv_sum ? problem.V : 0,
-          .shared_gate = gate_view(args.g),
-          .key_gate = gate_view(args.gk),
-          .value_gate = gate_view(args.gv),
-          .gamma = decay_view(args.gamma, problem.H),
-          .key_sums = key_sums_view<StateView>(args.gk_sum),
-          .value_sums = args.gv_sum ? value_sums_view<StateView>(*args.gv_sum) : StateView{}};
-}
-
 /// The memory of a summary, of which none is there while its bytes are counted.
 template <class Walker>
 struct SummaryMemory {
