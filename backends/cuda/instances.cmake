@@ -75,7 +75,7 @@ attune_cuda_instances(chunk_wgmma/segment_states
 attune_cuda_instances(chunk_wgmma/backward/dq_walk TYPES bf16 f16 LAUNCHES "launch_dq_walk<T>")
 attune_cuda_instances(chunk_wgmma/backward/dkdv_walk TYPES bf16 f16 LAUNCHES "launch_dkdv_walk<T>")
 attune_cuda_instances(chunk_wgmma/backward/segment_states
-  TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
+  TYPES bf16 f16 LAUNCHES "launch_segment_sums<T>")
 
 # cuda.gla.backward
 attune_cuda_instances(gla/prepare

@@ -295,6 +295,10 @@ TEST(DistributedAttention, LaunchLooksAtItsArgumentsFirst) {
             "recurrent_attention: exchange: rank 1 of 2, expected the layout's 0 of 1");
   EXPECT_THROW(rank.plan.launch(rank.args, state, *rank.exchange), InvalidArgument)
       << "no workspace";
+  rank.args.q.device = {"bare", 0};
+  EXPECT_EQ(rank.launched(state, *rank.exchange),
+            "recurrent_attention: q: on bare:0, the plan is for cpu:0");
+  rank.args.q.device = {};
   const std::vector<std::int64_t> other{0, 11, 30};
   rank.args.cu_seqlens = ConstTensorView(other.data(), {3});
   EXPECT_EQ(rank.launched(state, *rank.exchange),

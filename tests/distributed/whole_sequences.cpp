@@ -11,7 +11,6 @@
 
 #include "distributed/counting_exchange.hpp"
 #include "distributed/sequence_call.hpp"
-#include "support/heuristic_context.hpp"
 
 namespace attune::test {
 namespace {
@@ -173,9 +172,9 @@ class Workspace {
 };
 
 Results by_rank(const WholeSequences& of, const SequenceLayout& layout,
-                distributed::Exchange& exchange, const Device& device) {
+                distributed::Exchange& exchange, const Device& device, Context& context) {
   const WholeSequences piece = piece_of(of, layout);
-  const CallOptions options{.context = &heuristic_context()};
+  const CallOptions options{.context = &context};
   const SequenceCall call(piece, device);
   const RankPlans plans = plans_of(call, options, layout, exchange);
   Tensor carried(DType::kF32, plans.forward.carried_shape(), device);
@@ -287,7 +286,7 @@ Results by_one_walk(const WholeSequences& of) {
 }
 
 Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& owners,
-                 std::vector<int>* collectives, const Device& device) {
+                 std::vector<int>* collectives, const Device& device, Context& context) {
   Results whole = SequenceCall(of).results();
   for (auto& [name, values] : whole) {
     if (name == "dgamma") std::ranges::fill(values, 0.0F);  // rows of fragments are added up
@@ -299,7 +298,7 @@ Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& 
     threads.emplace_back([&, rank] {
       const SequenceLayout layout(of.cu_seqlens, owners, static_cast<int>(rank));
       CountingExchange exchange(std::move(exchanges[rank]));
-      const Results own = by_rank(of, layout, exchange, device);
+      const Results own = by_rank(of, layout, exchange, device, context);
       const std::lock_guard lock(writing);
       if (collectives != nullptr) (*collectives)[rank] = exchange.collectives;
       put(own, of, layout, whole);

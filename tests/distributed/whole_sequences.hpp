@@ -11,6 +11,8 @@
 #include <attune/core/device.hpp>
 #include <attune/ops/distributed_attention.hpp>
 
+#include "support/heuristic_context.hpp"
+
 namespace attune::test {
 
 struct WholeGates {
@@ -51,7 +53,8 @@ Results by_one_walk(const WholeSequences& of);
 /// The same from all ranks, each a thread, all on one device. What ranks must not read is NaN.
 /// `collectives` takes how many each rank took part in, from the making of its two plans on.
 Results by_ranks(const WholeSequences& of, const ops::distributed::TokenOwners& owners,
-                 std::vector<int>* collectives = nullptr, const Device& device = cpu_device());
+                 std::vector<int>* collectives = nullptr, const Device& device = cpu_device(),
+                 Context& context = heuristic_context());
 
 /// The first result that is off by more than one rank may be, with its error; "" when there is
 /// none.

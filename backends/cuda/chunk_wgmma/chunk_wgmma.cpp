@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <attune/core/axis_values.hpp>
+#include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/key_slices.hpp"
@@ -93,9 +94,12 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
          kStateTraffic * width * static_cast<double>(items * subsegments);
 }
 
-class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
+class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
+                         public ops::SummarisingWalk<ops::RecurrentAttention> {
  public:
   using Config = ChunkWgmmaConfig;
+  using Problem = ops::RecurrentAttentionProblem;  // both bases have one
+  using Args = ops::RecurrentAttentionArgs;
 
   /// What it takes without copies (with_padded_rows.hpp).
   static bool takes_rows(const Problem& problem) {
@@ -190,7 +194,44 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig> {
                    static_cast<cudaStream_t>(site.stream), run_slice);
   }
 
+  bool summarises(const Problem& problem, const ConfigBlob& blob) const override {
+    return problem.K <= unpack(blob).tile_k && takes_rows(problem) && !problem.pool &&
+           problem.state_dtype == DType::kF32;
+  }
+  std::size_t summarising_bytes(const Problem& problem, const ConfigBlob& blob) const override {
+    return segment_scratch_bytes(walk_extents(problem), unpack(blob));
+  }
+  void summarise(const Problem& problem, const Args& args, const ops::SummaryOutputs& to,
+                 const ConfigBlob& blob, const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    const Config config = unpack(blob);
+    const WalkParams params = summed_walk(problem, args, config, site);
+    with_element<__half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_segment_states<T>(config, params, stream); });
+    launch_segment_join(config, params, summary_views(to), stream);
+  }
+  void walk_on(const Problem& problem, const Args& args, const ConfigBlob& blob,
+               const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const Config config = unpack(blob);
+    const WalkParams params = summed_walk(problem, args, config, site);
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    if (config.segments > 1) launch_initial_states(config, params, stream);
+    with_element<__half, __nv_bfloat16>(problem.dtype,
+                                        [&]<class T>() { launch_walk<T>(config, params, stream); });
+  }
+
  private:
+  /// Of which all segments are summed up first.
+  static WalkParams summed_walk(const Problem& problem, const Args& args, const Config& config,
+                                const LaunchSite& site) {
+    WalkParams params = forward_walk(problem, args, config, site.workspace);
+    params.scratch = segment_scratch(site.workspace, params.extents, config);
+    params.scratch.sums_all = true;
+    return params;
+  }
+
   /// Costs were fitted to no more segments than kMostWithCosts. Further ones pay as long as each
   /// has a multiprocessor and a few chunks.
   static Config more_segments(const Problem& problem, const DeviceInfo& device, Config config) {

@@ -1,7 +1,12 @@
-// Where the summaries of sequences go (ops/state_summary_op.hpp), as CUDA kernels take it.
+// Where the summaries of sequences go (ops/state_summary_op.hpp, ops/summarising_walk.hpp), as
+// CUDA kernels take it.
 #pragma once
 
 #include "cuda/chunks/views.hpp"
+
+namespace attune::ops {
+struct SummaryOutputs;
+}
 
 namespace attune::cuda {
 
@@ -11,5 +16,7 @@ struct SummaryViews {
   ConstStateView initial;  // that final_state includes; may be absent
   float scale = 1;         // of what tokens add
 };
+
+SummaryViews summary_views(const ops::SummaryOutputs& to);
 
 }  // namespace attune::cuda

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <type_traits>
@@ -6,6 +7,7 @@
 #include <attune/core/count_text.hpp>
 #include <attune/core/executor.hpp>
 #include <attune/ops/distributed_attention.hpp>
+#include <attune/ops/summarising_walk.hpp>
 
 #include "attention/attention_run.hpp"
 #include "distributed/distributed_run.hpp"
@@ -150,7 +152,8 @@ class SequencePlan<Op>::Parts {
         starts_(starts_of(call.args).has_value() && fragments_ > 0),
         problem_(walk_problem(call, layout)),
         states_({problem_, kIsBackward<Op>, starts_}, layout, options, *site.request().device),
-        walk_(site.executor().template plan<Op>(problem_, site.request())) {
+        walk_(site.executor().template plan<Op>(problem_, site.request())),
+        summarising_(fragments_ > 0 && states_.is_needed() ? summarising(walk_) : nullptr) {
     if (shares_decay_) gamma_sum_.emplace(problem_.H, ranks_, options, walk_.device());
   }
 
@@ -201,12 +204,12 @@ class SequencePlan<Op>::Parts {
         args.dgamma->strides = {0, 1};
       }
     }
+    check_device(args);
     Op::check_args(problem_, args);
     check_bounds(args);
     if (fragments_ > 0) states_.check(inputs, folded, memory.states);
 
-    states_.run(inputs, folded, exchange, stream, memory.states);
-    walk_.launch(args, stream, memory.walk);
+    walk_from_others(args, inputs, folded, exchange, stream, memory);
     if constexpr (kIsBackward<Op>) {
       if (gamma_sum_) gamma_sum_->run(gamma_gradient, exchange, stream, memory.gamma);
     }
@@ -228,11 +231,54 @@ class SequencePlan<Op>::Parts {
     std::span<std::byte> states, walk, gamma;
     std::span<std::byte> folded, dinitial_state;  // the backward pass's
   };
+  /// Summaries, what comes of those of others, and the walk from there.
+  void walk_from_others(const Args& args, const StateExchange::Inputs& inputs,
+                        const TensorView& folded, Exchange& exchange, void* stream,
+                        const Memory& memory) const {
+    if (summarising_ == nullptr || ends_where_it_is_carried(args)) {
+      states_.summarise(inputs, stream, memory.states);
+      states_.exchange(inputs, folded, exchange, stream, memory.states);
+      walk_.launch(args, stream, memory.walk);
+      return;
+    }
+    const ProfilerRange range(ProfilerRanges::kLaunches, [&] {
+      return call_label(Op::kName, walk_.choice(), problem_text<Op>(problem_));
+    });
+    const LaunchSite site{stream, memory.walk, walk_.choice().prepared, walk_.device().threads()};
+    const ConfigBlob& config = walk_.choice().config;
+    summarising_->summarise(problem_, args, states_.outputs(inputs, memory.states), config, site);
+    states_.exchange(inputs, folded, exchange, stream, memory.states);
+    summarising_->walk_on(problem_, args, config, site);
+  }
+
   /// Bytes of the members of Memory.
   std::array<std::size_t, 5> parts() const {
     const std::size_t state = kIsBackward<Op> ? floats_of(carried_shape()) : 0;
-    return {states_.bytes(), walk_.workspace_bytes(), gamma_sum_ ? gamma_sum_->bytes() : 0, state,
-            state};
+    return {states_.bytes(), walk_bytes(), gamma_sum_ ? gamma_sum_->bytes() : 0, state, state};
+  }
+
+  /// The kernel of a walk that can make summaries on its way; null where it cannot.
+  static const SummarisingWalk<Op>* summarising(const Plan<Op>& walk) {
+    const Choice& choice = walk.choice();
+    const auto* const kernel = dynamic_cast<const SummarisingWalk<Op>*>(choice.kernel);
+    const bool does = kernel != nullptr && kernel->summarises(walk.problem(), choice.config);
+    return does ? kernel : nullptr;
+  }
+
+  /// Of either way to walk.
+  std::size_t walk_bytes() const {
+    if (summarising_ == nullptr) return walk_.workspace_bytes();
+    return std::max(walk_.workspace_bytes(),
+                    summarising_->summarising_bytes(problem_, walk_.choice().config));
+  }
+
+  /// Whether final states overwrite what the walk starts from. Kernels take that in run() alone.
+  static bool ends_where_it_is_carried(const Args& args) {
+    if constexpr (kIsBackward<Op>) {
+      return false;
+    } else {
+      return args.final_state && args.final_state->data == args.initial_state->data;
+    }
   }
 
   static std::optional<ConstTensorView> starts_of(const Args& args) {
@@ -277,6 +323,12 @@ class SequencePlan<Op>::Parts {
     }
   }
 
+  void check_device(const Args& args) const {
+    const DeviceId& at = Op::device_of(args);
+    const DeviceId& of_plan = walk_.device().info().id;
+    if (at != of_plan) refuse(name_, "q", "on ", at, ", the plan is for ", of_plan);
+  }
+
   /// Throws InvalidArgument where cu_seqlens can be read and are not the layout's.
   void check_bounds(const Args& args) const {
     if (!args.cu_seqlens || args.cu_seqlens->device != DeviceId{}) return;
@@ -297,6 +349,7 @@ class SequencePlan<Op>::Parts {
   RecurrentAttentionProblem problem_;
   StateExchange states_;  // made before the walk: it may be what a device cannot do
   Plan<Op> walk_;
+  const SummarisingWalk<Op>* summarising_;  // the walk's kernel, where it is one
   std::optional<RankSum> gamma_sum_;
 };
 

@@ -136,11 +136,12 @@ StateExchange::StateExchange(const Pass& pass, const SequenceLayout& layout,
 void StateExchange::add_folds(const SequenceLayout& layout, const CallOptions& options,
                               const Device& device) {
   const RecurrentAttentionProblem& walk = pass_.problem;
-  std::vector<std::int32_t> offsets{0}, order, starts;
+  std::vector<std::int32_t> offsets{0}, order, starts, sent_slots;
   for (std::size_t f = 0; f < layout.fragments().size(); ++f) {
     const SequenceLayout::Fragment& fragment = layout.fragments()[f];
     const bool begins = direction_ == Direction::kForward ? fragment.is_first : fragment.is_last;
     starts.push_back(begins ? static_cast<std::int32_t>(f) : -1);
+    sent_slots.push_back(layout.slot(f, direction_));
     const auto fold = layout.fold(f, direction_);
     order.insert(order.end(), fold.begin(), fold.end());
     offsets.push_back(static_cast<std::int32_t>(order.size()));
@@ -157,6 +158,7 @@ void StateExchange::add_folds(const SequenceLayout& layout, const CallOptions& o
   offsets_ = on_device(offsets, device);
   order_ = on_device(order, device);
   starts_ = on_device(starts, device);
+  sent_slots_ = on_device(sent_slots, device);
 }
 
 void StateExchange::add_problems(std::vector<AnyProblem>& to) const {
@@ -219,6 +221,20 @@ StateSummaryArgs StateExchange::summary_args(const Inputs& inputs, const Sender&
   return args;
 }
 
+SummaryOutputs StateExchange::outputs(const Inputs& inputs, std::span<std::byte> memory) const {
+  const RecurrentAttentionProblem& walk = pass_.problem;
+  const std::int64_t step = slot_floats(), states = walk.H * walk.K * walk.V;
+  const DeviceId& device = inputs.k.device;
+  SummaryOutputs to;
+  to.final_state = floats_at(memory, 0, {slots_, walk.H, walk.K, walk.V},
+                             {step, walk.K * walk.V, walk.V, 1}, device);
+  to.gk_sum = floats_at(memory, states, {slots_, walk.H, walk.K}, {step, walk.K, 1}, device);
+  to.slots = sent_slots_;
+  to.initial_state = inputs.starts;
+  to.initial_slots = starts_;
+  return to;
+}
+
 StateFoldArgs StateExchange::fold_args(const Inputs& inputs, const TensorView& folded,
                                        std::span<std::byte> memory) const {
   const RecurrentAttentionProblem& walk = pass_.problem;
@@ -252,13 +268,17 @@ void StateExchange::check(const Inputs& inputs, const TensorView& folded,
   if (fold_) StateFold::check_args(fold_->problem(), fold_args(inputs, folded, memory));
 }
 
-void StateExchange::run(const Inputs& inputs, const TensorView& folded, Exchange& exchange,
-                        void* stream, std::span<std::byte> memory) const {
+void StateExchange::summarise(const Inputs& inputs, void* stream,
+                              std::span<std::byte> memory) const {
   for (const Sender& sender : senders_) {
     sender.summary.launch(summary_args(inputs, sender, memory), stream, scratch(memory));
   }
+}
+
+void StateExchange::exchange(const Inputs& inputs, const TensorView& folded, Exchange& with,
+                             void* stream, std::span<std::byte> memory) const {
   if (slots_ > 0) {
-    exchange.all_gather(memory.data(), memory.data() + sent_bytes(), sent_bytes(), stream);
+    with.all_gather(memory.data(), memory.data() + sent_bytes(), sent_bytes(), stream);
   }
   if (fold_) fold_->launch(fold_args(inputs, folded, memory), stream, scratch(memory));
 }

@@ -1,6 +1,7 @@
 // The states that come to a rank's fragments from the tokens of other ranks: summaries of what goes
 // on elsewhere, one all-gather, a fold in order. Both passes do this; the backward pass with
-// gradients of states, against time.
+// gradients of states, against time. Summaries are made here, or by a walk that makes them on its
+// way (summarising_walk.hpp).
 #pragma once
 
 #include <optional>
@@ -13,6 +14,7 @@
 #include <attune/ops/sequence_layout.hpp>
 #include <attune/ops/state_fold_op.hpp>
 #include <attune/ops/state_summary_op.hpp>
+#include <attune/ops/summarising_walk.hpp>
 
 namespace attune::ops::distributed {
 
@@ -66,9 +68,16 @@ class StateExchange {
 
   /// Throws InvalidArgument for tensors that do not have the pass's problem.
   void check(const Inputs& inputs, const TensorView& folded, std::span<std::byte> memory) const;
-  /// Leaves in `folded` [F,H,K,V] the state that comes to each fragment.
-  void run(const Inputs& inputs, const TensorView& folded, Exchange& exchange, void* stream,
-           std::span<std::byte> memory) const;
+  /// Makes the summaries of what goes on elsewhere.
+  void summarise(const Inputs& inputs, void* stream, std::span<std::byte> memory) const;
+  /// Gathers them, and leaves in `folded` [F,H,K,V] the state that comes to each fragment.
+  void exchange(const Inputs& inputs, const TensorView& folded, Exchange& with, void* stream,
+                std::span<std::byte> memory) const;
+
+  /// Whether any rank sends anything.
+  bool is_needed() const { return slots_ > 0; }
+  /// What summarise() writes, for a walk that does so in its place.
+  SummaryOutputs outputs(const Inputs& inputs, std::span<std::byte> memory) const;
 
  private:
   struct Sender {
@@ -93,7 +102,9 @@ class StateExchange {
   int slots_;
   std::vector<std::int64_t> bounds_;  // of fragments, among the rank's tokens
   std::vector<Sender> senders_;
-  Tensor offsets_, order_, starts_;
+  Tensor offsets_, order_;
+  Tensor starts_;                        // by fragment: whose start is its own; -1: it has none
+  Tensor sent_slots_;                    // by fragment: where its summary goes; -1: nowhere
   std::optional<Plan<StateFold>> fold_;  // none without fragments
 };
 

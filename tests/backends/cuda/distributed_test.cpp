@@ -3,6 +3,9 @@
 // told.
 #include <gtest/gtest.h>
 
+#include <attune/core/executor.hpp>
+#include <attune/ops/summarising_walk.hpp>
+
 #include "backends/cuda/gpu.hpp"
 #include "distributed/whole_sequences.hpp"
 
@@ -105,6 +108,84 @@ TEST(CudaDistributed, AgreesOverSixtyFiveThousandTokens) {
   }
 }
 
+/// Whether the kernel that a pass of one of the fragments is walked by makes summaries on its way.
+template <class Op>
+bool summarises(const WholeSequences& whole, std::int64_t tokens, const Device& gpu) {
+  ops::RecurrentAttentionProblem problem{.T = tokens,
+                                         .H = whole.H,
+                                         .Hkv = whole.Hkv,
+                                         .K = whole.K,
+                                         .V = whole.V,
+                                         .dtype = whole.dtype};
+  problem.gates = (whole.gates.g ? ops::kGateG : 0) | (whole.gates.gamma ? ops::kGateGamma : 0) |
+                  (whole.gates.gk ? ops::kGateGk : 0);
+  problem.h0 = true;
+  problem.d_o = std::is_same_v<Op, ops::RecurrentAttentionBackward>;
+  Executor executor(heuristic_context());
+  Request request;
+  request.device = &gpu;
+  const auto plan = executor.plan<Op>(problem, request);
+  const auto* const walk = dynamic_cast<const ops::SummarisingWalk<Op>*>(plan.choice().kernel);
+  return walk != nullptr && walk->summarises(problem, plan.choice().config);
+}
+
+TEST(CudaDistributed, SummarisesOnItsWay) {
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr || !gpu->info().has("sm_90a")) GTEST_SKIP() << "needs a GPU with sm_90a code";
+  unsigned cases = 0;
+  for (const WholeGates& gates :
+       {WholeGates{}, WholeGates{.g = true}, WholeGates{.g = true, .gamma = true},
+        WholeGates{.g = true, .gamma = true, .gk = true}}) {
+    for (const std::int64_t width : {64, 80, 128}) {
+      for (const bool reverse : {false, true}) {
+        const bool is_packed = ++cases % 3 == 0;
+        WholeSequences whole{.cu_seqlens = {0, 2400},
+                             .H = 2,
+                             .Hkv = cases % 2 == 0 ? 1 : 2,
+                             .K = width,
+                             .V = cases % 4 == 0 ? 136 : 64,
+                             .reverse = reverse,
+                             .states = cases % 4 < 2,
+                             .dtype = DType::kBF16};
+        if (is_packed) whole.cu_seqlens = {0, 40, 900, 900, 1701, 1702, 2400};
+        fill(whole, gates, cases % 5 == 0, cases);
+        EXPECT_TRUE(summarises<ops::RecurrentAttention>(whole, 1200, *gpu)) << cases;
+        if (!gates.gk) {
+          EXPECT_TRUE(summarises<ops::RecurrentAttentionBackward>(whole, 1200, *gpu)) << cases;
+        }
+        const Results expected = by_one_walk(whole);
+        for (const TokenOwners& owners :
+             {ops::distributed::even_ranges(2400, 3), ops::distributed::zig_zag_ranges(2400, 2)}) {
+          EXPECT_EQ(first_fault(whole, by_ranks(whole, owners, nullptr, *gpu), expected), "")
+              << "case " << cases << ", " << owners.size() << " ranks";
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaDistributed, SummarisesWhereHeadsAreMany) {
+  // So many that no sequence is cut into segments.
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr || !gpu->info().has("sm_90a")) GTEST_SKIP() << "needs a GPU with sm_90a code";
+  for (const WholeGates& gates : {WholeGates{.g = true, .gamma = true}, WholeGates{.gk = true}}) {
+    for (const bool reverse : {false, true}) {
+      WholeSequences whole{.cu_seqlens = {0, 100, 700},
+                           .H = 140,
+                           .Hkv = 140,
+                           .K = 64,
+                           .V = 64,
+                           .reverse = reverse,
+                           .states = true,
+                           .dtype = DType::kBF16};
+      fill(whole, gates, false, 19);
+      EXPECT_TRUE(summarises<ops::RecurrentAttention>(whole, 350, *gpu));
+      EXPECT_EQ(fault_of(whole, ops::distributed::even_ranges(700, 2), *gpu), "")
+          << gates.gk << ' ' << reverse;
+    }
+  }
+}
+
 TEST(CudaDistributed, GivesTheSameBitsOnEveryRun) {
   const Device* const gpu = find_gpu();
   if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
@@ -113,6 +194,12 @@ TEST(CudaDistributed, GivesTheSameBitsOnEveryRun) {
   const TokenOwners owners = ops::distributed::zig_zag_ranges(3000, 4);
   const Results first = by_ranks(whole, owners, nullptr, *gpu);
   for (int run = 0; run < 5; ++run) EXPECT_EQ(by_ranks(whole, owners, nullptr, *gpu), first);
+
+  whole.dtype = DType::kBF16;  // where the walk makes summaries on its way
+  whole.V = 32;
+  fill(whole, {.g = true}, false, 5);
+  const Results first_bf16 = by_ranks(whole, owners, nullptr, *gpu);
+  for (int run = 0; run < 5; ++run) EXPECT_EQ(by_ranks(whole, owners, nullptr, *gpu), first_bf16);
 }
 
 }  // namespace

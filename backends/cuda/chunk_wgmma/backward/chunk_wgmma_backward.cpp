@@ -1,6 +1,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <attune/ops/summarising_walk.hpp>
+
 #include "cuda/chunk_wgmma/backward/params.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/group_sums.hpp"
@@ -83,9 +85,11 @@ void set_outputs(BackwardParams& params, const Args& args) {
   }
 }
 
+/// `sums_all`: summaries are wanted.
 BackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
-                         const LaunchSite& site) {
+                         const LaunchSite& site, bool sums_all) {
   BackwardParams params;
+  params.sums_all = sums_all;
   set_tensors(params, args);
   params.gamma = decay_view(args.gamma, problem.H);
   if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
@@ -134,14 +138,17 @@ void sum_gate_partials(const BackwardParams& params, const TensorView& dg, cudaS
                            stream);
 }
 
+BackwardShape shape_of(const Problem& problem, const Args& args) {
+  return {.channels = tile_channels(problem), .gate_gradients = args.dg || args.dgamma};
+}
+
+/// Everything behind the sums of segments.
 template <class T>
-void run_as(const Problem& problem, const Args& args, const Config& config,
-            const LaunchSite& site) {
-  const BackwardParams params = params_of(problem, args, config, site);
-  const BackwardShape shape{.channels = tile_channels(problem),
-                            .gate_gradients = args.dg || args.dgamma};
+void walk_behind_sums(const Problem& problem, const Args& args, const BackwardParams& params,
+                      const LaunchSite& site) {
+  const BackwardShape shape = shape_of(problem, args);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
-  if (config.segments > 1) launch_segment_states<T>(params, shape, stream);
+  launch_segment_starts(params, shape, stream);
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
   sum_partials<T>(params, args, stream);
@@ -157,9 +164,12 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   }
 }
 
-class BackwardKernel : public Kernel<BackwardConfig> {
+class BackwardKernel : public Kernel<BackwardConfig>,
+                       public ops::SummarisingWalk<ops::RecurrentAttentionBackward> {
  public:
   using Config = BackwardConfig;
+  using Problem = ops::RecurrentAttentionProblem;  // both bases have one
+  using Args = ops::RecurrentAttentionBackwardArgs;
 
   /// What it takes without copies (with_padded_rows.hpp).
   static bool takes_rows(const Problem& problem) {
@@ -225,8 +235,38 @@ class BackwardKernel : public Kernel<BackwardConfig> {
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
-    with_element<__half, __nv_bfloat16>(problem.dtype,
-                                        [&]<class T>() { run_as<T>(problem, args, config, site); });
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const BackwardParams params = params_of(problem, args, config, site, false);
+    with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      if (config.segments > 1) launch_segment_sums<T>(params, shape_of(problem, args), stream);
+      walk_behind_sums<T>(problem, args, params, site);
+    });
+  }
+
+  bool summarises(const Problem& problem, const ConfigBlob&) const override {
+    return takes_rows(problem);
+  }
+  std::size_t summarising_bytes(const Problem& problem, const ConfigBlob& config) const override {
+    BackwardParams unplaced;
+    unplaced.sums_all = true;
+    return place_workspace(unplaced, problem, unpack(config), nullptr);
+  }
+  void summarise(const Problem& problem, const Args& args, const ops::SummaryOutputs& to,
+                 const ConfigBlob& config, const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const BackwardShape shape = shape_of(problem, args);
+    const BackwardParams params = params_of(problem, args, unpack(config), site, true);
+    with_element<__half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_segment_sums<T>(params, shape, stream); });
+    launch_segment_join(params, shape, summary_views(to), stream);
+  }
+  void walk_on(const Problem& problem, const Args& args, const ConfigBlob& config,
+               const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const BackwardParams params = params_of(problem, args, unpack(config), site, true);
+    with_element<__half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { walk_behind_sums<T>(problem, args, params, site); });
   }
 };
 

@@ -49,7 +49,7 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
     params.checkpoints = parts.take(owners * params.slots * state * kElement);
     params.dgamma_terms = parts.take<float>(params.walks * kFloat);
   }
-  if (config.segments > 1) {
+  if (config.segments > 1 || params.sums_all) {
     params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
     params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
   }

@@ -12,6 +12,7 @@
 
 #include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -68,6 +69,7 @@ struct BackwardParams {
   float* segment_sums = nullptr;    // [2, N, H, tiles, segments, D * D]
   float* segment_decays = nullptr;  // [2, N, H, tiles, segments]
   std::int64_t walks = 0;           // N * H * tiles * segments
+  bool sums_all = false;  // also what first segments add to gradients: summaries are wanted
 
   /// Of a head.
   constexpr int tiles() const { return key_tiles * value_tiles; }
@@ -89,11 +91,16 @@ int tiles_of(std::int64_t channels);
 std::size_t place_workspace(BackwardParams& params, const ops::RecurrentAttentionProblem& problem,
                             const BackwardConfig& config, std::byte* workspace);
 
-/// What each segment adds to a state and to a gradient, or what each starts from. Needed where
-/// there are several.
+/// What each segment adds to a state and to a gradient. Needed where there are several.
 template <class T>
-void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
+void launch_segment_sums(const BackwardParams& params, const BackwardShape& shape,
+                         cudaStream_t stream);
+/// What each starts from, made of that, where that is made ahead.
+void launch_segment_starts(const BackwardParams& params, const BackwardShape& shape,
                            cudaStream_t stream);
+/// Summaries of gradients, made of what all segments add.
+void launch_segment_join(const BackwardParams& params, const BackwardShape& shape,
+                         const SummaryViews& to, cudaStream_t stream);
 /// dq, and what the gate gradients need of the states.
 template <class T>
 void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream);

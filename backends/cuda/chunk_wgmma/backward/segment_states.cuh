@@ -1,6 +1,6 @@
 // What each segment adds to the state with time, and to its gradient against time: the walks
-// without outputs. With the decay over segments, a walk then starts anywhere in a sequence. Where
-// there are many segments, their starts are made of that by a second launch, element by element.
+// without outputs. With the decay over segments, a walk then starts anywhere in a sequence
+// (segment_starts.cuh).
 //
 //   S   <- e^{bl} S + sum_j e^{bl - b_j} k_j v_j^T          with time
 //   D^T <- e^{bl} D^T + scale sum_i e^{b_i} do_i q_i^T      against time
@@ -118,8 +118,14 @@ class SegmentWalk {
 
 #endif
 
-/// Blocks (segment but one, sequence, head and tile of channels, direction): no segment starts from
-/// what the last one adds with time, or the first one against it.
+/// Segments of a sequence that are summed up in a direction: but one, as no segment starts from what
+/// the last one adds with time, or the first one against it. Where summaries are wanted, what the
+/// first one adds is, too.
+__host__ __device__ constexpr int summed_segments(const BackwardParams& p) {
+  return p.sums_all ? p.segments : p.segments - 1;
+}
+
+/// Blocks (summed segment, sequence, head and tile of channels, direction).
 template <class T, int kD>
 __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
                              1) void segment_states(const __grid_constant__ BackwardParams p) {
@@ -129,8 +135,10 @@ __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
   auto& shared = *reinterpret_cast<SegmentShared<kD>*>(shared_bytes);
   take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
-  const int needed = p.segments - 1;
-  const std::int64_t segment = blockIdx.x % needed + (direction == Direction::kAgainstTime ? 1 : 0);
+  const int needed = summed_segments(p);
+  const int first = direction == Direction::kAgainstTime ? p.segments - needed : 0;
+  const std::int64_t segment = first + blockIdx.x % needed;
+  if (direction == Direction::kWithTime && segment == p.segments - 1) return;
   SegmentWalk<T, kD> block(p, shared, direction, blockIdx.x / needed * p.segments + segment);
   if (threadIdx.x == 0) block.init();
   __syncthreads();  // the walk and its barriers are there
@@ -146,81 +154,17 @@ __global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
 #endif
 }
 
-inline constexpr int kStartsAtOnce = 8;  // loads under way
-
-/// Makes the starts of a sequence's segments of what they add, in its place. Blocks (group of rows
-/// and words of four elements, sequence, head and tile of channels, direction), a thread a word.
-template <int kD>
-__global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
-    const __grid_constant__ BackwardParams p) {
-  constexpr int kGroups = kD / kPanelChannels;
-  take_over_from_previous_launch();
-  const auto direction = static_cast<Direction>(blockIdx.y);
-  const bool with_time = direction == Direction::kWithTime;
-  constexpr unsigned kWords = kD / 8;
-  const unsigned part = blockIdx.x % (kGroups * kWords);
-  const auto group = static_cast<int>(part / kWords);
-  const auto word = static_cast<int>(part % kWords);
-  const std::int64_t first = std::int64_t{blockIdx.x / (kGroups * kWords)} * p.segments;
-  const ChunkWalk walk = walk_of(p, direction, first);
-  const StateMatrix<const float> matrix =
-      with_time ? keys_by_values<const float>(p.initial_state, p, walk)
-                : values_by_keys<const float>(p.dfinal_state, p, walk);
-  const FragmentLane at;
-  float x[4] = {};
-#pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const int row = group * kPanelChannels + at.row() + e / 2 * 8;
-    const int column = word * 8 + at.column() + e % 2;
-    if (matrix.data != nullptr && row < matrix.rows && column < matrix.columns) {
-      x[e] = matrix.data[row * matrix.row + column * matrix.column];
-    }
-  }
-  const std::int64_t step = with_time ? 1 : -1;
-  const std::int64_t begin = with_time ? first : first + p.segments - 1;
-  const auto place = [&](int i) {
-    return segment_words<kD>(p, direction, begin + step * i, group) + word * kWarpgroupSize;
-  };
-  const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks + begin;
-  for (int i = 0; i < p.segments; i += kStartsAtOnce) {
-    float4 added[kStartsAtOnce];
-    float decay[kStartsAtOnce];
-#pragma unroll
-    for (int n = 0; n < kStartsAtOnce; ++n) {  // the last segment adds to none
-      if (i + n >= p.segments - 1) continue;
-      added[n] = *place(i + n);
-      decay[n] = decays[step * (i + n)];
-    }
-#pragma unroll
-    for (int n = 0; n < kStartsAtOnce; ++n) {
-      if (i + n >= p.segments) continue;
-      *place(i + n) = {x[0], x[1], x[2], x[3]};
-      x[0] = fmaf(decay[n], x[0], added[n].x);
-      x[1] = fmaf(decay[n], x[1], added[n].y);
-      x[2] = fmaf(decay[n], x[2], added[n].z);
-      x[3] = fmaf(decay[n], x[3], added[n].w);
-    }
-  }
-}
-
 template <class T>
-void launch_segment_states(const BackwardParams& params, const BackwardShape& shape,
-                           cudaStream_t stream) {
+void launch_segment_sums(const BackwardParams& params, const BackwardShape& shape,
+                         cudaStream_t stream) {
   constexpr unsigned kDirections = 2;
-  const std::int64_t blocks = params.walks / params.segments * (params.segments - 1);
+  const std::int64_t blocks = params.walks / params.segments * summed_segments(params);
   with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
     launch<segment_states<T, kD>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
                                    .block = dim3(SegmentRoles<kD>::kThreads),
                                    .shared_bytes = sizeof(SegmentShared<kD>),
                                    .overlaps_previous = true},
                                   stream, params);
-    if (!params.makes_starts()) return;
-    constexpr std::int64_t kBlocks = kD / kPanelChannels * (kD / 8);  // of a state
-    launch<segment_starts<kD>>(
-        {.grid = dim3(static_cast<unsigned>(params.walks / params.segments * kBlocks), kDirections),
-         .block = dim3(kWarpgroupSize),
-         .overlaps_previous = true},
-        stream, params);
   });
 }
 

@@ -15,6 +15,7 @@
 
 #include <attune/core/axis_values.hpp>
 #include <attune/core/kernel.hpp>
+#include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunks/channels/shape.hpp"
 #include "cuda/chunks/key_slices.hpp"
@@ -50,9 +51,12 @@ inline ChannelGate channel_gate(const std::optional<ConstTensorView>& gate) {
 }
 
 template <class Traits>
-class ChannelDecayKernel : public Kernel<typename Traits::Config> {
+class ChannelDecayKernel : public Kernel<typename Traits::Config>,
+                           public ops::SummarisingWalk<ops::RecurrentAttention> {
  public:
   using Config = typename Traits::Config;
+  using Problem = ops::RecurrentAttentionProblem;  // both bases have one
+  using Args = ops::RecurrentAttentionArgs;
   static_assert(smallest_value(&Config::stages) >= kFewestStages);
 
   /// What it takes without copies (with_padded_rows.hpp).
@@ -156,19 +160,56 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
                                std::span<std::byte> workspace) {
-      Params params{walk_params(slice, of_slice, config.tile_v, config.stages, config.segments),
-                    channel_gate(of_slice.gk), channel_gate(of_slice.gv)};
-      place_workspace(params, slice, config, workspace.data());
-      with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-        with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
-          Traits::template launch<T, kGated>(params, config, stream);
-        });
-      });
+      launch(slice, params_of(slice, of_slice, config, workspace), config, stream);
     };
     run_key_slices(problem, args, kMostKeys, site.workspace, stream, run_slice);
   }
 
+  bool summarises(const Problem& problem, const ConfigBlob& blob) const override {
+    return has_instance(problem, this->unpack(blob).tile_v) && gated_of(problem) == Gated::kKeys &&
+           problem.K <= kMostKeys && takes_rows(problem) && !problem.pool &&
+           problem.state_dtype == DType::kF32;
+  }
+  std::size_t summarising_bytes(const Problem& problem, const ConfigBlob& blob) const override {
+    Params unplaced;
+    unplaced.part = Part::kSummaries;
+    return place_workspace(unplaced, problem, this->unpack(blob), nullptr);
+  }
+  void summarise(const Problem& problem, const Args& args, const ops::SummaryOutputs& to,
+                 const ConfigBlob& blob, const LaunchSite& site) const override {
+    launch_part(Part::kSummaries, problem, args, summary_views(to), this->unpack(blob), site);
+  }
+  void walk_on(const Problem& problem, const Args& args, const ConfigBlob& blob,
+               const LaunchSite& site) const override {
+    launch_part(Part::kWalk, problem, args, {}, this->unpack(blob), site);
+  }
+
  private:
+  static Params params_of(const Problem& problem, const Args& args, const Config& config,
+                          std::span<std::byte> workspace, Part part = Part::kAll) {
+    Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
+                  channel_gate(args.gk), channel_gate(args.gv)};
+    params.part = part;
+    place_workspace(params, problem, config, workspace.data());
+    return params;
+  }
+  static void launch(const Problem& problem, const Params& params, const Config& config,
+                     cudaStream_t stream) {
+    with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
+        Traits::template launch<T, kGated>(params, config, stream);
+      });
+    });
+  }
+  static void launch_part(Part part, const Problem& problem, const Args& args,
+                          const SummaryViews& summaries, const Config& config,
+                          const LaunchSite& site) {
+    const DeviceGuard guard(args.q.device.index);
+    Params params = params_of(problem, args, config, site.workspace, part);
+    params.summaries = summaries;
+    launch(problem, params, config, static_cast<cudaStream_t>(site.stream));
+  }
+
   static constexpr int kNarrowest = smallest_value(&Config::tile_v);
 
   static bool is_short(const Problem& problem) {
@@ -225,7 +266,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config> {
   /// Places the segments' states and decays; returns the bytes they take.
   static std::size_t place_workspace(Params& params, const Problem& problem, const Config& config,
                                      std::byte* workspace) {
-    if (config.segments == 1) return 0;
+    if (config.segments == 1 && !params.sums_all()) return 0;
     constexpr std::int64_t kFloat = sizeof(float);
     const std::int64_t saved = problem.sequences() * problem.H * saved_states_of(config.segments);
     const std::int64_t keys = widest_keys(problem);

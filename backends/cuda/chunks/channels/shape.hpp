@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "cuda/chunks/segment_walk.hpp"
+#include "cuda/chunks/summary_views.hpp"
 #include "cuda/runtime/dispatch.hpp"
 
 namespace attune::cuda::channels {
@@ -137,12 +138,28 @@ struct ChannelGate {
   bool aligned = true;
 };
 
+/// What is queued: all; or, where summaries of sequences are wanted, those, and later the walk from
+/// the states that come to them. Then segments are not cut in two, the last ones are summed up as
+/// well, and no sum has anything of the initial state.
+enum class Part { kAll, kSummaries, kWalk };
+
 /// segment_states and segment_decays are [sequence, head, saved state, ...], the latter of padded
 /// K.
 struct Params : SegmentWalkParams {
   ChannelGate gk, gv;
   float* segment_value_decays = nullptr;  // [sequence, head, saved state, value tile, values]
+  Part part = Part::kAll;
+  SummaryViews summaries = {};
+
+  constexpr bool sums_all() const { return part != Part::kAll; }
+  constexpr int summed_segments() const { return sums_all() ? segments : segments - 1; }
 };
+constexpr int subsegments_of(const Params& p) {
+  return p.sums_all() ? 1 : subsegments_of(p.segments);
+}
+constexpr int first_launch_blocks(const Params& p) {
+  return p.sums_all() ? p.segments : first_launch_blocks(p.segments);
+}
 
 /// Whether there is an instance for padded key channels and value channels of a block: a wider
 /// state does not fit into the registers.

@@ -3,7 +3,7 @@
 // Where the segments of a sequence start from: S_r = D_{r-1} S_{r-1} + L_{r-1}, where L is what a
 // subsegment adds to an empty state and D its total decay, of every channel. A first launch finds L
 // and D of the subsegments of all segments but the last; the first one's L includes the caller's
-// initial state.
+// initial state, unless summaries are wanted.
 #pragma once
 
 #include "cuda/chunks/channels/operands.cuh"
@@ -63,7 +63,7 @@ __device__ __forceinline__ void scale_rows(State<Shape>& state, float low, float
 /// The walk of a subsegment, which is what walk.segment then says; `walk` is of its head.
 template <class Shape>
 __device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, int subsegment) {
-  const int subsegments = subsegments_of(p.segments);
+  const int subsegments = subsegments_of(p);
   const int segment = subsegment / subsegments;
   const int length = static_cast<int>(walk.span.length);
   const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
@@ -175,13 +175,17 @@ __device__ __forceinline__ void load_initial_states(States<Shape>& states, const
 template <class Shape>
 __device__ __forceinline__ void load_start(States<Shape>& states, const Params& p,
                                            const Walk& walk) {
-  if (p.segments == 1) return load_initial_states<Shape>(states, p, walk);
-  if (walk.segment == 0) {
+  const bool from_initial = p.segments == 1 || p.sums_all();
+  if (from_initial) {
+    load_initial_states<Shape>(states, p, walk);
+  } else if (walk.segment == 0) {
     return load_saved<Shape>(states, p, walk, saved_initial_index(p, walk));
+  } else {
+    load_saved<Shape>(states, p, walk, saved_index(p, walk, 0));
   }
-  load_saved<Shape>(states, p, walk, saved_index(p, walk, 0));
+  const int subsegments = walk.segment * subsegments_of(p);
 #pragma unroll 1
-  for (int subsegment = 1; subsegment < walk.segment * subsegments_of(p.segments); ++subsegment) {
+  for (int subsegment = from_initial ? 0 : 1; subsegment < subsegments; ++subsegment) {
     pass_subsegment<Shape>(states, p, walk, saved_index(p, walk, subsegment));
   }
 }

@@ -13,6 +13,7 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
+#include "cuda/chunks/channels/segment_join.cuh"
 #include "cuda/chunks/channels/state.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/wgmma.cuh"
@@ -184,7 +185,7 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
   States<Shape> states;
   if constexpr (kWithOutputs) {
     load_start<Shape>(states, p, walk);
-  } else if (walk.segment == 0) {
+  } else if (walk.segment == 0 && !p.sums_all()) {
     load_initial_states<Shape>(states, p, walk);
     save_states<Shape>(states, p, walk, saved_initial_index(p, walk));
   } else {
@@ -217,11 +218,11 @@ __device__ __forceinline__ void walk_block(const Params& p) {
     walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p,
                                                  [&] { return make_walk<Shape>(p, p.segments); });
   } else {
-    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p.segments)); };
+    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p)); };
     if (p.sequences.leaves_out_single_tokens && head_walk().span.is_left_out) return;
-    const int subsegments = subsegments_of(p.segments);
+    const int subsegments = subsegments_of(p);
     const int first = head_walk().segment * subsegments - (subsegments - 1);
-    const int end = min(first + subsegments, subsegments * (p.segments - 1));
+    const int end = min(first + subsegments, subsegments * p.summed_segments());
 #pragma unroll 1
     for (int subsegment = max(first, 0); subsegment < end; ++subsegment) {
       walk_tokens<T, Shape, false, false, Advance>(
@@ -247,7 +248,7 @@ inline unsigned block_count(const Params& params, int segments) {
                                segments);
 }
 
-/// Queues everything: with more than one segment, what finds their states first.
+/// Queues a part, or everything: with more than one segment, what finds their states first.
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
   with_shape<kProducts, kGated>(padded_keys(params.key_channels), config, [&]<class Shape>() {
@@ -258,8 +259,18 @@ void launch_walks(const Params& params, const Config& config, cudaStream_t strea
            .shared_bytes = shared_bytes<Shape>(params.stages)},
           stream, params);
     };
-    if (params.segments > 1) {
-      launch_walk.template operator()<false, false>(first_launch_blocks(params.segments));
+    const bool sums =
+        params.segments > 1 ? params.part != Part::kWalk : params.part == Part::kSummaries;
+    if (sums) {
+      launch_walk.template operator()<false, false>(first_launch_blocks(params));
+    }
+    if (params.part == Part::kSummaries) {
+      if constexpr (!Shape::kValuesDecay) {
+        constexpr int kWords = Shape::kKeys / 8;
+        launch<join_segments<Shape>>(
+            {.grid = block_count(params, kWords), .block = Shape::kStateThreads}, stream, params);
+      }
+      return;
     }
     with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
       launch_walk.template operator()<true, kKeeps>(params.segments);

@@ -30,8 +30,9 @@
 //
 // How it is done. A rank summarises the fragments that go on elsewhere (state_summary_op.hpp), all
 // summaries are gathered once, 4 H (K V + K) bytes each, every rank folds those that lead to its
-// own fragments in order (state_fold_op.hpp), and walks from there. The backward pass does the same
-// against time. No state is 16 bits on the wire. The more tokens a rank has, the less this costs:
+// own fragments in order (state_fold_op.hpp), and walks from there. A kernel that can makes the
+// summaries on its way (summarising_walk.hpp). The backward pass does the same against time. No
+// state is 16 bits on the wire. The more tokens a rank has, the less this costs:
 // docs/scale.md has numbers. Sun et al., "LASP-2: Rethinking Sequence Parallelism for Linear
 // Attention and its Hybrid", arXiv:2502.07563.
 //
