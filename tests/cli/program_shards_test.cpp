@@ -268,6 +268,18 @@ TEST_F(Shards, DevicesOfOneHostDoNotWaitForEachOther) {
   EXPECT_GT(one / all, campaign_length(60, 93) * devices / 100.0) << one << " s, " << all << " s";
 }
 
+TEST_F(Shards, AWorkerGoesOnToTheNextProblemOfItsDevice) {
+  const std::string starts = here.file("starts");
+  const Outcome outcome =
+      here.run(tune({"--gpus", "all", "--db", here.file("workers.db")},
+                    {"SIM_DEVICES=2", "SIM_STARTS=" + starts, "SIM_SAMPLE_US=1000"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json().size(), kProblems);
+  std::ifstream file(starts);
+  const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  EXPECT_EQ(lines, 3) << "the program itself, and a worker for each device";
+}
+
 TEST_F(Shards, SeveralDevicesTakeLongProblemsFirstAndTheTableKeepsItsOrder) {
   write_list({R"({"op":"row_softmax","rows":[20,40,60,2000],"cols":16})"});
   const std::string events = here.file("events.jsonl");

@@ -37,8 +37,16 @@ class IsolatedRunner final : public tuning::CandidateRunner {
  public:
   IsolatedRunner(const tuning::Workload& workload, IsolationSettings settings)
       : workload_(workload), settings_(std::move(settings)) {
+    if (go_on_with_another()) return;
     start();
   }
+  ~IsolatedRunner() override {
+    if (worker_ != nullptr && all_right_ && may_be_kept()) {
+      settings_.idle->put(device(), std::move(worker_));
+    }
+  }
+  IsolatedRunner(const IsolatedRunner&) = delete;
+  IsolatedRunner& operator=(const IsolatedRunner&) = delete;
 
   /// Where that ends the worker, candidates are prepared as they come, each at its own risk.
   std::vector<Verdict> prepare(std::span<const Candidate> candidates,
@@ -92,7 +100,14 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   std::string device_failure() override { return ""; }  // a lost device ends its worker
 
  private:
+  std::string device() const { return str(workload_.device->info().id); }
+  bool is_on_host() const {
+    return workload_.device->info().id.backend == cpu_device().info().id.backend;
+  }
+  bool may_be_kept() const { return settings_.idle != nullptr && !is_on_host(); }
+  void launch();
   void open();
+  bool go_on_with_another();
   void start();
   std::optional<Verdict> check(const json& request);
   json ask(const json& request, int launches);
@@ -105,6 +120,7 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   const tuning::Workload workload_;
   const IsolationSettings settings_;
   std::unique_ptr<ChildProcess> worker_;
+  bool all_right_ = true;                        // what its candidates have been
   std::map<std::string, double> known_seconds_;  // what each kind of request took first, a launch
 };
 
@@ -116,12 +132,12 @@ json take_message(const std::string& line) {
   return nullptr;
 }
 
-bool is_failed(const json& reply) {
-  return reply.contains("verdict") &&
-         reply["verdict"]["outcome"] == to_string(TrialOutcome::kFailed);
+bool is(const json& reply, TrialOutcome outcome) {
+  return reply.contains("verdict") && reply["verdict"]["outcome"] == to_string(outcome);
 }
+bool is_failed(const json& reply) { return is(reply, TrialOutcome::kFailed); }
 
-void IsolatedRunner::open() {
+void IsolatedRunner::launch() {
   std::vector<std::string> arguments{"worker"};
   for (const std::string& plugin : settings_.plugins) {
     arguments.insert(arguments.end(), {"--plugin", plugin});
@@ -130,25 +146,41 @@ void IsolatedRunner::open() {
     arguments.insert(arguments.end(), {"--threads", str(threads->most)});
   }
   worker_ = std::make_unique<ChildProcess>(arguments);
-  const bool on_host = workload_.device->info().id.backend == cpu_device().info().id.backend;
+}
+
+void IsolatedRunner::open() {
   worker_->send(to_line({
       {"do", "open"},
       {"op", workload_.op->kernel_op},
       {"problem", workload_.op->text(workload_.problem, false)},
-      {"device", str(workload_.device->info().id)},
+      {"device", device()},
       {"seed", workload_.seed},
       {"oracle", workload_.oracle == nullptr ? json() : json(workload_.oracle->kernel->name())},
       {"default", workload_.default_kernel->name()},
       {"objective", workload_.objective == nullptr ? "time" : workload_.objective->name()},
-      {"memory", on_host ? settings_.memory : 0},
+      {"memory", is_on_host() ? settings_.memory : 0},
   }));
   check_error(receive_or_end(kToOpen));
+}
+
+/// The worker of the device's last problem, if it is there and takes this one. Whether it does.
+bool IsolatedRunner::go_on_with_another() {
+  if (may_be_kept()) worker_ = settings_.idle->take(device());
+  if (worker_ == nullptr) return false;
+  try {
+    open();
+    return true;
+  } catch (const Error&) {  // a fresh one will say what is wrong, if anything is
+    worker_.reset();
+    return false;
+  }
 }
 
 /// A worker that is ready. One that is killed before it is, is replaced once.
 void IsolatedRunner::start() {
   for (const bool last : {false, true}) {
     try {
+      launch();
       return open();
     } catch (const CandidateFailure& failure) {
       if (failure.outcome() == TrialOutcome::kNotReached) throw;
@@ -228,6 +260,7 @@ json IsolatedRunner::ask(const json& request, int launches) {
   worker_->send(to_line(request));  // when it has gone, receiving tells
   json reply = receive_or_end(limit_for(what, launches));
   check_error(reply);
+  if (reply.contains("verdict") && !is(reply, TrialOutcome::kOk)) all_right_ = false;
   if (const auto over = reply.find("over"); over != reply.end()) {
     worker_.reset();
     if (is_failed(reply)) {

@@ -3,7 +3,8 @@
 // A worker is this program once more (`attune worker`). A candidate that crashes it, ends it, does
 // not come back, or leaves its device lost is told of as TrialOutcome::kCrashed with the reason,
 // and the next request starts a fresh one. One that throws is tried once more in a fresh process,
-// so that it does not answer for what others did to the process before.
+// so that it does not answer for what others did to the process before. A worker whose candidates
+// were all right goes on to the next problem of its device.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include <attune/tuner/candidate_runner.hpp>
+
+#include "process/idle_workers.hpp"
 
 namespace attune::cli {
 
@@ -24,6 +27,8 @@ struct IsolationSettings {
   /// Bytes that a worker on the host may use besides what the problem takes; 0: no limit.
   std::int64_t memory = 0;
   std::function<bool()> stop = [] { return false; };
+  /// Of an accelerator, from one problem to the next; null: every problem gets a fresh one.
+  std::shared_ptr<IdleWorkers> idle;
 };
 
 /// Half of this machine's memory, as its devices tell it.

@@ -22,6 +22,7 @@ IsolationSettings isolation_settings(const Invocation& call) {
   settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
   settings.memory = default_worker_memory();
   settings.stop = interrupted;
+  settings.idle = std::make_shared<IdleWorkers>();
   return settings;
 }
 

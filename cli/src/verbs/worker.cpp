@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Answers requests for one problem at a time.
+/// Answers requests for one problem at a time, that of the last open().
 class Worker {
  public:
   explicit Worker(const Registry& registry) : registry_(registry) {}
@@ -62,6 +62,9 @@ json Worker::answer(const json& request) {
 }
 
 void Worker::open(const json& request) {
+  runner_.reset();  // of the problem before: its memory first
+  warm_.clear();
+  surroundings_ = {};
   const OpInfo& op = registry_.op(request.at("op").get<std::string>());
   problem_ = op.parse(parse_params(request.at("problem").get<std::string>(), ' '));
   tuning::Workload workload;

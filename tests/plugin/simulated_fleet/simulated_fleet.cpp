@@ -2,9 +2,11 @@
 // config alone, so that every process on every machine chooses alike, however busy it is. In real
 // time a sample sleeps, for SIM_SAMPLE_US microseconds (0 when it is not set), without a core.
 // SIM_DEVICES says how many devices there are; 1 when it is not set. SIM_CLASS is what the end of
-// their class is; "8c" when it is not set. Needs the op of the plugin row_softmax.
+// their class is; "8c" when it is not set. SIM_STARTS, where it is set, is a file that every process
+// which registers the devices adds a line to. Needs the op of the plugin row_softmax.
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -114,6 +116,9 @@ class Rows final : public attune::Kernel<RowsConfig> {
 int device_count() { return std::atoi(environment("SIM_DEVICES", "1").c_str()); }
 
 void register_devices(attune::Registry& registry) {
+  if (const std::string starts = environment("SIM_STARTS", ""); !starts.empty()) {
+    std::ofstream(starts, std::ios::app) << "started\n";
+  }
   for (int index = 0; index < device_count(); ++index) {
     registry.add(std::unique_ptr<const attune::Device>(std::make_unique<SimulatedDevice>(index)));
   }
