@@ -124,6 +124,24 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
   return us * static_cast<double>(ceil_div(problem.K, most_keys(problem)));
 }
 
+/// Whether sequences in 16 bits are so short, on average, that their states are what takes time:
+/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide.
+bool is_about_states(const Problem& problem) {
+  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 96;
+  const std::int64_t most = problem.K > 128 ? kTokensOfWideHeads : kTokens;
+  return (problem.reads_states() || problem.writes_states()) &&
+         problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+}
+
+/// Microseconds of such a problem: of its states through memory, fitted to an H100.
+double states_us(const Problem& problem) {
+  constexpr double kOfLaunch = 3.2;
+  constexpr double kBytesPerUs = 1.9e6;
+  const std::int64_t floats = problem.sequences() * problem.H * problem.K * problem.V *
+                              (problem.reads_states() + problem.writes_states());
+  return kOfLaunch + static_cast<double>(floats) * sizeof(float) / kBytesPerUs;
+}
+
 SegmentWalkParams params_of(const Problem& problem, const Args& args, const Config& config,
                             const Workspace& workspace) {
   SegmentWalkParams params =
@@ -258,11 +276,12 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
-  /// In 16 bits it comes after cuda.chunk_wgmma, whatever takes longer.
+  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences with states.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    if (!is_split(problem)) return std::nullopt;
-    return split_us(problem, device, heuristic_config(problem, device));
+    if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
+    if (is_about_states(problem)) return states_us(problem);
+    return std::nullopt;
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is

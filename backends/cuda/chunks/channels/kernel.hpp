@@ -118,7 +118,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   /// Wide blocks make the operands of a head once; of short sequences narrow ones are sooner done,
   /// where there is room for them. The fewest stages suffice where a chunk takes long; of short
-  /// ones, as many as there is memory for.
+  /// ones, as many as there is memory for beside the other blocks of a multiprocessor.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     Config config{.tile_v = axis_value_for(&Config::tile_v, problem.V),
                   .stages = largest_value(&Config::stages)};
@@ -128,6 +128,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     if (narrow || !has_instance(problem, config.tile_v)) config.tile_v = kNarrowest;
     if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
     while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
+    if (!narrow) config.stages = shared_stages(problem, device, config);
     config.segments = most_segments(problem, device, config);
     return config;
   }
@@ -247,6 +248,16 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       });
     });
     return block;
+  }
+
+  /// The most stages, up to the config's, with which as many blocks share a multiprocessor as have
+  /// room in its registers; the config's where no number does that.
+  static int shared_stages(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    for (Config fewer = config; fewer.stages >= kFewestStages; --fewer.stages) {
+      const Block block = block_of(problem, fewer);
+      if (block.bytes * block.resident <= device.l1_bytes) return fewer.stages;
+    }
+    return config.stages;
   }
 
   /// Blocks of the kernel that makes the outputs.
