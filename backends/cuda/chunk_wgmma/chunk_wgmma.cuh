@@ -69,8 +69,11 @@ class StateWalk {
     store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows, to);
   }
 
-  /// Stores the state behind a chunk of an item where it is kept as a snapshot.
-  __device__ __forceinline__ void store_snapshot(unsigned index, int step) {
+  /// Stores the state behind a chunk of an item where it is kept as a snapshot. Whether it may be
+  /// is asked first: to find the item again waits for memory.
+  __device__ __forceinline__ void store_snapshot(unsigned index, int first, int step) {
+    const int every = static_cast<int>(p_.snapshots.every) / kChunkTokens;
+    if ((first + step + 1) % every != 0) return;
     const WalkItem item = item_at(p_, main_walk(p_), index, Shape::kTileV);
     const int tokens = (item.first + step + 1) * kChunkTokens;
     if (tokens <= item.length) store(item, snapshot_of(p_.snapshots, item.n, tokens));
@@ -114,7 +117,9 @@ class StateWalk {
     shared_.score_ring.release(score_at_.stage);
     store_outputs<T>(o_, panel_of(value_stage), me_);
     warp_arrive(&shared_.output_full[value_stage]);
-    if constexpr (kKeeps) store_snapshot(item.index, step);  // the fewest registers are in use
+    if constexpr (kKeeps) {  // the fewest registers are in use
+      store_snapshot(item.index, item.first, step);
+    }
     if (Shape::kFetchesAhead && step + 1 < item.count) fetch_values();
     chunk_at_.advance();
     score_at_.advance();

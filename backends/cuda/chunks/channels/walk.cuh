@@ -86,6 +86,13 @@ class RoleSignals {
   SharedBarrier* barriers_ = nullptr;
 };
 
+/// Whether the state behind a chunk is one of those that may be kept as snapshots.
+template <class Shape>
+__device__ __forceinline__ bool may_be_kept(const Params& p, const Walk& walk, int chunk) {
+  const int tokens = walk.skipped + (chunk + 1) * Shape::kChunk;
+  return tokens % static_cast<int>(p.snapshots.every) == 0;
+}
+
 /// The work of the operand warps.
 template <class T, class Shape, bool kWithOutputs, bool kKeeps>
 __device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& shared,
@@ -99,8 +106,7 @@ __device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& 
     signals.template wait<Signal::kRead>(chunk);
     warps.make(stage, shared.operands[chunk % 2], shared, shared.common_gates[chunk % 2]);
     if constexpr (kKeeps) {
-      const int tokens = walk.skipped + (chunk + 1) * Shape::kChunk;
-      if (tokens % p.snapshots.every == 0) warps.put_rests(shared);
+      if (may_be_kept<Shape>(p, walk, chunk)) warps.put_rests(shared);
     }
     if constexpr (Shape::kProducts == Products::kWgmma) async_proxy_fence();
     signals.template tell<Signal::kMade>(chunk);
@@ -161,8 +167,10 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from);
     if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
     if constexpr (kKeeps) {
-      const Walk again = make_walk<Shape>(p, p.segments);
-      store_states<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
+      if (may_be_kept<Shape>(p, walk, chunk)) {  // to make the walk again waits for memory
+        const Walk again = make_walk<Shape>(p, p.segments);
+        store_states<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
+      }
     }
     release(chunk + 2);
     loading = number;
