@@ -109,6 +109,12 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
     return problem.aligned && has_tensor_maps(args);
   }
 
+  /// Whether the last launch of a call writes no outputs of single tokens on a pool, and waits for
+  /// all before it (with_stored_states.hpp). Slices of K add up all outputs, and so do copies.
+  static bool leaves_single_tokens(const Problem& problem, const Config& config) {
+    return takes_rows(problem) && problem.K <= config.tile_k;
+  }
+
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma"; }
   int version() const noexcept override { return 1; }
 

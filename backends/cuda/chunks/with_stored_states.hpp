@@ -58,16 +58,23 @@ class WithStoredStates final : public Inner {
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
-    if (is_copied(problem)) {
-      run_on_copies(problem, args, config, site, stream);
-    } else {
-      Inner::run(problem, args, config, site);
-    }
-    // Last, as outputs may be copied from where the others write theirs.
-    if (problem.pool && problem.N > 0) decode::launch_single_tokens(problem, args, stream);
+    if (is_copied(problem)) return run_on_copies(problem, args, config, site, stream);
+    Inner::run(problem, args, config, site);
+    run_single_tokens(problem, args, config, stream);
   }
 
  private:
+  /// Behind the others, as outputs may be copied from where those write theirs.
+  static void run_single_tokens(const Problem& problem, const Args& args, const Config& config,
+                                cudaStream_t stream) {
+    if (!problem.pool || problem.N == 0) return;
+    bool beside_walk = false;
+    if constexpr (requires { Inner::leaves_single_tokens(problem, config); }) {
+      beside_walk = Inner::leaves_single_tokens(taken(problem), config);
+    }
+    decode::launch_single_tokens(problem, args, beside_walk, stream);
+  }
+
   void run_on_copies(const Problem& problem, const Args& args, const Config& config,
                      const LaunchSite& site, cudaStream_t stream) const {
     Args wide = args;
@@ -75,6 +82,7 @@ class WithStoredStates final : public Inner {
     states.load(stream);
     Inner::run(taken(problem), wide, config,
                {.stream = site.stream, .workspace = site.workspace.subspan(copies_bytes(problem))});
+    run_single_tokens(problem, args, config, stream);
     states.store(stream);
   }
 

@@ -38,6 +38,9 @@ struct DecodeParams {
   /// from its slot, or zeros, and ends in `ends`, or nowhere.
   SequencesView sequences = {};
   IndicesView ends = {};
+  /// Of them: the launch before leaves what the rows read and write alone, and has waited for what
+  /// was queued before it.
+  bool runs_beside_previous = false;
   PoolView state;
   TokenView o;
   std::int64_t rows = 0;   // B

@@ -248,6 +248,23 @@ __device__ __forceinline__ void write_zeros(const DecodeParams& p, const DecodeB
   store_output<T>(p, b, 0, block.head, block.first_column + column, 0.0F);
 }
 
+/// Where rows of a batch run beside the launch before, one block waits for its end: who waits for
+/// this launch then waits for both.
+template <bool kPacked>
+__device__ __forceinline__ void start_behind_previous_launch(const DecodeParams& p) {
+#if __CUDA_ARCH__ >= 900
+  if (kPacked && p.runs_beside_previous) return dependents_launch();
+#endif
+  take_over_from_previous_launch();
+}
+template <bool kPacked>
+__device__ __forceinline__ void end_behind_previous_launch(const DecodeParams& p) {
+#if __CUDA_ARCH__ >= 900
+  const bool is_last = blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y;
+  if (kPacked && p.runs_beside_previous && is_last) dependency_wait();
+#endif
+}
+
 /// kPacked: the rows are packed sequences.
 template <class T, class State, class Instance, bool kPacked>
 __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResidentBlocks)
@@ -261,7 +278,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   const DecodeKey* const keys = block.scratch.keys + lane.row;
   const DecodeValue* const values = block.scratch.values + lane.column;
   if (config.overlap) prefetch_first_tiles<Tile>(p, block, lane);
-  take_over_from_previous_launch();
+  start_behind_previous_launch<kPacked>(p);
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
     const DecodeRow row = row_of<kPacked>(p, b);
@@ -301,6 +318,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
     }
     write_output<T, Tile>(p, block, lane, row.at, o);
   }
+  end_behind_previous_launch<kPacked>(p);
 }
 
 template <class T, class State>

@@ -66,13 +66,16 @@ ops::RecurrentDecodeProblem all_rows(const ops::RecurrentAttentionProblem& probl
 }  // namespace
 
 void launch_single_tokens(const ops::RecurrentAttentionProblem& problem,
-                          const ops::RecurrentAttentionArgs& args, cudaStream_t stream) {
+                          const ops::RecurrentAttentionArgs& args, bool beside_walk,
+                          cudaStream_t stream) {
   const ops::RecurrentDecodeProblem rows = all_rows(problem, args);
   DecodeConfig config = config_of_any_gpu(rows);
   config.overlap = true;  // with the end of the walk; older GPUs take no notice of it
+  StepParams params = step_params(problem, args);
+  params.runs_beside_previous = beside_walk;
   with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
     with_element<float, __half, __nv_bfloat16>(problem.state_dtype, [&]<class State>() {
-      launch_decode<T, State>(rows, *args.states, config, step_params(problem, args), stream);
+      launch_decode<T, State>(rows, *args.states, config, params, stream);
     });
   });
 }
