@@ -65,6 +65,9 @@ attune_cuda_instances(decode/decode TYPES bf16 f16 f32
 attune_cuda_instances(decode/step TYPES bf16 f16 f32
   LAUNCHES "launch_decode_step<T, float>" "launch_decode_step<T, __half>"
            "launch_decode_step<T, __nv_bfloat16>")
+attune_cuda_instances(decode/step_products TYPES bf16 f16
+  LAUNCHES "launch_step_products<T, float>" "launch_step_products<T, __half>"
+           "launch_step_products<T, __nv_bfloat16>")
 
 # cuda.chunk_wgmma
 attune_cuda_instances(chunk_wgmma/chunk_wgmma TYPES bf16 f16 LAUNCHES "launch_walk<T>")

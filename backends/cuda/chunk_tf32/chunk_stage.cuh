@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "cuda/chunk_tf32/chunk_block.cuh"
-#include "cuda/chunk_tf32/tf32.cuh"
+#include "cuda/tiles/tf32.cuh"
 #include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::chunk_tf32 {

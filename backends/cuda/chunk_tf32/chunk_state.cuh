@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "cuda/chunk_tf32/chunk_block.cuh"
-#include "cuda/chunk_tf32/tf32.cuh"
+#include "cuda/tiles/tf32.cuh"
 #include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::chunk_tf32 {

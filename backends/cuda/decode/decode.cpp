@@ -78,10 +78,21 @@ StepParams step_params_of(const Problem& problem, const Args& args) {
   return params;
 }
 
+/// Whether a row of so many elements is made of whole vectors of 16 bits.
+bool is_of_vectors(std::int64_t elements) {
+  return elements % Config::thread_columns(sizeof(std::uint16_t)) == 0;
+}
+
 /// Columns of a thread side by side, where states' rows are vectors.
 int thread_columns(const Problem& problem) {
   return is_one_token(problem) ? Config::thread_columns(size_of(problem.state_dtype))
                                : Config::kStepColumns;
+}
+
+/// Loads that a thread of so many rows has under way, in products on tensor cores.
+int product_loads(const Problem& problem, int rows) {
+  const int vector = Config::thread_columns(size_of(problem.state_dtype));
+  return rows * Config::kStepColumns / vector;
 }
 
 /// Warps that `extent` needs when each takes `of_warp` of it: a power of two, at most `most`.
@@ -150,18 +161,39 @@ Config step_tile(const Problem& problem, const DeviceInfo& device, int max_warps
   return config;
 }
 
+/// The tile of products on tensor cores, whose threads have `rows` rows of a state.
+Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, int max_warps_v) {
+  Config config =
+      tile_of(problem, device, {.rows = rows, .warp_columns = Config::kStepWarpColumns}, 1);
+  const int warps_of_rows = Config::kProductRows / config.warp_rows(Config::kStepColumns) / rows;
+  config.warps_k = std::min(config.warps_k, std::max(warps_of_rows, kMinStepWarps));
+  const int most = Config::product_threads(product_loads(problem, rows)) / Config::kWarpThreads;
+  config.warps_v =
+      warps_for(problem.V, config.warp_columns, std::min(max_warps_v, most / config.warps_k));
+  return config;
+}
+
+Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
+  if (problem.state_dtype == DType::kF32 || problem.kept) {
+    return product_tile(problem, device, 8, 1);
+  }
+  return product_tile(problem, device, 16, 2);
+}
+
 /// Traffic from which on the large tile is the faster one: on an H200 between 4 and 34 MB.
 constexpr double kLargeBytes = 1e7;
 
 Config heuristic_of(const Problem& problem, const DeviceInfo& device) {
+  if (takes_products(problem)) return best_product_tile(problem, device);
   if (!is_one_token(problem)) return step_tile(problem, device, 1);
   constexpr std::int64_t kMaxKeysOfSmall = 128;
   constexpr std::int64_t kMinKeysOfLarge = 65;
-  const bool heavy = ops::RecurrentDecode::bytes(problem) > kLargeBytes;
+  // Elements of 16 bits are twice as much work a byte: small tiles do that beside others' loads.
+  const bool heavy =
+      problem.state_dtype == DType::kF32 && ops::RecurrentDecode::bytes(problem) > kLargeBytes;
   const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
-  // Of 16-bit elements the tile of a head has half as many threads.
-  const int large_warps_v = problem.state_dtype == DType::kF32 ? 1 : 2;
-  return large ? large_tile(problem, device, large_warps_v) : small_tile(problem, device, 2);
+  return large ? large_tile(problem, device, problem.state_dtype == DType::kF32 ? 1 : 2)
+               : small_tile(problem, device, 2);
 }
 
 class DecodeKernel final : public Kernel<Config> {
@@ -225,6 +257,7 @@ class DecodeKernel final : public Kernel<Config> {
     // The kernels for states of any strides have but one tile.
     const int vector = Config::thread_columns(size_of(problem.state_dtype));
     if (problem.V % vector != 0) return {heuristic_config(problem, device)};
+    if (takes_products(problem)) return product_configs(problem, device);
     if (!is_one_token(problem)) return step_configs(problem, device);
     std::vector<Config> configs;
     for (const int warps_v : {1, 2}) {
@@ -263,10 +296,12 @@ class DecodeKernel final : public Kernel<Config> {
       return Support::no(refused::kConfig, str("a tile of states in 16 bits has warp_columns=",
                                                Config::kStepWarpColumns));
     }
-    if (config.rows != Config::kStepRows || config.warp_columns != Config::kStepWarpColumns) {
-      return Support::no(refused::kConfig,
-                         str("a step of several tokens has rows=", Config::kStepRows,
-                             ",warp_columns=", Config::kStepWarpColumns));
+    if (takes_products(problem)) {
+      if (const Support tile = has_product_tile(problem, config); !tile) return tile;
+    } else if (config.rows != Config::kStepRows ||
+               config.warp_columns != Config::kStepWarpColumns) {
+      return Support::no(refused::kConfig, str("such a step has rows=", Config::kStepRows,
+                                               ",warp_columns=", Config::kStepWarpColumns));
     }
     if (step_bytes(problem, config) > device.l1_bytes) {
       return Support::no(refused::kMemory,
@@ -274,6 +309,40 @@ class DecodeKernel final : public Kernel<Config> {
                              " bytes of shared memory, of which it has ", device.l1_bytes));
     }
     return Support::yes();
+  }
+
+  static Support has_product_tile(const Problem& problem, const Config& config) {
+    const int loads = product_loads(problem, config.rows);
+    if (loads > Config::kProductLoads || config.warp_columns != Config::kStepWarpColumns) {
+      return Support::no(refused::kConfig,
+                         str("such a step has warp_columns=", Config::kStepWarpColumns, " and ",
+                             Config::kProductLoads, " loads a thread at most"));
+    }
+    if (config.threads() > Config::product_threads(loads) ||
+        config.tile_rows(Config::kStepColumns) > Config::kProductRows ||
+        config.tile_columns() > Config::kProductColumns) {
+      return Support::no(
+          refused::kConfig,
+          str("such a step has blocks of at most ", Config::product_threads(loads), " threads, ",
+              Config::kProductRows, " rows and ", Config::kProductColumns, " columns"));
+    }
+    return Support::yes();
+  }
+
+  static std::vector<Config> product_configs(const Problem& problem, const DeviceInfo& device) {
+    std::vector<Config> configs;
+    for (const int rows : kAxisValues<&Config::rows>) {
+      if (product_loads(problem, rows) > Config::kProductLoads) continue;
+      for (const int warps_v : {1, 2}) {
+        const Config tile = product_tile(problem, device, rows, warps_v);
+        if (tile.warps_v < warps_v) continue;
+        for (const bool evict_first : {false, true}) {
+          configs.push_back(tile);
+          configs.back().evict_first = evict_first;
+        }
+      }
+    }
+    return configs;
   }
 
   static std::vector<Config> step_configs(const Problem& problem, const DeviceInfo& device) {
@@ -312,6 +381,21 @@ bool has_row_vectors(const TensorView& states) {
 bool is_one_token(const Problem& problem) {
   return problem.T == 0 && problem.R == 0 && !problem.kept &&
          problem.rounding == StateRounding::Kind::kNearest;
+}
+
+bool takes_products(const Problem& problem) {
+  return !is_one_token(problem) && problem.dtype != DType::kF32 &&
+         (problem.gates & ops::kGateGv) == 0 && problem.rounding == StateRounding::Kind::kNearest &&
+         problem.T <= Config::kProductTokens && problem.R <= Config::kProductTokens &&
+         problem.aligned && problem.layout == ops::Layout::kBthd && is_of_vectors(problem.K) &&
+         is_of_vectors(problem.V);
+}
+
+bool has_aligned_gates(const StepParams& params) {
+  const auto is_aligned = [](const GateView& gate) {
+    return reinterpret_cast<std::uintptr_t>(gate.rows.data) % Config::kVectorBytes == 0;
+  };
+  return is_aligned(params.fresh.gk) && is_aligned(params.committed.gk);
 }
 
 DecodeConfig config_of_any_gpu(const Problem& problem) {

@@ -85,12 +85,23 @@ template <class T, class State>
 void launch_decode_step(const DecodeConfig& config, const StepParams& params, bool row_vectors,
                         cudaStream_t stream);
 
+/// Queues the kernel for steps of several tokens whose reads and writes are products; see
+/// takes_products().
+template <class T, class State>
+void launch_step_products(const DecodeConfig& config, const StepParams& params,
+                          cudaStream_t stream);
+
 /// Whether the states' rows are made of whole aligned vectors.
 bool has_row_vectors(const TensorView& states);
 
 /// Whether the problem is for the kernels of one token. In 16 bits they take whole vectors alone:
 /// the kernel of any step has the rest.
 bool is_one_token(const ops::RecurrentDecodeProblem& problem);
+
+/// Whether the problem is for launch_step_products(), whose config it then has: a few tokens of 16
+/// bits a row, of which one state is left. Where a gk is not aligned, launch_decode_step() has it.
+bool takes_products(const ops::RecurrentDecodeProblem& problem);
+bool has_aligned_gates(const StepParams& params);
 
 /// The heuristic's config where the device is not known: none that some would not take.
 DecodeConfig config_of_any_gpu(const ops::RecurrentDecodeProblem& problem);
@@ -104,6 +115,8 @@ void launch_decode(const ops::RecurrentDecodeProblem& problem, const TensorView&
     launch_decode_row_tiles<T, State>(config, params, stream);
   } else if (is_one_token(problem) && problem.state_dtype == DType::kF32) {
     launch_decode_any_strides<T>(config, params, stream);
+  } else if (takes_products(problem) && has_aligned_gates(params)) {
+    if constexpr (sizeof(T) < sizeof(float)) launch_step_products<T, State>(config, params, stream);
   } else {
     launch_decode_step<T, State>(config, params, row_vectors, stream);
   }

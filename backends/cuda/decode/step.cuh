@@ -53,38 +53,6 @@ __device__ __forceinline__ void run_tokens(const StepParams& p, const StepShape&
   }
 }
 
-/// o of a tile's columns: the sums over its warps, or zeros of a padding row.
-template <class T>
-__device__ __forceinline__ void write_step_output(const StepParams& p, const StepShape& shape,
-                                                  const float* sums, std::int64_t b, int head,
-                                                  std::int64_t first_column, bool is_padding) {
-  const int at = static_cast<int>(threadIdx.x) % shape.columns;
-  const int step = static_cast<int>(blockDim.x) / shape.columns;
-  if (first_column + at >= p.values) return;
-  for (int t = static_cast<int>(threadIdx.x) / shape.columns; t < p.tokens; t += step) {
-    float sum = 0;
-    for (int warp = 0; warp < shape.warps_k && !is_padding; ++warp) {
-      sum += sums[(t * shape.warps_k + warp) * shape.columns + at];
-    }
-    store_output<T>(p, b, t, head, first_column + at, sum);
-  }
-}
-
-template <class Tile>
-__device__ __forceinline__ StepPart step_part(const StepParams& p, const StepShape& shape,
-                                              const StepLane& lane, int head,
-                                              std::int64_t first_row, std::int64_t first_column) {
-  const std::int64_t row = first_row + lane.row;
-  const std::int64_t column = first_column + lane.column;
-  const std::int64_t rows_left = min(p.keys - row, std::int64_t{Tile::kWarpRows});
-  return {.offset = head * p.state.head + row * p.state.k + column * p.state.v,
-          .row = head * p.keys + row,
-          .column = static_cast<int>(column),
-          .rows_left = static_cast<int>(rows_left),
-          .columns_left = static_cast<int>(p.values - column),
-          .evict_first = shape.evict_first};
-}
-
 /// As prefetch_first_tiles() of row_tiles.cuh: by the blocks that wait for the launch before, of
 /// memory that it may yet write.
 template <class Tile>
@@ -117,7 +85,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * shape.columns;
   if constexpr (Tile::kIsVectors) {
     if (shape.overlap) {
-      prefetch_first_part<Tile>(p, step_part<Tile>(p, shape, lane, head, 0, first_column));
+      prefetch_first_part<Tile>(p, step_part<Tile>(p, lane, head, 0, first_column, false));
     }
   }
   take_over_from_previous_launch();
@@ -127,7 +95,8 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
     if (!task.exists) continue;
     const bool is_padding = task.is_padding;
     for (std::int64_t first_row = 0; first_row < p.keys && !is_padding; first_row += shape.rows) {
-      const StepPart part = step_part<Tile>(p, shape, lane, head, first_row, first_column);
+      const StepPart part =
+          step_part<Tile>(p, lane, head, first_row, first_column, shape.evict_first);
       StepPart start = part;
       if (task.start == kPaddingSlot) start.rows_left = 0;  // of zeros
       const typename Tile::Loaded loaded = load_part<Tile>(p, start, task.start);

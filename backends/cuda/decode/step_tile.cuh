@@ -76,6 +76,22 @@ struct StepPart {
   }
 };
 
+/// What a thread has of the tile at `first_row` and `first_column` of a head.
+template <class Tile>
+__device__ __forceinline__ StepPart step_part(const DecodeParams& p, const StepLane& lane, int head,
+                                              std::int64_t first_row, std::int64_t first_column,
+                                              bool evict_first) {
+  const std::int64_t row = first_row + lane.row;
+  const std::int64_t column = first_column + lane.column;
+  const std::int64_t rows_left = min(p.keys - row, std::int64_t{Tile::kWarpRows});
+  return {.offset = head * p.state.head + row * p.state.k + column * p.state.v,
+          .row = head * p.keys + row,
+          .column = static_cast<int>(column),
+          .rows_left = static_cast<int>(rows_left),
+          .columns_left = static_cast<int>(p.values - column),
+          .evict_first = evict_first};
+}
+
 /// Rows and columns that do not exist are zero.
 template <class Tile>
 __device__ __forceinline__ typename Tile::Loaded load_part(const DecodeParams& p,

@@ -1,5 +1,5 @@
 // The tokens of a row in the kernel of any step: what the row does with them, and how a block
-// stages them in shared memory, committed ones first.
+// stages them in shared memory, committed ones first; and its outputs.
 #pragma once
 
 #include "cuda/decode/token.cuh"
@@ -186,6 +186,25 @@ __device__ __forceinline__ void stage_values(const StepParams& p, const StepShap
     }
     first += kStagedTogether * step;
     load(first);
+  }
+}
+
+// ---- outputs ----
+
+/// o of a tile's columns: the sums over its warps, or zeros of a padding row.
+template <class T>
+__device__ __forceinline__ void write_step_output(const StepParams& p, const StepShape& shape,
+                                                  const float* sums, std::int64_t b, int head,
+                                                  std::int64_t first_column, bool is_padding) {
+  const int at = static_cast<int>(threadIdx.x) % shape.columns;
+  const int step = static_cast<int>(blockDim.x) / shape.columns;
+  if (first_column + at >= p.values) return;
+  for (int t = static_cast<int>(threadIdx.x) / shape.columns; t < p.tokens; t += step) {
+    float sum = 0;
+    for (int warp = 0; warp < shape.warps_k && !is_padding; ++warp) {
+      sum += sums[(t * shape.warps_k + warp) * shape.columns + at];
+    }
+    store_output<T>(p, b, t, head, first_column + at, sum);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include "cuda/tiles/ptx.cuh"
 
-namespace attune::cuda::chunk_tf32 {
+namespace attune::cuda {
 
 /// The tensor cores ignore all but the sign, the exponent and 10 bits of the mantissa.
 inline constexpr std::uint32_t kTf32Mask = 0xffffe000U;
@@ -99,4 +99,4 @@ __device__ __forceinline__ void multiply_into(float (&d)[kCount][4], const LeftO
   for (int i = 0; i < kCount; ++i) mma_m16n8k8(d[i], a.high, b[i].high[0], b[i].high[1]);
 }
 
-}  // namespace attune::cuda::chunk_tf32
+}  // namespace attune::cuda
