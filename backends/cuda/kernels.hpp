@@ -33,6 +33,8 @@ std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 std::unique_ptr<const ErasedKernel> make_chunk_backward();
 /// "cuda.gla.backward": a decay for every channel, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_backward();
+/// "cuda.chunk_mma.backward": f32 as pairs of bf16, every gate but gv, from sm_80 on.
+std::unique_ptr<const ErasedKernel> make_chunk_mma_backward();
 /// "cuda.chunk_tf32.backward": every problem whose sequences are not very short, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();
 /// "cuda.parallel.backward": sequences as "cuda.parallel".
@@ -72,6 +74,7 @@ inline constexpr ListedKernel kKernels[] = {
 
     {make_chunk_backward, 30},
     {make_gla_backward, 30},
+    {make_chunk_mma_backward, 30},
     {make_chunk_tf32_backward, 30},
     {make_parallel_backward, 30},
     {make_fused_recurrent_backward, 10},

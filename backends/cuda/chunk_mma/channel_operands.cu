@@ -1,4 +1,5 @@
 #include "cuda/chunk_mma/channel_operands.hpp"
+#include "cuda/chunk_mma/log2_sum.cuh"
 #include "cuda/chunks/segment_walk.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/walks/decay.cuh"
@@ -31,32 +32,6 @@ __device__ __forceinline__ Chunk chunk_of(const ChannelOperandsParams& p, std::i
   chunk.rows = static_cast<int>(min(chunk.span.length - chunk.first, std::int64_t{kSplitChunk}));
   return chunk;
 }
-
-/// G as an integer and a rest of at most a half: its size takes nothing from its exponentials.
-struct Log2Sum {
-  float whole = 0.0F;
-  float rest = 0.0F;
-
-  __device__ __forceinline__ void add(float log_decay) {
-    const float log2 = log_decay * kLog2E;
-    const float sum = rest + (log2 < kReset ? kReset : log2);  // keeps a NaN
-    const float step = rintf(sum);
-    rest = sum - step;
-    whole += step;
-  }
-  __device__ __forceinline__ bool is_strong() const { return !(fabsf(whole + rest) <= kMostLog2); }
-  __device__ __forceinline__ float exp2() const { return exp2_approx(rest) * power_of_two(whole); }
-  __device__ __forceinline__ float exp2_of_minus() const {
-    return exp2_approx(-rest) * power_of_two(-whole);
-  }
-
- private:
-  __device__ __forceinline__ static float power_of_two(float n) {
-    constexpr int kBias = 127;
-    constexpr int kMantissaBits = 23;
-    return __int_as_float((static_cast<int>(n) + kBias) << kMantissaBits);
-  }
-};
 
 /// grid: parts x heads. block: a thread for every padded channel.
 __global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
@@ -101,7 +76,7 @@ __global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
     logs[i] = exists && i <= last ? log : 0.0F;
     total += logs[i];
     sum.add(logs[i]);
-    strong = strong || sum.is_strong();
+    strong = strong || sum.exceeds(kMostLog2);
   }
   strong = __syncthreads_or(strong ? 1 : 0) != 0;
 

@@ -48,8 +48,9 @@ double chunk_us(const WalkTile& tile, int parts, std::int64_t blocks) {
                   static_cast<double>(blocks) * (of_state + of_staging) / kInstructionsPerUs);
 }
 
-/// Microseconds of a walk.
-double cost_of(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device,
+}  // namespace
+
+double walk_us(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device,
                std::int64_t segments) {
   constexpr double kOfBothWalks = 1.6;  // the first one reads nothing
   constexpr double kOfLaunches = 4;     // each
@@ -78,8 +79,6 @@ double cost_of(const WalkTile& tile, const WalkExtents& extents, const DeviceInf
   }
   return us;
 }
-
-}  // namespace
 
 int operand_parts(const Problem& problem) {
   return problem.dtype == DType::kF32 && !problem.tf32 ? 2 : 1;
@@ -127,7 +126,7 @@ WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device) {
     for (const int column_warps : kAxisValues<&Config::column_warps>) {
       const WalkTile tile{rows, column_warps};
       if (!tile_fits(tile, extents, device)) continue;
-      const double cost = cost_of(tile, extents, device, heuristic_segments(tile, extents, device));
+      const double cost = walk_us(tile, extents, device, heuristic_segments(tile, extents, device));
       if (cost < best_cost) {
         best = tile;
         best_cost = cost;
@@ -142,7 +141,7 @@ int heuristic_segments(const WalkTile& tile, const WalkExtents& extents, const D
   int best = 1;
   for (const int segments : kSegmentCounts) {
     if (segments > 1 && segments * kLeastSegment > extents.tokens) break;
-    if (cost_of(tile, extents, device, segments) < cost_of(tile, extents, device, best)) {
+    if (walk_us(tile, extents, device, segments) < walk_us(tile, extents, device, best)) {
       best = segments;
     }
   }
@@ -203,7 +202,7 @@ class ChunkTf32 : public Kernel<ChunkTf32Config> {
     if (problem.dtype != DType::kF32) return std::nullopt;
     const WalkExtents extents = forward_extents(problem);
     const WalkTile tile = heuristic_tile(extents, device);
-    return cost_of(tile, extents, device, heuristic_segments(tile, extents, device));
+    return walk_us(tile, extents, device, heuristic_segments(tile, extents, device));
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

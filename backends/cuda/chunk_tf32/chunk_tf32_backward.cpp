@@ -97,6 +97,29 @@ Config config_of(const Problem& problem, const WalkChoice& choice) {
           .interval = longest_interval(problem)};
 }
 
+/// Microseconds of all walks, and of the gradients of gates, which read what walks leave.
+double backward_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr double kOfLaunch = 4;
+  constexpr double kBytesPerUs = 2.5e6;
+  const Walker walker = walker_of(problem, config);
+  const auto side_us = [&](std::int64_t rows, std::int64_t columns, bool gates, int walks) {
+    WalkExtents extents = extents_of(problem);
+    extents.rows = rows;
+    extents.columns = columns;
+    const double us =
+        walks * walk_us(walker.tile_of(rows, columns), extents, device, config.segments);
+    if (!gates) return us;
+    const double tokens = static_cast<double>(problem.B * problem.T * problem.H);
+    const double floats =
+        static_cast<double>(columns) * (6.0 + 2.0 * static_cast<double>(rows) / config.interval);
+    return us + kOfLaunch + sizeof(float) * tokens * floats / kBytesPerUs;
+  };
+  const bool key_gates = (problem.gates & kGatesOfKeySide) != 0;
+  const bool value_gates = (problem.gates & ops::kGateGv) != 0;
+  return side_us(problem.V, problem.K, key_gates, 2) +
+         side_us(problem.K, problem.V, value_gates, value_gates ? 2 : 1);
+}
+
 class ChunkTf32Backward : public Kernel<ChunkTf32BackwardConfig> {
  public:
   using Config = ChunkTf32BackwardConfig;
@@ -123,6 +146,12 @@ class ChunkTf32Backward : public Kernel<ChunkTf32BackwardConfig> {
     const WalkExtents extents = extents_of(problem);
     const WalkTile tile = heuristic_tile(extents, device);
     return config_of(problem, {tile, heuristic_segments(tile, extents, device)});
+  }
+  /// In 16 bits it comes after all others, whatever takes longer.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (problem.dtype != DType::kF32) return std::nullopt;
+    return backward_us(problem, device, heuristic_config(problem, device));
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

@@ -106,6 +106,10 @@ Support takes(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& d
 /// Whether a block has the threads and the shared memory.
 Support tile_fits(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device);
 
+/// Microseconds that a walk is expected to take.
+double walk_us(const WalkTile& tile, const WalkExtents& extents, const DeviceInfo& device,
+               std::int64_t segments);
+
 /// The tile to start with; it fits.
 WalkTile heuristic_tile(const WalkExtents& extents, const DeviceInfo& device);
 

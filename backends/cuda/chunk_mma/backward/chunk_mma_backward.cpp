@@ -1,0 +1,167 @@
+#include <algorithm>
+
+#include "cuda/chunk_mma/backward/expected_time.hpp"
+#include "cuda/chunk_mma/backward/workspace.hpp"
+#include "cuda/chunks/plane_sums.hpp"
+#include "cuda/chunks/rows_behind.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/handles.hpp"
+#include "cuda/walks/gate_gradients.hpp"
+
+namespace attune::cuda::chunk_mma::backward {
+namespace {
+
+/// Tokens of a sequence, on average, from which on chunks are not mostly empty.
+constexpr std::int64_t kLeastTokens = 24;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostOfHead = 512;  // channels, of keys and of values
+
+/// The arguments with gradients of k and v for every query head.
+Args of_query_heads(const Problem& problem, const Args& args, const Workspace& workspace) {
+  Args own = args;
+  if (!shares_heads(problem)) return own;
+  const auto planes = [&](float* memory, std::int64_t channels) {
+    return TensorView(memory, DType::kF32, {problem.B, problem.T, problem.H, channels},
+                      args.q.device);
+  };
+  own.dk = planes(workspace.dk, problem.K);
+  own.dv = planes(workspace.dv, problem.V);
+  return own;
+}
+
+/// The gradient of what query heads share.
+void sum_heads(const Problem& problem, const float* planes, const TensorView& out,
+               cudaStream_t stream) {
+  launch_plane_sums<float>({.planes = planes,
+                            .batches = problem.B,
+                            .tokens = problem.T,
+                            .heads = problem.H,
+                            .columns = out.size(3),
+                            .group = problem.H / problem.Hkv,
+                            .out = token_view(out)},
+                           stream);
+}
+
+void sum_gamma(const Problem& problem, const Args& args, const Workspace& workspace,
+               cudaStream_t stream) {
+  const bool slopes = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
+  launch_gamma_gradient({.sequences = sequences_view(args.cu_seqlens, problem.T),
+                         .sequence_count = problem.sequences(),
+                         .heads = problem.H,
+                         .terms = workspace.gamma_terms,
+                         .checkpoints = parts_of(problem, kTokens),
+                         .interval = kTokens,
+                         .out = static_cast<float*>(args.dgamma->data),
+                         .sequence_stride = args.dgamma->stride(0),
+                         .head_stride = args.dgamma->stride(1),
+                         .sign = slopes ? -1.0F : 1.0F},
+                        stream);
+}
+
+void launch_slice(const BackwardParams& params, cudaStream_t stream) {
+  const bool key_gates = params.gk.given();
+  if (key_gates) launch_walk_operands(params, stream);
+  launch_state_walks(params, stream);
+  if (params.is_cut) launch_segment_starts(params, stream);
+  if (key_gates) {
+    launch_channel_gradients(params, stream);
+  } else {
+    launch_chunk_gradients(params, stream);
+  }
+}
+
+class ChunkMmaBackward : public Kernel<BackwardConfig> {
+ public:
+  using Config = BackwardConfig;
+
+  std::string_view name() const noexcept override { return "cuda.chunk_mma.backward"; }
+  int version() const noexcept override { return 1; }
+
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+  }
+  Support supports(const Problem& problem, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu" || !device.has("sm_80")) {
+      return Support::no(refused::kDevice, "needs sm_80");
+    }
+    if (problem.dtype != DType::kF32) return Support::no(refused::kDType, "takes f32 alone");
+    if (problem.K > kMostOfHead || problem.V > kMostOfHead) {
+      return Support::no(refused::kShape, str("takes K, V <= ", kMostOfHead));
+    }
+    if (problem.T < kLeastTokens * std::max<std::int64_t>(problem.N, 1)) {
+      return Support::no(refused::kShape,
+                         str("takes sequences of ", kLeastTokens, " tokens or more"));
+    }
+    if (problem.T > kMostTokens) {
+      return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
+    }
+    const Problem slice = first_slice(problem);
+    const auto bytes =
+        static_cast<std::int64_t>(gradients_shared_bytes(slice.K, slice.V, has_key_gates(problem)));
+    if (bytes > device.l1_bytes) {
+      return Support::no(
+          refused::kMemory,
+          str("needs ", bytes, " bytes of shared memory a block, of which there are ",
+              device.l1_bytes));
+    }
+    return Support::yes();
+  }
+
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    Config best;
+    for (const int segments : kSegmentCounts) {
+      if (segments > 1 && segments * kTokens > mean_tokens(problem)) break;
+      const Config config{segments};
+      if (expected_time_us(problem, device, config) < expected_time_us(problem, device, best))
+        best = config;
+    }
+    return best;
+  }
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return expected_time_us(problem, device, heuristic_config(problem, device));
+  }
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    const int middle = heuristic_config(problem, device).segments;
+    std::vector<Config> configs;
+    for (const int segments : {middle, middle / 2, 2 * middle}) {
+      const bool is_cut = segments >= 1 && segments <= std::ranges::max(kSegmentCounts) &&
+                          segments * kTokens <= mean_tokens(problem);
+      if (segments == middle || is_cut) configs.push_back({segments});
+    }
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
+    return Workspace(problem, config, nullptr).bytes;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const Workspace workspace(problem, config, site.workspace.data());
+    const Args own = of_query_heads(problem, args, workspace);
+    for_each_slice(problem, [&](const ChannelSlice& slice) {
+      const Problem part = slice.of(problem);
+      BackwardParams params = params_of(part, slice.of(own), config, workspace);
+      params.adds_keys = slice.first_value > 0;
+      params.adds_values = slice.first_key > 0;
+      params.adds_gates = params.adds_keys || params.adds_values;
+      launch_slice(params, stream);
+    });
+    if (shares_heads(problem)) {
+      sum_heads(problem, workspace.dk, args.dk, stream);
+      sum_heads(problem, workspace.dv, args.dv, stream);
+    }
+    if (args.dgamma) sum_gamma(problem, args, workspace, stream);
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::chunk_mma::backward
+
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma_backward() {
+  return std::make_unique<WithRowsBehind<chunk_mma::backward::ChunkMmaBackward>>();
+}

@@ -1,0 +1,82 @@
+// How long the backward pass is expected to take, fitted to an H100.
+#pragma once
+
+#include <algorithm>
+
+#include <attune/core/device.hpp>
+
+#include "cuda/chunk_mma/backward/workspace.hpp"
+
+namespace attune::cuda::chunk_mma::backward {
+
+/// Tokens of a sequence, of packed ones on average.
+inline std::int64_t mean_tokens(const Problem& problem) {
+  return problem.T / std::max<std::int64_t>(problem.N, 1);
+}
+
+/// Of the longest sequence. Lengths of packed ones are not known on the host.
+inline std::int64_t longest_tokens(const Problem& problem) {
+  constexpr std::int64_t kLongest = 2;  // against the mean
+  return problem.N > 1 ? std::min(problem.T, kLongest * mean_tokens(problem)) : problem.T;
+}
+
+/// Microseconds of the walks of states.
+inline double walks_us(const Problem& problem, const DeviceInfo& device, std::int64_t tokens) {
+  constexpr double kOfChunk = 3.2;      // of a block alone on a multiprocessor
+  constexpr double kOfTwoChunks = 4.7;  // of both of two blocks
+  constexpr double kOfSegment = 0.12;   // to find what it starts from
+  const std::int64_t segments = ceil_div(mean_tokens(problem), tokens);
+  const std::int64_t blocks =
+      2 * panels_of(problem.K) * panels_of(problem.V) * problem.H * problem.sequences() * segments;
+  const std::int64_t chunks = ceil_div(std::min(longest_tokens(problem), tokens), kTokens);
+  const std::int64_t pairs = blocks / (2 * device.cores);
+  const std::int64_t left = blocks - pairs * 2 * device.cores;
+  const double of_chunk =
+      kOfTwoChunks * static_cast<double>(pairs) + (left > device.cores ? kOfTwoChunks
+                                                   : left > 0          ? kOfChunk
+                                                                       : 0.0);
+  return static_cast<double>(chunks) * of_chunk + kOfSegment * static_cast<double>(segments);
+}
+
+/// Microseconds of what makes the gradients of chunks.
+inline double gradients_us(const Problem& problem, const DeviceInfo& device, bool is_cut) {
+  // Of a chunk and head, for every multiprocessor: [panels of keys, and of values].
+  constexpr double kOfChunk[kMostPanels][kMostPanels] = {{10.3, 18.0}, {18.0, 29.0}};
+  constexpr double kOfGatedChunk[kMostPanels][kMostPanels] = {{14.0, 18.0}, {30.0, 44.0}};
+  constexpr double kOfStarts = 1.25;  // loaded besides the states
+  const auto& of_chunk = has_key_gates(problem) ? kOfGatedChunk : kOfChunk;
+  const std::int64_t chunks =
+      problem.sequences() * ceil_div(mean_tokens(problem), kTokens) * problem.H;
+  const double us = static_cast<double>(ceil_div(chunks, device.cores)) *
+                    of_chunk[panels_of(problem.K) - 1][panels_of(problem.V) - 1];
+  return is_cut ? kOfStarts * us : us;
+}
+
+/// Microseconds of one slice's problem.
+inline double slice_us(const Problem& problem, const DeviceInfo& device,
+                       const BackwardConfig& config) {
+  constexpr double kOfLaunch = 3.2;
+  constexpr double kBytesPerUs = 2.2e6;
+  const std::int64_t tokens = segment_tokens_of(problem, config);
+  const bool is_cut = tokens < mean_tokens(problem);
+  double us = (is_cut ? 3 : 2) * kOfLaunch + walks_us(problem, device, tokens) +
+              gradients_us(problem, device, is_cut);
+  if (has_key_gates(problem)) {
+    constexpr double kTensors = 5;  // q, k and gk, and what is made of them
+    const auto channels = static_cast<double>(problem.B * problem.T * problem.H * problem.K);
+    us += kOfLaunch + kTensors * sizeof(float) * channels / kBytesPerUs;
+  }
+  return us;
+}
+
+/// Microseconds of all slices.
+inline double expected_time_us(const Problem& problem, const DeviceInfo& device,
+                               const BackwardConfig& config) {
+  double us = 0;
+  for_each_slice(problem, [&](const ChannelSlice& slice) {
+    us += slice_us(slice.of(problem), device, config);
+  });
+  return us;
+}
+
+}  // namespace attune::cuda::chunk_mma::backward

@@ -1,0 +1,154 @@
+// The scores of a chunk, and what its gates' gradients take from them.
+#pragma once
+
+#include "cuda/chunk_mma/backward/shared_gates.cuh"
+
+namespace attune::cuda::chunk_mma::backward {
+
+/// What one lane has of the sums that gradients of a chunk's gates are made of (params.hpp). The two
+/// rows are Own::row(0) and Own::row(2).
+template <class Own>
+struct GateTerms {
+  float reads[2] = {};        // x_i of the warp's columns
+  float writes[2] = {};       // y_j of the warp's columns
+  float score_rows[2] = {};   // P_ij do_i v_j, j < i, of the warp's columns
+  float score_column = 0.0F;  // the same of the warp's rows, of column own_column()
+  float states = 0.0F;        // exp(b_last) <S, D> of the thread's elements
+
+  /// A lane's column of the warp's, of which every kCopies-th lane has the same one.
+  __device__ static int own_column() { return Own::column(own_number() / 2, own_number() % 2); }
+  __device__ static int own_number() {
+    return static_cast<int>(threadIdx.x) % kWarpSize / 4 % kNumbers;
+  }
+  static constexpr int kNumbers = 4 * Own::kColumnBlocks;
+};
+
+/// The sum over the lanes that have other columns of the same rows.
+__device__ __forceinline__ float sum_of_row(float x) {
+  x += __shfl_xor_sync(kFullWarp, x, 1);
+  return x + __shfl_xor_sync(kFullWarp, x, 2);
+}
+/// The sum over the lanes that have other rows of the same columns.
+__device__ __forceinline__ float sum_of_column(float x) {
+  x += __shfl_xor_sync(kFullWarp, x, 4);
+  x += __shfl_xor_sync(kFullWarp, x, 8);
+  return x + __shfl_xor_sync(kFullWarp, x, 16);
+}
+
+/// Sums of `terms` over rows and over columns.
+template <class Own>
+__device__ __forceinline__ void add_score_terms(GateTerms<Own>& gates, const Product<Own>& terms) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n)
+      sum += terms[n][2 * half] + terms[n][2 * half + 1];
+    gates.score_rows[half] = sum_of_row(sum);
+  }
+#pragma unroll
+  for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float sum = sum_of_column(terms[n][e] + terms[n][2 + e]);
+      if (GateTerms<Own>::own_number() == 2 * n + e) gates.score_column = sum;
+    }
+  }
+}
+
+/// P and R, first of all the products q k and do v.
+template <class Own>
+struct Scores {
+  Product<Own> keys;
+  Product<Own> values;
+
+  /// Of the warp's rows and columns, those at or before the rows.
+  template <int kKeyPanels, int kValuePanels>
+  __device__ __forceinline__ void multiply(const Panels<kKeyPanels, kValuePanels>& panels) {
+    clear(keys);
+    clear(values);
+    if (Own::first_column() > 16 * Own::row_block()) return;
+#pragma unroll
+    for (int i = 0; i < kKeyPanels; ++i) multiply_rows<Own>(keys, panels.q(i), panels.k(i));
+#pragma unroll
+    for (int i = 0; i < kValuePanels; ++i) multiply_rows<Own>(values, panels.d_o(i), panels.v(i));
+  }
+  /// Makes them a_ij of params.hpp times the products: factor_of(i, j), and zero where j > i.
+  template <class Factor>
+  __device__ __forceinline__ void decay(GateTerms<Own>& gates, Factor&& factor_of) {
+    Product<Own> terms;
+#pragma unroll
+    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = Own::row(e);
+        const int column = Own::column(n, e);
+        const float factor = factor_of(row, column);
+        const float key = column <= row ? keys[n][e] * factor : 0.0F;
+        terms[n][e] = column < row ? key * values[n][e] : 0.0F;
+        keys[n][e] = key;
+        values[n][e] = column <= row ? values[n][e] * factor : 0.0F;
+      }
+    }
+    add_score_terms(gates, terms);
+  }
+  template <int kKeyPanels, int kValuePanels>
+  __device__ __forceinline__ void store(const Panels<kKeyPanels, kValuePanels>& panels) const {
+    for_each_pair<Own>([&](int n, int half, int row, int column) {
+      store_pair(panels.key_scores(), row, column, split(keys[n][2 * half], keys[n][2 * half + 1]));
+      store_pair(panels.value_scores(), row, column,
+                 split(values[n][2 * half], values[n][2 * half + 1]));
+    });
+  }
+};
+
+/// The parts of the sums of a chunk's gates from all warps.
+template <class Own>
+struct GateMemory {
+  float reads[Own::kColumnWarps][kTokens];
+  float writes[Own::kColumnWarps][kTokens];
+  float score_rows[Own::kColumnWarps][kTokens];
+  float score_columns[Own::kRowWarps][kTokens];
+  float states[Own::kWarps];
+};
+
+template <class Own>
+__device__ __forceinline__ void store_gate_terms(GateMemory<Own>& to, const GateTerms<Own>& gates) {
+  const int part = Own::column_part();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (threadIdx.x % 4 == 0) {
+      to.reads[part][Own::row(2 * half)] = gates.reads[half];
+      to.writes[part][Own::row(2 * half)] = gates.writes[half];
+      to.score_rows[part][Own::row(2 * half)] = gates.score_rows[half];
+    }
+  }
+  to.score_columns[Own::row_block()][GateTerms<Own>::own_column()] = gates.score_column;
+  const float states = warp_sum(gates.states);
+  if (threadIdx.x % kWarpSize == 0) to.states[Own::number()] = states;
+}
+
+/// The gradients of the log decays of a lane's two tokens, 2 lane and 2 lane + 1.
+template <class Own>
+__device__ __forceinline__ float2 gate_gradients(const GateMemory<Own>& from) {
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  float states = 0.0F;
+#pragma unroll
+  for (const float part : from.states) states += part;
+  float reads[2];
+  float behind[2];  // what token j adds to the gradients of the tokens behind it
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int token = 2 * lane + e;
+    reads[e] = sum_of_parts(from.reads, token);
+    behind[e] = sum_of_parts(from.writes, token) +
+                (sum_of_parts(from.score_columns, token) - sum_of_parts(from.score_rows, token));
+  }
+  const float reads_on = warp_suffix_sum(reads[0] + reads[1]);
+  const float behind_all = warp_inclusive_sum(behind[0] + behind[1]);
+  const float behind_first = behind_all - (behind[0] + behind[1]);
+  return {states + reads_on + behind_first,
+          states + (reads_on - reads[0]) + (behind_first + behind[0])};
+}
+
+}  // namespace attune::cuda::chunk_mma::backward
