@@ -1,6 +1,7 @@
 // What conformance does not reach of the kernels that take every problem, cuda.fused_recurrent and
-// cuda.chunk_tf32, and of the one that takes f32 without gv, cuda.chunk_mma: long sequences of weak decay, resets and decays too strong for a chunk, large
-// heads, many heads, more than 2^31 elements, NaN, and bounds that only the device knows.
+// cuda.chunk_tf32, and of the one that takes f32 without gv, cuda.chunk_mma: long sequences of weak
+// decay, resets and decays too strong for a chunk, large heads, many heads, more than 2^31 elements,
+// NaN, and bounds that only the device knows.
 #include <algorithm>
 #include <cmath>
 #include <limits>
