@@ -125,20 +125,20 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
 }
 
 /// Whether sequences in 16 bits are so short, on average, that their states are what takes time:
-/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide.
+/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states an
+/// average says nothing: single tokens are the decode kernels', the others may be long.
 bool is_about_states(const Problem& problem) {
   constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 96;
   const std::int64_t most = problem.K > 128 ? kTokensOfWideHeads : kTokens;
-  return (problem.reads_states() || problem.writes_states()) &&
-         problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+  return (problem.h0 || problem.ht) && problem.T <= most * std::max<std::int64_t>(problem.N, 1);
 }
 
 /// Microseconds of such a problem: of its states through memory, fitted to an H100.
 double states_us(const Problem& problem) {
   constexpr double kOfLaunch = 3.2;
   constexpr double kBytesPerUs = 1.9e6;
-  const std::int64_t floats = problem.sequences() * problem.H * problem.K * problem.V *
-                              (problem.reads_states() + problem.writes_states());
+  const std::int64_t floats =
+      problem.sequences() * problem.H * problem.K * problem.V * (problem.h0 + problem.ht);
   return kOfLaunch + static_cast<double>(floats) * sizeof(float) / kBytesPerUs;
 }
 
