@@ -71,12 +71,14 @@ class Comparisons {
   void compare(const DrawnProblem& drawn, std::chrono::milliseconds budget) {
     const Target& target = drawn.target;
     const Choice untuned = command_->context().select(target.problem, command_->request(target));
-    const TuneResult result = Tuner(tuner_settings(drawn, budget))
-                                  .tune({.op = target.op,
-                                         .problem = target.problem,
-                                         .device = target.device,
-                                         .kernels = command_->competitors(target),
-                                         .incumbent = {untuned.kernel, untuned.config}});
+    const TuneResult result =
+        Tuner(tuner_settings(drawn, budget))
+            .tune({.op = target.op,
+                   .problem = target.problem,
+                   .device = target.device,
+                   .kernels = command_->competitors(target),
+                   .oracle = find_oracle(command_->registry(), target.op->name, *target.device),
+                   .incumbent = {untuned.kernel, untuned.config}});
     if (result.winner < 0) return;
     const Candidate& winner = result.trials[static_cast<std::size_t>(result.winner)].candidate;
     Choice tuned;

@@ -9,8 +9,8 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/tuner/tuner.hpp>
 
-#include "chain/tuning.hpp"
 #include "measuring/correctness.hpp"
 #include "tuner/search/tuner_fixture.hpp"
 
@@ -159,7 +159,7 @@ TEST_F(OracleTest, IsTheReferenceThatIsNearestToTheDevice) {
                  {.platform = kReferencePlatform, .backend = backend});
   };
   const auto found = [&]() -> std::string {
-    const RegisteredKernel* oracle = chain::find_oracle(registry, "scaling", device);
+    const RegisteredKernel* oracle = find_oracle(registry, "scaling", device);
     return oracle == nullptr ? "none" : std::string(oracle->kernel->name());
   };
   EXPECT_EQ(found(), "none") << "what is no reference says nothing";

@@ -230,22 +230,6 @@ std::string Tuned::failures() const {
   return text;
 }
 
-const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
-                                    const Device& device) {
-  const auto rank = [&](const RegisteredKernel& entry) {
-    const std::string_view backend = entry.at.backend.view();
-    if (backend == device.info().id.backend.view()) return 3;
-    if (backend == kAnyBackend) return 2;
-    return backend == cpu_device().info().id.backend.view() ? 1 : 0;
-  };
-  const RegisteredKernel* best = nullptr;
-  for (const RegisteredKernel* entry : registry.kernels(op)) {
-    if (entry->at.platform.view() != kReferencePlatform || rank(*entry) == 0) continue;
-    if (best == nullptr || rank(*entry) > rank(*best)) best = entry;
-  }
-  return best;
-}
-
 void quarantine(State& state, const RowKey& key, const Candidate& candidate,
                 const std::string& reason) {
   QuarantineRow row = quarantine_row(key, candidate);

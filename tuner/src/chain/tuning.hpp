@@ -56,10 +56,6 @@ ConfigSelectorChain::TuneReport tune_and_store(State& state, Call& call,
 /// when there is such an op ("<op>.backward"), and quarantines it when it is wrong.
 void validate_backward(State& state, Call& call, std::uint64_t seed);
 
-/// The kernel that says what is right for an op on a device, or null.
-const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
-                                    const Device& device);
-
 /// Stores that a candidate must not be tried again for a problem.
 void quarantine(State& state, const RowKey& key, const Candidate& candidate,
                 const std::string& reason);

@@ -110,7 +110,7 @@ class Tuner {
     ProblemRef problem;
     const Device* device = nullptr;
     std::vector<const RegisteredKernel*> kernels;  // that compete; the first has the default
-    /// Says what is right; null: the default does.
+    /// Says what is right: find_oracle()'s. Null: the default does.
     const RegisteredKernel* oracle = nullptr;
     Candidate incumbent;           // what is stored now; kernel null: nothing is
     Constraints constraints = {};  // candidates that break one are kUnsupported
@@ -135,5 +135,10 @@ class Tuner {
  private:
   Settings settings_;
 };
+
+/// The kernel of platform "reference" that says what is right for an op on `device`: the device's
+/// own, else one of any backend, else the host's. Null where there is none.
+const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
+                                    const Device& device);
 
 }  // namespace attune
