@@ -66,7 +66,7 @@ format:
 tidy: build/dev/build.ninja
 	run-clang-tidy -quiet -p build/dev -j $(JOBS) '^$(CURDIR)/(core|cache|io|ops|tuner|backends|library|cli)/'
 
-# The tables of docs/performance.md and their plots, from bench/results/.
+# The tables of docs/performance.md and bench/results/tables.md and their plots, from bench/results/.
 performance-tables:
 	scripts/performance_tables
 

@@ -17,7 +17,7 @@
 
 #include <attune/attune.hpp>
 
-#include "naive_recurrent.hpp"
+#include "yardsticks/loops.hpp"
 
 namespace {
 
@@ -119,17 +119,17 @@ void run(Context& context, const Setup& setup) {
                          [](float x) { return std::exp(x); });
   Tensor state = filled({setup.rows, setup.heads, setup.dim, setup.dim}, 0.0F);
   const std::int64_t elements = element_count(state.shape());
-  const bench::NaiveRecurrentArgs naive_args{.q = q.values<float>().data(),
-                                             .k = k.values<float>().data(),
-                                             .v = v.values<float>().data(),
-                                             .decay = decay.values<float>().data(),
-                                             .o = naive_o.values<float>().data(),
-                                             .state = state.values<float>().data(),
-                                             .tokens = 1,
-                                             .heads = all_heads,
-                                             .key_dim = setup.dim,
-                                             .value_dim = setup.dim,
-                                             .scale = 0.125F};
+  const yardsticks::NaiveRecurrentArgs naive_args{.q = q.values<float>().data(),
+                                                  .k = k.values<float>().data(),
+                                                  .v = v.values<float>().data(),
+                                                  .decay = decay.values<float>().data(),
+                                                  .o = naive_o.values<float>().data(),
+                                                  .state = state.values<float>().data(),
+                                                  .tokens = 1,
+                                                  .heads = all_heads,
+                                                  .key_dim = setup.dim,
+                                                  .value_dim = setup.dim,
+                                                  .scale = 0.125F};
   const auto ceiling = [&] {
     share(elements, setup.threads, [&](std::int64_t first, std::int64_t last) {
       scale_in_place(state.values<float>().data() + first, last - first);
@@ -137,7 +137,7 @@ void run(Context& context, const Setup& setup) {
   };
   const auto naive = [&] {
     share(all_heads, setup.threads, [&](std::int64_t first, std::int64_t last) {
-      bench::naive_recurrent(naive_args, first, last);
+      yardsticks::loops_of_this_cpu().front().naive_recurrent(naive_args, first, last);
     });
   };
   SimdDecode simd(context, setup, state, q, k, v, gk);

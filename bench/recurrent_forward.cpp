@@ -19,7 +19,7 @@
 
 #include <attune/attune.hpp>
 
-#include "naive_recurrent.hpp"
+#include "yardsticks/loops.hpp"
 
 namespace {
 
@@ -121,7 +121,7 @@ void run(Context& context, const Setup& setup, double peak) {
   const Tensor decay = naive_decay(setup, gate);
   Tensor naive_o(DType::kF32, shape), state(DType::kF32, {kHeads, setup.dim, setup.dim});
   std::ranges::fill(state.values<float>(), 0.0F);
-  const bench::NaiveRecurrentArgs naive{
+  const yardsticks::NaiveRecurrentArgs naive{
       .q = q.values<float>().data(),
       .k = k.values<float>().data(),
       .v = v.values<float>().data(),
@@ -156,8 +156,8 @@ void run(Context& context, const Setup& setup, double peak) {
   for (int round = 0; round < kRounds; ++round) {
     naive_us.push_back(time_us([&] {
       parallel_for(setup.threads, setup.threads, [&](std::int64_t part) {
-        bench::naive_recurrent(naive, kHeads * part / setup.threads,
-                               kHeads * (part + 1) / setup.threads);
+        yardsticks::loops_of_this_cpu().front().naive_recurrent(
+            naive, kHeads * part / setup.threads, kHeads * (part + 1) / setup.threads);
       });
     }));
     simd_us.push_back(time_us([&] {

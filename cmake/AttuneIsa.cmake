@@ -1,8 +1,9 @@
 # Kernels that are compiled once per instruction set of the CPU.
 #
-# ATTUNE_CPU_ISAS says for which: ALL; NATIVE, the widest that this machine has, which is half of the
+# ATTUNE_CPU_ISAS says for which: ALL; NATIVE, the widest that this machine has, which is a third of the
 # work; or a list of avx2 avx512 avx512_bf16 amx_bf16. What every CPU can run, baseline, is always among
-# them. Kernels refuse what a build leaves out as they refuse what a CPU has not.
+# them, but where NATIVE finds more. Kernels refuse what a build leaves out as they refuse what a CPU has
+# not.
 
 set(ATTUNE_CPU_ISAS ALL CACHE STRING
   "Instruction sets to compile CPU kernels for: ALL, NATIVE, or of avx2 avx512 avx512_bf16 amx_bf16")
@@ -24,8 +25,10 @@ function(attune_cpu_isas isas)
       list(APPEND wanted ${flags})
     endif()
     if(avx512bw IN_LIST wanted)  # no CPU has it without the others of Isa::kAvx512
-      list(REMOVE_ITEM wanted avx2)
+      list(REMOVE_ITEM wanted baseline avx2)
       list(APPEND wanted avx512)
+    elseif(avx2 IN_LIST wanted)
+      list(REMOVE_ITEM wanted baseline)
     endif()
   else()
     list(REMOVE_ITEM wanted ${all})

@@ -6,7 +6,6 @@
 
 #include "sample_rows.hpp"
 #include "store/neighbour_index.hpp"
-#include "store/problem_distance.hpp"
 
 namespace attune {
 namespace {

@@ -11,8 +11,6 @@
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 
-#include "store/problem_distance.hpp"
-
 namespace attune {
 
 namespace fs = std::filesystem;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include <attune/core/error.hpp>
@@ -33,6 +35,31 @@ double octaves_between(const ScaledProblem& a, const ScaledProblem& b) {
   double octaves = 0;
   for (std::size_t i = 0; i < a.sizes.size(); ++i) octaves += std::abs(a.sizes[i] - b.sizes[i]);
   return octaves;
+}
+
+double problem_distance(std::string_view a, std::string_view b) {
+  Params left;
+  Params right;
+  try {
+    left = parse_params(a, ' ');
+    right = parse_params(b, ' ');
+  } catch (const InvalidArgument&) {
+    // Of a row that another program wrote: last of all, but still a row.
+    return std::numeric_limits<double>::infinity();
+  }
+  const auto log2_of = [](std::int64_t value) {
+    return std::log2(static_cast<double>(std::max<std::int64_t>(value, 1)));
+  };
+  double distance = 0;
+  for (const Param& param : left) {
+    const std::string* other = find_param(right, param.name);
+    std::int64_t x = 0;
+    std::int64_t y = 0;
+    if (other != nullptr && parse_integer(param.value, x) && parse_integer(*other, y)) {
+      distance += std::abs(log2_of(x) - log2_of(y));
+    }
+  }
+  return distance;
 }
 
 std::string NeighbourIndex::place_of(const RowKey& key, const std::string& rest) {

@@ -1,4 +1,5 @@
-// Rows by their problems with the fields left out that may differ between neighbours.
+// How near problems are, and rows by their problems with the fields left out that may differ between
+// neighbours.
 #pragma once
 
 #include <map>
@@ -23,6 +24,10 @@ std::optional<ScaledProblem> scaled_problem(std::string_view problem,
 
 /// The sum of |log2(a / b)| over the sizes; both have as many.
 double octaves_between(const ScaledProblem& a, const ScaledProblem& b);
+
+/// How far apart two problems of one bucket are: the sum of |log2(a / b)| over the fields that are
+/// numbers in both texts ("B=1 T=512 dtype=f32"). Infinite when a text cannot be read.
+double problem_distance(std::string_view a, std::string_view b);
 
 /// Rows of one op, of all layers. Holds pointers to them.
 class NeighbourIndex {

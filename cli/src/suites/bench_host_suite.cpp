@@ -1,5 +1,3 @@
-#include "suites/bench_host_suite.hpp"
-
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
+#include "suites/bench_suite.hpp"
 #include "suites/host_ceilings.hpp"
 #include "suites/host_samples.hpp"
 #include "suites/measure.hpp"

@@ -6,7 +6,6 @@
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "program/interrupt.hpp"
-#include "suites/bench_host_suite.hpp"
 #include "suites/measure.hpp"
 
 namespace attune::cli {

@@ -1,7 +1,12 @@
 // `attune demo`: a tour in half a minute. Three problems are checked, tuned, and found again by
 // another process, in a database of their own.
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -10,7 +15,6 @@
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "process/child_process.hpp"
-#include "process/scratch_folder.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
 #include "tuning/candidate_check.hpp"
@@ -26,6 +30,30 @@ constexpr std::string_view kProblems[] = {
 };
 constexpr std::chrono::milliseconds kTuningBudget{9'000};  // of all three
 constexpr std::size_t kWidth = 80;
+
+/// A folder that is gone afterwards.
+class ScratchFolder {
+ public:
+  /// A new folder in TMPDIR or /tmp. Throws ExecutionError.
+  explicit ScratchFolder(const std::string& prefix) {
+    std::error_code error;
+    const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    path_ = (error ? std::filesystem::path("/tmp") : parent) / (prefix + "XXXXXX");
+    if (::mkdtemp(path_.data()) == nullptr)
+      throw ExecutionError(str(path_, ": ", std::strerror(errno)));
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;  // what cannot be removed is left to whoever cleans that folder
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + '/' + name; }
+
+ private:
+  std::string path_;
+};
 
 /// The tour: the stages write their part of the screen as they end, and keep their rows for other
 /// formats.

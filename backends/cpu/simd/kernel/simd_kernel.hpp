@@ -47,7 +47,7 @@ class SimdKernel : public Kernel<Config> {
     if constexpr (requires { Config::kIsa; }) {
       return runs_on(device, Config::kIsa);
     } else {
-      return Support::yes();
+      return runs_on(device, widest_isa(device));
     }
   }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include <attune/core/device.hpp>
 #include <attune/core/exchange.hpp>
@@ -21,7 +22,14 @@ class StagedExchange final : public Exchange {
   int rank() const noexcept override { return host_.rank(); }
   int size() const noexcept override { return host_.size(); }
   /// Throws what `host` throws, and what the device's copies do.
-  void all_gather(const void* send, void* recv, std::size_t bytes, void* stream) override;
+  void all_gather(const void* send, void* recv, std::size_t bytes, void* stream) override {
+    std::vector<std::byte> own(bytes), all(bytes * static_cast<std::size_t>(size()));
+    device_.copy_to_host(own.data(), send, bytes, stream);
+    device_.synchronize(stream);
+    host_.all_gather(own.data(), all.data(), bytes, nullptr);
+    device_.copy_to_device(recv, all.data(), all.size(), stream);
+    device_.synchronize(stream);  // the copy reads `all`
+  }
 
  private:
   Exchange& host_;
