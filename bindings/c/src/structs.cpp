@@ -63,8 +63,8 @@ DType dtype_of(std::string_view op, const char* name, attune_dtype type) {
     if (type.code == ATTUNE_INT && type.bits == 32) return DType::kI32;
     if (type.code == ATTUNE_INT && type.bits == 64) return DType::kI64;
   }
-  throw InvalidArgument(
-      str(op, ": ", name, ": dtype ", name_of(type), ", expected f32, f16, bf16, i32 or i64"));
+  throw InvalidArgument(str(op, ": ", name, ": dtype ", name_of(type),
+                            ", expected f32, f16 or bf16, or of indices i32 or i64"));
 }
 
 TensorView view_of(std::string_view op, const char* name, const attune_tensor& tensor) {

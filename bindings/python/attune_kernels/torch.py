@@ -68,6 +68,12 @@ _WANT_FINAL_STATE = 4  # of the options
 # --- shapes, for tracing -----------------------------------------------------------------------
 
 
+def _check_devices(q: Tensor, k: Tensor, v: Tensor):
+    """An argument that is on no device ("meta") brings a real call here, too."""
+    torch._check(q.device == k.device == v.device,
+                 lambda: f"attune: q, k and v are on {q.device}, {k.device} and {v.device}, expected one device")
+
+
 def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
     return q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
@@ -75,6 +81,7 @@ def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
 @torch.library.register_fake("attune::forward")
 def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
       reverse, want_final_state, state_v_first, allow_tf32, platform, config):
+    _check_devices(q, k, v)
     o = q.new_empty((*q.shape[:-1], v.shape[-1]))
     state_type = torch.float32 if initial_state is None else initial_state.dtype
     if not want_final_state:
@@ -86,6 +93,8 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
 @torch.library.register_fake("attune::backward")
 def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
       reverse, want_final_state, state_v_first, allow_tf32, platform, config, d_o, dfinal_state):
+    _check_devices(q, k, v)
+
     def gradient(x):
         return q.new_empty((0,) if x is None else x.shape, dtype=torch.float32)
 
@@ -98,6 +107,7 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
 @torch.library.register_fake("attune::forward_on_pool")
 @torch.library.register_fake("attune::decode")
 def _(q, k, v, *_, **__):
+    _check_devices(q, k, v)
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
@@ -252,18 +262,51 @@ class _Attention(torch.autograd.Function):
         return _vmap_of_forward(_Attention.apply)(info, in_dims, *args)
 
 
+class _AttentionOutsideOfTransforms(torch.autograd.Function):
+    """The same where no transform of torch.func is active, for which alone torch binds a call's arguments to the
+    signature of forward(): a third of the host's time of a forward and backward pass."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        output = _forward(*args)
+        _Attention.setup_context(ctx, args, output)
+        return output
+
+    backward = staticmethod(_Attention.backward)
+
+
+def _refuse_what_is_no_tensor(function, arguments):
+    for name, x in zip(("q", "k", "v", "g", "g_gamma", "gk", "gv", "slopes", "initial_state"), arguments):
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeError(f"{function}: {name}: a tensor of PyTorch's is expected, not {type(x).__name__}") from None
+
+
+def _seed(function, state_seed):
+    """As the operators take it: the same 64 bits, signed."""
+    if state_seed is None:
+        return None
+    if not 0 <= state_seed < 1 << 64:
+        raise ValueError(f"{function}: state_seed: 0 to 2^64 - 1 is expected, not {state_seed}")
+    return state_seed if state_seed < 1 << 63 else state_seed - (1 << 64)
+
+
 def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale,
                layer, reverse, want_final_state, state_v_first, allow_tf32, platform, config, states, initial_slots,
                final_slots, snapshot_every, snapshot_slots, state_seed):
     """(o, final_state or None) of a public function, which has its parameters."""
     options = (scale, *layer, reverse)
     how = (state_v_first, allow_tf32, platform, config)
+    differentiable = (q, k, v, g, g_gamma, gk, gv, slopes, initial_state)
     needs_gradient = False
     if torch.is_grad_enabled():
-        for x in (q, k, v, g, g_gamma, gk, gv, slopes, initial_state):
-            if x is not None and x.requires_grad:
-                needs_gradient = True
-                break
+        try:
+            for x in differentiable:
+                if x is not None and x.requires_grad:
+                    needs_gradient = True
+                    break
+        except AttributeError:
+            _refuse_what_is_no_tensor(function, differentiable)
+            raise
     if states is not None:
         if needs_gradient:
             raise ValueError(f"{function}: states: calls on a pool have no gradient; make them under torch.no_grad()")
@@ -271,14 +314,20 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
             raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
                              "want_final_state goes with it")
         return _forward_on_pool(q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host,
-                                initial_slots, final_slots, snapshot_slots, snapshot_every or 0, state_seed, *options,
+                                initial_slots, final_slots, snapshot_slots, snapshot_every or 0,
+                                _seed(function, state_seed), *options,
                                 *how), None
     for name, x in (("initial_slots", initial_slots), ("final_slots", final_slots),
                     ("snapshot_every", snapshot_every), ("snapshot_slots", snapshot_slots),
                     ("state_seed", state_seed)):
         if x is not None:
             raise ValueError(f"{function}: {name} is given, but no states")
-    call = _Attention.apply if needs_gradient else _forward
+    if not needs_gradient:
+        call = _forward
+    elif torch._C._are_functorch_transforms_active():
+        call = _Attention.apply
+    else:
+        call = _AttentionOutsideOfTransforms.apply
     o, state = call(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, *options,
                     want_final_state, *how)
     return o, state if want_final_state else None
@@ -418,7 +467,8 @@ def recurrent_decode(
     As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
     """
     return _decode(q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k,
-                   committed_v, committed_g, committed_gk, committed_gv, committed_accepted, state_seed, scale, 0, 0,
+                   committed_v, committed_g, committed_gk, committed_gv, committed_accepted,
+                   _seed("recurrent_decode", state_seed), scale, 0, 0,
                    state_v_first, allow_tf32, platform, config)
 
 
@@ -448,7 +498,8 @@ def lightning_decode(
     """`recurrent_decode` with the decays of `lightning_attention`."""
     layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
     return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
-                   committed_v, None, None, None, committed_accepted, state_seed, scale, *layer, state_v_first,
+                   committed_v, None, None, None, committed_accepted,
+                   _seed("lightning_decode", state_seed), scale, *layer, state_v_first,
                    allow_tf32, platform, config)
 
 

@@ -183,13 +183,21 @@ def test_errors_name_the_argument(device):
         (lambda: at.recurrent_attention(q, k, v.double()), "v"),
         (lambda: at.recurrent_attention(q, k.bfloat16(), v), "k"),
         (lambda: at.recurrent_attention(q[0, 0], k, v), "dimensions"),
-        (lambda: at.recurrent_attention(q, k, v, g=q.bool()), "g has a type"),
+        (lambda: at.recurrent_attention(q, k, v, g=q.bool()), "g: dtype Bool, expected"),
+        (lambda: at.recurrent_attention(q, k.to("meta"), v), "k and v are on"),
         (lambda: at.recurrent_attention(q, k, v, config="tile_v=3"), "tile_v"),
     ):
         with pytest.raises(RuntimeError, match=text):
             call()
-    with pytest.raises(ValueError, match="exactly one of"):
-        at.lightning_attention(q, k, v)
+    for call, error, text in (
+        (lambda: at.lightning_attention(q, k, v), ValueError, "exactly one of"),
+        (lambda: at.recurrent_attention(q, [1.0], v), TypeError, "recurrent_attention: k: .*not list"),
+        (lambda: at.recurrent_attention(q.cpu().numpy(), k, v), TypeError, "recurrent_attention: q: .*not ndarray"),
+        (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], q, state_seed=-1), ValueError,
+         "recurrent_decode: state_seed"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
 
 
 # --- what PyTorch asks of an operator --------------------------------------------------------------------

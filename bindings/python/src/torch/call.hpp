@@ -2,10 +2,11 @@
 // workspace from torch's allocator, on q's current stream.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -41,12 +42,14 @@ inline attune_dtype dtype_of(const char* name, const Tensor& tensor) {
     case ScalarType::Double:
       return {ATTUNE_FLOAT, 64, 1};  // attune.h says what it takes instead
     default:
-      throw std::runtime_error(std::string("attune: ") + name +
-                               " has a type that no argument may have");
+      throw std::runtime_error(std::string("attune: ") + name + ": dtype " +
+                               torch::headeronly::toString(tensor.scalar_type()) +
+                               ", expected Float, Half or BFloat16, or of indices Int or Long");
   }
 }
 
-/// The tensors of one call as attune.h wants them; owns what had to be copied.
+/// The tensors of one call as attune.h wants them: over the sizes and strides that torch has of them,
+/// so that they must outlive this object. Owns what had to be copied.
 class Tensors {
  public:
   enum class Layout { kAsIs, kLastTwoSwapped };
@@ -57,7 +60,8 @@ class Tensors {
   const attune_tensor* input(const char* name, const Tensor& tensor) {
     const std::int64_t rank = tensor.dim();
     const bool strided = rank > 0 && tensor.size(rank - 1) > 1 && tensor.stride(rank - 1) != 1;
-    return add(name, strided ? torch::stable::contiguous(tensor) : tensor, Layout::kAsIs);
+    if (!strided) return add(name, tensor, Layout::kAsIs);
+    return add(name, copies_.emplace_back(torch::stable::contiguous(tensor)), Layout::kAsIs);
   }
   const attune_tensor* input(const char* name, const OptionalTensor& tensor) {
     return tensor ? input(name, *tensor) : nullptr;
@@ -72,50 +76,84 @@ class Tensors {
   }
 
  private:
-  static constexpr std::int64_t kMostDimensions = 5;
+  static constexpr std::size_t kMostTensors = 24;  // a backward call has 22
+  static constexpr std::size_t kMostDimensions = 5;
   struct Entry {
-    Tensor tensor;
-    attune_tensor view = {};
-    std::array<std::int64_t, kMostDimensions> shape = {}, strides = {};
+    attune_tensor view;
+    std::array<std::int64_t, kMostDimensions> shape, strides;  // where they are not torch's
   };
 
-  const attune_tensor* add(const char* name, Tensor tensor, Layout layout) {
-    const std::int64_t rank = tensor.dim();
+  const attune_tensor* add(const char* name, const Tensor& tensor, Layout layout) {
+    const auto sizes = tensor.sizes(), strides = tensor.strides();
+    const std::size_t rank = sizes.size();
     if (rank > kMostDimensions) {
       throw std::runtime_error(std::string("attune: ") + name + " has " + std::to_string(rank) +
                                " dimensions, at most 5 are expected");
     }
-    Entry& entry = entries_.emplace_back();
-    entry.tensor = std::move(tensor);
-    for (std::int64_t i = 0; i < rank; ++i) {
-      entry.shape[static_cast<std::size_t>(i)] = entry.tensor.size(i);
-      entry.strides[static_cast<std::size_t>(i)] = entry.tensor.stride(i);
-    }
+    Entry& entry = entries_.at(count_++);
+    entry.view = {.data = tensor.data_ptr(),
+                  .device = device_of(tensor),
+                  .ndim = static_cast<std::int32_t>(rank),
+                  .dtype = dtype_of(name, tensor),
+                  .shape = sizes.data(),
+                  .strides = strides.data(),
+                  .byte_offset = 0};
     if (layout == Layout::kLastTwoSwapped && rank >= 2) {
-      const auto last = static_cast<std::size_t>(rank - 1);
-      std::swap(entry.shape[last], entry.shape[last - 1]);
-      std::swap(entry.strides[last], entry.strides[last - 1]);
+      std::copy(sizes.begin(), sizes.end(), entry.shape.begin());
+      std::copy(strides.begin(), strides.end(), entry.strides.begin());
+      std::swap(entry.shape[rank - 1], entry.shape[rank - 2]);
+      std::swap(entry.strides[rank - 1], entry.strides[rank - 2]);
+      entry.view.shape = entry.shape.data();
+      entry.view.strides = entry.strides.data();
     }
-    entry.view.data = entry.tensor.data_ptr();
-    entry.view.device = device_of(entry.tensor);
-    entry.view.ndim = static_cast<std::int32_t>(rank);
-    entry.view.dtype = dtype_of(name, entry.tensor);
-    entry.view.shape = entry.shape.data();
-    entry.view.strides = entry.strides.data();
     return &entry.view;
   }
 
-  std::deque<Entry> entries_;  // addresses stay
+  std::array<Entry, kMostTensors> entries_;  // addresses stay
+  std::size_t count_ = 0;
+  std::vector<Tensor> copies_;
 };
 
-inline Tensor empty(const Tensor& like, const std::vector<std::int64_t>& shape,
-                    std::optional<ScalarType> type = std::nullopt) {
-  return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
-}
+/// The sizes of a tensor that is to be made, at most 5.
+class Shape {
+ public:
+  Shape(std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) push_back(size);
+  }
+  explicit Shape(const Tensor& tensor) {
+    for (const std::int64_t size : tensor.sizes()) push_back(size);
+  }
+  std::int64_t& back() { return sizes_.at(rank_ - 1); }
+  const std::int64_t* data() const { return sizes_.data(); }
+  std::size_t rank() const { return rank_; }
 
-inline std::vector<std::int64_t> shape_of(const Tensor& tensor) {
-  const auto sizes = tensor.sizes();
-  return {sizes.begin(), sizes.end()};
+ private:
+  void push_back(std::int64_t size) { sizes_.at(rank_++) = size; }
+
+  std::array<std::int64_t, 5> sizes_;
+  std::size_t rank_ = 0;
+};
+
+/// A new dense tensor on the device of another one, of its type or `type`. new_empty() would pass
+/// torch's dispatcher twice, which costs more than the memory does.
+inline Tensor empty(const Tensor& like, const Shape& shape,
+                    std::optional<ScalarType> type = std::nullopt) {
+  std::array<std::int64_t, 5> strides;
+  std::int64_t elements = 1;
+  for (std::size_t i = shape.rank(); i-- > 0;) {
+    strides[i] = elements;
+    elements *= std::max<std::int64_t>(shape.data()[i], 1);
+  }
+  using torch::stable::detail::from;
+  using torch::stable::detail::to;
+  const auto dtype = to<std::int32_t>(from(type ? *type : like.scalar_type()));
+  std::int32_t device_type = 0;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  AtenTensorHandle made = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(static_cast<std::int64_t>(shape.rank()), shape.data(),
+                               strides.data(), dtype, device_type, like.get_device_index(), &made));
+  return Tensor(made);
 }
 
 /// How a call is made: the workspace is a tensor of torch's, held until the work is queued. The

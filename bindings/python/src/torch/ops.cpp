@@ -29,8 +29,8 @@ void check_ranks(const char* function, const Tensor& q, const Tensor& k, const T
   }
 }
 
-std::vector<std::int64_t> output_shape(const Tensor& q, const Tensor& v) {
-  std::vector<std::int64_t> shape = shape_of(q);
+Shape output_shape(const Tensor& q, const Tensor& v) {
+  Shape shape(q);
   shape.back() = v.size(v.dim() - 1);
   return shape;
 }
@@ -83,7 +83,7 @@ std::tuple<Tensor, Tensor> forward(
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
                      cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
   const Tensor o = empty(q, output_shape(q, v));
-  std::vector<std::int64_t> state_shape = {0};
+  Shape state_shape = {0};
   if (want_final_state) {
     if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
       throw std::runtime_error("recurrent_attention: cu_seqlens is expected to be [N+1]");
@@ -127,13 +127,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   const auto gradient = [&](const char* name, const OptionalTensor& of,
                             const attune_tensor*& written,
                             Tensors::Layout layout = Tensors::Layout::kAsIs) {
-    Tensor made = empty(q, of ? shape_of(*of) : std::vector<std::int64_t>{0}, ScalarType::Float);
+    Tensor made = empty(q, of ? Shape(*of) : Shape{0}, ScalarType::Float);
     if (of) written = tensors.as_is(name, made, layout);
     return made;
   };
-  const Tensor dq = empty(q, shape_of(q));
-  const Tensor dk = empty(q, shape_of(k));
-  const Tensor dv = empty(q, shape_of(v));
+  const Tensor dq = empty(q, Shape(q));
+  const Tensor dk = empty(q, Shape(k));
+  const Tensor dv = empty(q, Shape(v));
   grads.dq = tensors.as_is("dq", dq);
   grads.dk = tensors.as_is("dk", dk);
   grads.dv = tensors.as_is("dv", dv);
