@@ -62,7 +62,6 @@ _decode = torch.ops.attune.decode.default
 # Where the arguments of the operators stand: tensors first, in this order, then the options.
 _Q, _K, _V, _G, _G_GAMMA, _GK, _GV, _SLOPES, _INITIAL_STATE, _CU_SEQLENS, _CU_SEQLENS_HOST = range(11)
 _TENSORS = 11
-_WANT_FINAL_STATE = 4  # of the options
 
 
 # --- shapes, for tracing -----------------------------------------------------------------------
@@ -85,7 +84,7 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
     o = q.new_empty((*q.shape[:-1], v.shape[-1]))
     state_type = torch.float32 if initial_state is None else initial_state.dtype
     if not want_final_state:
-        return o, q.new_empty((0,), dtype=state_type)
+        return o, None
     sizes = (v.shape[-1], q.shape[-1]) if state_v_first else (q.shape[-1], v.shape[-1])
     return o, q.new_empty((_sequences(q, cu_seqlens), q.shape[-2], *sizes), dtype=state_type)
 
@@ -96,7 +95,7 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
     _check_devices(q, k, v)
 
     def gradient(x):
-        return q.new_empty((0,) if x is None else x.shape, dtype=torch.float32)
+        return None if x is None else q.new_empty(x.shape, dtype=torch.float32)
 
     return (torch.empty_like(q, memory_format=torch.contiguous_format),
             torch.empty_like(k, memory_format=torch.contiguous_format),
@@ -115,10 +114,11 @@ def _(q, k, v, *_, **__):
 
 
 def _each(call, size, in_dims, args):
-    """One call for each sample, for what cannot be folded."""
+    """One call for each sample, for what cannot be folded: its results and their dimensions."""
     outputs = [call(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
                for i in range(size)]
-    return tuple(torch.stack(column) for column in zip(*outputs))
+    results = tuple(None if column[0] is None else torch.stack(column) for column in zip(*outputs))
+    return results, tuple(None if result is None else 0 for result in results)
 
 
 def _fold(size, in_dims, args, shared_decay):
@@ -156,12 +156,12 @@ def _vmap_of_forward(call):
     def rule(info, in_dims, *args):
         size = info.batch_size
         if args[_CU_SEQLENS] is not None:
-            return _each(call, size, in_dims, args), (0, 0)
+            return _each(call, size, in_dims, args)
         folded, batch = _fold(size, in_dims, args, shared_decay=True)
         o, state = call(*folded)
         o = o.unflatten(0, (size, batch))
-        if state.dim() == 1:  # not wanted
-            return (o, state), (0, None)
+        if state is None:  # not wanted
+            return (o, None), (0, None)
         return (o, state.unflatten(0, (size, batch))), (0, 0)
 
     return rule
@@ -170,7 +170,7 @@ def _vmap_of_forward(call):
 def _vmap_of_backward(info, in_dims, *args):
     size = info.batch_size
     if args[_CU_SEQLENS] is not None:
-        return _each(_backward, size, in_dims, args), (0,) * 9
+        return _each(_backward, size, in_dims, args)
     folded, batch = _fold(size, in_dims, args, shared_decay=False)
     for i in (-2, -1):  # d_o, dfinal_state
         if args[i] is not None:
@@ -180,7 +180,7 @@ def _vmap_of_backward(info, in_dims, *args):
     gradients = list(_backward(*folded))
     out_dims = []
     for i, gradient in enumerate(gradients):
-        if gradient.numel() == 0 and gradient.dim() == 1:  # not given
+        if gradient is None:
             out_dims.append(None)
         else:
             gradients[i] = gradient.unflatten(0, (size, batch))
@@ -216,6 +216,34 @@ torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 # --- autograd ------------------------------------------------------------------------------------
 
 
+def _gradients(ctx, d_o, dfinal_state):
+    saved = ctx.saved_tensors
+    inputs = list(saved)
+    if d_o is None and dfinal_state is None:
+        return (None,) * len(ctx.needs_input_grad)
+    if inputs[_INITIAL_STATE] is not None:  # gradients are of states in f32, which has all values of 16 bits
+        inputs[_INITIAL_STATE] = inputs[_INITIAL_STATE].float()
+    if dfinal_state is not None:
+        dfinal_state = dfinal_state.float()
+    scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
+    try:
+        gradients = _backward(*inputs, *ctx.options, d_o, dfinal_state)
+    finally:
+        if scope is not None:
+            _core.end_scope(scope)
+    needed = ctx.needs_input_grad
+    found = [None] * len(needed)  # bounds and options have none
+    for i, gradient in enumerate(gradients):
+        if needed[i]:
+            dtype = saved[i].dtype
+            found[i] = gradient if gradient.dtype == dtype else gradient.to(dtype)
+    return tuple(found)
+
+
+# Costs 6 us a call, so that it is left out where no gradient of a gradient can be asked for.
+_refuse_second_derivatives = torch.autograd.function.once_differentiable(_gradients)
+
+
 class _Attention(torch.autograd.Function):
     """attune::forward, with attune::backward as its gradient."""
 
@@ -231,31 +259,10 @@ class _Attention(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, dfinal_state):
-        saved = ctx.saved_tensors
-        inputs = list(saved)
-        if not ctx.options[_WANT_FINAL_STATE]:  # a compiler hands zeros for the gradient of what is not there
-            dfinal_state = None
-        if d_o is None and dfinal_state is None:
-            return (None,) * len(ctx.needs_input_grad)
-        if inputs[_INITIAL_STATE] is not None:  # gradients are of states in f32, which has all values of 16 bits
-            inputs[_INITIAL_STATE] = inputs[_INITIAL_STATE].float()
-        if dfinal_state is not None:
-            dfinal_state = dfinal_state.float()
-        scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
-        try:
-            gradients = _backward(*inputs, *ctx.options, d_o, dfinal_state)
-        finally:
-            if scope is not None:
-                _core.end_scope(scope)
-        needed = ctx.needs_input_grad
-        found = [None] * len(needed)  # bounds and options have none
-        for i, gradient in enumerate(gradients):
-            if needed[i]:
-                dtype = saved[i].dtype
-                found[i] = gradient if gradient.dtype == dtype else gradient.to(dtype)
-        return tuple(found)
+        if torch.is_grad_enabled():  # create_graph=True
+            return _refuse_second_derivatives(ctx, d_o, dfinal_state)
+        return _gradients(ctx, d_o, dfinal_state)
 
     @staticmethod
     def vmap(info, in_dims, *args):

@@ -56,23 +56,43 @@ class CCall(ctypes.Structure):
                 ("stream", ctypes.c_void_p)]
 
 
+class CGrads(ctypes.Structure):
+    """attune_attention_grads."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                *((name, ctypes.POINTER(CTensor)) for name in (
+                    "d_o", "dfinal_state", "dq", "dk", "dv", "dg", "dg_gamma", "dgk", "dgv", "dslopes",
+                    "dinitial_state"))]
+
+
 def c_doors(q, k, v, o):
     library = ctypes.CDLL(attune._core.__file__)  # and what it is linked to
     args, call = CArgs(struct_size=ctypes.sizeof(CArgs)), CCall(struct_size=ctypes.sizeof(CCall))
+    grads = CGrads(struct_size=ctypes.sizeof(CGrads))
+    written = [torch.empty_like(q) for _ in range(3)]
     extents = (ctypes.c_int64 * q.dim())(*q.shape)
-    for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):
-        tensor = CTensor(x.data_ptr(), 2 if x.is_cuda else 1, x.device.index or 0, x.dim(), 2, 32, 1,
-                         ctypes.addressof(extents))
-        setattr(args, name, ctypes.pointer(tensor))
+
+    def point(struct, names, tensors):
+        for name, x in zip(names, tensors):
+            tensor = CTensor(x.data_ptr(), 2 if x.is_cuda else 1, x.device.index or 0, x.dim(), 2, 32, 1,
+                             ctypes.addressof(extents))
+            setattr(struct, name, ctypes.pointer(tensor))
+
+    point(args, ("q", "k", "v", "o"), (q, k, v, o))
+    point(grads, ("d_o", "dq", "dk", "dv"), (o, *written))
     if q.is_cuda:
         call.stream = torch.cuda.current_stream().cuda_stream
-    given = ctypes.byref(args), ctypes.byref(call)
-    run, nothing = library.attune_attention, library.attune_abi_version
-    if run(*given) != 0:
-        library.attune_last_error.restype = ctypes.c_char_p
-        raise RuntimeError(library.attune_last_error().decode())
-    return {"C, into o, by ctypes": lambda kept=(extents, q, k, v, o): run(*given),  # what the call points to
-            "ctypes alone": lambda: nothing(*given)}
+    forward = library.attune_attention, ctypes.byref(args), ctypes.byref(call)
+    backward = library.attune_attention_backward, ctypes.byref(args), ctypes.byref(grads), ctypes.byref(call)
+    nothing = library.attune_abi_version
+
+    def run(function, *given, kept=(extents, q, k, v, o, written)):  # what the structs point to
+        if function(*given) != 0:
+            library.attune_last_error.restype = ctypes.c_char_p
+            raise RuntimeError(library.attune_last_error().decode())
+
+    return {"C, into o, by ctypes": lambda: run(*forward), "C, backward, by ctypes": lambda: run(*backward),
+            "ctypes alone": lambda: nothing(*forward[1:])}
 
 
 def jax_door(q, k, v):

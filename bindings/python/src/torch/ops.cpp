@@ -1,7 +1,7 @@
 // torch.ops.attune: forward, backward, forward_on_pool and decode, over LibTorch's stable ABI (2.10
 // and newer) and attune.h. Autograd, shapes for tracing and vmap are attune_kernels/torch.py's.
 //
-// What is "not given" is an absent optional, or a tensor of shape [0] among results. Outputs and
+// What is "not given" is an absent optional, among results an undefined tensor, Python's None. Outputs and
 // workspace come from torch's allocator on q's current stream, where the work is queued.
 #include <cstdint>
 #include <optional>
@@ -33,6 +33,18 @@ Shape output_shape(const Tensor& q, const Tensor& v) {
   Shape shape(q);
   shape.back() = v.size(v.dim() - 1);
   return shape;
+}
+
+Shape state_shape(const Tensor& q, const Tensor& v, const OptionalTensor& cu_seqlens,
+                  bool state_v_first) {
+  if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
+    throw std::runtime_error("recurrent_attention: cu_seqlens is expected to be [N+1]");
+  }
+  const std::int64_t rank = q.dim();
+  const std::int64_t keys = q.size(rank - 1);
+  const std::int64_t values = v.size(rank - 1);
+  return {cu_seqlens ? cu_seqlens->size(0) - 1 : q.size(0), q.size(rank - 2),
+          state_v_first ? values : keys, state_v_first ? keys : values};
 }
 
 Tensors::Layout state_layout(bool state_v_first) {
@@ -83,21 +95,11 @@ std::tuple<Tensor, Tensor> forward(
       attention_args(tensors, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens,
                      cu_seqlens_host, scale, layer_idx, num_layers, reverse, state_v_first);
   const Tensor o = empty(q, output_shape(q, v));
-  Shape state_shape = {0};
-  if (want_final_state) {
-    if (cu_seqlens && (cu_seqlens->dim() != 1 || cu_seqlens->size(0) < 1)) {
-      throw std::runtime_error("recurrent_attention: cu_seqlens is expected to be [N+1]");
-    }
-    const std::int64_t rank = q.dim();
-    const std::int64_t keys = q.size(rank - 1);
-    const std::int64_t values = v.size(rank - 1);
-    state_shape = {cu_seqlens ? cu_seqlens->size(0) - 1 : q.size(0), q.size(rank - 2),
-                   state_v_first ? values : keys, state_v_first ? keys : values};
-  }
-  const Tensor final_state =
-      empty(q, state_shape, initial_state ? initial_state->scalar_type() : ScalarType::Float);
   args.o = tensors.as_is("o", o);
+  Tensor final_state;
   if (want_final_state) {
+    final_state = empty(q, state_shape(q, v, cu_seqlens, state_v_first),
+                        initial_state ? initial_state->scalar_type() : ScalarType::Float);
     args.final_state = tensors.as_is("final_state", final_state, state_layout(state_v_first));
   }
   const Call call(q, allow_tf32, platform, config);
@@ -127,8 +129,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   const auto gradient = [&](const char* name, const OptionalTensor& of,
                             const attune_tensor*& written,
                             Tensors::Layout layout = Tensors::Layout::kAsIs) {
-    Tensor made = empty(q, of ? Shape(*of) : Shape{0}, ScalarType::Float);
-    if (of) written = tensors.as_is(name, made, layout);
+    if (!of) return Tensor();
+    Tensor made = empty(q, Shape(*of), ScalarType::Float);
+    written = tensors.as_is(name, made, layout);
     return made;
   };
   const Tensor dq = empty(q, Shape(q));
