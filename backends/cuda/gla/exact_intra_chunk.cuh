@@ -53,6 +53,9 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
     __syncthreads();  // all rows are there
   }
 
+  /// They are loaded where they are taken.
+  __device__ void begin_flows() const {}
+
   /// P, rounded where it goes into products, in fp32 within 8 tokens.
   template <class Other>
   __device__ void make_p(const Other& other) {

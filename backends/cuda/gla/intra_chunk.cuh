@@ -72,6 +72,13 @@ class IntraChunk {
     __syncthreads();  // all rows are there
   }
 
+  /// Waits for the walks, beside which all before this began, and starts on their flows.
+  __device__ void begin_flows() {
+    dependency_wait();
+    dependents_launch();
+    if (threadIdx.x == 0) start_flows(0);
+  }
+
   /// P of the other side, whose rows are there.
   template <class Other>
   __device__ void make_p(const Other& other) {

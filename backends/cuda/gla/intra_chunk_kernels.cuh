@@ -46,7 +46,8 @@ __device__ __forceinline__ void take_all_channels(const GlaBackwardParams& p, Bl
   block.put_shared_gradients();
 }
 
-/// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up.
+/// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up. No block ends before
+/// the launch before it has: what comes next relies on that.
 template <class F>
 __device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& chunk,
                                         const TileLoads& loads, F&& f) {
@@ -59,16 +60,18 @@ __device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& c
   __syncthreads();  // the chunk is known
   if (chunk.rows == 0) {
     if (p.dgamma_terms != nullptr && threadIdx.x == 0) p.dgamma_terms[index] = 0.0F;
-    return;
+  } else if (!strong) {
+    f();
   }
-  if (!strong) f();
+  dependency_wait();
 }
 
-/// Strong chunks: each block looks for some of them. f() for each. Sets
-/// the loads up.
+/// Strong chunks: each block looks for some of them. f() for each. Sets the loads up. Runs beside
+/// the launch that takes the others, which needs all that this one does.
 template <class F>
 __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, HeadChunk& chunk,
                                                 const TileLoads& loads, F&& f) {
+  dependents_launch();
   if (threadIdx.x == 0) loads.init();
   const auto chunks = static_cast<unsigned>(p.slots * p.heads);
   const unsigned lane = threadIdx.x % kWarpSize;
@@ -83,6 +86,7 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
       __syncthreads();  // nothing of it is needed any more
     }
   }
+  dependency_wait();  // what comes next waits for this launch alone
 }
 
 /// A block for each chunk and head.
@@ -146,11 +150,12 @@ __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
     block.make_p(other);
     async_proxy_fence();
     __syncthreads();  // the other side's tiles are free
-    block.begin();
+    block.template begin<false>();
   } else {
-    block.begin();
+    block.template begin<false>();
     block.make_p(other);
   }
+  block.begin_flows();
   take_all_channels(p, block);
   other.make_outputs(block.make_a(), block.staged(), loads);
 }
@@ -165,7 +170,6 @@ __global__ __launch_bounds__(
   using Block = IntraChunk<T, kD, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.gated.full);
   if_weak(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
 #endif
@@ -178,7 +182,6 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
   using Block = ExactIntraChunk<T, (kD > 128)>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.gated.full);
   for_each_strong(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
 #endif
@@ -262,7 +265,7 @@ __global__ __launch_bounds__(
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<IntraChunkShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
+  dependents_launch();  // the walks and these need nothing of each other
   TileLoads loads(shared.full);
   if_weak(p, shared.chunk, loads, [&] { make_scores<IntraChunk<T, kD, true>>(p, shared, loads); });
 #endif
@@ -274,7 +277,6 @@ __global__ __launch_bounds__(kBlockThreads,
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.full);
   for_each_strong(p, shared.chunk, loads,
                   [&] { make_scores<ExactIntraChunk<T, true>>(p, shared, loads); });
@@ -302,7 +304,6 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.full);
   for_each_strong(p, shared.chunk, loads,
                   [&] { take_chunk_of_both<ExactIntraChunk<T, true>>(p, shared, loads); });

@@ -267,6 +267,7 @@ class StateWalk {
     float upper = 0.0F;
     float lower = 0.0F;
     if (rows_survive(decay, group)) {
+      dependency_wait();  // those of the walks before
       const uint4* const from = checkpoint_words(group, n);
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
@@ -345,6 +346,7 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == StateRoles<kD>::kGroups) {
     block.load();
+    dependency_wait();  // what comes next waits for this launch alone
   } else if constexpr (kLeaves == Leaves::kFlows) {
     block.state(group);
   } else {
@@ -353,6 +355,17 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
 }
 
 #endif
+
+/// Starts a launch of walks of D with the own side's rows beside the one before it: of that one it
+/// needs checkpoints of S alone, for which it waits where they are.
+template <bool kBeside>
+__device__ __forceinline__ void start_walks() {
+  if constexpr (kBeside) {
+    dependents_launch();
+  } else {
+    take_over_from_previous_launch();
+  }
+}
 
 /// Which of the terms of S and D are made by a launch of walks of one side: one that needs nothing
 /// of the others, or dy's, after the first.
@@ -368,7 +381,7 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
+  start_walks<kTerms == Terms::kOfWrites>();
   if constexpr (kTerms == Terms::kOfWrites) {
     take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows>(p, shared, blockIdx.x);
   } else if (blockIdx.z == 0) {
@@ -389,7 +402,7 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
+  start_walks<kDirection == Direction::kAgainstTime>();
   take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(p, shared, blockIdx.x);
 #endif
 }

@@ -89,6 +89,7 @@ class DkdvWalk {
 
   __device__ void gate_gradients() {
     GateGradientWarp warp(p_, walk_);
+    dependency_wait();  // inflows are the dq walk's
     for (int n = 0; n < walk_.count; ++n) {
       const float2 inflow = warp.load_inflow(n);  // arrives while this waits for the rest
       s_.gate_ring.wait_full(n);
@@ -301,6 +302,7 @@ class DkdvWalk {
                                                          int group, int n) {
     s_.flow_ring.wait_empty(n);
     if (is_checkpoint(p_, walk_, n, decay)) {
+      dependency_wait();  // checkpoints are the dq walk's
       const uint4* const from = checkpoint_words<T, kD>(p_, walk_, n) +
                                 (group * 4 + at_.warp()) * kSteps * kWarpSize + at_.lane();
       float sum = 0.0F;
@@ -393,7 +395,9 @@ class DkdvWalk {
 
 #endif
 
-/// A block per sequence, head, tile of channels and segment.
+/// A block per sequence, head, tile of channels and segment. It runs beside the dq walk, behind
+/// whose last blocks it starts, and waits for it where it takes something from it; at the latest
+/// before it ends, as what comes next waits for this launch alone.
 template <class T, int kD, bool kGateGradients>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
     const __grid_constant__ BackwardParams p) {
@@ -402,7 +406,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
   using Registers = DkdvRegisters<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
+  dependents_launch();
   DkdvWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of(p, Direction::kAgainstTime, blockIdx.x);
@@ -417,6 +421,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
     if (kGateGradients && warp == Role::kGradientWarp) block.gate_gradients();
+    dependency_wait();
   } else if (group == Role::kScores) {
     registers_shrink<Registers::kScores>();
     block.scores();
