@@ -57,7 +57,6 @@ void run_key_slices(const ops::RecurrentAttentionProblem& problem,
       continue;
     }
     const PaddedOutput added(own, workspace.data());
-    added.clear(stream);
     run(slice, own, rest);
     added.add(stream);
   }

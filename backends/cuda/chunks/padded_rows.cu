@@ -6,6 +6,7 @@
 #include "cuda/runtime/launch.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/element.cuh"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 namespace {
@@ -50,6 +51,7 @@ __device__ __forceinline__ void move_piece(const PaddedRows& tensor, std::int64_
 template <class T, Move kMove>
 __global__ __launch_bounds__(kThreads) void move_rows(
     const __grid_constant__ PaddedTensors tensors) {
+  take_over_from_previous_launch();
   const PaddedRows& tensor = tensors.of[blockIdx.y];
   const int pieces = tensor.padded / kRowPiece;
   const std::int64_t count = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * pieces;
@@ -76,7 +78,8 @@ void launch_moves(const PaddedTensors& tensors, cudaStream_t stream) {
   const std::int64_t blocks = std::min<std::int64_t>((most + kThreads - 1) / kThreads, kMostBlocks);
   launch<move_rows<T, kMove>>(
       {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(tensors.count)),
-       .block = kThreads},
+       .block = kThreads,
+       .overlaps_previous = true},
       stream, tensors);
 }
 
@@ -193,15 +196,9 @@ std::size_t PaddedOutput::bytes(const Problem& problem) {
 }
 
 template <class Args>
-PaddedOutput::PaddedOutput(Args& args, std::byte* workspace)
-    : dtype_(args.q.dtype), packed_(args.cu_seqlens.has_value()) {
+PaddedOutput::PaddedOutput(Args& args, std::byte* workspace) : dtype_(args.q.dtype) {
   WorkspaceParts parts(workspace);
   for_each_output(args, replacing(tensors_, parts));
-  memory_ = {workspace, parts.used()};
-}
-
-void PaddedOutput::clear(cudaStream_t stream) const {
-  if (packed_) check(cudaMemsetAsync(memory_.data(), 0, memory_.size(), stream));
 }
 
 void PaddedOutput::copy(cudaStream_t stream) const {

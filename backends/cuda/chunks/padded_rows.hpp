@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
@@ -52,6 +51,7 @@ struct PaddedTensors {
 // Args are those of either pass; bytes() counts what its constructor takes of the workspace.
 
 /// The output of a problem, written to the workspace first: o; of a backward pass dq, dk and dv.
+/// Of rows that no sequence has, kernels write zeros to o; of gradients, rows_behind.hpp does.
 class PaddedOutput {
  public:
   template <class Args = ops::RecurrentAttentionArgs>
@@ -61,17 +61,13 @@ class PaddedOutput {
   template <class Args>
   PaddedOutput(Args& args, std::byte* workspace);
 
-  /// What no sequence writes is zero then.
-  void clear(cudaStream_t stream) const;
   /// To where the output was to go, or to what is there.
   void copy(cudaStream_t stream) const;
   void add(cudaStream_t stream) const;
 
  private:
   PaddedTensors tensors_;
-  std::span<std::byte> memory_;  // of the copies
   DType dtype_;
-  bool packed_;
 };
 
 /// Copies of a problem's inputs in the workspace: q, k, v, gk and gv; of a backward pass q, k, v

@@ -3,6 +3,7 @@
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/views.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda {
 inline namespace rows_behind_kernels {  // nvcc names an anonymous one anew in every build
@@ -26,6 +27,7 @@ struct Params {
 
 /// grid: blocks x tensors.
 __global__ __launch_bounds__(kThreads) void clear_rows(const __grid_constant__ Params p) {
+  take_over_from_previous_launch();
   using Word = std::uint16_t;  // the width of the narrowest elements
   const Rows& rows = p.rows[blockIdx.y];
   const std::int64_t end = p.sequences.tokens * rows.heads;
@@ -63,7 +65,8 @@ void clear_gradients_behind(const ops::RecurrentAttentionProblem& problem,
   for (const auto& gradient : {args.dg, args.dgk, args.dgv}) {
     if (gradient) add(*gradient);
   }
-  launch<clear_rows>({.grid = dim3(kBlocks, count), .block = kThreads}, stream, params);
+  launch<clear_rows>({.grid = dim3(kBlocks, count), .block = kThreads, .overlaps_previous = true},
+                     stream, params);
 }
 
 }  // namespace attune::cuda

@@ -61,7 +61,6 @@ class WithPaddedRows : public Inner {
     const PaddedInputs inputs(padded, site.workspace.data());
     const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem));
     inputs.copy(stream);
-    output.clear(stream);
     Inner::run(copied, padded, config, rest);
     output.copy(stream);
   }
