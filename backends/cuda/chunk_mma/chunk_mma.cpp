@@ -124,22 +124,35 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
   return us * static_cast<double>(ceil_div(problem.K, most_keys(problem)));
 }
 
-/// Whether sequences in 16 bits are so short, on average, that their states are what takes time:
-/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states an
-/// average says nothing: single tokens are the decode kernels', the others may be long.
-bool is_about_states(const Problem& problem) {
-  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 96;
-  const std::int64_t most = problem.K > 128 ? kTokensOfWideHeads : kTokens;
-  return (problem.h0 || problem.ht) && problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+/// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time,
+/// with their states: blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. Of
+/// packed ones the average has to be shorter, as one may be long, and on a pool of states it says
+/// nothing: single tokens are the decode kernels'.
+bool is_short(const Problem& problem) {
+  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 256, kPackedOfWideHeads = 128;
+  const bool wide = problem.K > 128;
+  const std::int64_t most = !wide           ? kTokens
+                            : problem.N > 1 ? kPackedOfWideHeads
+                                            : kTokensOfWideHeads;
+  return (wide || problem.h0 || problem.ht) &&
+         problem.T <= most * std::max<std::int64_t>(problem.N, 1);
 }
 
-/// Microseconds of such a problem: of its states through memory, fitted to an H100.
-double states_us(const Problem& problem) {
+/// Microseconds of such a problem: of its blocks, or of its states through memory, fitted to an
+/// H100.
+double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kOfLaunch = 3.2;
+  constexpr double kOfBlock = 4;
+  constexpr double kOfChunk = 2.2;
   constexpr double kBytesPerUs = 1.9e6;
+  const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
+  const auto chunks = static_cast<double>(ceil_div(tokens, config.chunk));
+  const auto rounds = static_cast<double>(ceil_div(block_count(problem, config), device.cores));
+  const auto slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)));
   const std::int64_t floats =
       problem.sequences() * problem.H * problem.K * problem.V * (problem.h0 + problem.ht);
-  return kOfLaunch + static_cast<double>(floats) * sizeof(float) / kBytesPerUs;
+  return kOfLaunch + std::max(slices * rounds * (kOfBlock + kOfChunk * chunks),
+                              static_cast<double>(floats) * sizeof(float) / kBytesPerUs);
 }
 
 SegmentWalkParams params_of(const Problem& problem, const Args& args, const Config& config,
@@ -276,11 +289,11 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
-  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences with states.
+  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
-    if (is_about_states(problem)) return states_us(problem);
+    if (is_short(problem)) return short_us(problem, device, heuristic_config(problem, device));
     return std::nullopt;
   }
 
