@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +10,7 @@
 #include <attune/core/device.hpp>
 
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
 
@@ -30,36 +31,59 @@ struct WalkTimes {
   }
 };
 
+/// Chunks of sequences. Lengths of packed ones are not known on the host: the longest may have as
+/// many as the others, some times as many, or half of all.
+struct SequenceChunks {
+  explicit SequenceChunks(const ops::RecurrentAttentionProblem& problem) {
+    constexpr std::int64_t kTimesMean = 3;
+    if (problem.N <= 1) {
+      mean = chunks_of(problem.T);
+      longest.fill(mean);
+    } else {
+      mean = chunks_of(ceil_div(problem.T, problem.N));
+      const std::int64_t half = std::max(mean, chunks_of(problem.T / 2));
+      longest = {mean, std::min(kTimesMean * mean, half), half};
+    }
+  }
+  std::int64_t most() const { return longest.back(); }
+
+  std::int64_t mean = 1;
+  std::array<std::int64_t, 3> longest{1, 1, 1};
+};
+
 /// Walks of a problem.
 struct SegmentedWalks {
   std::int64_t count = 1;         // of a segment, in one direction
   std::span<const int> launches;  // one after the other, with so many times `count` walks each
-  std::int64_t chunks = 1;        // of a sequence
-  int most_passed = 1;            // with more segments, starts are made ahead
+  SequenceChunks chunks;
+  int most_passed = 1;  // with more segments, starts are made ahead
 };
 
-/// Of the longest sequence. Lengths of packed ones are not known on the host.
-inline std::int64_t longest_chunks(const ops::RecurrentAttentionProblem& problem) {
-  constexpr std::int64_t kLongest = 2;  // against the mean
-  if (problem.N <= 1) return chunks_of(problem.T);
-  return chunks_of(std::min(problem.T, problem.T / problem.N * kLongest));
+/// Of launches of `blocks` that walk a segment each: as long as all of them take together, or as the
+/// one takes that walks most, on average over what the longest sequence may be.
+inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int segments,
+                          double of_chunk, double of_round, const DeviceInfo& device) {
+  const auto of_walk = [&](std::int64_t of_sequence) {
+    return static_cast<double>(ceil_div(of_sequence, segments)) * of_chunk + of_round;
+  };
+  const double together =
+      static_cast<double>(ceil_div(blocks, device.cores)) * of_walk(chunks.mean);
+  double cost = 0;
+  for (const std::int64_t longest : chunks.longest) cost += std::max(together, of_walk(longest));
+  return cost / static_cast<double>(chunks.longest.size());
 }
 
 inline double segments_cost(const SegmentedWalks& walks, const WalkTimes& times, int segments,
                             const DeviceInfo& device) {
-  const auto rounds = [&](std::int64_t blocks) {
-    return std::ceil(static_cast<double>(blocks) / static_cast<double>(device.cores));
-  };
-  const double chunks =
-      std::ceil(static_cast<double>(walks.chunks) / static_cast<double>(segments));
   double cost = 0;
   for (const int times_count : walks.launches) {
-    cost += rounds(times_count * walks.count * segments) * (chunks * times.chunk + times.round);
+    cost += launch_cost(times_count * walks.count * segments, walks.chunks, segments, times.chunk,
+                        times.round, device);
   }
   if (segments == 1) return cost;
   constexpr std::int64_t kDirections = 2;
-  cost += times.sums +
-          rounds(kDirections * walks.count * (segments - 1)) * (chunks * times.sum + times.round);
+  cost += times.sums + launch_cost(kDirections * walks.count * (segments - 1), walks.chunks,
+                                   segments, times.sum, times.round, device);
   if (segments <= walks.most_passed) cost += times.pass * (segments - 1);
   return cost + times.state * static_cast<double>(walks.count * segments);
 }
@@ -70,7 +94,7 @@ Config cheapest_segments(const SegmentedWalks& walks, const WalkTimes& times,
                          const DeviceInfo& device) {
   Config best;
   for (Config config; config.segments <= largest_value(&Config::segments); config.segments *= 2) {
-    if (config.segments > walks.chunks) break;
+    if (config.segments > walks.chunks.most()) break;
     if (segments_cost(walks, times, config.segments, device) <
         segments_cost(walks, times, best.segments, device)) {
       best = config;
@@ -80,11 +104,11 @@ Config cheapest_segments(const SegmentedWalks& walks, const WalkTimes& times,
 }
 
 /// Whether a tuner need not try so many segments: some would have no chunk, or blocks would wait
-/// for many others.
+/// for many others, of which packed sequences have many that are soon done.
 inline bool too_many_segments(const SegmentedWalks& walks, int segments, const DeviceInfo& device) {
-  constexpr std::int64_t kMostRounds = 4;
+  const std::int64_t most_rounds = walks.chunks.most() > walks.chunks.mean ? 64 : 4;
   return segments > 1 &&
-         (segments > walks.chunks || walks.count * segments > kMostRounds * device.cores);
+         (segments > walks.chunks.most() || walks.count * segments > most_rounds * device.cores);
 }
 
 }  // namespace attune::cuda

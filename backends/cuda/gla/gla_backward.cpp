@@ -41,7 +41,7 @@ SegmentedWalks segmented_walks(const Problem& problem) {
   const GlaBackwardParams side = side_of(problem, {}, false);
   SegmentedWalks walks{.count = problem.sequences() * problem.H * side.own_tiles * side.other_tiles,
                        .launches = kOfOneSide,
-                       .chunks = longest_chunks(problem),
+                       .chunks = SequenceChunks(problem),
                        .most_passed = kMostPassedSegments};
   if (both) walks.launches = kOfBoth;
   return walks;

@@ -36,7 +36,7 @@ SegmentedWalks segmented_walks(const Problem& problem) {
   static constexpr int kLaunches[] = {1};
   return {.count = walks_of(problem),
           .launches = kLaunches,
-          .chunks = longest_chunks(problem),
+          .chunks = SequenceChunks(problem),
           .most_passed = kMostPassedSegments};
 }
 
