@@ -256,6 +256,18 @@ TEST(Doctor, WarnsAboutVariablesThatAreNotAttunes) {
   EXPECT_THAT(outcome.out, HasSubstr("did you mean 'ATTUNE_POLICY'?"));
 }
 
+TEST(Doctor, SaysWhatSettingsOthersWouldNotTake) {
+  const Sandbox here;
+  const auto failed = [&](const std::string& setting) {
+    const Outcome outcome = here.run(Call{.arguments = {"doctor", "-q"}, .environment = {setting}});
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.out;
+    return outcome.out;
+  };
+  EXPECT_THAT(failed("ATTUNE_RELOAD_SECONDS=soon"),
+              HasSubstr("ATTUNE_RELOAD_SECONDS: 'soon': expected a whole number of seconds"));
+  EXPECT_THAT(failed("ATTUNE_RECORD=/dev/zero"), HasSubstr("nothing is recorded"));
+}
+
 TEST(Doctor, SaysWhatDoesNotWorkAndWhatToDo) {
   const Sandbox here;
   const Outcome good = here.run({"doctor", "-o", "json"});

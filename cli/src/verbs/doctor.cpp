@@ -13,6 +13,8 @@
 #include <attune/core/environment.hpp>
 #include <attune/core/params.hpp>
 #include <attune/core/version.hpp>
+#include <attune/framework.hpp>
+#include <attune/tuner/recording.hpp>
 
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
@@ -205,6 +207,21 @@ void report_worker(const Invocation& call, Report& report) {
   }
 }
 
+/// What a program meets that reads its settings from the environment; this one reads fewer.
+void report_settings(Report& report) {
+  try {
+    make_framework_context({.database = "", .record = "", .events = "", .stats = ""});
+  } catch (const InvalidArgument& error) {
+    report.fail("settings", error.what());
+  }
+  const auto recording = read_environment("ATTUNE_RECORD");
+  try {
+    if (recording) check_recording(*recording);
+  } catch (const FileError& error) {
+    report.warn("ATTUNE_RECORD", str(error.what(), "; nothing is recorded"));
+  }
+}
+
 void report_environment(Report& report) {
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (const auto value = read_environment(variable.name)) report.info(variable.name, *value);
@@ -242,6 +259,7 @@ ExitCode run(const Invocation& call) {
   report_room(command.chain().store().settings().user_path, report);
   report_worker(call, report);
   report.info("policy", command.policy_name());
+  report_settings(report);
   report_environment(report);
   call.print(report.take_table());
   const bool well = report.warnings() + report.failures() == 0;
