@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
@@ -65,16 +64,25 @@ bool parse_integer(std::string_view text, std::int64_t& value) {
 
 namespace {
 
+/// Of an edit; a letter of the other case costs half of one.
+constexpr std::size_t kEdit = 2;
+
+std::size_t substitution(char a, char b) {
+  if (a == b) return 0;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; };
+  return lower(a) == lower(b) ? kEdit / 2 : kEdit;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j * kEdit;
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
-    row[0] = i;
+    row[0] = i * kEdit;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      const std::size_t substituted = diagonal + substitution(a[i - 1], b[j - 1]);
       diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      row[j] = std::min({row[j] + kEdit, row[j - 1] + kEdit, substituted});
     }
   }
   return row.back();
@@ -84,10 +92,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view given, const std::vector<std::string>& known) {
   std::string best;
-  std::size_t least = given.size() / 3 + 2;  // further away is another word, not a slip
+  std::size_t least = (given.size() / 3 + 2) * kEdit;  // further away is another word, not a slip
   for (const std::string& name : known) {
     const bool prefix = given.size() >= 3 && std::string_view(name).starts_with(given);
-    const std::size_t distance = prefix ? 1 : edit_distance(given, name);
+    const std::size_t distance = prefix ? kEdit : edit_distance(given, name);
     if (distance < least) {
       least = distance;
       best = name;

@@ -63,6 +63,8 @@ TEST(NearestName, IsByTheFewestEdits) {
   EXPECT_EQ(nearest_name("xthreads", {"tile", "threads"}), "threads");
   EXPECT_EQ(nearest_name("thread", {"treads", "thready"}), "thready");
   EXPECT_EQ(nearest_name("tile", {}), "");
+  EXPECT_EQ(nearest_name("t", {"B", "T"}), "T") << "a letter of the other case is nearer";
+  EXPECT_EQ(nearest_name("JSON", {"csv", "json"}), "json");
 }
 
 TEST(NearestName, IsNoneOfAnotherWord) {
