@@ -141,14 +141,19 @@ void forward_into(const AttentionCall& call, const attune_attention_args& args) 
   });
 }
 
-Plan<ops::RecurrentAttention> plan_forward(const AttentionCall& call) {
-  return call.visit([&](const auto& options) {
-    if constexpr (requires { options.slopes; }) {
-      return ops::plan_lightning_attention(call.q, call.k, call.v, options);
-    } else {
-      return ops::plan_recurrent_attention(call.q, call.k, call.v, options);
-    }
-  });
+/// With the outputs where they are given.
+Plan<ops::RecurrentAttention> plan_forward(const AttentionCall& call,
+                                           const attune_attention_args& args) {
+  const auto plan = [&](const auto&... out) {
+    return call.visit([&](const auto& options) {
+      if constexpr (requires { options.slopes; }) {
+        return ops::plan_lightning_attention(out..., call.q, call.k, call.v, options);
+      } else {
+        return ops::plan_recurrent_attention(out..., call.q, call.k, call.v, options);
+      }
+    });
+  };
+  return args.o != nullptr ? plan(outputs_of(call.op, args)) : plan();
 }
 
 ops::RecurrentAttentionArgs forward_args(const AttentionCall& call,
@@ -162,14 +167,21 @@ ops::RecurrentAttentionArgs forward_args(const AttentionCall& call,
   });
 }
 
-Plan<ops::RecurrentAttentionBackward> plan_backward(
-    const AttentionCall& call, const ops::RecurrentAttentionOutputGradients& gradients) {
+/// With the gradients that it writes where dq is given.
+Plan<ops::RecurrentAttentionBackward> plan_backward(const AttentionCall& call,
+                                                    const attune_attention_grads& grads) {
+  const auto gradients = output_gradients_of(call.op, grads);
   return call.visit([&](const auto& options) {
-    if constexpr (requires { options.slopes; }) {
-      return ops::plan_lightning_attention_backward(call.q, call.k, call.v, gradients, options);
-    } else {
-      return ops::plan_recurrent_attention_backward(call.q, call.k, call.v, gradients, options);
-    }
+    const auto plan = [&](const auto&... out) {
+      if constexpr (requires { options.slopes; }) {
+        return ops::plan_lightning_attention_backward(out..., call.q, call.k, call.v, gradients,
+                                                      options);
+      } else {
+        return ops::plan_recurrent_attention_backward(out..., call.q, call.k, call.v, gradients,
+                                                      options);
+      }
+    };
+    return grads.dq != nullptr ? plan(gradients_of(options, call.op, grads)) : plan();
   });
 }
 
@@ -248,7 +260,7 @@ attune_status attune_attention_plan(const attune_attention_args* given_args,
     require("out", out);
     const attune_attention_args args = read_args(given_args);
     const attune_call how = read_call(given_call);
-    *out = make_plan(how, plan_forward(call_of(args, false, options_of(how))));
+    *out = make_plan(how, plan_forward(call_of(args, false, options_of(how)), args));
   });
 }
 
@@ -261,8 +273,7 @@ attune_status attune_attention_backward_plan(const attune_attention_args* given_
     const attune_attention_args args = read_backward_args(given_args);
     const attune_attention_grads grads = read_struct("grads", given_grads);
     const attune_call how = read_call(given_call);
-    const AttentionCall call = call_of(args, true, options_of(how));
-    *out = make_plan(how, plan_backward(call, output_gradients_of(call.op, grads)));
+    *out = make_plan(how, plan_backward(call_of(args, true, options_of(how)), grads));
   });
 }
 

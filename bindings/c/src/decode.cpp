@@ -73,16 +73,20 @@ DecodeCall call_of(const attune_decode_args& args, const ops::CallOptions& how) 
   return call;
 }
 
-Plan<ops::RecurrentDecode> plan_decode(const DecodeCall& call) {
-  return std::visit(
-      [&](const auto& options) {
-        if constexpr (requires { options.slopes; }) {
-          return ops::plan_lightning_decode(call.q, call.k, call.v, call.state, options);
-        } else {
-          return ops::plan_recurrent_decode(call.q, call.k, call.v, call.state, options);
-        }
-      },
-      call.options);
+/// With o where it is given.
+Plan<ops::RecurrentDecode> plan_decode(const DecodeCall& call, const attune_tensor* o) {
+  const auto plan = [&](const auto&... out) {
+    return std::visit(
+        [&](const auto& options) {
+          if constexpr (requires { options.slopes; }) {
+            return ops::plan_lightning_decode(out..., call.q, call.k, call.v, call.state, options);
+          } else {
+            return ops::plan_recurrent_decode(out..., call.q, call.k, call.v, call.state, options);
+          }
+        },
+        call.options);
+  };
+  return o != nullptr ? plan(TensorReader(call.op).required("o", o)) : plan();
 }
 
 ops::RecurrentDecodeArgs decode_args(const DecodeCall& call, const TensorView& o) {
@@ -131,7 +135,7 @@ attune_status attune_decode_plan(const attune_decode_args* given_args,
     require("out", out);
     const attune_decode_args args = read_struct("args", given_args, ATTUNE_STOCHASTIC_STATES);
     const attune_call how = read_call(given_call);
-    *out = make_plan(how, plan_decode(call_of(args, options_of(how))));
+    *out = make_plan(how, plan_decode(call_of(args, options_of(how)), args.o));
   });
 }
 

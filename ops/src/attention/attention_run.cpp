@@ -39,9 +39,13 @@ void run_into(AttentionCall<Op>& call, const CallOptions& options) {
   site.executor().template run<Op>(problem, call.args, site.request());
 }
 
+enum class PlannedWith : std::uint8_t { kInputs, kOutputs };
+
 template <class Op>
-Plan<Op> plan_of(AttentionCall<Op>& call, const CallOptions& options) {
-  const auto problem = OperandCall(call.rules, call.args, CheckLevel::kMetadata).without_outputs();
+Plan<Op> plan_of(AttentionCall<Op>& call, const CallOptions& options, PlannedWith with) {
+  OperandCall checked(call.rules, call.args, CheckLevel::kMetadata);
+  const auto problem =
+      with == PlannedWith::kOutputs ? checked.complete() : checked.without_outputs();
   const CallSite site = site_of(call, options);
   return site.executor().template plan<Op>(problem, site.request());
 }
@@ -94,7 +98,13 @@ void run_forward_into(const RecurrentAttentionOutputs& out, ForwardCall call,
 }
 
 Plan<RecurrentAttention> plan_forward(ForwardCall call, const CallOptions& options) {
-  return plan_of(call, options);
+  return plan_of(call, options, PlannedWith::kInputs);
+}
+
+Plan<RecurrentAttention> plan_forward_into(const RecurrentAttentionOutputs& out, ForwardCall call,
+                                           const CallOptions& options) {
+  set_outputs(call, out);
+  return plan_of(call, options, PlannedWith::kOutputs);
 }
 
 RecurrentAttentionArgs forward_args(const RecurrentAttentionOutputs& out, ForwardCall call) {
@@ -146,7 +156,15 @@ Plan<RecurrentAttentionBackward> plan_backward(BackwardCall call,
                                                const RecurrentAttentionOutputGradients& gradients,
                                                const CallOptions& options) {
   set_gradients(call, gradients);
-  return plan_of(call, options);
+  return plan_of(call, options, PlannedWith::kInputs);
+}
+
+Plan<RecurrentAttentionBackward> plan_backward_into(
+    const RecurrentAttentionGradientOutputs& out, BackwardCall call,
+    const RecurrentAttentionOutputGradients& gradients, const CallOptions& options) {
+  set_gradients(call, gradients);
+  set_outputs(call, out);
+  return plan_of(call, options, PlannedWith::kOutputs);
 }
 
 RecurrentAttentionBackwardArgs backward_args(const RecurrentAttentionGradientOutputs& out,

@@ -14,6 +14,8 @@ RecurrentAttentionResult run_forward(ForwardCall call, const CallOptions& option
 void run_forward_into(const RecurrentAttentionOutputs& out, ForwardCall call,
                       const CallOptions& options);
 Plan<RecurrentAttention> plan_forward(ForwardCall call, const CallOptions& options);
+Plan<RecurrentAttention> plan_forward_into(const RecurrentAttentionOutputs& out, ForwardCall call,
+                                           const CallOptions& options);
 RecurrentAttentionArgs forward_args(const RecurrentAttentionOutputs& out, ForwardCall call);
 
 /// The gradient of the constant decay is dg_gamma, also where it came from slopes.
@@ -26,6 +28,9 @@ void run_backward_into(const RecurrentAttentionGradientOutputs& out, BackwardCal
 Plan<RecurrentAttentionBackward> plan_backward(BackwardCall call,
                                                const RecurrentAttentionOutputGradients& gradients,
                                                const CallOptions& options);
+Plan<RecurrentAttentionBackward> plan_backward_into(
+    const RecurrentAttentionGradientOutputs& out, BackwardCall call,
+    const RecurrentAttentionOutputGradients& gradients, const CallOptions& options);
 RecurrentAttentionBackwardArgs backward_args(const RecurrentAttentionGradientOutputs& out,
                                              BackwardCall call,
                                              const RecurrentAttentionOutputGradients& gradients);

@@ -39,6 +39,14 @@ Plan<RecurrentAttention> plan_lightning_attention(const ConstTensorView& q,
   return plan_forward(forward(q, k, v, options), options.call);
 }
 
+Plan<RecurrentAttention> plan_lightning_attention(const RecurrentAttentionOutputs& out,
+                                                  const ConstTensorView& q,
+                                                  const ConstTensorView& k,
+                                                  const ConstTensorView& v,
+                                                  const LightningAttentionOptions& options) {
+  return plan_forward_into(out, forward(q, k, v, options), options.call);
+}
+
 RecurrentAttentionArgs lightning_attention_args(const RecurrentAttentionOutputs& out,
                                                 const ConstTensorView& q, const ConstTensorView& k,
                                                 const ConstTensorView& v,
@@ -92,6 +100,14 @@ Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
     const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
     const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options) {
   return plan_backward(backward(q, k, v, options), gradients, options.call);
+}
+
+Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
+    const LightningAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options) {
+  BackwardCall call = backward(q, k, v, options);
+  return plan_backward_into(lowered(out, options), std::move(call), gradients, options.call);
 }
 
 RecurrentAttentionBackwardArgs lightning_attention_backward_args(

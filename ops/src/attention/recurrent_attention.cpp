@@ -38,6 +38,14 @@ Plan<RecurrentAttention> plan_recurrent_attention(const ConstTensorView& q,
   return plan_forward(forward(q, k, v, options), options.call);
 }
 
+Plan<RecurrentAttention> plan_recurrent_attention(const RecurrentAttentionOutputs& out,
+                                                  const ConstTensorView& q,
+                                                  const ConstTensorView& k,
+                                                  const ConstTensorView& v,
+                                                  const RecurrentAttentionOptions& options) {
+  return plan_forward_into(out, forward(q, k, v, options), options.call);
+}
+
 RecurrentAttentionArgs recurrent_attention_args(const RecurrentAttentionOutputs& out,
                                                 const ConstTensorView& q, const ConstTensorView& k,
                                                 const ConstTensorView& v,
@@ -63,6 +71,13 @@ Plan<RecurrentAttentionBackward> plan_recurrent_attention_backward(
     const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
     const RecurrentAttentionOutputGradients& gradients, const RecurrentAttentionOptions& options) {
   return plan_backward(backward(q, k, v, options), gradients, options.call);
+}
+
+Plan<RecurrentAttentionBackward> plan_recurrent_attention_backward(
+    const RecurrentAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const RecurrentAttentionOptions& options) {
+  return plan_backward_into(out, backward(q, k, v, options), gradients, options.call);
 }
 
 RecurrentAttentionBackwardArgs recurrent_attention_backward_args(

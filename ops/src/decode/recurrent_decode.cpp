@@ -36,11 +36,21 @@ void run_into(const TensorView& o, DecodeCall call, const CallOptions& options) 
   site.executor().run<RecurrentDecode>(problem, call.args, site.request());
 }
 
-Plan<RecurrentDecode> plan(DecodeCall call, const CallOptions& options) {
-  const RecurrentDecodeProblem problem =
-      OperandCall(call.rules, call.args, CheckLevel::kMetadata).without_outputs();
+Plan<RecurrentDecode> plan_of(const RecurrentDecodeProblem& problem, const DecodeCall& call,
+                              const CallOptions& options) {
   const CallSite site = site_of(call, options);
   return site.executor().plan<RecurrentDecode>(problem, site.request());
+}
+
+Plan<RecurrentDecode> plan(DecodeCall call, const CallOptions& options) {
+  const OperandCall checked(call.rules, call.args, CheckLevel::kMetadata);
+  return plan_of(checked.without_outputs(), call, options);
+}
+
+Plan<RecurrentDecode> plan_into(const TensorView& o, DecodeCall call, const CallOptions& options) {
+  call.args.o = o;
+  OperandCall checked(call.rules, call.args, CheckLevel::kMetadata);
+  return plan_of(checked.complete(), call, options);
 }
 
 RecurrentDecodeArgs args_of(const TensorView& o, DecodeCall call) {
@@ -71,6 +81,13 @@ Plan<RecurrentDecode> plan_recurrent_decode(const ConstTensorView& q, const Cons
   return plan(decode_call(kRecurrent, q, k, v, state, options), options.call);
 }
 
+Plan<RecurrentDecode> plan_recurrent_decode(const TensorView& o, const ConstTensorView& q,
+                                            const ConstTensorView& k, const ConstTensorView& v,
+                                            const TensorView& state,
+                                            const RecurrentDecodeOptions& options) {
+  return plan_into(o, decode_call(kRecurrent, q, k, v, state, options), options.call);
+}
+
 RecurrentDecodeArgs recurrent_decode_args(const TensorView& o, const ConstTensorView& q,
                                           const ConstTensorView& k, const ConstTensorView& v,
                                           const TensorView& state,
@@ -94,6 +111,13 @@ Plan<RecurrentDecode> plan_lightning_decode(const ConstTensorView& q, const Cons
                                             const ConstTensorView& v, const TensorView& state,
                                             const LightningDecodeOptions& options) {
   return plan(decode_call(kLightning, q, k, v, state, options), options.call);
+}
+
+Plan<RecurrentDecode> plan_lightning_decode(const TensorView& o, const ConstTensorView& q,
+                                            const ConstTensorView& k, const ConstTensorView& v,
+                                            const TensorView& state,
+                                            const LightningDecodeOptions& options) {
+  return plan_into(o, decode_call(kLightning, q, k, v, state, options), options.call);
 }
 
 RecurrentDecodeArgs lightning_decode_args(const TensorView& o, const ConstTensorView& q,

@@ -152,6 +152,27 @@ TEST_F(CPlans, TheyAreMadeWithoutMemory) {
   EXPECT_GT(attune_plan_workspace_bytes(backward.get()), 0U);
 }
 
+TEST_F(CPlans, LaunchesWriteOutputsAsTheyWereWhenThePlanWasMade) {
+  // o as [B, H, T, V], and a state of 16 bits from none.
+  Tensor wide(DType::kF32, {2, 2, 300, 32}), narrow(DType::kBF16, small.states);
+  const CTensor permuted(ConstTensorView(wide.view()).permute({0, 2, 1, 3})), state(narrow);
+  small.args.o = permuted;
+  small.args.final_state = state;
+  attune_plan* made = nullptr;
+  ASSERT_EQ(attune_attention_plan(&small.args, &small.call, &made), ATTUNE_OK)
+      << attune_last_error();
+  const UniquePlan forward(made, attune_plan_destroy);
+  Scratch scratch(attune_plan_workspace_bytes(made));
+  ASSERT_EQ(attune_attention_launch(made, &small.args, nullptr, scratch.at(),
+                                    attune_plan_workspace_bytes(made)),
+            ATTUNE_OK)
+      << attune_last_error();
+  const auto expected = small.expected();
+  const std::vector<double> o = to_doubles(ConstTensorView(wide.view()).permute({0, 2, 1, 3}));
+  EXPECT_LE(relative_rms_error(o, values_of(expected.o)), 2e-5);
+  EXPECT_LE(relative_rms_error(values_of(narrow), values_of(*expected.final_state)), 5e-3);
+}
+
 TEST_F(CPlans, TheBoundOfTheirWorkspaceDependsOnItsLimitAlone) {
   const UniquePlan backward = plan();
   std::size_t bound = 0;

@@ -296,9 +296,9 @@ ATTUNE_API attune_status attune_minimax_slopes(int64_t heads, int64_t layer, int
 /* A choice made once, to launch many times: a launch allocates nothing, waits for nothing, takes no
    lock and looks nothing up, so that CUDA graphs may capture it. Only shapes, strides, types,
    devices and alignment of tensors are looked at here, and of the call its flags, context, stream,
-   platform and config. Outputs may be left out; final_state must be given (its data may be NULL)
-   where launches will write one. For the backward pass, of the gradients only d_o and dfinal_state
-   count. A plan keeps its context alive. */
+   platform and config. Outputs may be left out, o and dq with all the others; they are laid out as
+   the inputs are then. final_state must be given (its data may be NULL) where launches will write
+   one; without o it has initial_state's type, else f32. A plan keeps its context alive. */
 ATTUNE_API attune_status attune_attention_plan(const attune_attention_args* args,
                                                const attune_call* call,
                                                attune_plan** out) ATTUNE_NOEXCEPT;

@@ -66,6 +66,11 @@ Plan<RecurrentAttention> plan_lightning_attention(const ConstTensorView& q,
                                                   const ConstTensorView& k,
                                                   const ConstTensorView& v,
                                                   const LightningAttentionOptions& options);
+Plan<RecurrentAttention> plan_lightning_attention(const RecurrentAttentionOutputs& out,
+                                                  const ConstTensorView& q,
+                                                  const ConstTensorView& k,
+                                                  const ConstTensorView& v,
+                                                  const LightningAttentionOptions& options);
 RecurrentAttentionArgs lightning_attention_args(const RecurrentAttentionOutputs& out,
                                                 const ConstTensorView& q, const ConstTensorView& k,
                                                 const ConstTensorView& v,
@@ -94,6 +99,10 @@ void lightning_attention_backward_into(const LightningAttentionGradientOutputs& 
 
 Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
     const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options);
+Plan<RecurrentAttentionBackward> plan_lightning_attention_backward(
+    const LightningAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
     const RecurrentAttentionOutputGradients& gradients, const LightningAttentionOptions& options);
 RecurrentAttentionBackwardArgs lightning_attention_backward_args(
     const LightningAttentionGradientOutputs& out, const ConstTensorView& q,

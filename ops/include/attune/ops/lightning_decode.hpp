@@ -38,6 +38,10 @@ void lightning_decode_into(const TensorView& o, const ConstTensorView& q, const 
 Plan<RecurrentDecode> plan_lightning_decode(const ConstTensorView& q, const ConstTensorView& k,
                                             const ConstTensorView& v, const TensorView& state,
                                             const LightningDecodeOptions& options);
+Plan<RecurrentDecode> plan_lightning_decode(const TensorView& o, const ConstTensorView& q,
+                                            const ConstTensorView& k, const ConstTensorView& v,
+                                            const TensorView& state,
+                                            const LightningDecodeOptions& options);
 RecurrentDecodeArgs lightning_decode_args(const TensorView& o, const ConstTensorView& q,
                                           const ConstTensorView& k, const ConstTensorView& v,
                                           const TensorView& state,

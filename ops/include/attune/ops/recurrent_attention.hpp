@@ -160,8 +160,15 @@ void recurrent_attention_into(const RecurrentAttentionOutputs& out, const ConstT
 ///   auto args = recurrent_attention_args({.o = o}, q, k, v, options);
 ///   plan.launch(args, stream, workspace);
 ///
-/// Only shapes, strides, types and devices of the tensors are looked at.
+/// Only shapes, strides, types and devices of the tensors are looked at. Launches write outputs that
+/// are laid out as the inputs are, and a final state of initial_state's type, else f32; a plan for
+/// others is made with them.
 Plan<RecurrentAttention> plan_recurrent_attention(const ConstTensorView& q,
+                                                  const ConstTensorView& k,
+                                                  const ConstTensorView& v,
+                                                  const RecurrentAttentionOptions& options = {});
+Plan<RecurrentAttention> plan_recurrent_attention(const RecurrentAttentionOutputs& out,
+                                                  const ConstTensorView& q,
                                                   const ConstTensorView& k,
                                                   const ConstTensorView& v,
                                                   const RecurrentAttentionOptions& options = {});
@@ -208,6 +215,11 @@ void recurrent_attention_backward_into(const RecurrentAttentionGradientOutputs& 
 
 Plan<RecurrentAttentionBackward> plan_recurrent_attention_backward(
     const ConstTensorView& q, const ConstTensorView& k, const ConstTensorView& v,
+    const RecurrentAttentionOutputGradients& gradients,
+    const RecurrentAttentionOptions& options = {});
+Plan<RecurrentAttentionBackward> plan_recurrent_attention_backward(
+    const RecurrentAttentionGradientOutputs& out, const ConstTensorView& q,
+    const ConstTensorView& k, const ConstTensorView& v,
     const RecurrentAttentionOutputGradients& gradients,
     const RecurrentAttentionOptions& options = {});
 

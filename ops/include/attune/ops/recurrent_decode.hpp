@@ -121,6 +121,10 @@ void recurrent_decode_into(const TensorView& o, const ConstTensorView& q, const 
 Plan<RecurrentDecode> plan_recurrent_decode(const ConstTensorView& q, const ConstTensorView& k,
                                             const ConstTensorView& v, const TensorView& state,
                                             const RecurrentDecodeOptions& options = {});
+Plan<RecurrentDecode> plan_recurrent_decode(const TensorView& o, const ConstTensorView& q,
+                                            const ConstTensorView& k, const ConstTensorView& v,
+                                            const TensorView& state,
+                                            const RecurrentDecodeOptions& options);
 RecurrentDecodeArgs recurrent_decode_args(const TensorView& o, const ConstTensorView& q,
                                           const ConstTensorView& k, const ConstTensorView& v,
                                           const TensorView& state,
