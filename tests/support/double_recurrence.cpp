@@ -10,36 +10,36 @@ double at_or_zero(const std::vector<double>& values, std::int64_t index) {
   return values.empty() ? 0.0 : values[static_cast<std::size_t>(index)];
 }
 
-/// One head of one sequence: tokens begin .. end - 1 of batch b. `states` takes the states before,
+/// One head of one sequence: tokens begin .. end - 1 of batch b. `look` sees the states before,
 /// between and after them.
 void run_head(const DoubleRecurrence& in, std::int64_t n, std::int64_t b, std::int64_t begin,
-              std::int64_t end, std::int64_t h, DoubleOutputs& out,
-              std::vector<double>* states = nullptr) {
+              std::int64_t end, std::int64_t h, DoubleOutputs& out, const LookAtStates& look) {
   const std::int64_t kv_head = h * in.Hkv / in.H;
   const std::int64_t state_at = (n * in.H + h) * in.K * in.V;
   for (std::int64_t ij = 0; ij < in.K * in.V; ++ij) {
     out.final_state[state_at + ij] = at_or_zero(in.initial_state, state_at + ij);
   }
-  const auto keep_state = [&] {
-    const auto first = out.final_state.begin() + state_at;
-    if (states != nullptr) states->insert(states->end(), first, first + in.K * in.V);
+  const auto show = [&](std::int64_t tokens) {
+    const std::span<const double> all(out.final_state);
+    if (look) look(n, tokens, h, all.subspan(std::size_t(state_at), std::size_t(in.K * in.V)));
   };
-  keep_state();
+  show(0);
   for (std::int64_t step = 0; step < end - begin; ++step) {
     const std::int64_t t = in.reverse ? end - 1 - step : begin + step;
     const std::int64_t token = (b * in.T + t) * in.H + h;
     const std::int64_t kv_token = (b * in.T + t) * in.Hkv + kv_head;
     for (std::int64_t i = 0; i < in.K; ++i) {
+      const double of_row = at_or_zero(in.g, token) + at_or_zero(in.gamma, n * in.H + h) +
+                            at_or_zero(in.gk, token * in.K + i);
+      const double decay = std::exp(of_row);
       for (std::int64_t j = 0; j < in.V; ++j) {
         double& s = out.final_state[state_at + i * in.V + j];
-        const double log_decay = at_or_zero(in.g, token) + at_or_zero(in.gamma, n * in.H + h) +
-                                 at_or_zero(in.gk, token * in.K + i) +
-                                 at_or_zero(in.gv, token * in.V + j);
-        s = std::exp(log_decay) * s + in.k[kv_token * in.K + i] * in.v[kv_token * in.V + j];
+        const double of_both = in.gv.empty() ? decay : std::exp(of_row + in.gv[token * in.V + j]);
+        s = of_both * s + in.k[kv_token * in.K + i] * in.v[kv_token * in.V + j];
         out.o[token * in.V + j] += in.scale * in.q[token * in.K + i] * s;
       }
     }
-    keep_state();
+    show(step + 1);
   }
 }
 
@@ -49,7 +49,9 @@ void differentiate_head(const DoubleRecurrence& in, std::int64_t n, std::int64_t
                         DoubleGradients& to) {
   const std::int64_t kv_head = h * in.Hkv / in.H, size = in.K * in.V;
   std::vector<double> states;
-  run_head(in, n, b, begin, end, h, out, &states);
+  run_head(in, n, b, begin, end, h, out, [&](auto, auto, auto, std::span<const double> state) {
+    states.insert(states.end(), state.begin(), state.end());
+  });
   for (std::int64_t ij = 0; ij < size; ++ij) {
     to.initial_state[(n * in.H + h) * size + ij] =
         at_or_zero(in.dfinal_state, (n * in.H + h) * size + ij);
@@ -95,7 +97,7 @@ double loss(const DoubleRecurrence& in) {
 
 }  // namespace
 
-DoubleOutputs run(const DoubleRecurrence& in) {
+DoubleOutputs run(const DoubleRecurrence& in, const LookAtStates& look) {
   const bool packed = !in.cu_seqlens.empty();
   DoubleOutputs out;
   out.o.assign(static_cast<std::size_t>(in.B * in.T * in.H * in.V), 0.0);
@@ -103,7 +105,9 @@ DoubleOutputs run(const DoubleRecurrence& in) {
   for (std::int64_t n = 0; n < in.sequences(); ++n) {
     const std::int64_t begin = packed ? in.cu_seqlens[n] : 0;
     const std::int64_t end = packed ? in.cu_seqlens[n + 1] : in.T;
-    for (std::int64_t h = 0; h < in.H; ++h) run_head(in, n, packed ? 0 : n, begin, end, h, out);
+    for (std::int64_t h = 0; h < in.H; ++h) {
+      run_head(in, n, packed ? 0 : n, begin, end, h, out, look);
+    }
   }
   return out;
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 namespace attune::test {
@@ -28,7 +30,12 @@ struct DoubleOutputs {
   std::vector<double> o, final_state;
 };
 
-DoubleOutputs run(const DoubleRecurrence& inputs);
+/// What `look` is shown: sequence n's state [K,V] of head h after so many of its tokens, 0 among
+/// them.
+using LookAtStates = std::function<void(std::int64_t n, std::int64_t tokens, std::int64_t h,
+                                        std::span<const double> state)>;
+
+DoubleOutputs run(const DoubleRecurrence& inputs, const LookAtStates& look = {});
 
 /// The gradient of the same loss as below with respect to each input, by the formula of the
 /// backward pass; gamma's [N, H], and gates' even where there are none.
