@@ -94,6 +94,10 @@ double rms(const Values& values);
 /// The errors that recurrent_attention.hpp allows, as parts of a tensor's RMS.
 double tolerance(DType dtype, bool allow_tf32 = false);
 
+/// What products of scores of f16 with rows of `factor` may be off by where scores are small, as
+/// recurrent_attention.hpp says: of `heads` heads that are added up.
+double small_scores(DType dtype, const Values& factor, std::int64_t heads = 1);
+
 /// Whether RMS error and worst element are what is allowed of an error, for a tensor of `dtype`. A
 /// tensor with values beyond its type's range is not looked at.
 void expect_close(const char* name, const Values& got, const Values& expected, double allowed_rms,
