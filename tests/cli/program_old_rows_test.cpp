@@ -152,5 +152,20 @@ TEST(Features, AKernelIsNotHandedWhatItDoesNotName) {
   EXPECT_EQ(run(here, {"run", "copy", "n=64", "--config", "kernel=first.copy"}).exit_code, 0);
 }
 
+TEST(OldOracles, AreNotAskedForWhatTheyDoNotKnow) {
+  const Sandbox here;
+  const Outcome tuned = run(here, {"tune", "copy", "n=100", "negated=yes"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.err,
+              HasSubstr("reference.copy declines copy negated=yes n=8: lacks the "
+                        "feature negated; candidates are checked against the default's"));
+
+  const Outcome verified = run(here, {"db", "verify", "--relaunch", "-o", "json"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_EQ(verified.json().at(0).at("kernel"), "third.copy");
+  EXPECT_EQ(verified.json().at(0).at("result"),
+            "not checked: reference.copy declines it: lacks the feature negated");
+}
+
 }  // namespace
 }  // namespace attune::test

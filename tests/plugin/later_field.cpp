@@ -1,8 +1,10 @@
-// An op whose second release added the field `mirrored`, with a kernel that knows it and one that
-// was written before: y[i] = x[i], or x[n - 1 - i] where it is mirrored.
+// An op whose second release added the field `mirrored`, and its third `negated`, with kernels that
+// were written before and after: y[i] = x[i], or x[n - 1 - i] where it is mirrored, and the negative
+// of it where it is negated. The reference is of the second release.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string_view>
@@ -18,6 +20,7 @@ using attune::Support;
 struct CopyProblem {
   std::int64_t n = 1;
   bool mirrored = false;
+  bool negated = false;
 };
 
 struct CopyArgs {
@@ -32,12 +35,13 @@ struct Copy {
   using Args = CopyArgs;
   static constexpr auto fields() {
     return std::tuple{attune::flag("mirrored", &Problem::mirrored).optional(),
+                      attune::flag("negated", &Problem::negated).optional(),
                       attune::field("n", &Problem::n, attune::Bucket::kPow2)};
   }
   static std::unique_ptr<attune::Case> make_case(const Problem& problem, const attune::Device&,
                                                  std::uint64_t seed);
   static Problem reduced(const Problem& problem) {
-    return {std::min<std::int64_t>(problem.n, 8), problem.mirrored};
+    return {std::min<std::int64_t>(problem.n, 8), problem.mirrored, problem.negated};
   }
   static double bytes(const Problem& problem) { return 8.0 * static_cast<double>(problem.n); }
   static double flops(const Problem&) { return 0; }
@@ -61,6 +65,7 @@ class CopyCase final : public attune::Case {
   std::vector<attune::OutputCheck> compare(const attune::TensorMap&) const override {
     std::vector<float> expected = x_;
     if (problem_.mirrored) std::ranges::reverse(expected);
+    if (problem_.negated) std::ranges::transform(expected, expected.begin(), std::negate());
     attune::OutputCheck check{.name = "y"};
     check.passed = expected == y_;
     if (!check.passed) check.reason = "differs";
@@ -119,6 +124,19 @@ class OfTheSecondRelease final : public CopyKernel {
   }
 };
 
+class OfTheThirdRelease final : public CopyKernel {
+ public:
+  std::string_view name() const noexcept override { return "third.copy"; }
+  std::vector<std::string_view> features() const override { return {"negated"}; }
+  Support supports(const Problem& problem, const attune::DeviceInfo&) const override {
+    return problem.negated ? Support::yes() : Support::no(attune::refused::kFeature, "negates");
+  }
+  void run(const Problem& problem, const Args& args, const CopyConfig&,
+           const attune::LaunchSite&) const override {
+    std::transform(args.x, args.x + problem.n, args.y, std::negate());
+  }
+};
+
 }  // namespace
 
 extern "C" const char* attune_plugin_abi() { return attune::kPluginAbi; }
@@ -127,4 +145,5 @@ extern "C" void attune_register(attune::Registry& registry) {
   registry.add(std::make_unique<OfTheSecondRelease>(), {.platform = "reference", .backend = "any"});
   registry.add(std::make_unique<OfTheFirstRelease>(),
                {.platform = "first", .backend = "cpu", .priority = 50});
+  registry.add(std::make_unique<OfTheThirdRelease>(), {.platform = "third", .backend = "cpu"});
 }

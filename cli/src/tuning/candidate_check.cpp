@@ -5,13 +5,17 @@
 namespace attune::cli {
 namespace {
 
-const ErasedKernel& oracle_of(const CommandContext& command, const OpInfo& op,
+/// Throws Unsupported where no reference kernel takes the problem.
+const ErasedKernel& oracle_of(const CommandContext& command, const OpInfo& op, ProblemRef problem,
                               const Device& device) {
   const auto kernels =
       command.registry().kernels(op.name, kReferencePlatform, device.info().id.backend.view());
   if (kernels.empty())
     throw Unsupported(str(op.name, ": no reference kernel runs on ", device.info().id));
-  return *kernels.front()->kernel;
+  const ErasedKernel& oracle = *kernels.front()->kernel;
+  const Support support = oracle.erased_supports(problem, device.info());
+  if (!support) throw Unsupported(str(oracle.name(), " declines it: ", support.reason()));
+  return oracle;
 }
 
 void run_once(Case& on, const ErasedKernel& kernel, const ConfigBlob& config,
@@ -43,7 +47,7 @@ void judge(const std::vector<OutputCheck>& outputs, const std::string& candidate
 TensorMap expected_of(const CommandContext& command, const Target& target, ProblemRef problem,
                       Case& on) {
   const Device& device = *target.device;
-  const ErasedKernel& oracle = oracle_of(command, *target.op, device);
+  const ErasedKernel& oracle = oracle_of(command, *target.op, problem, device);
   run_once(on, oracle, oracle.erased_heuristic(problem, device.info()), device);
   return copy_outputs(on, device);
 }
@@ -70,7 +74,7 @@ CandidateCheck check_candidates(const CommandContext& command, const Target& tar
   const DeviceInfo& info = device.info();
   const AnyProblem reduced = target.op->reduced(target.problem);
   const std::unique_ptr<Case> on = target.op->make_case(reduced, device, command.seed());
-  const ErasedKernel& oracle = oracle_of(command, *target.op, device);
+  const ErasedKernel& oracle = oracle_of(command, *target.op, reduced, device);
   const TensorMap expected = expected_of(command, target, reduced, *on);
 
   CandidateCheck result;

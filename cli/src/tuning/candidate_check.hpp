@@ -18,7 +18,7 @@ struct CandidateCheck {
   std::vector<std::string> reasons;  // one for each wrong candidate
 };
 
-/// Stops early when `stop` says so. Throws Unsupported when the op has no reference kernel.
+/// Stops early when `stop` says so. Throws Unsupported when no reference kernel takes the problem.
 CandidateCheck check_candidates(const CommandContext& command, const Target& target,
                                 const std::function<bool()>& stop);
 

@@ -165,6 +165,18 @@ std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std:
   return rows;
 }
 
+/// Says so where the author's reference kernel lacks what a problem needs: its results are then
+/// those that the default's kernel has (tuning::Oracle).
+void warn_of_declining_oracle(const Call& call, const RegisteredKernel* oracle) {
+  if (oracle == nullptr) return;
+  const AnyProblem reduced = call.op.reduced(call.problem);
+  const Support support = oracle->kernel->erased_supports(reduced, call.device().info());
+  if (support) return;
+  log_once(LogLevel::kWarning, str(oracle->kernel->name(), " declines ", call.op.name, " ",
+                                   call.op.text(reduced, false), ": ", support.reason(),
+                                   "; candidates are checked against the default's results"));
+}
+
 Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent, bool isolated) {
   Tuner::Request request;
   request.op = &call.op;
@@ -173,6 +185,7 @@ Tuner::Request make_request(State& state, Call& call, const Candidate& incumbent
   request.kernels = competitors(state, call);
   if (request.kernels.empty()) throw Unsupported(why_unsupported(state, call));
   request.oracle = find_oracle(state.registry, call.op.name, call.device());
+  warn_of_declining_oracle(call, request.oracle);
   request.incumbent = incumbent;
   request.constraints = call.request.constraints;
   request.neighbours = [&state, &call] { return nearest_configs(state, call); };

@@ -15,6 +15,7 @@ namespace {
 
 struct Relaunched {
   CandidateCheck check;
+  std::string unchecked = {};  // why there is nothing to check it against
   double median_us = 0;
   double default_us = 0;
 };
@@ -30,7 +31,11 @@ Relaunched relaunch(const CommandContext& command, const Target& target, const C
   const ErasedKernel& kernel = *command.registry().find_kernel(row.kernel)->kernel;
   const Choice stored = choice_of(kernel, kernel.parse(parse_params(row.config)));
   Relaunched result;
-  result.check = check_choice(command, target, stored);
+  try {
+    result.check = check_choice(command, target, stored);
+  } catch (const Unsupported& error) {
+    result.unchecked = str("not checked: ", error.what());
+  }
   const Choice by_default =
       choice_of(kernel, kernel.erased_heuristic(target.problem, target.device->info()));
   const Cases cases = cases_to_rotate(*target.op, target.problem, *target.device, command.seed());
@@ -43,6 +48,12 @@ Relaunched relaunch(const CommandContext& command, const Target& target, const C
   result.median_us = timings[0].median_us;
   result.default_us = timings[1].median_us;
   return result;
+}
+
+Cell result_cell(const Relaunched& result) {
+  if (!result.unchecked.empty()) return {result.unchecked};
+  if (result.check.wrong > 0) return {join(result.check.reasons, "; "), Tone::kBad};
+  return {"ok", Tone::kGood};
 }
 
 }  // namespace
@@ -74,11 +85,9 @@ ExitCode relaunch_rows(const Invocation& call, const CommandContext& command,
     const Relaunched result = relaunch(command, target, row);
     all_right = all_right && result.check.wrong == 0;
     table.add({stored.path, key_id(row.key), row.key.op, target.text, row.kernel,
-               config_or_default(row.config),
-               result.check.wrong == 0 ? Cell("ok", Tone::kGood)
-                                       : Cell(join(result.check.reasons, "; "), Tone::kBad),
-               result.check.worst_error, result.median_us, result.default_us,
-               result.default_us / result.median_us, row.default_us / row.median_us});
+               config_or_default(row.config), result_cell(result), result.check.worst_error,
+               result.median_us, result.default_us, result.default_us / result.median_us,
+               row.default_us / row.median_us});
   }
   if (elsewhere > 0)
     call.note(str(count_text(elsewhere, "row is", "rows are"),
