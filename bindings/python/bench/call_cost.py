@@ -2,11 +2,12 @@
 
 DEVICE is cpu or cuda. "door" is the same call with H = K = V = 1, where the kernel has next to nothing
 to do: what arguments, selection, allocation and results cost. Times are the best of REPEATS (200) runs of
-50 calls, in us; on a GPU those of queueing, which waits for nothing. C is called through ctypes, whose own
+50 calls, in us, all calls in turns; on a GPU those of queueing, which waits for nothing. C is called through ctypes, whose own
 part is the row behind it. JAX's row needs JAX on that device, and is what jax.jit needs to start a call, too.
 """
 
 import ctypes
+import math
 import sys
 import time
 
@@ -18,17 +19,33 @@ import attune_kernels.torch as at
 CALLS = 50
 
 
-def best(call, repeats, finish):
-    call()
-    times = []
+def measure(calls, repeats, finish):
+    """The best time of each call in us. They take turns, as clocks change."""
+    best = dict.fromkeys(calls, math.inf)
+    for call in calls.values():
+        call()
     for _ in range(repeats):
-        finish()
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        times.append(time.perf_counter() - start)
+        for name, call in calls.items():
+            finish()
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            best[name] = min(best[name], time.perf_counter() - start)
     finish()
-    return min(times) / CALLS * 1e6
+    return {name: seconds / CALLS * 1e6 for name, seconds in best.items()}
+
+
+class Nothing(torch.autograd.Function):
+    """What torch takes for a Function with three inputs, whatever it computes."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        ctx.save_for_backward(q, k, v)
+        return q.detach()
+
+    @staticmethod
+    def backward(ctx, d_o):
+        return d_o, d_o, d_o
 
 
 class CTensor(ctypes.Structure):
@@ -117,8 +134,8 @@ def doors(device, tokens, heads, dim):
     d_o = torch.ones(1, tokens, heads, dim, device=device)
     o = torch.empty(1, tokens, heads, dim, device=device)
 
-    def with_backward():
-        torch.autograd.backward(at.recurrent_attention(*leaves)[0], d_o)
+    def with_backward(call):
+        torch.autograd.backward(call(*leaves), d_o)
         for leaf in leaves:
             leaf.grad = None
 
@@ -134,7 +151,8 @@ def doors(device, tokens, heads, dim):
         "_core, decode, torch tensors": lambda: attune.recurrent_decode(*token, state),
         "torch, no gradient": lambda: at.recurrent_attention(q, k, v),
         "torch, decode": lambda: at.recurrent_decode(*token, state),
-        "torch, forward and backward": with_backward,
+        "torch, forward and backward": lambda: with_backward(lambda *x: at.recurrent_attention(*x)[0]),
+        "the same of a Function that does nothing": lambda: with_backward(Nothing.apply),
         "torch, both operators without autograd": raw_backward,
     }
     if q.is_cpu:
@@ -151,11 +169,10 @@ def main():
     finish = torch.cuda.synchronize if device == "cuda" else lambda: None
     shapes = {"door": (1, 1, 1), "T=1 H=16 D=128": (1, 16, 128), "T=64 H=16 D=128": (64, 16, 128)}
     print(f"| us a call | {' | '.join(shapes)} |\n|---|{'---:|' * len(shapes)}")
-    columns = [doors(device, *shape) for shape in shapes.values()]
+    columns = [measure(doors(device, *shape), max(5, repeats if shape[0] == 1 else repeats // 10), finish)
+               for shape in shapes.values()]
     for name in columns[0]:
-        times = [best(column[name], max(5, repeats if shape[0] == 1 else repeats // 10), finish)
-                 for column, shape in zip(columns, shapes.values())]
-        print(f"| {name} | {' | '.join(f'{t:.2f}' for t in times)} |")
+        print(f"| {name} | {' | '.join(f'{column[name]:.2f}' for column in columns)} |")
 
 
 if __name__ == "__main__":
