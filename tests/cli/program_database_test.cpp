@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> call(const std::string& verb, std::vector<std::string> more) {
   std::vector<std::string> arguments{verb, "recurrent_attention", "T=16", "H=2", "D=8"};
@@ -121,6 +122,7 @@ TEST(Database, ThatCannotBeWrittenEndsATuningByItsExitCode) {
   const Outcome full = with(tune, "/proc/attune.db");
   EXPECT_EQ(full.exit_code, 4);
   EXPECT_THAT(full.err, HasSubstr("/proc/attune.db"));
+  EXPECT_THAT(full.err, Not(HasSubstr("kept in memory"))) << "nothing was tuned yet";
   EXPECT_EQ(with({"db", "gc"}, "/proc/version").exit_code, 4);
   EXPECT_EQ(
       with({"run", "recurrent_attention", "T=8", "H=1", "D=4", "--policy", "db"}, "/proc/attune.db")
@@ -136,9 +138,15 @@ TEST(Database, WithoutAHomeThereIsNoneAndEverythingElseWorks) {
                          .under = {"env", "-u", "HOME", "-u", "XDG_DATA_HOME"}});
   };
   EXPECT_EQ(homeless({"run", "recurrent_attention", "T=8", "H=1", "D=4"}).exit_code, 0);
-  const Outcome path = homeless({"db", "gc"});
-  EXPECT_EQ(path.exit_code, 4) << path.err;
-  EXPECT_THAT(path.err, HasSubstr("HOME"));
+  const std::vector<std::string> tune{"tune", "recurrent_attention", "T=8", "H=1", "D=4"};
+  for (const auto& arguments : {std::vector<std::string>{"db", "gc"}, {"db", "path"}, tune}) {
+    const Outcome outcome = homeless(arguments);
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("neither --db, ATTUNE_DB nor HOME is set"));
+  }
+  const Outcome doctor = homeless({"doctor", "-q"});
+  EXPECT_EQ(doctor.exit_code, 1);
+  EXPECT_THAT(doctor.out, HasSubstr("neither ATTUNE_DB nor HOME is set; what is tuned is kept"));
 }
 
 /// Waits for text on standard error; false when it does not come within ten seconds.

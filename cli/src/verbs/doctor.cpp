@@ -155,6 +155,8 @@ void report_database(const CommandContext& command, const ConfigStore::FileStatu
                           file.bad_rows == 1 ? "it" : "them"));
   } else if (file.used) {
     report.ok(item, str(detail, "; ", rows_text(command, file)));
+  } else if (file.path.empty()) {
+    report.warn(item, file.reason + "; what is tuned is kept until the process ends");
   } else if (!is_there(file.path)) {
     report.info(item, file.path + ": not there yet, the first tuning makes it");
   } else {

@@ -1,6 +1,8 @@
 // `attune tune`: searches configs for problems and stores what it finds.
 #include <filesystem>
 
+#include <attune/cache/config_database.hpp>
+
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
 #include "process/isolated_runner.hpp"
@@ -12,6 +14,7 @@
 #include "tuning/tune_plan.hpp"
 #include "tuning/tune_progress.hpp"
 #include "tuning/tune_run.hpp"
+#include "verbs/db/db_verbs.hpp"
 
 namespace attune::cli {
 namespace {
@@ -91,6 +94,12 @@ void check_objective(const CommandContext& command, const std::vector<Target>& t
     if (!why.empty())
       throw Unavailable(str("--objective ", command.objective()->name(), ": ", why));
   }
+}
+
+/// Makes the user's database if it is not there. Throws CacheError when it cannot be written: after
+/// an hour of tuning would be late to find that out.
+void check_database(const CommandContext& command) {
+  const ConfigDatabase writable(user_database(command), ConfigDatabase::Mode::kReadWrite);
 }
 
 std::string quoted(const std::string& word) {
@@ -197,6 +206,7 @@ ExitCode run(const Invocation& call) {
   check_objective(command, targets);
   order_by_cost(targets);
   if (dry) return print_plan(call, command, targets);
+  check_database(command);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
   TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),

@@ -14,7 +14,7 @@ namespace {
 
 ExitCode print_path(const Invocation& call, const CommandContext& command, Words words) {
   if (!words.empty()) throw UsageError(str("path: '", words[0], "': expected nothing more"));
-  const std::string& path = command.chain().store().settings().user_path;
+  const std::string& path = user_database(command);
   if (call.for_people()) {
     call.out.write(printable(path) + '\n');
   } else {
