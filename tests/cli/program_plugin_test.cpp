@@ -12,6 +12,7 @@ namespace attune::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(PluginOp, WorksInEveryVerb) {
   const Sandbox here;
@@ -67,6 +68,11 @@ TEST(FrameworkProgram, ServesPluginsAndSaysWhatItLacks) {
     EXPECT_EQ(outcome.exit_code, 2) << call[0];
     EXPECT_THAT(outcome.err, HasSubstr("this attune has no ops of its own")) << call[0];
   }
+  const Outcome unknown = here.run({"tune", "row_softmx", "--plugin", ROW_SOFTMAX_PLUGIN});
+  EXPECT_THAT(unknown.err, HasSubstr("no op 'row_softmx'; did you mean 'row_softmax'? ('attune"));
+  const Outcome help = here.run({"--help"});
+  EXPECT_THAT(help.out, HasSubstr("ops --plugin libmine.so"));
+  EXPECT_THAT(help.out, Not(HasSubstr("gated_linear_attention")));
 }
 
 TEST(BackendOfAPlugin, IsOneOfThoseThatVerbsKnow) {

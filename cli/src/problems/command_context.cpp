@@ -131,11 +131,10 @@ const OpInfo& CommandContext::op(std::string_view name) const {
   if (const OpInfo* found = registry().find_op(name)) return *found;
   std::vector<std::string> known;
   for (const OpInfo* op : registry().ops()) known.emplace_back(op->name);
-  throw UsageError(str("no op '", name, "'", did_you_mean(name, known),
-                       call_->register_ops == nullptr
-                           ? ": this attune has no ops of its own, --plugin brings some"
-                           : "",
-                       " ('attune ops' lists them)"));
+  throw UsageError(
+      str("no op '", name, "'", did_you_mean(name, known),
+          known.empty() ? ": this attune has no ops of its own, --plugin brings some" : "",
+          " ('attune ops' lists them)"));
 }
 
 std::int64_t CommandContext::device_index() const {

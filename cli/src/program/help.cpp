@@ -76,13 +76,21 @@ std::string paragraphs(std::string_view text) {
 
 }  // namespace
 
-std::string program_help() {
-  std::string out = str(
-      "attune ", kVersion, ": linear attention that tunes itself\n\n",
-      "usage: attune VERB [ARGUMENTS] [OPTIONS]\n\n", "first steps:\n",
-      command_lines({"demo", "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16",
-                     "explain gated_linear_attention T=1000 H=16 D=128 dtype=bf16"}),
-      "\nverbs:\n");
+std::string program_help(bool has_ops) {
+  const std::vector<std::string_view> first_steps =
+      has_ops
+          ? std::vector<
+                std::
+                    string_view>{"demo",
+                                 "tune gated_linear_attention T=[512:4096:*2] H=16 D=128 dtype=bf16",
+                                 "explain gated_linear_attention T=1000 H=16 D=128 dtype=bf16"}
+          : std::vector<std::string_view>{"ops --plugin libmine.so",
+                                          "tune OP SPEC --plugin libmine.so"};
+  std::string out = str("attune ", kVersion, ": ",
+                        has_ops ? "linear attention that tunes itself"
+                                : "kernels that tune themselves; plugins bring the ops",
+                        "\n\nusage: attune VERB [ARGUMENTS] [OPTIONS]\n\nfirst steps:\n",
+                        command_lines(first_steps), "\nverbs:\n");
   std::vector<std::pair<std::string, std::string>> rows;
   for (const Verb& verb : verbs()) rows.emplace_back(verb.name, verb.summary);
   rows.emplace_back("help VERB", "what a verb does, with examples and its options");

@@ -10,8 +10,8 @@
 
 namespace attune::cli {
 
-/// `attune --help`.
-std::string program_help();
+/// `attune --help`, of a program that has attune's ops or none.
+std::string program_help(bool has_ops);
 
 /// `attune VERB --help`.
 std::string verb_help(const Verb& verb);

@@ -102,9 +102,9 @@ ExitCode run_without_verb(const std::vector<std::string>& arguments, RegisterOps
   if (options.flag("version")) {
     out.write(version_text(register_ops));
   } else if (options.flag("help")) {
-    out.write(program_help());
+    out.write(program_help(register_ops != nullptr));
   } else if (arguments.empty()) {
-    write_error(program_help());
+    write_error(program_help(register_ops != nullptr));
     return ExitCode::kUsage;
   } else {
     throw UsageError("expected a verb: " + join(verb_names(), ", "));
@@ -112,10 +112,10 @@ ExitCode run_without_verb(const std::vector<std::string>& arguments, RegisterOps
   return ExitCode::kOk;
 }
 
-ExitCode run_help(const std::vector<std::string>& words, Output& out) {
+ExitCode run_help(const std::vector<std::string>& words, RegisterOps register_ops, Output& out) {
   if (words.size() > 1) throw UsageError("help: expected one verb");
   const bool of_program = words.empty() || words[0] == "help";
-  out.write(of_program ? program_help() : verb_help(verb_named(words[0])));
+  out.write(of_program ? program_help(register_ops != nullptr) : verb_help(verb_named(words[0])));
   return ExitCode::kOk;
 }
 
@@ -129,7 +129,7 @@ ExitCode dispatch(std::vector<std::string> arguments, RegisterOps register_ops, 
   if (name == "help") {
     std::vector<std::string> words;
     static_cast<void>(Options::parse(arguments, global_options(), words));
-    return run_help(words, out);
+    return run_help(words, register_ops, out);
   }
   const Verb& verb = verb_named(name);
   verb_name = name;
