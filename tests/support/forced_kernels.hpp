@@ -111,7 +111,7 @@ class DrawnCalls : public testing::TestWithParam<DrawnCase> {
 inline auto drawn_cases() {
   return testing::Combine(
       testing::Values("cpu", "gpu"),
-      testing::Range(std::uint64_t{0}, static_cast<std::uint64_t>(campaign_length(30, 3000))));
+      testing::Range(std::uint64_t{0}, static_cast<std::uint64_t>(campaign_length(30, 700))));
 }
 
 }  // namespace attune::test
