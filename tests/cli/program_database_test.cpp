@@ -144,6 +144,12 @@ TEST(Database, WithoutAHomeThereIsNoneAndEverythingElseWorks) {
     EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("neither --db, ATTUNE_DB nor HOME is set"));
   }
+  ASSERT_EQ(here.run(tune).exit_code, 0);
+  const Outcome known = here.run({.arguments = tune,
+                                  .environment = {"ATTUNE_SYSTEM_DB_PATH=" + here.database()},
+                                  .under = {"env", "-u", "HOME", "-u", "XDG_DATA_HOME"}});
+  EXPECT_EQ(known.exit_code, 0) << known.err;
+  EXPECT_THAT(known.err, HasSubstr("1 already tuned"));
   const Outcome doctor = homeless({"doctor", "-q"});
   EXPECT_EQ(doctor.exit_code, 1);
   EXPECT_THAT(doctor.out, HasSubstr("neither ATTUNE_DB nor HOME is set; what is tuned is kept"));

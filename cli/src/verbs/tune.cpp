@@ -1,4 +1,5 @@
 // `attune tune`: searches configs for problems and stores what it finds.
+#include <algorithm>
 #include <filesystem>
 
 #include <attune/cache/config_database.hpp>
@@ -96,9 +97,14 @@ void check_objective(const CommandContext& command, const std::vector<Target>& t
   }
 }
 
-/// Makes the user's database if it is not there. Throws CacheError when it cannot be written: after
-/// an hour of tuning would be late to find that out.
-void check_database(const CommandContext& command) {
+/// Where there is something to tune, makes the user's database if it is not there. Throws CacheError
+/// when it cannot be written: after an hour of tuning would be late to find that out.
+void check_database(const CommandContext& command, const std::vector<Target>& targets,
+                    bool retune) {
+  const bool is_done = !retune && std::ranges::all_of(targets, [&](const Target& target) {
+    return known_row(command, target).has_value();
+  });
+  if (is_done) return;
   const ConfigDatabase writable(user_database(command), ConfigDatabase::Mode::kReadWrite);
 }
 
@@ -206,12 +212,13 @@ ExitCode run(const Invocation& call) {
   check_objective(command, targets);
   order_by_cost(targets);
   if (dry) return print_plan(call, command, targets);
-  check_database(command);
+  const bool retune = call.options.flag("retune");
+  check_database(command, targets, retune);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
   TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),
                            .budget = call.options.duration("budget"),
-                           .retune = call.options.flag("retune")});
+                           .retune = retune});
   {
     TuneProgress progress(command.context().events(), targets.size(), call.quiet);
     tuning.tune(targets, devices, progress);
