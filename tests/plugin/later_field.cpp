@@ -1,6 +1,6 @@
 // An op whose second release added the field `mirrored`, and its third `negated`, with kernels that
-// were written before and after: y[i] = x[i], or x[n - 1 - i] where it is mirrored, and the negative
-// of it where it is negated. The reference is of the second release.
+// were written before and after: y[i] = x[i], or x[n - 1 - i] where it is mirrored, and its
+// negative where it is negated. The reference is of the second release.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

@@ -1,5 +1,5 @@
-// The kernels that take a call, forced one by one: the call is made as callers make it, in a context
-// whose choices are these.
+// The kernels that take a call, forced one by one: the call is made as callers make it, in a
+// context whose choices are these.
 #pragma once
 
 #include <cstddef>

@@ -97,8 +97,8 @@ void check_objective(const CommandContext& command, const std::vector<Target>& t
   }
 }
 
-/// Where there is something to tune, makes the user's database if it is not there. Throws CacheError
-/// when it cannot be written: after an hour of tuning would be late to find that out.
+/// Where there is something to tune, makes the user's database if it is not there. Throws
+/// CacheError when it cannot be written: after an hour of tuning would be late to find that out.
 void check_database(const CommandContext& command, const std::vector<Target>& targets,
                     bool retune) {
   const bool is_done = !retune && std::ranges::all_of(targets, [&](const Target& target) {

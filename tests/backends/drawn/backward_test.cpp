@@ -1,5 +1,5 @@
-// Random legal calls of the backward pass, as forward_test.cpp has them of the forward one. Gradients
-// of gates are held to what recurrent_attention.hpp says of them.
+// Random legal calls of the backward pass, as forward_test.cpp has them of the forward one. The
+// gradients of gates are held to what recurrent_attention.hpp says of them.
 #include "backends/drawn/attention.hpp"
 #include "support/forced_kernels.hpp"
 

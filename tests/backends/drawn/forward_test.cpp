@@ -1,6 +1,6 @@
 // Random legal calls of the forward pass, on tensors of any layout, by each kernel that takes one:
-// what is computed is the formula's in double, nothing beside outputs is written, and nothing beside
-// inputs is read, as it is NaN or may not be touched.
+// what is computed is the formula's in double, nothing is written beside outputs, and nothing read
+// beside inputs, as it is NaN or may not be touched.
 #include "backends/drawn/attention.hpp"
 #include "support/forced_kernels.hpp"
 

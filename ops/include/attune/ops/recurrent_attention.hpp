@@ -164,9 +164,9 @@ void recurrent_attention_into(const RecurrentAttentionOutputs& out, const ConstT
 ///   auto args = recurrent_attention_args({.o = o}, q, k, v, options);
 ///   plan.launch(args, stream, workspace);
 ///
-/// Only shapes, strides, types and devices of the tensors are looked at. Launches write outputs that
-/// are laid out as the inputs are, and a final state of initial_state's type, else f32; a plan for
-/// others is made with them.
+/// Only shapes, strides, types and devices of the tensors are looked at. Launches write outputs
+/// that are laid out as the inputs are, and a final state of initial_state's type, else f32; a plan
+/// for others is made with them.
 Plan<RecurrentAttention> plan_recurrent_attention(const ConstTensorView& q,
                                                   const ConstTensorView& k,
                                                   const ConstTensorView& v,
