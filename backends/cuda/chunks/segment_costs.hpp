@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -14,20 +15,31 @@
 
 namespace attune::cuda {
 
-/// Microseconds, fitted to timings on an H200. Only what depends on the number of segments counts.
+/// Microseconds, fitted to timings on an H200, and traffic on an H100. Only what depends on the
+/// number of segments counts.
 struct WalkTimes {
-  double chunk = 0;  // of a walk
-  double sum = 0;    // of a walk that only makes what its segment adds to the state
-  double round = 0;  // of as many blocks as a device has multiprocessors, besides their chunks
-  double sums = 0;   // of the launch of those, besides
-  double pass = 0;   // of one segment by those that start behind it
-  double state = 0;  // of what a segment adds, through memory
+  double chunk = 0;    // of a walk
+  double sum = 0;      // of a walk that only makes what its segment adds to the state
+  double round = 0;    // of as many blocks as a device has multiprocessors, besides their chunks
+  double sums = 0;     // of the launch of those, besides
+  double pass = 0;     // of one segment by those that start behind it
+  double state = 0;    // of what a segment adds, through memory
+  double traffic = 0;  // of what a walk moves for a chunk, through memory, where that counts
+  double sum_traffic = 0;  // the same of a walk that only makes what its segment adds
 
   /// With less to do for each chunk, and a smaller state.
   constexpr WalkTimes of_small_tiles() const {
     constexpr double kWork = 0.6;
     constexpr double kState = 0.25;
-    return {kWork * chunk, kWork * sum, round, sums, pass, kState * state};
+    constexpr double kTraffic = 0.5;
+    return {.chunk = kWork * chunk,
+            .sum = kWork * sum,
+            .round = round,
+            .sums = sums,
+            .pass = pass,
+            .state = kState * state,
+            .traffic = kTraffic * traffic,
+            .sum_traffic = kTraffic * sum_traffic};
   }
 };
 
@@ -59,8 +71,8 @@ struct SegmentedWalks {
   int most_passed = 1;  // with more segments, starts are made ahead
 };
 
-/// Of launches of `blocks` that walk a segment each: as long as all of them take together, or as the
-/// one takes that walks most, on average over what the longest sequence may be.
+/// Of a launch of `blocks` that walk a segment each: as long as all of them take together, or as
+/// the one takes that walks most, on average over what the longest sequence may be.
 inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int segments,
                           double of_chunk, double of_round, const DeviceInfo& device) {
   const auto of_walk = [&](std::int64_t of_sequence) {
@@ -73,17 +85,23 @@ inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int
   return cost / static_cast<double>(chunks.longest.size());
 }
 
+/// Work and traffic hide each other where neither is much more than the other: a root of squares.
 inline double segments_cost(const SegmentedWalks& walks, const WalkTimes& times, int segments,
                             const DeviceInfo& device) {
+  const auto all_chunks = static_cast<double>(walks.count * walks.chunks.mean);
   double cost = 0;
   for (const int times_count : walks.launches) {
-    cost += launch_cost(times_count * walks.count * segments, walks.chunks, segments, times.chunk,
-                        times.round, device);
+    cost += std::hypot(launch_cost(times_count * walks.count * segments, walks.chunks, segments,
+                                   times.chunk, times.round, device),
+                       times.traffic * times_count * all_chunks);
   }
   if (segments == 1) return cost;
   constexpr std::int64_t kDirections = 2;
-  cost += times.sums + launch_cost(kDirections * walks.count * (segments - 1), walks.chunks,
-                                   segments, times.sum, times.round, device);
+  const double summed = static_cast<double>(segments - 1) / segments;
+  cost +=
+      times.sums + std::hypot(launch_cost(kDirections * walks.count * (segments - 1), walks.chunks,
+                                          segments, times.sum, times.round, device),
+                              times.sum_traffic * kDirections * all_chunks * summed);
   if (segments <= walks.most_passed) cost += times.pass * (segments - 1);
   return cost + times.state * static_cast<double>(walks.count * segments);
 }
