@@ -5,9 +5,9 @@
 //
 // A PROBLEM is "OP SPEC", one value a field, or @FILE with one a line. Runs on gpu:0 where there is
 // one, else on the host, on as many cores as the process may use. Samples alternate; a line is the
-// median time of a kernel, what it expected (Kernel::expected_us), and the median over rounds of its
-// time / the default's. A kernel that takes many times as long as the fastest is timed once. Ends
-// with how much longer than the fastest kernel the defaults took: the geometric mean over the
+// median time of a kernel, what it expected (Kernel::expected_us), and the median over rounds of
+// its time / the default's. A kernel that takes many times as long as the fastest is timed once.
+// Ends with how much longer than the fastest kernel the defaults took: the geometric mean over the
 // problems, and the worst.
 #include <algorithm>
 #include <cmath>
