@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/runtime/check.hpp"
+#include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/tiles/tensor_map.hpp"
 
 namespace attune::cuda::chunk_wgmma {
@@ -109,13 +110,10 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   if (!are_alike && !params.sequences.leaves_out_single_tokens) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
   }
-  int device = 0;
-  int sms = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  // A block that finds nothing but single tokens costs as much as looking at a dozen of them.
+  // A block that finds nothing but single tokens takes its multiprocessor for a microsecond or two.
   constexpr std::int64_t kRounds = 4;
-  const std::int64_t blocks = std::int64_t{sms} * blocks_per_sm * (are_alike ? 1 : kRounds);
+  const std::int64_t rounds = are_alike ? 1 : kRounds;
+  const std::int64_t blocks = rounds * blocks_per_sm * multiprocessor_count();
   return dim3(static_cast<unsigned>(std::min(items, blocks)));
 }
 

@@ -1,13 +1,15 @@
 #include <algorithm>
+#include <bit>
 #include <optional>
+#include <type_traits>
 
-#include "cuda/chunks/views.cuh"
+#include "cuda/chunks/walked_sequences.cuh"
 #include "cuda/chunks/wide_states.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/state_rounding.cuh"
-#include "cuda/walks/numbers.cuh"
 #include "cuda/walks/sequence_parts.cuh"
 #include "cuda/walks/walk.hpp"
 
@@ -28,12 +30,14 @@ __device__ __forceinline__ StatesView<Element> view_as(const View& view) {
 
 /// Calls visit(i, j, at, offset) for the elements of a head's state that the thread takes, every
 /// kStep-th column of it: i and j in the state, `at` in the copy, `offset` from the state's first.
+/// Quotients of 64 bits would take longer than the copies.
 template <int kStep, class View, class Visit>
 __device__ __forceinline__ void for_each_element(const Params& p, const View& state,
                                                  std::int64_t head, Visit&& visit) {
-  const std::int64_t elements = p.rows * p.columns;
-  const std::int64_t across = p.columns / kStep;
-  for (std::int64_t e = threadIdx.x; e < elements / kStep; e += kThreads) {
+  const auto across = static_cast<unsigned>(p.columns) / kStep;
+  const unsigned steps = static_cast<unsigned>(p.rows) * across;
+#pragma unroll 4
+  for (unsigned e = threadIdx.x; e < steps; e += kThreads) {
     const std::int64_t i = e / across;
     const std::int64_t j = e % across * kStep;
     visit(i, j, i * p.columns + j, head * state.head + i * state.k + j * state.v);
@@ -45,6 +49,13 @@ struct alignas(kQuad * sizeof(Element)) Quad {
   Element of[kQuad];
 };
 
+/// Four elements that the launch does not write: several such loads may be under way at once.
+template <class Element>
+__device__ __forceinline__ Quad<Element> load_quad(const Element* from) {
+  using Words = std::conditional_t<sizeof(Element) == sizeof(float), uint4, uint2>;
+  return std::bit_cast<Quad<Element>>(__ldg(reinterpret_cast<const Words*>(from)));
+}
+
 /// The elements of a copy of a head's state; zeros where there is none.
 template <class State, int kStep>
 __device__ __forceinline__ void widen(const Params& p, const StatesView<const State>& from,
@@ -53,8 +64,7 @@ __device__ __forceinline__ void widen(const Params& p, const StatesView<const St
       p, from, head, [&](std::int64_t, std::int64_t, std::int64_t at, std::int64_t offset) {
         if constexpr (kStep == kQuad) {
           Quad<State> bits{};
-          if (from.data != nullptr)
-            bits = *reinterpret_cast<const Quad<State>*>(from.data + offset);
+          if (from.data != nullptr) bits = load_quad(from.data + offset);
           *reinterpret_cast<float4*>(to + at) = {to_float(bits.of[0]), to_float(bits.of[1]),
                                                  to_float(bits.of[2]), to_float(bits.of[3])};
         } else {
@@ -70,33 +80,50 @@ __device__ __forceinline__ void narrow(const Params& p, const float* from, std::
   for_each_element<kStep>(
       p, to, head, [&](std::int64_t i, std::int64_t j, std::int64_t at, std::int64_t offset) {
         const RowRounding row = row_rounding(p.rounding, (number * p.heads + head) * p.rows + i);
-        Quad<State> bits;
-#pragma unroll
-        for (int c = 0; c < kStep; ++c) {
-          bits.of[c] = rounded<State>(from[at + c], row, static_cast<std::uint32_t>(j + c));
-        }
         if constexpr (kStep == kQuad) {
+          const Quad<float> wide = load_quad(from + at);
+          Quad<State> bits;
+#pragma unroll
+          for (int c = 0; c < kQuad; ++c) {
+            bits.of[c] = rounded<State>(wide.of[c], row, static_cast<std::uint32_t>(j + c));
+          }
           *reinterpret_cast<Quad<State>*>(to.data + offset) = bits;
         } else {
-          to.data[offset] = bits.of[0];
+          to.data[offset] = rounded<State>(from[at], row, static_cast<std::uint32_t>(j));
         }
       });
 }
 
-/// A block a sequence and head. The blocks of head 0 number the sequence's snapshots, too.
+/// Calls visit(number, head) for the heads of `states` states that the block takes: every
+/// gridDim.x-th, those of sequences first, but for sequences that are left out. There are fewer than
+/// 2^31.
+template <class Visit>
+__device__ __forceinline__ void for_each_state(const Params& p, std::int64_t states,
+                                               Visit&& visit) {
+  const auto heads = static_cast<unsigned>(p.heads);
+  const unsigned of_sequences = static_cast<unsigned>(p.sequence_count) * heads;
+  const unsigned all = static_cast<unsigned>(states) * heads;
+  for (unsigned at = blockIdx.x; at < all; at += gridDim.x) {
+    if (p.sequences.leaves_out_single_tokens) {
+      at = next_walked(p.sequences, at, gridDim.x, of_sequences,
+                       [&](unsigned i) { return i / heads; });
+      if (at >= all) return;
+    }
+    visit(at / heads, at % heads);
+  }
+}
+
+/// What is copied of a sequence and head. Head 0 numbers the sequence's snapshots, too.
 template <class State>
-__global__ __launch_bounds__(kThreads) void load_states(const __grid_constant__ Params p) {
-  const std::int64_t number = block_number();
-  const std::int64_t sequence = number / p.heads;
-  const std::int64_t head = number % p.heads;
-  if (sequence >= p.sequence_count) return;
+__device__ __forceinline__ void load_state(const Params& p, std::int64_t sequence,
+                                           std::int64_t head) {
   const SequenceSpan span = span_of(p.sequences, sequence);
   if (p.own != nullptr && head == 0 && threadIdx.x == 0) {
     p.own[sequence] = static_cast<std::int32_t>(sequence);
   }
-  if (p.states != nullptr && !span.is_left_out) {
+  if (p.states != nullptr) {
     const auto from = state_of(view_as<const State>(p.initial), sequence);
-    float* const to = p.states + number * p.rows * p.columns;
+    float* const to = p.states + (sequence * p.heads + head) * p.rows * p.columns;
     p.quads ? widen<State, kQuad>(p, from, head, to) : widen<State, 1>(p, from, head, to);
   }
   if (p.kept_at == nullptr || head > 0) return;
@@ -109,13 +136,18 @@ __global__ __launch_bounds__(kThreads) void load_states(const __grid_constant__ 
   }
 }
 
-/// A block a state and head: the final ones of sequences, then their snapshots.
 template <class State>
-__global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__ Params p) {
-  const std::int64_t number = block_number() / p.heads;
-  const std::int64_t head = block_number() % p.heads;
+__global__ __launch_bounds__(kThreads) void load_states(const __grid_constant__ Params p) {
+  for_each_state(p, p.sequence_count, [&](std::int64_t sequence, std::int64_t head) {
+    load_state<State>(p, sequence, head);
+  });
+}
+
+/// Of a head of a state: the final ones of sequences, then their snapshots.
+template <class State>
+__device__ __forceinline__ void store_state(const Params& p, std::int64_t number,
+                                            std::int64_t head) {
   const std::int64_t part = number - p.sequence_count;
-  if (part >= p.parts) return;
   StateView to;
   std::int64_t at = number;  // of the state in its tensor or pool
   const auto find = [&](const StateView& states, std::int64_t sequence, std::int64_t m) {
@@ -125,7 +157,6 @@ __global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__
     if (at < 0) to.data = nullptr;
   };
   if (part < 0) {
-    if (span_of(p.sequences, number).is_left_out) return;
     find(p.final, number, 0);
   } else {
     const std::int64_t sequence =
@@ -143,6 +174,13 @@ __global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__
   const float* const from = p.states + (number * p.heads + head) * p.rows * p.columns;
   p.quads ? narrow<State, kQuad>(p, from, head, view, at)
           : narrow<State, 1>(p, from, head, view, at);
+}
+
+template <class State>
+__global__ __launch_bounds__(kThreads) void store_states(const __grid_constant__ Params p) {
+  for_each_state(p, p.sequence_count + p.parts, [&](std::int64_t number, std::int64_t head) {
+    store_state<State>(p, number, head);
+  });
 }
 
 }  // namespace wide_states_kernels
@@ -233,11 +271,26 @@ WideStates::WideStates(const ops::RecurrentAttentionProblem& problem,
   args.snapshot_slots = indices(params_.kept_at, {sequences, params_.kept_of_sequence});
 }
 
+namespace {
+
+/// For heads of so many states. Where most of them may be left out, two rounds of what a device has
+/// room for: a block for each would take longer to find that than prompts' states take.
+dim3 blocks_of(const Params& params, std::int64_t states) {
+  constexpr std::int64_t kMostBlocks = 0x7fffffff;
+  constexpr int kRounds = 2;
+  constexpr int kResidentBlocks = 8;
+  const bool may_be_few = params.sequences.leaves_out_single_tokens;
+  const std::int64_t most =
+      may_be_few ? kRounds * kResidentBlocks * multiprocessor_count() : kMostBlocks;
+  return dim3(static_cast<unsigned>(std::min(states * params.heads, most)));
+}
+
+}  // namespace
+
 void WideStates::load(cudaStream_t stream) const {
   with_element<__half, __nv_bfloat16>(dtype_, [&]<class State>() {
     launch<load_states<State>>(
-        {.grid = grid_of(params_.sequence_count * params_.heads), .block = kThreads}, stream,
-        params_);
+        {.grid = blocks_of(params_, params_.sequence_count), .block = kThreads}, stream, params_);
   });
 }
 
@@ -245,8 +298,8 @@ void WideStates::store(cudaStream_t stream) const {
   if (params_.final.data == nullptr && params_.parts == 0) return;
   const std::int64_t states = params_.sequence_count + params_.parts;
   with_element<__half, __nv_bfloat16>(dtype_, [&]<class State>() {
-    launch<store_states<State>>({.grid = grid_of(states * params_.heads), .block = kThreads},
-                                stream, params_);
+    launch<store_states<State>>({.grid = blocks_of(params_, states), .block = kThreads}, stream,
+                                params_);
   });
 }
 
