@@ -66,6 +66,12 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
   static bool takes_rows(const Problem&, const Args&) { return false; }
 
+  /// Whether the last launch of a call writes no outputs of single tokens on a pool
+  /// (with_stored_states.hpp). Slices of K add up all outputs, and so do copies.
+  static bool leaves_single_tokens(const Problem& problem, const Config&) {
+    return takes_rows(problem) && problem.K <= kMostKeys;
+  }
+
   std::string_view name() const noexcept override { return Traits::kName; }
   int version() const noexcept override { return Traits::kVersion; }
 

@@ -219,6 +219,9 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
   const RoleSignals<Shape> signals(shared);
   if constexpr (kWithOutputs) {
+#if __CUDA_ARCH__ >= 900
+    dependents_launch();  // single tokens, which run beside this
+#endif
     clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                          static_cast<int>(threadIdx.x), Shape::kBlockThreads);
     if (p.sequences.leaves_out_single_tokens && make_walk<Shape>(p, p.segments).span.is_left_out)
