@@ -24,6 +24,8 @@ std::unique_ptr<const ErasedKernel> make_chunk_tf32();
 /// "cuda.parallel": sequences of less than 24 tokens that start from no state and leave none:
 /// scores of all pairs of tokens.
 std::unique_ptr<const ErasedKernel> make_parallel();
+/// "cuda.window": sequences of less than 32 tokens, a window of up to 16 at once.
+std::unique_ptr<const ErasedKernel> make_window();
 /// "cuda.fused_recurrent": token by token, every problem there is; IEEE fp32 for f32.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 
@@ -39,6 +41,8 @@ std::unique_ptr<const ErasedKernel> make_chunk_mma_backward();
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();
 /// "cuda.parallel.backward": sequences as "cuda.parallel".
 std::unique_ptr<const ErasedKernel> make_parallel_backward();
+/// "cuda.window.backward": sequences as "cuda.window".
+std::unique_ptr<const ErasedKernel> make_window_backward();
 /// "cuda.fused_recurrent.backward": token by token, every problem there is.
 std::unique_ptr<const ErasedKernel> make_fused_recurrent_backward();
 
@@ -70,6 +74,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_gla_mma, 30},
     {make_chunk_tf32, 30},
     {make_parallel, 30},
+    {make_window, 30},
     {make_fused_recurrent, 10},
 
     {make_chunk_backward, 30},
@@ -77,6 +82,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_chunk_mma_backward, 30},
     {make_chunk_tf32_backward, 30},
     {make_parallel_backward, 30},
+    {make_window_backward, 30},
     {make_fused_recurrent_backward, 10},
 
     {make_chunk_wgmma_summary, 20},

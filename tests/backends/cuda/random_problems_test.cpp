@@ -36,6 +36,13 @@ OpShapes anything(std::string_view op) {
   return shapes;
 }
 
+/// A few tokens a sequence, and heads as wide as those kernels take.
+OpShapes few_tokens(std::string_view op) {
+  OpShapes shapes = anything(op);
+  shapes.ranges = {{"T", 0, 40}, {"K", 1, 512}, {"V", 1, 512}};
+  return shapes;
+}
+
 /// What the chunked kernels with a decay for every head take.
 OpShapes scalar_decay(std::string_view op) {
   OpShapes shapes{.op = op, .factors = common_factors(), .ranges = {}, .problems = {}};
@@ -139,6 +146,8 @@ std::vector<RandomProblem> random_problems() {
   std::vector<RandomProblem> all;
   for (const OpShapes& shapes :
        {anything(ops::RecurrentAttention::kName), anything(ops::RecurrentAttentionBackward::kName),
+        few_tokens(ops::RecurrentAttention::kName),
+        few_tokens(ops::RecurrentAttentionBackward::kName),
         scalar_decay(ops::RecurrentAttention::kName),
         scalar_decay(ops::RecurrentAttentionBackward::kName),
         channel_decay(ops::RecurrentAttention::kName),

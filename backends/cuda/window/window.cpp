@@ -1,0 +1,351 @@
+#include "cuda/window/window.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include <attune/core/config_axes.hpp>
+#include <attune/core/kernel.hpp>
+
+#include "cuda/chunks/gamma_gradient.hpp"
+#include "cuda/chunks/plane_sums.hpp"
+#include "cuda/chunks/with_stored_states.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/walks/walk.hpp"
+
+namespace attune::cuda::window {
+namespace {
+
+using AttentionProblem = ops::RecurrentAttentionProblem;
+using ForwardArgs = ops::RecurrentAttentionArgs;
+using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
+
+constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;
+
+/// Of either pass.
+template <class KernelOp>
+struct WindowConfig {
+  using Op = KernelOp;
+  static constexpr bool kBackward = !std::is_same_v<Op, ops::RecurrentAttention>;
+  int tokens = 4;  // of a window
+  int tiles = 1;   // of 32 channels that a block has, one after the other
+  int warps = 8;   // of a block
+  friend constexpr bool operator==(const WindowConfig&, const WindowConfig&) = default;
+
+  static constexpr auto axes() {
+    return std::tuple{launch_axis("tokens", &WindowConfig::tokens, {4, 8, 16}),
+                      launch_axis("tiles", &WindowConfig::tiles, {1, 2, 4, 8, 16}),
+                      launch_axis("warps", &WindowConfig::warps, {4, 8, 16})};
+  }
+};
+
+/// What is known of a side before there are tensors.
+Side value_side(const AttentionProblem& problem, bool backward, bool several) {
+  Side side;
+  side.channels = static_cast<int>(problem.V);
+  side.other_channels = static_cast<int>(problem.K);
+  side.wants_gates = backward && (problem.gates & ops::kGateGv) != 0;
+  side.wants_x = !backward || side.wants_gates;
+  side.keeps_state = backward ? side.wants_x && (problem.h0 || several)
+                              : problem.reads_states() || problem.writes_states() || several;
+  side.keeps_gradient = backward && (problem.h0 || problem.ht || several);
+  return side;
+}
+Side key_side(const AttentionProblem& problem, bool several) {
+  Side side;
+  side.has_shared_decays = true;
+  side.channels = static_cast<int>(problem.K);
+  side.other_channels = static_cast<int>(problem.V);
+  side.wants_gates = (problem.gates & (kSharedGates | ops::kGateGk)) != 0;
+  side.keeps_state = problem.h0 || several;
+  side.keeps_gradient = problem.ht || several;
+  return side;
+}
+
+/// Whether a sequence may have more than one window.
+bool has_several(const AttentionProblem& problem, int tokens) { return problem.T > tokens; }
+
+std::size_t bytes_of_block(const AttentionProblem& problem, bool backward, int tokens, int warps) {
+  const bool several = has_several(problem, tokens);
+  const auto bytes = [&](Side side, std::int32_t other_gates) {
+    ConstTokenView given;
+    given.data = &problem;  // any
+    if ((problem.gates & other_gates) != 0) side.other_gate.rows = given;
+    return shared_bytes(tokens, warps, side);
+  };
+  const std::size_t of_values = bytes(value_side(problem, backward, several), ops::kGateGk);
+  if (!backward) return of_values;
+  return std::max(of_values, bytes(key_side(problem, several), ops::kGateGv));
+}
+
+/// Sequences are short: on average, and the longest that packed ones can be.
+Support takes(const AttentionProblem& problem, const DeviceInfo& device) {
+  constexpr std::int64_t kMostTokens = 32;
+  if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
+  if (!device.has("sm_80")) return Support::no(refused::kDevice, "needs compute capability 8.0");
+  if (problem.snapshot_every > 0) return Support::no(refused::kShape, "keeps no snapshots");
+  if (problem.T >= kMostTokens * std::max<std::int64_t>(problem.N, 1)) {
+    return Support::no(refused::kShape,
+                       str("takes sequences of less than ", kMostTokens, " tokens, on average"));
+  }
+  if (std::max(problem.K, problem.V) > kMostChannels) {
+    return Support::no(refused::kShape, str("takes K and V up to ", kMostChannels));
+  }
+  return Support::yes();
+}
+
+template <class Args>
+Params params_of(const AttentionProblem& problem, const Args& args) {
+  Params p;
+  p.sequences = sequences_view(args.cu_seqlens, problem.T);
+  p.sequence_count = problem.sequences();
+  p.batches = problem.B;
+  p.heads = problem.H;
+  p.heads_per_kv = problem.H / problem.Hkv;
+  p.descending = problem.reverse;
+  p.scale = static_cast<float>(args.scale);
+  p.shared_gate = gate_view(args.g);
+  p.gamma = decay_view(args.gamma, problem.H);
+  return p;
+}
+
+/// A state as key channels' blocks have it is as it is; value channels are along the others there.
+template <class View>
+View with_own_along_k(View view, bool of_keys) {
+  if (!of_keys) std::swap(view.k, view.v);
+  return view;
+}
+
+/// What both kernels have alike.
+template <class Op>
+class WindowKernel : public Kernel<WindowConfig<Op>> {
+ public:
+  using Config = WindowConfig<Op>;
+
+  int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
+  }
+  Support supports(const AttentionProblem& problem, const DeviceInfo& device) const override {
+    if (const Support taken = takes(problem, device); !taken) return taken;
+    return fits(problem, device, Config{});
+  }
+  Support fits(const AttentionProblem& problem, const DeviceInfo& device,
+               const Config& config) const override {
+    if (config.tiles > 1 && kOwn * config.tiles / 2 >= widest(problem)) {
+      return Support::no(refused::kConfig, str("tiles=", config.tiles, ": there are fewer"));
+    }
+    const std::size_t bytes =
+        bytes_of_block(problem, Config::kBackward, config.tokens, config.warps);
+    if (bytes <= static_cast<std::size_t>(device.l1_bytes)) return Support::yes();
+    return Support::no(
+        refused::kMemory,
+        str("needs ", bytes, " bytes of shared memory, a block has ", device.l1_bytes));
+  }
+  Config heuristic_config(const AttentionProblem& problem,
+                          const DeviceInfo& device) const override {
+    Config config;
+    const std::int64_t mean = problem.T / std::max<std::int64_t>(problem.N, 1);
+    while (config.tokens < 16 && config.tokens < mean) {
+      Config next = config;
+      next.tokens *= 2;
+      if (!fits(problem, device, next)) break;
+      config = next;
+    }
+    const std::int64_t walks = problem.sequences() * problem.H;
+    const auto blocks = [&](int tiles) {
+      std::int64_t count = ceil_div(problem.V, kOwn * std::int64_t{tiles});
+      if (Config::kBackward) count += ceil_div(problem.K, kOwn * std::int64_t{tiles});
+      return walks * count;
+    };
+    constexpr std::int64_t kBlocksPerCore = 4;
+    while (config.tiles < 16 && kOwn * config.tiles < widest(problem) &&
+           blocks(2 * config.tiles) >= kBlocksPerCore * device.cores) {
+      config.tiles *= 2;
+    }
+    return config;
+  }
+
+ private:
+  /// Channels of the side with the most that are a block's.
+  static std::int64_t widest(const AttentionProblem& problem) {
+    return Config::kBackward ? std::max(problem.K, problem.V) : problem.V;
+  }
+};
+
+class Window : public WindowKernel<ops::RecurrentAttention> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.window"; }
+
+  void run(const AttentionProblem& problem, const ForwardArgs& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    Params p = params_of(problem, args);
+    p.sequences = walked_sequences(args, problem.T);
+    p.tiles_per_block = config.tiles;
+    p.warps = config.warps;
+    Side& side = p.sides[0];
+    side = value_side(problem, false, has_several(problem, config.tokens));
+    side.write = token_view(args.v);
+    side.other_read = token_view(args.q);
+    side.other_write = token_view(args.k);
+    side.gate = gate_view(args.gv);
+    side.other_gate = gate_view(args.gk);
+    side.initial = with_own_along_k(initial_states(args), false);
+    side.final = with_own_along_k(final_states(args), false);
+    side.x = token_view(args.o);
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      launch_forward<T>(p, config.tokens, static_cast<cudaStream_t>(site.stream));
+    });
+  }
+};
+
+/// The memory of a backward pass, of which none is there while its bytes are counted.
+struct BackwardMemory {
+  BackwardMemory(const AttentionProblem& problem, int tokens, std::byte* memory) : parts(memory) {
+    const std::int64_t rows = problem.B * problem.T * problem.H;
+    const bool several = has_several(problem, tokens);
+    const std::int32_t gates = problem.gates;
+    const std::int64_t tiles = ceil_div(problem.K, kOwn);
+    if (problem.H != problem.Hkv) {
+      dk_of_heads = floats(rows * problem.K);
+      dv_of_heads = floats(rows * problem.V);
+    }
+    if ((gates & ops::kGateG) != 0 && tiles > 1) dg_of_tiles = floats(rows * tiles);
+    if ((gates & ops::kGateGamma) != 0)
+      gamma_terms = floats(problem.sequences() * problem.H * tiles);
+    if (several && (gates & (kSharedGates | ops::kGateGk)) != 0)
+      key_terms = floats(rows * problem.K);
+    if (several && (gates & ops::kGateGv) != 0) value_terms = floats(rows * problem.V);
+  }
+  float* floats(std::int64_t count) {
+    return parts.take<float>(count * static_cast<std::int64_t>(sizeof(float)));
+  }
+
+  WorkspaceParts parts;
+  float* dk_of_heads = nullptr;
+  float* dv_of_heads = nullptr;
+  float* dg_of_tiles = nullptr;
+  float* gamma_terms = nullptr;
+  float* key_terms = nullptr;
+  float* value_terms = nullptr;
+};
+
+class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward> {
+ public:
+  std::string_view name() const noexcept override { return "cuda.window.backward"; }
+
+  std::size_t workspace_bytes(const AttentionProblem& problem,
+                              const Config& config) const override {
+    return BackwardMemory(problem, config.tokens, nullptr).parts.used();
+  }
+
+  void run(const AttentionProblem& problem, const BackwardArgs& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    auto* const stream = static_cast<cudaStream_t>(site.stream);
+    const BackwardMemory memory(problem, config.tokens, site.workspace.data());
+    const bool several = has_several(problem, config.tokens);
+    Params p = params_of(problem, args);
+    p.tiles_per_block = config.tiles;
+    p.warps = config.warps;
+    p.side_count = 2;
+    p.sides[0] = keys(key_side(problem, several), args, memory);
+    p.sides[1] = values(value_side(problem, true, several), args, memory);
+    with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      launch_backward<T>(p, config.tokens, stream);
+      if (memory.dk_of_heads == nullptr) return;
+      launch_plane_sums<T>(sums(p, memory.dk_of_heads, problem.K, args.dk), stream);
+      launch_plane_sums<T>(sums(p, memory.dv_of_heads, problem.V, args.dv), stream);
+    });
+    if (args.dg && memory.dg_of_tiles != nullptr) {
+      PlaneSumParams of_tiles = sums(p, memory.dg_of_tiles, 1, *args.dg);
+      of_tiles.plane_count = p.sides[0].tiles();
+      of_tiles.group = 1;
+      launch_plane_sums<float>(of_tiles, stream);
+    }
+    if (args.dgamma) sum_gamma(p, memory, args, stream);
+  }
+
+ private:
+  static Side keys(Side side, const BackwardArgs& args, const BackwardMemory& memory) {
+    side.read = token_view(args.q);
+    side.write = token_view(args.k);
+    side.other_read = token_view(args.d_o);
+    side.other_write = token_view(args.v);
+    side.gate = gate_view(args.gk);
+    side.other_gate = gate_view(args.gv);
+    side.initial = state_view(args.initial_state);
+    side.final_gradient = state_view(args.dfinal_state);
+    side.x = token_view(args.dq);
+    side.y = token_view(args.dk);
+    side.y_of_heads = memory.dk_of_heads;
+    side.gate_gradient = token_view(args.dgk);
+    side.shared_gradient = token_view(args.dg);
+    side.shared_terms = args.dg ? memory.dg_of_tiles : nullptr;
+    side.gamma_terms = args.dgamma ? memory.gamma_terms : nullptr;
+    side.read_terms = memory.key_terms;
+    return side;
+  }
+
+  static Side values(Side side, const BackwardArgs& args, const BackwardMemory& memory) {
+    side.read = token_view(args.d_o);
+    side.write = token_view(args.v);
+    side.other_read = token_view(args.q);
+    side.other_write = token_view(args.k);
+    side.gate = gate_view(args.gv);
+    side.other_gate = gate_view(args.gk);
+    side.initial = with_own_along_k(state_view(args.initial_state), false);
+    side.final_gradient = with_own_along_k(state_view(args.dfinal_state), false);
+    side.initial_gradient = with_own_along_k(state_view(args.dinitial_state), false);
+    side.y = token_view(args.dv);
+    side.y_of_heads = memory.dv_of_heads;
+    side.gate_gradient = token_view(args.dgv);
+    side.read_terms = memory.value_terms;
+    return side;
+  }
+
+  static PlaneSumParams sums(const Params& p, const float* planes, std::int64_t columns,
+                             const TensorView& out) {
+    return {.planes = planes,
+            .batches = p.batches,
+            .tokens = p.sequences.tokens,
+            .heads = p.heads,
+            .columns = columns,
+            .group = p.heads_per_kv,
+            .out = token_view(out),
+            .sequences = p.sequences,
+            .sequence_count = p.sequence_count};
+  }
+
+  static void sum_gamma(const Params& p, const BackwardMemory& memory, const BackwardArgs& args,
+                        cudaStream_t stream) {
+    const bool negated = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
+    launch_sum_of_walks({.terms = memory.gamma_terms,
+                         .out = {.data = static_cast<float*>(args.dgamma->data),
+                                 .sequence = args.dgamma->stride(0),
+                                 .head = args.dgamma->stride(1)},
+                         .sign = negated ? -1.0F : 1.0F,
+                         .heads = p.heads,
+                         .sequences = p.sequences,
+                         .sequence_count = p.sequence_count},
+                        p.sides[0].tiles(), stream);
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::window
+
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_window() {
+  return std::make_unique<WithStoredStates<window::Window>>();
+}
+std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_window_backward() {
+  return std::make_unique<window::WindowBackward>();
+}

@@ -1,0 +1,320 @@
+// A block's walk over the windows of a sequence: forward with the state, back with its gradient.
+#pragma once
+
+#include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/tma.cuh"
+#include "cuda/walks/numbers.cuh"
+#include "cuda/window/states.cuh"
+
+namespace attune::cuda::window {
+
+/// One block's part of a sequence and head.
+template <class T, int kTokens>
+class Walk {
+ public:
+  __device__ explicit Walk(const Block& block)
+      : b_(block),
+        windows_((block.span.length + kTokens - 1) / kTokens),
+        initial_(state_of(block.side.initial, block.sequence)),
+        final_gradient_(state_of(block.side.final_gradient, block.sequence)) {}
+
+  /// Asks for the states, which arrive while the first window is staged.
+  __device__ void load_states() const {
+    __syncthreads();  // what was there has been read
+    const auto load = [&](const ConstStateView& view, int to) {
+      if (view.data != nullptr) {
+        load_state(b_, view, to);
+      } else {
+        clear_state(b_, to);
+      }
+    };
+    if (b_.side.keeps_state) load(initial_, b_.at.state);
+    if (b_.side.keeps_gradient) load(final_gradient_, b_.at.gradient);
+    copy_async_commit();
+  }
+
+  __device__ void forward() {
+    const StateView final = state_of(b_.side.final, b_.sequence);
+    if (!b_.side.wants_x && final.data == nullptr) return;
+    for (std::int64_t window = 0; window < windows_; ++window) {
+      stage(window);
+      if (b_.side.wants_x) write_x(window);
+      if (window + 1 == windows_ && final.data == nullptr) break;
+      update_state<kTokens>(b_, b_.at.state, b_.at.write, b_.at.after, b_.at.other_write, 1.0F);
+    }
+    if (final.data == nullptr) return;
+    copy_async_wait<0>();
+    __syncthreads();  // states have arrived, or are up to date
+    store_state(b_, final, b_.at.state);
+  }
+
+  __device__ void backward() {
+    const StateView initial = state_of(b_.side.initial_gradient, b_.sequence);
+    for (std::int64_t window = windows_ - 1; window >= 0; --window) {
+      stage(window);
+      write_y(window);
+      if (b_.side.wants_gates) write_gates(window);
+      if (window == 0 && initial.data == nullptr) break;
+      update_state<kTokens>(b_, b_.at.gradient, b_.at.read, b_.at.before, b_.at.other_read,
+                            b_.p.scale);
+    }
+    if (b_.side.gamma_terms != nullptr && threadIdx.x == 0) {
+      b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] =
+          static_cast<float>(gamma_gradient_);
+    }
+    if (initial.data == nullptr) return;
+    copy_async_wait<0>();
+    __syncthreads();  // gradients have arrived, or are up to date
+    store_state(b_, initial, b_.at.gradient);
+  }
+
+ private:
+  __device__ bool has_state_before(std::int64_t window) const {
+    return window > 0 || initial_.data != nullptr;
+  }
+  __device__ bool has_gradient_after(std::int64_t window) const {
+    return window + 1 < windows_ || final_gradient_.data != nullptr;
+  }
+
+  /// The tokens of a window, their pairs, and the others' rows as states take them.
+  __device__ void stage(std::int64_t window) {
+    if (staged_ == window) return;
+    staged_ = window;
+    __syncthreads();  // the window before has been read
+    const bool others =
+        windows_ > 1 || b_.is_first_tile;  // or they are as the tile before had them
+    if (others) stage_others<T, kTokens>(b_, window * kTokens);
+    stage_own<T, kTokens>(b_, window * kTokens);
+    __syncthreads();  // rows are there
+    if (others) {
+      make_scores<kTokens>(b_);
+      __syncthreads();  // scores are there, the others' rows have been read
+      if (b_.side.keeps_state || b_.side.keeps_gradient) decay_others<kTokens>(b_);
+    }
+    sum_pairs<kTokens>(b_);
+    copy_async_wait<0>();
+    __syncthreads();  // rows are decayed, sums are there, states have arrived
+  }
+
+  /// Calls visit(token, step) for the tokens of the warp that are in the sequence.
+  template <class Visit>
+  __device__ void for_each_token(std::int64_t window, Visit&& visit) const {
+    if (lane() >= b_.count) return;
+    for (int token = warp(); token < kTokens; token += warps()) {
+      const std::int64_t step = window * kTokens + token;
+      if (step < b_.span.length) visit(token, step);
+    }
+  }
+  __device__ float score_of_itself(int token) const {
+    return b_.shared[b_.at.scores + token * kTokens + token];
+  }
+  __device__ int channel() const { return b_.first + lane(); }
+  /// The lane's channel of a row of [B, T, H, channels].
+  __device__ std::int64_t term(std::int64_t step) const {
+    return b_.row_of(step) * b_.side.channels + channel();
+  }
+
+  __device__ void write_x(std::int64_t window) {
+    const bool has_state = has_state_before(window);
+    if (has_state) {
+      multiply_state<kTokens>(b_, b_.at.state, b_.at.other_read);
+      __syncthreads();  // shares are there
+    }
+    for_each_token(window, [&](int token, std::int64_t step) {
+      float x = b_.own(b_.at.x, token);
+      if (has_state) {
+        x = fmaf(b_.p.scale * b_.own(b_.at.before, token), sum_of_shares<kTokens>(b_, token), x);
+      }
+      b_.own(b_.at.x, token) = x;
+      if (b_.side.read_terms != nullptr && window + 1 < windows_) {
+        b_.side.read_terms[term(step)] = b_.own(b_.at.read, token) * x;
+      }
+      if (b_.side.x.data == nullptr) return;
+      x = fmaf(score_of_itself(token), b_.own(b_.at.write, token), x);
+      static_cast<T*>(b_.side.x.data)[b_.offset(b_.side.x, step, b_.head) + channel()] =
+          from_float<T>(x);
+    });
+  }
+
+  __device__ void write_y(std::int64_t window) {
+    const bool has_gradient = has_gradient_after(window);
+    if (has_gradient) {
+      __syncthreads();  // shares of x have been read
+      if (b_.side.wants_gates && window + 1 == windows_) meet_at_end(window);
+      multiply_state<kTokens>(b_, b_.at.gradient, b_.at.other_write);
+      __syncthreads();  // shares are there
+    }
+    for_each_token(window, [&](int token, std::int64_t step) {
+      float y = b_.own(b_.at.y, token);
+      if (has_gradient) {
+        const float left = b_.own(b_.at.after, token) * sum_of_shares<kTokens>(b_, token);
+        b_.own(b_.at.partial, token) = left;  // in place of a share that no other thread reads
+        y += left;
+      }
+      b_.own(b_.at.y, token) = y;
+      y = fmaf(score_of_itself(token), b_.own(b_.at.read, token), y);
+      if (b_.side.y_of_heads != nullptr) {
+        b_.side.y_of_heads[term(step)] = y;
+      } else {
+        static_cast<T*>(b_.side.y.data)[b_.offset(b_.side.y, step, b_.head) + channel()] =
+            from_float<T>(y);
+      }
+    });
+  }
+
+  /// What the gradients of the last window's decays start from, besides what it writes itself.
+  __device__ void meet_at_end(std::int64_t window) {
+    if (!has_state_before(window)) return;
+    meet_states<kTokens>(b_);
+    __syncthreads();  // shares are there
+    gate_gradient_ = b_.own(b_.at.before, kTokens - 1) * sum_of_shares<kTokens>(b_, 0);
+    __syncthreads();  // and have been read
+  }
+
+  /// Those of the decays, a lane a channel; and their sums over channels.
+  __device__ void write_gates(std::int64_t window) {
+    __syncthreads();  // x and y are there
+    if (warp() != 0) return;
+    const bool is_last = window + 1 == windows_;
+    const std::int64_t begin = window * kTokens;
+    const int count = static_cast<int>(min(b_.span.length - begin, std::int64_t{kTokens}));
+    if (is_last && has_gradient_after(window)) {
+      for (int token = 0; token < count && lane() < b_.count; ++token)
+        gate_gradient_ += b_.own(b_.at.write, token) * b_.own(b_.at.partial, token);
+    }
+    for (int token = count - 1; token >= 0; --token) {
+      const std::int64_t step = begin + token;
+      if (lane() < b_.count) {
+        const float read = is_last || b_.side.read_terms == nullptr
+                               ? b_.own(b_.at.read, token) * b_.own(b_.at.x, token)
+                               : b_.side.read_terms[term(step)];
+        gate_gradient_ += read - b_.own(b_.at.write, token) * b_.own(b_.at.y, token);
+        if (has_no_past(token, step)) gate_gradient_ = 0.0;
+        if (b_.side.gate_gradient.data != nullptr) {
+          static_cast<float*>(
+              b_.side.gate_gradient
+                  .data)[b_.offset(b_.side.gate_gradient, step, b_.head) + channel()] =
+              static_cast<float>(gate_gradient_);
+        }
+      }
+      write_shared_gate(step);
+    }
+  }
+
+  /// Whether there is nothing before a token for its decay to act on.
+  __device__ bool has_no_past(int token, std::int64_t step) const {
+    if (step == 0 && initial_.data == nullptr) return true;
+    return b_.own(b_.at.decays, token) * b_.shared[b_.at.shared_decays + token] == 0.0F;
+  }
+
+  __device__ void write_shared_gate(std::int64_t step) {
+    if (!b_.side.has_shared_decays) return;
+    const float sum = warp_sum(lane() < b_.count ? static_cast<float>(gate_gradient_) : 0.0F);
+    gamma_gradient_ += sum;
+    if (lane() != 0) return;
+    if (b_.side.shared_terms != nullptr) {
+      const std::int64_t rows = b_.p.batches * b_.p.sequences.tokens * b_.p.heads;
+      b_.side.shared_terms[b_.tile * rows + b_.row_of(step)] = sum;
+    } else if (b_.side.shared_gradient.data != nullptr) {
+      static_cast<float*>(
+          b_.side.shared_gradient.data)[b_.offset(b_.side.shared_gradient, step, b_.head)] = sum;
+    }
+  }
+
+  const Block& b_;
+  std::int64_t windows_;
+  ConstStateView initial_;
+  ConstStateView final_gradient_;
+  std::int64_t staged_ = -1;     // the window that is in shared memory
+  double gate_gradient_ = 0.0;   // in warp 0: the lane's channel's, of the tokens that follow
+  double gamma_gradient_ = 0.0;  // and that of g_gamma
+};
+
+/// Zeros behind the last of packed sequences, shared out over all blocks.
+template <class T, bool kBackward>
+__device__ void clear_behind(const Params& p, const Side& side) {
+  const auto clear = [&]<class Element>(Element, const TokenView& out, std::int64_t heads,
+                                        std::int64_t columns) {
+    clear_rows_behind<Element>(p.sequences, p.sequence_count, out, heads, columns,
+                               static_cast<int>(threadIdx.x), threads());
+  };
+  clear(T(), side.x, p.heads, side.channels);
+  if constexpr (!kBackward) return;
+  if (side.y_of_heads == nullptr) clear(T(), side.y, p.heads, side.channels);
+  clear(float(), side.gate_gradient, p.heads, side.channels);
+  if (side.shared_terms == nullptr) clear(float(), side.shared_gradient, p.heads, 1);
+}
+
+/// grid: [sequences, heads, groups of tiles of both sides].
+template <class T, int kTokens, bool kBackward>
+__global__ __launch_bounds__(kMostWarps* kWarpSize) void walk_windows(
+    const __grid_constant__ Params p) {
+  extern __shared__ float4 shared[];
+  take_over_from_previous_launch();
+  const auto groups_of = [&](const Side& side) {
+    return (side.tiles() + p.tiles_per_block - 1) / p.tiles_per_block;
+  };
+  const int groups_of_first = groups_of(p.sides[0]);
+  const int groups = groups_of_first + (p.side_count > 1 ? groups_of(p.sides[1]) : 0);
+  const std::int64_t number = block_number();
+  for (int i = 0; i < p.side_count; ++i) clear_behind<T, kBackward>(p, p.sides[i]);
+  const std::int64_t walk = quotient(number, groups);
+  if (walk >= p.sequence_count * p.heads) return;
+  const auto group = static_cast<int>(number - walk * groups);
+  const bool is_first = group < groups_of_first;
+  const Side& side = p.sides[is_first ? 0 : 1];
+  const std::int64_t sequence = quotient(walk, p.heads);
+  const SequenceSpan span = span_of(p.sequences, sequence);
+  if (span.is_left_out) return;
+  const int first_tile = (is_first ? group : group - groups_of_first) * p.tiles_per_block;
+  const int end = min(first_tile + p.tiles_per_block, side.tiles());
+  for (int tile = first_tile; tile < end; ++tile) {
+    const int first = tile * kOwn;
+    const Block block{
+        .p = p,
+        .side = side,
+        .at = layout_of(kTokens, p.warps, side.other_channels, side.other_gate.given(),
+                        side.keeps_state, side.keeps_gradient),
+        .shared = reinterpret_cast<float*>(shared),
+        .sequence = sequence,
+        .head = walk - sequence * p.heads,
+        .span = span,
+        .tile = tile,
+        .first = first,
+        .count = min(kOwn, side.channels - first),
+        .is_first_tile = tile == first_tile};
+    Walk<T, kTokens> walk_of_tile(block);
+    walk_of_tile.load_states();
+    walk_of_tile.forward();
+    if constexpr (kBackward) walk_of_tile.backward();
+  }
+}
+
+template <class T, bool kBackward>
+void launch_windows(const Params& p, int tokens, cudaStream_t stream) {
+  std::int64_t groups = 0;
+  std::size_t bytes = 0;
+  for (int i = 0; i < p.side_count; ++i) {
+    const Side& side = p.sides[i];
+    groups += ceil_div(side.tiles(), p.tiles_per_block);
+    bytes = std::max(bytes, shared_bytes(tokens, p.warps, side));
+  }
+  const LaunchShape shape{.grid = grid_of(p.sequence_count * p.heads * groups),
+                          .block = static_cast<unsigned>(p.warps * kWarpSize),
+                          .shared_bytes = bytes,
+                          .overlaps_previous = true};
+  if (tokens == 4) return launch<walk_windows<T, 4, kBackward>>(shape, stream, p);
+  if (tokens == 8) return launch<walk_windows<T, 8, kBackward>>(shape, stream, p);
+  launch<walk_windows<T, 16, kBackward>>(shape, stream, p);
+}
+
+template <class T>
+void launch_forward(const Params& p, int tokens, cudaStream_t stream) {
+  launch_windows<T, false>(p, tokens, stream);
+}
+template <class T>
+void launch_backward(const Params& p, int tokens, cudaStream_t stream) {
+  launch_windows<T, true>(p, tokens, stream);
+}
+
+}  // namespace attune::cuda::window
