@@ -13,12 +13,12 @@ __device__ __forceinline__ void for_each_element(const Block& b, const View& vie
   const std::int64_t base = b.head * view.head + b.first * view.k;
   const int others = b.side.other_channels;
   if (view.k <= view.v) {
-    for (int other = warp(); other < others; other += warps()) {
+    for (int other = b.warp; other < others; other += b.warps) {
       visit(other, lane(), base + lane() * view.k + other * view.v);
     }
     return;
   }
-  for (int own = warp(); own < kOwn; own += warps()) {
+  for (int own = b.warp; own < kOwn; own += b.warps) {
     for (int other = lane(); other < others; other += kWarpSize) {
       visit(other, own, base + own * view.k + other * view.v);
     }
@@ -29,18 +29,19 @@ __device__ __forceinline__ void for_each_element(const Block& b, const View& vie
 __device__ __forceinline__ void load_state(const Block& b, const ConstStateView& view, int to) {
   for_each_element(b, view, [&](int other, int own, std::int64_t at) {
     const bool valid = own < b.count;
-    copy_async_4(shared_address(b.shared + to + other * kStateStride + own),
+    copy_async_4(shared_address(b.mine + to + other * kStateStride + own),
                  view.data + (valid ? at : 0), valid);
   });
 }
 __device__ __forceinline__ void store_state(const Block& b, const StateView& view, int from) {
   for_each_element(b, view, [&](int other, int own, std::int64_t at) {
-    if (own < b.count) view.data[at] = b.shared[from + other * kStateStride + own];
+    if (own < b.count) view.data[at] = b.mine[from + other * kStateStride + own];
   });
 }
 __device__ __forceinline__ void clear_state(const Block& b, int to) {
-  for (int i = threadIdx.x; i < b.side.other_channels * kStateStride; i += threads())
-    b.shared[to + i] = 0.0F;
+  const int floats = b.side.other_channels * kStateStride;
+  for (int i = b.warp * kWarpSize + lane(); i < floats; i += b.warps * kWarpSize)
+    b.mine[to + i] = 0.0F;
 }
 
 /// Shares of the sums over the other channels of a state and the rows of all tokens, a warp each.
@@ -48,9 +49,10 @@ template <int kTokens>
 __device__ void multiply_state(const Block& b, int state, int rows) {
   float sums[kTokens] = {};
 #pragma unroll 4
-  for (int other = warp(); other < b.side.other_channels; other += warps()) {
-    const float s = b.shared[state + other * kStateStride + lane()];
-    const auto* const row = reinterpret_cast<const float4*>(b.shared + rows + other * b.at.stride);
+  for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
+    const float s = b.mine[state + other * kStateStride + lane()];
+    const auto* const row =
+        reinterpret_cast<const float4*>(b.shared + rows + other * b.side.at.stride);
 #pragma unroll
     for (int i = 0; i < kTokens / 4; ++i) {
       const float4 x = row[i];
@@ -61,14 +63,14 @@ __device__ void multiply_state(const Block& b, int state, int rows) {
     }
   }
 #pragma unroll
-  for (int i = 0; i < kTokens; ++i) b.own(b.at.partial, warp() * kTokens + i) = sums[i];
+  for (int i = 0; i < kTokens; ++i) b.own(b.side.at.partial, b.warp * kTokens + i) = sums[i];
 }
 /// What they are together, of the lane's channel.
 template <int kTokens>
 __device__ __forceinline__ float sum_of_shares(const Block& b, int token) {
   float sum = 0.0F;
 #pragma unroll
-  for (int w = 0; w < warps(); ++w) sum += b.own(b.at.partial, w * kTokens + token);
+  for (int w = 0; w < b.warps; ++w) sum += b.own(b.side.at.partial, w * kTokens + token);
   return sum;
 }
 
@@ -77,28 +79,30 @@ __device__ __forceinline__ float sum_of_shares(const Block& b, int token) {
 template <int kTokens>
 __device__ void meet_states(const Block& b) {
   float sum = 0.0F;
-  for (int other = warp(); other < b.side.other_channels; other += warps()) {
+  for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
     const int at = other * kStateStride + lane();
-    sum = fmaf(b.shared[b.at.state + at] * b.shared[b.at.other_total + other],
-               b.shared[b.at.gradient + at], sum);
+    sum = fmaf(b.mine[b.side.at.state + at] * b.shared[b.side.at.other_total + other],
+               b.mine[b.side.at.gradient + at], sum);
   }
-  b.own(b.at.partial, warp() * kTokens) = sum;
+  b.own(b.side.at.partial, b.warp * kTokens) = sum;
 }
 
 /// A state over the window: decayed, and with the products of own rows, each times its decay to or
 /// from the window's end and `scale`, and the others.
 template <int kTokens>
 __device__ void update_state(const Block& b, int state, int own_rows, int own_decays,
-                             int other_rows, float scale) {
+                             int other_rows, float scale, int count) {
   float own[kTokens];
 #pragma unroll
-  for (int i = 0; i < kTokens; ++i) own[i] = scale * b.own(own_rows, i) * b.own(own_decays, i);
-  const float decay = b.own(b.at.before, kTokens - 1);
-  for (int other = warp(); other < b.side.other_channels; other += warps()) {
-    float& s = b.shared[state + other * kStateStride + lane()];
+  for (int i = 0; i < kTokens; ++i) {
+    own[i] = i < count ? scale * b.own(own_rows, i) * b.own(own_decays, i) : 0.0F;
+  }
+  const float decay = b.own(b.side.at.before, count - 1);
+  for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
+    float& s = b.mine[state + other * kStateStride + lane()];
     const auto* const row =
-        reinterpret_cast<const float4*>(b.shared + other_rows + other * b.at.stride);
-    float sum = s * decay * b.shared[b.at.other_total + other];
+        reinterpret_cast<const float4*>(b.shared + other_rows + other * b.side.at.stride);
+    float sum = s * decay * b.shared[b.side.at.other_total + other];
 #pragma unroll
     for (int i = 0; i < kTokens / 4; ++i) {
       const float4 x = row[i];

@@ -11,21 +11,23 @@ namespace attune::cuda::window {
 
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 __device__ __forceinline__ int threads() { return static_cast<int>(blockDim.x); }
-__device__ __forceinline__ int warps() { return threads() / kWarpSize; }
-__device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+__device__ __forceinline__ int warp_of_block() { return static_cast<int>(threadIdx.x) / kWarpSize; }
 
-/// What a block works on, and where it has it.
+/// What a warp's team works on, and where it has it.
 struct Block {
   const Params& p;
   const Side& side;
-  Layout at;
-  float* shared;
+  float* shared;  // by the block's teams
+  float* mine;    // the team's
+  int team;
+  int warp;  // of the team
+  int warps;
   std::int64_t sequence;
   std::int64_t head;
   SequenceSpan span;
-  int tile = 0;   // of its own channels
-  int first = 0;  // of them
-  int count = 0;
+  int tile = 0;               // of its own channels
+  int first = 0;              // of them
+  int count = 0;              // 0: the team only helps
   bool is_first_tile = true;  // of those that the block has, one after the other
 
   __device__ std::int64_t shared_head() const { return head / p.heads_per_kv; }
@@ -37,7 +39,7 @@ struct Block {
     return (span.batch * p.sequences.tokens + token_of(step)) * p.heads + head;
   }
   /// Element of a row of the block's own channels, of the warp's token and the lane's channel.
-  __device__ float& own(int rows, int token) const { return shared[rows + token * kOwn + lane()]; }
+  __device__ float& own(int rows, int token) const { return mine[rows + token * kOwn + lane()]; }
   template <class View>
   __device__ std::int64_t offset(const View& view, std::int64_t step, std::int64_t of_head) const {
     return row_offset(view, span.batch, token_of(step), of_head);
@@ -67,6 +69,19 @@ struct GateElement {
   __device__ float log() const { return wide + to_float(narrow); }
 };
 
+/// Four tokens of a channel of the other side.
+__device__ __forceinline__ std::array<float, 4> four_of(const Block& b, int rows, int channel,
+                                                        int token) {
+  const float4 x =
+      *reinterpret_cast<const float4*>(b.shared + rows + channel * b.side.at.stride + token);
+  return {x.x, x.y, x.z, x.w};
+}
+__device__ __forceinline__ void store_four(const Block& b, int rows, int channel, int token,
+                                           const std::array<float, 4>& x) {
+  *reinterpret_cast<float4*>(b.shared + rows + channel * b.side.at.stride + token) = {x[0], x[1],
+                                                                                      x[2], x[3]};
+}
+
 /// The rows of the other side's channels, of four tokens a thread; zeros behind the last token.
 template <class T, int kTokens>
 __device__ void stage_others(const Block& b, std::int64_t first_step) {
@@ -95,16 +110,15 @@ __device__ void stage_others(const Block& b, std::int64_t first_step) {
       const auto of = [&](int i) {
         return first_step + token + i < b.span.length ? value(i) : behind;
       };
-      *reinterpret_cast<float4*>(b.shared + rows + channel * b.at.stride + token) = {of(0), of(1),
-                                                                                     of(2), of(3)};
+      store_four(b, rows, channel, token, {of(0), of(1), of(2), of(3)});
     };
     store(
-        b.at.other_read, [&](int i) { return read[i].value(); }, 0.0F);
+        b.side.at.other_read, [&](int i) { return read[i].value(); }, 0.0F);
     store(
-        b.at.other_write, [&](int i) { return write[i].value(); }, 0.0F);
+        b.side.at.other_write, [&](int i) { return write[i].value(); }, 0.0F);
     if (!side.other_gate.given()) continue;
     store(
-        b.at.other_decays, [&](int i) { return exp2_approx(gate[i].log() * kLog2E); }, 1.0F);
+        b.side.at.other_decays, [&](int i) { return exp2_approx(gate[i].log() * kLog2E); }, 1.0F);
   }
 }
 
@@ -112,9 +126,9 @@ __device__ void stage_others(const Block& b, std::int64_t first_step) {
 template <class T, int kTokens>
 __device__ void stage_own(const Block& b, std::int64_t first_step) {
   const Side& side = b.side;
-  const int channel = b.first + min(lane(), b.count - 1);
+  const int channel = b.first + min(lane(), max(b.count, 1) - 1);
 #pragma unroll
-  for (int token = warp(); token < kTokens; token += warps()) {
+  for (int token = b.warp; token < kTokens; token += b.warps) {
     const bool exists = first_step + token < b.span.length;
     const bool valid = exists && lane() < b.count;
     const std::int64_t step = min(first_step + token, b.span.length - 1);
@@ -125,66 +139,73 @@ __device__ void stage_own(const Block& b, std::int64_t first_step) {
     const GateElement<T> shared_gate(b.p.shared_gate, b.offset(b.p.shared_gate.rows, step, b.head));
     const float gamma = constant_decay(b.p.gamma, b.sequence, b.head);
     const float shared_decay = exists ? exp2_approx((gamma + shared_gate.log()) * kLog2E) : 1.0F;
-    b.own(b.at.read, token) = valid ? read.value() : 0.0F;
-    b.own(b.at.write, token) = valid ? write.value() : 0.0F;
-    b.own(b.at.decays, token) = (valid ? exp2_approx(gate.log() * kLog2E) : 1.0F) *
-                                (side.has_shared_decays ? shared_decay : 1.0F);
-    if (lane() == 0) b.shared[b.at.shared_decays + token] = shared_decay;
+    b.own(b.side.at.read, token) = valid ? read.value() : 0.0F;
+    b.own(b.side.at.write, token) = valid ? write.value() : 0.0F;
+    b.own(b.side.at.decays, token) = (valid ? exp2_approx(gate.log() * kLog2E) : 1.0F) *
+                                     (side.has_shared_decays ? shared_decay : 1.0F);
+    if (lane() == 0 && b.team == 0) b.shared[b.side.at.shared_decays + token] = shared_decay;
   }
 }
 
-/// The decay of a token of one of the other side's channels.
-__device__ __forceinline__ float other_decay(const Block& b, int channel, int token) {
-  const float shared = b.side.has_shared_decays ? 1.0F : b.shared[b.at.shared_decays + token];
-  if (!b.side.other_gate.given()) return shared;
-  return shared * b.shared[b.at.other_decays + channel * b.at.stride + token];
+/// The decays of four tokens of a channel of the other side.
+__device__ __forceinline__ std::array<float, 4> four_decays(const Block& b, int channel,
+                                                            int token) {
+  std::array<float, 4> decays{1.0F, 1.0F, 1.0F, 1.0F};
+  if (b.side.other_gate.given()) decays = four_of(b, b.side.at.other_decays, channel, token);
+  if (!b.side.has_shared_decays) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) decays[i] *= b.shared[b.side.at.shared_decays + token + i];
+  }
+  return decays;
 }
 
-/// D_ij: a warp has a token j, and goes from token to token i with its row decayed.
+/// D_ij of the window's first `count` tokens: a warp has a token j, and goes from token to token i
+/// with its row decayed.
 template <int kTokens>
-__device__ void make_scores(const Block& b) {
-  for (int j = warp(); j < kTokens; j += warps()) {
+__device__ void make_scores(const Block& b, int count) {
+  for (int j = warp_of_block(); j < count; j += threads() / kWarpSize) {
     float sums[kTokens] = {};
     for (int channel = lane(); channel < b.side.other_channels; channel += kWarpSize) {
-      const float* const read = b.shared + b.at.other_read + channel * b.at.stride;
-      float decayed = b.shared[b.at.other_write + channel * b.at.stride + j];
+      float decayed = b.shared[b.side.at.other_write + channel * b.side.at.stride + j];
 #pragma unroll
       for (int i = 0; i < kTokens; ++i) {
-        if (i < j) continue;
-        if (i > j) decayed *= other_decay(b, channel, i);
-        sums[i] = fmaf(read[i], decayed, sums[i]);
+        if (i % 4 == 0 && (i + 3 < j || i >= count)) continue;
+        const auto read = four_of(b, b.side.at.other_read, channel, i / 4 * 4);
+        const auto decays = four_decays(b, channel, i / 4 * 4);
+        if (i > j) decayed *= decays[i % 4];
+        if (i >= j) sums[i] = fmaf(read[i % 4], decayed, sums[i]);
       }
     }
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      if (i < j) continue;
+      if (i < j || i >= count) continue;
       const float sum = warp_sum(sums[i]);
-      if (lane() == 0) b.shared[b.at.scores + i * kTokens + j] = b.p.scale * sum;
+      if (lane() == 0) b.shared[b.side.at.scores + i * kTokens + j] = b.p.scale * sum;
     }
   }
 }
 
 /// Sums over pairs of different tokens, and the decays to and from the ends of the window.
 template <int kTokens>
-__device__ void sum_pairs(const Block& b) {
-  const float* const scores = b.shared + b.at.scores;
-  for (int own = warp(); own < kTokens; own += warps()) {
+__device__ void sum_pairs(const Block& b, int count) {
+  const float* const scores = b.shared + b.side.at.scores;
+  for (int own = b.warp; own < count; own += b.warps) {
     float past = 1.0F;
     float x = 0.0F;
     for (int j = own - 1; j >= 0; --j) {
-      past *= b.own(b.at.decays, j + 1);
-      x = fmaf(scores[own * kTokens + j] * past, b.own(b.at.write, j), x);
+      past *= b.own(b.side.at.decays, j + 1);
+      x = fmaf(scores[own * kTokens + j] * past, b.own(b.side.at.write, j), x);
     }
-    b.own(b.at.x, own) = x;
-    b.own(b.at.before, own) = past * b.own(b.at.decays, 0);
+    b.own(b.side.at.x, own) = x;
+    b.own(b.side.at.before, own) = past * b.own(b.side.at.decays, 0);
     past = 1.0F;
     float y = 0.0F;
-    for (int i = own + 1; i < kTokens; ++i) {
-      past *= b.own(b.at.decays, i);
-      y = fmaf(scores[i * kTokens + own] * past, b.own(b.at.read, i), y);
+    for (int i = own + 1; i < count; ++i) {
+      past *= b.own(b.side.at.decays, i);
+      y = fmaf(scores[i * kTokens + own] * past, b.own(b.side.at.read, i), y);
     }
-    b.own(b.at.y, own) = y;
-    b.own(b.at.after, own) = past;
+    b.own(b.side.at.y, own) = y;
+    b.own(b.side.at.after, own) = past;
   }
 }
 
@@ -192,20 +213,27 @@ __device__ void sum_pairs(const Block& b) {
 template <int kTokens>
 __device__ void decay_others(const Block& b) {
   for (int channel = threadIdx.x; channel < b.side.other_channels; channel += threads()) {
-    float* const read = b.shared + b.at.other_read + channel * b.at.stride;
-    float* const write = b.shared + b.at.other_write + channel * b.at.stride;
     float past = 1.0F;
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      past *= other_decay(b, channel, i);
-      read[i] *= past;
+    for (int token = 0; token < kTokens; token += 4) {
+      const auto decays = four_decays(b, channel, token);
+      auto read = four_of(b, b.side.at.other_read, channel, token);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) read[i] *= past *= decays[i];
+      store_four(b, b.side.at.other_read, channel, token, read);
     }
-    b.shared[b.at.other_total + channel] = past;
+    b.shared[b.side.at.other_total + channel] = past;
     past = 1.0F;
 #pragma unroll
-    for (int i = kTokens - 1; i > 0; --i) {
-      past *= other_decay(b, channel, i);
-      write[i - 1] *= past;
+    for (int token = kTokens - 4; token >= 0; token -= 4) {
+      const auto decays = four_decays(b, channel, token);
+      auto write = four_of(b, b.side.at.other_write, channel, token);
+#pragma unroll
+      for (int i = 3; i >= 0; --i) {
+        write[i] *= past;
+        past *= decays[i];
+      }
+      store_four(b, b.side.at.other_write, channel, token, write);
     }
   }
 }

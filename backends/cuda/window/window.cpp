@@ -11,14 +11,13 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 
-#include "cuda/chunks/gamma_gradient.hpp"
-#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/walks/walk.hpp"
+#include "cuda/window/sums.hpp"
 
 namespace attune::cuda::window {
 namespace {
@@ -35,14 +34,16 @@ struct WindowConfig {
   using Op = KernelOp;
   static constexpr bool kBackward = !std::is_same_v<Op, ops::RecurrentAttention>;
   int tokens = 4;  // of a window
-  int tiles = 1;   // of 32 channels that a block has, one after the other
-  int warps = 8;   // of a block
+  int teams = 1;   // of a block, 32 channels each at a time
+  int warps = 8;   // of a team
+  int tiles = 1;   // of 32 channels that a block has in all
   friend constexpr bool operator==(const WindowConfig&, const WindowConfig&) = default;
 
   static constexpr auto axes() {
     return std::tuple{launch_axis("tokens", &WindowConfig::tokens, {4, 8, 16}),
-                      launch_axis("tiles", &WindowConfig::tiles, {1, 2, 4, 8, 16}),
-                      launch_axis("warps", &WindowConfig::warps, {4, 8, 16})};
+                      launch_axis("teams", &WindowConfig::teams, {1, 2, 4, 8}),
+                      launch_axis("warps", &WindowConfig::warps, {1, 2, 4, 8, 16}),
+                      launch_axis("tiles", &WindowConfig::tiles, {1, 2, 4, 8, 16})};
   }
 };
 
@@ -72,13 +73,16 @@ Side key_side(const AttentionProblem& problem, bool several) {
 /// Whether a sequence may have more than one window.
 bool has_several(const AttentionProblem& problem, int tokens) { return problem.T > tokens; }
 
-std::size_t bytes_of_block(const AttentionProblem& problem, bool backward, int tokens, int warps) {
+template <class Config>
+std::size_t bytes_of_block(const AttentionProblem& problem, const Config& config) {
+  constexpr bool backward = Config::kBackward;
+  const int tokens = config.tokens;
   const bool several = has_several(problem, tokens);
   const auto bytes = [&](Side side, std::int32_t other_gates) {
     ConstTokenView given;
     given.data = &problem;  // any
     if ((problem.gates & other_gates) != 0) side.other_gate.rows = given;
-    return shared_bytes(tokens, warps, side);
+    return shared_bytes(tokens, config.teams, config.warps, side);
   };
   const std::size_t of_values = bytes(value_side(problem, backward, several), ops::kGateGk);
   if (!backward) return of_values;
@@ -87,7 +91,7 @@ std::size_t bytes_of_block(const AttentionProblem& problem, bool backward, int t
 
 /// Sequences are short: on average, and the longest that packed ones can be.
 Support takes(const AttentionProblem& problem, const DeviceInfo& device) {
-  constexpr std::int64_t kMostTokens = 32;
+  constexpr std::int64_t kMostTokens = 24;  // from which on chunks are faster
   if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
   if (!device.has("sm_80")) return Support::no(refused::kDevice, "needs compute capability 8.0");
   if (problem.snapshot_every > 0) return Support::no(refused::kShape, "keeps no snapshots");
@@ -139,11 +143,14 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Support fits(const AttentionProblem& problem, const DeviceInfo& device,
                const Config& config) const override {
+    if (config.teams * config.warps > kMostWarps || config.teams > config.tiles) {
+      return Support::no(refused::kConfig, str("teams=", config.teams, ": at most tiles, and ",
+                                               kMostWarps, " warps in all"));
+    }
     if (config.tiles > 1 && kOwn * config.tiles / 2 >= widest(problem)) {
       return Support::no(refused::kConfig, str("tiles=", config.tiles, ": there are fewer"));
     }
-    const std::size_t bytes =
-        bytes_of_block(problem, Config::kBackward, config.tokens, config.warps);
+    const std::size_t bytes = bytes_of_block(problem, config);
     if (bytes <= static_cast<std::size_t>(device.l1_bytes)) return Support::yes();
     return Support::no(
         refused::kMemory,
@@ -151,26 +158,27 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Config heuristic_config(const AttentionProblem& problem,
                           const DeviceInfo& device) const override {
-    Config config;
+    return candidate_configs(problem, device).front();
+  }
+  /// Windows of as many tokens as sequences have, on average, or of half.
+  std::vector<Config> candidate_configs(const AttentionProblem& problem,
+                                        const DeviceInfo& device) const override {
     const std::int64_t mean = problem.T / std::max<std::int64_t>(problem.N, 1);
-    while (config.tokens < 16 && config.tokens < mean) {
-      Config next = config;
-      next.tokens *= 2;
-      if (!fits(problem, device, next)) break;
-      config = next;
+    int most = 4;
+    while (most < 16 && most < mean) most *= 2;
+    std::vector<Config> configs;
+    for (int tokens = most; tokens >= std::max(most / 2, 4); tokens /= 2) {
+      for (const int warps : {4, 8, 16}) {
+        for (int teams = 1; teams <= std::min(warps, 8); teams *= 2) {
+          for (int tiles = teams; tiles <= std::min(4 * teams, 16); tiles *= 2) {
+            const Config config{tokens, teams, warps / teams, tiles};
+            if (fits(problem, device, config)) configs.push_back(config);
+          }
+        }
+      }
     }
-    const std::int64_t walks = problem.sequences() * problem.H;
-    const auto blocks = [&](int tiles) {
-      std::int64_t count = ceil_div(problem.V, kOwn * std::int64_t{tiles});
-      if (Config::kBackward) count += ceil_div(problem.K, kOwn * std::int64_t{tiles});
-      return walks * count;
-    };
-    constexpr std::int64_t kBlocksPerCore = 4;
-    while (config.tiles < 16 && kOwn * config.tiles < widest(problem) &&
-           blocks(2 * config.tiles) >= kBlocksPerCore * device.cores) {
-      config.tiles *= 2;
-    }
-    return config;
+    if (configs.empty()) configs.push_back(Config{});
+    return configs;
   }
 
  private:
@@ -190,6 +198,7 @@ class Window : public WindowKernel<ops::RecurrentAttention> {
     Params p = params_of(problem, args);
     p.sequences = walked_sequences(args, problem.T);
     p.tiles_per_block = config.tiles;
+    p.teams = config.teams;
     p.warps = config.warps;
     Side& side = p.sides[0];
     side = value_side(problem, false, has_several(problem, config.tokens));
@@ -255,23 +264,16 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     const bool several = has_several(problem, config.tokens);
     Params p = params_of(problem, args);
     p.tiles_per_block = config.tiles;
+    p.teams = config.teams;
     p.warps = config.warps;
     p.side_count = 2;
     p.sides[0] = keys(key_side(problem, several), args, memory);
     p.sides[1] = values(value_side(problem, true, several), args, memory);
+    const Sums left = sums(p, args, memory);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
       launch_backward<T>(p, config.tokens, stream);
-      if (memory.dk_of_heads == nullptr) return;
-      launch_plane_sums<T>(sums(p, memory.dk_of_heads, problem.K, args.dk), stream);
-      launch_plane_sums<T>(sums(p, memory.dv_of_heads, problem.V, args.dv), stream);
+      launch_sums<T>(left, stream);
     });
-    if (args.dg && memory.dg_of_tiles != nullptr) {
-      PlaneSumParams of_tiles = sums(p, memory.dg_of_tiles, 1, *args.dg);
-      of_tiles.plane_count = p.sides[0].tiles();
-      of_tiles.group = 1;
-      launch_plane_sums<float>(of_tiles, stream);
-    }
-    if (args.dgamma) sum_gamma(p, memory, args, stream);
   }
 
  private:
@@ -312,31 +314,39 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     return side;
   }
 
-  static PlaneSumParams sums(const Params& p, const float* planes, std::int64_t columns,
-                             const TensorView& out) {
-    return {.planes = planes,
-            .batches = p.batches,
-            .tokens = p.sequences.tokens,
-            .heads = p.heads,
-            .columns = columns,
-            .group = p.heads_per_kv,
-            .out = token_view(out),
-            .sequences = p.sequences,
-            .sequence_count = p.sequence_count};
-  }
-
-  static void sum_gamma(const Params& p, const BackwardMemory& memory, const BackwardArgs& args,
-                        cudaStream_t stream) {
-    const bool negated = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
-    launch_sum_of_walks({.terms = memory.gamma_terms,
-                         .out = {.data = static_cast<float*>(args.dgamma->data),
-                                 .sequence = args.dgamma->stride(0),
-                                 .head = args.dgamma->stride(1)},
-                         .sign = negated ? -1.0F : 1.0F,
-                         .heads = p.heads,
-                         .sequences = p.sequences,
-                         .sequence_count = p.sequence_count},
-                        p.sides[0].tiles(), stream);
+  static Sums sums(const Params& p, const BackwardArgs& args, const BackwardMemory& memory) {
+    const auto planes = [&](const float* from, std::int64_t columns, const TensorView& out) {
+      return PlaneSumParams{.planes = from,
+                            .batches = p.batches,
+                            .tokens = p.sequences.tokens,
+                            .heads = p.heads,
+                            .columns = columns,
+                            .group = p.heads_per_kv,
+                            .out = token_view(out),
+                            .sequences = p.sequences,
+                            .sequence_count = p.sequence_count};
+    };
+    Sums left;
+    left.keys = planes(memory.dk_of_heads, p.sides[0].channels, args.dk);
+    left.values = planes(memory.dv_of_heads, p.sides[1].channels, args.dv);
+    if (args.dg) {
+      left.shared = planes(memory.dg_of_tiles, 1, *args.dg);
+      left.shared.plane_count = p.sides[0].tiles();
+      left.shared.group = 1;
+    }
+    if (args.dgamma) {
+      const bool negated = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
+      left.gamma = {.terms = memory.gamma_terms,
+                    .out = {.data = static_cast<float*>(args.dgamma->data),
+                            .sequence = args.dgamma->stride(0),
+                            .head = args.dgamma->stride(1)},
+                    .sign = negated ? -1.0F : 1.0F,
+                    .heads = p.heads,
+                    .sequences = p.sequences,
+                    .sequence_count = p.sequence_count};
+      left.gamma_terms = p.sides[0].tiles();
+    }
+    return left;
   }
 };
 

@@ -8,7 +8,7 @@
 
 namespace attune::cuda::window {
 
-/// One block's part of a sequence and head.
+/// One team's part of a sequence and head.
 template <class T, int kTokens>
 class Walk {
  public:
@@ -28,8 +28,8 @@ class Walk {
         clear_state(b_, to);
       }
     };
-    if (b_.side.keeps_state) load(initial_, b_.at.state);
-    if (b_.side.keeps_gradient) load(final_gradient_, b_.at.gradient);
+    if (b_.side.keeps_state) load(initial_, b_.side.at.state);
+    if (b_.side.keeps_gradient) load(final_gradient_, b_.side.at.gradient);
     copy_async_commit();
   }
 
@@ -40,12 +40,13 @@ class Walk {
       stage(window);
       if (b_.side.wants_x) write_x(window);
       if (window + 1 == windows_ && final.data == nullptr) break;
-      update_state<kTokens>(b_, b_.at.state, b_.at.write, b_.at.after, b_.at.other_write, 1.0F);
+      update_state<kTokens>(b_, b_.side.at.state, b_.side.at.write, b_.side.at.after,
+                            b_.side.at.other_write, 1.0F, tokens_of(window));
     }
     if (final.data == nullptr) return;
     copy_async_wait<0>();
     __syncthreads();  // states have arrived, or are up to date
-    store_state(b_, final, b_.at.state);
+    store_state(b_, final, b_.side.at.state);
   }
 
   __device__ void backward() {
@@ -55,17 +56,17 @@ class Walk {
       write_y(window);
       if (b_.side.wants_gates) write_gates(window);
       if (window == 0 && initial.data == nullptr) break;
-      update_state<kTokens>(b_, b_.at.gradient, b_.at.read, b_.at.before, b_.at.other_read,
-                            b_.p.scale);
+      update_state<kTokens>(b_, b_.side.at.gradient, b_.side.at.read, b_.side.at.before,
+                            b_.side.at.other_read, b_.p.scale, tokens_of(window));
     }
-    if (b_.side.gamma_terms != nullptr && threadIdx.x == 0) {
+    if (b_.side.gamma_terms != nullptr && b_.warp == 0 && lane() == 0 && b_.count > 0) {
       b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] =
           static_cast<float>(gamma_gradient_);
     }
     if (initial.data == nullptr) return;
     copy_async_wait<0>();
     __syncthreads();  // gradients have arrived, or are up to date
-    store_state(b_, initial, b_.at.gradient);
+    store_state(b_, initial, b_.side.at.gradient);
   }
 
  private:
@@ -74,6 +75,10 @@ class Walk {
   }
   __device__ bool has_gradient_after(std::int64_t window) const {
     return window + 1 < windows_ || final_gradient_.data != nullptr;
+  }
+
+  __device__ int tokens_of(std::int64_t window) const {
+    return static_cast<int>(min(b_.span.length - window * kTokens, std::int64_t{kTokens}));
   }
 
   /// The tokens of a window, their pairs, and the others' rows as states take them.
@@ -87,11 +92,11 @@ class Walk {
     stage_own<T, kTokens>(b_, window * kTokens);
     __syncthreads();  // rows are there
     if (others) {
-      make_scores<kTokens>(b_);
+      make_scores<kTokens>(b_, tokens_of(window));
       __syncthreads();  // scores are there, the others' rows have been read
       if (b_.side.keeps_state || b_.side.keeps_gradient) decay_others<kTokens>(b_);
     }
-    sum_pairs<kTokens>(b_);
+    sum_pairs<kTokens>(b_, tokens_of(window));
     copy_async_wait<0>();
     __syncthreads();  // rows are decayed, sums are there, states have arrived
   }
@@ -100,13 +105,13 @@ class Walk {
   template <class Visit>
   __device__ void for_each_token(std::int64_t window, Visit&& visit) const {
     if (lane() >= b_.count) return;
-    for (int token = warp(); token < kTokens; token += warps()) {
+    for (int token = b_.warp; token < kTokens; token += b_.warps) {
       const std::int64_t step = window * kTokens + token;
       if (step < b_.span.length) visit(token, step);
     }
   }
   __device__ float score_of_itself(int token) const {
-    return b_.shared[b_.at.scores + token * kTokens + token];
+    return b_.shared[b_.side.at.scores + token * kTokens + token];
   }
   __device__ int channel() const { return b_.first + lane(); }
   /// The lane's channel of a row of [B, T, H, channels].
@@ -117,20 +122,21 @@ class Walk {
   __device__ void write_x(std::int64_t window) {
     const bool has_state = has_state_before(window);
     if (has_state) {
-      multiply_state<kTokens>(b_, b_.at.state, b_.at.other_read);
+      multiply_state<kTokens>(b_, b_.side.at.state, b_.side.at.other_read);
       __syncthreads();  // shares are there
     }
     for_each_token(window, [&](int token, std::int64_t step) {
-      float x = b_.own(b_.at.x, token);
+      float x = b_.own(b_.side.at.x, token);
       if (has_state) {
-        x = fmaf(b_.p.scale * b_.own(b_.at.before, token), sum_of_shares<kTokens>(b_, token), x);
+        x = fmaf(b_.p.scale * b_.own(b_.side.at.before, token), sum_of_shares<kTokens>(b_, token),
+                 x);
       }
-      b_.own(b_.at.x, token) = x;
+      b_.own(b_.side.at.x, token) = x;
       if (b_.side.read_terms != nullptr && window + 1 < windows_) {
-        b_.side.read_terms[term(step)] = b_.own(b_.at.read, token) * x;
+        b_.side.read_terms[term(step)] = b_.own(b_.side.at.read, token) * x;
       }
       if (b_.side.x.data == nullptr) return;
-      x = fmaf(score_of_itself(token), b_.own(b_.at.write, token), x);
+      x = fmaf(score_of_itself(token), b_.own(b_.side.at.write, token), x);
       static_cast<T*>(b_.side.x.data)[b_.offset(b_.side.x, step, b_.head) + channel()] =
           from_float<T>(x);
     });
@@ -141,18 +147,18 @@ class Walk {
     if (has_gradient) {
       __syncthreads();  // shares of x have been read
       if (b_.side.wants_gates && window + 1 == windows_) meet_at_end(window);
-      multiply_state<kTokens>(b_, b_.at.gradient, b_.at.other_write);
+      multiply_state<kTokens>(b_, b_.side.at.gradient, b_.side.at.other_write);
       __syncthreads();  // shares are there
     }
     for_each_token(window, [&](int token, std::int64_t step) {
-      float y = b_.own(b_.at.y, token);
+      float y = b_.own(b_.side.at.y, token);
       if (has_gradient) {
-        const float left = b_.own(b_.at.after, token) * sum_of_shares<kTokens>(b_, token);
-        b_.own(b_.at.partial, token) = left;  // in place of a share that no other thread reads
+        const float left = b_.own(b_.side.at.after, token) * sum_of_shares<kTokens>(b_, token);
+        b_.own(b_.side.at.partial, token) = left;  // in place of a share that no other thread reads
         y += left;
       }
-      b_.own(b_.at.y, token) = y;
-      y = fmaf(score_of_itself(token), b_.own(b_.at.read, token), y);
+      b_.own(b_.side.at.y, token) = y;
+      y = fmaf(score_of_itself(token), b_.own(b_.side.at.read, token), y);
       if (b_.side.y_of_heads != nullptr) {
         b_.side.y_of_heads[term(step)] = y;
       } else {
@@ -167,28 +173,29 @@ class Walk {
     if (!has_state_before(window)) return;
     meet_states<kTokens>(b_);
     __syncthreads();  // shares are there
-    gate_gradient_ = b_.own(b_.at.before, kTokens - 1) * sum_of_shares<kTokens>(b_, 0);
+    gate_gradient_ =
+        b_.own(b_.side.at.before, tokens_of(window) - 1) * sum_of_shares<kTokens>(b_, 0);
     __syncthreads();  // and have been read
   }
 
   /// Those of the decays, a lane a channel; and their sums over channels.
   __device__ void write_gates(std::int64_t window) {
     __syncthreads();  // x and y are there
-    if (warp() != 0) return;
+    if (b_.warp != 0 || b_.count == 0) return;
     const bool is_last = window + 1 == windows_;
     const std::int64_t begin = window * kTokens;
-    const int count = static_cast<int>(min(b_.span.length - begin, std::int64_t{kTokens}));
+    const int count = tokens_of(window);
     if (is_last && has_gradient_after(window)) {
       for (int token = 0; token < count && lane() < b_.count; ++token)
-        gate_gradient_ += b_.own(b_.at.write, token) * b_.own(b_.at.partial, token);
+        gate_gradient_ += b_.own(b_.side.at.write, token) * b_.own(b_.side.at.partial, token);
     }
     for (int token = count - 1; token >= 0; --token) {
       const std::int64_t step = begin + token;
       if (lane() < b_.count) {
         const float read = is_last || b_.side.read_terms == nullptr
-                               ? b_.own(b_.at.read, token) * b_.own(b_.at.x, token)
+                               ? b_.own(b_.side.at.read, token) * b_.own(b_.side.at.x, token)
                                : b_.side.read_terms[term(step)];
-        gate_gradient_ += read - b_.own(b_.at.write, token) * b_.own(b_.at.y, token);
+        gate_gradient_ += read - b_.own(b_.side.at.write, token) * b_.own(b_.side.at.y, token);
         if (has_no_past(token, step)) gate_gradient_ = 0.0;
         if (b_.side.gate_gradient.data != nullptr) {
           static_cast<float*>(
@@ -204,7 +211,7 @@ class Walk {
   /// Whether there is nothing before a token for its decay to act on.
   __device__ bool has_no_past(int token, std::int64_t step) const {
     if (step == 0 && initial_.data == nullptr) return true;
-    return b_.own(b_.at.decays, token) * b_.shared[b_.at.shared_decays + token] == 0.0F;
+    return b_.own(b_.side.at.decays, token) * b_.shared[b_.side.at.shared_decays + token] == 0.0F;
   }
 
   __device__ void write_shared_gate(std::int64_t step) {
@@ -268,21 +275,24 @@ __global__ __launch_bounds__(kMostWarps* kWarpSize) void walk_windows(
   if (span.is_left_out) return;
   const int first_tile = (is_first ? group : group - groups_of_first) * p.tiles_per_block;
   const int end = min(first_tile + p.tiles_per_block, side.tiles());
-  for (int tile = first_tile; tile < end; ++tile) {
-    const int first = tile * kOwn;
-    const Block block{
-        .p = p,
-        .side = side,
-        .at = layout_of(kTokens, p.warps, side.other_channels, side.other_gate.given(),
-                        side.keeps_state, side.keeps_gradient),
-        .shared = reinterpret_cast<float*>(shared),
-        .sequence = sequence,
-        .head = walk - sequence * p.heads,
-        .span = span,
-        .tile = tile,
-        .first = first,
-        .count = min(kOwn, side.channels - first),
-        .is_first_tile = tile == first_tile};
+  float* const memory = reinterpret_cast<float*>(shared);
+  const int team = warp_of_block() / p.warps;
+  for (int tile = first_tile; tile < end; tile += p.teams) {
+    const int own = tile + team;
+    const Block block{.p = p,
+                      .side = side,
+                      .shared = memory,
+                      .mine = memory + side.at.floats + team * side.at.team_floats,
+                      .team = team,
+                      .warp = warp_of_block() - team * p.warps,
+                      .warps = p.warps,
+                      .sequence = sequence,
+                      .head = walk - sequence * p.heads,
+                      .span = span,
+                      .tile = own,
+                      .first = own < end ? own * kOwn : 0,
+                      .count = own < end ? min(kOwn, side.channels - own * kOwn) : 0,
+                      .is_first_tile = tile == first_tile};
     Walk<T, kTokens> walk_of_tile(block);
     walk_of_tile.load_states();
     walk_of_tile.forward();
@@ -291,16 +301,17 @@ __global__ __launch_bounds__(kMostWarps* kWarpSize) void walk_windows(
 }
 
 template <class T, bool kBackward>
-void launch_windows(const Params& p, int tokens, cudaStream_t stream) {
+void launch_windows(Params p, int tokens, cudaStream_t stream) {
   std::int64_t groups = 0;
   std::size_t bytes = 0;
   for (int i = 0; i < p.side_count; ++i) {
-    const Side& side = p.sides[i];
+    Side& side = p.sides[i];
+    side.at = layout_of(tokens, p.warps, side);
     groups += ceil_div(side.tiles(), p.tiles_per_block);
-    bytes = std::max(bytes, shared_bytes(tokens, p.warps, side));
+    bytes = std::max(bytes, shared_bytes(tokens, p.teams, p.warps, side));
   }
   const LaunchShape shape{.grid = grid_of(p.sequence_count * p.heads * groups),
-                          .block = static_cast<unsigned>(p.warps * kWarpSize),
+                          .block = static_cast<unsigned>(p.teams * p.warps * kWarpSize),
                           .shared_bytes = bytes,
                           .overlaps_previous = true};
   if (tokens == 4) return launch<walk_windows<T, 4, kBackward>>(shape, stream, p);

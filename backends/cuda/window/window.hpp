@@ -1,7 +1,7 @@
 // Recurrent attention of sequences of a few tokens, a window of tokens at once: scores of all pairs
 // within the window, and the state as products with all of the window's tokens.
 //
-// A block has 32 channels of one side, keys or values, of a head, and all of the other side's. Let
+// A team of warps has 32 channels of one side, keys or values, of a head, and all of the other side's. Let
 // read_i and write_j be the rows of its own channels and read'_i and write'_j those of the others,
 //
 //   side     read  write  read'  write'   x   y    decays f        decays f'
@@ -39,9 +39,21 @@
 
 namespace attune::cuda::window {
 
-inline constexpr int kMostWarps = 16;
-inline constexpr int kOwn = 32;  // channels of a block at a time: one a lane
+inline constexpr int kMostWarps = 16;  // of a block
+inline constexpr int kOwn = 32;        // channels of a block at a time: one a lane
 inline constexpr std::int64_t kMostChannels = 512;
+
+/// Offsets in shared memory, in floats: in what a block's teams share, the other side's rows, of
+/// which a channel's tokens lie side by side, and in what each team has for itself.
+struct Layout {
+  int stride = 0;  // of a channel of the other side: conflicts of neither order of access
+  int other_read = 0, other_write = 0, other_decays = 0, other_total = 0;
+  int shared_decays = 0, scores = 0;
+  int floats = 0;
+  int read = 0, write = 0, decays = 0, x = 0, y = 0, before = 0, after = 0;
+  int partial = 0, state = 0, gradient = 0;
+  int team_floats = 0;
+};
 
 /// What one side's blocks do. The states' views have the block's own channels along `k`.
 struct Side {
@@ -65,6 +77,8 @@ struct Side {
   float* gamma_terms = nullptr;   // [N, H, tiles]
   float* read_terms = nullptr;    // [B, T, H, channels]: read_t (x_t - D_tt write_t), between walks
 
+  Layout at;
+
   constexpr int tiles() const { return (channels + kOwn - 1) / kOwn; }
 };
 
@@ -82,52 +96,41 @@ struct Params {
   int side_count = 1;
   Side sides[2];
   int tiles_per_block = 1;
-  int warps = 8;  // of a block
-};
-
-/// Offsets in a block's shared memory, in floats. Tokens of the other side's rows lie side by side.
-struct Layout {
-  int stride = 0;  // of a channel of the other side: conflicts of neither order of access
-  int other_read = 0, other_write = 0, other_decays = 0, other_total = 0;
-  int read = 0, write = 0, decays = 0, x = 0, y = 0, before = 0, after = 0;
-  int shared_decays = 0, scores = 0, partial = 0;
-  int state = 0, gradient = 0;
-  int floats = 0;
+  int teams = 1;  // of a block, a tile each at a time
+  int warps = 8;  // of a team
 };
 
 inline constexpr int kStateStride = kOwn + 1;
 
-/// `gated`: whether channels of the other side have gates. `state`, `gradient`: whether there is
-/// one in shared memory.
-constexpr Layout layout_of(int tokens, int warps, int others, bool gated, bool state,
-                           bool gradient) {
+constexpr Layout layout_of(int tokens, int warps, const Side& side) {
   Layout at;
-  const auto take = [&at](int floats) {
-    const int begin = at.floats;
-    at.floats += (floats + 3) / 4 * 4;
+  const auto take = [](int& end, int floats) {
+    const int begin = end;
+    end += (floats + 3) / 4 * 4;
     return begin;
   };
+  const int others = side.other_channels;
   at.stride = tokens == 4 ? 4 : tokens + 4;
-  at.other_read = take(others * at.stride);
-  at.other_write = take(others * at.stride);
-  at.other_decays = gated ? take(others * at.stride) : 0;
-  at.other_total = take(others);
+  at.other_read = take(at.floats, others * at.stride);
+  at.other_write = take(at.floats, others * at.stride);
+  if (side.other_gate.given()) at.other_decays = take(at.floats, others * at.stride);
+  at.other_total = take(at.floats, others);
+  at.shared_decays = take(at.floats, tokens);
+  at.scores = take(at.floats, tokens * tokens);
   for (int Layout::*rows : {&Layout::read, &Layout::write, &Layout::decays, &Layout::x, &Layout::y,
                             &Layout::before, &Layout::after}) {
-    at.*rows = take(tokens * kOwn);
+    at.*rows = take(at.team_floats, tokens * kOwn);
   }
-  at.shared_decays = take(tokens);
-  at.scores = take(tokens * tokens);
-  at.partial = take(warps * tokens * kOwn);
-  at.state = state ? take(others * kStateStride) : 0;
-  at.gradient = gradient ? take(others * kStateStride) : 0;
+  at.partial = take(at.team_floats, warps * tokens * kOwn);
+  if (side.keeps_state) at.state = take(at.team_floats, others * kStateStride);
+  if (side.keeps_gradient) at.gradient = take(at.team_floats, others * kStateStride);
   return at;
 }
 
-constexpr std::size_t shared_bytes(int tokens, int warps, const Side& side) {
-  const Layout at = layout_of(tokens, warps, side.other_channels, side.other_gate.given(),
-                              side.keeps_state, side.keeps_gradient);
-  return static_cast<std::size_t>(at.floats) * sizeof(float);
+/// Of a block.
+constexpr std::size_t shared_bytes(int tokens, int teams, int warps, const Side& side) {
+  const Layout at = layout_of(tokens, warps, side);
+  return static_cast<std::size_t>(at.floats + teams * at.team_floats) * sizeof(float);
 }
 
 // Queue a pass; `tokens` of a window: 4, 8 or 16.
