@@ -75,7 +75,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_chunk_tf32, 30},
     {make_parallel, 30},
     {make_window, 30},
-    {make_fused_recurrent, 10},
+    {make_fused_recurrent, 30},
 
     {make_chunk_backward, 30},
     {make_gla_backward, 30},

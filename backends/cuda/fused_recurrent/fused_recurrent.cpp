@@ -2,13 +2,15 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/with_stored_states.hpp"
-#include "cuda/fused_recurrent/fused_recurrent_config.hpp"
+#include "cuda/fused_recurrent/short_walks.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/forward_walk.hpp"
@@ -151,7 +153,10 @@ std::int64_t mean_tokens(const ops::RecurrentAttentionProblem& problem) {
 }
 std::int64_t longest_tokens(const ops::RecurrentAttentionProblem& problem) {
   constexpr std::int64_t kTimesMean = 4;
-  return std::min(problem.T, kTimesMean * mean_tokens(problem));
+  constexpr std::int64_t kShare = 4;  // of all, that one long sequence beside many short ones has
+  const std::int64_t mean = mean_tokens(problem);
+  const std::int64_t share = mean < kShortWalk ? ceil_div(problem.T, kShare) : 0;
+  return std::min(problem.T, std::max(kTimesMean * mean, share));
 }
 
 int channel_gates(const ops::RecurrentAttentionProblem& problem) {
@@ -167,7 +172,8 @@ WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem) {
           .exact = problem.dtype == DType::kF32,
           .tokens = mean_tokens(problem),
           .longest = longest_tokens(problem),
-          .segment_multiple = 16};
+          .segment_multiple = 16,
+          .states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0)};
 }
 
 Support needs_gpu(const DeviceInfo& device) {
@@ -188,7 +194,36 @@ Support walk_fits(const WalkShape& shape, const WalkExtents& extents, const Devi
                                            device.l1_bytes));
 }
 
+namespace {
+
+double short_us(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device) {
+  return short_walk_us(shape, extents, device, blocks_per_core(shape, extents, device));
+}
+
+/// Of a few tokens: blocks of all rows, of as many warps as are fastest.
+WalkShape short_shape(const WalkExtents& extents, const DeviceInfo& device) {
+  const int rows = rows_for(extents.rows);
+  const int widest = max_column_warps(extents);
+  WalkShape best;
+  double best_us = 0;
+  for_each_row_split([&](const WalkShape& split) {
+    if (split.rows() != rows || split.rows_per_lane > 16) return;
+    for (int column_warps = widest; column_warps >= std::max(1, widest / 4); column_warps /= 2) {
+      const WalkShape shape{split.rows_per_lane, split.row_warps, column_warps, 8};
+      if (!fits(shape, extents, device)) continue;
+      const double us = short_us(shape, extents, device);
+      if (best_us > 0 && us >= best_us) continue;
+      best = shape;
+      best_us = us;
+    }
+  });
+  return best;
+}
+
+}  // namespace
+
 WalkShape heuristic_shape(const WalkExtents& extents, const DeviceInfo& device) {
+  if (is_short(extents)) return short_shape(extents, device);
   WalkShape best;
   double best_us = 0;
   const auto consider = [&](const WalkShape& tile) {
@@ -238,6 +273,7 @@ std::vector<WalkShape> candidate_shapes(const WalkExtents& extents, const Device
 
 int heuristic_segments(const WalkShape& shape, const WalkExtents& extents,
                        const DeviceInfo& device) {
+  if (is_short(extents)) return 1;
   int best = 1;
   double best_us = expected_walk_us(shape, extents, device, 1);
   for_each_segments(extents, [&](int segments) {
@@ -295,6 +331,13 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
     const WalkExtents extents = forward_extents(problem);
     const WalkShape shape = heuristic_shape(extents, device);
     return Config::of(shape, heuristic_segments(shape, extents, device));
+  }
+  /// Of a few tokens; of more the other kernels are faster.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    const WalkExtents extents = forward_extents(problem);
+    if (!is_short(extents) || leaves_to_chunks(problem, false)) return std::nullopt;
+    return short_us(heuristic_shape(extents, device), extents, device);
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

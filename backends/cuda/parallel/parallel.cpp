@@ -4,6 +4,8 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -14,9 +16,11 @@
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::parallel {
 namespace {
@@ -25,6 +29,7 @@ using AttentionProblem = ops::RecurrentAttentionProblem;
 using ForwardArgs = ops::RecurrentAttentionArgs;
 using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
 
+constexpr int kWarpSize = 32;
 constexpr std::int32_t kGatesOfKeys = ops::kGateG | ops::kGateGamma | ops::kGateGk;
 
 /// Of either pass.
@@ -79,6 +84,38 @@ Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
   return p;
 }
 
+/// Fitted to an H100: launches, a warp's tokens one after the other, and what warps that wait for
+/// each other have in all.
+double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
+  struct Costs {
+    double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
+  };
+  constexpr Costs kForward{1.7, 0.39, 0.0225, 2.1, 2.6, 0.155, 0, 0};
+  constexpr Costs kBackward{4.5, 0.35, 0.049, 0.47, 5.0, 0.87, 0.226, 1.52};
+  constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;
+  constexpr int kWarpsOfCore = 16;
+  const Costs& cost = backward ? kBackward : kForward;
+  const auto sequences = static_cast<double>(std::max<std::int64_t>(problem.N, 1));
+  const double mean = static_cast<double>(problem.T) / sequences;
+  const double longest = std::min(static_cast<double>(problem.T), mean * (1 + std::log(sequences)));
+  const double channels_of_lane = static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(
+      std::max<std::int64_t>(ceil_div(std::max(problem.K, problem.V), kWarpSize), 2))));
+  const int channel_gates =
+      ((problem.gates & ops::kGateGk) != 0 ? 1 : 0) + ((problem.gates & ops::kGateGv) != 0 ? 1 : 0);
+  const double step =
+      cost.step + cost.step_of_channel * channels_of_lane * (1 + cost.gated * channel_gates);
+  const double steps = problem.N > 0 ? mean / 2 + 1 : (mean + 1) / 2;
+  const double warps = static_cast<double>(problem.B * problem.T * problem.H) /
+                       (std::max(device.cores, 1) * kWarpsOfCore);
+  const auto group = static_cast<double>(problem.H / problem.Hkv);
+  const double passes = backward ? 2 : 1;
+  const double gate_sums =
+      backward ? channel_gates + ((problem.gates & kSharedGates) != 0 ? 1 : 0) : 0;
+  return cost.launches + cost.channel * channels_of_lane +
+         cost.sum * gate_sums * (1 + cost.sum_token * longest) +
+         longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
+}
+
 /// What both kernels have alike.
 template <class Op>
 class ParallelKernel : public Kernel<ParallelConfig<Op>> {
@@ -93,20 +130,11 @@ class ParallelKernel : public Kernel<ParallelConfig<Op>> {
     return takes(problem, device);
   }
   Config heuristic_config(const AttentionProblem&, const DeviceInfo&) const override { return {}; }
-  /// Nothing is as fast where sequences have so few tokens. With more it depends: it cannot tell.
   std::optional<double> expected_us(const AttentionProblem& problem,
-                                    const DeviceInfo&) const override {
-    constexpr std::int64_t kFewTokens = 4;
-    if (problem.T > kFewTokens) return std::nullopt;
-    // Of an H200: launches, a warp's tokens one after the other, and channels of pairs of tokens.
-    constexpr bool kForward = std::is_same_v<Op, ops::RecurrentAttention>;
-    constexpr double kLaunches = kForward ? 3.5 : 10;
-    constexpr double kOfToken = kForward ? 1.1 : 7;
-    constexpr double kOfPairedChannel = kForward ? 2.2e-6 : 7e-6;
-    const double tokens = static_cast<double>(problem.T);
-    const double pairs = static_cast<double>(problem.B * problem.H) * tokens * (tokens + 1) / 2;
-    return kLaunches + kOfToken * tokens +
-           kOfPairedChannel * pairs * static_cast<double>(problem.K + problem.V);
+                                    const DeviceInfo& device) const override {
+    constexpr bool kBackward = !std::is_same_v<Op, ops::RecurrentAttention>;
+    if (leaves_to_chunks(problem, kBackward)) return std::nullopt;
+    return few_tokens_us(problem, device, kBackward);
   }
 };
 

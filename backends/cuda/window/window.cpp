@@ -4,19 +4,25 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/walks/walk.hpp"
+#include "cuda/window/expected_time.hpp"
 #include "cuda/window/sums.hpp"
 
 namespace attune::cuda::window {
@@ -73,20 +79,61 @@ Side key_side(const AttentionProblem& problem, bool several) {
 /// Whether a sequence may have more than one window.
 bool has_several(const AttentionProblem& problem, int tokens) { return problem.T > tokens; }
 
+/// The sides of a pass, and how many.
+std::pair<std::array<PassSide, 2>, int> sides_of(const AttentionProblem& problem, bool backward,
+                                                 int tokens) {
+  const bool several = has_several(problem, tokens);
+  const auto has = [&](std::int32_t gates) { return (problem.gates & gates) != 0; };
+  ConstTokenView given;
+  given.data = &problem;  // any
+  const auto with = [&](Side side, bool other_gates, bool writes_state) {
+    if (other_gates) side.other_gate.rows = given;
+    return PassSide{side, other_gates, writes_state};
+  };
+  const PassSide values = with(value_side(problem, backward, several), has(ops::kGateGk),
+                               backward ? problem.h0 : problem.writes_states());
+  if (!backward) return {{values, {}}, 1};
+  return {{with(key_side(problem, several), has(ops::kGateGv), false), values}, 2};
+}
+
 template <class Config>
 std::size_t bytes_of_block(const AttentionProblem& problem, const Config& config) {
-  constexpr bool backward = Config::kBackward;
-  const int tokens = config.tokens;
-  const bool several = has_several(problem, tokens);
-  const auto bytes = [&](Side side, std::int32_t other_gates) {
-    ConstTokenView given;
-    given.data = &problem;  // any
-    if ((problem.gates & other_gates) != 0) side.other_gate.rows = given;
-    return shared_bytes(tokens, config.teams, config.warps, side);
-  };
-  const std::size_t of_values = bytes(value_side(problem, backward, several), ops::kGateGk);
-  if (!backward) return of_values;
-  return std::max(of_values, bytes(key_side(problem, several), ops::kGateGv));
+  const auto [sides, count] = sides_of(problem, Config::kBackward, config.tokens);
+  std::size_t bytes = 0;
+  for (int i = 0; i < count; ++i) {
+    bytes = std::max(bytes, shared_bytes(config.tokens, config.teams, config.warps, sides[i].side));
+  }
+  return bytes;
+}
+
+/// What a config is expected to take.
+template <class Config>
+double config_us(const AttentionProblem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr std::int64_t kTimesMean = 4, kShare = 4;  // that one long sequence beside others has
+  const auto [sides, count] = sides_of(problem, Config::kBackward, config.tokens);
+  const auto tokens = static_cast<double>(problem.T);
+  const double mean = tokens / static_cast<double>(std::max<std::int64_t>(problem.N, 1));
+  const bool packed = problem.N > 0;
+  const std::int32_t gates = problem.gates;
+  const std::int64_t states = (problem.reads_states() ? (Config::kBackward ? 2 : 1) : 0) +
+                              (problem.writes_states() ? 1 : 0);
+  const std::int64_t walks = problem.sequences() * problem.H;
+  const bool sums = problem.H != problem.Hkv || (gates & ops::kGateGamma) != 0 ||
+                    ((gates & ops::kGateG) != 0 && problem.K > kOwn);
+  const Pass pass{
+      .walks = walks,
+      .mean = mean,
+      .longest = packed ? std::min(tokens, std::max(kTimesMean * mean, tokens / kShare)) : tokens,
+      .packed = packed,
+      .tokens = config.tokens,
+      .teams = config.teams,
+      .warps = config.warps,
+      .tiles = config.tiles,
+      .backward = Config::kBackward,
+      .sums = Config::kBackward && sums,
+      .state_bytes = std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states};
+  return pass_us(pass, std::span(sides.data(), static_cast<std::size_t>(count)),
+                 bytes_of_block(problem, config), device);
 }
 
 /// Sequences are short: on average, and the longest that packed ones can be.
@@ -158,7 +205,14 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Config heuristic_config(const AttentionProblem& problem,
                           const DeviceInfo& device) const override {
-    return candidate_configs(problem, device).front();
+    const std::vector<Config> configs = candidate_configs(problem, device);
+    return *std::ranges::min_element(
+        configs, {}, [&](const Config& config) { return config_us(problem, device, config); });
+  }
+  std::optional<double> expected_us(const AttentionProblem& problem,
+                                    const DeviceInfo& device) const override {
+    if (leaves_to_chunks(problem, Config::kBackward)) return std::nullopt;
+    return config_us(problem, device, heuristic_config(problem, device));
   }
   /// Windows of as many tokens as sequences have, on average, or of half.
   std::vector<Config> candidate_configs(const AttentionProblem& problem,

@@ -1,0 +1,135 @@
+// About how long a pass by windows takes, fitted to the times of some 2700 configs of 130 problems
+// each way on an H100.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include <attune/core/kernel.hpp>
+
+#include "cuda/walks/walk.hpp"
+#include "cuda/window/window.hpp"
+
+namespace attune::cuda::window {
+
+/// Microseconds.
+struct Costs {
+  double launch, sums;
+  double block;          // of each
+  double window;         // of each that a block has
+  double staged;         // for each channel of a thread, of four tokens of the other side
+  double score;          // for each 32 channels of a warp's pair of tokens
+  double tile;           // of each, once a window
+  double pair, gate;     // for each of a warp's pairs of own tokens, and each token's decays
+  double state;          // of each, once a window
+  double state_channel;  // and for each channel of a warp
+  double state_token;    // more of that for each token of a window
+  double update;         // for each channel of a warp where a state is written
+  double warp;           // share that each four further warps on a multiprocessor slow the others
+  double bytes;          // share of the states' traffic that nothing hides
+};
+inline constexpr Costs kForwardCosts{.launch = 2.9,
+                                     .sums = 0,
+                                     .block = 0.56,
+                                     .window = 0,
+                                     .staged = 0.8,
+                                     .score = 0.04,
+                                     .tile = 0.72,
+                                     .pair = 0.067,
+                                     .gate = 0,
+                                     .state = 0,
+                                     .state_channel = 0.0243,
+                                     .state_token = 0.0241,
+                                     .update = 0.05,
+                                     .warp = 0.25,
+                                     .bytes = 0.97};
+inline constexpr Costs kBackwardCosts{.launch = 3.3,
+                                      .sums = 3,
+                                      .block = 0.38,
+                                      .window = 0.23,
+                                      .staged = 1.75,
+                                      .score = 0.0126,
+                                      .tile = 2.08,
+                                      .pair = 0.188,
+                                      .gate = 0.22,
+                                      .state = 0.146,
+                                      .state_channel = 0.0272,
+                                      .state_token = 0.0006,
+                                      .update = 0.073,
+                                      .warp = 0.105,
+                                      .bytes = 1.65};
+
+/// What a pass is asked for.
+struct Pass {
+  std::int64_t walks = 0;  // of sequences and heads
+  double mean = 1;         // tokens of a sequence
+  double longest = 1;
+  bool packed = false;
+  int tokens = 4;  // of a window
+  int teams = 1, warps = 1, tiles = 1;
+  bool backward = false;
+  bool sums = false;             // a launch behind it
+  std::int64_t state_bytes = 0;  // read and written
+};
+struct PassSide {
+  Side side;
+  bool other_gates = false;
+  bool writes_state = false;
+};
+
+/// Of one block of a side, over a sequence of so many windows.
+inline double block_us(const Costs& cost, const Pass& pass, const PassSide& of, double windows) {
+  const double tokens = std::clamp<double>(pass.mean, 1, pass.tokens);
+  const int block_warps = pass.teams * pass.warps;
+  const auto shares = [](double work, int workers) { return std::ceil(work / workers); };
+  const double others = of.side.other_channels;
+  const double common = cost.window +
+                        cost.staged * shares(others * pass.tokens / 4, 32 * block_warps) *
+                            (of.other_gates ? 1.5 : 1.0) +
+                        cost.score * shares(tokens, block_warps) * shares(others, 32) * tokens;
+  const int states = (of.side.keeps_state ? 1 : 0) + (of.side.keeps_gradient ? 1 : 0);
+  const double per_warp = others / pass.warps;
+  const double own =
+      cost.tile + cost.pair * shares(tokens, pass.warps) * tokens +
+      (of.side.wants_gates ? cost.gate * tokens : 0) +
+      states * (cost.state + cost.state_channel * per_warp * (1 + cost.state_token * pass.tokens)) +
+      (of.writes_state ? cost.update * per_warp : 0);
+  const double rounds = shares(std::min(pass.tiles, of.side.tiles()), pass.teams);
+  if (windows == 1) return cost.block + common + rounds * own;
+  const double passes = pass.backward && of.side.wants_x ? 2 * windows - 1 : windows;
+  return cost.block + rounds * passes * (common + own);
+}
+
+/// `bytes`: of a block's shared memory.
+inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::size_t bytes,
+                      const DeviceInfo& device) {
+  constexpr double kBytesPerUs = 2.8e6;
+  constexpr int kResidentWarps = 16;        // by registers
+  constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
+  const Costs& cost = pass.backward ? kBackwardCosts : kForwardCosts;
+  double windows = std::max(std::ceil(pass.mean / pass.tokens), 1.0);
+  const double most = std::max(std::ceil(pass.longest / pass.tokens), 1.0);
+  if (pass.packed && most > 1) windows = std::max(windows, pass.mean / pass.tokens + 0.5);
+  double blocks = 0, work = 0, longest = 0;
+  for (const PassSide& each : sides) {
+    const auto count = static_cast<double>(pass.walks * ceil_div(each.side.tiles(), pass.tiles));
+    blocks += count;
+    work += count * block_us(cost, pass, each, windows);
+    longest = std::max(longest, block_us(cost, pass, each, most));
+  }
+  const int block_warps = pass.teams * pass.warps;
+  const std::int64_t by_memory = device.l1_bytes / (static_cast<std::int64_t>(bytes) + kReserved);
+  const auto resident = static_cast<double>(
+      std::max<std::int64_t>(std::min<std::int64_t>(kResidentWarps / block_warps, by_memory), 1));
+  const double per_core = blocks / std::max(device.cores, 1);
+  const double fours = std::clamp(per_core, 1.0, resident) * block_warps / 4;
+  const double rounds =
+      std::max(per_core / resident, 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
+  return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
+         (pass.sums ? cost.sums : 0) +
+         cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
+}
+
+}  // namespace attune::cuda::window
