@@ -186,6 +186,9 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Support supports(const AttentionProblem& problem, const DeviceInfo& device) const override {
     if (const Support taken = takes(problem, device); !taken) return taken;
+    if (!Config::kBackward && leaves_to_chunks(problem, false)) {
+      return Support::no(refused::kShape, "chunks, or token by token, are faster forward");
+    }
     return fits(problem, device, Config{});
   }
   Support fits(const AttentionProblem& problem, const DeviceInfo& device,
