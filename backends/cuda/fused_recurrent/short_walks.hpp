@@ -1,4 +1,4 @@
-// What a walk over a few tokens takes: loads and stores of the state, and launches, more than steps.
+// What a walk over a few tokens takes: loads and stores of the state and launches more than steps.
 // Fitted to the times of 1175 configs of 137 problems on an H100.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Which of the problems of a few tokens a sequence the chunked kernels are faster on, that do not say
-// what they expect of them.
+// On which of the problems of a few tokens a sequence the chunked kernels are faster, which do not
+// say what they expect of them.
 #pragma once
 
 #include <algorithm>

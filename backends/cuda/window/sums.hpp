@@ -1,4 +1,4 @@
-// What a walk's blocks leave to be added up, in one launch behind it: dk and dv over the query heads
+// What a walk's blocks leave to be added up, one launch behind it: dk and dv over the query heads
 // that share rows of them, dg and dgamma over the blocks that have key channels.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Recurrent attention of sequences of a few tokens, a window of tokens at once: scores of all pairs
 // within the window, and the state as products with all of the window's tokens.
 //
-// A team of warps has 32 channels of one side, keys or values, of a head, and all of the other side's. Let
+// A team of warps has 32 channels of one side of a head, keys or values, and all of the other. Let
 // read_i and write_j be the rows of its own channels and read'_i and write'_j those of the others,
 //
 //   side     read  write  read'  write'   x   y    decays f        decays f'
