@@ -1,5 +1,5 @@
 // What conformance does not reach of the kernels that take every problem, cuda.fused_recurrent and
-// cuda.chunk_tf32, and of the one that takes f32 without gv, cuda.chunk_mma: long sequences of weak
+// cuda.chunk_tf32, and of the ones that take f32, forward without gv, cuda.chunk_mma: long sequences of weak
 // decay, resets and decays too strong for a chunk, large heads, many heads, more than 2^31 elements,
 // NaN, and bounds that only the device knows.
 #include <algorithm>
@@ -134,12 +134,25 @@ void expect_near(const ops::RecurrentAttentionGradients& actual,
   EXPECT_LE(error_of(actual.dv, expected.dv), tolerance);
 }
 
+/// Those of gates of channels that there are.
+void expect_near_channels(const ops::RecurrentAttentionGradients& actual,
+                          const ops::RecurrentAttentionGradients& expected) {
+  constexpr double kTolerance = 1e-4;
+  if (expected.dgk) {
+    EXPECT_LE(error_of(*actual.dgk, *expected.dgk), kTolerance);
+  }
+  if (expected.dgv) {
+    EXPECT_LE(error_of(*actual.dgv, *expected.dgv), kTolerance);
+  }
+}
+
 class CudaWalks : public testing::TestWithParam<TestedKernel> {
  protected:
   void SetUp() override {
     if (gpu_ == nullptr) GTEST_SKIP() << kNeedsGpu;
   }
   bool is_chunked() const { return GetParam().name != std::string("fused_recurrent"); }
+  /// In the forward pass.
   bool takes(Gate gate) const {
     return GetParam().takes_all || gate != &RecurrentAttentionOptions::gv;
   }
@@ -181,49 +194,58 @@ TEST_P(CudaWalks, GradientsOfThousandsOfTokensOfWeakDecayAreExact) {
   constexpr std::int64_t kTokens = 8192, kHeads = 2, kChannels = 32;
   const Extents shape{1, kTokens, kHeads, kChannels};
   for (const float decay : {-3e-7F, -1e-3F}) {
-    SCOPED_TRACE(decay);
-    Call call(*gpu_, GetParam(), shape, kChannels);
-    call.add(&RecurrentAttentionOptions::g, filled({1, kTokens, kHeads}, decay));
-    call.add(&RecurrentAttentionOptions::gk, filled(shape, decay));
-    const auto expected = call.expected_gradients();
-    const auto actual = call.actual_gradients();
-    expect_near(actual, expected, kF32Tolerance);
-    // Relative to themselves: they are sums over all later tokens, and as large.
-    EXPECT_LE(error_of(*actual.dg, *expected.dg), 1e-4);
-    EXPECT_LE(error_of(*actual.dgk, *expected.dgk), 1e-4);
+    for (const Gate gate : {&RecurrentAttentionOptions::gk, &RecurrentAttentionOptions::gv}) {
+      SCOPED_TRACE(decay);
+      Call call(*gpu_, GetParam(), shape, kChannels);
+      call.add(&RecurrentAttentionOptions::g, filled({1, kTokens, kHeads}, decay));
+      call.add(gate, filled(shape, decay));
+      const auto expected = call.expected_gradients();
+      const auto actual = call.actual_gradients();
+      expect_near(actual, expected, kF32Tolerance);
+      // Relative to themselves: they are sums over all later tokens, and as large.
+      EXPECT_LE(error_of(*actual.dg, *expected.dg), 1e-4);
+      expect_near_channels(actual, expected);
+    }
   }
 }
 
 /// Every so many tokens the decays are resets, or too strong for their chunk to be walked at once.
-TEST_P(CudaWalks, TakesResetsAndStrongDecaysAmongWeakOnes) {
-  constexpr std::int64_t kTokens = 333, kHeads = 2, kChannels = 40;
+Tensor strong_among_weak(const Extents& shape, float strong) {
   constexpr std::int64_t kApart = 37;
-  const Extents shape{1, kTokens, kHeads, kChannels};
-  for (const float strong : {kMinusInfinity, -400.0F, -40.0F}) {
-    for (const Gate gate : {&RecurrentAttentionOptions::gk, &RecurrentAttentionOptions::gv}) {
-      if (!takes(gate)) continue;
-      SCOPED_TRACE(testing::Message() << strong);
-      Call call(*gpu_, GetParam(), shape, kChannels);
-      Tensor decays = filled(shape, -0.01F);
-      for (std::int64_t token = 5; token < kTokens; token += kApart) {
-        for (std::int64_t channel = token % 3; channel < kChannels; channel += 3) {
-          decays.values<float>()[token * kHeads * kChannels + channel] = strong;
-        }
-      }
-      call.add(gate, std::move(decays));
-      const auto expected = call.expected();
-      const auto actual = call.actual();
-      EXPECT_LE(error_of(actual.o, expected.o), kF32Tolerance);
-      EXPECT_LE(error_of(*actual.final_state, *expected.final_state), kF32Tolerance);
+  const std::int64_t tokens = shape[1], heads = shape[2], channels = shape[3];
+  Tensor decays = filled(shape, -0.01F);
+  for (std::int64_t token = 5; token < tokens; token += kApart) {
+    for (std::int64_t channel = token % 3; channel < channels; channel += 3) {
+      decays.values<float>()[token * heads * channels + channel] = strong;
+    }
+  }
+  return decays;
+}
 
-      const auto gradients = call.expected_gradients();
-      const auto found = call.actual_gradients();
-      expect_near(found, gradients, kF32Tolerance);
-      if (gradients.dgk) {
-        EXPECT_LE(error_of(*found.dgk, *gradients.dgk), 1e-4);
-      }
-      if (gradients.dgv) {
-        EXPECT_LE(error_of(*found.dgv, *gradients.dgv), 1e-4);
+TEST_P(CudaWalks, TakesResetsAndStrongDecaysAmongWeakOnes) {
+  const std::vector<Gate> gates[] = {
+      {&RecurrentAttentionOptions::gk},
+      {&RecurrentAttentionOptions::gv},
+      {&RecurrentAttentionOptions::gk, &RecurrentAttentionOptions::gv},
+  };
+  for (const std::int64_t channels : {40, 100}) {
+    for (const float strong : {kMinusInfinity, -400.0F, -40.0F}) {
+      for (const std::vector<Gate>& given : gates) {
+        SCOPED_TRACE(testing::Message()
+                     << strong << ", gates " << given.size() << ", channels " << channels);
+        const Extents shape{1, 333, 2, channels};
+        Call call(*gpu_, GetParam(), shape, channels);
+        for (const Gate gate : given) call.add(gate, strong_among_weak(shape, strong));
+        if (std::ranges::all_of(given, [&](Gate gate) { return takes(gate); })) {
+          const auto expected = call.expected();
+          const auto actual = call.actual();
+          EXPECT_LE(error_of(actual.o, expected.o), kF32Tolerance);
+          EXPECT_LE(error_of(*actual.final_state, *expected.final_state), kF32Tolerance);
+        }
+        const auto gradients = call.expected_gradients();
+        const auto found = call.actual_gradients();
+        expect_near(found, gradients, kF32Tolerance);
+        expect_near_channels(found, gradients);
       }
     }
   }

@@ -1,11 +1,12 @@
-// The decays of a chunk's key channels, summed up from the chunk's middle.
+// The decays of a chunk's key channels or value channels, summed up from the chunk's middle. For keys,
 //
 // With x_i = (G_i - G_mid) / ln 2, where G_mid is G before token 32,
 //
 //   q'_i = q_i 2^(x_i)    k'_j = k_j 2^(-x_j)    P_ij = scale q'_i k'_j
 //
-// and S' = exp(G_mid) S and D' = exp(G_last - G_mid) D take the place of S and D. A chunk with an
-// |x| over kMostLog2 is walked token by token (strong_chunk.cuh).
+// and S' = exp(G_mid) S and D' = exp(G_last - G_mid) D take the place of S and D; for values do is in
+// the place of q, and v of k. A chunk with an |x| over kMostLog2 is walked token by token
+// (strong_chunk.cuh).
 #pragma once
 
 #include "cuda/chunk_mma/backward/chunk_block.cuh"
@@ -14,21 +15,32 @@
 
 namespace attune::cuda::chunk_mma::backward {
 
-/// How the threads of a block divide the key channels and tokens of a chunk among them.
-template <class Own, int kKeyPanels>
-struct ChannelThreads {
-  static constexpr int kChannels = kKeyPanels * kPanelChannels;
+/// How the threads of a block divide the channels of a side and the tokens of a chunk among them.
+template <class Own, int kPanels>
+class ChannelThread {
+ public:
+  static constexpr int kChannels = kPanels * kPanelChannels;
   static constexpr int kGroups = Own::kThreads / kChannels;
   static constexpr int kTokensOfGroup = kTokens / kGroups;
 
-  __device__ static int channel() { return static_cast<int>(threadIdx.x) % kChannels; }
-  __device__ static int group() { return static_cast<int>(threadIdx.x) / kChannels; }
-  __device__ static int token(int i) { return group() * kTokensOfGroup + i; }
+  /// The same thread, but not to the compiler: addresses that a late phase has in common with an
+  /// early one would wait in registers.
+  __device__ static ChannelThread again() {
+    ChannelThread own;
+    asm volatile("" : "+r"(own.thread_));
+    return own;
+  }
+  __device__ int channel() const { return thread_ % kChannels; }
+  __device__ int group() const { return thread_ / kChannels; }
+  __device__ int token(int i) const { return group() * kTokensOfGroup + i; }
+
+ private:
+  int thread_ = static_cast<int>(threadIdx.x);
 };
 
-/// A number for every token and key channel. Eight channels of four rows that follow each other lie
+/// A number for every token and channel. Eight channels of four rows that follow each other lie
 /// in different banks.
-template <int kKeyPanels>
+template <int kPanels>
 class ChannelTile {
  public:
   __device__ float& at(int row, int channel) { return values_[row][place(row, channel)]; }
@@ -38,53 +50,54 @@ class ChannelTile {
 
  private:
   __device__ static int place(int row, int channel) { return channel ^ (row % 4 * 8); }
-  float values_[kTokens][kKeyPanels * kPanelChannels];
+  float values_[kTokens][kPanels * kPanelChannels];
 };
 
-/// What a block has in shared memory behind its panels.
-template <int kKeyPanels>
+/// What a block has of the decays of one side's channels.
+template <int kPanels>
 struct alignas(16) ChannelMemory {
-  ChannelTile<kKeyPanels> logs;                  // x, or of a strong chunk the decay of each token
-  float to_middle[kKeyPanels * kPanelChannels];  // exp(G_mid)
-  float products[kKeyPanels * kPanelChannels];   // exp(G_last) <S, D>
-  float diagonal[kTokens];                       // R_ii
+  ChannelTile<kPanels> logs;                  // x, or of a strong chunk the decay of each token
+  float to_middle[kPanels * kPanelChannels];  // exp(G_mid)
+  float products[kPanels * kPanelChannels];   // exp(G_last) <S, D>
+  float diagonal[kTokens];                    // R_ii, P_ii
 
   /// exp(G_last - G_mid)
   __device__ float to_end(int channel) const { return exp2_approx(logs.at(kTokens - 1, channel)); }
 };
 
-/// The gates of a thread's tokens of its key channel.
-template <class Own, int kKeyPanels>
+/// The log decays of a thread's tokens of its channel.
+template <class Own, int kPanels>
 class ChannelGates {
  public:
-  using Threads = ChannelThreads<Own, kKeyPanels>;
+  using Thread = ChannelThread<Own, kPanels>;
 
-  /// Begins to load them.
-  __device__ __forceinline__ ChannelGates(const BackwardParams& p, const Chunk& chunk)
-      : p_(p), chunk_(chunk) {
-    const int channel = Threads::channel() < p.key_channels ? Threads::channel() : 0;
-    const PlacedRows gates(p, {.view = p.gk.rows}, chunk.place, chunk.head, channel);
+  /// Begins to load them, of channels from the first one on.
+  __device__ __forceinline__ ChannelGates(const BackwardParams& p, const ChannelSide& side,
+                                          const Chunk& chunk, int first_channel)
+      : p_(p), side_(side), chunk_(chunk), channels_(side.channels - first_channel) {
+    const Thread own;
+    const int channel = own.channel() < channels_ ? own.channel() : 0;
+    const PlacedRows gates(p, side.gates, chunk.place, chunk.head, first_channel + channel);
 #pragma unroll
-    for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
-      logs_[i] = __ldg(gates.first + min(Threads::token(i), chunk.place.rows - 1) * gates.step);
+    for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
+      logs_[i] = __ldg(gates.first + min(own.token(i), chunk.place.rows - 1) * gates.step);
     }
   }
-  /// Waits for them, and adds what all channels share. Tokens that do not exist decay nothing.
+  /// Waits for them, and adds what all channels share. Tokens that do not exist decay nothing, nor do
+  /// channels without gates.
   __device__ __forceinline__ Log2Sum sum() {
-    const int last = chunk_.place.rows - 1;
-    const float gamma = constant_decay(p_.gamma, chunk_.place.sequence, chunk_.head);
-    if (p_.g.given()) {
-      const PlacedRows shared(p_, {.view = p_.g.rows}, chunk_.place, chunk_.head, 0);
-#pragma unroll
-      for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
-        logs_[i] += __ldg(shared.first + min(Threads::token(i), last) * shared.step);
-      }
+    const Thread own;
+    float gamma = 0.0F;
+    if (side_.has_shared_gates) {
+      gamma = constant_decay(p_.gamma, chunk_.place.sequence, chunk_.head);
+      if (p_.g.given()) add_shared_gate();
     }
-    const int exist = Threads::channel() < p_.key_channels ? chunk_.place.rows : 0;
+    const bool has_gates = side_.gates.exist && own.channel() < channels_;
+    const int exist = has_gates ? chunk_.place.rows : 0;
     Log2Sum sum;
 #pragma unroll
-    for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
-      logs_[i] = Threads::token(i) < exist ? logs_[i] + gamma : 0.0F;
+    for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
+      logs_[i] = own.token(i) < exist ? logs_[i] + gamma : 0.0F;
       sum.add(logs_[i]);
     }
     return sum;
@@ -93,47 +106,69 @@ class ChannelGates {
   __device__ float log(int i) const { return logs_[i]; }
 
  private:
+  __device__ __forceinline__ void add_shared_gate() {
+    const Thread own;
+    const PlacedRows shared(p_, p_.shared_gates, chunk_.place, chunk_.head, 0);
+#pragma unroll
+    for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
+      logs_[i] += __ldg(shared.first + min(own.token(i), chunk_.place.rows - 1) * shared.step);
+    }
+  }
+
   const BackwardParams& p_;
+  const ChannelSide& side_;
   const Chunk& chunk_;
-  float logs_[Threads::kTokensOfGroup];
+  const int channels_;
+  float logs_[Thread::kTokensOfGroup];
 };
 
 /// Makes logs and to_middle of gates; returns whether the chunk is strong. `sums` is scratch: one a
 /// thread.
-template <class Own, int kKeyPanels>
-__device__ __forceinline__ bool scan_channels(ChannelMemory<kKeyPanels>& to, Log2Sum* sums,
-                                              ChannelGates<Own, kKeyPanels>& gates) {
-  using Threads = ChannelThreads<Own, kKeyPanels>;
+template <class Own, int kPanels>
+__device__ __forceinline__ bool scan_channels(ChannelMemory<kPanels>& to, Log2Sum* sums,
+                                              ChannelGates<Own, kPanels>& gates) {
+  using Thread = ChannelThread<Own, kPanels>;
+  const Thread own;
   sums[threadIdx.x] = gates.sum();
   __syncthreads();  // the sums of all groups are there
   Log2Sum sum;      // from the middle to the group
   Log2Sum middle;   // from the start
 #pragma unroll
-  for (int group = 0; group < Threads::kGroups; ++group) {
-    const Log2Sum other = sums[group * Threads::kChannels + Threads::channel()];
-    const bool is_early = group < Threads::kGroups / 2;
+  for (int group = 0; group < Thread::kGroups; ++group) {
+    const Log2Sum other = sums[group * Thread::kChannels + own.channel()];
+    const bool is_early = group < Thread::kGroups / 2;
     if (is_early) middle.add(other, 1.0F);
-    if (!is_early && group < Threads::group()) sum.add(other, 1.0F);
-    if (is_early && group >= Threads::group()) sum.add(other, -1.0F);
+    if (!is_early && group < own.group()) sum.add(other, 1.0F);
+    if (is_early && group >= own.group()) sum.add(other, -1.0F);
   }
   bool strong = false;
 #pragma unroll
-  for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
+  for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
     sum.add(gates.log(i));
-    to.logs.at(Threads::token(i), Threads::channel()) = sum.value();
+    to.logs.at(own.token(i), own.channel()) = sum.value();
     strong = strong || sum.exceeds(kMostLog2);
   }
-  if (Threads::group() == 0) {
-    to.to_middle[Threads::channel()] = middle.exp2_of_any();
-    to.products[Threads::channel()] = 0.0F;
+  if (own.group() == 0) {
+    to.to_middle[own.channel()] = middle.exp2_of_any();
+    to.products[own.channel()] = 0.0F;
   }
-  if (__syncthreads_or(strong ? 1 : 0) == 0) return false;
+  return __syncthreads_or(strong ? 1 : 0) != 0;
+}
+
+/// Makes logs the decay of each token, as a strong chunk has it. Gates are loaded again: those of
+/// other chunks need not wait in registers until it is known that theirs is none.
+template <class Own, int kPanels>
+__device__ __forceinline__ void keep_token_decays(ChannelMemory<kPanels>& to,
+                                                  const BackwardParams& p, const ChannelSide& side,
+                                                  const Chunk& chunk, int first_channel) {
+  using Thread = ChannelThread<Own, kPanels>;
+  const Thread own;
+  ChannelGates<Own, kPanels> gates(p, side, chunk, first_channel);
+  gates.sum();
 #pragma unroll
-  for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
-    to.logs.at(Threads::token(i), Threads::channel()) = decay_factor(gates.log(i)).high;
+  for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
+    to.logs.at(own.token(i), own.channel()) = decay_factor(gates.log(i)).high;
   }
-  __syncthreads();  // each token's decays are there
-  return true;
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

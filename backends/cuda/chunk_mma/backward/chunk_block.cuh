@@ -23,9 +23,12 @@ struct Chunk {
   bool adds_back = false;     // D likewise
 };
 
-__device__ __forceinline__ bool find_chunk(const BackwardParams& p, Chunk& chunk) {
-  chunk.number = quotient(block_number(), p.heads);
-  chunk.head = block_number() - chunk.number * p.heads;
+/// The number-th of the chunks of all heads.
+__device__ __forceinline__ bool find_chunk(const BackwardParams& p, std::int64_t number,
+                                           Chunk& chunk) {
+  chunk = {};
+  chunk.number = quotient(number, p.heads);
+  chunk.head = number - chunk.number * p.heads;
   if (chunk.number >= p.chunks) return false;
   if (!find_place(p, chunk.number, kTokens, chunk.place) || chunk.place.rows == 0) return false;
   if (!p.is_cut) return true;
@@ -35,6 +38,19 @@ __device__ __forceinline__ bool find_chunk(const BackwardParams& p, Chunk& chunk
   chunk.adds_back =
       quotient(chunk.place.first, p.segment_tokens) != quotient(length - 1, p.segment_tokens);
   return true;
+}
+
+/// The chunk of a block that makes its gradients; both arguments are in shared memory. Returns whether
+/// there is one.
+__device__ __forceinline__ bool take_chunk(const BackwardParams& p, Chunk& chunk, bool& has_work) {
+  if (threadIdx.x == 0) {
+    has_work = find_chunk(p, block_number(), chunk);
+    if (!has_work && p.gamma_terms != nullptr && chunk.number < p.chunks) {
+      p.gamma_terms[block_number()] = 0.0F;
+    }
+  }
+  __syncthreads();  // the block's work is known
+  return has_work;
 }
 
 /// Panels of shared memory: q, k, v and do, then S and D, in whose place P and R come.
@@ -57,31 +73,40 @@ struct Panels {
   static constexpr int kPanels = kTokenPanels + 2;
 };
 
-/// The chunk's tokens on their way to their panels.
+/// Begins to load a panel of a chunk's tokens.
+template <bool kQuads, class Own>
+__device__ __forceinline__ void fetch_tokens(LoadedPanel<Own>& loaded, const BackwardParams& p,
+                                             const TokenRows& rows, const Chunk& chunk, int panel) {
+  const int channel = panel * kPanelChannels;
+  loaded.template fetch<kQuads>({p, rows, chunk.place, chunk.head, channel}, chunk.place.rows,
+                                rows.channels - channel);
+}
+
+/// All of the chunk's tokens on their way to their panels.
 template <class Own, int kKeyPanels, int kValuePanels, bool kQuads>
 class LoadedTokens {
  public:
   __device__ __forceinline__ void fetch_keys(const BackwardParams& p, const Chunk& chunk) {
 #pragma unroll
     for (int panel = 0; panel < kKeyPanels; ++panel) {
-      fetch(q_[panel], p, p.q, chunk, panel);
-      fetch(k_[panel], p, p.k, chunk, panel);
+      fetch_tokens<kQuads>(q_[panel], p, p.keys.reads, chunk, panel);
+      fetch_tokens<kQuads>(k_[panel], p, p.keys.writes, chunk, panel);
     }
   }
   __device__ __forceinline__ void fetch_values(const BackwardParams& p, const Chunk& chunk) {
 #pragma unroll
     for (int panel = 0; panel < kValuePanels; ++panel) {
-      fetch(v_[panel], p, p.v, chunk, panel);
-      fetch(d_o_[panel], p, p.d_o, chunk, panel);
+      fetch_tokens<kQuads>(v_[panel], p, p.values.writes, chunk, panel);
+      fetch_tokens<kQuads>(d_o_[panel], p, p.values.reads, chunk, panel);
     }
   }
-  /// Wait for them. change_keys(q, k, panel) is called with what was loaded of q and k.
+  /// Wait for them. change(reads, writes, panel) is called with what was loaded.
   template <class Change>
   __device__ __forceinline__ void store_keys(const Panels<kKeyPanels, kValuePanels>& panels,
-                                             Change&& change_keys) {
+                                             Change&& change) {
 #pragma unroll
     for (int panel = 0; panel < kKeyPanels; ++panel) {
-      change_keys(q_[panel], k_[panel], panel);
+      change(q_[panel], k_[panel], panel);
       q_[panel].store(panels.q(panel), panels.memory);
       k_[panel].store(panels.k(panel), panels.memory);
     }
@@ -96,27 +121,21 @@ class LoadedTokens {
   }
 
  private:
-  __device__ __forceinline__ static void fetch(LoadedPanel<Own>& loaded, const BackwardParams& p,
-                                               const TokenRows& rows, const Chunk& chunk,
-                                               int panel) {
-    const int channel = panel * kPanelChannels;
-    loaded.template fetch<kQuads>({p, rows, chunk.place, chunk.head, channel}, chunk.place.rows,
-                                  rows.channels - channel);
-  }
-
   LoadedPanel<Own> q_[kKeyPanels], k_[kKeyPanels], v_[kValuePanels], d_o_[kValuePanels];
 };
 
 /// Begins to load a panel of one of the chunk's states.
-template <class Own>
+template <bool kValueGates, class Own>
 __device__ __forceinline__ void fetch_state(LoadedPanel<Own>& loaded, const BackwardParams& p,
                                             const Chunk& chunk, const StateSide& side, bool adds,
                                             int key_panel, int value_panel) {
-  const std::int64_t columns = state_columns(p.value_channels);
-  const std::int64_t size = p.key_channels * columns;
-  const std::int64_t first = key_panel * kPanelChannels * columns + value_panel * kPanelChannels;
-  const int rows = p.key_channels - key_panel * kPanelChannels;
-  const int channels = p.value_channels - value_panel * kPanelChannels;
+  const int first_key = key_panel * kPanelChannels;
+  const int first_value = value_panel * kPanelChannels;
+  const std::int64_t columns = state_columns(p.values.channels);
+  const std::int64_t size = p.keys.channels * columns;
+  const std::int64_t first = first_key * columns + first_value;
+  const int rows = p.keys.channels - first_key;
+  const int channels = p.values.channels - first_value;
   const std::int64_t at = chunk.number * p.heads + chunk.head;
   loaded.template fetch<true>({side.states + at * size + first, columns}, rows, channels);
   if (!adds) return;
@@ -124,23 +143,31 @@ __device__ __forceinline__ void fetch_state(LoadedPanel<Own>& loaded, const Back
   LoadedPanel<Own> start;
   start.template fetch<true>({side.segment_states + segment * size + first, columns}, rows,
                              channels);
-  const float* const decays = side.chunk_decays + at * p.decay_width;
+  if constexpr (kValueGates) {
+    const float* const decays = side.values.of_chunks + at * side.values.width;
+    const int last = p.values.channels - 1;
+    const int own = first_value + LoadedPanel<Own>::channel();
+    const float4 factors{decays[min(own, last)], decays[min(own + 1, last)],
+                         decays[min(own + 2, last)], decays[min(own + 3, last)]};
+    start.multiply([&](int) { return factors; });
+  }
+  const float* const decays = side.keys.of_chunks + at * side.keys.width;
   loaded.add(start, [&](int row) {
-    const std::int64_t key = key_panel * kPanelChannels + row;
-    return decays[min(key, p.decay_width - 1)];
+    const std::int64_t key = first_key + row;
+    return decays[min(key, side.keys.width - 1)];
   });
 }
 
 /// Both states of a chunk, a panel of each at a time.
-template <class Own>
+template <class Own, bool kValueGates>
 struct LoadedStates {
   LoadedPanel<Own> forward;
   LoadedPanel<Own> back;
 
   __device__ __forceinline__ void fetch(const BackwardParams& p, const Chunk& chunk, int key,
                                         int value) {
-    fetch_state(forward, p, chunk, p.forward, chunk.adds_forward, key, value);
-    fetch_state(back, p, chunk, p.back, chunk.adds_back, key, value);
+    fetch_state<kValueGates>(forward, p, chunk, p.forward, chunk.adds_forward, key, value);
+    fetch_state<kValueGates>(back, p, chunk, p.back, chunk.adds_back, key, value);
   }
 };
 
@@ -151,10 +178,10 @@ struct Gradients {
   Product<Own> dk[kKeyPanels];
   Product<Own> dv[kValuePanels];
 
-  /// Their first terms: what tokens read of the chunk's states. store(states, key) stores a panel
-  /// of both.
+  /// Their first terms: what tokens read of the chunk's states. store(states, key) stores a panel of
+  /// both.
   template <class Store>
-  __device__ __forceinline__ void read_states(LoadedStates<Own>& states,
+  __device__ __forceinline__ void read_states(LoadedStates<Own, false>& states,
                                               const Panels<kKeyPanels, kValuePanels>& panels,
                                               const BackwardParams& p, const Chunk& chunk,
                                               Store&& store) {
@@ -181,9 +208,14 @@ struct Gradients {
   }
 };
 
-/// Writes what a run has of a gradient.
+/// Writes what a run has of a gradient. No one else adds to it meanwhile, but to load it first would
+/// be to wait for what was written before.
 __device__ __forceinline__ void store_share(float* to, float share, bool adds) {
-  *to = adds ? *to + share : share;
+  if (adds) {
+    atomicAdd(to, share);
+  } else {
+    *to = share;
+  }
 }
 
 /// Writes a panel of gradients.
@@ -201,16 +233,14 @@ __device__ __forceinline__ void store_gradients(const Product<Own>& sums, const 
 #pragma unroll
     for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
       const int channel = panel * kPanelChannels + Own::column(n, 0);
-      if (p.stores_pairs) {
-        if (channel >= channels) continue;
-        auto* const to = reinterpret_cast<float2*>(first + channel);
-        const float2 before = adds ? *to : float2{};
-        *to = {before.x + sums[n][2 * half], before.y + sums[n][2 * half + 1]};
-      } else {
-        if (channel < channels) store_share(first + channel, sums[n][2 * half], adds);
-        if (channel + 1 < channels) {
-          store_share(first + channel + 1, sums[n][2 * half + 1], adds);
+      const float* const pair = &sums[n][2 * half];
+      if (p.stores_pairs && !adds) {
+        if (channel < channels) {
+          *reinterpret_cast<float2*>(first + channel) = {pair[0], pair[1]};
         }
+      } else {
+        if (channel < channels) store_share(first + channel, pair[0], adds);
+        if (channel + 1 < channels) store_share(first + channel + 1, pair[1], adds);
       }
     }
   }

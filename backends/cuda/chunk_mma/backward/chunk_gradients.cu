@@ -41,15 +41,7 @@ __global__ __launch_bounds__(
   auto& decays = *reinterpret_cast<TokenDecays*>(panels.end());
   __shared__ Chunk chunk;
   __shared__ bool has_work;
-  if (threadIdx.x == 0) {
-    chunk = {};
-    has_work = find_chunk(p, chunk);
-    if (!has_work && p.gamma_terms != nullptr && chunk.number < p.chunks) {
-      p.gamma_terms[block_number()] = 0.0F;
-    }
-  }
-  __syncthreads();  // the block's work is known
-  if (!has_work) return;
+  if (!take_chunk(p, chunk, has_work)) return;
 
   TokenDecayScan scan(p, chunk.place.sequence, chunk.head);
   if (scan.is_mine()) scan.fetch(chunk.place);
@@ -58,7 +50,7 @@ __global__ __launch_bounds__(
   tokens.fetch_keys(p, chunk);
   tokens.store_keys(panels, [](const auto&...) {});
   tokens.store_values(panels);
-  LoadedStates<Own> states;
+  LoadedStates<Own, false> states;
   states.fetch(p, chunk, 0, 0);
   if (scan.is_mine()) scan.sum(decays);
   __syncthreads();  // tokens and decays are there
@@ -68,7 +60,7 @@ __global__ __launch_bounds__(
   scores.multiply(panels);
   scores.decay(gates, [&](int row, int column) { return p.scale * decays.between(row, column); });
   Gradients<Own, kKeyPanels, kValuePanels> sums;
-  sums.read_states(states, panels, p, chunk, [&](const LoadedStates<Own>& loaded, int) {
+  sums.read_states(states, panels, p, chunk, [&](const LoadedStates<Own, false>& loaded, int) {
     loaded.forward.products_with(loaded.back, [&](int, float sum) {
       gates.states = fmaf(sum, decays.total.high, gates.states);
     });
@@ -85,19 +77,20 @@ __global__ __launch_bounds__(
     scale_rows<Own>(dq, gates.reads, panels.q(key),
                     [&](int token) { return p.scale * decays.from_start(token); });
     multiply_columns<Own>(dq, panels.value_scores(), panels.k(key), 0, row + 1);
-    store_gradients<Own>(dq, p, chunk, p.dq, key, p.key_channels, p.adds_keys);
+    store_gradients<Own>(dq, p, chunk, p.keys.read_gradients, key, p.keys.channels, p.keys.adds);
     Product<Own>& dk = sums.dk[key];
     scale_rows<Own>(dk, gates.writes, panels.k(key),
                     [&](int token) { return decays.to_end(token); });
     multiply_transposed<Own>(dk, panels.value_scores(), panels.q(key), row, kSteps);
-    store_gradients<Own>(dk, p, chunk, p.dk, key, p.key_channels, p.adds_keys);
+    store_gradients<Own>(dk, p, chunk, p.keys.write_gradients, key, p.keys.channels, p.keys.adds);
   }
 #pragma unroll
   for (int value = 0; value < kValuePanels; ++value) {
     Product<Own>& dv = sums.dv[value];
     for_each<Own>(dv, [&](float& sum, int token, int) { sum *= decays.to_end(token); });
     multiply_transposed<Own>(dv, panels.key_scores(), panels.d_o(value), row, kSteps);
-    store_gradients<Own>(dv, p, chunk, p.dv, value, p.value_channels, p.adds_values);
+    store_gradients<Own>(dv, p, chunk, p.values.write_gradients, value, p.values.channels,
+                         p.values.adds);
   }
 
   if (!wants_shared_gates(p)) return;
@@ -105,19 +98,20 @@ __global__ __launch_bounds__(
   auto& terms = *reinterpret_cast<GateMemory<Own>*>(memory);
   store_gate_terms<Own>(terms, gates);
   __syncthreads();  // all parts are there
-  if (Own::number() == 0) store_shared_gates(p, chunk, gate_gradients<Own>(terms));
+  if (Own::number() == 0) store_shared_gates(p, chunk, gate_gradients<Own>(terms), p.adds_gates);
 }
 
 }  // namespace chunk_gradients_kernels
 
 void launch_chunk_gradients(const BackwardParams& p, cudaStream_t stream) {
-  with_value<1, 2>(panels_of(p.key_channels), [&]<int kKeyPanels>() {
-    with_value<1, 2>(panels_of(p.value_channels), [&]<int kValuePanels>() {
+  with_value<1, 2>(panels_of(p.keys.channels), [&]<int kKeyPanels>() {
+    with_value<1, 2>(panels_of(p.values.channels), [&]<int kValuePanels>() {
       with_value<false, true>(p.quads, [&]<bool kQuads>() {
         launch<chunk_gradients<kKeyPanels, kValuePanels, kQuads>>(
             {.grid = grid_of(p.heads * p.chunks),
              .block = WarpsOf<kKeyPanels, kValuePanels>::kThreads,
-             .shared_bytes = gradients_shared_bytes(p.key_channels, p.value_channels, false)},
+             .shared_bytes =
+                 gradients_shared_bytes(p.keys.channels, p.values.channels, false, false)},
             stream, p);
       });
     });

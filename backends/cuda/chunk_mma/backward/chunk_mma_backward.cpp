@@ -59,11 +59,16 @@ void sum_gamma(const Problem& problem, const Args& args, const Workspace& worksp
 }
 
 void launch_slice(const BackwardParams& params, cudaStream_t stream) {
-  const bool key_gates = params.gk.given();
-  if (key_gates) launch_walk_operands(params, stream);
+  const bool key_gates = params.keys.gates.exist;
+  const bool value_gates = params.values.gates.exist;
+  // Those of keys are there from the first slice of values on.
+  if (key_gates && !params.keys.adds) launch_walk_operands(params, params.keys, stream);
+  if (value_gates) launch_walk_operands(params, params.values, stream);
   launch_state_walks(params, stream);
   if (params.is_cut) launch_segment_starts(params, stream);
-  if (key_gates) {
+  if (value_gates) {
+    launch_value_channel_gradients(params, stream);
+  } else if (key_gates) {
     launch_channel_gradients(params, stream);
   } else {
     launch_chunk_gradients(params, stream);
@@ -78,7 +83,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
   int version() const noexcept override { return 1; }
 
   std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
   }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80")) {
@@ -96,8 +101,8 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
     }
     const Problem slice = first_slice(problem);
-    const auto bytes =
-        static_cast<std::int64_t>(gradients_shared_bytes(slice.K, slice.V, has_key_gates(problem)));
+    const auto bytes = static_cast<std::int64_t>(
+        gradients_shared_bytes(slice.K, slice.V, has_key_gates(problem), has_value_gates(problem)));
     if (bytes > device.l1_bytes) {
       return Support::no(
           refused::kMemory,
@@ -146,9 +151,9 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     for_each_slice(problem, [&](const ChannelSlice& slice) {
       const Problem part = slice.of(problem);
       BackwardParams params = params_of(part, slice.of(own), config, workspace);
-      params.adds_keys = slice.first_value > 0;
-      params.adds_values = slice.first_key > 0;
-      params.adds_gates = params.adds_keys || params.adds_values;
+      params.keys.adds = slice.first_value > 0;
+      params.values.adds = slice.first_key > 0;
+      params.adds_gates = params.keys.adds || params.values.adds;
       launch_slice(params, stream);
     });
     if (shares_heads(problem)) {

@@ -43,12 +43,18 @@ inline double gradients_us(const Problem& problem, const DeviceInfo& device, boo
   // Of a chunk and head, for every multiprocessor: [panels of keys, and of values].
   constexpr double kOfChunk[kMostPanels][kMostPanels] = {{10.3, 18.0}, {18.0, 29.0}};
   constexpr double kOfGatedChunk[kMostPanels][kMostPanels] = {{14.0, 18.0}, {30.0, 44.0}};
+  // With gates of value channels: [panels of keys], and of each of its panels of values.
+  constexpr double kOfKeys[kMostPanels] = {6.0, 18.0};
+  constexpr double kOfValues[kMostPanels] = {14.0, 24.0};
   constexpr double kOfStarts = 1.25;  // loaded besides the states
-  const auto& of_chunk = has_key_gates(problem) ? kOfGatedChunk : kOfChunk;
+  const int keys = panels_of(problem.K) - 1;
+  const int values = panels_of(problem.V);
+  const double of_chunk = has_value_gates(problem) ? kOfKeys[keys] + values * kOfValues[keys]
+                          : has_key_gates(problem) ? kOfGatedChunk[keys][values - 1]
+                                                   : kOfChunk[keys][values - 1];
   const std::int64_t chunks =
       problem.sequences() * ceil_div(mean_tokens(problem), kTokens) * problem.H;
-  const double us = static_cast<double>(ceil_div(chunks, device.cores)) *
-                    of_chunk[panels_of(problem.K) - 1][panels_of(problem.V) - 1];
+  const double us = static_cast<double>(ceil_div(chunks, device.cores)) * of_chunk;
   return is_cut ? kOfStarts * us : us;
 }
 
@@ -61,11 +67,13 @@ inline double slice_us(const Problem& problem, const DeviceInfo& device,
   const bool is_cut = tokens < mean_tokens(problem);
   double us = (is_cut ? 3 : 2) * kOfLaunch + walks_us(problem, device, tokens) +
               gradients_us(problem, device, is_cut);
-  if (has_key_gates(problem)) {
-    constexpr double kTensors = 5;  // q, k and gk, and what is made of them
-    const auto channels = static_cast<double>(problem.B * problem.T * problem.H * problem.K);
-    us += kOfLaunch + kTensors * sizeof(float) * channels / kBytesPerUs;
-  }
+  const auto add_operands = [&](std::int64_t channels) {
+    constexpr double kTensors = 5;  // reads, writes and gates, and what is made of them
+    const auto elements = static_cast<double>(problem.B * problem.T * problem.H * channels);
+    us += kOfLaunch + kTensors * sizeof(float) * elements / kBytesPerUs;
+  };
+  if (has_key_gates(problem)) add_operands(problem.K);
+  if (has_value_gates(problem)) add_operands(problem.V);
   return us;
 }
 

@@ -16,11 +16,11 @@ bool loads_quads(const ConstTensorView& tensor) {
   return tensor.size(3) % kQuad == 0 && moves_in_quads(tensor);
 }
 
-/// Rows of walk_operands.cu: [B, T, H, operand_channels(K)].
-TokenRows operand_rows(float* made, const Problem& problem) {
-  const std::int64_t head = operand_channels(problem.K);
+/// Rows of walk_operands.cu: [B, T, H, operand_channels()].
+TokenRows operand_rows(float* made, const Problem& problem, const ChannelSide& side) {
+  const std::int64_t head = operand_channels(side.channels);
   const std::int64_t token = problem.H * head;
-  return {.view = {made, problem.T * token, token, head}, .channels = static_cast<int>(problem.K)};
+  return {.view = {made, problem.T * token, token, head}, .channels = side.channels};
 }
 
 /// Whether two elements may be stored at once, and each row has a multiple of these.
@@ -28,28 +28,49 @@ bool stores_pairs(const TensorView& tensor) {
   return tensor.size(3) % 2 == 0 && moves_in_quads(tensor);
 }
 
+/// A gate's rows, or others where there is none.
+TokenRows gate_rows(const std::optional<ConstTensorView>& gate, const TokenRows& others) {
+  if (!gate) return {.view = others.view, .exist = false, .heads_per_row = others.heads_per_row};
+  return {.view = gate_view(gate).rows};
+}
+
 void set_tensors(BackwardParams& params, const Problem& problem, const Args& args) {
   // Of the caller's k and v, which k's heads tell.
   const std::int64_t heads_per_kv = problem.H / problem.Hkv;
-  params.q = token_rows(args.q, 1);
-  params.k = token_rows(args.k, heads_per_kv);
-  params.v = token_rows(args.v, heads_per_kv);
-  params.d_o = args.d_o ? token_rows(*args.d_o, 1) : params.v;
-  params.d_o.exist = args.d_o.has_value();
+  params.keys = {.channels = static_cast<int>(problem.K),
+                 .reads = token_rows(args.q, 1),
+                 .writes = token_rows(args.k, heads_per_kv),
+                 .read_gradients = token_view(args.dq),
+                 .write_gradients = token_view(args.dk),
+                 .gate_gradients = token_view(args.dgk)};
+  const TokenRows v = token_rows(args.v, heads_per_kv);
+  params.values = {.channels = static_cast<int>(problem.V),
+                   .reads = args.d_o ? token_rows(*args.d_o, 1) : v,
+                   .writes = v,
+                   .write_gradients = token_view(args.dv),
+                   .gate_gradients = token_view(args.dgv)};
+  params.values.reads.exist = args.d_o.has_value();
+  params.keys.gates = gate_rows(args.gk, params.keys.reads);
+  params.values.gates = gate_rows(args.gv, params.values.reads);
   params.quads = loads_quads(args.q) && loads_quads(args.k) && loads_quads(args.v) &&
                  (!args.d_o || loads_quads(*args.d_o));
   params.g = gate_view(args.g);
-  params.shared_gates.view = args.g ? params.g.rows : params.q.view;
-  params.shared_gates.exist = args.g.has_value();
-  params.gk = gate_view(args.gk);
+  params.shared_gates = gate_rows(args.g, params.keys.reads);
   params.gamma = decay_view(args.gamma, problem.H);
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
-  params.dq = token_view(args.dq);
-  params.dk = token_view(args.dk);
-  params.dv = token_view(args.dv);
   params.dg = token_view(args.dg);
-  params.dgk = token_view(args.dgk);
   params.stores_pairs = stores_pairs(args.dq) && stores_pairs(args.dk) && stores_pairs(args.dv);
+}
+
+/// Where what the walks take of a side's channels is.
+void set_operands(ChannelSide& side, const Problem& problem, const WalkOperands& made) {
+  side.walked_reads = side.reads;
+  side.walked_writes = side.writes;
+  side.chunk_totals = made.chunk_totals;
+  if (!side.gates.exist) return;
+  side.walked_reads = operand_rows(made.reads, problem, side);
+  side.walked_reads.exist = side.reads.exist;
+  side.walked_writes = operand_rows(made.writes, problem, side);
 }
 
 }  // namespace
@@ -60,8 +81,6 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Backwar
   set_tensors(params, problem, args);
   params.sequence_count = problem.sequences();
   params.heads = problem.H;
-  params.key_channels = static_cast<int>(problem.K);
-  params.value_channels = static_cast<int>(problem.V);
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   params.has_initial = args.initial_state.has_value();
@@ -69,14 +88,10 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Backwar
   params.segment_tokens = segment_tokens_of(problem, config);
   params.segments = parts_of(problem, params.segment_tokens);
   params.is_cut = workspace.is_cut;
-  params.walked_q = params.q;
-  params.walked_k = params.k;
-  if (has_key_gates(problem)) {
-    params.walked_q = operand_rows(workspace.q, problem);
-    params.walked_k = operand_rows(workspace.k, problem);
-  }
-  params.decay_width = decay_width(problem);
-  params.chunk_totals = workspace.chunk_totals;
+  set_operands(params.keys, problem, workspace.keys);
+  set_operands(params.values, problem, workspace.values);
+  params.keys.has_shared_gates = has_key_gates(problem);
+  params.values.has_shared_gates = !has_key_gates(problem);
   params.forward = workspace.forward;
   params.forward.initial = state_view(args.initial_state);
   params.back = workspace.back;

@@ -1,4 +1,4 @@
-// The backward pass of f32 with scalar decays, chunk by chunk of 64 tokens, as host code sees it.
+// The backward pass of f32, chunk by chunk of 64 tokens, as host code sees it.
 //
 // With S the state before a chunk, D the gradient of the state behind it, b_i the sum of the log
 // decays from the chunk's start to token i, and a_ij = scale exp(b_i - b_j) for j <= i:
@@ -10,15 +10,19 @@
 //   S behind it  = exp(b_last) S + sum_j exp(b_last - b_j) k_j v_j^T
 //   D of the one before = exp(b_last) D + sum_i scale exp(b_i) q_i do_i^T
 //
-// The states of all chunks are found first (state_walk.cuh), S with time and D against it, and kept
+// The states of all chunks are found first (state_walk.cu), S with time and D against it, and kept
 // in memory: a state of 64 x 64 is as large as a chunk of one tensor. All else is then a block for
-// every chunk (chunk_gradients.cuh). Products are those of split_tiles.cuh.
+// every chunk (chunk_gradients.cu). Products are those of split_tiles.cuh.
 //
 // The gradient of token t's log decay is a sum over what passes t, of which nothing cancels:
 //
 //   dg_t = exp(b_last) <S, D> + sum_(i >= t) x_i + sum_(j < t) y_j + sum_(i >= t > j) P_ij do_i v_j
 //
 // where x_i is q_i times the first term of dq_i, and y_j is k_j times that of dk_j.
+//
+// Key channels and value channels are alike: of S^T, do reads what v writes. Where channels of
+// either have gates (channel_scan.cuh), the decays of both are factors of each other's, and go
+// into the operands: those of keys into q and k, of values into do and v.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,6 +41,8 @@ inline constexpr int kTokens = 64;  // of a chunk
 inline constexpr int kMostPanels = 2;
 /// Of keys, and of values, in one run: more go slice by slice.
 inline constexpr int kMostChannels = kMostPanels * kPanelChannels;
+/// Of values where these have gates.
+inline constexpr int kMostGatedValues = 512;
 
 constexpr int panels_of(std::int64_t channels) {
   return static_cast<int>(ceil_div(channels, kPanelChannels));
@@ -55,28 +61,52 @@ struct TokenRows {
   int channels = 0;
 };
 
+/// Key channels, or value channels.
+struct ChannelSide {
+  int channels = 0;
+  TokenRows reads = {};         // of the state: q, do
+  TokenRows writes = {};        // to it: k, v
+  TokenRows walked_reads = {};  // the same, or what walk_operands.cu makes of them
+  TokenRows walked_writes = {};
+  TokenRows gates = {};            // gk, gv
+  bool has_shared_gates = false;   // where there are gates: g and gamma are among them
+  float2* chunk_totals = nullptr;  // [chunk, H, channels], exp() as a sum of two: with gates
+
+  TokenView read_gradients = {};   // dq; no one asks for those of do
+  TokenView write_gradients = {};  // dk, dv
+  TokenView gate_gradients = {};   // dgk, dgv
+  /// To what is there: all but the first slices of value channels add to the gradients of keys, and
+  /// of key channels to those of values.
+  bool adds = false;
+};
+
+/// How much of a segment's start is left, channel by channel or of all of them.
+struct KeptDecays {
+  float* of_chunks = nullptr;    // [chunk, H, width]: at a chunk's start
+  float* of_segments = nullptr;  // [segment, H, width]: behind the segment
+  std::int64_t width = 1;
+};
+
 /// One of the two states, S or D, of all chunks.
 struct StateSide {
   ConstStateView initial;           // initial_state, dfinal_state
   StateView final;                  // dinitial_state
   float* states = nullptr;          // [chunk, H, K, state_columns], from zero at a segment's start
-  float* chunk_decays = nullptr;    // [chunk, H]: from the segment's start to the chunk
   float* segment_states = nullptr;  // [segment, H, K, state_columns]: what it adds, then its start
-  float* segment_decays = nullptr;  // [segment, H]
+  KeptDecays keys;                  // of all channels, where these have no gates
+  KeptDecays values;                // only where these have gates
 };
 
 struct BackwardParams {
-  TokenRows q, k, v, d_o;
-  TokenRows walked_q, walked_k;  // q and k, or what walk_operands.cu makes of them
-  TokenRows shared_gates;        // g
-  bool quads = false;            // four channels of all rows may be loaded at once
-  GateView g, gk;
+  ChannelSide keys;
+  ChannelSide values;
+  TokenRows shared_gates;  // g
+  bool quads = false;      // four channels of all rows may be loaded at once
+  GateView g;
   ConstantDecayView gamma;
   SequencesView sequences;
   std::int64_t sequence_count = 0;
   std::int64_t heads = 0;  // query heads
-  int key_channels = 0;
-  int value_channels = 0;
   float scale = 1;
   bool reverse = false;
   bool has_initial = false;
@@ -84,45 +114,53 @@ struct BackwardParams {
   std::int64_t chunks = 0;          // numbers of chunks, as sequence_parts.hpp counts parts
   std::int64_t segments = 0;        // numbers of segments
   std::int64_t segment_tokens = 0;  // a multiple of kTokens
-  std::int64_t decay_width = 1;     // K where key channels have gates
-  float2* chunk_totals = nullptr;   // [chunk, H, K], exp() as a sum of two: with such gates
   bool is_cut = false;              // any sequence may have more than one segment
   StateSide forward;                // S
   StateSide back;                   // D
 
-  TokenView dq, dk, dv;  // of query heads
-  // Added to what is there: by all but the first slices of value channels to dq, dk and dgk, of key
-  // channels to dv, and of both to dg and gamma_terms.
-  bool adds_keys = false;
-  bool adds_values = false;
-  bool adds_gates = false;
   bool stores_pairs = false;  // two elements may be stored at once
-  TokenView dg, dgk;
+  TokenView dg;
+  bool adds_gates = false;       // all but the first slices, to dg and gamma_terms
   float* gamma_terms = nullptr;  // [chunk, H]: dg summed over the chunk
 };
 
-/// Shared memory of a block that makes a chunk's gradients.
-constexpr std::size_t gradients_shared_bytes(std::int64_t keys, std::int64_t values,
-                                             bool key_gates) {
-  constexpr std::size_t kFloat = sizeof(float);
-  constexpr std::size_t kTile = 2 * kTokens * kPanelRowBytes;
-  const auto key_panels = static_cast<std::size_t>(panels_of(keys));
-  const std::size_t tiles = 2 * key_panels + 2 * static_cast<std::size_t>(panels_of(values)) + 2;
-  const std::size_t channels = key_panels * kPanelChannels;
-  const std::size_t decays = key_gates ? (kTokens * channels + 2 * channels + kTokens) * kFloat
-                                       : 2 * kTokens * kFloat + 16;
-  return tiles * kTile + decays;
+/// Warps of a block that makes a chunk's gradients where channels have gates.
+inline constexpr int kChannelWarps = 16;
+
+/// Bytes of what such a block has of the decays of so many panels of channels.
+constexpr std::size_t channel_decay_bytes(std::size_t panels) {
+  const std::size_t channels = panels * kPanelChannels;
+  return (kTokens * channels + 2 * channels + kTokens) * sizeof(float);
 }
 
-/// Queues what makes walked_q, walked_k and chunk_totals, where key channels have gates.
-void launch_walk_operands(const BackwardParams& params, cudaStream_t stream);
+/// Shared memory of a block that makes a chunk's gradients. With gates of value channels these go
+/// panel by panel (value_channel_gradients.cu).
+constexpr std::size_t gradients_shared_bytes(std::int64_t keys, std::int64_t values, bool key_gates,
+                                             bool value_gates) {
+  constexpr std::size_t kTile = 2 * kTokens * kPanelRowBytes;
+  const auto key_panels = static_cast<std::size_t>(panels_of(keys));
+  if (value_gates) {
+    constexpr std::size_t kProducts = kChannelWarps * kPanelChannels * sizeof(float);
+    return (2 * key_panels + 5) * kTile + channel_decay_bytes(key_panels) + channel_decay_bytes(1) +
+           kProducts;
+  }
+  const auto value_panels = static_cast<std::size_t>(panels_of(values));
+  const std::size_t tiles = (2 * key_panels + 2 * value_panels + 2) * kTile;
+  return tiles + (key_gates ? channel_decay_bytes(key_panels) : 2 * kTokens * sizeof(float) + 16);
+}
+
+/// Queues what makes a side's walked_reads, walked_writes and chunk_totals, where it has gates.
+void launch_walk_operands(const BackwardParams& params, const ChannelSide& side,
+                          cudaStream_t stream);
 /// Queues the walks of S and D.
 void launch_state_walks(const BackwardParams& params, cudaStream_t stream);
 /// Queues what makes of the segments' states those that they start from; only where is_cut.
 void launch_segment_starts(const BackwardParams& params, cudaStream_t stream);
 /// Queues what makes all gradients but those of states.
 void launch_chunk_gradients(const BackwardParams& params, cudaStream_t stream);
-/// The same where key channels have gates.
+/// The same where key channels, and no others, have gates.
 void launch_channel_gradients(const BackwardParams& params, cudaStream_t stream);
+/// The same where value channels have gates.
+void launch_value_channel_gradients(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace attune::cuda::chunk_mma::backward

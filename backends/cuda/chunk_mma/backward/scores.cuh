@@ -56,22 +56,48 @@ __device__ __forceinline__ void add_score_terms(GateTerms<Own>& gates, const Pro
   }
 }
 
+/// Scores times `scale`, zero where j > i.
+template <class Own>
+__device__ __forceinline__ void scale_scores(Product<Own>& scores, float scale) {
+  for_each<Own>(scores, [&](float& score, int row, int column) {
+    score = column <= row ? score * scale : 0.0F;
+  });
+}
+template <class Own>
+__device__ __forceinline__ void store_scores(const Panel& to, const Product<Own>& scores) {
+  for_each_pair<Own>([&](int n, int half, int row, int column) {
+    store_pair(to, row, column, split(scores[n][2 * half], scores[n][2 * half + 1]));
+  });
+}
+
+/// Adds q k, or do v, of the warp's rows and columns, those at or before the rows.
+template <class Own, int kKeyPanels, int kValuePanels>
+__device__ __forceinline__ void add_key_scores(Product<Own>& to,
+                                               const Panels<kKeyPanels, kValuePanels>& panels) {
+  if (Own::first_column() > 16 * Own::row_block()) return;
+#pragma unroll
+  for (int i = 0; i < kKeyPanels; ++i) multiply_rows<Own>(to, panels.q(i), panels.k(i));
+}
+template <class Own, int kKeyPanels, int kValuePanels>
+__device__ __forceinline__ void add_value_scores(Product<Own>& to,
+                                                 const Panels<kKeyPanels, kValuePanels>& panels) {
+  if (Own::first_column() > 16 * Own::row_block()) return;
+#pragma unroll
+  for (int i = 0; i < kValuePanels; ++i) multiply_rows<Own>(to, panels.d_o(i), panels.v(i));
+}
+
 /// P and R, first of all the products q k and do v.
 template <class Own>
 struct Scores {
   Product<Own> keys;
   Product<Own> values;
 
-  /// Of the warp's rows and columns, those at or before the rows.
   template <int kKeyPanels, int kValuePanels>
   __device__ __forceinline__ void multiply(const Panels<kKeyPanels, kValuePanels>& panels) {
     clear(keys);
     clear(values);
-    if (Own::first_column() > 16 * Own::row_block()) return;
-#pragma unroll
-    for (int i = 0; i < kKeyPanels; ++i) multiply_rows<Own>(keys, panels.q(i), panels.k(i));
-#pragma unroll
-    for (int i = 0; i < kValuePanels; ++i) multiply_rows<Own>(values, panels.d_o(i), panels.v(i));
+    add_key_scores<Own>(keys, panels);
+    add_value_scores<Own>(values, panels);
   }
   /// Makes them a_ij of params.hpp times the products: factor_of(i, j), and zero where j > i.
   template <class Factor>
@@ -94,11 +120,8 @@ struct Scores {
   }
   template <int kKeyPanels, int kValuePanels>
   __device__ __forceinline__ void store(const Panels<kKeyPanels, kValuePanels>& panels) const {
-    for_each_pair<Own>([&](int n, int half, int row, int column) {
-      store_pair(panels.key_scores(), row, column, split(keys[n][2 * half], keys[n][2 * half + 1]));
-      store_pair(panels.value_scores(), row, column,
-                 split(values[n][2 * half], values[n][2 * half + 1]));
-    });
+    store_scores<Own>(panels.key_scores(), keys);
+    store_scores<Own>(panels.value_scores(), values);
   }
 };
 

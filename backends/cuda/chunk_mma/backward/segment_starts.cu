@@ -10,9 +10,11 @@ constexpr int kThreads = 256;
 /// One element of a head's state in the segments of a sequence, in the order of their walk.
 struct SegmentElement {
   float* states = nullptr;
-  const float* decays = nullptr;
+  const float* key_decays = nullptr;
+  const float* value_decays = nullptr;  // or none
   std::int64_t state_step = 0;
-  std::int64_t decay_step = 0;
+  std::int64_t key_step = 0;
+  std::int64_t value_step = 0;
   std::int64_t count = 0;
 
   /// Each segment's start in the place of what it adds; returns what the last one ends with.
@@ -26,7 +28,8 @@ struct SegmentElement {
       for (int i = 0; i < kTogether; ++i) {
         const std::int64_t at = min(first + i, count - 1);
         added[i] = states[at * state_step];
-        factors[i] = decays[at * decay_step];
+        factors[i] = key_decays[at * key_step];
+        if (value_decays != nullptr) factors[i] *= value_decays[at * value_step];
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
@@ -39,11 +42,18 @@ struct SegmentElement {
   }
 };
 
+/// A channel's decay of the at-th segment; null where its side has none.
+__device__ __forceinline__ const float* decays_of(const KeptDecays& decays, std::int64_t at,
+                                                  std::int64_t channel) {
+  if (decays.of_segments == nullptr) return nullptr;
+  return decays.of_segments + at * decays.width + min(channel, decays.width - 1);
+}
+
 /// grid: S and D x elements x heads x sequences.
 __global__ __launch_bounds__(kThreads) void find_segment_starts(
     const __grid_constant__ BackwardParams p) {
-  const std::int64_t columns = state_columns(p.value_channels);
-  const std::int64_t size = p.key_channels * columns;
+  const std::int64_t columns = state_columns(p.values.channels);
+  const std::int64_t size = p.keys.channels * columns;
   const std::int64_t tiles = ceil_div(size, kThreads);
   const bool is_back = block_number() % 2 != 0;
   const std::int64_t number = quotient(block_number(), 2);
@@ -60,22 +70,25 @@ __global__ __launch_bounds__(kThreads) void find_segment_starts(
   const std::int64_t first = (part + (is_back ? count - 1 : 0)) * p.heads + head;
   const std::int64_t step = is_back ? -p.heads : p.heads;
   const std::int64_t key = quotient(element, columns);
-  const SegmentElement own{
-      side.segment_states + first * size + element,
-      side.segment_decays + first * p.decay_width + min(key, p.decay_width - 1), step * size,
-      step * p.decay_width, count};
+  const std::int64_t value = element - key * columns;
+  const SegmentElement own{.states = side.segment_states + first * size + element,
+                           .key_decays = decays_of(side.keys, first, key),
+                           .value_decays = decays_of(side.values, first, value),
+                           .state_step = step * size,
+                           .key_step = step * side.keys.width,
+                           .value_step = step * side.values.width,
+                           .count = count};
   const float end = own.pass();
 
   const StateView to = state_of(side.final, sequence);
-  const std::int64_t value = element - key * columns;
-  if (to.data == nullptr || value >= p.value_channels) return;
+  if (to.data == nullptr || value >= p.values.channels) return;
   to.data[head * to.head + key * to.k + value * to.v] = end;
 }
 
 }  // namespace segment_starts_kernels
 
 void launch_segment_starts(const BackwardParams& p, cudaStream_t stream) {
-  const std::int64_t size = p.key_channels * state_columns(p.value_channels);
+  const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   const std::int64_t blocks = 2 * p.sequence_count * p.heads * ceil_div(size, kThreads);
   launch<find_segment_starts>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
 }

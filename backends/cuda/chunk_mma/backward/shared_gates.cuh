@@ -29,7 +29,7 @@ __device__ __forceinline__ float sum_of_parts(const float (&parts)[kParts][kToke
 
 /// Stores the gradients of tokens 2 lane and 2 lane + 1, and their sum over the chunk; by one warp.
 __device__ __forceinline__ void store_shared_gates(const BackwardParams& p, const Chunk& chunk,
-                                                   const float2& made) {
+                                                   const float2& made, bool adds) {
   float sum = 0.0F;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
@@ -42,11 +42,11 @@ __device__ __forceinline__ void store_shared_gates(const BackwardParams& p, cons
     float* const to =
         static_cast<float*>(p.dg.data) +
         row_offset(p.dg, chunk.place.span.batch, chunk.place.token(p, row), chunk.head);
-    store_share(to, gradient, p.adds_gates);
+    store_share(to, gradient, adds);
   }
   sum = warp_sum(sum);
   if (p.gamma_terms != nullptr && threadIdx.x % kWarpSize == 0) {
-    store_share(p.gamma_terms + chunk.number * p.heads + chunk.head, sum, p.adds_gates);
+    store_share(p.gamma_terms + chunk.number * p.heads + chunk.head, sum, adds);
   }
 }
 

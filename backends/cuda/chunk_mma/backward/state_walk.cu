@@ -1,7 +1,5 @@
 // The states of all chunks: a block walks a tile of 64 x 64 of one head's S or D through the chunks
 // of a segment, S with time and D against it, and keeps it as it is at every chunk.
-#include <type_traits>
-
 #include "cuda/chunk_mma/backward/tile_walk.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -28,21 +26,21 @@ __device__ __forceinline__ void for_each_element(Product<Own>& state, const Back
   for_each<Own>(state, [&](auto& element, int row, int column) {
     const int key = walk.first_key + row;
     const int value = walk.first_value + column;
-    if (key < p.key_channels && value < p.value_channels) visit(element, key, value);
+    if (key < p.keys.channels && value < p.values.channels) visit(element, key, value);
   });
 }
 
 /// Keeps a state [K, state_columns] of the workspace.
 __device__ __forceinline__ void keep(const Product<Own>& state, const BackwardParams& p,
                                      const TileWalk& walk, float* to) {
-  const auto columns = static_cast<int>(state_columns(p.value_channels));
+  const auto columns = static_cast<int>(state_columns(p.values.channels));
 #pragma unroll
   for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = walk.first_key + Own::row(2 * half);
       const int value = walk.first_value + Own::column(n, 0);
-      if (key < p.key_channels && value < columns) {
+      if (key < p.keys.channels && value < columns) {
         *reinterpret_cast<float2*>(to + key * columns + value) = {state[n][2 * half],
                                                                   state[n][2 * half + 1]};
       }
@@ -57,8 +55,8 @@ class WalkedChunks {
   __device__ WalkedChunks(const BackwardParams& p, const TileWalk& walk)
       : p_(p),
         walk_(walk),
-        keys_(walk.is_back ? p.walked_q : p.walked_k),
-        values_(walk.is_back ? p.d_o : p.v) {}
+        keys_(walk.is_back ? p.keys.walked_reads : p.keys.walked_writes),
+        values_(walk.is_back ? p.values.walked_reads : p.values.walked_writes) {}
 
   __device__ __forceinline__ void fetch(const Place& chunk) {
     loaded_keys_.template fetch<kQuads>({p_, keys_, chunk, walk_.head, walk_.first_key}, chunk.rows,
@@ -96,13 +94,11 @@ __device__ __forceinline__ void load_start(Product<Own>& state, const BackwardPa
 
 /// Where the walk ends: the segment's state for the others, or the sequence's for the caller.
 __device__ __forceinline__ void store_end(Product<Own>& state, const BackwardParams& p,
-                                          const TileWalk& walk, const StateSide& side, int kept,
-                                          float decay) {
-  const std::int64_t size = p.key_channels * state_columns(p.value_channels);
+                                          const TileWalk& walk, const StateSide& side) {
+  const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   if (p.is_cut) {
     const std::int64_t at = walk.segment * p.heads + walk.head;
     keep(state, p, walk, side.segment_states + at * size);
-    if (kept >= 0) side.segment_decays[at * p.decay_width + kept] = decay;
     return;
   }
   const StateView to = state_of(side.final, walk.place.sequence);
@@ -127,6 +123,10 @@ __device__ __forceinline__ void advance(Product<Own>& state, const std::byte* me
     for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        if constexpr (Scan::kValueGates) {
+          const DecayFactor of_value = Scan::value_total(decays, Own::column(n, e));
+          state[n][e] = decayed_sum(of_value, state[n][e], 0.0F);
+        }
         state[n][e] = decayed_sum(total, state[n][e], added[n][e]);
       }
     }
@@ -162,8 +162,9 @@ __global__ __launch_bounds__(Own::kThreads, kResidentBlocks) void walk_states(
   Product<Own> state;
   load_start(state, p, walk, side);
   const int kept = p.is_cut ? scan.kept() : -1;
+  const KeptDecays& kept_decays = scan.kept_decays(side);
   float decay = 1.0F;
-  const std::int64_t size = p.key_channels * state_columns(p.value_channels);
+  const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   __syncthreads();  // the first chunk's decays are there
 
   for (int n = 0; n < walk.chunks; ++n) {
@@ -178,29 +179,45 @@ __global__ __launch_bounds__(Own::kThreads, kResidentBlocks) void walk_states(
     const std::int64_t at = (walk.first_chunk + walk.order(n)) * p.heads + walk.head;
     keep(state, p, walk, side.states + at * size);
     if (kept >= 0) {
-      side.chunk_decays[at * p.decay_width + kept] = decay;
-      const DecayFactor own = Scan::total(decays, kept % kPanelChannels);
+      kept_decays.of_chunks[at * kept_decays.width + kept] = decay;
+      const DecayFactor own = Scan::kept_total(decays);
       decay = fmaf(decay, own.high, decay * own.low);
     }
     __syncthreads();  // the chunk's panels, and the next one's decays, are there
     advance<Scan>(state, memory.panels, n % kStages, decays);
   }
-  store_end(state, p, walk, side, kept, decay);
+  if (kept >= 0) {
+    const std::int64_t at = walk.segment * p.heads + walk.head;
+    kept_decays.of_segments[at * kept_decays.width + kept] = decay;
+  }
+  store_end(state, p, walk, side);
 }
 
 }  // namespace state_walk_kernels
 
-void launch_state_walks(const BackwardParams& p, cudaStream_t stream) {
-  const std::int64_t tiles = panels_of(p.key_channels) * panels_of(p.value_channels);
-  with_value<false, true>(p.gk.given(), [&]<bool kKeyGates>() {
-    using Scan = std::conditional_t<kKeyGates, ChannelDecays, ScalarDecays>;
-    with_value<false, true>(p.quads, [&]<bool kQuads>() {
-      launch<walk_states<Scan, kQuads>>({.grid = grid_of(2 * tiles * p.heads * p.segments),
-                                         .block = Own::kThreads,
-                                         .shared_bytes = sizeof(WalkMemory<typename Scan::Decays>)},
-                                        stream, p);
-    });
+namespace {
+
+template <class Scan>
+void launch_walks(const BackwardParams& p, cudaStream_t stream) {
+  const std::int64_t tiles = panels_of(p.keys.channels) * panels_of(p.values.channels);
+  with_value<false, true>(p.quads, [&]<bool kQuads>() {
+    launch<walk_states<Scan, kQuads>>({.grid = grid_of(2 * tiles * p.heads * p.segments),
+                                       .block = Own::kThreads,
+                                       .shared_bytes = sizeof(WalkMemory<typename Scan::Decays>)},
+                                      stream, p);
   });
+}
+
+}  // namespace
+
+void launch_state_walks(const BackwardParams& p, cudaStream_t stream) {
+  if (p.values.gates.exist) {
+    launch_walks<ChannelDecays<true>>(p, stream);
+  } else if (p.keys.gates.exist) {
+    launch_walks<ChannelDecays<false>>(p, stream);
+  } else {
+    launch_walks<ScalarDecays>(p, stream);
+  }
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

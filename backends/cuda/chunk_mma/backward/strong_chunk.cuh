@@ -39,148 +39,204 @@ __device__ __forceinline__ float channel_of(const std::byte* memory, int first, 
   return channel % 2 == 0 ? pair.x : pair.y;
 }
 
-/// Element (key, value) of one of the chunk's states.
-__device__ __forceinline__ float state_element(const BackwardParams& p, const Chunk& chunk,
-                                               const StateSide& side, bool adds, int key,
-                                               int value) {
-  if (key >= p.key_channels || value >= p.value_channels) return 0.0F;
-  const std::int64_t columns = state_columns(p.value_channels);
-  const std::int64_t size = p.key_channels * columns;
-  const std::int64_t at = chunk.number * p.heads + chunk.head;
-  const std::int64_t element = key * columns + value;
-  const float own = side.states[at * size + element];
-  if (!adds) return own;
-  const std::int64_t segment = chunk.segment * p.heads + chunk.head;
-  return fmaf(side.segment_states[segment * size + element],
-              side.chunk_decays[at * p.decay_width + key], own);
+/// How much is left of its segment's start in a channel of the at-th chunk.
+__device__ __forceinline__ float kept_decay(const KeptDecays& decays, std::int64_t at,
+                                            int channel) {
+  if (decays.of_chunks == nullptr) return 1.0F;
+  return decays.of_chunks[at * decays.width + min(channel, static_cast<int>(decays.width) - 1)];
 }
 
-template <class Own, int kKeyPanels, int kValuePanels>
+template <class Own, int kKeyPanels, int kValuePanels, bool kValueGates>
 class StrongChunk {
  public:
+  /// Of all key channels and the value channels from the first one on; value_decays is null
+  /// where these have no gates.
   __device__ StrongChunk(const BackwardParams& p, const Chunk& chunk, const std::byte* memory,
-                         ChannelMemory<kKeyPanels>& channels, ChannelTile<kKeyPanels>& gates)
-      : p_(p), chunk_(chunk), memory_(memory), decays_(channels.logs), gates_(gates) {}
+                         const ChannelTile<kKeyPanels>& key_decays,
+                         const ChannelTile<kValuePanels>* value_decays, int first_value)
+      : p_(p),
+        chunk_(chunk),
+        memory_(memory),
+        key_decays_(key_decays),
+        value_decays_(value_decays),
+        first_value_(first_value) {}
 
-  /// Not a part of its caller, which has registers for what chunks that are not strong keep in them.
-  __device__ __noinline__ void run() const {
-    walk_keys();
-    walk_values();
+  /// Whether gradients of keys are added to those that are there.
+  __device__ bool adds_keys() const { return p_.keys.adds || first_value_ > 0; }
+
+  // Not parts of their caller, which has registers for what chunks that are not strong keep in them.
+
+  /// dq and dk, and the gradients of the gates of keys.
+  __device__ __noinline__ void walk_keys(ChannelTile<kKeyPanels>* gates) const {
+    float2 state[Rows<true>::kPairs];
+    read_forward<true>(state, gates);
+    write_back<true>(state, gates);
+  }
+  /// dv, and where values have gates the gradients of these.
+  __device__ __noinline__ void walk_values(ChannelTile<kValuePanels>* gates) const {
+    float2 state[Rows<false>::kPairs];
+    if constexpr (kValueGates) read_forward<false>(state, gates);
+    write_back<false>(state, gates);
   }
 
  private:
-  using Keys = StateRows<Own, kKeyPanels, kValuePanels>;
-  using Values = StateRows<Own, kValuePanels, kKeyPanels>;
-  static constexpr int kQ = 0;  // first panels
-  static constexpr int kK = kKeyPanels;
-  static constexpr int kV = 2 * kKeyPanels;
-  static constexpr int kDo = kV + kValuePanels;
+  template <bool kOfKeys>
+  using Rows =
+      StateRows<Own, kOfKeys ? kKeyPanels : kValuePanels, kOfKeys ? kValuePanels : kKeyPanels>;
+  template <bool kOfKeys>
+  static constexpr bool kHasGates = kOfKeys || kValueGates;
+  // First panels of what reads along rows of keys or values, and of what writes.
+  template <bool kOfKeys>
+  static constexpr int kReads = kOfKeys ? 0 : 2 * kKeyPanels + kValuePanels;
+  template <bool kOfKeys>
+  static constexpr int kWrites = kOfKeys ? kKeyPanels : 2 * kKeyPanels;
 
+  template <bool kOfKeys>
+  __device__ const ChannelSide& side() const {
+    return kOfKeys ? p_.keys : p_.values;
+  }
+  template <bool kOfKeys>
+  __device__ int channels() const {
+    return kOfKeys ? p_.keys.channels : p_.values.channels - first_value_;
+  }
   __device__ float* gradient(const TokenView& to, int token) const {
     const SequenceSpan& span = chunk_.place.span;
     return static_cast<float*>(to.data) +
            row_offset(to, span.batch, chunk_.place.token(p_, token), chunk_.head);
   }
+  template <bool kOfKeys>
+  __device__ bool stores() const {
+    return Rows<kOfKeys>::is_first_lane() && Rows<kOfKeys>::row() < channels<kOfKeys>();
+  }
+  /// What the decay of token i is of a channel.
+  template <bool kOfKeys>
+  __device__ float decay(int i, int channel) const {
+    if constexpr (kOfKeys) {
+      return key_decays_.at(i, channel);
+    } else if constexpr (kValueGates) {
+      return value_decays_->at(i, channel);
+    } else {
+      return 1.0F;
+    }
+  }
+  template <bool kOfKeys>
+  __device__ __forceinline__ void load(float2 (&state)[Rows<kOfKeys>::kPairs],
+                                       const StateSide& from, bool adds) const {
+    using Lanes = Rows<kOfKeys>;
+    const int row = Lanes::row();
+    const std::int64_t width = state_columns(p_.values.channels);
+    const std::int64_t step = kOfKeys ? 1 : width;  // from column to column
+    const std::int64_t first = first_value_ + row * (kOfKeys ? width : 1) + Lanes::column(0) * step;
+    const std::int64_t at = chunk_.number * p_.heads + chunk_.head;
+    const std::int64_t segment = chunk_.segment * p_.heads + chunk_.head;
+    const std::int64_t size = p_.keys.channels * width;
+    const float* const own = from.states + at * size + first;
+    const float* const start = from.segment_states + segment * size + first;
+    const auto left = [&](bool of_keys, int channel) {
+      return of_keys ? kept_decay(from.keys, at, channel)
+                     : kept_decay(from.values, at, first_value_ + channel);
+    };
+    const float row_decay = left(kOfKeys, row);
+    const int columns = row < channels<kOfKeys>() ? channels<!kOfKeys>() : 0;
+    const auto element = [&](int n, int e) {
+      const int column = Lanes::column(n) + e;
+      if (column >= columns) return 0.0F;
+      const std::int64_t offset = (2 * n * Lanes::kLanes + e) * step;
+      if (!adds) return own[offset];
+      const float decay = row_decay * left(!kOfKeys, column);
+      return fmaf(start[offset], decay, own[offset]);
+    };
+#pragma unroll
+    for (int n = 0; n < Lanes::kPairs; ++n) state[n] = {element(n, 0), element(n, 1)};
+  }
 
-  /// dq with S forward, then dk and the gradients of gates with D back.
-  __device__ void walk_keys() const {
-    const int key = Keys::row();
-    const bool stores = Keys::is_first_lane() && key < p_.key_channels;
-    float2 state[Keys::kPairs];
-    load<Keys>(state, p_.forward, chunk_.adds_forward, key);
+  /// <S, D> of a row.
+  template <class Lanes>
+  __device__ __forceinline__ static float product_of(const float2 (&state)[Lanes::kPairs],
+                                                     const float2 (&back)[Lanes::kPairs]) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int n = 0; n < Lanes::kPairs; ++n) {
+      sum = fmaf(state[n].x, back[n].x, fmaf(state[n].y, back[n].y, sum));
+    }
+    return Lanes::sum(sum);
+  }
+
+  /// What each token reads of S, forward: gates has it times what reads. Leaves S behind the chunk.
+  template <bool kOfKeys, class Tile>
+  __device__ __forceinline__ void read_forward(float2 (&state)[Rows<kOfKeys>::kPairs],
+                                               Tile* gates) const {
+    using Lanes = Rows<kOfKeys>;
+    load<kOfKeys>(state, p_.forward, chunk_.adds_forward);
 #pragma unroll 1
     for (int i = 0; i < chunk_.place.rows; ++i) {
-      const float decay = decays_.at(i, key);
-      const float k = channel_of(memory_, kK, i, key);
+      const float row_decay = decay<kOfKeys>(i, Lanes::row());
+      const float write = channel_of(memory_, kWrites<kOfKeys>, i, Lanes::row());
       float sum = 0.0F;
 #pragma unroll
-      for (int n = 0; n < Keys::kPairs; ++n) {
-        const float2 v = pair_of(memory_, kV, i, Keys::column(n));
-        const float2 d_o = pair_of(memory_, kDo, i, Keys::column(n));
-        state[n].x = fmaf(state[n].x, decay, k * v.x);
-        state[n].y = fmaf(state[n].y, decay, k * v.y);
-        sum = fmaf(state[n].x, d_o.x, fmaf(state[n].y, d_o.y, sum));
+      for (int n = 0; n < Lanes::kPairs; ++n) {
+        const int column = Lanes::column(n);
+        const float2 writes = pair_of(memory_, kWrites<!kOfKeys>, i, column);
+        const float2 reads = pair_of(memory_, kReads<!kOfKeys>, i, column);
+        state[n].x = fmaf(state[n].x, row_decay * decay<!kOfKeys>(i, column), write * writes.x);
+        state[n].y = fmaf(state[n].y, row_decay * decay<!kOfKeys>(i, column + 1), write * writes.y);
+        sum = fmaf(state[n].x, reads.x, fmaf(state[n].y, reads.y, sum));
       }
-      const float dq = p_.scale * Keys::sum(sum);
-      if (!Keys::is_first_lane()) continue;
-      gates_.at(i, key) = channel_of(memory_, kQ, i, key) * dq;
-      if (stores) store_share(gradient(p_.dq, i) + key, dq, p_.adds_keys);
-    }
-
-    float2 back[Keys::kPairs];
-    load<Keys>(back, p_.back, chunk_.adds_back, key);
-    float past = 0.0F;  // <S, D>
-#pragma unroll
-    for (int n = 0; n < Keys::kPairs; ++n) {
-      past = fmaf(state[n].x, back[n].x, fmaf(state[n].y, back[n].y, past));
-    }
-    past = Keys::sum(past);
-#pragma unroll 1
-    for (int i = chunk_.place.rows - 1; i >= 0; --i) {
-      const float decay = decays_.at(i, key);
-      const float q = p_.scale * channel_of(memory_, kQ, i, key);
-      float sum = 0.0F;
-#pragma unroll
-      for (int n = 0; n < Keys::kPairs; ++n) {
-        const float2 v = pair_of(memory_, kV, i, Keys::column(n));
-        const float2 d_o = pair_of(memory_, kDo, i, Keys::column(n));
-        const float2 d{fmaf(q, d_o.x, back[n].x), fmaf(q, d_o.y, back[n].y)};
-        sum = fmaf(d.x, v.x, fmaf(d.y, v.y, sum));
-        back[n] = {d.x * decay, d.y * decay};
+      const float read = p_.scale * Lanes::sum(sum);
+      if (!Lanes::is_first_lane()) continue;
+      gates->at(i, Lanes::row()) = channel_of(memory_, kReads<kOfKeys>, i, Lanes::row()) * read;
+      if (kOfKeys && stores<kOfKeys>()) {
+        store_share(gradient(p_.keys.read_gradients, i) + Lanes::row(), read, adds_keys());
       }
-      const float dk = Keys::sum(sum);
-      if (!Keys::is_first_lane()) continue;
-      past += gates_.at(i, key) - channel_of(memory_, kK, i, key) * dk;
-      if (decay == 0.0F) past = 0.0F;
-      gates_.at(i, key) = past;
-      if (stores) store_share(gradient(p_.dk, i) + key, dk, p_.adds_keys);
     }
   }
 
-  /// dv with D^T back.
-  __device__ void walk_values() const {
-    const int value = Values::row();
-    const bool stores = Values::is_first_lane() && value < p_.value_channels;
-    float2 back[Values::kPairs];
-#pragma unroll
-    for (int n = 0; n < Values::kPairs; ++n) {
-      const int key = Values::column(n);
-      back[n].x = state_element(p_, chunk_, p_.back, chunk_.adds_back, key, value);
-      back[n].y = state_element(p_, chunk_, p_.back, chunk_.adds_back, key + 1, value);
-    }
+  /// What each token reads of D, back, which is the gradient of what it writes; and the gradients of
+  /// gates. `state` is S behind the chunk.
+  template <bool kOfKeys, class Tile>
+  __device__ __forceinline__ void write_back(const float2 (&state)[Rows<kOfKeys>::kPairs],
+                                             Tile* gates) const {
+    using Lanes = Rows<kOfKeys>;
+    float2 back[Lanes::kPairs];
+    load<kOfKeys>(back, p_.back, chunk_.adds_back);
+    float past = kHasGates<kOfKeys> ? product_of<Lanes>(state, back) : 0.0F;
 #pragma unroll 1
     for (int i = chunk_.place.rows - 1; i >= 0; --i) {
-      const float d_o = p_.scale * channel_of(memory_, kDo, i, value);
+      const float row_decay = decay<kOfKeys>(i, Lanes::row());
+      const float read = p_.scale * channel_of(memory_, kReads<kOfKeys>, i, Lanes::row());
       float sum = 0.0F;
 #pragma unroll
-      for (int n = 0; n < Values::kPairs; ++n) {
-        const int key = Values::column(n);
-        const float2 q = pair_of(memory_, kQ, i, key);
-        const float2 k = pair_of(memory_, kK, i, key);
-        const float2 d{fmaf(q.x, d_o, back[n].x), fmaf(q.y, d_o, back[n].y)};
-        sum = fmaf(d.x, k.x, fmaf(d.y, k.y, sum));
-        back[n] = {d.x * decays_.at(i, key), d.y * decays_.at(i, key + 1)};
+      for (int n = 0; n < Lanes::kPairs; ++n) {
+        const int column = Lanes::column(n);
+        const float2 writes = pair_of(memory_, kWrites<!kOfKeys>, i, column);
+        const float2 reads = pair_of(memory_, kReads<!kOfKeys>, i, column);
+        const float2 d{fmaf(read, reads.x, back[n].x), fmaf(read, reads.y, back[n].y)};
+        sum = fmaf(d.x, writes.x, fmaf(d.y, writes.y, sum));
+        back[n] = {d.x * (row_decay * decay<!kOfKeys>(i, column)),
+                   d.y * (row_decay * decay<!kOfKeys>(i, column + 1))};
       }
-      const float dv = Values::sum(sum);
-      if (stores) store_share(gradient(p_.dv, i) + value, dv, p_.adds_values);
-    }
-  }
-
-  template <class Rows>
-  __device__ void load(float2 (&state)[Rows::kPairs], const StateSide& side, bool adds,
-                       int key) const {
-#pragma unroll
-    for (int n = 0; n < Rows::kPairs; ++n) {
-      state[n].x = state_element(p_, chunk_, side, adds, key, Rows::column(n));
-      state[n].y = state_element(p_, chunk_, side, adds, key, Rows::column(n) + 1);
+      const float gradient_of_write = Lanes::sum(sum);
+      if (!Lanes::is_first_lane()) continue;
+      if constexpr (kHasGates<kOfKeys>) {
+        const float write = channel_of(memory_, kWrites<kOfKeys>, i, Lanes::row());
+        past += gates->at(i, Lanes::row()) - write * gradient_of_write;
+        if (row_decay == 0.0F) past = 0.0F;
+        gates->at(i, Lanes::row()) = past;
+      }
+      if (stores<kOfKeys>()) {
+        float* const to = gradient(side<kOfKeys>().write_gradients, i) + Lanes::row();
+        store_share(kOfKeys ? to : to + first_value_, gradient_of_write,
+                    kOfKeys ? adds_keys() : p_.values.adds);
+      }
     }
   }
 
   const BackwardParams& p_;
   const Chunk& chunk_;
   const std::byte* memory_;
-  const ChannelTile<kKeyPanels>& decays_;
-  ChannelTile<kKeyPanels>& gates_;  // q dq, then the gradients of gates
+  const ChannelTile<kKeyPanels>& key_decays_;
+  const ChannelTile<kValuePanels>* value_decays_;
+  const int first_value_;
 };
 
 }  // namespace attune::cuda::chunk_mma::backward

@@ -28,12 +28,12 @@ struct TileWalk {
 };
 
 __device__ __forceinline__ bool find_walk(const BackwardParams& p, TileWalk& walk) {
-  const std::int64_t value_tiles = ceil_div(p.value_channels, kPanelChannels);
+  const std::int64_t value_tiles = ceil_div(p.values.channels, kPanelChannels);
   std::int64_t rest = quotient(block_number(), 2);
   walk.is_back = block_number() % 2 != 0;
   std::int64_t next = quotient(rest, value_tiles);
   walk.first_value = static_cast<int>(rest - next * value_tiles) * kPanelChannels;
-  const std::int64_t key_tiles = ceil_div(p.key_channels, kPanelChannels);
+  const std::int64_t key_tiles = ceil_div(p.keys.channels, kPanelChannels);
   rest = quotient(next, key_tiles);
   walk.first_key = static_cast<int>(next - rest * key_tiles) * kPanelChannels;
   walk.segment = quotient(rest, p.heads);
@@ -64,50 +64,80 @@ class ScalarDecays {
   }
   /// What a row of the state is, over the chunk.
   __device__ static DecayFactor total(const TokenDecays& decays, int) { return decays.total; }
-  /// Which number of a state's decays is the thread's to keep; -1: none.
+  /// What the thread keeps of a state's decays, and at which channel; -1: nothing.
+  __device__ const KeptDecays& kept_decays(const StateSide& side) const { return side.keys; }
   __device__ int kept() const {
     return threadIdx.x == 0 && walk_.first_key == 0 && walk_.first_value == 0 ? 0 : -1;
   }
+  __device__ static DecayFactor kept_total(const TokenDecays& decays) { return decays.total; }
+
+  static constexpr bool kValueGates = false;
 
  private:
   const TileWalk& walk_;
   TokenDecayScan scan_;
 };
 
-struct ChannelTotals {
-  DecayFactor of[kPanelChannels];
+/// Of the tile's key channels, then of its value channels.
+template <bool kOfValues>
+struct alignas(16) ChannelTotals {
+  DecayFactor of[(kOfValues ? 2 : 1) * kPanelChannels];
 };
 
-/// What a walk takes of gates of key channels, whose operands have the decays of tokens.
+/// What a walk takes of gates of channels, whose operands have the decays of tokens: of key channels
+/// alone, or of value channels with or without these.
+template <bool kOfValues>
 class ChannelDecays {
  public:
-  using Decays = ChannelTotals;
+  static constexpr bool kValueGates = kOfValues;
+  using Decays = ChannelTotals<kOfValues>;
 
-  __device__ ChannelDecays(const BackwardParams& p, const TileWalk& walk) : p_(p), walk_(walk) {}
+  __device__ ChannelDecays(const BackwardParams& p, const TileWalk& walk)
+      : p_(p),
+        walk_(walk),
+        side_(is_of_values() ? p.values : p.keys),
+        totals_(side_.gates.exist ? side_.chunk_totals : p.values.chunk_totals),
+        width_(side_.gates.exist ? side_.channels : p.values.channels),
+        channel_((is_of_values() ? walk.first_value : walk.first_key) +
+                 static_cast<int>(threadIdx.x) % kPanelChannels) {}
 
-  __device__ static bool is_mine() { return threadIdx.x < kPanelChannels; }
+  __device__ static bool is_mine() { return threadIdx.x < kOwners; }
   __device__ void fetch(int n) {
     const std::int64_t at = (walk_.first_chunk + walk_.order(n)) * p_.heads + walk_.head;
-    loaded_ = __ldg(p_.chunk_totals + at * p_.key_channels + min(own_key(), p_.key_channels - 1));
+    loaded_ = __ldg(totals_ + at * width_ + min(channel_, width_ - 1));
   }
-  __device__ void store(ChannelTotals& to) const { to.of[threadIdx.x] = {loaded_.x, loaded_.y}; }
+  __device__ void store(Decays& to) const {
+    to.of[threadIdx.x] =
+        side_.gates.exist ? DecayFactor{loaded_.x, loaded_.y} : DecayFactor{1.0F, 0.0F};
+  }
 
-  __device__ static float factor(const BackwardParams& p, bool is_back, const ChannelTotals&, int) {
+  __device__ static float factor(const BackwardParams& p, bool is_back, const Decays&, int) {
     return is_back ? p.scale : 1.0F;
   }
-  __device__ static DecayFactor total(const ChannelTotals& decays, int row) {
-    return decays.of[row];
+  __device__ static DecayFactor total(const Decays& decays, int row) { return decays.of[row]; }
+  __device__ static DecayFactor value_total(const Decays& decays, int column) {
+    return decays.of[kPanelChannels + column];
+  }
+  __device__ const KeptDecays& kept_decays(const StateSide& side) const {
+    return is_of_values() ? side.values : side.keys;
   }
   __device__ int kept() const {
-    const bool is_kept = is_mine() && walk_.first_value == 0 && own_key() < p_.key_channels;
-    return is_kept ? own_key() : -1;
+    const bool is_first = (is_of_values() ? walk_.first_key : walk_.first_value) == 0;
+    const int channels = side_.gates.exist ? side_.channels : 1;
+    return is_mine() && is_first && channel_ < channels ? channel_ : -1;
   }
+  __device__ static DecayFactor kept_total(const Decays& decays) { return decays.of[threadIdx.x]; }
 
  private:
-  __device__ int own_key() const { return walk_.first_key + static_cast<int>(threadIdx.x); }
+  static constexpr int kOwners = (kOfValues ? 2 : 1) * kPanelChannels;
+  __device__ static bool is_of_values() { return kOfValues && threadIdx.x >= kPanelChannels; }
 
   const BackwardParams& p_;
   const TileWalk& walk_;
+  const ChannelSide& side_;
+  const float2* const totals_;
+  const int width_;
+  const int channel_;
   float2 loaded_{1.0F, 0.0F};
 };
 

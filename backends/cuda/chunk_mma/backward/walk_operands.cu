@@ -1,10 +1,12 @@
-// What the walks of states take for q and k where key channels have gates: in each chunk
+// What the walks of states take for q and k where key channels have gates, and for do and v where
+// value channels have: in each chunk
 //
 //   q_i exp(G_i)    k_j exp(G_last - G_j)
 //
-// with G the sum of a channel's log decays, g's and gamma's included, from the chunk's start; and
-// the decays exp(G_last) of the chunks. No exponent is positive where decays are decays, whatever
-// their strength.
+// with G the sum of a channel's log decays from the chunk's start; and the decays exp(G_last) of the
+// chunks. No exponent is positive where decays are decays, whatever their strength.
+#include <algorithm>
+
 #include "cuda/chunk_mma/backward/channel_scan.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -12,101 +14,110 @@
 namespace attune::cuda::chunk_mma::backward {
 inline namespace walk_operands_kernels {  // nvcc names an anonymous one anew in every build
 
-template <int kKeyPanels>
-using OwnOf = Warps<2 * kKeyPanels>;
+template <int kPanels>
+using OwnOf = Warps<2 * kPanels>;
 
 /// One channel of a chunk's tokens, which a thread has some of.
-template <class Threads>
+template <class Thread>
 class ChannelRows {
  public:
   /// Begins to load them.
-  __device__ ChannelRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk) {
+  __device__ ChannelRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk,
+                         const Thread& own, int first_channel) {
     const PlacedRows from(p, rows, chunk.place, chunk.head,
-                          min(Threads::channel(), p.key_channels - 1));
+                          min(first_channel + own.channel(), rows.channels - 1));
 #pragma unroll
-    for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
-      loaded_[i] = __ldg(from.first + min(Threads::token(i), chunk.place.rows - 1) * from.step);
+    for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
+      loaded_[i] = __ldg(from.first + min(own.token(i), chunk.place.rows - 1) * from.step);
     }
   }
   __device__ float operator[](int i) const { return loaded_[i]; }
 
  private:
-  float loaded_[Threads::kTokensOfGroup];
+  float loaded_[Thread::kTokensOfGroup];
 };
 
 /// Where the thread's tokens of what is made go.
-template <class Threads>
+template <class Thread>
 struct MadeRows {
+  const Thread& own;
   float* first;
   std::int64_t step;
   int exist;
 
-  __device__ MadeRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk)
-      : exist(Threads::channel() < state_columns(p.key_channels) ? chunk.place.rows : 0) {
-    const PlacedRows to(p, rows, chunk.place, chunk.head, Threads::channel());
+  __device__ MadeRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk,
+                      const Thread& thread, int first_channel)
+      : own(thread) {
+    const int channel = first_channel + own.channel();
+    exist = channel < operand_channels(rows.channels) ? chunk.place.rows : 0;
+    const PlacedRows to(p, rows, chunk.place, chunk.head, channel);
     first = const_cast<float*>(to.first);
     step = to.step;
   }
   __device__ void store(int i, float x) const {
-    if (Threads::token(i) < exist) first[Threads::token(i) * step] = x;
+    if (own.token(i) < exist) first[own.token(i) * step] = x;
   }
 };
 
-/// grid: heads x chunks.
-template <int kKeyPanels>
-__global__ __launch_bounds__(OwnOf<kKeyPanels>::kThreads) void make_walk_operands(
-    const __grid_constant__ BackwardParams p) {
-  using Own = OwnOf<kKeyPanels>;
-  using Threads = ChannelThreads<Own, kKeyPanels>;
+/// grid: as many panels x heads x chunks. A multiprocessor's registers are shared out among 16 warps.
+template <int kPanels>
+__global__ __launch_bounds__(OwnOf<kPanels>::kThreads, 2 / kPanels) void make_walk_operands(
+    const __grid_constant__ BackwardParams p, const __grid_constant__ ChannelSide side) {
+  using Own = OwnOf<kPanels>;
+  using Thread = ChannelThread<Own, kPanels>;
+  const Thread own;
   __shared__ Log2Sum sums[Own::kThreads];
   __shared__ Chunk chunk;
   __shared__ bool has_work;
-  if (threadIdx.x == 0) {
-    chunk = {};
-    has_work = find_chunk(p, chunk);
-  }
+  const std::int64_t parts = ceil_div(side.channels, Thread::kChannels);
+  const std::int64_t number = quotient(block_number(), parts);
+  const int first_channel = static_cast<int>(block_number() - number * parts) * Thread::kChannels;
+  if (threadIdx.x == 0) has_work = find_chunk(p, number, chunk);
   __syncthreads();  // the block's work is known
   if (!has_work) return;
-  ChannelGates<Own, kKeyPanels> gates(p, chunk);
-  const ChannelRows<Threads> q(p, p.q, chunk);
-  const ChannelRows<Threads> k(p, p.k, chunk);
+  ChannelGates<Own, kPanels> gates(p, side, chunk, first_channel);
+  const ChannelRows<Thread> reads(p, side.reads, chunk, own, first_channel);
+  const ChannelRows<Thread> writes(p, side.writes, chunk, own, first_channel);
   sums[threadIdx.x] = gates.sum();
   __syncthreads();  // the sums of all groups are there
 
   Log2Sum before;  // the group
   Log2Sum behind;
 #pragma unroll
-  for (int group = 0; group < Threads::kGroups; ++group) {
-    const Log2Sum& other = sums[group * Threads::kChannels + Threads::channel()];
-    if (group < Threads::group()) before.add(other, 1.0F);
-    if (group > Threads::group()) behind.add(other, 1.0F);
+  for (int group = 0; group < Thread::kGroups; ++group) {
+    const Log2Sum& other = sums[group * Thread::kChannels + own.channel()];
+    if (group < own.group()) before.add(other, 1.0F);
+    if (group > own.group()) behind.add(other, 1.0F);
   }
-  const bool exists = Threads::channel() < p.key_channels;
-  const MadeRows<Threads> made_q(p, p.walked_q, chunk);
-  const MadeRows<Threads> made_k(p, p.walked_k, chunk);
+  const int channel = first_channel + own.channel();
+  const bool exists = channel < side.channels;
+  const MadeRows<Thread> made_reads(p, side.walked_reads, chunk, own, first_channel);
+  const MadeRows<Thread> made_writes(p, side.walked_writes, chunk, own, first_channel);
 #pragma unroll
-  for (int i = 0; i < Threads::kTokensOfGroup; ++i) {
+  for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
     before.add(gates.log(i));
-    made_q.store(i, exists ? q[i] * before.exp2_of_any() : 0.0F);
+    made_reads.store(i, exists ? reads[i] * before.exp2_of_any() : 0.0F);
   }
 #pragma unroll
-  for (int i = Threads::kTokensOfGroup - 1; i >= 0; --i) {
-    made_k.store(i, exists ? k[i] * behind.exp2_of_any() : 0.0F);
+  for (int i = Thread::kTokensOfGroup - 1; i >= 0; --i) {
+    made_writes.store(i, exists ? writes[i] * behind.exp2_of_any() : 0.0F);
     behind.add(gates.log(i));
   }
-  if (Threads::group() == 0 && exists) {
+  if (own.group() == 0 && exists) {
     const DecayFactor total = decay_factor(behind.value() / kLog2E);
-    p.chunk_totals[(chunk.number * p.heads + chunk.head) * p.key_channels + Threads::channel()] = {
-        total.high, total.low};
+    const std::int64_t at = chunk.number * p.heads + chunk.head;
+    side.chunk_totals[at * side.channels + channel] = {total.high, total.low};
   }
 }
 
 }  // namespace walk_operands_kernels
 
-void launch_walk_operands(const BackwardParams& p, cudaStream_t stream) {
-  with_value<1, 2>(panels_of(p.key_channels), [&]<int kKeyPanels>() {
-    launch<make_walk_operands<kKeyPanels>>(
-        {.grid = grid_of(p.heads * p.chunks), .block = OwnOf<kKeyPanels>::kThreads}, stream, p);
+void launch_walk_operands(const BackwardParams& p, const ChannelSide& side, cudaStream_t stream) {
+  with_value<1, 2>(std::min(panels_of(side.channels), 2), [&]<int kPanels>() {
+    const std::int64_t parts = ceil_div(side.channels, kPanels * kPanelChannels);
+    launch<make_walk_operands<kPanels>>(
+        {.grid = grid_of(parts * p.heads * p.chunks), .block = OwnOf<kPanels>::kThreads}, stream, p,
+        side);
   });
 }
 

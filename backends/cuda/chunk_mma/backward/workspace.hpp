@@ -3,8 +3,8 @@
 //
 // With a slice of the key channels and one of the value channels, a run of the kernels gives what
 // these have part in, and the sums over slices are the gradients: of dq, dk and dgk over those of
-// value channels, of dv over those of key channels, of dg over both. The first run writes, later
-// ones add to what is there.
+// value channels, of dv and dgv over those of key channels, of dg over both. The first run writes,
+// later ones add to what is there.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionBackwardArgs;
 
 constexpr bool has_key_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
-constexpr bool shares_heads(const Problem& problem) { return problem.H != problem.Hkv; }
-constexpr std::int64_t decay_width(const Problem& problem) {
-  return has_key_gates(problem) ? problem.K : 1;
+constexpr bool has_value_gates(const Problem& problem) {
+  return (problem.gates & ops::kGateGv) != 0;
 }
+constexpr bool shares_heads(const Problem& problem) { return problem.H != problem.Hkv; }
 inline std::int64_t parts_of(const Problem& problem, std::int64_t tokens) {
   return part_count(problem.sequences(), problem.T, problem.N > 0, tokens);
 }
@@ -57,10 +57,12 @@ struct ChannelSlice {
     slice.v = value_rows(args.v);
     if (args.d_o) slice.d_o = value_rows(*args.d_o);
     if (args.gk) slice.gk = key_rows(*args.gk);
+    if (args.gv) slice.gv = value_rows(*args.gv);
     slice.dq = key_rows(args.dq);
     slice.dk = key_rows(args.dk);
     slice.dv = value_rows(args.dv);
     if (args.dgk) slice.dgk = key_rows(*args.dgk);
+    if (args.dgv) slice.dgv = value_rows(*args.dgv);
     if (args.initial_state) slice.initial_state = states(*args.initial_state);
     if (args.dfinal_state) slice.dfinal_state = states(*args.dfinal_state);
     if (args.dinitial_state) slice.dinitial_state = states(*args.dinitial_state);
@@ -82,23 +84,45 @@ struct ChannelSlice {
   }
 };
 
+/// Value channels of a slice.
+constexpr std::int64_t most_values(const Problem& problem) {
+  return has_value_gates(problem) ? kMostGatedValues : kMostChannels;
+}
+
 /// Calls run(slice) for all of them.
 template <class Run>
 void for_each_slice(const Problem& problem, Run&& run) {
-  constexpr std::int64_t kMost = kMostChannels;
-  for (std::int64_t key = 0; key < problem.K; key += kMost) {
-    for (std::int64_t value = 0; value < problem.V; value += kMost) {
-      run(ChannelSlice{key, std::min(problem.K - key, kMost), value,
-                       std::min(problem.V - value, kMost)});
+  constexpr std::int64_t kMostKeys = kMostChannels;
+  const std::int64_t most = most_values(problem);
+  for (std::int64_t key = 0; key < problem.K; key += kMostKeys) {
+    for (std::int64_t value = 0; value < problem.V; value += most) {
+      run(ChannelSlice{key, std::min(problem.K - key, kMostKeys), value,
+                       std::min(problem.V - value, most)});
     }
   }
 }
 
 /// The first slice: no other is larger.
 inline Problem first_slice(const Problem& problem) {
-  constexpr std::int64_t kMost = kMostChannels;
-  return ChannelSlice{0, std::min(problem.K, kMost), 0, std::min(problem.V, kMost)}.of(problem);
+  constexpr std::int64_t kMostKeys = kMostChannels;
+  return ChannelSlice{0, std::min(problem.K, kMostKeys), 0,
+                      std::min(problem.V, most_values(problem))}
+      .of(problem);
 }
+
+/// What walk_operands.cu makes of one side's channels.
+struct WalkOperands {
+  float* reads = nullptr;
+  float* writes = nullptr;
+  float2* chunk_totals = nullptr;
+
+  void take(WorkspaceParts& parts, std::int64_t rows, std::int64_t chunks, std::int64_t channels) {
+    const std::int64_t bytes = rows * operand_channels(channels) * std::int64_t{sizeof(float)};
+    reads = parts.take<float>(bytes);
+    writes = parts.take<float>(bytes);
+    chunk_totals = parts.take<float2>(chunks * channels * std::int64_t{sizeof(float2)});
+  }
+};
 
 struct Workspace {
   Workspace(const Problem& problem, const BackwardConfig& config, std::byte* memory) {
@@ -109,21 +133,21 @@ struct Workspace {
     const std::int64_t chunks = parts_of(problem, kTokens) * problem.H;
     const std::int64_t tokens = segment_tokens_of(problem, config);
     const std::int64_t segments = parts_of(problem, tokens) * problem.H;
-    const std::int64_t decays = decay_width(slice) * kFloat;
     is_cut = tokens <= problem.T;
     for (StateSide* const side : {&forward, &back}) {
       side->states = parts.take<float>(chunks * size);
       if (!is_cut) continue;
-      side->chunk_decays = parts.take<float>(chunks * decays);
       side->segment_states = parts.take<float>(segments * size);
-      side->segment_decays = parts.take<float>(segments * decays);
+      const auto take = [&](KeptDecays& decays, std::int64_t width) {
+        decays = {parts.take<float>(chunks * width * kFloat),
+                  parts.take<float>(segments * width * kFloat), width};
+      };
+      take(side->keys, has_key_gates(problem) ? slice.K : 1);
+      if (has_value_gates(problem)) take(side->values, slice.V);
     }
     const std::int64_t rows = problem.B * problem.T * problem.H;
-    if (has_key_gates(problem)) {
-      q = parts.take<float>(rows * operand_channels(slice.K) * kFloat);
-      k = parts.take<float>(rows * operand_channels(slice.K) * kFloat);
-      chunk_totals = parts.take<float2>(chunks * slice.K * std::int64_t{sizeof(float2)});
-    }
+    if (has_key_gates(problem)) keys.take(parts, rows, chunks, slice.K);
+    if (has_value_gates(problem)) values.take(parts, rows, chunks, slice.V);
     if (shares_heads(problem)) {
       dk = parts.take<float>(rows * problem.K * kFloat);
       dv = parts.take<float>(rows * problem.V * kFloat);
@@ -134,9 +158,7 @@ struct Workspace {
 
   StateSide forward, back;
   bool is_cut = false;
-  float* q = nullptr;  // walk_operands.cu's
-  float* k = nullptr;
-  float2* chunk_totals = nullptr;
+  WalkOperands keys, values;
   float* dk = nullptr;  // of query heads, where these share keys and values
   float* dv = nullptr;
   float* gamma_terms = nullptr;
