@@ -97,14 +97,20 @@ double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, 
   const Costs& cost = backward ? kBackward : kForward;
   const auto sequences = static_cast<double>(std::max<std::int64_t>(problem.N, 1));
   const double mean = static_cast<double>(problem.T) / sequences;
-  const double longest = std::min(static_cast<double>(problem.T), mean * (1 + std::log(sequences)));
+  // Of packed sequences one may have many of the tokens, whose pairs grow with their square.
+  constexpr double kShareOfLongest = 8, kShareOfSteps = 18;
+  const auto all = static_cast<double>(problem.T);
+  const double longest =
+      problem.N > 0
+          ? std::min(all, std::max(mean * (1 + std::log(sequences)), all / kShareOfLongest))
+          : all;
   const double channels_of_lane = static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(
       std::max<std::int64_t>(ceil_div(std::max(problem.K, problem.V), kWarpSize), 2))));
   const int channel_gates =
       ((problem.gates & ops::kGateGk) != 0 ? 1 : 0) + ((problem.gates & ops::kGateGv) != 0 ? 1 : 0);
   const double step =
       cost.step + cost.step_of_channel * channels_of_lane * (1 + cost.gated * channel_gates);
-  const double steps = problem.N > 0 ? mean / 2 + 1 : (mean + 1) / 2;
+  const double steps = problem.N > 0 ? mean / 2 + 1 + all / kShareOfSteps : (mean + 1) / 2;
   const double warps = static_cast<double>(problem.B * problem.T * problem.H) /
                        (std::max(device.cores, 1) * kWarpsOfCore);
   const auto group = static_cast<double>(problem.H / problem.Hkv);
