@@ -13,6 +13,7 @@
 
 #include <attune/core/function_kernel.hpp>
 #include <attune/core/operand_case.hpp>
+#include <attune/core/tensor.hpp>
 #include <attune/framework.hpp>
 
 namespace {
@@ -199,9 +200,12 @@ int main(int argc, char** argv) {
   const std::vector<float> a(static_cast<std::size_t>(problem.M * problem.K), 2.0F);
   const std::vector<float> b(static_cast<std::size_t>(problem.K * problem.N), 0.5F);
   std::vector<float> c(static_cast<std::size_t>(problem.M * problem.N));
+  const Index floats = static_cast<Index>(plan.workspace_bytes() / sizeof(float));
+  attune::Tensor workspace(attune::DType::kF32, {floats}, attune::cpu_device());
   plan.launch({.a = {a.data(), {problem.M, problem.K}},
                .b = {b.data(), {problem.K, problem.N}},
-               .c = {c.data(), {problem.M, problem.N}}});
+               .c = {c.data(), {problem.M, problem.N}}},
+              nullptr, {static_cast<std::byte*>(workspace.view().data), plan.workspace_bytes()});
   const auto sum = static_cast<float>(problem.K);
   return std::all_of(c.begin(), c.end(), [&](float x) { return std::abs(x - sum) < 1e-3F; }) ? 0
                                                                                              : 1;
