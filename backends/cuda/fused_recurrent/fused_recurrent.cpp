@@ -7,10 +7,10 @@
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/fused_recurrent/short_walks.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/forward_walk.hpp"

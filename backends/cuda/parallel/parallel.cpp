@@ -13,10 +13,10 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
@@ -46,13 +46,9 @@ struct ParallelConfig {
 
 /// Sequences are short: on average, and the longest that packed ones can be.
 Support takes(const AttentionProblem& problem, const DeviceInfo& device) {
-  constexpr std::int64_t kMostTokens = 24;  // from which on chunks are faster
   constexpr std::int64_t kMostPackedTokens = 1024;
   if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
-  if (problem.T >= kMostTokens * std::max<std::int64_t>(problem.N, 1)) {
-    return Support::no(refused::kShape,
-                       str("takes sequences of less than ", kMostTokens, " tokens, on average"));
-  }
+  if (const Support few = has_few_tokens(problem); !few) return few;
   if (problem.N > 0 && problem.T > kMostPackedTokens) {
     return Support::no(refused::kShape, str("takes at most ", kMostPackedTokens, " packed tokens"));
   }
@@ -86,15 +82,16 @@ Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
 
 /// Fitted to an H100: launches, a warp's tokens one after the other, and what warps that wait for
 /// each other have in all.
+struct Costs {
+  double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
+};
+constexpr Costs kForwardCosts{1.7, 0.39, 0.0225, 2.1, 2.6, 0.155, 0, 0};
+constexpr Costs kBackwardCosts{4.5, 0.35, 0.049, 0.47, 5.0, 0.87, 0.226, 1.52};
+
 double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
-  struct Costs {
-    double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
-  };
-  constexpr Costs kForward{1.7, 0.39, 0.0225, 2.1, 2.6, 0.155, 0, 0};
-  constexpr Costs kBackward{4.5, 0.35, 0.049, 0.47, 5.0, 0.87, 0.226, 1.52};
   constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;
   constexpr int kWarpsOfCore = 16;
-  const Costs& cost = backward ? kBackward : kForward;
+  const Costs& cost = backward ? kBackwardCosts : kForwardCosts;
   const auto sequences = static_cast<double>(std::max<std::int64_t>(problem.N, 1));
   const double mean = static_cast<double>(problem.T) / sequences;
   // Of packed sequences one may have many of the tokens, whose pairs grow with their square.

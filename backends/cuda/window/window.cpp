@@ -15,9 +15,9 @@
 #include <attune/core/config_axes.hpp>
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/parallel/few_tokens.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
@@ -136,16 +136,12 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
                  bytes_of_block(problem, config), device);
 }
 
-/// Sequences are short: on average, and the longest that packed ones can be.
+/// Sequences are short on average. A longer one is walked over, a window behind the other.
 Support takes(const AttentionProblem& problem, const DeviceInfo& device) {
-  constexpr std::int64_t kMostTokens = 24;  // from which on chunks are faster
   if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a gpu");
   if (!device.has("sm_80")) return Support::no(refused::kDevice, "needs compute capability 8.0");
   if (problem.snapshot_every > 0) return Support::no(refused::kShape, "keeps no snapshots");
-  if (problem.T >= kMostTokens * std::max<std::int64_t>(problem.N, 1)) {
-    return Support::no(refused::kShape,
-                       str("takes sequences of less than ", kMostTokens, " tokens, on average"));
-  }
+  if (const Support few = has_few_tokens(problem); !few) return few;
   if (std::max(problem.K, problem.V) > kMostChannels) {
     return Support::no(refused::kShape, str("takes K and V up to ", kMostChannels));
   }
