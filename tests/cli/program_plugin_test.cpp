@@ -89,6 +89,12 @@ TEST(BackendOfAPlugin, IsOneOfThoseThatVerbsKnow) {
   const Outcome there = run(problem, "1");
   EXPECT_EQ(there.exit_code, 0) << there.err;
   EXPECT_EQ(there.json().at(0).at("kernel"), "npu.row_softmax");
+  // Its results are held against the host's reference, where a device has none of its own.
+  const Outcome tuned = run({"tune", "row_softmax", "rows=4", "cols=16", "--backend", "npu"}, "1");
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.err, Not(HasSubstr("warning")));
+  const Outcome verified = run({"db", "verify", "--relaunch", "-o", "json"}, "1");
+  EXPECT_EQ(verified.json().at(0).at("result"), "ok") << verified.out;
   const Outcome absent = run(problem, "0");
   EXPECT_EQ(absent.exit_code, 3);
   EXPECT_THAT(absent.err, HasSubstr("no device npu:0, no NPU driver; there is cpu:0"));

@@ -6,9 +6,10 @@
 
 namespace attune::cli {
 
-TuneProgress::TuneProgress(EventBus& bus, std::size_t problems, bool quiet)
+TuneProgress::TuneProgress(EventBus& bus, std::size_t problems, std::string_view unit, bool quiet)
     : progress_(quiet),
       problems_(problems),
+      unit_(unit),
       begin_(std::chrono::steady_clock::now()),
       subscription_(bus.subscribe([this](const Event& event) { on_event(event); })) {}
 
@@ -17,7 +18,7 @@ void TuneProgress::begin(std::size_t index, std::string_view problem) {
   index_ = index;
   problem_ = problem;
   candidates_ = settled_ = 0;
-  best_us_ = 0;
+  best_ = 0;
   progress_.update(line());
 }
 
@@ -32,8 +33,7 @@ void TuneProgress::on_event(const Event& event) {
   if (event.kind == EventKind::kTuneStarted) candidates_ = event.candidates;
   if (event.kind == EventKind::kTrial) {
     ++settled_;
-    if (event.median_us > 0 && (best_us_ == 0 || event.median_us < best_us_))
-      best_us_ = event.median_us;
+    if (event.median_us > 0 && (best_ == 0 || event.median_us < best_)) best_ = event.median_us;
   }
   progress_.update(line());
 }
@@ -41,7 +41,7 @@ void TuneProgress::on_event(const Event& event) {
 std::string TuneProgress::line() const {
   std::string text = str('[', index_ + 1, '/', problems_, "] ", problem_);
   if (candidates_ > 0) text += str("  ", settled_, '/', candidates_, " candidates");
-  if (best_us_ > 0) text += str("  best ", number_text(best_us_), " us");
+  if (best_ > 0) text += str("  best ", number_text(best_), ' ', unit_);
   return text + eta();
 }
 

@@ -157,7 +157,7 @@ void Demo::report_tuning(const Target& target, const ConfigSelectorChain::TuneRe
 
 void Demo::tune() {
   heading("2 What is fastest?", "The heuristic's choice, then the tuned one.");
-  TuneProgress progress(command_.context().events(), targets_.size(), call_.quiet);
+  TuneProgress progress(command_.context().events(), targets_.size(), command_.unit(), call_.quiet);
   Tuner::Settings settings;
   settings.budget = call_.options.duration("budget").value_or(kTuningBudget) / std::ssize(targets_);
   settings.stop = interrupted;

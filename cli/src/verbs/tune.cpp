@@ -220,7 +220,7 @@ ExitCode run(const Invocation& call) {
                            .budget = call.options.duration("budget"),
                            .retune = retune});
   {
-    TuneProgress progress(command.context().events(), targets.size(), call.quiet);
+    TuneProgress progress(command.context().events(), targets.size(), command.unit(), call.quiet);
     tuning.tune(targets, devices, progress);
   }
   return finish(call, command, tuning, targets);

@@ -67,6 +67,6 @@ extern "C" void attune_register(attune::Registry& registry) {
   using namespace row_softmax;
   registry.add_op<RowSoftmax>();
   registry.add(attune::make_kernel<RowSoftmax>("reference.row_softmax", 1, softmax_in_double),
-               {.platform = "reference", .backend = "any"});
+               {.platform = "reference", .backend = "cpu"});
   registry.add(std::make_unique<Rows>(), {.platform = "rows", .backend = "cpu", .priority = 50});
 }

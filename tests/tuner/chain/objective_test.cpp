@@ -1,5 +1,6 @@
 // What a tuning minimises besides the time, and the constraint of the error: in the search, in the
 // key, and in what is told of both.
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -25,9 +26,11 @@ class ScriptedObjective final : public Objective {
   std::string_view name() const noexcept override { return name_; }
   std::string_view unit() const noexcept override { return "units"; }
   double score(const ScoredLaunches& launches) const override { return score_(launches); }
+  double least_sample_us() const noexcept override { return least_us; }
   std::string why_unavailable(const Device&) const override { return missing; }
 
   std::string missing;
+  double least_us = 0;
 
  private:
   std::string name_;
@@ -65,6 +68,19 @@ TEST_F(ObjectiveTest, MayMeasureTheLaunches) {
            [](const ScoredLaunches& launches) { return 0.5 * launches.run() / launches.count; });
   EXPECT_EQ(text(select()), kBest);
   EXPECT_NEAR(rows_on_disk().at(0).default_us, 0.5 * 1001, 1);
+}
+
+TEST_F(ObjectiveTest, IsNotAskedOfBatchesInWhichItsCounterMayNotMove) {
+  add_tiled();
+  constexpr double kTickUs = 20'000;
+  double clock_us = 0;
+  minimise("ticks", [&](const ScoredLaunches& launches) {
+    const double before = std::floor(clock_us / kTickUs);
+    clock_us += launches.run();
+    return (std::floor(clock_us / kTickUs) - before) * kTickUs / launches.count;
+  });
+  objective->least_us = 5 * kTickUs;
+  EXPECT_EQ(text(select()), kBest);
 }
 
 TEST_F(ObjectiveTest, RowsOfAnotherOneAreNotSeen) {

@@ -167,10 +167,12 @@ TEST_F(OracleTest, IsTheReferenceThatIsNearestToTheDevice) {
   EXPECT_EQ(found(), "none");
   add_reference("reference.host", "cpu");
   EXPECT_EQ(found(), "reference.host");
+  EXPECT_EQ(&oracle_device(*find_oracle(registry, "scaling", device), device), &cpu_device());
   add_reference("reference.any", "any");
   EXPECT_EQ(found(), "reference.any");
   add_reference("reference.fake", "fake");
   EXPECT_EQ(found(), "reference.fake");
+  EXPECT_EQ(&oracle_device(*find_oracle(registry, "scaling", device), device), &device);
   add_reference("reference.later", "fake");
   EXPECT_EQ(found(), "reference.fake") << "of equals the first";
 }

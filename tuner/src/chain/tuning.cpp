@@ -170,7 +170,8 @@ std::vector<TrialRow> make_trial_rows(Call& call, const TuneResult& result, std:
 void warn_of_declining_oracle(const Call& call, const RegisteredKernel* oracle) {
   if (oracle == nullptr) return;
   const AnyProblem reduced = call.op.reduced(call.problem);
-  const Support support = oracle->kernel->erased_supports(reduced, call.device().info());
+  const Support support =
+      oracle->kernel->erased_supports(reduced, oracle_device(*oracle, call.device()).info());
   if (support) return;
   log_once(LogLevel::kWarning, str(oracle->kernel->name(), " declines ", call.op.name, " ",
                                    call.op.text(reduced, false), ": ", support.reason(),

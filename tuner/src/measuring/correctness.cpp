@@ -97,11 +97,8 @@ std::string describe_current_exception() {
 Oracle::Oracle(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
                const RegisteredKernel* kernel, const ErasedKernel* fallback)
     : reduced_(op.reduced(problem)), harness_(op, reduced_, device, seed) {
-  if (kernel != nullptr) {
-    const std::string_view runs_on = kernel->at.backend.view();
-    const bool here = runs_on == kAnyBackend || runs_on == device.info().id.backend.view();
-    if (answer_by(op, here ? device : cpu_device(), seed, *kernel->kernel)) return;
-  }
+  if (kernel != nullptr && answer_by(op, oracle_device(*kernel, device), seed, *kernel->kernel))
+    return;
   if (fallback != nullptr && !answer_by(op, device, seed, *fallback)) {
     log(LogLevel::kWarning,
         str("no kernel gives expected values for ", op.name, " ", op.text(reduced_, false),

@@ -178,10 +178,17 @@ void Search::choose_repeats(Racer& racer) {
     const double wanted = std::ceil(least_us / racer.estimate_us);
     return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepeats)));
   };
+  // A batch much shorter than the objective asks for says nothing of the score: its counter may
+  // not have moved on.
+  const double telling_us =
+      settings_.objective == nullptr ? 0 : settings_.objective->least_sample_us() / 2;
+  bool is_told = false;
   const auto keep_least = [&](const Sample& sample) {
     const bool is_first = racer.estimate_us <= 0;
+    const double us = sample.us * racer.repeats;
     racer.estimate_us = is_first ? sample.us : std::min(racer.estimate_us, sample.us);
-    racer.estimate = is_first ? sample.score : std::min(racer.estimate, sample.score);
+    racer.estimate = is_told ? std::min(racer.estimate, sample.score) : sample.score;
+    is_told = is_told || us >= telling_us;
   };
   keep_least(take_sample(*runner_, racer));
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();

@@ -54,4 +54,10 @@ const RegisteredKernel* find_oracle(const Registry& registry, std::string_view o
   return best;
 }
 
+const Device& oracle_device(const RegisteredKernel& oracle, const Device& device) {
+  const std::string_view runs_on = oracle.at.backend.view();
+  const bool here = runs_on == kAnyBackend || runs_on == device.info().id.backend.view();
+  return here ? device : cpu_device();
+}
+
 }  // namespace attune

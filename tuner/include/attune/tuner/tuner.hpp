@@ -141,4 +141,8 @@ class Tuner {
 const RegisteredKernel* find_oracle(const Registry& registry, std::string_view op,
                                     const Device& device);
 
+/// Where it runs for calls of `device`: there, or on the host, which is then the device that its
+/// supports() is asked about.
+const Device& oracle_device(const RegisteredKernel& oracle, const Device& device);
+
 }  // namespace attune
