@@ -149,10 +149,10 @@ class StateWalk {
 
   /// O^T += V^T P^T
   __device__ __forceinline__ void add_scored_values() {
-    const std::uint32_t scores = shared_address(shared_.scores[score_at_.stage]);
+    const std::uint64_t scores = matrix_descriptor(shared_address(shared_.scores[score_at_.stage]));
 #pragma unroll
     for (int s = 0; s < ValueFragments::kSteps; ++s) {
-      wgmma_n64<T, Major::kK>(o_, values_.step[s], matrix_descriptor(scores + s * kDepthBytes),
+      wgmma_n64<T, Major::kK>(o_, values_.step[s], descriptor_further(scores, s * kDepthBytes),
                               true);
     }
     wgmma_commit();

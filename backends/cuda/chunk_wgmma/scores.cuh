@@ -16,12 +16,14 @@ template <class T, int kTileK>
 __device__ __forceinline__ void queue_scores(float (&scores)[kChunkProduct], std::uint32_t q_tile,
                                              std::uint32_t k_tile) {
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
+  const std::uint64_t q = matrix_descriptor(q_tile);
+  const std::uint64_t k = matrix_descriptor(k_tile);
   wgmma_fence();
 #pragma unroll
   for (int s = 0; s < kTileK / kWgmmaDepth; ++s) {
     const int offset = s / kStepsOfPanel * kPanelBytes + s % kStepsOfPanel * kDepthBytes;
-    wgmma_n64<T, Major::kK, Major::kK>(scores, matrix_descriptor(q_tile + offset),
-                                       matrix_descriptor(k_tile + offset), s > 0);
+    wgmma_n64<T, Major::kK, Major::kK>(scores, descriptor_further(q, offset),
+                                       descriptor_further(k, offset), s > 0);
   }
   wgmma_commit();
 }

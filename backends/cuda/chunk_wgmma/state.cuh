@@ -168,12 +168,12 @@ __device__ __forceinline__ void queue_state_update(StateTile<kTileK>& state,
                                                    const ValueFragments& values,
                                                    std::uint32_t k_tile) {
   constexpr int kPartBytes = StateTile<kTileK>::kPart * 2 / kPanelChannels * kPanelBytes;
+  const std::uint64_t first = matrix_descriptor(k_tile, kPanelBytes);
 #pragma unroll
   for (int s = 0; s < ValueFragments::kSteps; ++s) {
 #pragma unroll
     for (int i = 0; i < StateTile<kTileK>::kParts; ++i) {
-      const std::uint64_t k =
-          matrix_descriptor(k_tile + i * kPartBytes + s * kDepthRowsBytes, kPanelBytes);
+      const std::uint64_t k = descriptor_further(first, i * kPartBytes + s * kDepthRowsBytes);
       if constexpr (StateTile<kTileK>::kPart == 64) {
         wgmma_n128<T, Major::kMN>(state.part[i], values.step[s], k, true);
       } else {
@@ -218,6 +218,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
   constexpr int kSteps = kTileK / kWgmmaDepth;
   constexpr int kStepsAtOnce = kSteps < StateOperand::kSteps ? kSteps : StateOperand::kSteps;
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
+  const std::uint64_t queries = matrix_descriptor(q_tile);
 #pragma unroll
   for (int first = 0; first < kSteps; first += kStepsAtOnce) {
     if (first > 0) {
@@ -231,8 +232,8 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
 #pragma unroll
     for (int s = 0; s < kStepsAtOnce; ++s) {
       const int step = first + s;
-      const std::uint64_t q = matrix_descriptor(q_tile + step / kStepsOfPanel * kPanelBytes +
-                                                step % kStepsOfPanel * kDepthBytes);
+      const std::uint64_t q = descriptor_further(
+          queries, step / kStepsOfPanel * kPanelBytes + step % kStepsOfPanel * kDepthBytes);
       wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
     }
     wgmma_commit();

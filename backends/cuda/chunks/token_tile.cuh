@@ -52,14 +52,15 @@ __device__ __forceinline__ std::uint32_t transposed_block_address(std::uint32_t 
 /// Descriptor of 16 deep steps of a tile whose channels are summed over.
 __device__ __forceinline__ std::uint64_t along_channels(std::uint32_t tile, int step) {
   constexpr int kSteps = kPanelChannels / kDepth;
-  return matrix_descriptor(tile + static_cast<std::uint32_t>(step / kSteps) * kPanelBytes) +
-         static_cast<std::uint64_t>(step % kSteps) * (kDepth * 2 >> 4);
+  return descriptor_further(
+      matrix_descriptor(tile),
+      static_cast<std::uint32_t>(step / kSteps * kPanelBytes + step % kSteps * kDepth * 2));
 }
 /// The same where its rows are summed over; panels are `panel_bytes` apart.
 __device__ __forceinline__ std::uint64_t along_rows(std::uint32_t tile, int step,
                                                     std::uint32_t panel_bytes = kPanelBytes) {
-  return matrix_descriptor(tile, panel_bytes) +
-         static_cast<std::uint64_t>(step) * (kDepth * 128 >> 4);
+  return descriptor_further(matrix_descriptor(tile, panel_bytes),
+                            static_cast<std::uint32_t>(step * kDepth * 128));
 }
 
 /// One product whose width is that of the accumulator.

@@ -79,6 +79,14 @@ __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_t address
          kSwizzle128;
 }
 
+/// The descriptor of what is `bytes` further, in one instruction: to describe another address takes
+/// a chain of five, about as long as a product.
+__device__ __forceinline__ std::uint64_t descriptor_further(std::uint64_t descriptor,
+                                                            std::uint32_t bytes) {
+  const auto low = static_cast<std::uint32_t>(descriptor) + (bytes >> 4);
+  return descriptor >> 32 << 32 | low;
+}
+
 // ---- m64nNk16, fp32 accumulators (9.7.15.5.2 wgmma.mma_async). The register lists are mechanical.
 
 /// d [64, 64] = a [64, 16] b [16, 64], plus d where `accumulate`; a in registers.
