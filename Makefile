@@ -30,7 +30,7 @@ packages: setup
 
 # The Python wheel in build/dist, installed into a fresh environment and tested there.
 wheel: setup
-	packaging/wheel
+	packaging/wheel $(JOBS)
 
 # The Python package with PyTorch and JAX, which are installed into build/python-venv.
 python-test: setup

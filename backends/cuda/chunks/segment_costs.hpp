@@ -85,23 +85,29 @@ inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int
   return cost / static_cast<double>(chunks.longest.size());
 }
 
-/// Work and traffic hide each other where neither is much more than the other: a root of squares.
+/// Work and traffic hide each other where neither is much more than the other: a root of squares. Not
+/// std::hypot, whose symbol is newer than manylinux_2_34, the Linux that wheels are for.
+inline double side_by_side(double work, double traffic) {
+  return std::sqrt(work * work + traffic * traffic);
+}
+
+/// Of the walks and of what goes ahead of them, in the unit of `times`.
 inline double segments_cost(const SegmentedWalks& walks, const WalkTimes& times, int segments,
                             const DeviceInfo& device) {
   const auto all_chunks = static_cast<double>(walks.count * walks.chunks.mean);
   double cost = 0;
   for (const int times_count : walks.launches) {
-    cost += std::hypot(launch_cost(times_count * walks.count * segments, walks.chunks, segments,
-                                   times.chunk, times.round, device),
-                       times.traffic * times_count * all_chunks);
+    cost += side_by_side(launch_cost(times_count * walks.count * segments, walks.chunks, segments,
+                                     times.chunk, times.round, device),
+                         times.traffic * times_count * all_chunks);
   }
   if (segments == 1) return cost;
   constexpr std::int64_t kDirections = 2;
   const double summed = static_cast<double>(segments - 1) / segments;
   cost +=
-      times.sums + std::hypot(launch_cost(kDirections * walks.count * (segments - 1), walks.chunks,
-                                          segments, times.sum, times.round, device),
-                              times.sum_traffic * kDirections * all_chunks * summed);
+      times.sums + side_by_side(launch_cost(kDirections * walks.count * (segments - 1),
+                                            walks.chunks, segments, times.sum, times.round, device),
+                                times.sum_traffic * kDirections * all_chunks * summed);
   if (segments <= walks.most_passed) cost += times.pass * (segments - 1);
   return cost + times.state * static_cast<double>(walks.count * segments);
 }
