@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <attune/core/operand_case.hpp>
+
 #include "support/backward_runs.hpp"
 
 namespace attune::test {
@@ -236,6 +238,28 @@ TEST(SimdChunkTilesBackward, GateGradientsStayExactOverLongSequences) {
   expect_like_reference_after(
       sized(4096, 1, 16, 16, ops::kGateGk), {},
       [&](const RecurrentTensors& tensors) { fill(*tensors.backward.gk, slow); });
+}
+
+// Of a final state's gradient, strong gates leave next to nothing but to the last tokens, where it is
+// far more than what the others have: it is to be gone from their gradients but for the roundings of f32.
+TEST(SimdChunkTilesBackward, KeepsAFinalStatesGradientOutOfGatesThatItDoesNotReach) {
+  for (const double gate : {-0.3, -1.0, -5.0}) {
+    for (const std::int64_t tokens : {64, 128, 200}) {
+      SCOPED_TRACE(str("gates of ", gate, ", ", tokens, " tokens"));
+      const RecurrentAttentionProblem problem = sized(tokens, 1, 32, 64, ops::kGateGk);
+      const RecurrentTensors tiles(problem, 4), reference(problem, 4);
+      for (const RecurrentTensors* const tensors : {&tiles, &reference}) {
+        fill(*tensors->backward.gk, [&](std::size_t, double) { return gate; });
+        fill(tensors->backward.v, [](std::size_t, double value) { return std::abs(value); });
+      }
+      run_simd_backward(kTilesBackward, tiles);
+      run_reference_backward(reference);
+      const std::vector<double> expected = to_doubles(*reference.backward.dgk);
+      std::vector<double> errors = to_doubles(*tiles.backward.dgk);
+      for (std::size_t i = 0; i < errors.size(); ++i) errors[i] -= expected[i];
+      EXPECT_LT(rms(errors), 0.01 * rms(expected));
+    }
+  }
 }
 
 TEST(SimdChunkTilesBackward, ANanStaysInItsHead) {

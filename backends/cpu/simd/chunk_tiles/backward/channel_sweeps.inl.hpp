@@ -281,10 +281,15 @@ inline void make_span_dv(const ChannelBackward& task, const ChannelSpan& at,
   run_recurrence(span);
 }
 
+// With a state `behind` it, the gradients of gates start from there anew.
 inline void backward_span(const ChannelBackward& task, const ChannelSpan& at,
-                          BesideProducts& beside) {
+                          const StateBehind& behind, BesideProducts& beside) {
   if (at.is_cut) settle(task.to_dk.state, task.gradient_decay);
   if (!at.is_exact) multiply_floats(task.gradient_decay, at.rows.total, at.rows.width);
+  if (behind.state) {
+    sum_product_columns(behind, task.to_dk.state, task.gradient_decay,
+                        at.is_exact ? nullptr : at.rows.total, task.gates);
+  }
   ChunkDecay decay{.before = task.gradient_decay};
   if (at.is_exact) {
     decay.after = at.rows.total;
@@ -322,7 +327,7 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
   read_floats(gradient, {.data = task.dfinal.data,
                          .key_stride = task.dfinal.value_stride,
                          .value_stride = task.dfinal.key_stride});
-  sum_product_columns(gradient, task.to_dq.state.floats.data, task.state_decay, task.gates);
+  StateBehind behind{.state = task.to_dq.state.floats.data, .decay = task.state_decay};
   if (task.dgamma) *task.dgamma = 0.0;
   const std::int64_t steps =
       products_beside(task.to_dk, task.chunk) + products_beside(task.to_dv, task.chunk);
@@ -338,11 +343,10 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
     for (std::int64_t i = chunk.spans.count; i-- > 0;) {
       ChannelSpan at;
       channel_span(task, chunk, i, at);
-      backward_span(task, at, beside);
+      backward_span(task, at, behind, beside);
+      behind = {};
     }
-    if (const float* const checkpoint = task.anchor_at(chunk.span.token)) {
-      sum_product_columns(gradient, checkpoint, task.gradient_decay, task.gates);
-    }
+    behind.state = task.anchor_at(chunk.span.token);
     if (index > 0) list.next_chunk();
   }
   settle(task.to_dk.state, task.gradient_decay);

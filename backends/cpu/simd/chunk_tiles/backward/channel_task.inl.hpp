@@ -199,24 +199,41 @@ inline void copy_floats(const float* from, std::int64_t count, float* to) {
 
 // ---- gradients of the gates ----
 
-// gates[i] = decay[i] sum_j a[j, i] b[j, i], the states kept transposed; 0 where the decay is.
-[[gnu::noinline]] inline void sum_product_columns(const TileState& a, const float* b,
-                                                  const float* decay, float* gates) {
-  const std::int64_t rows = a.row_tiles * kTileRows;
-  for (std::int64_t tile = 0; tile < a.column_tiles; ++tile) {
-    const float* const left = a.floats.at(tile, 0);
-    const float* const right = b + (left - a.floats.data);
+// What is behind a span: the state S, and what it is still to decay by, null for 1.
+struct StateBehind {
+  const float* state = nullptr;
+  const float* decay = nullptr;  // [K]
+};
+
+// gates[i] = sum_j S[j, i] D[j, i] behind a span, the states kept transposed; 0 where S decays to 0. D is
+// rounded as it is for the span's products: what its tokens' k dk are then takes away exactly what they
+// had put into S. `decay` is what D is to be multiplied with before it is rounded, `taken_back` the part of
+// that which is the span's own, null for 1.
+[[gnu::noinline]] inline void sum_product_columns(const StateBehind& behind,
+                                                  const TileState& gradient, const float* decay,
+                                                  const float* taken_back, float* gates) {
+  const std::int64_t rows = gradient.row_tiles * kTileRows;
+  for (std::int64_t tile = 0; tile < gradient.column_tiles; ++tile) {
+    const float* const d = gradient.floats.at(tile, 0);
+    const float* const state = behind.state + (d - gradient.floats.data);
+    const F32 before = load(decay + tile * kLanes);
     F32 sums[4] = {};
     for (std::int64_t row = 0; row < rows; row += 4) {
-#pragma GCC unroll 4
-      for (std::int64_t i = 0; i < 4; ++i) {
+#pragma GCC unroll 2
+      for (std::int64_t i = 0; i < 4; i += 2) {
         const std::int64_t at = (row + i) * kLanes;
-        sums[i] = fma(load(left + at), load(right + at), sums[i]);
+        const U32 pair = as_bits(pair_bf16(load(d + at) * before, load(d + at + kLanes) * before));
+        sums[i] = fma(as_f32(pair << 16), load(state + at), sums[i]);
+        sums[i + 1] = fma(as_f32(pair & 0xffff0000U), load(state + at + kLanes), sums[i + 1]);
       }
     }
-    const F32 factor = load(decay + tile * kLanes);
-    const F32 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    store(gates + tile * kLanes, factor == F32{} ? F32{} : sum * factor);
+    F32 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if (taken_back) sum *= reciprocal(load(taken_back + tile * kLanes));
+    if (behind.decay) {
+      const F32 factor = load(behind.decay + tile * kLanes);
+      sum = factor == F32{} ? F32{} : sum * factor;
+    }
+    store(gates + tile * kLanes, sum);
   }
 }
 
