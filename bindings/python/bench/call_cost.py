@@ -2,8 +2,10 @@
 
 DEVICE is cpu or cuda. "door" is the same call with H = K = V = 1, where the kernel has next to nothing
 to do: what arguments, selection, allocation and results cost. Times are the best of REPEATS (200) runs of
-50 calls, in us, all calls in turns; on a GPU those of queueing, which waits for nothing. C is called through ctypes, whose own
-part is the row behind it. JAX's row needs JAX on that device, and is what jax.jit needs to start a call, too.
+50 calls, in us, all calls in turns; on a GPU those of queueing, which waits for nothing. C is called through
+ctypes, whose own part is the row behind it. "On one thread" is without autograd's thread of a GPU
+(torch.autograd.set_multithreading_enabled(False)). JAX's row needs JAX on that device, and is what jax.jit
+needs to start a call, too.
 """
 
 import ctypes
@@ -139,6 +141,13 @@ def doors(device, tokens, heads, dim):
         for leaf in leaves:
             leaf.grad = None
 
+    def on_one_thread(call):
+        with torch.autograd.set_multithreading_enabled(False):
+            with_backward(call)
+
+    def attend(*operands):
+        return at.recurrent_attention(*operands)[0]
+
     def raw_backward():
         torch.ops.attune.forward.default(q, k, v, *raw)
         torch.ops.attune.backward.default(q, k, v, *raw, d_o, None)
@@ -151,8 +160,11 @@ def doors(device, tokens, heads, dim):
         "_core, decode, torch tensors": lambda: attune.recurrent_decode(*token, state),
         "torch, no gradient": lambda: at.recurrent_attention(q, k, v),
         "torch, decode": lambda: at.recurrent_decode(*token, state),
-        "torch, forward and backward": lambda: with_backward(lambda *x: at.recurrent_attention(*x)[0]),
+        "torch, forward and backward": lambda: with_backward(attend),
         "the same of a Function that does nothing": lambda: with_backward(Nothing.apply),
+        "the same of a view": lambda: with_backward(lambda q, k, v: q.view_as(k)),
+        "torch, forward and backward, on one thread": lambda: on_one_thread(attend),
+        "the same of a Function that does nothing, on one thread": lambda: on_one_thread(Nothing.apply),
         "torch, both operators without autograd": raw_backward,
     }
     if q.is_cpu:

@@ -417,7 +417,8 @@ def test_a_gradient_is_not_lost_without_a_word(device):
 
 
 def test_calls_and_gradients_keep_no_memory(device):
-    """Bytes of the heap in use, by glibc's own count."""
+    """Bytes of the heap in use, by glibc's own count, to which other threads add now and then: what is kept is
+    kept in each of several rounds."""
 
     class Counts(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in (
@@ -436,5 +437,5 @@ def test_calls_and_gradients_keep_no_memory(device):
         gc.collect()
         return libc.mallinfo2().uordblks
 
-    before = calls(300)
-    assert calls(1000) - before < 8000  # bytes: less than 8 a call
+    in_use = [calls(300) for _ in range(5)]
+    assert min(b - a for a, b in zip(in_use, in_use[1:])) < 2400  # bytes: less than 8 a call
