@@ -45,8 +45,8 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
 }
 
 /// The work of one state warpgroup. While products are under way, nothing but sums that are done is
-/// written to registers, where the state leaves room for that. kKeeps: there may be snapshots.
-template <class T, class Shape, bool kKeeps>
+/// written to registers, where the state leaves room for that.
+template <class T, class Shape>
 class StateWalk {
  public:
   __device__ __forceinline__ StateWalk(const WalkParams& p, WalkShared<Shape>& shared,
@@ -54,15 +54,22 @@ class StateWalk {
       : p_(p), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
-    for_each_item<Shape::kTileV>(p_, main_walk(p_), [&](const WalkItem& item) {
+    for_each_item<Shape>(p_, main_walk(p_), [&](const WalkItem& item) {
       start_state<Shape>(state_, p_, item, me_, warpgroup_);
       if (Shape::kFetchesAhead && item.count > 0) fetch_values();
       for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
-      if (item.segment == p_.segments - 1) store(item, state_of(p_.final, item.n));
+      if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {
+        store_final(item_at(p_, main_walk(p_), item.index, Shape::kTileV));
+      } else {
+        store_final(item);
+      }
     });
   }
 
  private:
+  __device__ __forceinline__ void store_final(const WalkItem& item) {
+    if (item.segment == p_.segments - 1) store(item, state_of(p_.final, item.n));
+  }
   /// Stores the state in one of [H, K, V], where there is one.
   __device__ __forceinline__ void store(const WalkItem& item, const StateView& to) {
     if (to.data == nullptr) return;
@@ -117,7 +124,7 @@ class StateWalk {
     shared_.score_ring.release(score_at_.stage);
     store_outputs<T>(o_, panel_of(value_stage), me_);
     warp_arrive(&shared_.output_full[value_stage]);
-    if constexpr (kKeeps) {  // the fewest registers are in use
+    if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {  // the fewest registers are in use
       store_snapshot(item.index, item.first, step);
     }
     if (Shape::kFetchesAhead && step + 1 < item.count) fetch_values();
@@ -198,7 +205,7 @@ __device__ __forceinline__ void load_queries_and_keys(const WalkParams& p,
   using Loader = TileLoader<Shape::kPanelsK, Shape::kStages, Shape::kChunksUnderWay>;
   Loader q(p, p.q, shared.q_ring, shared.q[0], nullptr);
   Loader k(p, p.k, shared.k_ring, shared.k[0], &shared.k_landed);
-  for_each_chunk<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item, int row) {
+  for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem& item, int row) {
     q.load(item, row, 0);
     k.load(item, row, 0);
   });
@@ -208,7 +215,7 @@ template <class Shape>
 __device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shape>& shared) {
   TileLoader<Shape::kPanelsV, Shape::kValueStages, Shape::kChunksUnderWay> v(
       p, p.v, shared.v_ring, shared.v[0], &shared.v_landed);
-  for_each_chunk<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item, int row) {
+  for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem& item, int row) {
     v.load(item, row, item.tile * Shape::kTileV);
   });
 }
@@ -223,17 +230,17 @@ __device__ __forceinline__ void produce(const WalkParams& p, WalkShared<Shape>& 
     case 2:
       return store_tiles<T>(p, shared);
     case 3:
-      return make_decays<T, Shape::kTileV>(p, main_walk(p), shared.decay_ring, shared.decays);
+      return make_decays<T, Shape>(p, main_walk(p), shared.decay_ring, shared.decays);
   }
 }
 
 #endif
 
-template <class T, class Config, bool kKeeps>
+template <class T, class Config, WalkBatch kBatch>
 __global__ __launch_bounds__(WalkShape<Config>::kThreads,
                              1) void chunk_wgmma(const __grid_constant__ WalkParams p) {
 #if ATTUNE_SM90A_CODE
-  using Shape = WalkShape<Config>;
+  using Shape = WalkShape<Config, kBatch>;
   static_assert(sizeof(WalkShared<Shape>) <= kMostSharedBytes);
   auto& shared = *reinterpret_cast<WalkShared<Shape>*>(shared_memory);
   init_rings(shared);
@@ -253,7 +260,7 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
       break;
     default:
       registers_grow<Shape::kRegisters.state>();
-      StateWalk<T, Shape, kKeeps>(p, shared, warpgroup - 2).run();
+      StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
   }
 #endif
 }
@@ -262,8 +269,8 @@ template <class T>
 void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
   with_instance(config, [&]<class Config>() {
     using Shape = WalkShape<Config>;
-    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
-      launch<chunk_wgmma<T, Config, kKeeps>>(
+    with_value_of<kWalkBatches>(walk_batch(params), [&]<WalkBatch kBatch>() {
+      launch<chunk_wgmma<T, Config, kBatch>>(
           {.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
            .block = Shape::kThreads,
            .shared_bytes = sizeof(WalkShared<Shape>),

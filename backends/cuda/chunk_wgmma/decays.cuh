@@ -84,13 +84,13 @@ __device__ __forceinline__ float write_decays(ChunkDecays& to, float2 own, float
 
 /// The work of the warp that makes the decays of all chunks of the block's items. In the first of
 /// two launches it leaves their products, too.
-template <class T, int kTileV, bool kInclusive = false, int kStages>
+template <class T, class Shape, bool kInclusive = false, int kStages>
 __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range,
                                             Ring<kStages>& ring, ChunkDecays* stages) {
   constexpr int kAhead = 4;  // chunks whose gates are loaded at once, to wait for memory once
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   RingPosition<kStages> at;
-  for_each_item<kTileV>(p, range, [&](const WalkItem& item) {
+  for_each_item<Shape>(p, range, [&](const WalkItem& item) {
     const float constant = constant_decay(p.gamma, item.n, item.head);
     float product = 1.0F;
     for (int step = 0; step < item.count; step += kAhead) {

@@ -2,9 +2,26 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/walk.hpp"
-#include "cuda/chunks/views.cuh"
+#include "cuda/chunks/next_walked.cuh"
+#include "cuda/chunks/raw_index.cuh"
 
 namespace attune::cuda::chunk_wgmma {
+
+/// The slot of sequence n, where there are any.
+__device__ __forceinline__ RawIndex read_slot(const SlotsView& slots, int n) {
+  if (slots.data == nullptr) return {};
+  return read_index(slots.data, slots.is_i64, n * slots.sequence);
+}
+
+/// The state of sequence n, which has that slot where there are any; without data: it has none.
+template <class View>
+__device__ __forceinline__ View state_at(View states, int n, const RawIndex& slot) {
+  if (states.data == nullptr) return states;
+  const std::int64_t at = states.slots.data == nullptr ? n : slot.value();
+  const bool exists = states.slots.data == nullptr || (at >= 0 && at < states.slots.count);
+  states.data = exists ? states.data + at * states.sequence : nullptr;
+  return states;
+}
 
 struct WalkItem {
   unsigned index = 0;
@@ -20,6 +37,7 @@ struct WalkItem {
   int first = 0;   // of the item, counted in the order of the walk
   int count = 0;   // chunks of the item; may be 0
   bool is_left_out = false;
+  RawIndex first_slot = {};
 
   /// First row, within the sequence, of the item's chunk `step` in the order of the walk. Chunks
   /// are aligned to the sequence's begin in both directions.
@@ -56,6 +74,7 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   item.tile = next_digit(value_tiles(p, tile_v));
   item.head = next_digit(p.extents.heads);
   item.n = next_digit(p.extents.sequences);
+  item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
   const int subsegment = next_digit(range.subsegments);
   item.segment = static_cast<int>(index);
   item.subsegment = item.segment * p.subsegments + subsegment;
@@ -76,13 +95,20 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
 
 /// Calls visit(item) for the block's items: every gridDim.x-th of the range's.
 /// There are fewer than 2^31, as there are tokens of a batch and batches.
-template <int kTileV, class Visit>
+template <class Shape, class Visit>
 __device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange range, Visit&& visit) {
-  const auto items =
-      static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
-      static_cast<unsigned>(value_tiles(p, kTileV) * range.segments * range.subsegments);
+  const int tiles = value_tiles(p, Shape::kTileV);
+  const auto items = static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
+                     static_cast<unsigned>(tiles * range.segments * range.subsegments);
   for (unsigned i = blockIdx.x; i < items; i += gridDim.x) {
-    const WalkItem item = item_at(p, range, i, kTileV);
+    if constexpr (Shape::kBatch == WalkBatch::kMixed) {
+      const auto of_sequence = static_cast<unsigned>(tiles * p.extents.heads);
+      const auto sequences = static_cast<unsigned>(p.extents.sequences);
+      i = next_walked(p.sequences, i, gridDim.x, items,
+                      [&](unsigned at) { return at / of_sequence % sequences; });
+      if (i >= items) return;
+    }
+    const WalkItem item = item_at(p, range, i, Shape::kTileV);
     if (!item.is_left_out) visit(item);
   }
 }

@@ -77,7 +77,7 @@ __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shap
   RingPosition<Shape::kStages> chunk;
   RingPosition<Shape::kDecayStages> decay;
   RingPosition<Shape::kScoreStages> score;
-  for_each_item<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item) {
+  for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
     bool was_whole = false;
     for (int step = 0; step < item.count; ++step) {
       float scores[kChunkProduct];

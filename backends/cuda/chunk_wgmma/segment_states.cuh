@@ -63,7 +63,7 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
   const Lane me;
   StateTile<kTileK> state;
   RingPosition<SegmentShared<Shape>::kStages> at;
-  for_each_item<kTileV>(p, first_walk(p), [&](const WalkItem& item) {
+  for_each_item<Shape>(p, first_walk(p), [&](const WalkItem& item) {
     const auto scratch = [&](int subsegment) {
       return scratch_state<kTileK, kTileV>(p, item, subsegment,
                                            warpgroup * kWarpgroupSize + me.thread);
@@ -97,12 +97,12 @@ __device__ __forceinline__ void init_rings(SegmentShared<Shape>& shared) {
 }
 
 /// `tile_step`: from one value tile to the next in the operand's channels.
-template <int kPanels, int kTileV, int kStages>
+template <class Shape, int kPanels, int kStages>
 __device__ __forceinline__ void load_operand(const WalkParams& p, const WalkOperand& operand,
                                              int tile_step, Ring<kStages>& ring, std::byte* stages,
                                              SharedBarrier* landed) {
   TileLoader<kPanels, kStages> loader(p, operand, ring, stages, landed);
-  for_each_chunk<kTileV>(p, first_walk(p), [&](const WalkItem& item, int row) {
+  for_each_chunk<Shape>(p, first_walk(p), [&](const WalkItem& item, int row) {
     loader.load(item, row, item.tile * tile_step);
   });
 }
@@ -111,14 +111,13 @@ template <class T, bool kInclusive, class Shape>
 __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape>& shared) {
   switch (warp_uniform(static_cast<int>(threadIdx.x) / kWarpSize)) {
     case 0:
-      return load_operand<Shape::kPanelsK, Shape::kTileV>(p, p.k, 0, shared.k_ring, shared.k[0],
-                                                          &shared.k_landed);
+      return load_operand<Shape, Shape::kPanelsK>(p, p.k, 0, shared.k_ring, shared.k[0],
+                                                  &shared.k_landed);
     case 1:
-      return load_operand<Shape::kPanelsV, Shape::kTileV>(p, p.v, Shape::kTileV, shared.v_ring,
-                                                          shared.v[0], &shared.v_landed);
+      return load_operand<Shape, Shape::kPanelsV>(p, p.v, Shape::kTileV, shared.v_ring, shared.v[0],
+                                                  &shared.v_landed);
     case 2:
-      return make_decays<T, Shape::kTileV, kInclusive>(p, first_walk(p), shared.decay_ring,
-                                                       shared.decays);
+      return make_decays<T, Shape, kInclusive>(p, first_walk(p), shared.decay_ring, shared.decays);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/tile_copies.cuh"
+#include "cuda/chunks/value_pairs.cuh"
 
 #if ATTUNE_SM90A_CODE
 
@@ -57,10 +58,64 @@ __device__ __forceinline__ void for_each_element(const Lane& me, int first_v, Vi
   }
 }
 
+/// Whether all of the tile is there, in pairs.
+template <int kTileK, class View>
+__device__ __forceinline__ bool has_whole_pairs(const WalkParams& p, const View& state,
+                                                int first_v) {
+  const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
+  return is_whole && state.data != nullptr && has_value_pairs(state);
+}
+
+/// A lane's first pair in one of [H, K, V]. The next keys' are state.k and 8 state.k further.
+template <class View>
+__device__ __forceinline__ auto* first_pair(const View& state, const WalkItem& item, const Lane& me,
+                                            int first_v) {
+  return state.data + item.head * state.head + me.column * state.k + first_v + me.row + pair_row();
+}
+
+template <int kTileK>
+__device__ __forceinline__ void load_pairs(StateTile<kTileK>& state, const WalkItem& item,
+                                           const Lane& me, int first_v,
+                                           const ConstStateView& from) {
+  const float* at = first_pair(from, item, me, first_v);
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4, at += 8 * from.k) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float2 pair = *reinterpret_cast<const float2*>(at + j * from.k);
+      state[i + j] = pair.x;
+      state[i + j + 2] = pair.y;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float2 rows = swapped_rows(state[i + j], state[i + j + 2]);
+      state[i + j] = rows.x;
+      state[i + j + 2] = rows.y;
+    }
+  }
+}
+
+template <int kTileK>
+__device__ __forceinline__ void store_pairs(StateTile<kTileK>& state, const WalkItem& item,
+                                            const Lane& me, int first_v, const StateView& to) {
+  float* at = first_pair(to, item, me, first_v);
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4, at += 8 * to.k) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      *reinterpret_cast<float2*>(at + j * to.k) = swapped_rows(state[i + j], state[i + j + 2]);
+    }
+  }
+}
+
 template <int kTileK>
 __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkParams& p,
                                            const WalkItem& item, const Lane& me, int first_v) {
-  const ConstStateView from = state_of(p.initial, item.n);
+  const ConstStateView from = state_at(p.initial, item.n, item.first_slot);
+  if (has_whole_pairs<kTileK>(p, from, first_v)) return load_pairs(state, item, me, first_v, from);
   const std::int64_t base = item.head * from.head;
   for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
     const bool exists = from.data != nullptr && k < p.extents.K && v < p.extents.V;
@@ -73,6 +128,7 @@ template <int kTileK>
 __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const WalkParams& p,
                                             const WalkItem& item, const Lane& me, int first_v,
                                             const StateView& to) {
+  if (has_whole_pairs<kTileK>(p, to, first_v)) return store_pairs(state, item, me, first_v, to);
   const std::int64_t v = first_v + me.row;
   const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
   float* at = to.data + item.head * to.head + me.column * to.k + v * to.v;

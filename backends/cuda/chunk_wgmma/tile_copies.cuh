@@ -80,9 +80,9 @@ class TileLoader {
 };
 
 /// Calls load(item, row) for all chunks of the block's items.
-template <int kTileV, class Load>
+template <class Shape, class Load>
 __device__ __forceinline__ void for_each_chunk(const WalkParams& p, WalkRange range, Load&& load) {
-  for_each_item<kTileV>(p, range, [&](const WalkItem& item) {
+  for_each_item<Shape>(p, range, [&](const WalkItem& item) {
     for (int step = 0; step < item.count; ++step) load(item, item.row_of(step, p.reverse));
   });
 }
@@ -161,7 +161,7 @@ template <class T, class Shape>
 __device__ __forceinline__ void store_tiles(const WalkParams& p, WalkShared<Shape>& shared) {
   RingPosition<Shape::kValueStages> at;
   int held = -1;
-  for_each_item<Shape::kTileV>(p, main_walk(p), [&](const WalkItem& item) {
+  for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
     for (int step = 0; step < item.count; ++step) {
       barrier_wait(&shared.output_full[at.stage], at.phase);
       store_tile<T, Shape>(p, item, item.row_of(step, p.reverse), shared.v[at.stage]);

@@ -100,6 +100,15 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
   return params;
 }
 
+WalkBatch walk_batch(const WalkParams& params) {
+  constexpr std::int64_t kTokensOfPrompts = 256;  // of a sequence, on average
+  if (params.snapshots.every > 0) return WalkBatch::kSnapshots;
+  const SequencesView& sequences = params.sequences;
+  const bool is_mixed = sequences.leaves_out_single_tokens &&
+                        sequences.tokens < kTokensOfPrompts * params.extents.sequences;
+  return is_mixed ? WalkBatch::kMixed : WalkBatch::kAny;
+}
+
 dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm) {
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   const WalkExtents& extents = params.extents;

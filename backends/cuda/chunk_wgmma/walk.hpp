@@ -123,6 +123,17 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
 /// the device's where single tokens among them are left out.
 dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm);
 
+/// What the walk that writes o has instances for.
+enum class WalkBatch {
+  kAny,
+  kSnapshots,  // states are kept on the way
+  kMixed       // most sequences may be single tokens, which are left out
+};
+inline constexpr WalkBatch kWalkBatches[] = {WalkBatch::kAny, WalkBatch::kSnapshots,
+                                             WalkBatch::kMixed};
+
+WalkBatch walk_batch(const WalkParams& params);
+
 /// Registers of a thread in each role of a block.
 struct RoleRegisters {
   int producer;
@@ -130,10 +141,11 @@ struct RoleRegisters {
   int state;
 };
 
-/// Sizes of a block, from its config.
-template <class Config>
+/// A block's sizes, from its config, and what it walks.
+template <class Config, WalkBatch kBatchOfWalk = WalkBatch::kAny>
 struct WalkShape {
   static constexpr ChunkWgmmaConfig kConfig = Config::kValue;
+  static constexpr WalkBatch kBatch = kBatchOfWalk;
   static constexpr int kTileK = kConfig.tile_k;
   static constexpr int kTileV = kConfig.tile_v;
   static constexpr int kPanelsK = kTileK / 64;

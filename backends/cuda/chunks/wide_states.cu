@@ -3,7 +3,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "cuda/chunks/views.cuh"
+#include "cuda/chunks/next_walked.cuh"
 #include "cuda/chunks/wide_states.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -92,22 +92,6 @@ __device__ __forceinline__ void narrow(const Params& p, const float* from, std::
           to.data[offset] = rounded<State>(from[at], row, static_cast<std::uint32_t>(j));
         }
       });
-}
-
-/// Of the numbers from `number` on, every step-th: the first that is not below `end`, or whose
-/// sequence, sequence_of() of it, walks take. All lanes of a warp look, each at a number of its own,
-/// as every look waits for memory.
-template <class SequenceOf>
-__device__ __forceinline__ unsigned next_walked(const SequencesView& sequences, unsigned number,
-                                                unsigned step, unsigned end,
-                                                SequenceOf&& sequence_of) {
-  const unsigned own = threadIdx.x % kWarpSize * step;
-  for (;; number += kWarpSize * step) {
-    const unsigned at = number + own;
-    const bool is_it = at >= end || !span_of(sequences, sequence_of(at)).is_left_out;
-    const unsigned those = __ballot_sync(kFullWarp, is_it);
-    if (those != 0) return number + (__ffs(static_cast<int>(those)) - 1) * step;
-  }
 }
 
 /// Calls visit(number, head) for the heads of `states` states that the block takes: every
