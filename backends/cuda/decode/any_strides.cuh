@@ -118,15 +118,13 @@ template <class T, bool kAlongV>
 __global__ void __launch_bounds__(kStridedThreads)
     decode_any_strides(const __grid_constant__ DecodeParams p) {
   __shared__ StridedScratch scratch;
-  const int tiles = tile_count(p, kStridedColumns);
-  const int head = static_cast<int>(blockIdx.x) / tiles;
-  const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * kStridedColumns;
+  const auto [head, first_column] = block_tile(p, kStridedColumns);
   const std::int64_t columns = p.values - first_column;
   const bool writes = threadIdx.x < kStridedColumns && threadIdx.x < columns;
   take_over_from_previous_launch();
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
-    const DecodeRow row = row_of(p, b);
+    const DecodeRow row = row_of(p, b, read_slot(p, b));
     if (!row.exists) continue;
     if (row.is_padding) {
       if (writes) store_output<T>(p, row.at, 0, head, first_column + threadIdx.x, 0.0F);

@@ -26,8 +26,9 @@ template <class Tile>
 __device__ __forceinline__ StepLane product_lane(int warps_v) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  return {warp / warps_v, warp / warps_v * Tile::kWarpRows + lane % 4,
-          warp % warps_v * Tile::kWarpColumns + lane / 4 * Tile::kVector};
+  const int warp_k = quotient(warp, warps_v);
+  return {warp_k, warp_k * Tile::kWarpRows + lane % 4,
+          (warp - warp_k * warps_v) * Tile::kWarpColumns + lane / 4 * Tile::kVector};
 }
 
 /// A warp's operands of tokens: what token lane % 4, and the fourth behind it, have of the thread's

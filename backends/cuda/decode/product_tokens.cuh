@@ -54,7 +54,7 @@ __device__ __forceinline__ ProductBlock product_block(const StepParams& p, const
           .first_row = first_row,
           .first_column = first_column,
           .head = head,
-          .kv_head = head / static_cast<int>(p.heads_per_kv),
+          .kv_head = kv_head_of(p, head),
           .tile_rows = shape.rows,
           .rows = static_cast<int>(min(p.keys - first_row, std::int64_t{shape.rows})),
           .columns = static_cast<int>(min(p.values - first_column, std::int64_t{shape.columns}))};

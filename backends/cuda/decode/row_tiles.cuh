@@ -47,6 +47,7 @@ struct DecodeTile {
   static constexpr int kRowStep = Instance::kValue.warp_rows(kColumns);  // from one to the next
   static constexpr int kLastRow = (kRows - 1) * kRowStep;                // counted from the first
   static constexpr int kWarpRows = kRows * kRowStep;
+  static constexpr int kWarpColumns = kLanesAcross * kColumns;
   static constexpr int column_offset(int column) { return column; }
 };
 
@@ -61,14 +62,14 @@ __device__ __forceinline__ DecodeBlock decode_block(const DecodeParams& p,
   extern __shared__ __align__(16) std::byte shared[];
   DecodeBlock block;
   block.warps_k = config.warps_k;
-  block.tile_rows = config.tile_rows(Tile::kColumns);
-  block.tile_columns = config.tile_columns();
+  block.tile_rows = Tile::kWarpRows * config.warps_k;
+  block.tile_columns = Tile::kWarpColumns * config.warps_v;
   block.scratch.keys = reinterpret_cast<DecodeKey*>(shared);
   block.scratch.values = reinterpret_cast<DecodeValue*>(block.scratch.keys + block.tile_rows);
   block.scratch.sums = reinterpret_cast<float*>(block.scratch.values + block.tile_columns);
-  const int tiles = tile_count(p, block.tile_columns);
-  block.head = static_cast<int>(blockIdx.x) / tiles;
-  block.first_column = static_cast<int>(blockIdx.x) % tiles * block.tile_columns;
+  const auto [head, first_column] = block_tile(p, block.tile_columns);
+  block.head = head;
+  block.first_column = first_column;
   block.policy = config.evict_first ? policy_evict_first() : policy_evict_normal();
   return block;
 }
@@ -77,8 +78,8 @@ template <class Tile>
 __device__ __forceinline__ DecodeLane decode_lane(const DecodeConfig& config) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int warp_k = warp / config.warps_v;
-  const int first_column = warp % config.warps_v * Tile::kLanesAcross * Tile::kColumns;
+  const int warp_k = quotient(warp, config.warps_v);
+  const int first_column = (warp - warp_k * config.warps_v) * Tile::kWarpColumns;
   return {warp_k, warp_k * Tile::kWarpRows + lane / Tile::kLanesAcross,
           first_column + lane % Tile::kLanesAcross * Tile::kColumns};
 }
@@ -277,13 +278,18 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
   const std::int64_t step = Tile::kRowStep * p.state.k;
   const DecodeKey* const keys = block.scratch.keys + lane.row;
   const DecodeValue* const values = block.scratch.values + lane.column;
-  if (config.overlap) prefetch_first_tiles<Tile>(p, block, lane);
+  if (config.overlap && !(kPacked && p.runs_beside_previous)) {
+    prefetch_first_tiles<Tile>(p, block, lane);
+  }
   start_behind_previous_launch<kPacked>(p);
 
   for (std::int64_t b = blockIdx.y; b < p.rows; b += gridDim.y) {
-    const DecodeRow row = row_of<kPacked>(p, b);
+    const RawIndex slot = read_slot(p, b);
+    LoadedToken<T, Tile> token;
+    if constexpr (!kPacked) token = read_token<T, Tile>(p, block, {.at = b}, 0);
+    const DecodeRow row = row_of<kPacked>(p, b, slot);
     if (kPacked && !row.exists) continue;
-    LoadedToken<T, Tile> token = read_token<T, Tile>(p, block, row, 0);
+    if constexpr (kPacked) token = read_token<T, Tile>(p, block, row, 0);
     if (!kPacked && row.is_padding) {
       write_zeros<T>(p, block, row.at);
       continue;

@@ -80,9 +80,7 @@ __global__ void __launch_bounds__(DecodeConfig::kMaxThreads, DecodeConfig::kResi
     decode_step(const __grid_constant__ StepParams p, const __grid_constant__ StepShape shape) {
   const StepScratch scratch(shape, kValueGate);
   const StepLane lane = step_lane<Tile>(shape.warps_v);
-  const int tiles = tile_count(p, shape.columns);
-  const int head = static_cast<int>(blockIdx.x) / tiles;
-  const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * shape.columns;
+  const auto [head, first_column] = block_tile(p, shape.columns);
   if constexpr (Tile::kIsVectors) {
     if (shape.overlap) {
       prefetch_first_part<Tile>(p, step_part<Tile>(p, lane, head, 0, first_column, false));

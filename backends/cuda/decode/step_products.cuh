@@ -28,9 +28,7 @@ __global__ void __launch_bounds__(Tile::kMaxThreads, Tile::kResidentBlocks)
                          const __grid_constant__ StepShape shape) {
   ProductScratch<T>& scratch = ProductScratch<T>::get();
   const StepLane lane = product_lane<Tile>(shape.warps_v);
-  const int tiles = tile_count(p, shape.columns);
-  const int head = static_cast<int>(blockIdx.x) / tiles;
-  const std::int64_t first_column = static_cast<int>(blockIdx.x) % tiles * shape.columns;
+  const auto [head, first_column] = block_tile(p, shape.columns);
   const std::int64_t b = blockIdx.y + static_cast<std::int64_t>(gridDim.y) * blockIdx.z;
   take_over_from_previous_launch();
   if (b >= p.rows) return;

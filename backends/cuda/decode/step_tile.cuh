@@ -59,8 +59,10 @@ template <class Tile>
 __device__ __forceinline__ StepLane step_lane(int warps_v) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  return {warp / warps_v, warp / warps_v * Tile::kWarpRows + lane / Tile::kLanesAcross,
-          warp % warps_v * Tile::kWarpColumns + lane % Tile::kLanesAcross * Tile::kVector};
+  const int warp_k = quotient(warp, warps_v);
+  return {
+      warp_k, warp_k * Tile::kWarpRows + lane / Tile::kLanesAcross,
+      (warp - warp_k * warps_v) * Tile::kWarpColumns + lane % Tile::kLanesAcross * Tile::kVector};
 }
 
 /// A thread's part of one head's states, at any slot.

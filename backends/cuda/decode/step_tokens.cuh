@@ -46,7 +46,7 @@ __device__ __forceinline__ StepRow step_row(const StepParams& p, std::int64_t b)
       p.accepted.data == nullptr ? 0 : number_at(p.accepted, b * p.accepted.stride);
   StepRow row;
   if (p.kept.data == nullptr) {
-    static_cast<DecodeRow&>(row) = row_of(p, b);
+    static_cast<DecodeRow&>(row) = row_of(p, b, read_slot(p, b));
     row.is_padding = row.is_padding || accepted < 0 || accepted > p.committed_tokens;
     row.committed = row.is_padding ? 0 : static_cast<int>(accepted);
     return row;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/chunks/raw_index.cuh"
 #include "cuda/chunks/views.cuh"
 #include "cuda/decode/decode.hpp"
 #include "cuda/tiles/element.cuh"
@@ -33,10 +34,17 @@ __device__ __forceinline__ std::int64_t number_at(const IndicesView& view, std::
 __device__ __forceinline__ std::int64_t slot_or_padding(const DecodeParams& p, std::int64_t slot) {
   return slot >= 0 && slot < p.pool ? slot : kPaddingSlot;
 }
-/// The state of row b, or kPaddingSlot.
+/// The slot of row b: its load, and what comes of it. kPaddingSlot: none.
+__device__ __forceinline__ RawIndex read_slot(const DecodeParams& p, std::int64_t b) {
+  if (p.slots.data == nullptr) return {};
+  return read_index(p.slots.data, p.slots.is_i64, b * p.slots.stride);
+}
+__device__ __forceinline__ std::int64_t slot_of(const DecodeParams& p, std::int64_t b,
+                                                const RawIndex& slot) {
+  return p.slots.data == nullptr ? b : slot_or_padding(p, slot.value());
+}
 __device__ __forceinline__ std::int64_t slot_of(const DecodeParams& p, std::int64_t b) {
-  if (p.slots.data == nullptr) return b;
-  return slot_or_padding(p, number_at(p.slots, b * p.slots.stride));
+  return slot_of(p, b, read_slot(p, b));
 }
 
 /// What becomes of row b.
@@ -48,18 +56,24 @@ struct DecodeRow {
   bool is_padding = false;
   bool exists = true;  // false: another launch's
 };
+/// `slot`: of read_slot().
 template <bool kMayBePacked = true>
-__device__ __forceinline__ DecodeRow row_of(const DecodeParams& p, std::int64_t b) {
-  DecodeRow row{.at = b, .start = slot_of(p, b)};
+__device__ __forceinline__ DecodeRow row_of(const DecodeParams& p, std::int64_t b,
+                                            const RawIndex& slot) {
+  const bool is_packed = kMayBePacked && p.sequences.bounds != nullptr;
+  DecodeRow row{.at = b};
+  if (is_packed) {  // the loads of all that is asked for are under way together
+    const RawIndex end = read_index(p.ends.data, p.ends.is_i64, b * p.ends.stride);
+    const SequenceSpan span = span_of(p.sequences, b);
+    row.at = span.begin;
+    row.sequence = b;
+    row.exists = span.is_left_out;
+    row.end = slot_or_padding(p, end.value());
+  }
+  row.start = slot_of(p, b, slot);
+  if (is_packed) return row;
   row.end = row.start;
   row.is_padding = row.start == kPaddingSlot;
-  if (!kMayBePacked || p.sequences.bounds == nullptr) return row;
-  const SequenceSpan span = span_of(p.sequences, b);
-  row.at = span.begin;
-  row.sequence = b;
-  row.exists = span.is_left_out;
-  row.is_padding = false;
-  row.end = slot_or_padding(p, number_at(p.ends, b * p.ends.stride));
   return row;
 }
 
@@ -102,19 +116,30 @@ __device__ __forceinline__ float log_decay_of(const GateView& gate, const RawGat
   return gate.is_f32 ? raw.f32 : to_float(raw.io);
 }
 
+/// x / by, by a shift where that is a power of two, which it mostly is: a block asks memory for
+/// nothing before it has quotients, and each takes a hundred cycles.
+__device__ __forceinline__ int quotient(int x, int by) {
+  const auto divisor = static_cast<unsigned>(by);
+  const bool is_power = (divisor & (divisor - 1)) == 0;
+  return is_power ? x >> (__ffs(by) - 1) : static_cast<int>(static_cast<unsigned>(x) / divisor);
+}
+__device__ __forceinline__ int kv_head_of(const DecodeParams& p, int head) {
+  return quotient(head, static_cast<int>(p.heads_per_kv));
+}
+
 // Of token t of row b. A committed token is not read with a query: its q is 0.
 
 template <class T>
 __device__ __forceinline__ RawKey<T> read_key(const DecodeParams& p, const TokensView& tokens,
                                               std::int64_t b, int t, int head, std::int64_t i) {
-  const int kv_head = head / static_cast<int>(p.heads_per_kv);
+  const int kv_head = kv_head_of(p, head);
   return {.k = static_cast<const T*>(tokens.k.data)[row_offset(tokens.k, b, t, kv_head) + i],
           .gk = read_gate<T>(tokens.gk, b, t, head, i)};
 }
 template <class T>
 __device__ __forceinline__ RawKey<T> read_fresh_key(const DecodeParams& p, std::int64_t b, int t,
                                                     int head, std::int64_t i) {
-  const int kv_head = head / static_cast<int>(p.heads_per_kv);
+  const int kv_head = kv_head_of(p, head);
   return {.k = static_cast<const T*>(p.fresh.k.data)[row_offset(p.fresh.k, b, t, kv_head) + i],
           .q = static_cast<const T*>(p.q.data)[row_offset(p.q, b, t, head) + i],
           .gk = read_gate<T>(p.fresh.gk, b, t, head, i)};
@@ -122,7 +147,7 @@ __device__ __forceinline__ RawKey<T> read_fresh_key(const DecodeParams& p, std::
 template <class T>
 __device__ __forceinline__ RawValue<T> read_value(const DecodeParams& p, const TokensView& tokens,
                                                   std::int64_t b, int t, int head, std::int64_t j) {
-  const int kv_head = head / static_cast<int>(p.heads_per_kv);
+  const int kv_head = kv_head_of(p, head);
   return {.v = static_cast<const T*>(tokens.v.data)[row_offset(tokens.v, b, t, kv_head) + j],
           .gv = read_gate<T>(tokens.gv, b, t, head, j)};
 }
@@ -152,16 +177,24 @@ __device__ __forceinline__ void store_output(const DecodeParams& p, std::int64_t
   static_cast<T*>(p.o.data)[row_offset(p.o, b, t, head) + j] = from_float<T>(o);
 }
 
-/// Tiles of a state side by side.
-__host__ __device__ __forceinline__ int tile_count(const DecodeParams& p, int tile_columns) {
-  return static_cast<int>((p.values + tile_columns - 1) / tile_columns);
-}
-
 /// Blocks for one tile of one head of one row each: heads and tiles along x, rows along y.
 inline dim3 decode_grid(const DecodeParams& p, int tile_columns) {
   constexpr std::int64_t kMaxRows = 65'535;  // of a grid; a block takes several rows beyond
-  return {static_cast<unsigned>(p.heads * tile_count(p, tile_columns)),
+  const std::int64_t tiles = (p.values + tile_columns - 1) / tile_columns;
+  return {static_cast<unsigned>(p.heads * tiles),
           static_cast<unsigned>(std::min(p.rows, kMaxRows))};
+}
+
+/// What a block of that grid takes of each of its rows' states.
+struct BlockTile {
+  int head;
+  int first_column;
+};
+__device__ __forceinline__ BlockTile block_tile(const DecodeParams& p, int tile_columns) {
+  const int tiles = quotient(static_cast<int>(p.values) + tile_columns - 1, tile_columns);
+  const int block = static_cast<int>(blockIdx.x);
+  const int head = quotient(block, tiles);
+  return {head, (block - head * tiles) * tile_columns};
 }
 
 }  // namespace attune::cuda::decode
