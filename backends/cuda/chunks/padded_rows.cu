@@ -18,52 +18,132 @@ constexpr unsigned kMostBlocks = 1 << 14;  // each then copies several pieces a 
 /// what the row has.
 enum class Move { kToCopy, kBack, kAdd };
 
-template <class T, Move kMove>
-__device__ __forceinline__ void move_piece(const PaddedRows& tensor, std::int64_t row, int piece) {
-  struct alignas(16) Piece {
-    T of[kRowPiece];
-  };
-  const std::int64_t head = row % tensor.sizes[2];
-  const std::int64_t token = row / tensor.sizes[2] % tensor.sizes[1];
-  const std::int64_t batch = row / tensor.sizes[2] / tensor.sizes[1];
-  const int first = piece * kRowPiece;
-  T* const there = reinterpret_cast<T*>(tensor.rows) + batch * tensor.strides[0] +
-                   token * tensor.strides[1] + head * tensor.strides[2] + first;
-  Piece& here =
-      *reinterpret_cast<Piece*>(reinterpret_cast<T*>(tensor.copy) + row * tensor.padded + first);
-  Piece moved;
-  if constexpr (kMove != Move::kToCopy) moved = here;
+/// Where a row lies in the tensor.
+struct RowPlace {
+  std::int64_t batch, token, head;
+
+  __device__ RowPlace(const PaddedRows& tensor, std::int64_t row)
+      : batch(row / tensor.sizes[2] / tensor.sizes[1]),
+        token(row / tensor.sizes[2] % tensor.sizes[1]),
+        head(row % tensor.sizes[2]) {}
+  __device__ void next(const PaddedRows& tensor) {
+    if (++head < tensor.sizes[2]) return;
+    head = 0;
+    if (++token < tensor.sizes[1]) return;
+    token = 0;
+    ++batch;
+  }
+  template <class T>
+  __device__ T* in(const PaddedRows& tensor) const {
+    return reinterpret_cast<T*>(tensor.rows) + batch * tensor.strides[0] +
+           token * tensor.strides[1] + head * tensor.strides[2];
+  }
+};
+template <class T>
+__device__ T* copy_of(const PaddedRows& tensor, std::int64_t row) {
+  return reinterpret_cast<T*>(tensor.copy) + row * tensor.padded;
+}
+
+template <class T>
+struct alignas(16) Piece {
+  T of[kRowPiece];
+};
+
+/// A piece of a row that starts anywhere, zeros behind the row's end.
+template <class T>
+__device__ __forceinline__ Piece<T> loaded_piece(const T* there, int channels) {
+  Piece<T> piece;
 #pragma unroll
   for (int i = 0; i < kRowPiece; ++i) {
-    const bool exists = first + i < tensor.channels;
+    piece.of[i] = i < channels ? there[i] : from_float<T>(0.0F);
+  }
+  return piece;
+}
+
+/// A thread a piece: to the copy, or of rows that have whole pieces.
+template <class T, Move kMove>
+__device__ __forceinline__ void move_pieces(const PaddedRows& tensor, std::int64_t rows) {
+  const int pieces = tensor.padded / kRowPiece;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < rows * pieces; i += stride) {
+    const std::int64_t row = i / pieces;
+    const auto first = static_cast<int>(i % pieces) * kRowPiece;
+    T* const there = RowPlace(tensor, row).in<T>(tensor) + first;
+    Piece<T>& here = *reinterpret_cast<Piece<T>*>(copy_of<T>(tensor, row) + first);
     if constexpr (kMove == Move::kToCopy) {
-      moved.of[i] = exists ? there[i] : from_float<T>(0.0F);
-    } else if constexpr (kMove == Move::kBack) {
-      if (exists) there[i] = moved.of[i];
-    } else {
-      if (exists) there[i] = from_float<T>(to_float(there[i]) + to_float(moved.of[i]));
+      here = loaded_piece(there, tensor.channels - first);
+      continue;
+    }
+    Piece<T>& whole = *reinterpret_cast<Piece<T>*>(there);
+    Piece<T> moved = here;
+    if constexpr (kMove == Move::kAdd) {
+      const Piece<T> added = whole;
+#pragma unroll
+      for (int e = 0; e < kRowPiece; ++e) {
+        moved.of[e] = from_float<T>(to_float(added.of[e]) + to_float(moved.of[e]));
+      }
+    }
+    whole = moved;
+  }
+}
+
+/// A warp a row, lanes at neighbouring elements: stores of eight elements a thread, which start
+/// anywhere, would each touch as many sectors as a warp has lanes.
+template <class T, Move kMove>
+__device__ __forceinline__ void move_elements(const PaddedRows& tensor, std::int64_t rows) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  constexpr int kRows = 8;    // in a row
+  constexpr int kAtOnce = 4;  // loads of a lane
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps * kRows;
+  for (std::int64_t first =
+           (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * kRows;
+       first < rows; first += stride) {
+    RowPlace place(tensor, first);
+    for (std::int64_t row = first; row < min(first + kRows, rows); ++row, place.next(tensor)) {
+      const T* const here = copy_of<T>(tensor, row);
+      T* const there = place.in<T>(tensor);
+      for (int channel = lane; channel < tensor.channels; channel += kAtOnce * kWarpSize) {
+        T moved[kAtOnce];
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+          const int at = channel + n * kWarpSize;
+          if (at >= tensor.channels) continue;
+          moved[n] = here[at];
+          if constexpr (kMove == Move::kAdd) {
+            moved[n] = from_float<T>(to_float(there[at]) + to_float(moved[n]));
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+          const int at = channel + n * kWarpSize;
+          if (at < tensor.channels) there[at] = moved[n];
+        }
+      }
     }
   }
-  if constexpr (kMove == Move::kToCopy) here = moved;
+}
+
+template <class T, Move kMove>
+__device__ __forceinline__ void move_tensor(const PaddedRows& tensor) {
+  const std::int64_t rows = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2];
+  if constexpr (kMove != Move::kToCopy) {
+    if (!tensor.has_pieces) return move_elements<T, kMove>(tensor, rows);
+  }
+  move_pieces<T, kMove>(tensor, rows);
 }
 
 /// grid: pieces x tensors. T is the type of those whose elements have its width; others are fp32.
 template <class T, Move kMove>
-__global__ __launch_bounds__(kThreads) void move_rows(
-    const __grid_constant__ PaddedTensors tensors) {
+__global__ __launch_bounds__(kThreads,
+                             4) void move_rows(const __grid_constant__ PaddedTensors tensors) {
   take_over_from_previous_launch();
   const PaddedRows& tensor = tensors.of[blockIdx.y];
-  const int pieces = tensor.padded / kRowPiece;
-  const std::int64_t count = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * pieces;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
-       i += stride) {
-    const auto piece = static_cast<int>(i % pieces);
-    if (tensor.width == sizeof(T)) {
-      move_piece<T, kMove>(tensor, i / pieces, piece);
-    } else {
-      move_piece<float, kMove>(tensor, i / pieces, piece);
-    }
+  if (tensor.width == sizeof(T)) {
+    move_tensor<T, kMove>(tensor);
+  } else {
+    move_tensor<float, kMove>(tensor);
   }
 }
 
@@ -83,6 +163,20 @@ void launch_moves(const PaddedTensors& tensors, cudaStream_t stream) {
       stream, tensors);
 }
 
+/// Whether its rows are of whole pieces that start at multiples of 16 bytes.
+template <class Tensor>
+bool has_pieces(const Tensor& tensor) {
+  constexpr std::int64_t kBytes = 16;
+  bool whole = tensor.size(3) % kRowPiece == 0 &&
+               reinterpret_cast<std::uintptr_t>(tensor.data) % kBytes == 0;
+  for (int dim = 0; dim < 3; ++dim) {
+    const std::int64_t bytes =
+        tensor.stride(dim) * static_cast<std::int64_t>(size_of(tensor.dtype));
+    whole = whole && (tensor.size(dim) == 1 || bytes % kBytes == 0);
+  }
+  return whole;
+}
+
 /// Places the copy of a tensor and makes `tensor` a view of it.
 template <class Tensor>
 PaddedRows replace(Tensor& tensor, WorkspaceParts& parts) {
@@ -96,6 +190,7 @@ PaddedRows replace(Tensor& tensor, WorkspaceParts& parts) {
                   .channels = static_cast<int>(tensor.size(3)),
                   .padded = static_cast<int>(padded),
                   .width = static_cast<int>(width)};
+  made.has_pieces = has_pieces(tensor);
   const std::int64_t of_token = tensor.size(2) * padded;
   tensor = Tensor(made.copy, tensor.dtype, tensor.shape,
                   Extents{tensor.size(1) * of_token, of_token, padded, 1}, tensor.device);

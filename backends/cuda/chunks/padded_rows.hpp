@@ -22,9 +22,10 @@ struct PaddedRows {
   std::array<std::int64_t, 3> sizes{};
   std::array<std::int64_t, 3> strides{};  // in elements
   std::byte* copy = nullptr;
-  int channels = 0;  // D
-  int padded = 0;    // of the copy: a multiple of kRowPiece
-  int width = 0;     // bytes of an element
+  int channels = 0;         // D
+  int padded = 0;           // of the copy: a multiple of kRowPiece
+  int width = 0;            // bytes of an element
+  bool has_pieces = false;  // rows are of whole ones, which start at multiples of 16 bytes
 };
 inline constexpr int kRowPiece = 8;  // channels that a thread takes
 constexpr std::int64_t padded_channels(std::int64_t channels) {

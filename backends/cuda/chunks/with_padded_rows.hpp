@@ -70,7 +70,7 @@ class WithPaddedRows : public Inner {
   /// 16-bit products to even out. Where nothing but the strides may want copies, most calls do
   /// without.
   static bool is_worth_copying(const Problem& problem) {
-    constexpr std::int64_t kFewestTokens = 64;
+    constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;
     return std::min(problem.K, problem.V) >= kRowPiece &&
            problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
