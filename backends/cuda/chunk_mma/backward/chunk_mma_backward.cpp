@@ -11,8 +11,8 @@
 namespace attune::cuda::chunk_mma::backward {
 namespace {
 
-/// Tokens of a sequence, on average, from which on chunks are not mostly empty.
-constexpr std::int64_t kLeastTokens = 24;
+/// Tokens of a sequence, on average, from which on it may be faster than a window after the other.
+constexpr std::int64_t kLeastTokens = 8;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostOfHead = 512;  // channels, of keys and of values
 

@@ -61,7 +61,7 @@ inline double gradients_us(const Problem& problem, const DeviceInfo& device, boo
 /// Microseconds of one slice's problem.
 inline double slice_us(const Problem& problem, const DeviceInfo& device,
                        const BackwardConfig& config) {
-  constexpr double kOfLaunch = 3.2;
+  constexpr double kOfLaunch = 2;
   constexpr double kBytesPerUs = 2.2e6;
   const std::int64_t tokens = segment_tokens_of(problem, config);
   const bool is_cut = tokens < mean_tokens(problem);
