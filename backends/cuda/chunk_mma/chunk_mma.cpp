@@ -42,16 +42,30 @@ std::int64_t block_count(const Problem& problem, const Config& config) {
          config.segments;
 }
 
+/// Segments of fewer chunks do not pay for their states.
+std::int64_t least_tokens(const Config& config) {
+  constexpr std::int64_t kMinChunks = 4;
+  return kMinChunks * config.chunk;
+}
+SequenceParts parts_of(const Problem& problem, const Config& config) {
+  return parts_by_length(problem, value_tiles(problem, values_per_block(config)), config.segments,
+                         least_tokens(config));
+}
+
 /// What a launch has in the workspace.
 struct Workspace {
   Workspace(const Problem& problem, const Config& config, std::byte* memory) {
     constexpr std::int64_t kFloat = sizeof(float);
     WorkspaceParts parts(memory);
     const std::int64_t keys = padded_slice_keys(problem);
-    if (config.segments > 1) {
-      const std::int64_t segments = problem.sequences() * problem.H * config.segments;
-      states = parts.take<float4>(block_count(problem, config) * keys * values_per_block(config) *
-                                  kFloat);
+    const SequenceParts cut = parts_of(problem, config);
+    if (config.segments > 1 || cut.tokens > 0) {
+      const std::int64_t segments =
+          (cut.tokens > 0 ? cut.sums(problem.T) : problem.sequences() * config.segments) *
+          problem.H;
+      const int width = values_per_block(config);
+      places = parts.take<PartPlace>(cut.places_bytes());
+      states = parts.take<float4>(segments * value_tiles(problem, width) * width * keys * kFloat);
       decays = parts.take<float>(segments * (has_key_gates(problem) ? keys : 1) * kFloat);
     }
     if (has_key_gates(problem)) {
@@ -69,6 +83,7 @@ struct Workspace {
     return part_count(problem.sequences(), problem.T, problem.N > 0, kSplitChunk);
   }
 
+  PartPlace* places = nullptr;
   /// The segments', as the registers of their blocks hold them.
   float4* states = nullptr;
   float* decays = nullptr;
@@ -86,16 +101,19 @@ std::size_t shared_bytes(const Problem& problem, const Config& config) {
                            : shared_bytes(keys, config);
 }
 
-/// As many as there is room for, of no fewer than four chunks.
-int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
-  constexpr int kMinChunks = 4;
-  config.segments = 1;
+/// Blocks that a device has room for at once.
+std::int64_t room_for(const Problem& problem, const DeviceInfo& device, const Config& config) {
   const int by_registers = is_split(problem) ? split_resident_blocks(config)
                                              : resident_blocks(padded_slice_keys(problem), config);
-  const auto bytes = static_cast<std::int64_t>(shared_bytes(problem, config));
+  return room_for_blocks(device, static_cast<std::int64_t>(shared_bytes(problem, config)),
+                         by_registers);
+}
+
+/// As many as there is room for.
+int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
+  config.segments = 1;
   return cuda::segments_for(problem, block_count(problem, config),
-                            room_for_blocks(device, bytes, by_registers),
-                            kMinChunks * config.chunk);
+                            room_for(problem, device, config), least_tokens(config));
 }
 
 /// Microseconds of a problem in f32, fitted to an H200.
@@ -107,9 +125,7 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
   const int keys = padded_slice_keys(problem);
   double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
   if (has_key_gates(problem)) chunk_us *= 1 + keys / 600.0;
-  const std::int64_t room =
-      room_for_blocks(device, static_cast<std::int64_t>(shared_bytes(problem, config)),
-                      split_resident_blocks(config));
+  const std::int64_t room = room_for(problem, device, config);
   const std::int64_t blocks = block_count(problem, config);
   if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
   const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
@@ -125,15 +141,14 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
 }
 
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time,
-/// with their states: blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. Of
-/// packed ones the average has to be shorter, as one may be long, and on a pool of states it says
-/// nothing: single tokens are the decode kernels'.
+/// with their states: blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a
+/// pool of states the average has to be shorter, as one may be long and is not cut.
 bool is_short(const Problem& problem) {
-  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 256, kPackedOfWideHeads = 128;
+  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 256, kPooledOfWideHeads = 128;
   const bool wide = problem.K > 128;
-  const std::int64_t most = !wide           ? kTokens
-                            : problem.N > 1 ? kPackedOfWideHeads
-                                            : kTokensOfWideHeads;
+  const std::int64_t most = !wide          ? kTokens
+                            : problem.pool ? kPooledOfWideHeads
+                                           : kTokensOfWideHeads;
   return (wide || problem.h0 || problem.ht) &&
          problem.T <= most * std::max<std::int64_t>(problem.N, 1);
 }
@@ -147,7 +162,8 @@ double short_us(const Problem& problem, const DeviceInfo& device, const Config& 
   constexpr double kBytesPerUs = 1.9e6;
   const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
   const auto chunks = static_cast<double>(ceil_div(tokens, config.chunk));
-  const auto rounds = static_cast<double>(ceil_div(block_count(problem, config), device.cores));
+  const auto rounds = static_cast<double>(
+      ceil_div(block_count(problem, config), room_for(problem, device, config)));
   const auto slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)));
   const std::int64_t floats =
       problem.sequences() * problem.H * problem.K * problem.V * (problem.h0 + problem.ht);
@@ -159,6 +175,9 @@ SegmentWalkParams params_of(const Problem& problem, const Args& args, const Conf
                             const Workspace& workspace) {
   SegmentWalkParams params =
       walk_params(problem, args, values_per_block(config), config.stages, config.segments);
+  params.parts = parts_of(problem, config);
+  params.parts.places = workspace.places;
+  params.set_sums(config.segments);
   params.segment_states = workspace.states;
   params.segment_decays = workspace.decays;
   return params;
@@ -199,13 +218,14 @@ template <class T>
 void launch_all(const Problem& problem, const Args& args, const Config& config,
                 const Workspace& workspace, cudaStream_t stream) {
   const SegmentWalkParams params = params_of(problem, args, config, workspace);
+  launch_part_places(params, stream);
   if constexpr (std::is_same_v<T, float>) {
     SplitWalkParams split(params);
     if (has_key_gates(problem)) take_key_gates(split, problem, args, workspace, stream);
-    if (config.segments > 1) launch_split_segment_states<T>(split, config, stream);
+    if (params.is_cut()) launch_split_segment_states<T>(split, config, stream);
     launch_split_walk<T>(split, config, stream);
   } else {
-    if (config.segments > 1) launch_segment_states<T>(params, config, stream);
+    if (params.is_cut()) launch_segment_states<T>(params, config, stream);
     launch_chunk_mma<T>(params, config, stream);
   }
 }
@@ -310,12 +330,10 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     std::vector<Config> configs;
     const auto add = [&](Config config) {
       if (!fits(problem, device, config)) return;
-      const int segments = segments_for(problem, device, config);
-      for (const int count : {segments / 2, segments, segments * 2}) {
-        config.segments = count;
-        if (count >= 1 && count <= kMostSegments && fits(problem, device, config)) {
-          configs.push_back(config);
-        }
+      const int expected = segments_for(problem, device, config);
+      for (const int segments : kSegments) {
+        config.segments = segments;
+        if (is_near(segments, expected) && fits(problem, device, config)) configs.push_back(config);
       }
     };
     std::ranges::for_each(kNarrow, add);

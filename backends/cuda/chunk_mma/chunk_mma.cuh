@@ -48,10 +48,10 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
   const std::uint32_t scores = stages + p.stages * AllTiles::kBytes;
   auto* const decays =
       reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * kScoresBytes);
-  const Walk walk = make_walk<Shape>(p, p.segments);
+  const Walk walk = make_walk<Shape, !kKeeps>(p, p.segments);
   clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
-  if (walk.span.is_left_out) return;
+  if (walk.span.is_left_out || !has_segment(walk)) return;
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
                       p.scale);
     tokens.store(outputs, stage.v, walk, chunk);  // this warp alone read its columns of v
     if constexpr (kKeeps) {
-      const Walk again = make_walk<Shape>(p, p.segments);
+      const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);
       store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
     }
 
@@ -101,7 +101,7 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kResidentBlocks) void chunk
     if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
-  const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
+  const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);  // keeping it would take registers
   store_state<Shape>(state, p, again, final_behind(p, again));
 }
 

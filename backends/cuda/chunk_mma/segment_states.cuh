@@ -15,11 +15,6 @@ namespace attune::cuda::chunk_mma {
 // In the workspace a state is laid out as the warps' registers hold it, so the blocks that write it
 // and those that read it may have different numbers of warps.
 
-/// A segment of the block's head, counted over all heads.
-__device__ __forceinline__ std::int64_t segment_index(const SegmentWalkParams& p, const Walk& walk,
-                                                      int segment) {
-  return (walk.sequence * p.heads + walk.head) * p.segments + segment;
-}
 /// This lane's float4s of a segment's state: number j is at [j * kWarpSize].
 template <class Shape>
 __device__ __forceinline__ float4* segment_elements(const SegmentWalkParams& p, const Walk& walk,
@@ -63,19 +58,19 @@ __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWa
 template <class Shape, bool kPerChannel = false>
 __device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
                                                    const Walk& walk) {
-  if (p.segments == 1) {
+  if (walk.segments == 1) {
     load_initial<Shape>(state, p, walk);
     return;
   }
   clear<Shape>(state);
   if (walk.segment == 0) {
     if (p.initial_state.data == nullptr) return;
-    add_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1), [](int) {
+    add_segment<Shape>(state, p, walk, sum_index(p, walk, walk.segments - 1), [](int) {
       return float2{0.0F, 0.0F};
     });
   }
   for (int segment = 0; segment < walk.segment; ++segment) {
-    const std::int64_t index = segment_index(p, walk, segment);
+    const std::int64_t index = sum_index(p, walk, segment);
     if constexpr (kPerChannel) {
       const float* const own =
           p.segment_decays + index * Shape::kKeys + threadIdx.x % kWarpSize % 4 * 2;
@@ -100,7 +95,7 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
   extern __shared__ __align__(128) std::byte memory[];
   auto* const decays = reinterpret_cast<Decays*>(memory + p.stages * KeysAndValues::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments - 1);
-  if (walk.span.is_left_out) return;
+  if (walk.span.is_left_out || !has_next_segment(walk)) return;
   const BlockTokens<T, Shape> tokens(p, walk);
   DecayScan<T, Shape::kChunk> scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -121,7 +116,7 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
   clear<Shape>(state);
   if (walk.segment == 0) {
     load_initial<Shape>(state, p, walk);
-    store_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1));
+    store_segment<Shape>(state, p, walk, sum_index(p, walk, walk.segments - 1));
   }
   float decay = 1.0F;
 
@@ -143,7 +138,7 @@ __launch_bounds__(Shape::kThreads, Shape::kResidentSegmentBlocks) void chunk_mma
     }
     if (scan.is_mine()) scan.sum(decays[(chunk + 1) % kSegmentDecays]);
   }
-  const std::int64_t index = segment_index(p, walk, walk.segment);
+  const std::int64_t index = sum_index(p, walk, walk.segment);
   store_segment<Shape>(state, p, walk, index);
   if (threadIdx.x == 0 && walk.value_tile == 0) p.segment_decays[index] = decay;
 }

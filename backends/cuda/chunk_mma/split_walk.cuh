@@ -53,10 +53,10 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
   auto* const decays =
       reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
-  const Walk walk = make_walk<Shape>(p, p.segments);
+  const Walk walk = make_walk<Shape, !kKeeps>(p, p.segments);
   clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                            static_cast<int>(threadIdx.x), Shape::kThreads);
-  if (walk.span.is_left_out) return;
+  if (walk.span.is_left_out || !has_segment(walk)) return;
   SplitTokens<Shape, true> tokens(p, walk);
   DecayScan scan(p, walk);
   const auto stage_of = [&](int chunk) {
@@ -101,14 +101,14 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     }
     tokens.store_outputs(outputs, walk, chunk);
     if constexpr (kKeeps) {
-      const Walk again = make_walk<Shape>(p, p.segments);
+      const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);
       store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
     }
     if (p.stages == 2) __syncthreads();  // the next chunk's tiles are there
     if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
-  const Walk again = make_walk<Shape>(p, p.segments);  // keeping it would take registers
+  const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);  // keeping it would take registers
   store_state<Shape>(state, p, again, final_behind(p, again));
 }
 
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(
   extern __shared__ __align__(128) std::byte memory[];
   auto* const decays = reinterpret_cast<Decays*>(memory + kStages * KeysAndValues::kBytes);
   const Walk walk = make_walk<Shape>(p, p.segments - 1);
-  if (walk.span.is_left_out) return;
+  if (walk.span.is_left_out || !has_next_segment(walk)) return;
   SplitTokens<Shape, false> tokens(p, walk);
   DecayScan scan(p, walk);
 
@@ -136,7 +136,7 @@ __global__ __launch_bounds__(
   clear<Shape>(state);
   if (walk.segment == 0) {
     load_initial<Shape>(state, p, walk);
-    store_segment<Shape>(state, p, walk, segment_index(p, walk, p.segments - 1));
+    store_segment<Shape>(state, p, walk, sum_index(p, walk, walk.segments - 1));
   }
   float decay = 1.0F;  // with gates of key channels, of the thread's own
 
@@ -164,7 +164,7 @@ __global__ __launch_bounds__(
     add_split_keys<Shape>(state, stage, own);
   }
   const Walk again = make_walk<Shape>(p, p.segments - 1);  // keeping it would take registers
-  const std::int64_t index = segment_index(p, again, again.segment);
+  const std::int64_t index = sum_index(p, again, again.segment);
   store_segment<Shape>(state, p, again, index);
   if (again.value_tile != 0) return;
   if constexpr (kKeyGates) {

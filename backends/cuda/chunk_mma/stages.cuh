@@ -49,11 +49,6 @@ void with_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F
   });
 }
 
-inline unsigned block_count(const SegmentWalkParams& params, int segments) {
-  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
-                               segments);
-}
-
 /// Begins to copy a chunk's tokens and `channels` of their channels to a tile of kChannels; zeros
 /// fill the rest of it. Eight threads a row of a panel; the threads are kThreads in a row, from a
 /// multiple of their number on.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "cuda/walks/sequence_parts.hpp"
+#include "cuda/walks/walk.hpp"
+
 namespace attune::cuda {
 
 std::int64_t value_tiles(const ops::RecurrentAttentionProblem& problem, int values) {
@@ -43,13 +46,30 @@ std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes,
 int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
                  std::int64_t room, std::int64_t least_tokens) {
   const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
-  blocks = std::max<std::int64_t>(blocks, 1);
+  constexpr std::int64_t kTokensOfLoad = 8;  // walked while a state of another segment is loaded
   int segments = 1;
-  while (segments < kMostSegments && 2 * segments * blocks <= room &&
-         2 * segments * least_tokens <= length) {
-    segments *= 2;
+  for (const int more : kSegments) {
+    const std::int64_t tokens = std::max(least_tokens, kTokensOfLoad * more);
+    if (more * blocks <= room && more * tokens <= length) segments = more;
   }
   return segments;
+}
+
+SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
+                              int segments, std::int64_t least_tokens) {
+  constexpr std::int64_t kMostTiles = 64;
+  constexpr std::int64_t kLeastSegments = 8;  // of all tokens, for launches to pay
+  const bool may_be_cut = problem.N > 1 && !problem.pool && problem.snapshot_every == 0;
+  if (!may_be_cut || problem.H * tiles > kMostTiles) return {};
+  if (problem.T < kLeastSegments * least_tokens) return {};
+  // A third of a segment less than they have: one of average length has as many, and not one more.
+  const std::int64_t of_average = ceil_div(3 * problem.T, problem.N * (3 * segments + 1));
+  // Where blocks are many rounds of a device's, a longer one is hidden by the others.
+  constexpr std::int64_t kBlocks = 4 * 132;
+  const std::int64_t of_rounds = problem.T * problem.H * tiles / kBlocks;
+  const std::int64_t tokens = std::max({of_average, of_rounds, least_tokens});
+  if (problem.T < 2 * tokens) return {};
+  return {.tokens = tokens, .count = part_count(problem.N, problem.T, true, tokens)};
 }
 
 }  // namespace attune::cuda

@@ -17,6 +17,7 @@ struct Walk {
   std::int64_t sequence = 0;
   int head = 0;
   int segment = 0;
+  int segments = 1;  // of the sequence
   int value_tile = 0;
   int first_value = 0;
   int chunk_tokens = 0;
@@ -36,30 +37,67 @@ struct Walk {
   }
 };
 
-/// The block's work in a grid of `segments` segments a sequence. Blocks are numbered value tile
-/// first, as those of a head read the same q and k.
-template <class Shape>
+/// Block `block` of [sequences, heads, segments].
+__device__ __forceinline__ void take_segment(Walk& walk, const SegmentWalkParams& p, unsigned block,
+                                             int segments) {
+  walk.segment = static_cast<int>(block % segments);
+  block /= segments;
+  walk.head = static_cast<int>(block % p.heads);
+  walk.sequence = block / p.heads;
+  walk.span = span_of(p.sequences, walk.sequence);
+  walk.segments = p.segments;
+}
+/// Block `block` of [parts, heads].
+__device__ __forceinline__ void take_part(Walk& walk, const SegmentWalkParams& p, unsigned block) {
+  walk.head = static_cast<int>(block % p.heads);
+  const PartPlace place = p.parts.places[block / p.heads];
+  walk.sequence = place.sequence;
+  walk.segment = place.segment;
+  walk.segments = place.segments;
+  walk.span = span_of(p.sequences, walk.sequence);
+}
+
+/// The block's work in a grid of `segments` segments a sequence, or of parts, if kMayBeParts. Blocks
+/// are numbered value tile first, as those of a head read the same q and k.
+template <class Shape, bool kMayBeParts = true>
 __device__ __forceinline__ Walk make_walk(const SegmentWalkParams& p, int segments) {
   Walk walk;
-  unsigned rest = block_index();
-  walk.value_tile = static_cast<int>(rest % p.value_tiles);
+  const unsigned block = block_index();
+  walk.value_tile = static_cast<int>(block % p.value_tiles);
   walk.first_value = walk.value_tile * Shape::kValues;
-  rest /= p.value_tiles;
-  walk.segment = static_cast<int>(rest % segments);
-  rest /= segments;
-  walk.head = static_cast<int>(rest % p.heads);
-  walk.sequence = rest / p.heads;
-  walk.span = span_of(p.sequences, walk.sequence);
+  if (kMayBeParts && p.parts.tokens > 0) {
+    take_part(walk, p, block / p.value_tiles);
+  } else {
+    take_segment(walk, p, block / p.value_tiles, segments);
+  }
   const int length = static_cast<int>(walk.span.length);
   walk.chunk_tokens = Shape::kChunk;
   walk.reverse = p.reverse;
   const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
-  const int per_segment = (chunks + p.segments - 1) / p.segments;
+  const int per_segment = (chunks + walk.segments - 1) / walk.segments;
   const int first = min(walk.segment * per_segment, chunks);
   walk.skipped = min(first * Shape::kChunk, length);
   walk.left = length - walk.skipped;
   walk.chunks = min(per_segment, chunks - first);
   return walk;
+}
+
+/// Whether a block's part is a segment that its sequence has: not all numbers are in use.
+__device__ __forceinline__ bool has_segment(const Walk& walk) {
+  return walk.segment < walk.segments;
+}
+/// Whether another one starts behind it.
+__device__ __forceinline__ bool has_next_segment(const Walk& walk) {
+  return walk.segment + 1 < walk.segments;
+}
+
+/// Number of what a segment of the block's head adds to the state, counted over all heads: without a
+/// branch, as states fill the registers where it is needed.
+__device__ __forceinline__ std::int64_t sum_index(const SegmentWalkParams& p, const Walk& walk,
+                                                  int segment) {
+  const auto begin = static_cast<unsigned>(walk.span.begin);
+  return walk.sequence * p.sums.sequence + walk.head * p.sums.head +
+         __umulhi(begin, p.sums.of_tokens) + segment;
 }
 
 /// The walked tokens of one head.
@@ -133,7 +171,7 @@ __device__ __forceinline__ StateView snapshot_behind(const SegmentWalkParams& p,
 
 /// Where the state behind a segment goes as what the sequence ends with; without data: nowhere.
 __device__ __forceinline__ StateView final_behind(const SegmentWalkParams& p, const Walk& walk) {
-  return walk.segment == p.segments - 1 ? state_of(p.final_state, walk.sequence) : StateView{};
+  return walk.segment == walk.segments - 1 ? state_of(p.final_state, walk.sequence) : StateView{};
 }
 
 /// Stores the state in one of [H, K, V], where there is one.

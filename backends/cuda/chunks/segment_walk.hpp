@@ -2,6 +2,7 @@
 // kernels, and how many segments a problem is cut into. segment_walk.cuh has the device's side.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <vector_types.h>
 
 #include <cstdint>
@@ -26,9 +27,37 @@ constexpr int padded_keys(std::int64_t keys) {
   return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
 }
 
-/// Values of the axis `segments`: how many a sequence is cut into.
-inline constexpr int kSegments[] = {1, 2, 4, 8, 16};
-inline constexpr int kMostSegments = *std::rbegin(kSegments);
+/// Values of the axis `segments`: how many a sequence is cut into. Powers of two alone would leave up
+/// to half of a device without a block.
+inline constexpr int kSegments[] = {1,  2,  3,  4,  5,  6,  8,  10, 12,
+                                    16, 20, 24, 32, 40, 48, 64, 96, 128};
+
+/// Which segment of which sequence a part is: none where the sequence has no more than `segment`.
+struct alignas(16) PartPlace {
+  int sequence = 0;
+  int segment = 0;
+  int segments = 0;  // of the sequence
+};
+
+/// Packed sequences cut by their own lengths, each into as many segments as it has so many tokens,
+/// which are numbered as in walks/sequence_parts.hpp.
+struct SequenceParts {
+  std::int64_t tokens = 0;  // 0: all are cut into as many
+  std::int64_t count = 0;   // of numbers
+  PartPlace* places = nullptr;
+
+  constexpr std::int64_t places_bytes() const { return count * std::int64_t{sizeof(PartPlace)}; }
+  /// What segments of a head add to the state, all of them.
+  constexpr std::int64_t sums(std::int64_t all_tokens) const { return all_tokens / tokens + 1; }
+};
+
+/// Strides of what segments add to the state. Where sequences are cut by length, theirs begin at
+/// 2^-32 of_tokens times the tokens before them.
+struct SumStrides {
+  std::int64_t sequence = 0;
+  std::int64_t head = 0;
+  unsigned of_tokens = 0;
+};
 
 /// What a kernel that walks segments chunk by chunk is given.
 struct SegmentWalkParams {
@@ -50,11 +79,33 @@ struct SegmentWalkParams {
   bool reverse = false;
   int stages = 2;
   int segments = 1;
+  SequenceParts parts;
+  SumStrides sums;
   /// With more than one segment: [sequence, head, segment, warp, K / 8, lane] of every warp's
-  /// state, and [sequence, head, segment] of the segments' decays.
+  /// state, and [sequence, head, segment] of the segments' decays; of parts [head, sum, ...].
   float4* segment_states = nullptr;
   float* segment_decays = nullptr;
+
+  /// Whether a launch finds what segments add to the state, first.
+  constexpr bool is_cut() const { return segments > 1 || parts.tokens > 0; }
+  /// With so many of a sequence and head where all are cut into as many segments. By length, as many
+  /// as there are, or more, begin before the next sequence's: of_tokens is rounded up.
+  constexpr void set_sums(std::int64_t of_head) {
+    constexpr std::int64_t kOne = std::int64_t{1} << 32;
+    sums = {.sequence = heads * of_head, .head = of_head};
+    if (parts.tokens == 0) return;
+    sums = {.sequence = 0,
+            .head = parts.sums(sequences.tokens),
+            .of_tokens = static_cast<unsigned>((kOne + parts.tokens - 1) / parts.tokens)};
+  }
 };
+
+/// Blocks of a grid of so many segments a sequence, or of parts.
+constexpr unsigned block_count(const SegmentWalkParams& params, int segments) {
+  const bool by_parts = params.parts.tokens > 0;
+  const std::int64_t walks = by_parts ? params.parts.count : params.sequence_count * segments;
+  return static_cast<unsigned>(walks * params.heads * params.value_tiles);
+}
 
 /// Blocks of `values` value channels.
 std::int64_t value_tiles(const ops::RecurrentAttentionProblem& problem, int values);
@@ -69,9 +120,24 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
 std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes, int by_registers);
 
 /// As many segments as a device has room for where one segment a sequence makes `blocks` blocks,
-/// each of `least_tokens` or more: shorter ones do not pay for storing and loading a state. The
-/// lengths of packed sequences are not known on the host, so their mean is taken.
+/// each of `least_tokens` or more: shorter ones do not pay for storing and loading a state, and as
+/// each loads those of all before it, many have to be longer. The lengths of packed sequences are
+/// not known on the host, so their mean is taken.
 int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
                  std::int64_t room, std::int64_t least_tokens);
+
+/// Packed sequences in `segments` on average, those that are longer in more: one may have most of the
+/// tokens, for all that the host knows. Not where the value tiles of all heads keep a device busy
+/// while it is walked.
+SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
+                              int segments, std::int64_t least_tokens);
+
+/// Queues what finds the places of all parts, if there are any; goes before the walks.
+void launch_part_places(const SegmentWalkParams& params, cudaStream_t stream);
+
+/// Whether a tuner tries `segments` where so many as `expected` are expected to be the fastest.
+constexpr bool is_near(int segments, int expected) {
+  return segments == expected || segments == expected / 2 || segments == 2 * expected;
+}
 
 }  // namespace attune::cuda

@@ -51,8 +51,16 @@ struct Gated {
     for (float &gate : gv.values<float>()) gate = change(gate);
   }
 
+  /// Makes its tokens those of several sequences.
+  void pack(const std::vector<std::int64_t> &bounds) {
+    const auto sequences = static_cast<std::int64_t>(bounds.size()) - 1;
+    cu_seqlens = Tensor::of(bounds, {sequences + 1});
+    initial_state = random({sequences, q.shape()[2], q.shape()[3], v.shape()[3]});
+  }
+
   RandomTensors random{1};
   Tensor q, k, v, g, gk, gv, g_gamma, initial_state;
+  std::optional<Tensor> cu_seqlens;
   bool reverse = false;
 };
 
@@ -93,6 +101,7 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
     if (has('m')) options.g_gamma = inputs.g_gamma;
     if (has('k')) options.gk = inputs.gk;
     if (has('v')) options.gv = inputs.gv;
+    if (inputs.cu_seqlens) options.cu_seqlens = *inputs.cu_seqlens;
     const RecurrentAttentionResult expected =
         ops::recurrent_attention(inputs.q, inputs.k, inputs.v, options);
     for (const std::string &kernel : kernels()) {
@@ -118,6 +127,9 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
     if (has('m')) options.g_gamma = g_gamma;
     if (has('k')) options.gk = gk;
     if (has('v')) options.gv = gv;
+    std::optional<Tensor> cu_seqlens;
+    if (inputs.cu_seqlens)
+      options.cu_seqlens = cu_seqlens.emplace(upload(*inputs.cu_seqlens, *gpu_));
     options.initial_state = state;
     options.want_final_state = false;
     ops::recurrent_attention_into({.o = o, .final_state = state}, q, k, v, options);
@@ -145,6 +157,21 @@ TEST_P(GatedForward, WalksLongSequencesInSegmentsAndInPlace) {
     for (float &gate : inputs.g.values<float>()) gate /= 16;
     inputs.reverse = reverse;
     for (const char *const segments : {"1", "4", "16"}) {
+      expect_near_oracle(inputs, str(",segments=", segments));
+    }
+  }
+}
+
+/// One has most of the tokens, another none.
+TEST_P(GatedForward, CutsPackedSequencesByTheirLengths) {
+  for (const bool reverse : {false, true}) {
+    SCOPED_TRACE(reverse ? "reverse" : "forward");
+    Gated inputs({.tokens = 2600, .keys = 96, .values = 72, .dtype = type_or(DType::kBF16)});
+    inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
+    for (float &gate : inputs.g.values<float>()) gate /= 16;
+    inputs.pack({0, 40, 40, 1900, 1901, 2600});
+    inputs.reverse = reverse;
+    for (const char *const segments : {"1", "2"}) {
       expect_near_oracle(inputs, str(",segments=", segments));
     }
   }

@@ -139,16 +139,14 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return config;
   }
 
-  /// With as many segments as the device has room for, half and twice as many.
+  /// With about as many segments as the device has room for.
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs;
     for (const Config& config : all_configs<Config>()) {
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
       if (!this->fits(problem, device, config)) continue;
-      const int segments = most_segments(problem, device, config);
-      if (config.segments == segments / 2 || config.segments == segments ||
-          config.segments == segments * 2) {
+      if (is_near(config.segments, most_segments(problem, device, config))) {
         configs.push_back(config);
       }
     }
@@ -157,6 +155,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     Params unplaced;
+    unplaced.parts = parts_of(problem, config);
     return key_slices_bytes(problem, kMostKeys) +
            place_workspace(unplaced, problem, config, nullptr);
   }
@@ -197,6 +196,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
                   channel_gate(args.gk), channel_gate(args.gv)};
     params.part = part;
+    if (part == Part::kAll) params.parts = parts_of(problem, config);
+    params.set_sums(saved_states_of(config.segments));
     place_workspace(params, problem, config, workspace.data());
     return params;
   }
@@ -271,9 +272,16 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) * config.segments;
   }
 
-  /// As many as there is room for, of no fewer tokens than take longer than a launch.
+  /// Tokens of a segment that take longer than a launch.
+  static constexpr std::int64_t kLeastTokens = 256;
+
+  static SequenceParts parts_of(const Problem& problem, const Config& config) {
+    return parts_by_length(problem, value_tiles(problem, config.tile_v), config.segments,
+                           kLeastTokens);
+  }
+
+  /// As many as there is room for.
   static int most_segments(const Problem& problem, const DeviceInfo& device, Config config) {
-    constexpr std::int64_t kLeastTokens = 256;
     config.segments = 1;
     const Block block = block_of(problem, config);
     const std::int64_t room = room_for_blocks(device, block.bytes, block.resident);
@@ -283,12 +291,17 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Places the segments' states and decays; returns the bytes they take.
   static std::size_t place_workspace(Params& params, const Problem& problem, const Config& config,
                                      std::byte* workspace) {
-    if (config.segments == 1 && !params.sums_all()) return 0;
+    const bool is_cut = config.segments > 1 || params.parts.tokens > 0;
+    if (!is_cut && !params.sums_all()) return 0;
     constexpr std::int64_t kFloat = sizeof(float);
-    const std::int64_t saved = problem.sequences() * problem.H * saved_states_of(config.segments);
+    const std::int64_t of_head = params.parts.tokens > 0
+                                     ? params.parts.sums(problem.T)
+                                     : problem.sequences() * saved_states_of(config.segments);
+    const std::int64_t saved = of_head * problem.H;
     const std::int64_t keys = widest_keys(problem);
     const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
     WorkspaceParts parts(workspace);
+    params.parts.places = parts.take<PartPlace>(params.parts.places_bytes());
     params.segment_states = parts.take<float4>(saved * keys * values * kFloat);
     params.segment_decays = parts.take<float>(saved * keys * kFloat);
     params.segment_value_decays = parts.take<float>(saved * values * kFloat);

@@ -346,8 +346,7 @@ class OperandWarps {
 
   /// Of the whole subsegment.
   __device__ __forceinline__ void store_decays(const Params& p, const Walk& walk) const {
-    const std::int64_t saved =
-        (walk.sequence * p.heads + walk.head) * saved_states_of(p.segments) + walk.segment;
+    const std::int64_t saved = sum_index(p, walk, walk.segment);
     if constexpr (Shape::kKeysDecay) {
       if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.run() == 0) {
         float* const to = p.segment_decays + saved * Shape::kKeys;

@@ -29,7 +29,7 @@ __global__ __launch_bounds__(Shape::kStateThreads) void join_segments(
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int key = 8 * j + lane % 4 * 2;
   const float* const decays =
-      p.segment_decays + saved_index(p, walk, 0) * Shape::kKeys;  // of the first segment
+      p.segment_decays + sum_index(p, walk, 0) * Shape::kKeys;  // of the first segment
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
     float x[4] = {};
@@ -38,7 +38,7 @@ __global__ __launch_bounds__(Shape::kStateThreads) void join_segments(
     for (int segment = 0; segment < p.segments; ++segment) {
       const auto decay = *reinterpret_cast<const float2*>(decays + segment * Shape::kKeys + key);
       const float4 added =
-          saved_elements<Shape>(p, walk, saved_index(p, walk, segment), m)[j * kWarpSize];
+          saved_elements<Shape>(p, walk, sum_index(p, walk, segment), m)[j * kWarpSize];
       x[0] = fmaf(x[0], decay.x, added.x);
       x[1] = fmaf(x[1], decay.y, added.y);
       x[2] = fmaf(x[2], decay.x, added.z);

@@ -152,11 +152,11 @@ struct Params : SegmentWalkParams {
   SummaryViews summaries = {};
 
   constexpr bool sums_all() const { return part != Part::kAll; }
-  constexpr int summed_segments() const { return sums_all() ? segments : segments - 1; }
 };
 constexpr int subsegments_of(const Params& p) {
-  return p.sums_all() ? 1 : subsegments_of(p.segments);
+  return p.sums_all() || p.parts.tokens > 0 ? 1 : subsegments_of(p.segments);
 }
+/// Of a sequence, where these are not cut into parts.
 constexpr int first_launch_blocks(const Params& p) {
   return p.sums_all() ? p.segments : first_launch_blocks(p.segments);
 }

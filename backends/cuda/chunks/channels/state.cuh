@@ -67,7 +67,7 @@ __device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, i
   const int segment = subsegment / subsegments;
   const int length = static_cast<int>(walk.span.length);
   const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
-  const int per_segment = (chunks + p.segments - 1) / p.segments;
+  const int per_segment = (chunks + walk.segments - 1) / walk.segments;
   const int begin = segment * per_segment;
   const int cut = begin + per_segment * (p.segments - 1 - segment) / p.segments;
   const int first = min(subsegments == 2 && subsegment % 2 == 1 ? cut : begin, chunks);
@@ -79,13 +79,9 @@ __device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, i
   return walk;
 }
 
-/// Number of a saved state of the block's head, counted over all heads; the last is the initial
-/// one.
-__device__ __forceinline__ std::int64_t saved_index(const Params& p, const Walk& walk, int number) {
-  return (walk.sequence * p.heads + walk.head) * saved_states_of(p.segments) + number;
-}
+/// Number of the saved initial state: behind those of segments that others start from.
 __device__ __forceinline__ std::int64_t saved_initial_index(const Params& p, const Walk& walk) {
-  return saved_index(p, walk, saved_states_of(p.segments) - 1);
+  return sum_index(p, walk, subsegments_of(p) * (walk.segments - 1));
 }
 /// This lane's float4s of a tile of a saved state: number j is at [j * kWarpSize].
 template <class Shape>
@@ -175,18 +171,18 @@ __device__ __forceinline__ void load_initial_states(States<Shape>& states, const
 template <class Shape>
 __device__ __forceinline__ void load_start(States<Shape>& states, const Params& p,
                                            const Walk& walk) {
-  const bool from_initial = p.segments == 1 || p.sums_all();
+  const bool from_initial = walk.segments == 1 || p.sums_all();
   if (from_initial) {
     load_initial_states<Shape>(states, p, walk);
   } else if (walk.segment == 0) {
     return load_saved<Shape>(states, p, walk, saved_initial_index(p, walk));
   } else {
-    load_saved<Shape>(states, p, walk, saved_index(p, walk, 0));
+    load_saved<Shape>(states, p, walk, sum_index(p, walk, 0));
   }
   const int subsegments = walk.segment * subsegments_of(p);
 #pragma unroll 1
   for (int subsegment = from_initial ? 0 : 1; subsegment < subsegments; ++subsegment) {
-    pass_subsegment<Shape>(states, p, walk, saved_index(p, walk, subsegment));
+    pass_subsegment<Shape>(states, p, walk, sum_index(p, walk, subsegment));
   }
 }
 

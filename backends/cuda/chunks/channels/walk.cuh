@@ -168,7 +168,7 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
     if constexpr (kKeeps) {
       if (may_be_kept<Shape>(p, walk, chunk)) {  // to make the walk again waits for memory
-        const Walk again = make_walk<Shape>(p, p.segments);
+        const Walk again = make_walk<Shape, false>(p, p.segments);
         store_states<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
       }
     }
@@ -207,7 +207,7 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
     store_states<Shape>(states, shared, p, again, final_behind(p, again));
   } else {
     undo_reference<Shape>(states, shared);
-    save_states<Shape>(states, p, again, saved_index(p, again, again.segment));
+    save_states<Shape>(states, p, again, sum_index(p, again, again.segment));
   }
 }
 
@@ -219,21 +219,24 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
   const RoleSignals<Shape> signals(shared);
   if constexpr (kWithOutputs) {
+    const auto make = [&] { return make_walk<Shape, !kKeeps>(p, p.segments); };
 #if __CUDA_ARCH__ >= 900
     dependents_launch();  // single tokens, which run beside this
 #endif
     clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                          static_cast<int>(threadIdx.x), Shape::kBlockThreads);
-    if (p.sequences.leaves_out_single_tokens && make_walk<Shape>(p, p.segments).span.is_left_out)
-      return;
-    walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p,
-                                                 [&] { return make_walk<Shape>(p, p.segments); });
+    if (p.sequences.leaves_out_single_tokens && make().span.is_left_out) return;
+    if (p.parts.tokens > 0 && !has_segment(make())) return;
+    walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p, make);
   } else {
     const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p)); };
-    if (p.sequences.leaves_out_single_tokens && head_walk().span.is_left_out) return;
+    const Walk head = head_walk();
+    if (p.sequences.leaves_out_single_tokens && head.span.is_left_out) return;
+    if (p.parts.tokens > 0 && !has_segment(head)) return;
     const int subsegments = subsegments_of(p);
-    const int first = head_walk().segment * subsegments - (subsegments - 1);
-    const int end = min(first + subsegments, subsegments * p.summed_segments());
+    const int summed = head.segments - (p.sums_all() ? 0 : 1);
+    const int first = head.segment * subsegments - (subsegments - 1);
+    const int end = min(first + subsegments, subsegments * summed);
 #pragma unroll 1
     for (int subsegment = max(first, 0); subsegment < end; ++subsegment) {
       walk_tokens<T, Shape, false, false, Advance>(
@@ -244,7 +247,8 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   }
 }
 
-/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks().
+/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks(). Or
+/// value tiles x heads x parts.
 /// kKeeps: there may be snapshots.
 template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
 __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
@@ -252,11 +256,6 @@ __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void 
   if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
     walk_block<T, Shape, kWithOutputs, kKeeps, Advance>(p);
   }
-}
-
-inline unsigned block_count(const Params& params, int segments) {
-  return static_cast<unsigned>(params.sequence_count * params.heads * params.value_tiles *
-                               segments);
 }
 
 /// Queues a part, or everything: with more than one segment, what finds their states first.
@@ -271,7 +270,8 @@ void launch_walks(const Params& params, const Config& config, cudaStream_t strea
           stream, params);
     };
     const bool sums =
-        params.segments > 1 ? params.part != Part::kWalk : params.part == Part::kSummaries;
+        params.is_cut() ? params.part != Part::kWalk : params.part == Part::kSummaries;
+    launch_part_places(params, stream);
     if (sums) {
       launch_walk.template operator()<false, false>(first_launch_blocks(params));
     }
