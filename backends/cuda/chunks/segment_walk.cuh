@@ -57,8 +57,8 @@ __device__ __forceinline__ void take_part(Walk& walk, const SegmentWalkParams& p
   walk.span = span_of(p.sequences, walk.sequence);
 }
 
-/// The block's work in a grid of `segments` segments a sequence, or of parts, if kMayBeParts. Blocks
-/// are numbered value tile first, as those of a head read the same q and k.
+/// The block's work in a grid of `segments` segments a sequence, or of parts, if kMayBeParts.
+/// Blocks are numbered value tile first, as those of a head read the same q and k.
 template <class Shape, bool kMayBeParts = true>
 __device__ __forceinline__ Walk make_walk(const SegmentWalkParams& p, int segments) {
   Walk walk;
@@ -91,8 +91,8 @@ __device__ __forceinline__ bool has_next_segment(const Walk& walk) {
   return walk.segment + 1 < walk.segments;
 }
 
-/// Number of what a segment of the block's head adds to the state, counted over all heads: without a
-/// branch, as states fill the registers where it is needed.
+/// Number of what a segment of the block's head adds to the state, counted over all heads: without
+/// a branch, as states fill the registers where it is needed.
 __device__ __forceinline__ std::int64_t sum_index(const SegmentWalkParams& p, const Walk& walk,
                                                   int segment) {
   const auto begin = static_cast<unsigned>(walk.span.begin);

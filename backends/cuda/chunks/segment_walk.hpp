@@ -27,8 +27,8 @@ constexpr int padded_keys(std::int64_t keys) {
   return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
 }
 
-/// Values of the axis `segments`: how many a sequence is cut into. Powers of two alone would leave up
-/// to half of a device without a block.
+/// Values of the axis `segments`: how many a sequence is cut into. Powers of two alone would leave
+/// up to half of a device without a block.
 inline constexpr int kSegments[] = {1,  2,  3,  4,  5,  6,  8,  10, 12,
                                     16, 20, 24, 32, 40, 48, 64, 96, 128};
 
@@ -88,8 +88,8 @@ struct SegmentWalkParams {
 
   /// Whether a launch finds what segments add to the state, first.
   constexpr bool is_cut() const { return segments > 1 || parts.tokens > 0; }
-  /// With so many of a sequence and head where all are cut into as many segments. By length, as many
-  /// as there are, or more, begin before the next sequence's: of_tokens is rounded up.
+  /// With so many of a sequence and head where all are cut into as many segments. By length, as
+  /// many as there are, or more, begin before the next sequence's: of_tokens is rounded up.
   constexpr void set_sums(std::int64_t of_head) {
     constexpr std::int64_t kOne = std::int64_t{1} << 32;
     sums = {.sequence = heads * of_head, .head = of_head};
@@ -126,9 +126,9 @@ std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes,
 int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
                  std::int64_t room, std::int64_t least_tokens);
 
-/// Packed sequences in `segments` on average, those that are longer in more: one may have most of the
-/// tokens, for all that the host knows. Not where the value tiles of all heads keep a device busy
-/// while it is walked.
+/// Packed sequences in `segments` on average, those that are longer in more: one may have most of
+/// the tokens, for all that the host knows. Not where the value tiles of all heads keep a device
+/// busy while it is walked.
 SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
                               int segments, std::int64_t least_tokens);
 
