@@ -29,7 +29,7 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
                                                        warpgroup * kWarpgroupSize + me.thread);
   };
   if (item.segment == 0 && !p.scratch.saves_initial) {
-    load_state(state, p, item, me, first_v);
+    load_state<Shape>(state, p, item, me, first_v);
     return;
   }
   dependency_wait();
@@ -59,7 +59,7 @@ class StateWalk {
       if (Shape::kFetchesAhead && item.count > 0) fetch_values();
       for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
       if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {
-        store_final(item_at(p_, main_walk(p_), item.index, Shape::kTileV));
+        store_final(item_at<Shape>(p_, main_walk(p_), item.index));
       } else {
         store_final(item);
       }
@@ -73,7 +73,8 @@ class StateWalk {
   /// Stores the state in one of [H, K, V], where there is one.
   __device__ __forceinline__ void store(const WalkItem& item, const StateView& to) {
     if (to.data == nullptr) return;
-    store_state(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows, to);
+    store_state<Shape>(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows,
+                       to);
   }
 
   /// Stores the state behind a chunk of an item where it is kept as a snapshot. Whether it may be
@@ -81,7 +82,7 @@ class StateWalk {
   __device__ __forceinline__ void store_snapshot(unsigned index, int first, int step) {
     const int every = static_cast<int>(p_.snapshots.every) / kChunkTokens;
     if ((first + step + 1) % every != 0) return;
-    const WalkItem item = item_at(p_, main_walk(p_), index, Shape::kTileV);
+    const WalkItem item = item_at<Shape>(p_, main_walk(p_), index);
     const int tokens = (item.first + step + 1) * kChunkTokens;
     if (tokens <= item.length) store(item, snapshot_of(p_.snapshots, item.n, tokens));
   }

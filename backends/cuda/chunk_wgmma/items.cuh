@@ -37,7 +37,7 @@ struct WalkItem {
   int first = 0;   // of the item, counted in the order of the walk
   int count = 0;   // chunks of the item; may be 0
   bool is_left_out = false;
-  RawIndex first_slot = {};
+  RawIndex first_slot = {};  // of a pool, where the state before it is
 
   /// First row, within the sequence, of the item's chunk `step` in the order of the walk. Chunks
   /// are aligned to the sequence's begin in both directions.
@@ -61,8 +61,8 @@ __device__ __forceinline__ int value_tiles(const WalkParams& p, int tile_v) {
 
 /// Items of a range. The first to start wait for no other segment's state, and neighbours share
 /// q and k.
-__device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range, unsigned index,
-                                            int tile_v) {
+template <class Shape>
+__device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range, unsigned index) {
   const auto next_digit = [&](std::int64_t base) {
     const auto radix = static_cast<unsigned>(base);
     const unsigned digit = index % radix;
@@ -71,10 +71,10 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   };
   WalkItem item;
   item.index = index;
-  item.tile = next_digit(value_tiles(p, tile_v));
+  item.tile = next_digit(value_tiles(p, Shape::kTileV));
   item.head = next_digit(p.extents.heads);
   item.n = next_digit(p.extents.sequences);
-  item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
+  if (Shape::kIsPool) item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
   const int subsegment = next_digit(range.subsegments);
   item.segment = static_cast<int>(index);
   item.subsegment = item.segment * p.subsegments + subsegment;
@@ -108,7 +108,7 @@ __device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange ran
                       [&](unsigned at) { return at / of_sequence % sequences; });
       if (i >= items) return;
     }
-    const WalkItem item = item_at(p, range, i, Shape::kTileV);
+    const WalkItem item = item_at<Shape>(p, range, i);
     if (!item.is_left_out) visit(item);
   }
 }

@@ -69,7 +69,7 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
                                            warpgroup * kWarpgroupSize + me.thread);
     };
     if (item.subsegment == 0 && !p.scratch.sums_all) {
-      load_state(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
+      load_state<Shape>(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
       if (p.scratch.saves_initial) {
         store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.subsegments - 1));
       }

@@ -111,11 +111,23 @@ __device__ __forceinline__ void store_pairs(StateTile<kTileK>& state, const Walk
   }
 }
 
-template <int kTileK>
+template <class Shape>
+__device__ __forceinline__ ConstStateView initial_state(const WalkParams& p, const WalkItem& item) {
+  if constexpr (Shape::kIsPool) {
+    return state_at(p.initial, item.n, item.first_slot);
+  } else {
+    return state_of(p.initial, item.n);
+  }
+}
+
+template <class Shape, int kTileK>
 __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkParams& p,
                                            const WalkItem& item, const Lane& me, int first_v) {
-  const ConstStateView from = state_at(p.initial, item.n, item.first_slot);
-  if (has_whole_pairs<kTileK>(p, from, first_v)) return load_pairs(state, item, me, first_v, from);
+  const ConstStateView from = initial_state<Shape>(p, item);
+  if constexpr (Shape::kIsPool) {
+    if (has_whole_pairs<kTileK>(p, from, first_v))
+      return load_pairs(state, item, me, first_v, from);
+  }
   const std::int64_t base = item.head * from.head;
   for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
     const bool exists = from.data != nullptr && k < p.extents.K && v < p.extents.V;
@@ -124,11 +136,13 @@ __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkP
 }
 
 /// Stores the state in one of [H, K, V].
-template <int kTileK>
+template <class Shape, int kTileK>
 __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const WalkParams& p,
                                             const WalkItem& item, const Lane& me, int first_v,
                                             const StateView& to) {
-  if (has_whole_pairs<kTileK>(p, to, first_v)) return store_pairs(state, item, me, first_v, to);
+  if constexpr (Shape::kIsPool) {
+    if (has_whole_pairs<kTileK>(p, to, first_v)) return store_pairs(state, item, me, first_v, to);
+  }
   const std::int64_t v = first_v + me.row;
   const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
   float* at = to.data + item.head * to.head + me.column * to.k + v * to.v;

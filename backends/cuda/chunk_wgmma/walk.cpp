@@ -106,7 +106,9 @@ WalkBatch walk_batch(const WalkParams& params) {
   const SequencesView& sequences = params.sequences;
   const bool is_mixed = sequences.leaves_out_single_tokens &&
                         sequences.tokens < kTokensOfPrompts * params.extents.sequences;
-  return is_mixed ? WalkBatch::kMixed : WalkBatch::kAny;
+  if (is_mixed) return WalkBatch::kMixed;
+  const bool is_pool = params.initial.slots.data != nullptr || params.final.slots.data != nullptr;
+  return is_pool ? WalkBatch::kPool : WalkBatch::kAny;
 }
 
 dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm) {

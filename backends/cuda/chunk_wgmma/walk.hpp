@@ -126,11 +126,12 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
 /// What the walk that writes o has instances for.
 enum class WalkBatch {
   kAny,
+  kPool,       // states lie in slots, which are read early; so are those of the next two
   kSnapshots,  // states are kept on the way
   kMixed       // most sequences may be single tokens, which are left out
 };
-inline constexpr WalkBatch kWalkBatches[] = {WalkBatch::kAny, WalkBatch::kSnapshots,
-                                             WalkBatch::kMixed};
+inline constexpr WalkBatch kWalkBatches[] = {WalkBatch::kAny, WalkBatch::kPool,
+                                             WalkBatch::kSnapshots, WalkBatch::kMixed};
 
 WalkBatch walk_batch(const WalkParams& params);
 
@@ -146,6 +147,7 @@ template <class Config, WalkBatch kBatchOfWalk = WalkBatch::kAny>
 struct WalkShape {
   static constexpr ChunkWgmmaConfig kConfig = Config::kValue;
   static constexpr WalkBatch kBatch = kBatchOfWalk;
+  static constexpr bool kIsPool = kBatch != WalkBatch::kAny;
   static constexpr int kTileK = kConfig.tile_k;
   static constexpr int kTileV = kConfig.tile_v;
   static constexpr int kPanelsK = kTileK / 64;
