@@ -213,26 +213,41 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
 
 inline constexpr int kSubsegmentBarrier = 8;  // all threads of a block are done with a subsegment
 
-template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
+/// What walks have instances for: to look for parts takes registers of those that have none.
+enum class WalkedIn {
+  kSegments,
+  kParts,      // packed sequences, cut by their lengths
+  kSnapshots,  // segments, and states may be kept on the way
+};
+inline constexpr WalkedIn kWalkedIn[] = {WalkedIn::kSegments, WalkedIn::kParts,
+                                         WalkedIn::kSnapshots};
+inline WalkedIn walked_in(const Params& p) {
+  if (p.snapshots.every > 0) return WalkedIn::kSnapshots;
+  return p.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments;
+}
+
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
 __device__ __forceinline__ void walk_block(const Params& p) {
+  constexpr bool kParts = kIn == WalkedIn::kParts;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
   const RoleSignals<Shape> signals(shared);
   if constexpr (kWithOutputs) {
-    const auto make = [&] { return make_walk<Shape, !kKeeps>(p, p.segments); };
+    constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
+    const auto make = [&] { return make_walk<Shape, kParts>(p, p.segments); };
 #if __CUDA_ARCH__ >= 900
     dependents_launch();  // single tokens, which run beside this
 #endif
     clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                          static_cast<int>(threadIdx.x), Shape::kBlockThreads);
     if (p.sequences.leaves_out_single_tokens && make().span.is_left_out) return;
-    if (p.parts.tokens > 0 && !has_segment(make())) return;
+    if (kParts && !has_segment(make())) return;
     walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p, make);
   } else {
-    const auto head_walk = [&] { return make_walk<Shape>(p, first_launch_blocks(p)); };
+    const auto head_walk = [&] { return make_walk<Shape, kParts>(p, first_launch_blocks(p)); };
     const Walk head = head_walk();
     if (p.sequences.leaves_out_single_tokens && head.span.is_left_out) return;
-    if (p.parts.tokens > 0 && !has_segment(head)) return;
+    if (kParts && !has_segment(head)) return;
     const int subsegments = subsegments_of(p);
     const int summed = head.segments - (p.sums_all() ? 0 : 1);
     const int first = head.segment * subsegments - (subsegments - 1);
@@ -249,12 +264,11 @@ __device__ __forceinline__ void walk_block(const Params& p) {
 
 /// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks(). Or
 /// value tiles x heads x parts.
-/// kKeeps: there may be snapshots.
-template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
 __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
     const __grid_constant__ Params p) {
   if constexpr (Shape::kProducts == Products::kMma || ATTUNE_SM90A_CODE) {
-    walk_block<T, Shape, kWithOutputs, kKeeps, Advance>(p);
+    walk_block<T, Shape, kWithOutputs, kIn, Advance>(p);
   }
 }
 
@@ -262,8 +276,8 @@ __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void 
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
   with_shape<kProducts, kGated>(padded_keys(params.key_channels), config, [&]<class Shape>() {
-    const auto launch_walk = [&]<bool kWithOutputs, bool kKeeps>(int segments) {
-      launch<walk_chunks<T, Shape, kWithOutputs, kKeeps, Advance>>(
+    const auto launch_walk = [&]<bool kWithOutputs, WalkedIn kIn>(int segments) {
+      launch<walk_chunks<T, Shape, kWithOutputs, kIn, Advance>>(
           {.grid = block_count(params, segments),
            .block = Shape::kBlockThreads,
            .shared_bytes = shared_bytes<Shape>(params.stages)},
@@ -273,7 +287,10 @@ void launch_walks(const Params& params, const Config& config, cudaStream_t strea
         params.is_cut() ? params.part != Part::kWalk : params.part == Part::kSummaries;
     launch_part_places(params, stream);
     if (sums) {
-      launch_walk.template operator()<false, false>(first_launch_blocks(params));
+      with_value<WalkedIn::kSegments, WalkedIn::kParts>(
+          params.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments, [&]<WalkedIn kIn>() {
+            launch_walk.template operator()<false, kIn>(first_launch_blocks(params));
+          });
     }
     if (params.part == Part::kSummaries) {
       if constexpr (!Shape::kValuesDecay) {
@@ -283,8 +300,8 @@ void launch_walks(const Params& params, const Config& config, cudaStream_t strea
       }
       return;
     }
-    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
-      launch_walk.template operator()<true, kKeeps>(params.segments);
+    with_value_of<kWalkedIn>(walked_in(params), [&]<WalkedIn kIn>() {
+      launch_walk.template operator()<true, kIn>(params.segments);
     });
   });
 }
