@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include <attune/core/device.hpp>
 #include <attune/core/error.hpp>
@@ -182,38 +183,64 @@ void Tensor::check_host(DType dtype) const {
 
 namespace {
 
-/// Calls visit(offset in elements) for each element of a view in row-major order.
+/// The innermost dimensions whose elements lie as in a dense tensor, as one run of `length`, and the
+/// view of the runs' first elements.
+struct Runs {
+  explicit Runs(const ConstTensorView& view) : outer(view) {
+    int rank = view.rank();
+    while (rank > 0 && (view.shape[rank - 1] == 1 || view.strides[rank - 1] == length)) {
+      length *= view.shape[--rank];
+    }
+    outer.shape = Extents(std::span(view.shape.begin(), static_cast<std::size_t>(rank)));
+    outer.strides = Extents(std::span(view.strides.begin(), static_cast<std::size_t>(rank)));
+  }
+  ConstTensorView outer;
+  std::int64_t length = 1;
+};
+
+/// Calls visit(offset in elements) for the first element of each run of a view, in row-major order.
 template <class Visit>
-void for_each_offset(const ConstTensorView& view, Visit&& visit) {
-  const std::int64_t count = element_count(view.shape);
+void for_each_run(const ConstTensorView& outer, Visit&& visit) {
+  const std::int64_t count = element_count(outer.shape);
   std::array<std::int64_t, Extents::kMaxRank> index{};
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     visit(offset);
-    for (int dim = view.rank() - 1; dim >= 0; --dim) {
+    for (int dim = outer.rank() - 1; dim >= 0; --dim) {
       auto& at = index[static_cast<std::size_t>(dim)];
-      offset += view.strides[dim];
-      if (++at < view.shape[dim]) break;
-      offset -= at * view.strides[dim];
+      offset += outer.strides[dim];
+      if (++at < outer.shape[dim]) break;
+      offset -= at * outer.strides[dim];
       at = 0;
     }
   }
 }
 
-double load_as_double(const void* data, DType dtype, std::int64_t offset) {
+/// Calls visit(data as a pointer to the type that it holds).
+template <class Visit>
+auto with_typed(const void* data, DType dtype, const Visit& visit) {
   switch (dtype) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[offset];
     case DType::kF16:
-      return float(static_cast<const f16*>(data)[offset]);
+      return visit(static_cast<const f16*>(data));
     case DType::kBF16:
-      return float(static_cast<const bf16*>(data)[offset]);
+      return visit(static_cast<const bf16*>(data));
     case DType::kI32:
-      return static_cast<const std::int32_t*>(data)[offset];
+      return visit(static_cast<const std::int32_t*>(data));
     case DType::kI64:
-      return static_cast<double>(static_cast<const std::int64_t*>(data)[offset]);
+      return visit(static_cast<const std::int64_t*>(data));
+    case DType::kF32:
+      break;
   }
-  return 0;
+  return visit(static_cast<const float*>(data));
+}
+
+template <class T>
+double as_double(T value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return float(value);
+  }
 }
 
 /// First and one past the last element that a view touches, relative to its data.
@@ -232,25 +259,30 @@ std::pair<std::int64_t, std::int64_t> extent_of(const ConstTensorView& view) {
 Tensor to_host(const ConstTensorView& view, const Device& device) {
   Tensor result(view.dtype, view.shape);
   if (view.empty()) return result;
-  const std::size_t width = size_of(view.dtype);
-  const auto copy = [&](const std::byte* source) {  // gathers strided elements of host memory
-    auto* to = static_cast<std::byte*>(result.view().data);
-    for_each_offset(view, [&](std::int64_t offset) {
-      std::memcpy(to, source + offset * static_cast<std::int64_t>(width), width);
-      to += width;
+  const auto width = static_cast<std::int64_t>(size_of(view.dtype));
+  const auto* const first = static_cast<const std::byte*>(view.data);
+  auto* to = static_cast<std::byte*>(result.view().data);
+  const Runs runs(view);
+  const auto gather = [&](const std::byte* source) {  // of host memory
+    for_each_run(runs.outer, [&](std::int64_t offset) {
+      to = std::copy_n(source + offset * width, runs.length * width, to);
     });
   };
   if (device.info().id == DeviceId{}) {
-    copy(static_cast<const std::byte*>(view.data));
+    gather(first);
     return result;
   }
   const auto [low, high] = extent_of(view);
-  std::vector<std::byte> span(static_cast<std::size_t>(high - low) * width);
-  const auto* first =
-      static_cast<const std::byte*>(view.data) + low * static_cast<std::int64_t>(width);
-  device.copy_to_host(span.data(), first, span.size(), nullptr);
+  const auto bytes = static_cast<std::size_t>((high - low) * width);
+  if (runs.outer.rank() == 0) {
+    device.copy_to_host(to, first, bytes, nullptr);
+    device.synchronize(nullptr);
+    return result;
+  }
+  std::vector<std::byte> span(bytes);
+  device.copy_to_host(span.data(), first + low * width, bytes, nullptr);
   device.synchronize(nullptr);
-  copy(span.data() - low * static_cast<std::int64_t>(width));
+  gather(span.data() - low * width);
   return result;
 }
 
@@ -260,16 +292,22 @@ double element_as_double(const ConstTensorView& view, std::int64_t index) {
     offset += (index % view.shape[dim]) * view.strides[dim];
     index /= view.shape[dim];
   }
-  return load_as_double(view.data, view.dtype, offset);
+  return with_typed(view.data, view.dtype,
+                    [&](const auto* values) { return as_double(values[offset]); });
 }
 
 std::vector<double> to_doubles(const ConstTensorView& view) {
-  std::vector<double> values;
-  values.reserve(static_cast<std::size_t>(element_count(view.shape)));
-  for_each_offset(view, [&](std::int64_t offset) {
-    values.push_back(load_as_double(view.data, view.dtype, offset));
+  std::vector<double> doubles(static_cast<std::size_t>(element_count(view.shape)));
+  if (view.empty()) return doubles;
+  const Runs runs(view);
+  with_typed(view.data, view.dtype, [&](const auto* values) {
+    double* to = doubles.data();
+    for_each_run(runs.outer, [&](std::int64_t offset) {
+      const auto* const run = values + offset;
+      to = std::transform(run, run + runs.length, to, [](auto value) { return as_double(value); });
+    });
   });
-  return values;
+  return doubles;
 }
 
 }  // namespace attune

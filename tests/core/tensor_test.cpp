@@ -217,6 +217,22 @@ TEST(ElementAsDouble, FollowsTheStridesOfEveryType) {
   EXPECT_EQ(to_doubles(ConstTensorView(brain.data(), {2})), (std::vector<double>{0.25, -4}));
 }
 
+TEST(ToDoubles, FollowsDenseRunsGapsAndStridesOfZero) {
+  std::vector<float> data(24);
+  std::iota(data.begin(), data.end(), 0.0F);
+  const auto read = [&](const Extents& shape, const Extents& strides) {
+    const ConstTensorView view(data.data(), DType::kF32, shape, strides);
+    EXPECT_EQ(to_doubles(to_host(view, cpu_device()).view()), to_doubles(view));
+    return to_doubles(view);
+  };
+  EXPECT_EQ(read({2, 2, 2}, {4, 2, 1}), (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(read({2, 2, 2}, {12, 2, 1}), (std::vector<double>{0, 1, 2, 3, 12, 13, 14, 15}));
+  EXPECT_EQ(read({2, 1, 2}, {4, 99, 1}), (std::vector<double>{0, 1, 4, 5}));
+  EXPECT_EQ(read({2, 3}, {0, 1}), (std::vector<double>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(read({3, 2}, {1, 0}), (std::vector<double>{0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(read({}, {}), (std::vector<double>{0}));
+}
+
 TEST(RelativeRmsError, ComparesInfinitiesByTheirSign) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
