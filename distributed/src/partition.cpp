@@ -70,14 +70,15 @@ std::string item_text(const OpInfo& op, ProblemRef problem, std::string_view pla
 double tuning_cost_us(const OpInfo& op, ProblemRef problem) {
   const double seconds =
       std::max(op.bytes(problem) / kBytesPerSecond, op.flops(problem) / kFlopsPerSecond);
-  return tuning_cost_us(kLaunchUs + seconds * 1e6);
+  return tuning_cost_us(kLaunchUs + seconds * 1e6, op.bytes(problem));
 }
 
-double tuning_cost_us(double call_us) {
-  constexpr double kSampleUs = 1000;  // a sample repeats shorter calls
-  constexpr double kSamples = 12;     // that a candidate is timed before it leaves, on average
-  constexpr double kCheckUs = 5000;   // against the oracle, on the reduced problem
-  return kCheckUs + 2 * call_us + kSamples * std::max(kSampleUs, call_us);
+double tuning_cost_us(double call_us, double bytes) {
+  constexpr double kSampleUs = 1000;    // a sample repeats shorter calls
+  constexpr double kSamples = 12;       // that a candidate is timed before it leaves, on average
+  constexpr double kCheckUs = 5000;     // against the oracle, on the reduced problem
+  constexpr double kBytesPerUs = 10e3;  // of results that the host compares, where one comes far
+  return kCheckUs + 2 * call_us + kSamples * std::max(kSampleUs, call_us) + bytes / kBytesPerUs;
 }
 
 }  // namespace attune::distributed

@@ -63,7 +63,8 @@ std::size_t candidate_count(const CommandContext& command, const Target& target)
 
 double estimated_tuning_s(const Target& target, std::size_t candidates,
                           std::chrono::milliseconds budget) {
-  const double each_us = distributed::tuning_cost_us(estimated_call_us(target));
+  const double each_us =
+      distributed::tuning_cost_us(estimated_call_us(target), target.op->bytes(target.problem));
   const double most_s = std::chrono::duration<double>(budget).count();
   return std::min(most_s, static_cast<double>(candidates) * each_us / 1e6);
 }
