@@ -59,9 +59,31 @@ _backward = torch.ops.attune.backward.default
 _forward_on_pool = torch.ops.attune.forward_on_pool.default
 _decode = torch.ops.attune.decode.default
 
-# Where the arguments of the operators stand: tensors first, in this order, then the options.
+# Where the arguments of attune::forward stand: tensors first, in this order, then the options.
 _Q, _K, _V, _G, _G_GAMMA, _GK, _GV, _SLOPES, _INITIAL_STATE, _CU_SEQLENS, _CU_SEQLENS_HOST = range(11)
 _TENSORS = 11
+
+
+def _in_schema(operator):
+    """What each argument of an operator is where it is not given."""
+    return tuple(argument.default_value for argument in operator._schema.arguments)
+
+
+_FORWARD = _in_schema(_forward)
+_OPTIONS = _FORWARD[_TENSORS:]
+_POOL_OPTIONS = _in_schema(_forward_on_pool)[14:]
+_DECODE_OPTIONS = _in_schema(_decode)[18:]
+
+
+def _given(tensors, options, in_schema):
+    """The arguments of an operator without those at the end that are as in its schema: each that torch's dispatcher
+    reads costs the host 0.1 us, with autograd four times."""
+    if options != in_schema:
+        return tensors + options
+    count = len(tensors)
+    while tensors[count - 1] is None:
+        count -= 1
+    return tensors[:count]
 
 
 # --- shapes, for tracing -----------------------------------------------------------------------
@@ -78,8 +100,9 @@ def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
 
 
 @torch.library.register_fake("attune::forward")
-def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
-      reverse, want_final_state, state_v_first, allow_tf32, platform, config):
+def _(q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_state=None, cu_seqlens=None,
+      cu_seqlens_host=None, scale=None, layer_idx=0, num_layers=0, reverse=False, want_final_state=False,
+      state_v_first=False, *_, **__):
     _check_devices(q, k, v)
     o = q.new_empty((*q.shape[:-1], v.shape[-1]))
     state_type = torch.float32 if initial_state is None else initial_state.dtype
@@ -90,17 +113,13 @@ def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens
 
 
 @torch.library.register_fake("attune::backward")
-def _(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale, layer_idx, num_layers,
-      reverse, want_final_state, state_v_first, allow_tf32, platform, config, d_o, dfinal_state):
+def _(d_o, dfinal_state, q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_state=None, *_,
+      **__):
     _check_devices(q, k, v)
 
-    def gradient(x):
-        return None if x is None else q.new_empty(x.shape, dtype=torch.float32)
-
-    return (torch.empty_like(q, memory_format=torch.contiguous_format),
-            torch.empty_like(k, memory_format=torch.contiguous_format),
-            torch.empty_like(v, memory_format=torch.contiguous_format),
-            gradient(g), gradient(g_gamma), gradient(gk), gradient(gv), gradient(slopes), gradient(initial_state))
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)] + [
+        q.new_empty(x.shape, dtype=torch.float32)
+        for x in (g, g_gamma, gk, gv, slopes, initial_state) if x is not None]
 
 
 @torch.library.register_fake("attune::forward_on_pool")
@@ -117,8 +136,14 @@ def _each(call, size, in_dims, args):
     """One call for each sample, for what cannot be folded: its results and their dimensions."""
     outputs = [call(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims)))
                for i in range(size)]
-    results = tuple(None if column[0] is None else torch.stack(column) for column in zip(*outputs))
-    return results, tuple(None if result is None else 0 for result in results)
+    kind = type(outputs[0])
+    results = kind(None if column[0] is None else torch.stack(column) for column in zip(*outputs))
+    return results, kind(None if result is None else 0 for result in results)
+
+
+def _samples(size, x, dim):
+    """x with its samples in front, [size, ...]."""
+    return x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _fold(size, in_dims, args, shared_decay):
@@ -131,9 +156,6 @@ def _fold(size, in_dims, args, shared_decay):
     samples_q = args[_Q] if in_dims[_Q] is None else args[_Q].select(in_dims[_Q], 0)
     batch = samples_q.shape[0]
 
-    def samples(x, dim):
-        return x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-
     if args[_SLOPES] is not None and not (shared_decay and in_dims[_SLOPES] is None):
         folded[_G_GAMMA], folded[_SLOPES] = -args[_SLOPES], None
         in_dims = list(in_dims)
@@ -142,19 +164,25 @@ def _fold(size, in_dims, args, shared_decay):
     if decay is not None:
         dim = in_dims[_G_GAMMA]
         if not (shared_decay and dim is None and decay.dim() == 1):
-            decay = samples(decay, dim)
+            decay = _samples(size, decay, dim)
             if decay.dim() == 2:
                 decay = decay.unsqueeze(1).expand(size, batch, decay.shape[-1])
             folded[_G_GAMMA] = decay.reshape(size * batch, decay.shape[-1])
     for i in (_Q, _K, _V, _G, _GK, _GV, _INITIAL_STATE):
         if args[i] is not None:
-            folded[i] = samples(args[i], in_dims[i]).flatten(0, 1)
+            folded[i] = _samples(size, args[i], in_dims[i]).flatten(0, 1)
     return folded, batch
+
+
+def _filled_in(in_dims, args):
+    """Both with what torch leaves out: the arguments at the end that are as in the schema."""
+    return (*in_dims, *(None,) * (len(_FORWARD) - len(in_dims))), (*args, *_FORWARD[len(args):])
 
 
 def _vmap_of_forward(call):
     def rule(info, in_dims, *args):
         size = info.batch_size
+        in_dims, args = _filled_in(in_dims, args)
         if args[_CU_SEQLENS] is not None:
             return _each(call, size, in_dims, args)
         folded, batch = _fold(size, in_dims, args, shared_decay=True)
@@ -167,31 +195,22 @@ def _vmap_of_forward(call):
     return rule
 
 
-def _vmap_of_backward(info, in_dims, *args):
+def _vmap_of_backward(info, in_dims, d_o, dfinal_state, *args):
     size = info.batch_size
+    of_results, results = in_dims[:2], (d_o, dfinal_state)
+    in_dims, args = _filled_in(in_dims[2:], args)
     if args[_CU_SEQLENS] is not None:
-        return _each(_backward, size, in_dims, args)
+        return _each(_backward, size, of_results + in_dims, results + args)
     folded, batch = _fold(size, in_dims, args, shared_decay=False)
-    for i in (-2, -1):  # d_o, dfinal_state
-        if args[i] is not None:
-            x = args[i]
-            x = x.unsqueeze(0).expand(size, *x.shape) if in_dims[i] is None else x.movedim(in_dims[i], 0)
-            folded[i] = x.flatten(0, 1)
-    gradients = list(_backward(*folded))
-    out_dims = []
-    for i, gradient in enumerate(gradients):
-        if gradient is None:
-            out_dims.append(None)
-        else:
-            gradients[i] = gradient.unflatten(0, (size, batch))
-            out_dims.append(0)
-    decay = gradients[_G_GAMMA]
+    found = _backward(*(None if x is None else _samples(size, x, dim).flatten(0, 1)
+                        for x, dim in zip(results, of_results)), *folded)
+    gradients = {i: gradient.unflatten(0, (size, batch))
+                 for i, gradient in zip((i for i in range(_CU_SEQLENS) if folded[i] is not None), found)}
     if args[_SLOPES] is not None:
-        gradients[_SLOPES], gradients[_G_GAMMA] = -decay.sum(1), gradients[_SLOPES]
-        out_dims[_SLOPES], out_dims[_G_GAMMA] = 0, None
+        gradients[_SLOPES] = -gradients.pop(_G_GAMMA).sum(1)
     elif args[_G_GAMMA] is not None and args[_G_GAMMA].dim() - (in_dims[_G_GAMMA] is not None) == 1:
-        gradients[_G_GAMMA] = decay.sum(1)
-    return tuple(gradients), tuple(out_dims)
+        gradients[_G_GAMMA] = gradients[_G_GAMMA].sum(1)
+    return [gradients[i] for i in sorted(gradients)], [0] * len(gradients)
 
 
 def _vmap_in_place(call, pool):
@@ -217,26 +236,29 @@ torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 
 
 def _gradients(ctx, d_o, dfinal_state):
-    saved = ctx.saved_tensors
-    inputs = list(saved)
+    needed = ctx.needs_input_grad
+    found = [None] * len(needed)  # bounds and options have none
     if d_o is None and dfinal_state is None:
-        return (None,) * len(ctx.needs_input_grad)
-    if inputs[_INITIAL_STATE] is not None:  # gradients are of states in f32, which has all values of 16 bits
-        inputs[_INITIAL_STATE] = inputs[_INITIAL_STATE].float()
+        return tuple(found)
+    saved = inputs = ctx.saved_tensors
+    if len(saved) > _INITIAL_STATE and saved[_INITIAL_STATE] is not None:
+        inputs = list(saved)  # gradients are of states in f32, which has all values of 16 bits
+        inputs[_INITIAL_STATE] = saved[_INITIAL_STATE].float()
     if dfinal_state is not None:
         dfinal_state = dfinal_state.float()
     scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
     try:
-        gradients = _backward(*inputs, *ctx.options, d_o, dfinal_state)
+        gradients = _backward(d_o, dfinal_state, *inputs, *ctx.options)
     finally:
         if scope is not None:
             _core.end_scope(scope)
-    needed = ctx.needs_input_grad
-    found = [None] * len(needed)  # bounds and options have none
-    for i, gradient in enumerate(gradients):
+    gradients = iter(gradients)
+    for i, x in enumerate(saved[:_CU_SEQLENS]):
+        if x is None:
+            continue
+        gradient = next(gradients)
         if needed[i]:
-            dtype = saved[i].dtype
-            found[i] = gradient if gradient.dtype == dtype else gradient.to(dtype)
+            found[i] = gradient if gradient.dtype == x.dtype else gradient.to(x.dtype)
     return tuple(found)
 
 
@@ -288,6 +310,12 @@ def _refuse_what_is_no_tensor(function, arguments):
             raise TypeError(f"{function}: {name}: a tensor of PyTorch's is expected, not {type(x).__name__}") from None
 
 
+def _refuse_without_states(function, **given):
+    for name, x in given.items():
+        if x is not None:
+            raise ValueError(f"{function}: {name} is given, but no states")
+
+
 def _seed(function, state_seed):
     """As the operators take it: the same 64 bits, signed."""
     if state_seed is None:
@@ -301,7 +329,7 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
                layer, reverse, want_final_state, state_v_first, allow_tf32, platform, config, states, initial_slots,
                final_slots, snapshot_every, snapshot_slots, state_seed):
     """(o, final_state or None) of a public function, which has its parameters."""
-    options = (scale, *layer, reverse)
+    decay = (scale, *layer, reverse)
     how = (state_v_first, allow_tf32, platform, config)
     differentiable = (q, k, v, g, g_gamma, gk, gv, slopes, initial_state)
     needs_gradient = False
@@ -320,23 +348,20 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
         if initial_state is not None or want_final_state:
             raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
                              "want_final_state goes with it")
-        return _forward_on_pool(q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host,
-                                initial_slots, final_slots, snapshot_slots, snapshot_every or 0,
-                                _seed(function, state_seed), *options,
-                                *how), None
-    for name, x in (("initial_slots", initial_slots), ("final_slots", final_slots),
-                    ("snapshot_every", snapshot_every), ("snapshot_slots", snapshot_slots),
-                    ("state_seed", state_seed)):
-        if x is not None:
-            raise ValueError(f"{function}: {name} is given, but no states")
+        tensors = (q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host, initial_slots, final_slots,
+                   snapshot_slots)
+        options = (snapshot_every or 0, _seed(function, state_seed), *decay, *how)
+        return _forward_on_pool(*_given(tensors, options, _POOL_OPTIONS)), None
+    if not (initial_slots is final_slots is snapshot_every is snapshot_slots is state_seed is None):
+        _refuse_without_states(function, initial_slots=initial_slots, final_slots=final_slots,
+                               snapshot_every=snapshot_every, snapshot_slots=snapshot_slots, state_seed=state_seed)
     if not needs_gradient:
         call = _forward
     elif torch._C._are_functorch_transforms_active():
         call = _Attention.apply
     else:
         call = _AttentionOutsideOfTransforms.apply
-    o, state = call(q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, *options,
-                    want_final_state, *how)
+    o, state = call(*_given((*differentiable, cu_seqlens, cu_seqlens_host), (*decay, want_final_state, *how), _OPTIONS))
     return o, state if want_final_state else None
 
 
@@ -473,10 +498,10 @@ def recurrent_decode(
 
     As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
     """
-    return _decode(q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k,
-                   committed_v, committed_g, committed_gk, committed_gv, committed_accepted,
-                   _seed("recurrent_decode", state_seed), scale, 0, 0,
-                   state_v_first, allow_tf32, platform, config)
+    tensors = (q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k, committed_v,
+               committed_g, committed_gk, committed_gv, committed_accepted)
+    options = (_seed("recurrent_decode", state_seed), scale, 0, 0, state_v_first, allow_tf32, platform, config)
+    return _decode(*_given(tensors, options, _DECODE_OPTIONS))
 
 
 def lightning_decode(
@@ -504,10 +529,10 @@ def lightning_decode(
 ) -> Tensor:
     """`recurrent_decode` with the decays of `lightning_attention`."""
     layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
-    return _decode(q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
-                   committed_v, None, None, None, committed_accepted,
-                   _seed("lightning_decode", state_seed), scale, *layer, state_v_first,
-                   allow_tf32, platform, config)
+    tensors = (q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
+               committed_v, None, None, None, committed_accepted)
+    options = (_seed("lightning_decode", state_seed), scale, *layer, state_v_first, allow_tf32, platform, config)
+    return _decode(*_given(tensors, options, _DECODE_OPTIONS))
 
 
 def minimax_slopes(heads: int, layer: int, layers: int, device: Optional[torch.device] = None) -> Tensor:

@@ -235,7 +235,7 @@ def test_opcheck_backward(device, present):
     arguments = raw_arguments(device, present)
     o, state = torch.ops.attune.forward.default(*arguments)
     dstate = torch.randn_like(state) if "want_final_state" in present else None
-    torch.library.opcheck(torch.ops.attune.backward.default, (*arguments, torch.randn_like(o), dstate))
+    torch.library.opcheck(torch.ops.attune.backward.default, (torch.randn_like(o), dstate, *arguments))
 
 
 @pytest.mark.parametrize("gated", [False, True])

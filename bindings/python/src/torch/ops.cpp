@@ -1,8 +1,8 @@
 // torch.ops.attune: forward, backward, forward_on_pool and decode, over LibTorch's stable ABI (2.10
 // and newer) and attune.h. Autograd, shapes for tracing and vmap are attune_kernels/torch.py's.
 //
-// What is "not given" is an absent optional, among results an undefined tensor, Python's None. Outputs and
-// workspace come from torch's allocator on q's current stream, where the work is queued.
+// What is "not given" is an absent optional; a final state that is not wanted is an undefined tensor, Python's
+// None. Outputs and workspace come from torch's allocator on q's current stream, where the work is queued.
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -107,15 +107,17 @@ std::tuple<Tensor, Tensor> forward(
   return {o, final_state};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
-    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& g,
-    const OptionalTensor& g_gamma, const OptionalTensor& gk, const OptionalTensor& gv,
-    const OptionalTensor& slopes, const OptionalTensor& initial_state,
-    const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
-    std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers, bool reverse,
+/// The gradients of q, k and v, and of what is given of g, g_gamma, gk, gv, slopes and initial_state,
+/// in this order.
+std::vector<Tensor> backward(
+    const OptionalTensor& d_o, const OptionalTensor& dfinal_state, const Tensor& q, const Tensor& k,
+    const Tensor& v, const OptionalTensor& g, const OptionalTensor& g_gamma,
+    const OptionalTensor& gk, const OptionalTensor& gv, const OptionalTensor& slopes,
+    const OptionalTensor& initial_state, const OptionalTensor& cu_seqlens,
+    const OptionalTensor& cu_seqlens_host, std::optional<double> scale, std::int64_t layer_idx,
+    std::int64_t num_layers, bool reverse,
     bool /*want_final_state: as forward's, so that both take the same options*/, bool state_v_first,
-    bool allow_tf32, const std::string& platform, const std::string& config,
-    const OptionalTensor& d_o, const OptionalTensor& dfinal_state) {
+    bool allow_tf32, const std::string& platform, const std::string& config) {
   check_ranks("recurrent_attention.backward", q, k, v);
   Tensors tensors;
   const attune_attention_args args =
@@ -126,30 +128,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
   grads.d_o = tensors.input("d_o", d_o);
   grads.dfinal_state = tensors.state("dfinal_state", dfinal_state, state_layout(state_v_first));
 
-  const auto gradient = [&](const char* name, const OptionalTensor& of,
-                            const attune_tensor*& written,
-                            Tensors::Layout layout = Tensors::Layout::kAsIs) {
-    if (!of) return Tensor();
-    Tensor made = empty(q, Shape(*of), ScalarType::Float);
-    written = tensors.as_is(name, made, layout);
-    return made;
+  std::vector<Tensor> made;
+  made.reserve(9);
+  const auto gradient =
+      [&](const char* name, const OptionalTensor& of, std::optional<ScalarType> type,
+          Tensors::Layout layout = Tensors::Layout::kAsIs) -> const attune_tensor* {
+    if (!of) return nullptr;
+    return tensors.as_is(name, made.emplace_back(empty(q, Shape(*of), type)), layout);
   };
-  const Tensor dq = empty(q, Shape(q));
-  const Tensor dk = empty(q, Shape(k));
-  const Tensor dv = empty(q, Shape(v));
-  grads.dq = tensors.as_is("dq", dq);
-  grads.dk = tensors.as_is("dk", dk);
-  grads.dv = tensors.as_is("dv", dv);
-  const Tensor dg = gradient("dg", g, grads.dg);
-  const Tensor dg_gamma = gradient("dg_gamma", g_gamma, grads.dg_gamma);
-  const Tensor dgk = gradient("dgk", gk, grads.dgk);
-  const Tensor dgv = gradient("dgv", gv, grads.dgv);
-  const Tensor dslopes = gradient("dslopes", slopes, grads.dslopes);
-  const Tensor dinitial_state =
-      gradient("dinitial_state", initial_state, grads.dinitial_state, state_layout(state_v_first));
+  grads.dq = gradient("dq", q, std::nullopt);
+  grads.dk = gradient("dk", k, std::nullopt);
+  grads.dv = gradient("dv", v, std::nullopt);
+  grads.dg = gradient("dg", g, ScalarType::Float);
+  grads.dg_gamma = gradient("dg_gamma", g_gamma, ScalarType::Float);
+  grads.dgk = gradient("dgk", gk, ScalarType::Float);
+  grads.dgv = gradient("dgv", gv, ScalarType::Float);
+  grads.dslopes = gradient("dslopes", slopes, ScalarType::Float);
+  grads.dinitial_state =
+      gradient("dinitial_state", initial_state, ScalarType::Float, state_layout(state_v_first));
   const Call call(q, allow_tf32, platform, config);
   check(attune_attention_backward(&args, &grads, call.get()));
-  return {dq, dk, dv, dg, dg_gamma, dgk, dgv, dslopes, dinitial_state};
+  return made;
 }
 
 /// attune_attention_args or attune_decode_args: states of 16 bits are rounded at random with a
@@ -236,32 +235,35 @@ Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
 }  // namespace
 }  // namespace attune_torch
 
-// The arguments that forward and backward share, in torch's schema language.
-#define ATTUNE_ATTENTION_ARGUMENTS                                                       \
-  "Tensor q, Tensor k, Tensor v, Tensor? g, Tensor? g_gamma, Tensor? gk, Tensor? gv, "   \
-  "Tensor? slopes, Tensor? initial_state, Tensor? cu_seqlens, Tensor? cu_seqlens_host, " \
-  "float? scale, int layer_idx, int num_layers, bool reverse, bool want_final_state, "   \
-  "bool state_v_first, bool allow_tf32, str platform, str config"
+// The arguments of the operators, in torch's schema language. What a caller leaves out at the end is not
+// converted from Python: a call with q, k and v alone costs the host 2 us less than one that spells
+// all out.
+#define ATTUNE_GATES \
+  "Tensor? g=None, Tensor? g_gamma=None, Tensor? gk=None, Tensor? gv=None, Tensor? slopes=None"
+#define ATTUNE_BOUNDS "Tensor? cu_seqlens=None, Tensor? cu_seqlens_host=None"
+#define ATTUNE_DECAY "float? scale=None, int layer_idx=0, int num_layers=0"
+#define ATTUNE_CHOICES \
+  "bool state_v_first=False, bool allow_tf32=False, str platform=\"\", str config=\"\""
+#define ATTUNE_ATTENTION_ARGUMENTS                                                             \
+  "Tensor q, Tensor k, Tensor v, " ATTUNE_GATES ", Tensor? initial_state=None, " ATTUNE_BOUNDS \
+  ", " ATTUNE_DECAY ", bool reverse=False, bool want_final_state=False, " ATTUNE_CHOICES
 
 STABLE_TORCH_LIBRARY(attune, library) {
   library.def("forward(" ATTUNE_ATTENTION_ARGUMENTS ") -> (Tensor, Tensor)");
-  library.def("backward(" ATTUNE_ATTENTION_ARGUMENTS
-              ", Tensor? d_o, Tensor? dfinal_state) -> "
-              "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+  library.def("backward(Tensor? d_o, Tensor? dfinal_state, " ATTUNE_ATTENTION_ARGUMENTS
+              ") -> Tensor[]");
   library.def(
-      "forward_on_pool(Tensor q, Tensor k, Tensor v, Tensor(a!) states, Tensor? g, "
-      "Tensor? g_gamma, Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? cu_seqlens, "
-      "Tensor? cu_seqlens_host, Tensor? initial_slots, Tensor? final_slots, "
-      "Tensor? snapshot_slots, int snapshot_every, int? state_seed, float? scale, int layer_idx, "
-      "int num_layers, bool reverse, bool state_v_first, bool allow_tf32, str platform, "
-      "str config) -> Tensor");
-  library.def(
-      "decode(Tensor q, Tensor k, Tensor v, Tensor(a!) state, Tensor? g, Tensor? g_gamma, "
-      "Tensor? gk, Tensor? gv, Tensor? slopes, Tensor? slot_indices, Tensor? kept_slots, "
-      "Tensor? accepted, Tensor? committed_k, Tensor? committed_v, Tensor? committed_g, "
-      "Tensor? committed_gk, Tensor? committed_gv, Tensor? committed_accepted, int? state_seed, "
-      "float? scale, int layer_idx, int num_layers, bool state_v_first, bool allow_tf32, "
-      "str platform, str config) -> Tensor");
+      "forward_on_pool(Tensor q, Tensor k, Tensor v, Tensor(a!) states, " ATTUNE_GATES
+      ", " ATTUNE_BOUNDS
+      ", Tensor? initial_slots=None, Tensor? final_slots=None, "
+      "Tensor? snapshot_slots=None, int snapshot_every=0, int? state_seed=None, " ATTUNE_DECAY
+      ", bool reverse=False, " ATTUNE_CHOICES ") -> Tensor");
+  library.def("decode(Tensor q, Tensor k, Tensor v, Tensor(a!) state, " ATTUNE_GATES
+              ", Tensor? slot_indices=None, Tensor? kept_slots=None, Tensor? accepted=None, "
+              "Tensor? committed_k=None, Tensor? committed_v=None, Tensor? committed_g=None, "
+              "Tensor? committed_gk=None, Tensor? committed_gv=None, "
+              "Tensor? committed_accepted=None, int? state_seed=None, " ATTUNE_DECAY
+              ", " ATTUNE_CHOICES ") -> Tensor");
 }
 
 // attune.h finds the device from the tensors.
