@@ -10,12 +10,12 @@ workspace come from torch's allocator, the work is queued on the current stream 
 Gradients reach q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type.
 Nothing of the forward pass is saved but its inputs. A scope (`attune_kernels.scope`) that is in force
 in the forward pass is in force in its backward pass too, on whichever thread autograd runs that. The
-gradient of a gradient is not defined.
+gradient of a gradient is refused.
 
 For serving, the attention functions take a pool of states, `states`, with slots in place of
 `initial_state` and `final_state`, and decoding takes several tokens a step: see
 `help(attune_kernels.recurrent_attention)` and `help(attune_kernels.recurrent_decode)`. Those calls have
-no gradient.
+no gradient, and refuse tensors that ask for one.
 
 Under torch.compile the operators are opaque calls with known shapes: `fullgraph=True` and dynamic
 sizes work. Pools are written to, which is declared; torch.compile may copy one that it cannot update in
@@ -195,22 +195,25 @@ def _vmap_of_forward(call):
     return rule
 
 
-def _vmap_of_backward(info, in_dims, d_o, dfinal_state, *args):
-    size = info.batch_size
-    of_results, results = in_dims[:2], (d_o, dfinal_state)
-    in_dims, args = _filled_in(in_dims[2:], args)
-    if args[_CU_SEQLENS] is not None:
-        return _each(_backward, size, of_results + in_dims, results + args)
-    folded, batch = _fold(size, in_dims, args, shared_decay=False)
-    found = _backward(*(None if x is None else _samples(size, x, dim).flatten(0, 1)
-                        for x, dim in zip(results, of_results)), *folded)
-    gradients = {i: gradient.unflatten(0, (size, batch))
-                 for i, gradient in zip((i for i in range(_CU_SEQLENS) if folded[i] is not None), found)}
-    if args[_SLOPES] is not None:
-        gradients[_SLOPES] = -gradients.pop(_G_GAMMA).sum(1)
-    elif args[_G_GAMMA] is not None and args[_G_GAMMA].dim() - (in_dims[_G_GAMMA] is not None) == 1:
-        gradients[_G_GAMMA] = gradients[_G_GAMMA].sum(1)
-    return [gradients[i] for i in sorted(gradients)], [0] * len(gradients)
+def _vmap_of_backward(call):
+    def rule(info, in_dims, d_o, dfinal_state, *args):
+        size = info.batch_size
+        of_results, results = in_dims[:2], (d_o, dfinal_state)
+        in_dims, args = _filled_in(in_dims[2:], args)
+        if args[_CU_SEQLENS] is not None:
+            return _each(call, size, of_results + in_dims, results + args)
+        folded, batch = _fold(size, in_dims, args, shared_decay=False)
+        found = call(*(None if x is None else _samples(size, x, dim).flatten(0, 1)
+                       for x, dim in zip(results, of_results)), *folded)
+        gradients = {i: gradient.unflatten(0, (size, batch))
+                     for i, gradient in zip((i for i in range(_CU_SEQLENS) if folded[i] is not None), found)}
+        if args[_SLOPES] is not None:
+            gradients[_SLOPES] = -gradients.pop(_G_GAMMA).sum(1)
+        elif args[_G_GAMMA] is not None and args[_G_GAMMA].dim() - (in_dims[_G_GAMMA] is not None) == 1:
+            gradients[_G_GAMMA] = gradients[_G_GAMMA].sum(1)
+        return [gradients[i] for i in sorted(gradients)], [0] * len(gradients)
+
+    return rule
 
 
 def _vmap_in_place(call, pool):
@@ -227,7 +230,7 @@ def _vmap_in_place(call, pool):
 
 
 torch.library.register_vmap("attune::forward", _vmap_of_forward(_forward))
-torch.library.register_vmap("attune::backward", _vmap_of_backward)
+torch.library.register_vmap("attune::backward", _vmap_of_backward(_backward))
 torch.library.register_vmap("attune::forward_on_pool", _vmap_in_place(_forward_on_pool, "states"))
 torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 
@@ -235,7 +238,7 @@ torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 # --- autograd ------------------------------------------------------------------------------------
 
 
-def _gradients(ctx, d_o, dfinal_state):
+def _gradients(ctx, d_o, dfinal_state, call):
     needed = ctx.needs_input_grad
     found = [None] * len(needed)  # bounds and options have none
     if d_o is None and dfinal_state is None:
@@ -248,7 +251,7 @@ def _gradients(ctx, d_o, dfinal_state):
         dfinal_state = dfinal_state.float()
     scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
     try:
-        gradients = _backward(d_o, dfinal_state, *inputs, *ctx.options)
+        gradients = call(d_o, dfinal_state, *inputs, *ctx.options)
     finally:
         if scope is not None:
             _core.end_scope(scope)
@@ -262,8 +265,26 @@ def _gradients(ctx, d_o, dfinal_state):
     return tuple(found)
 
 
-# Costs 6 us a call, so that it is left out where no gradient of a gradient can be asked for.
-_refuse_second_derivatives = torch.autograd.function.once_differentiable(_gradients)
+class _Gradients(torch.autograd.Function):
+    """attune::backward where its results may be differentiated (create_graph=True, torch.func), which is refused: without
+    a Function the second derivative would be zero, without a word."""
+
+    @staticmethod
+    def forward(*args):
+        return tuple(_backward(*args))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("attune: the gradient of a gradient is not defined")
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        gradients, out_dims = _vmap_of_backward(_Gradients.apply)(info, in_dims, *args)
+        return tuple(gradients), tuple(out_dims)
 
 
 class _Attention(torch.autograd.Function):
@@ -282,9 +303,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_o, dfinal_state):
-        if torch.is_grad_enabled():  # create_graph=True
-            return _refuse_second_derivatives(ctx, d_o, dfinal_state)
-        return _gradients(ctx, d_o, dfinal_state)
+        return _gradients(ctx, d_o, dfinal_state, _Gradients.apply if torch.is_grad_enabled() else _backward)
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -310,6 +329,25 @@ def _refuse_what_is_no_tensor(function, arguments):
             raise TypeError(f"{function}: {name}: a tensor of PyTorch's is expected, not {type(x).__name__}") from None
 
 
+def _needs_gradient(function, differentiable):
+    """Whether autograd asks for a gradient of one of q, k, v, gates and initial_state."""
+    if not torch.is_grad_enabled():
+        return False
+    try:
+        for x in differentiable:
+            if x is not None and x.requires_grad:
+                return True
+    except AttributeError:
+        _refuse_what_is_no_tensor(function, differentiable)
+        raise
+    return False
+
+
+def _refuse_gradients(function, differentiable):
+    if _needs_gradient(function, differentiable):
+        raise ValueError(f"{function}: decoding has no gradient; call it under torch.no_grad()")
+
+
 def _refuse_without_states(function, **given):
     for name, x in given.items():
         if x is not None:
@@ -332,16 +370,7 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
     decay = (scale, *layer, reverse)
     how = (state_v_first, allow_tf32, platform, config)
     differentiable = (q, k, v, g, g_gamma, gk, gv, slopes, initial_state)
-    needs_gradient = False
-    if torch.is_grad_enabled():
-        try:
-            for x in differentiable:
-                if x is not None and x.requires_grad:
-                    needs_gradient = True
-                    break
-        except AttributeError:
-            _refuse_what_is_no_tensor(function, differentiable)
-            raise
+    needs_gradient = _needs_gradient(function, differentiable)
     if states is not None:
         if needs_gradient:
             raise ValueError(f"{function}: states: calls on a pool have no gradient; make them under torch.no_grad()")
@@ -498,6 +527,7 @@ def recurrent_decode(
 
     As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
     """
+    _refuse_gradients("recurrent_decode", (q, k, v, g, g_gamma, gk, gv))
     tensors = (q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k, committed_v,
                committed_g, committed_gk, committed_gv, committed_accepted)
     options = (_seed("recurrent_decode", state_seed), scale, 0, 0, state_v_first, allow_tf32, platform, config)
@@ -529,6 +559,7 @@ def lightning_decode(
 ) -> Tensor:
     """`recurrent_decode` with the decays of `lightning_attention`."""
     layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
+    _refuse_gradients("lightning_decode", (q, k, v, None, g_gamma, None, None, slopes))
     tensors = (q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
                committed_v, None, None, None, committed_accepted)
     options = (_seed("lightning_decode", state_seed), scale, *layer, state_v_first, allow_tf32, platform, config)

@@ -170,10 +170,14 @@ def test_a_loss_of_the_state_alone(device):
 
 def test_a_second_derivative_is_refused(device):
     q, k, v, _, _ = inputs(device, gated=False)
-    o, _ = at.recurrent_attention(q, k, v)
-    (dq,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dq.sum().backward()
+    for loss in (lambda o: o.square().sum(), lambda o: o.sum()):  # with a d_o that has a gradient, and without
+        (dq,) = torch.autograd.grad(loss(at.recurrent_attention(q, k, v)[0]), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="gradient of a gradient"):
+            dq.sum().backward()
+    slope = torch.func.grad(lambda k: at.recurrent_attention(q.detach(), k, v.detach())[0].sum())
+    for mapped in (lambda k: slope(k).sum(), lambda k: torch.vmap(slope)(k[None]).sum()):
+        with pytest.raises(RuntimeError, match="gradient of a gradient"):
+            torch.func.grad(mapped)(k.detach())
 
 
 def test_errors_name_the_argument(device):
@@ -195,6 +199,9 @@ def test_errors_name_the_argument(device):
         (lambda: at.recurrent_attention(q.cpu().numpy(), k, v), TypeError, "recurrent_attention: q: .*not ndarray"),
         (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], q, state_seed=-1), ValueError,
          "recurrent_decode: state_seed"),
+        (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0].clone().requires_grad_(), q), ValueError,
+         "recurrent_decode: .*no gradient"),
+        (lambda: at.recurrent_decode(q[:, 0], k[:, 0], 1.0, q), TypeError, "recurrent_decode: v: .*not float"),
     ):
         with pytest.raises(error, match=text):
             call()
