@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 
+import pytest
 from triton.runtime.autotuner import Autotuner
 
 sys.path.insert(0, os.environ["FLA_DIR"])
@@ -42,6 +43,16 @@ for _name in attune_kernels.fla.__all__:
         setattr(attune_kernels.fla, _name, _counted(_name, getattr(attune_kernels.fla, _name)))
 attune_kernels.fla.install()
 fla.utils.device = os.environ.get("FLA_DEVICE", fla.utils.device)  # which tests import
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: hands it to who says the summary
+        session.config.workeroutput["calls_of_attune"] = dict(_calls)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    _calls.update(getattr(node, "workeroutput", {}).get("calls_of_attune", {}))
 
 
 def pytest_terminal_summary(terminalreporter):
