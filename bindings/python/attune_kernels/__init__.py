@@ -175,6 +175,8 @@ def tune(op, problem, *, device="cpu", platform=None, budget_ms=0):
     Candidates run in this process, which is to be otherwise idle; the program `attune tune` runs them in
     processes of their own. `budget_ms` 0 is 2000. Control-C ends the search.
     """
+    if not isinstance(budget_ms, int):
+        raise TypeError(f"tune: budget_ms: an integer is expected, not {type(budget_ms).__name__}")
     return _read(_core.tune(op, problem, *_device(device), platform, budget_ms))
 
 

@@ -23,7 +23,7 @@ _LIBRARY = Path(__file__).with_name("_jax.so")
 if not _LIBRARY.exists():
     raise ImportError(
         "attune_kernels.jax: this installation was built without jaxlib's headers and has no _jax.so. "
-        "Install it anew where jaxlib is: pip install --no-build-isolation attune-kernels"
+        "Install it anew from its sources, by a Python that has jaxlib: pip install --no-build-isolation ."
     )
 _library = ctypes.CDLL(str(_LIBRARY))
 _library.attune_jax_workspace_bound.restype = ctypes.c_int64

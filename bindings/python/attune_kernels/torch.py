@@ -50,7 +50,7 @@ _LIBRARY = Path(__file__).with_name("_torch.so")
 if not _LIBRARY.exists():
     raise ImportError(
         "attune_kernels.torch: this installation was built without torch's headers and has no _torch.so. "
-        "Install it anew where torch is: pip install --no-build-isolation attune-kernels"
+        "Install it anew from its sources, by a Python that has torch: pip install --no-build-isolation ."
     )
 torch.ops.load_library(str(_LIBRARY))
 _core.prepare()  # the operators use the same context, and so the same policy

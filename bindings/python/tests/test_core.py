@@ -158,6 +158,8 @@ def mistakes():
         "read-only state": (lambda: attune.recurrent_decode(*token, read_only), ValueError, "read-?only"),
         "state of another type": (lambda: attune.recurrent_decode(*token, numpy.zeros((2, 3, 16, 24))),
                                   ValueError, "state"),
+        "text for a budget": (lambda: attune.tune("recurrent_attention", "B=1", budget_ms="5s"), TypeError,
+                              "tune: budget_ms: an integer is expected, not str"),
         "unknown op": (lambda: attune.explain("attention", "B=1"), (ValueError, LookupError), "attention"),
         "unknown policy": (lambda: attune.policy("sometimes"), ValueError, "sometimes"),
         "unknown device": (lambda: attune.explain("recurrent_attention", "B=1", device="tpu"), ValueError, "tpu"),
