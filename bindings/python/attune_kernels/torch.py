@@ -240,9 +240,8 @@ torch.library.register_vmap("attune::decode", _vmap_in_place(_decode, "state"))
 
 def _gradients(ctx, d_o, dfinal_state, call):
     needed = ctx.needs_input_grad
-    found = [None] * len(needed)  # bounds and options have none
     if d_o is None and dfinal_state is None:
-        return tuple(found)
+        return (None,) * len(needed)
     saved = inputs = ctx.saved_tensors
     if len(saved) > _INITIAL_STATE and saved[_INITIAL_STATE] is not None:
         inputs = list(saved)  # gradients are of states in f32, which has all values of 16 bits
@@ -251,17 +250,18 @@ def _gradients(ctx, d_o, dfinal_state, call):
         dfinal_state = dfinal_state.float()
     scope = None if ctx.scopes is None else _core.attach_scopes(ctx.scopes)
     try:
-        gradients = call(d_o, dfinal_state, *inputs, *ctx.options)
+        dq, dk, dv, *others = call(d_o, dfinal_state, *inputs, *ctx.options)
     finally:
         if scope is not None:
             _core.end_scope(scope)
-    gradients = iter(gradients)
-    for i, x in enumerate(saved[:_CU_SEQLENS]):
-        if x is None:
-            continue
-        gradient = next(gradients)
+    if len(needed) == _G:
+        return dq, dk, dv
+    found = [None] * len(needed)  # bounds and options have none
+    found[:_G] = dq, dk, dv
+    given = (i for i in range(_G, min(len(saved), _CU_SEQLENS)) if saved[i] is not None)
+    for i, gradient in zip(given, others):
         if needed[i]:
-            found[i] = gradient if gradient.dtype == x.dtype else gradient.to(x.dtype)
+            found[i] = gradient.to(saved[i].dtype)
     return tuple(found)
 
 
@@ -299,7 +299,8 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(*inputs[:_TENSORS])
         ctx.options = inputs[_TENSORS:]
         ctx.scopes = None if torch.compiler.is_compiling() else _core.capture_scopes()
-        ctx.set_materialize_grads(False)
+        if output[1] is not None:  # one of o and final_state may have no gradient
+            ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, d_o, dfinal_state):
