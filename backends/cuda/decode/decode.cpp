@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "cuda/decode/product_shape.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
@@ -89,12 +90,6 @@ int thread_columns(const Problem& problem) {
                                : Config::kStepColumns;
 }
 
-/// Loads that a thread of so many rows has under way, in products on tensor cores.
-int product_loads(const Problem& problem, int rows) {
-  const int vector = Config::thread_columns(size_of(problem.state_dtype));
-  return rows * Config::kStepColumns / vector;
-}
-
 /// Warps that `extent` needs when each takes `of_warp` of it: a power of two, at most `most`.
 int warps_for(std::int64_t extent, int of_warp, int most) {
   const std::int64_t wanted = std::min<std::int64_t>((extent - 1) / of_warp + 1, most);
@@ -110,6 +105,18 @@ int step_bytes(const Problem& problem, const Config& config) {
                                    config.warps_k, static_cast<int>(problem.tokens()),
                                    static_cast<int>(problem.R),
                                    (problem.gates & ops::kGateGv) != 0);
+}
+
+/// Of shared memory, that products on tensor cores need.
+int product_bytes(const Problem& problem, const Config& config) {
+  return ProductShape::of(config, {.keys = problem.K,
+                                   .tokens = static_cast<int>(problem.tokens()),
+                                   .committed = static_cast<int>(problem.R),
+                                   .has_gk = (problem.gates & ops::kGateGk) != 0,
+                                   .gk_is_f32 = problem.gate_dtype == ops::GateDType::kF32,
+                                   .keeps_states = problem.kept,
+                                   .state_bytes = static_cast<int>(size_of(problem.state_dtype))})
+      .bytes;
 }
 
 /// The config with all of K to a block, where that has the threads for it, and a thread for each
@@ -167,9 +174,9 @@ Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, 
       tile_of(problem, device, {.rows = rows, .warp_columns = Config::kStepWarpColumns}, 1);
   const int warps_of_rows = Config::kProductRows / config.warp_rows(Config::kStepColumns) / rows;
   config.warps_k = std::min(config.warps_k, std::max(warps_of_rows, kMinStepWarps));
-  const int most = Config::product_threads(product_loads(problem, rows)) / Config::kWarpThreads;
+  constexpr int kMaxWarps = Config::kMaxThreads / Config::kWarpThreads;
   config.warps_v =
-      warps_for(problem.V, config.warp_columns, std::min(max_warps_v, most / config.warps_k));
+      warps_for(problem.V, config.warp_columns, std::min(max_warps_v, kMaxWarps / config.warps_k));
   return config;
 }
 
@@ -179,9 +186,7 @@ Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
   const bool is_f32 = problem.state_dtype == DType::kF32;
   const bool is_replay = problem.R > 0;
   const bool has_four = problem.tokens() == 3 || problem.tokens() == 4;
-  const bool has_two_warps = is_f32 ? is_replay && problem.tokens() > 2 : !problem.kept || has_four;
-  Config tile =
-      product_tile(problem, device, has_two_warps && !is_f32 ? 16 : 8, has_two_warps ? 2 : 1);
+  Config tile = product_tile(problem, device, is_f32 ? 8 : 16, is_f32 ? 1 : 2);
   tile.evict_first = has_four && (is_f32 ? is_replay : problem.kept);
   return tile;
 }
@@ -303,42 +308,38 @@ class DecodeKernel final : public Kernel<Config> {
                                                Config::kStepWarpColumns));
     }
     if (takes_products(problem)) {
-      if (const Support tile = has_product_tile(problem, config); !tile) return tile;
+      if (const Support tile = has_product_tile(config); !tile) return tile;
     } else if (config.rows != Config::kStepRows ||
                config.warp_columns != Config::kStepWarpColumns) {
       return Support::no(refused::kConfig, str("such a step has rows=", Config::kStepRows,
                                                ",warp_columns=", Config::kStepWarpColumns));
     }
-    if (step_bytes(problem, config) > device.l1_bytes) {
+    // Where a gk is not aligned, the kernel of any step has the problem for products.
+    const int bytes = std::max(step_bytes(problem, config),
+                               takes_products(problem) ? product_bytes(problem, config) : 0);
+    if (bytes > device.l1_bytes) {
       return Support::no(refused::kMemory,
-                         str("a block's tokens take ", step_bytes(problem, config),
+                         str("a block's tokens take ", bytes,
                              " bytes of shared memory, of which it has ", device.l1_bytes));
     }
     return Support::yes();
   }
 
-  static Support has_product_tile(const Problem& problem, const Config& config) {
-    const int loads = product_loads(problem, config.rows);
-    if (loads > Config::kProductLoads || config.warp_columns != Config::kStepWarpColumns) {
-      return Support::no(refused::kConfig,
-                         str("such a step has warp_columns=", Config::kStepWarpColumns, " and ",
-                             Config::kProductLoads, " loads a thread at most"));
+  static Support has_product_tile(const Config& config) {
+    if (config.warp_columns == Config::kStepWarpColumns &&
+        config.tile_rows(Config::kStepColumns) <= Config::kProductRows &&
+        config.tile_columns() <= Config::kProductColumns) {
+      return Support::yes();
     }
-    if (config.threads() > Config::product_threads(loads) ||
-        config.tile_rows(Config::kStepColumns) > Config::kProductRows ||
-        config.tile_columns() > Config::kProductColumns) {
-      return Support::no(
-          refused::kConfig,
-          str("such a step has blocks of at most ", Config::product_threads(loads), " threads, ",
-              Config::kProductRows, " rows and ", Config::kProductColumns, " columns"));
-    }
-    return Support::yes();
+    return Support::no(
+        refused::kConfig,
+        str("such a step has warp_columns=", Config::kStepWarpColumns, " and blocks of at most ",
+            Config::kProductRows, " rows and ", Config::kProductColumns, " columns"));
   }
 
   static std::vector<Config> product_configs(const Problem& problem, const DeviceInfo& device) {
     std::vector<Config> configs;
     for (const int rows : kAxisValues<&Config::rows>) {
-      if (product_loads(problem, rows) > Config::kProductLoads) continue;
       for (const int warps_v : {1, 2}) {
         const Config tile = product_tile(problem, device, rows, warps_v);
         if (tile.warps_v < warps_v) continue;

@@ -68,14 +68,9 @@ struct DecodeConfig {
   static constexpr int kStepRows = 8;
   static constexpr int kStepWarpColumns = 64;
   /// What products on tensor cores take: a row's tokens of each kind, and a block's rows and columns.
-  /// A thread has 16 loads under way, or 8 where a block has few threads.
   static constexpr int kProductTokens = 8;
   static constexpr int kProductRows = 128;
   static constexpr int kProductColumns = 128;
-  static constexpr int kProductLoads = 16;
-  static constexpr int product_threads(int loads) {
-    return loads == kProductLoads ? kMaxThreads : kMaxThreads / 2;
-  }
   /// Of its shared memory, with all tokens of a row staged: T, and R committed ones.
   static constexpr int step_shared_bytes(int tile_rows, int tile_columns, int warps_k, int tokens,
                                          int committed, bool value_gate) {

@@ -1,259 +1,298 @@
 // The tokens of a row where products on tensor cores take them: a block copies them to shared memory
-// and makes them into factors of its rows and scores.
+// and makes them into factors of its rows.
 #pragma once
 
-#include "cuda/decode/step_tokens.cuh"
+#include "cuda/decode/product_shape.hpp"
+#include "cuda/decode/token.cuh"
 #include "cuda/tiles/tf32.cuh"
 
 namespace attune::cuda::decode {
 
-/// What becomes of row b: one state is read and, after `stored` of its tokens, written, or after
+inline constexpr int kProductTokens = ProductShape::kTokens;
+inline constexpr int kProductRows = ProductShape::kRows;
+inline constexpr int kTokenStride = ProductShape::kTokenStride;
+inline constexpr int kFactorRows = ProductShape::kFactorRows;
+inline constexpr int kFactorStride = ProductShape::kFactorStride;
+
+// Of unsigned numbers, so that they are one instruction each.
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x % kWarpSize); }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x / kWarpSize); }
+
+/// A block's shared memory.
+template <class T>
+struct ProductScratch {
+  std::byte* tile;  // of the state, by warps; later their sums
+  T *keys, *values, *queries, *gates;
+  float *decays, *reads, *writes, *kept, *scores, *spans;
+  std::int64_t* slots;
+
+  __device__ __forceinline__ explicit ProductScratch(const ProductShape& shape) {
+    extern __shared__ __align__(128) std::byte shared[];
+    tile = shared;
+    keys = reinterpret_cast<T*>(shared + shape.keys);
+    values = reinterpret_cast<T*>(shared + shape.values);
+    queries = reinterpret_cast<T*>(shared + shape.queries);
+    gates = reinterpret_cast<T*>(shared + shape.gates);
+    decays = reinterpret_cast<float*>(shared + shape.decays);
+    reads = reinterpret_cast<float*>(shared + shape.reads);
+    writes = reinterpret_cast<float*>(shared + shape.writes);
+    kept = reinterpret_cast<float*>(shared + shape.kept);
+    scores = reinterpret_cast<float*>(shared + shape.scores);
+    spans = reinterpret_cast<float*>(shared + shape.spans);
+    slots = reinterpret_cast<std::int64_t*>(shared + shape.slots);
+  }
+};
+
+/// What is read of a row's indices, in the lanes that have it: their loads may be under way while
+/// others are asked for.
+struct RawProductRow {
+  RawIndex slot;      // in lane 0, or in lane t where the state after token t goes
+  RawIndex accepted;  // in lane 0
+};
+template <bool kKeeps>
+__device__ __forceinline__ RawProductRow read_product_row(const StepParams& p, std::int64_t b) {
+  const int lane = lane_index();
+  RawProductRow raw;
+  if (kKeeps && lane < p.tokens) {
+    raw.slot = read_index(p.kept.data, p.kept.is_i64, b * p.kept.stride + lane * p.kept_token);
+  }
+  if (!kKeeps && lane == 0) raw.slot = read_slot(p, b);
+  if (lane == 0 && p.accepted.data != nullptr) {
+    raw.accepted = read_index(p.accepted.data, p.accepted.is_i64, b * p.accepted.stride);
+  }
+  return raw;
+}
+
+/// What becomes of row b: one state is read and, after the first `stored` places, written, or after
 /// each token where states are kept.
 struct ProductRow {
   std::int64_t slot = kPaddingSlot;
   std::int64_t kept = kPaddingSlot;  // in lane t, where the state after token t goes
-  int committed = 0;
+  int committed = 0;                 // that were accepted
   int stored = 0;
   bool is_padding = false;
 };
 template <bool kKeeps>
-__device__ __forceinline__ ProductRow product_row(const StepParams& p, std::int64_t b) {
+__device__ __forceinline__ ProductRow product_row(const StepParams& p, std::int64_t b,
+                                                  const RawProductRow& raw) {
+  ProductRow row;
+  const std::int64_t accepted = __shfl_sync(kFullWarp, raw.accepted.value(), 0);
   if constexpr (kKeeps) {
-    const StepRow row = step_row(p, b);
-    return {.slot = row.start, .kept = row.kept, .is_padding = row.is_padding};
+    const int lane = lane_index();
+    if (lane < p.tokens) row.kept = slot_or_padding(p, raw.slot.value());
+    const bool is_given = accepted >= 1 && accepted <= p.tokens;
+    row.slot = __shfl_sync(kFullWarp, row.kept, is_given ? static_cast<int>(accepted) - 1 : 0);
+    row.is_padding = !is_given || row.slot == kPaddingSlot;
+    return row;
   }
-  ProductRow row{.slot = slot_of(p, b), .stored = p.tokens};
+  row.slot = __shfl_sync(kFullWarp, slot_of(p, b, raw.slot), 0);
+  row.is_padding = row.slot == kPaddingSlot;
+  row.stored = p.tokens;
   if (p.committed_tokens > 0) {
-    const std::int64_t accepted = number_at(p.accepted, b * p.accepted.stride);
-    row.is_padding = accepted < 0 || accepted > p.committed_tokens;
+    row.is_padding = row.is_padding || accepted < 0 || accepted > p.committed_tokens;
     row.committed = row.is_padding ? 0 : static_cast<int>(accepted);
     row.stored = row.committed;
   }
-  row.is_padding = row.is_padding || row.slot == kPaddingSlot;
   return row;
 }
 
-/// A block's tile has at most so many rows and columns: how far apart tokens lie in shared memory.
-inline constexpr int kProductRows = DecodeConfig::kProductRows;
-inline constexpr int kProductColumns = DecodeConfig::kProductColumns;
-/// Tokens of one kind, committed or new, that a row has at most: the depth of a product.
-inline constexpr int kProductTokens = DecodeConfig::kProductTokens;
-
 /// What a block works on at a time.
 struct ProductBlock {
-  std::int64_t b, first_row, first_column;
+  std::int64_t b;
   int head, kv_head;
-  int tile_rows;
+  int first_row, first_column;
   int rows, columns;  // of the tile, that exist
 };
-__device__ __forceinline__ ProductBlock product_block(const StepParams& p, const StepShape& shape,
-                                                      std::int64_t b, int head,
-                                                      std::int64_t first_row,
-                                                      std::int64_t first_column) {
+__device__ __forceinline__ BlockTile product_tile_of(const ProductShape& shape) {
+  const auto block = static_cast<int>(blockIdx.x);
+  if (shape.tiles == 1) return {block, 0};
+  const int head = block / shape.tiles;
+  return {head, (block - head * shape.tiles) * shape.columns};
+}
+__device__ __forceinline__ ProductBlock product_block(const StepParams& p,
+                                                      const ProductShape& shape, std::int64_t b,
+                                                      const BlockTile& tile, int first_row) {
+  const int keys = static_cast<int>(p.keys), values = static_cast<int>(p.values);
   return {.b = b,
+          .head = tile.head,
+          .kv_head = p.heads_per_kv == 1 ? tile.head : kv_head_of(p, tile.head),
           .first_row = first_row,
-          .first_column = first_column,
-          .head = head,
-          .kv_head = kv_head_of(p, head),
-          .tile_rows = shape.rows,
-          .rows = static_cast<int>(min(p.keys - first_row, std::int64_t{shape.rows})),
-          .columns = static_cast<int>(min(p.values - first_column, std::int64_t{shape.columns}))};
+          .first_column = tile.first_column,
+          .rows = min(keys - first_row, shape.rows),
+          .columns = min(values - tile.first_column, shape.columns)};
 }
 
-/// What a block stages of its row's tokens, and what it makes of them. Rows of factors are so far
-/// apart that the lanes of an operand fall into different banks.
-template <class T>
-struct ProductScratch {
-  static constexpr int kTokens = 2 * kProductTokens;
-  T keys[kTokens][kProductRows];
-  T queries[kProductTokens][kProductRows];
-  T values[kTokens][kProductColumns];
-  T gates[kTokens][kProductRows];                  // gk in the type of q
-  float decays[kTokens][kProductRows];             // before, gk in fp32
-  float reads[kProductTokens][kProductRows + 4];   // q_t A_t, times the scale
-  float writes[kProductTokens][kProductRows + 8];  // y_s
-  float kept[kProductRows];                        // A_{m-1}
-  float scores[kTokens][kProductTokens];           // w_ts by s
-  float sums[1];                                   // [T, warps_k, columns]
+/// Half warps take rows of tokens in turn, whatever those are of.
+struct CopyTurns {
+  static constexpr int kLanes = kWarpSize / 2;
+  int next = static_cast<int>(threadIdx.x / kLanes);
+  int step = static_cast<int>(blockDim.x / kLanes);
 
-  __device__ static ProductScratch& get() {
-    extern __shared__ __align__(16) std::byte shared[];
-    return *reinterpret_cast<ProductScratch*>(shared);
-  }
-  static std::size_t bytes(const StepParams& p, const StepShape& shape) {
-    const int sums = p.tokens * shape.warps_k * shape.columns;
-    return sizeof(ProductScratch) + static_cast<std::size_t>(sums) * sizeof(float);
+  /// Copies the first `left` elements of `count` rows of tokens.
+  template <int kStride, class Element>
+  __device__ __forceinline__ void copy(Element* to, int count, int left, const ConstTokenView& from,
+                                       std::int64_t b, int head, int first) {
+    constexpr int kElements = 16 / sizeof(Element);
+    const int lane = static_cast<int>(threadIdx.x % kLanes) * kElements;
+    const auto* const rows =
+        static_cast<const Element*>(from.data) + b * from.batch + head * from.head + (first + lane);
+    for (; next < count; next += step) {
+#pragma unroll
+      for (int more = 0; more < kProductRows; more += kLanes * kElements) {
+        if (lane + more >= left) continue;
+        copy_async_16(shared_address(to + next * kStride + lane + more),
+                      rows + next * from.token + more, true);
+      }
+    }
+    next -= count;
   }
 };
 
-/// Copies tokens' rows, of which `left` elements exist. row_of(t) is where token t's begins.
-template <int kStride, class Element, class RowOf>
-__device__ __forceinline__ void copy_rows(Element (*to)[kStride], int count, int left,
-                                          const RowOf& row_of) {
-  constexpr int kElements = 16 / sizeof(Element);
-  constexpr int kLanes = kStride / kElements;
-  const int element = static_cast<int>(threadIdx.x) % kLanes * kElements;
-  if (element >= left) return;
-  const int step = static_cast<int>(blockDim.x) / kLanes;
-  for (int t = static_cast<int>(threadIdx.x) / kLanes; t < count; t += step) {
-    copy_async_16(shared_address(&to[t][element]), row_of(t) + element, true);
-  }
-}
-
-/// Where the row of a committed token or a new one begins.
-template <class Element>
-__device__ __forceinline__ const Element* token_row(const ConstTokenView& committed,
-                                                    const ConstTokenView& fresh, std::int64_t b,
-                                                    int t, const ProductRow& row, int head) {
-  const bool is_fresh = t >= row.committed;
-  const ConstTokenView& view = is_fresh ? fresh : committed;
-  return static_cast<const Element*>(view.data) +
-         row_offset(view, b, is_fresh ? t - row.committed : t, head);
-}
-
+/// Asks for the tokens of a tile, all committed ones among them: how many of those were accepted
+/// need not be known.
 template <class T>
-__device__ __forceinline__ void copy_tokens(const StepParams& p, ProductScratch<T>& scratch,
-                                            const ProductBlock& at, const ProductRow& row) {
-  const int count = row.committed + p.tokens;
+__device__ __forceinline__ void copy_tokens(const StepParams& p, const ProductScratch<T>& scratch,
+                                            const ProductBlock& at) {
+  const int old = p.committed_tokens, fresh = p.tokens;
+  CopyTurns turns;
+  const auto copy = [&]<int kStride>(auto* to, const ConstTokenView& before,
+                                     const ConstTokenView& now, int left, int head, int first) {
+    using Element = std::remove_pointer_t<decltype(to)>;
+    turns.copy<kStride, Element>(to, old, left, before, at.b, head, first);
+    turns.copy<kStride, Element>(to + old * kStride, fresh, left, now, at.b, head, first);
+  };
+  copy.template operator()<kTokenStride>(scratch.keys, p.committed.k, p.fresh.k, at.rows,
+                                         at.kv_head, at.first_row);
+  copy.template operator()<kTokenStride>(scratch.values, p.committed.v, p.fresh.v, at.columns,
+                                         at.kv_head, at.first_column);
   const GateView &gk = p.fresh.gk, &old_gk = p.committed.gk;
-  copy_rows(scratch.keys, count, at.rows, [&](int t) {
-    return token_row<T>(p.committed.k, p.fresh.k, at.b, t, row, at.kv_head) + at.first_row;
-  });
-  copy_rows(scratch.queries, p.tokens, at.rows, [&](int t) {
-    return static_cast<const T*>(p.q.data) + row_offset(p.q, at.b, t, at.head) + at.first_row;
-  });
-  copy_rows(scratch.values, count, at.columns, [&](int t) {
-    return token_row<T>(p.committed.v, p.fresh.v, at.b, t, row, at.kv_head) + at.first_column;
-  });
   if (gk.given() && gk.is_f32) {
-    copy_rows(scratch.decays, count, at.rows, [&](int t) {
-      return token_row<float>(old_gk.rows, gk.rows, at.b, t, row, at.head) + at.first_row;
-    });
+    copy.template operator()<kProductRows>(scratch.decays, old_gk.rows, gk.rows, at.rows, at.head,
+                                           at.first_row);
   } else if (gk.given()) {
-    copy_rows(scratch.gates, count, at.rows, [&](int t) {
-      return token_row<T>(old_gk.rows, gk.rows, at.b, t, row, at.head) + at.first_row;
-    });
+    copy.template operator()<kTokenStride>(scratch.gates, old_gk.rows, gk.rows, at.rows, at.head,
+                                           at.first_row);
   }
+  turns.copy<kTokenStride, T>(scratch.queries, fresh, at.rows, p.q, at.b, at.head, at.first_row);
   copy_async_commit();
 }
 
-/// In lane t: what all channels of the head share of token t's log decay, as it lies in memory.
+/// In the lane of a place: what all channels of the head share of its token's log decay, as it comes
+/// from memory.
 template <class T>
-__device__ __forceinline__ RawGate<T> read_head_gate(const StepParams& p, const ProductBlock& at,
-                                                     const ProductRow& row) {
-  const int t = static_cast<int>(threadIdx.x) % kWarpSize;
-  if (t >= row.committed + p.tokens) return {};
-  return t < row.committed ? read_gate<T>(p.committed.g, at.b, t, at.head, 0)
-                           : read_gate<T>(p.fresh.g, at.b, t - row.committed, at.head, 0);
+struct RawHeadDecay {
+  float constant = 0;
+  RawGate<T> g;
+  __device__ __forceinline__ float log_decay(const StepParams& p) const {
+    return constant + log_decay_of(p.fresh.g, g);
+  }
+};
+template <class T>
+__device__ __forceinline__ RawHeadDecay<T> read_head_decay(const StepParams& p,
+                                                           const ProductBlock& at) {
+  RawHeadDecay<T> raw;
+  const int place = lane_index(), t = place - p.committed_tokens;
+  if (t < 0) {
+    raw.g = read_gate<T>(p.committed.g, at.b, place, at.head, 0);
+  } else if (t < p.tokens) {
+    raw.g = read_gate<T>(p.fresh.g, at.b, t, at.head, 0);
+  }
+  raw.constant = constant_decay(p.gamma, 0, at.head);
+  return raw;
 }
 
-/// The decays of channel `row` of a tile, from the first token on: calls take(t, decay).
-template <class T, class Take>
-__device__ __forceinline__ void for_each_decay(const StepParams& p, ProductScratch<T>& scratch,
-                                               int row, int count, float head_log_decay,
-                                               const Take& take) {
-  const GateView& gk = p.fresh.gk;
-  const float head_decay = expf(head_log_decay);
-  for (int t = 0; t < count; ++t) {
-    float decay = __shfl_sync(kFullWarp, gk.given() ? head_log_decay : head_decay, t);
-    if (gk.given()) {
-      decay = expf(decay + (gk.is_f32 ? scratch.decays[t][row] : to_float(scratch.gates[t][row])));
+/// Whether a place has a token that the state takes or that is new.
+__device__ __forceinline__ bool is_taken(const StepParams& p, const ProductRow& row, int place) {
+  return place < row.committed ||
+         (place >= p.committed_tokens && place < p.committed_tokens + p.tokens);
+}
+
+/// Decays by place, of a channel of the tile: one for all of them where there is no gk.
+struct PlaceDecays {
+  const float* first;
+  int token, row;  // strides
+  __device__ __forceinline__ float operator()(int place, int i) const {
+    return first[place * token + i * row];
+  }
+};
+template <class T>
+__device__ __forceinline__ PlaceDecays decays_of(const StepParams& p,
+                                                 const ProductScratch<T>& scratch) {
+  return p.fresh.gk.given() ? PlaceDecays{scratch.decays, kProductRows, 1}
+                            : PlaceDecays{scratch.decays, 1, 0};
+}
+
+/// Makes gk into decays, those of tokens that are not taken into 1. `head_log_decay` is a lane's of
+/// its place.
+template <class T>
+__device__ __forceinline__ void make_channel_decays(const StepParams& p, const ProductShape& shape,
+                                                    const ProductScratch<T>& scratch,
+                                                    const ProductRow& row, float head_log_decay) {
+  const int places = p.committed_tokens + p.tokens;
+  const int step = static_cast<int>(blockDim.x / kWarpSize);
+  for (int warp = warp_index(); warp < places; warp += step) {
+    const float of_head = __shfl_sync(kFullWarp, head_log_decay, warp);
+    const bool taken = is_taken(p, row, warp);
+    for (int i = lane_index(); i < shape.rows; i += kWarpSize) {
+      float& decay = scratch.decays[warp * kProductRows + i];
+      const float of_channel =
+          p.fresh.gk.is_f32 ? decay : to_float(scratch.gates[warp * kTokenStride + i]);
+      decay = taken ? expf(of_head + of_channel) : 1.0F;
     }
-    scratch.decays[t][row] = decay;
-    take(t, decay);
   }
 }
 
-/// Makes the factors of the tile's rows, one a thread; those of rows that do not exist are zero.
+/// q_t A_t, times the scale: what tokens read of row i of the tile.
 template <class T>
-__device__ __forceinline__ void make_factors(const StepParams& p, ProductScratch<T>& scratch,
-                                             const ProductBlock& at, const ProductRow& row,
-                                             float head_log_decay) {
+__device__ __forceinline__ void make_reads(const StepParams& p, const ProductScratch<T>& scratch,
+                                           const PlaceDecays& decays, int i, bool exists) {
+  float until = p.scale;
+  for (int place = 0; place < p.committed_tokens; ++place) until *= decays(place, i);
+  float* const to = scratch.reads + i / kFactorRows * kFactorStride + i % kFactorRows;
+#pragma unroll
+  for (int t = 0; t < kProductTokens; ++t) {
+    float read = 0;
+    if (t < p.tokens) {
+      until *= decays(p.committed_tokens + t, i);
+      read = exists ? to_float(scratch.queries[t * kTokenStride + i]) * until : 0;
+    }
+    to[t * kFactorRows] = read;
+  }
+}
+
+/// y_s, what tokens write to row i of the tile, and A_{m-1}. Tokens four apart are side by side.
+template <class T>
+__device__ __forceinline__ void make_writes(const ProductScratch<T>& scratch,
+                                            const PlaceDecays& decays, int stored, int i,
+                                            bool exists) {
+  float since = 1;
+  float writes[kProductTokens];
+#pragma unroll
+  for (int s = kProductTokens - 1; s >= 0; --s) {
+    writes[s] = 0;
+    if (s >= stored) continue;
+    if (exists) writes[s] = to_float(scratch.keys[s * kTokenStride + i]) * since;
+    since *= decays(s, i);
+  }
+  scratch.kept[i] = since;
+  auto* const to = reinterpret_cast<float4*>(scratch.writes + i / kFactorRows * kFactorStride +
+                                             i % kFactorRows * kProductTokens);
+  to[0] = {writes[0], writes[4], writes[1], writes[5]};
+  to[1] = {writes[2], writes[6], writes[3], writes[7]};
+}
+
+/// Makes the factors of the tile's rows; those of rows that do not exist are zero.
+template <bool kKeeps, class T>
+__device__ __forceinline__ void make_factors(const StepParams& p, const ProductShape& shape,
+                                             const ProductScratch<T>& scratch,
+                                             const ProductBlock& at, const ProductRow& row) {
+  const PlaceDecays decays = decays_of(p, scratch);
   const int step = static_cast<int>(blockDim.x);
-  for (int i = static_cast<int>(threadIdx.x); i < at.tile_rows; i += step) {
-    const bool exists = i < at.rows;
-    float until = 1;
-    for_each_decay(p, scratch, i, row.committed + p.tokens, head_log_decay,
-                   [&](int t, float decay) {
-                     until *= decay;
-                     if (t + 1 == row.stored) scratch.kept[i] = until;
-                     if (t < row.committed) return;
-                     const float q = to_float(scratch.queries[t - row.committed][i]) * p.scale;
-                     scratch.reads[t - row.committed][i] = exists ? q * until : 0;
-                   });
-    for (int t = p.tokens; t < kProductTokens; ++t) scratch.reads[t][i] = 0;
-    float since = 1;
-    for (int s = kProductTokens - 1; s >= 0; --s) {
-      const bool writes = exists && s < row.stored;
-      scratch.writes[s][i] = writes ? to_float(scratch.keys[s][i]) * since : 0;
-      if (writes) since *= scratch.decays[s][i];
-    }
-  }
-}
-
-/// Four elements at an address that is a multiple of 8.
-template <class T>
-__device__ __forceinline__ void load_four(float (&to)[4], const T* from) {
-  const uint2 vector = *reinterpret_cast<const uint2*>(from);
-  const float2 low = unpack<T>(vector.x), high = unpack<T>(vector.y);
-  to[0] = low.x;
-  to[1] = low.y;
-  to[2] = high.x;
-  to[3] = high.y;
-}
-
-template <class T>
-__device__ __forceinline__ void clear_scores(ProductScratch<T>& scratch) {
-  for (int at = static_cast<int>(threadIdx.x); at < 2 * kProductTokens * kProductTokens;
-       at += static_cast<int>(blockDim.x)) {
-    scratch.scores[0][at] = 0;
-  }
-}
-
-/// Adds the tile's part of all scores. A token s has some lanes, each some channels of k_s, which
-/// they take through the tokens behind it.
-template <class T>
-__device__ __forceinline__ void add_scores(const StepParams& p, ProductScratch<T>& scratch,
-                                           const ProductBlock& at, const ProductRow& row) {
-  constexpr int kLanes = 16;
-  constexpr int kVectors = kProductRows / kLanes / 4;
-  const int count = row.committed + p.tokens;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int step = static_cast<int>(blockDim.x) / kLanes;
-  for (int s = static_cast<int>(threadIdx.x) / kLanes; s < scratch.kTokens; s += step) {
-    float key[kVectors][4] = {};
-    const auto each = [&](const auto& take) {
-#pragma unroll
-      for (int n = 0; n < kVectors; ++n) {
-        const int i = 4 * (lane + n * kLanes);
-        if (i < at.rows && s < count) take(key[n], i);
-      }
-    };
-    each([&](float(&k)[4], int i) { load_four(k, &scratch.keys[s][i]); });
-#pragma unroll 1
-    for (int t = s - s % step; t < count; ++t) {
-      if (t > s) {
-        each([&](float(&k)[4], int i) {
-          const float4 by = *reinterpret_cast<const float4*>(&scratch.decays[t][i]);
-          k[0] *= by.x;
-          k[1] *= by.y;
-          k[2] *= by.z;
-          k[3] *= by.w;
-        });
-      }
-      if (t < row.committed) continue;
-      float score = 0;
-      each([&](float(&k)[4], int i) {
-        float q[4];
-        load_four(q, &scratch.queries[t - row.committed][i]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) score = fmaf(q[e], k[e], score);
-      });
-#pragma unroll
-      for (int apart = kLanes / 2; apart > 0; apart /= 2) {
-        score += __shfl_xor_sync(kFullWarp, score, apart);
-      }
-      if (lane == 0 && t >= s) scratch.scores[s][t - row.committed] += score * p.scale;
+  for (int n = static_cast<int>(threadIdx.x); n < (kKeeps ? 1 : 2) * shape.rows; n += step) {
+    if (n < shape.rows) {
+      make_reads(p, scratch, decays, n, n < at.rows);
+    } else {
+      make_writes(scratch, decays, row.stored, n - shape.rows, n - shape.rows < at.rows);
     }
   }
 }

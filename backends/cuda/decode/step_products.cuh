@@ -8,99 +8,119 @@
 //
 // where w_ts = <q_t, k_s a_{s+1} ... a_t> and m tokens are stored. So an element is read, takes one
 // multiply-add, and is written, however many tokens there are. Factors are products of decays, as
-// in the recurrence: none is divided by. While the loads of a tile are under way, its tokens are
-// copied to shared memory and made into factors and scores.
+// in the recurrence: none is divided by.
+//
+// A block asks for its tokens before it knows where its state is, then for the state, and makes the
+// tokens into factors and scores while that is on its way to shared memory. So the memory has
+// others to serve all the while, and several blocks have room on a multiprocessor.
 //
 // Products are in TF32: numbers of 16 bits are exact in it, fp32 is the sum of two. The state itself
 // is added to in fp32.
 #pragma once
 
+#include "cuda/decode/product_scores.cuh"
 #include "cuda/decode/product_tile.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::decode {
 
+/// Makes the tokens of a tile into factors and scores. `head_decay` is there in the first warp, or
+/// in all where there is a gk.
+template <bool kKeeps, class T>
+__device__ __forceinline__ void make_operands(const StepParams& p, const ProductShape& shape,
+                                              const ProductScratch<T>& scratch,
+                                              const ProductBlock& at, const ProductRow& row,
+                                              const RawHeadDecay<T>& head_decay) {
+  const bool has_gk = p.fresh.gk.given();
+  const int place = static_cast<int>(threadIdx.x);
+  if (!has_gk && place < p.committed_tokens + p.tokens) {
+    scratch.decays[place] = is_taken(p, row, place) ? expf(head_decay.log_decay(p)) : 1.0F;
+  }
+  if (kKeeps && place < p.tokens) scratch.slots[place] = row.kept;
+  copy_async_wait<1>();
+  __syncthreads();  // the tokens are there
+  if (has_gk) {
+    make_channel_decays(p, shape, scratch, row, head_decay.log_decay(p));
+    __syncthreads();  // their decays are there
+  }
+  make_factors<kKeeps>(p, shape, scratch, at, row);
+  if (has_gk) {
+    add_scores_of_channels(p, scratch, at, row);
+  } else if (threadIdx.x + kWarpSize >= blockDim.x) {
+    add_scores_of_head(p, scratch, at, row);
+  }
+  __syncthreads();  // the factors and scores are there
+}
+
 /// kKeeps: there are kept slots.
 template <class T, class Tile, bool kKeeps>
-__global__ void __launch_bounds__(Tile::kMaxThreads, Tile::kResidentBlocks)
+__global__ void __launch_bounds__(Tile::kMaxThreads, Tile::resident_blocks(kKeeps))
     decode_step_products(const __grid_constant__ StepParams p,
-                         const __grid_constant__ StepShape shape) {
-  ProductScratch<T>& scratch = ProductScratch<T>::get();
-  const StepLane lane = product_lane<Tile>(shape.warps_v);
-  const auto [head, first_column] = block_tile(p, shape.columns);
+                         const __grid_constant__ ProductShape shape) {
+  const ProductScratch<T> scratch(shape);
+  const BlockTile block = product_tile_of(shape);
   const std::int64_t b = blockIdx.y + static_cast<std::int64_t>(gridDim.y) * blockIdx.z;
   take_over_from_previous_launch();
   if (b >= p.rows) return;
 
-  const ProductRow row = product_row<kKeeps>(p, b);
-  for (std::int64_t first_row = 0; first_row < p.keys && !row.is_padding; first_row += shape.rows) {
-    const ProductBlock block = product_block(p, shape, b, head, first_row, first_column);
-    const StepPart part =
-        step_part<Tile>(p, lane, head, first_row, first_column, shape.evict_first);
-    if (first_row > 0) __syncthreads();  // all warps are done with the tile before
-    copy_tokens<T>(p, scratch, block, row);
-    const RawGate<T> gate = read_head_gate<T>(p, block, row);
-    const float constant = constant_decay(p.gamma, 0, head);
-    typename Tile::Loaded loaded = load_part<Tile>(p, part, row.slot);
-    if (first_row == 0) clear_scores(scratch);
+  const RawProductRow raw = read_product_row<kKeeps>(p, b);
+  ProductBlock at = product_block(p, shape, b, block, 0);
+  copy_tokens(p, scratch, at);
+  RawHeadDecay<T> head_decay;
+  if (p.fresh.gk.given() || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
+  const ProductRow row = product_row<kKeeps>(p, b, raw);
+  const StepLane lane = product_lane<Tile>(shape);
+  while (!row.is_padding) {
+    const bool last_tile = at.first_row + shape.rows >= p.keys;
+    copy_state<T, Tile>(p, shape, scratch, at, row.slot);
+    make_operands<kKeeps>(p, shape, scratch, at, row, head_decay);
     copy_async_wait<0>();
-    __syncthreads();  // the tokens are there
-    make_factors<T>(p, scratch, block, row, constant + log_decay_of(p.fresh.g, gate));
-    __syncthreads();  // the factors are there
-    add_scores<T>(p, scratch, block, row);
+    __syncwarp();  // the warp's part of the state is there
     float o[Tile::kColumns / 2][4] = {};
     if constexpr (kKeeps) {
-      keep_states<T, Tile>(p, scratch, lane, part, row, loaded, o);
+      keep_states<T, Tile>(p, shape, scratch, lane, at, o);
     } else {
-      run_products<T, Tile>(p, scratch, lane, part, row, loaded, o);
+      run_products<T, Tile>(p, shape, scratch, lane, at, row, o);
     }
-    if (first_row + shape.rows >= p.keys) {
-      __syncthreads();  // the scores are there
-      if (lane.warp_k == 0) {
-        add_products_of_scores<T, Tile>(scratch, lane, row.committed + p.tokens, o);
-      }
+    if (last_tile && lane.warp_k == 0) {
+      add_products_of_scores<T, Tile>(p, scratch, lane, row, o);
     }
-    put_product_sums<Tile>(p, shape, scratch.sums, lane, o, first_row == 0);
+    __syncwarp();  // the warp is done with its part of the state
+    put_product_sums<T, Tile>(shape, scratch, p.tokens, o, at.first_row == 0);
+    if (last_tile) break;
+    __syncthreads();  // all warps are done with the tile
+    at = product_block(p, shape, b, block, at.first_row + shape.rows);
+    copy_tokens(p, scratch, at);
   }
+  copy_async_wait<0>();
   __syncthreads();  // the sums are there
-  write_step_output<T>(p, shape, scratch.sums, b, head, first_column, row.is_padding);
-}
-
-/// Queues it for tiles whose threads have kRows rows.
-template <class T, class State, int kRows>
-void launch_product_tiles(const DecodeConfig& config, const StepParams& params,
-                          cudaStream_t stream) {
-  using Tile = ProductTile<State, kRows>;
-  const StepShape shape{.warps_k = config.warps_k,
-                        .warps_v = config.warps_v,
-                        .rows = Tile::kWarpRows * config.warps_k,
-                        .columns = Tile::kWarpColumns * config.warps_v,
-                        .tokens = params.tokens + params.committed_tokens,
-                        .evict_first = config.evict_first,
-                        .overlap = config.overlap};
-  dim3 grid = decode_grid(params, shape.columns);
-  if (grid.y > 0) grid.z = static_cast<unsigned>((params.rows - 1) / grid.y + 1);
-  const LaunchShape launched{
-      .grid = grid,
-      .block = dim3(static_cast<unsigned>(config.threads())),
-      .shared_bytes = std::max(ProductScratch<T>::bytes(params, shape),
-                               static_cast<std::size_t>(config.shared_bytes())),
-      .overlaps_previous = shape.overlap};
-  with_value<false, true>(params.kept.data != nullptr, [&]<bool kKeeps>() {
-    launch<decode_step_products<T, Tile, kKeeps>>(launched, stream, params, shape);
-  });
+  write_product_output<T, Tile>(p, shape, scratch, b, block, row.is_padding);
 }
 
 template <class T, class State>
 void launch_step_products(const DecodeConfig& config, const StepParams& params,
                           cudaStream_t stream) {
   with_value<8, 16>(config.rows, [&]<int kRows>() {
-    if constexpr (ProductTile<State, kRows>::kIsCompiled) {
-      launch_product_tiles<T, State, kRows>(config, params, stream);
-    } else {
-      throw_no_instance("this tile of f32 states");
-    }
+    using Tile = ProductTile<State, kRows>;
+    ProductShape shape = ProductShape::of(config, {.keys = params.keys,
+                                                   .tokens = params.tokens,
+                                                   .committed = params.committed_tokens,
+                                                   .has_gk = params.fresh.gk.given(),
+                                                   .gk_is_f32 = params.fresh.gk.is_f32,
+                                                   .keeps_states = params.kept.data != nullptr,
+                                                   .state_bytes = static_cast<int>(sizeof(State))});
+    dim3 grid = decode_grid(params, shape.columns);
+    shape.tiles = static_cast<int>(grid.x / params.heads);
+    if (grid.y > 0) grid.z = static_cast<unsigned>((params.rows - 1) / grid.y + 1);
+    const LaunchShape launched{
+        .grid = grid,
+        .block = dim3(static_cast<unsigned>(config.threads())),
+        .shared_bytes = static_cast<std::size_t>(std::max(shape.bytes, config.shared_bytes())),
+        .overlaps_previous = config.overlap};
+    with_value<false, true>(params.kept.data != nullptr, [&]<bool kKeeps>() {
+      launch<decode_step_products<T, Tile, kKeeps>>(launched, stream, params, shape);
+    });
   });
 }
 
