@@ -174,7 +174,7 @@ Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, 
       tile_of(problem, device, {.rows = rows, .warp_columns = Config::kStepWarpColumns}, 1);
   const int warps_of_rows = Config::kProductRows / config.warp_rows(Config::kStepColumns) / rows;
   config.warps_k = std::min(config.warps_k, std::max(warps_of_rows, kMinStepWarps));
-  constexpr int kMaxWarps = Config::kMaxThreads / Config::kWarpThreads;
+  constexpr int kMaxWarps = Config::kProductThreads / Config::kWarpThreads;
   config.warps_v =
       warps_for(problem.V, config.warp_columns, std::min(max_warps_v, kMaxWarps / config.warps_k));
   return config;
@@ -327,6 +327,7 @@ class DecodeKernel final : public Kernel<Config> {
 
   static Support has_product_tile(const Config& config) {
     if (config.warp_columns == Config::kStepWarpColumns &&
+        config.threads() <= Config::kProductThreads &&
         config.tile_rows(Config::kStepColumns) <= Config::kProductRows &&
         config.tile_columns() <= Config::kProductColumns) {
       return Support::yes();
@@ -394,7 +395,8 @@ bool takes_products(const Problem& problem) {
   return !is_one_token(problem) && problem.dtype != DType::kF32 &&
          (problem.gates & ops::kGateGv) == 0 && problem.rounding == StateRounding::Kind::kNearest &&
          problem.T <= Config::kProductTokens && problem.R <= Config::kProductTokens &&
-         problem.aligned && problem.layout == ops::Layout::kBthd && is_of_vectors(problem.K) &&
+         problem.B <= std::numeric_limits<std::int32_t>::max() && problem.aligned &&
+         problem.layout == ops::Layout::kBthd && is_of_vectors(problem.K) &&
          is_of_vectors(problem.V);
 }
 

@@ -67,10 +67,12 @@ struct DecodeConfig {
   static constexpr int kStepColumns = 8;
   static constexpr int kStepRows = 8;
   static constexpr int kStepWarpColumns = 64;
-  /// What products on tensor cores take: a row's tokens of each kind, and a block's rows and columns.
+  /// What products on tensor cores take: a row's tokens of each kind, and a block's rows, columns
+  /// and threads.
   static constexpr int kProductTokens = 8;
   static constexpr int kProductRows = 128;
   static constexpr int kProductColumns = 128;
+  static constexpr int kProductThreads = 128;
   /// Of its shared memory, with all tokens of a row staged: T, and R committed ones.
   static constexpr int step_shared_bytes(int tile_rows, int tile_columns, int warps_k, int tokens,
                                          int committed, bool value_gate) {

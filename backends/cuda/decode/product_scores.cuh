@@ -1,28 +1,33 @@
 // Scores between the tokens of a row where products on tensor cores take them: w_ts is what new
-// token t reads of token s. Those of tokens that are not taken, or not there yet, are zero.
+// token t reads of token s, zero where that is not there yet. Those of places that are not taken are
+// not made, or mean nothing.
 #pragma once
 
-#include "cuda/decode/product_tokens.cuh"
+#include "cuda/decode/product_factors.cuh"
 #include "cuda/decode/state_vector.cuh"
 
 namespace attune::cuda::decode {
 
 /// <q_t, k_s> over a tile, of places lane / 4 and the eighth behind it, new tokens 2 (lane % 4) and
-/// the one behind it each. Rows come in eights.
+/// the one behind it each; of places and tokens that do not exist, anything. Rows come in eights.
 template <class T>
-__device__ __forceinline__ void multiply_tokens(const ProductScratch<T>& scratch, int rows,
+__device__ __forceinline__ void multiply_tokens(const StepParams& p,
+                                                const ProductScratch<T>& scratch, int rows,
                                                 float (&products)[4]) {
-  const int lane = lane_index();
-  const int at = lane / 4 * kTokenStride + lane % 4 * 2;
-  const auto* const keys = reinterpret_cast<const std::uint32_t*>(scratch.keys + at);
-  const auto* const queries = reinterpret_cast<const std::uint32_t*>(scratch.queries + at);
-  constexpr int kEighth = kProductTokens * kTokenStride / 2;  // in pairs
-  constexpr int kPairs = 4;                                   // of eight rows
+  const int g = lane_index() / 4, last = p.committed_tokens + p.tokens - 1;
+  const auto pairs_of = [](const T* tokens, int token) {
+    return reinterpret_cast<const std::uint32_t*>(tokens + token * kTokenStride +
+                                                  lane_index() % 4 * 2);
+  };
+  const std::uint32_t* const upper = pairs_of(scratch.keys, min(g, last));
+  const std::uint32_t* const lower = pairs_of(scratch.keys, min(g + kProductTokens, last));
+  const std::uint32_t* const queries = pairs_of(scratch.queries, min(g, p.tokens - 1));
+  constexpr int kPairs = 4;  // of eight rows
 #pragma unroll 4
   for (int i = 0; i < rows / 2; i += 2 * kPairs) {
     const bool has_more = i + kPairs < rows / 2;
-    const std::uint32_t left[4] = {keys[i], keys[kEighth + i], has_more ? keys[i + kPairs] : 0,
-                                   has_more ? keys[kEighth + i + kPairs] : 0};
+    const std::uint32_t left[4] = {upper[i], lower[i], has_more ? upper[i + kPairs] : 0,
+                                   has_more ? lower[i + kPairs] : 0};
     mma_m16n8k16<T>(products, left, queries[i], has_more ? queries[i + kPairs] : 0);
   }
 }
@@ -55,7 +60,7 @@ __device__ __forceinline__ void add_scores_of_head(const StepParams& p,
     __syncwarp();
   }
   float products[4] = {};
-  multiply_tokens(scratch, at.rows, products);
+  multiply_tokens(p, scratch, at.rows, products);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int s = lane / 4 + half * kProductTokens, t = lane % 4 * 2;
@@ -98,9 +103,10 @@ __device__ __forceinline__ void add_scores_of_channels(const StepParams& p,
   const int old = p.committed_tokens, places = old + p.tokens;
   const int i = lane_index() * 4;
   const int step = static_cast<int>(blockDim.x / kWarpSize);
-  for (int s = warp_index(); s < 2 * kProductTokens; s += step) {
+  for (int s = warp_index(); s < places; s += step) {
+    if (!is_taken(p, row, s)) continue;
     float scores[kProductTokens] = {};
-    if (i < at.rows && is_taken(p, row, s)) {
+    if (i < at.rows) {
       float key[4];
       load_four(key, scratch.keys + s * kTokenStride + i);
       const auto take = [&](int place) {
@@ -121,7 +127,6 @@ __device__ __forceinline__ void add_scores_of_channels(const StepParams& p,
         scores[t] = q[0] * key[0] + q[1] * key[1] + (q[2] * key[2] + q[3] * key[3]);
       }
     }
-    if (at.first_row > 0 && s >= places) continue;  // zero as they are
     sum_over_lanes<ChannelLanes>(scores, scratch.scores + s * kProductTokens,
                                  [&](float* to, const float(&sum)[1]) {
                                    *to = fmaf(sum[0], p.scale, at.first_row > 0 ? *to : 0.0F);

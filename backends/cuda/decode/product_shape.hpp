@@ -28,8 +28,8 @@ struct ProductShape {
   int keys = 0, values = 0, queries = 0;  // [places, kTokenStride] in the type of q
   int gates = 0;                          // the same, where that is gk's type
   int decays = 0;                         // [places, kRows] with gk, else [places]
-  int reads = 0, writes = 0;  // [kRows / kFactorRows, kFactorStride]; not with kept states
-  int kept = 0;               // [kRows]
+  int reads = 0, writes = 0;  // [kRows / kFactorRows, kFactorStride] with gk, else [kPlaces]
+  int kept = 0;               // [kRows], with gk
   int scores = 0;             // [kPlaces, kTokens], by place
   int spans = 0;              // the same, without gk: decays from place to new token
   int slots = 0;              // [kTokens], with kept states
@@ -51,7 +51,7 @@ struct ProductShape {
   /// Factors of eight rows are side by side, and so many floats from the next eight.
   static constexpr int kFactorRows = 8;
   static constexpr int kFactorStride = kFactorRows * kTokens + 8;
-  static constexpr int kSumStride = DecodeConfig::kStepWarpColumns + 2;
+  static constexpr int kSumStride = DecodeConfig::kStepWarpColumns + 4;
 
   static constexpr ProductShape of(const DecodeConfig& config, const ProductStep& step) {
     ProductShape shape{.warps_k = config.warps_k,
@@ -74,12 +74,13 @@ struct ProductShape {
     take(shape.queries, step.tokens * kToken);
     take(shape.gates, step.has_gk && !step.gk_is_f32 ? places * kToken : 0);
     take(shape.decays, places * (step.has_gk ? kRows : 1) * kFloat);
-    take(shape.reads, kFactors);
-    take(shape.writes, step.keeps_states ? 0 : kFactors);
-    take(shape.kept, step.keeps_states ? 0 : kRows * kFloat);
+    constexpr int kOfHead = (kPlaces + 1) * kFloat;
+    take(shape.reads, step.has_gk ? kFactors : kOfHead);
+    take(shape.writes, !step.has_gk ? kOfHead : step.keeps_states ? 0 : kFactors);
+    take(shape.kept, step.has_gk && !step.keeps_states ? kRows * kFloat : 0);
     take(shape.scores, kPlaces * kTokens * kFloat);
     take(shape.spans, step.has_gk ? 0 : kPlaces * kTokens * kFloat);
-    take(shape.slots, step.keeps_states ? kTokens * static_cast<int>(sizeof(std::int64_t)) : 0);
+    take(shape.slots, step.keeps_states ? kTokens * static_cast<int>(sizeof(void*)) : 0);
     const int warps = shape.warps_k * shape.warps_v;
     shape.warp_sums = shape.rows * shape.columns * step.state_bytes / warps;
     if (step.keys > shape.rows) {

@@ -1,10 +1,9 @@
-// The tokens of a row where products on tensor cores take them: a block copies them to shared memory
-// and makes them into factors of its rows.
+// The tokens of a row where products on tensor cores take them: what the row does with them, and how
+// a block copies them to shared memory.
 #pragma once
 
 #include "cuda/decode/product_shape.hpp"
 #include "cuda/decode/token.cuh"
-#include "cuda/tiles/tf32.cuh"
 
 namespace attune::cuda::decode {
 
@@ -24,7 +23,7 @@ struct ProductScratch {
   std::byte* tile;  // of the state, by warps; later their sums
   T *keys, *values, *queries, *gates;
   float *decays, *reads, *writes, *kept, *scores, *spans;
-  std::int64_t* slots;
+  void** slots;  // where the state after each token goes; null: nowhere
 
   __device__ __forceinline__ explicit ProductScratch(const ProductShape& shape) {
     extern __shared__ __align__(128) std::byte shared[];
@@ -39,7 +38,7 @@ struct ProductScratch {
     kept = reinterpret_cast<float*>(shared + shape.kept);
     scores = reinterpret_cast<float*>(shared + shape.scores);
     spans = reinterpret_cast<float*>(shared + shape.spans);
-    slots = reinterpret_cast<std::int64_t*>(shared + shape.slots);
+    slots = reinterpret_cast<void**>(shared + shape.slots);
   }
 };
 
@@ -50,7 +49,7 @@ struct RawProductRow {
   RawIndex accepted;  // in lane 0
 };
 template <bool kKeeps>
-__device__ __forceinline__ RawProductRow read_product_row(const StepParams& p, std::int64_t b) {
+__device__ __forceinline__ RawProductRow read_product_row(const StepParams& p, int b) {
   const int lane = lane_index();
   RawProductRow raw;
   if (kKeeps && lane < p.tokens) {
@@ -73,7 +72,7 @@ struct ProductRow {
   bool is_padding = false;
 };
 template <bool kKeeps>
-__device__ __forceinline__ ProductRow product_row(const StepParams& p, std::int64_t b,
+__device__ __forceinline__ ProductRow product_row(const StepParams& p, int b,
                                                   const RawProductRow& raw) {
   ProductRow row;
   const std::int64_t accepted = __shfl_sync(kFullWarp, raw.accepted.value(), 0);
@@ -98,8 +97,7 @@ __device__ __forceinline__ ProductRow product_row(const StepParams& p, std::int6
 
 /// What a block works on at a time.
 struct ProductBlock {
-  std::int64_t b;
-  int head, kv_head;
+  int b, head, kv_head;
   int first_row, first_column;
   int rows, columns;  // of the tile, that exist
 };
@@ -110,7 +108,7 @@ __device__ __forceinline__ BlockTile product_tile_of(const ProductShape& shape) 
   return {head, (block - head * shape.tiles) * shape.columns};
 }
 __device__ __forceinline__ ProductBlock product_block(const StepParams& p,
-                                                      const ProductShape& shape, std::int64_t b,
+                                                      const ProductShape& shape, int b,
                                                       const BlockTile& tile, int first_row) {
   const int keys = static_cast<int>(p.keys), values = static_cast<int>(p.values);
   return {.b = b,
@@ -128,10 +126,10 @@ struct CopyTurns {
   int next = static_cast<int>(threadIdx.x / kLanes);
   int step = static_cast<int>(blockDim.x / kLanes);
 
-  /// Copies the first `left` elements of `count` rows of tokens.
+  /// Copies the first `left` elements of `count` rows of tokens; what is behind them becomes zero.
   template <int kStride, class Element>
   __device__ __forceinline__ void copy(Element* to, int count, int left, const ConstTokenView& from,
-                                       std::int64_t b, int head, int first) {
+                                       int b, int head, int first) {
     constexpr int kElements = 16 / sizeof(Element);
     const int lane = static_cast<int>(threadIdx.x % kLanes) * kElements;
     const auto* const rows =
@@ -139,9 +137,8 @@ struct CopyTurns {
     for (; next < count; next += step) {
 #pragma unroll
       for (int more = 0; more < kProductRows; more += kLanes * kElements) {
-        if (lane + more >= left) continue;
         copy_async_16(shared_address(to + next * kStride + lane + more),
-                      rows + next * from.token + more, true);
+                      rows + next * from.token + more, lane + more < left);
       }
     }
     next -= count;
@@ -150,7 +147,7 @@ struct CopyTurns {
 
 /// Asks for the tokens of a tile, all committed ones among them: how many of those were accepted
 /// need not be known.
-template <class T>
+template <bool kOfChannels, class T>
 __device__ __forceinline__ void copy_tokens(const StepParams& p, const ProductScratch<T>& scratch,
                                             const ProductBlock& at) {
   const int old = p.committed_tokens, fresh = p.tokens;
@@ -165,136 +162,18 @@ __device__ __forceinline__ void copy_tokens(const StepParams& p, const ProductSc
                                          at.kv_head, at.first_row);
   copy.template operator()<kTokenStride>(scratch.values, p.committed.v, p.fresh.v, at.columns,
                                          at.kv_head, at.first_column);
-  const GateView &gk = p.fresh.gk, &old_gk = p.committed.gk;
-  if (gk.given() && gk.is_f32) {
-    copy.template operator()<kProductRows>(scratch.decays, old_gk.rows, gk.rows, at.rows, at.head,
-                                           at.first_row);
-  } else if (gk.given()) {
-    copy.template operator()<kTokenStride>(scratch.gates, old_gk.rows, gk.rows, at.rows, at.head,
-                                           at.first_row);
+  if constexpr (kOfChannels) {
+    const GateView &gk = p.fresh.gk, &old_gk = p.committed.gk;
+    if (gk.is_f32) {
+      copy.template operator()<kProductRows>(scratch.decays, old_gk.rows, gk.rows, at.rows, at.head,
+                                             at.first_row);
+    } else {
+      copy.template operator()<kTokenStride>(scratch.gates, old_gk.rows, gk.rows, at.rows, at.head,
+                                             at.first_row);
+    }
   }
   turns.copy<kTokenStride, T>(scratch.queries, fresh, at.rows, p.q, at.b, at.head, at.first_row);
   copy_async_commit();
-}
-
-/// In the lane of a place: what all channels of the head share of its token's log decay, as it comes
-/// from memory.
-template <class T>
-struct RawHeadDecay {
-  float constant = 0;
-  RawGate<T> g;
-  __device__ __forceinline__ float log_decay(const StepParams& p) const {
-    return constant + log_decay_of(p.fresh.g, g);
-  }
-};
-template <class T>
-__device__ __forceinline__ RawHeadDecay<T> read_head_decay(const StepParams& p,
-                                                           const ProductBlock& at) {
-  RawHeadDecay<T> raw;
-  const int place = lane_index(), t = place - p.committed_tokens;
-  if (t < 0) {
-    raw.g = read_gate<T>(p.committed.g, at.b, place, at.head, 0);
-  } else if (t < p.tokens) {
-    raw.g = read_gate<T>(p.fresh.g, at.b, t, at.head, 0);
-  }
-  raw.constant = constant_decay(p.gamma, 0, at.head);
-  return raw;
-}
-
-/// Whether a place has a token that the state takes or that is new.
-__device__ __forceinline__ bool is_taken(const StepParams& p, const ProductRow& row, int place) {
-  return place < row.committed ||
-         (place >= p.committed_tokens && place < p.committed_tokens + p.tokens);
-}
-
-/// Decays by place, of a channel of the tile: one for all of them where there is no gk.
-struct PlaceDecays {
-  const float* first;
-  int token, row;  // strides
-  __device__ __forceinline__ float operator()(int place, int i) const {
-    return first[place * token + i * row];
-  }
-};
-template <class T>
-__device__ __forceinline__ PlaceDecays decays_of(const StepParams& p,
-                                                 const ProductScratch<T>& scratch) {
-  return p.fresh.gk.given() ? PlaceDecays{scratch.decays, kProductRows, 1}
-                            : PlaceDecays{scratch.decays, 1, 0};
-}
-
-/// Makes gk into decays, those of tokens that are not taken into 1. `head_log_decay` is a lane's of
-/// its place.
-template <class T>
-__device__ __forceinline__ void make_channel_decays(const StepParams& p, const ProductShape& shape,
-                                                    const ProductScratch<T>& scratch,
-                                                    const ProductRow& row, float head_log_decay) {
-  const int places = p.committed_tokens + p.tokens;
-  const int step = static_cast<int>(blockDim.x / kWarpSize);
-  for (int warp = warp_index(); warp < places; warp += step) {
-    const float of_head = __shfl_sync(kFullWarp, head_log_decay, warp);
-    const bool taken = is_taken(p, row, warp);
-    for (int i = lane_index(); i < shape.rows; i += kWarpSize) {
-      float& decay = scratch.decays[warp * kProductRows + i];
-      const float of_channel =
-          p.fresh.gk.is_f32 ? decay : to_float(scratch.gates[warp * kTokenStride + i]);
-      decay = taken ? expf(of_head + of_channel) : 1.0F;
-    }
-  }
-}
-
-/// q_t A_t, times the scale: what tokens read of row i of the tile.
-template <class T>
-__device__ __forceinline__ void make_reads(const StepParams& p, const ProductScratch<T>& scratch,
-                                           const PlaceDecays& decays, int i, bool exists) {
-  float until = p.scale;
-  for (int place = 0; place < p.committed_tokens; ++place) until *= decays(place, i);
-  float* const to = scratch.reads + i / kFactorRows * kFactorStride + i % kFactorRows;
-#pragma unroll
-  for (int t = 0; t < kProductTokens; ++t) {
-    float read = 0;
-    if (t < p.tokens) {
-      until *= decays(p.committed_tokens + t, i);
-      read = exists ? to_float(scratch.queries[t * kTokenStride + i]) * until : 0;
-    }
-    to[t * kFactorRows] = read;
-  }
-}
-
-/// y_s, what tokens write to row i of the tile, and A_{m-1}. Tokens four apart are side by side.
-template <class T>
-__device__ __forceinline__ void make_writes(const ProductScratch<T>& scratch,
-                                            const PlaceDecays& decays, int stored, int i,
-                                            bool exists) {
-  float since = 1;
-  float writes[kProductTokens];
-#pragma unroll
-  for (int s = kProductTokens - 1; s >= 0; --s) {
-    writes[s] = 0;
-    if (s >= stored) continue;
-    if (exists) writes[s] = to_float(scratch.keys[s * kTokenStride + i]) * since;
-    since *= decays(s, i);
-  }
-  scratch.kept[i] = since;
-  auto* const to = reinterpret_cast<float4*>(scratch.writes + i / kFactorRows * kFactorStride +
-                                             i % kFactorRows * kProductTokens);
-  to[0] = {writes[0], writes[4], writes[1], writes[5]};
-  to[1] = {writes[2], writes[6], writes[3], writes[7]};
-}
-
-/// Makes the factors of the tile's rows; those of rows that do not exist are zero.
-template <bool kKeeps, class T>
-__device__ __forceinline__ void make_factors(const StepParams& p, const ProductShape& shape,
-                                             const ProductScratch<T>& scratch,
-                                             const ProductBlock& at, const ProductRow& row) {
-  const PlaceDecays decays = decays_of(p, scratch);
-  const int step = static_cast<int>(blockDim.x);
-  for (int n = static_cast<int>(threadIdx.x); n < (kKeeps ? 1 : 2) * shape.rows; n += step) {
-    if (n < shape.rows) {
-      make_reads(p, scratch, decays, n, n < at.rows);
-    } else {
-      make_writes(scratch, decays, row.stored, n - shape.rows, n - shape.rows < at.rows);
-    }
-  }
 }
 
 }  // namespace attune::cuda::decode

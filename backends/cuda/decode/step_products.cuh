@@ -19,83 +19,83 @@
 #pragma once
 
 #include "cuda/decode/product_scores.cuh"
-#include "cuda/decode/product_tile.cuh"
+#include "cuda/decode/product_steps.cuh"
+#include "cuda/decode/product_sums.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::decode {
 
-/// Makes the tokens of a tile into factors and scores. `head_decay` is there in the first warp, or
-/// in all where there is a gk.
-template <bool kKeeps, class T>
+/// Waits for the tokens of a tile and makes them into factors and scores.
+template <class T, class Tile, bool kOfChannels, bool kKeeps>
 __device__ __forceinline__ void make_operands(const StepParams& p, const ProductShape& shape,
                                               const ProductScratch<T>& scratch,
                                               const ProductBlock& at, const ProductRow& row,
                                               const RawHeadDecay<T>& head_decay) {
-  const bool has_gk = p.fresh.gk.given();
-  const int place = static_cast<int>(threadIdx.x);
-  if (!has_gk && place < p.committed_tokens + p.tokens) {
-    scratch.decays[place] = is_taken(p, row, place) ? expf(head_decay.log_decay(p)) : 1.0F;
+  if (!kOfChannels && threadIdx.x < kWarpSize) {
+    make_head_factors(p, scratch, row, head_decay.log_decay(p));
   }
-  if (kKeeps && place < p.tokens) scratch.slots[place] = row.kept;
+  if (kKeeps && static_cast<int>(threadIdx.x) < p.tokens) {
+    scratch.slots[threadIdx.x] =
+        row.kept == kPaddingSlot
+            ? nullptr
+            : static_cast<typename Tile::State*>(p.state.data) + row.kept * p.state.sequence;
+  }
   copy_async_wait<1>();
   __syncthreads();  // the tokens are there
-  if (has_gk) {
-    make_channel_decays(p, shape, scratch, row, head_decay.log_decay(p));
-    __syncthreads();  // their decays are there
-  }
-  make_factors<kKeeps>(p, shape, scratch, at, row);
-  if (has_gk) {
+  if constexpr (kOfChannels) {
+    make_channel_factors<kKeeps>(p, shape, scratch, at, row, head_decay.log_decay(p));
+    __syncthreads();  // the factors and decays are there
     add_scores_of_channels(p, scratch, at, row);
   } else if (threadIdx.x + kWarpSize >= blockDim.x) {
     add_scores_of_head(p, scratch, at, row);
   }
-  __syncthreads();  // the factors and scores are there
 }
 
-/// kKeeps: there are kept slots.
-template <class T, class Tile, bool kKeeps>
-__global__ void __launch_bounds__(Tile::kMaxThreads, Tile::resident_blocks(kKeeps))
+/// kOfChannels: there is a gk. kKeeps: there are kept slots.
+template <class T, class Tile, bool kOfChannels, bool kKeeps>
+__global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
     decode_step_products(const __grid_constant__ StepParams p,
                          const __grid_constant__ ProductShape shape) {
   const ProductScratch<T> scratch(shape);
   const BlockTile block = product_tile_of(shape);
-  const std::int64_t b = blockIdx.y + static_cast<std::int64_t>(gridDim.y) * blockIdx.z;
+  const auto b = static_cast<int>(blockIdx.y + gridDim.y * blockIdx.z);
   take_over_from_previous_launch();
   if (b >= p.rows) return;
 
   const RawProductRow raw = read_product_row<kKeeps>(p, b);
   ProductBlock at = product_block(p, shape, b, block, 0);
-  copy_tokens(p, scratch, at);
+  copy_tokens<kOfChannels>(p, scratch, at);
   RawHeadDecay<T> head_decay;
-  if (p.fresh.gk.given() || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
+  if (kOfChannels || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
   const ProductRow row = product_row<kKeeps>(p, b, raw);
   const StepLane lane = product_lane<Tile>(shape);
   while (!row.is_padding) {
     const bool last_tile = at.first_row + shape.rows >= p.keys;
     copy_state<T, Tile>(p, shape, scratch, at, row.slot);
-    make_operands<kKeeps>(p, shape, scratch, at, row, head_decay);
+    make_operands<T, Tile, kOfChannels, kKeeps>(p, shape, scratch, at, row, head_decay);
     copy_async_wait<0>();
     __syncwarp();  // the warp's part of the state is there
     float o[Tile::kColumns / 2][4] = {};
     if constexpr (kKeeps) {
-      keep_states<T, Tile>(p, shape, scratch, lane, at, o);
+      keep_states<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
     } else {
-      run_products<T, Tile>(p, shape, scratch, lane, at, row, o);
+      run_products<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
     }
-    if (last_tile && lane.warp_k == 0) {
-      add_products_of_scores<T, Tile>(p, scratch, lane, row, o);
+    if (last_tile) {
+      __syncthreads();  // the scores are there
+      if (lane.warp_k == 0) add_products_of_scores<T, Tile>(p, scratch, lane, row, o);
     }
     __syncwarp();  // the warp is done with its part of the state
     put_product_sums<T, Tile>(shape, scratch, p.tokens, o, at.first_row == 0);
     if (last_tile) break;
     __syncthreads();  // all warps are done with the tile
     at = product_block(p, shape, b, block, at.first_row + shape.rows);
-    copy_tokens(p, scratch, at);
+    copy_tokens<kOfChannels>(p, scratch, at);
   }
   copy_async_wait<0>();
   __syncthreads();  // the sums are there
-  write_product_output<T, Tile>(p, shape, scratch, b, block, row.is_padding);
+  write_product_output<T, Tile>(p, shape, scratch, at, row.is_padding);
 }
 
 template <class T, class State>
@@ -119,7 +119,9 @@ void launch_step_products(const DecodeConfig& config, const StepParams& params,
         .shared_bytes = static_cast<std::size_t>(std::max(shape.bytes, config.shared_bytes())),
         .overlaps_previous = config.overlap};
     with_value<false, true>(params.kept.data != nullptr, [&]<bool kKeeps>() {
-      launch<decode_step_products<T, Tile, kKeeps>>(launched, stream, params, shape);
+      with_value<false, true>(params.fresh.gk.given(), [&]<bool kOfChannels>() {
+        launch<decode_step_products<T, Tile, kOfChannels, kKeeps>>(launched, stream, params, shape);
+      });
     });
   });
 }
