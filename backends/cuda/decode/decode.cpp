@@ -168,6 +168,12 @@ Config step_tile(const Problem& problem, const DeviceInfo& device, int max_warps
   return config;
 }
 
+/// With so many, four blocks of products share a multiprocessor.
+constexpr int kFourBlocksKb = 52;
+bool fits_four_blocks(const DeviceInfo& device) {
+  return Config{.shared_kb = kFourBlocksKb}.shared_bytes() <= device.l1_bytes;
+}
+
 /// The tile of products on tensor cores, whose threads have `rows` rows of a state.
 Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, int max_warps_v) {
   Config config =
@@ -180,14 +186,15 @@ Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, 
   return config;
 }
 
-/// As measured with two, four and eight tokens a row. Some were faster with states that make room in
-/// the L2 cache for what follows.
+/// As measured with two, four and eight tokens a row. Kept states, most of which are written, want whole
+/// rows that make room in the L2 cache for what follows; others few bytes under way, but for gates of
+/// channels, whose blocks have more to do.
 Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
-  const bool is_f32 = problem.state_dtype == DType::kF32;
-  const bool is_replay = problem.R > 0;
-  const bool has_four = problem.tokens() == 3 || problem.tokens() == 4;
-  Config tile = product_tile(problem, device, is_f32 ? 8 : 16, is_f32 ? 1 : 2);
-  tile.evict_first = has_four && (is_f32 ? is_replay : problem.kept);
+  Config tile = product_tile(problem, device, problem.kept ? 16 : 8, problem.kept ? 2 : 1);
+  tile.evict_first = problem.kept;
+  const bool has_gk = (problem.gates & ops::kGateGk) != 0;
+  const bool is_bounded = problem.state_dtype == DType::kF32 && !problem.kept && !has_gk;
+  if (is_bounded && fits_four_blocks(device)) tile.shared_kb = kFourBlocksKb;
   return tile;
 }
 
@@ -347,6 +354,9 @@ class DecodeKernel final : public Kernel<Config> {
         for (const bool evict_first : {false, true}) {
           configs.push_back(tile);
           configs.back().evict_first = evict_first;
+          if (problem.state_dtype != DType::kF32 || !fits_four_blocks(device)) continue;
+          configs.push_back(configs.back());
+          configs.back().shared_kb = kFourBlocksKb;
         }
       }
     }
@@ -392,10 +402,14 @@ bool is_one_token(const Problem& problem) {
 }
 
 bool takes_products(const Problem& problem) {
+  // Offsets of tokens are numbers of 32 bits there.
+  const double elements = static_cast<double>(problem.B) * static_cast<double>(problem.H) *
+                          static_cast<double>(std::max(problem.K, problem.V)) *
+                          Config::kProductTokens;
   return !is_one_token(problem) && problem.dtype != DType::kF32 &&
          (problem.gates & ops::kGateGv) == 0 && problem.rounding == StateRounding::Kind::kNearest &&
          problem.T <= Config::kProductTokens && problem.R <= Config::kProductTokens &&
-         problem.B <= std::numeric_limits<std::int32_t>::max() && problem.aligned &&
+         elements < std::numeric_limits<std::int32_t>::max() && problem.aligned &&
          problem.layout == ops::Layout::kBthd && is_of_vectors(problem.K) &&
          is_of_vectors(problem.V);
 }

@@ -25,6 +25,7 @@ struct ProductShape {
   int rows = 0, columns = 0;
   int tiles = 1;  // of a head's columns
   bool evict_first = false;
+  int early_blocks = 0;  // of a multiprocessor, that ask for states while the launch before ends
   int keys = 0, values = 0, queries = 0;  // [places, kTokenStride] in the type of q
   int gates = 0;                          // the same, where that is gk's type
   int decays = 0;                         // [places, kRows] with gk, else [places]

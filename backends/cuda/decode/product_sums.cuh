@@ -57,7 +57,7 @@ __device__ __forceinline__ void write_product_output(const StepParams& p, const 
                                                            t * ProductShape::kSumStride + in_warp);
       sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
     }
-    T* const to = static_cast<T*>(p.o.data) + row_offset(p.o, at.b, t, at.head);
+    T* const to = static_cast<T*>(p.o.data) + row_of(p.o, at.b, t, at.head);
     *reinterpret_cast<uint2*>(to + at.first_column + column) = {pack<T>(sum.x, sum.y),
                                                                 pack<T>(sum.z, sum.w)};
   }

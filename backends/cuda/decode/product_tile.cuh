@@ -95,6 +95,20 @@ __device__ __forceinline__ void copy_state(const StepParams& p, const ProductSha
   copy_async_commit();
 }
 
+/// Asks the L2 cache for a warp's part of a state.
+template <class Tile>
+__device__ __forceinline__ void prefetch_state(const StepParams& p, const ProductShape& shape,
+                                               const ProductBlock& at, std::int64_t slot) {
+  const auto* const state =
+      static_cast<const typename Tile::State*>(p.state.data) + slot * p.state.sequence;
+  for (int line = lane_index(); line < Tile::kWarpRows * Tile::kVectors; line += kWarpSize) {
+    const StepLane lane = product_lane<Tile>(shape, line / Tile::kVectors,
+                                             line % Tile::kVectors * Tile::kPanelColumns);
+    const ProductPart part = product_part<Tile>(p, at, lane.row, lane.column);
+    if (part.rows_left > 0 && part.columns_left > 0) prefetch_line(state + part.offset);
+  }
+}
+
 /// Two rows of a thread's, as they lie in memory.
 template <class Tile>
 struct RowPair {

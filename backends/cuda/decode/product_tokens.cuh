@@ -120,6 +120,13 @@ __device__ __forceinline__ ProductBlock product_block(const StepParams& p,
           .columns = min(values - tile.first_column, shape.columns)};
 }
 
+/// Where a token's row begins: takes_products() sees to it that 32 bits are enough.
+template <class View>
+__device__ __forceinline__ int row_of(const View& view, int b, int t, int head) {
+  return b * static_cast<int>(view.batch) + t * static_cast<int>(view.token) +
+         head * static_cast<int>(view.head);
+}
+
 /// Half warps take rows of tokens in turn, whatever those are of.
 struct CopyTurns {
   static constexpr int kLanes = kWarpSize / 2;
@@ -132,13 +139,14 @@ struct CopyTurns {
                                        int b, int head, int first) {
     constexpr int kElements = 16 / sizeof(Element);
     const int lane = static_cast<int>(threadIdx.x % kLanes) * kElements;
-    const auto* const rows =
-        static_cast<const Element*>(from.data) + b * from.batch + head * from.head + (first + lane);
+    const auto* const rows = static_cast<const Element*>(from.data);
+    const int first_row = row_of(from, b, 0, head) + first + lane;
+    const auto token = static_cast<int>(from.token);
     for (; next < count; next += step) {
 #pragma unroll
       for (int more = 0; more < kProductRows; more += kLanes * kElements) {
         copy_async_16(shared_address(to + next * kStride + lane + more),
-                      rows + next * from.token + more, lane + more < left);
+                      rows + (first_row + next * token + more), lane + more < left);
       }
     }
     next -= count;

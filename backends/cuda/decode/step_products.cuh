@@ -52,6 +52,19 @@ __device__ __forceinline__ void make_operands(const StepParams& p, const Product
   }
 }
 
+/// While the launch before this one ends, the first blocks ask the L2 cache for their states. That
+/// launch may yet write them, or the slots: the cache is where its writes are seen, and what is read
+/// here is used for nothing else.
+template <class Tile, bool kKeeps>
+__device__ __forceinline__ void prefetch_first_states(const StepParams& p,
+                                                      const ProductShape& shape,
+                                                      const ProductBlock& at) {
+  const unsigned early = multiprocessors() * static_cast<unsigned>(shape.early_blocks);
+  if (at.b >= p.rows || blockIdx.y * gridDim.x + blockIdx.x >= early) return;
+  const ProductRow row = product_row<kKeeps>(p, at.b, read_product_row<kKeeps>(p, at.b));
+  if (!row.is_padding) prefetch_state<Tile>(p, shape, at, row.slot);
+}
+
 /// kOfChannels: there is a gk. kKeeps: there are kept slots.
 template <class T, class Tile, bool kOfChannels, bool kKeeps>
 __global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
@@ -60,11 +73,12 @@ __global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
   const ProductScratch<T> scratch(shape);
   const BlockTile block = product_tile_of(shape);
   const auto b = static_cast<int>(blockIdx.y + gridDim.y * blockIdx.z);
+  ProductBlock at = product_block(p, shape, b, block, 0);
+  prefetch_first_states<Tile, kKeeps>(p, shape, at);
   take_over_from_previous_launch();
   if (b >= p.rows) return;
 
   const RawProductRow raw = read_product_row<kKeeps>(p, b);
-  ProductBlock at = product_block(p, shape, b, block, 0);
   copy_tokens<kOfChannels>(p, scratch, at);
   RawHeadDecay<T> head_decay;
   if (kOfChannels || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
@@ -112,7 +126,8 @@ void launch_step_products(const DecodeConfig& config, const StepParams& params,
                                                    .state_bytes = static_cast<int>(sizeof(State))});
     dim3 grid = decode_grid(params, shape.columns);
     shape.tiles = static_cast<int>(grid.x / params.heads);
-    if (grid.y > 0) grid.z = static_cast<unsigned>((params.rows - 1) / grid.y + 1);
+    // Kept states, most of which are written, were slower with more.
+    if (config.overlap && params.kept.data == nullptr) shape.early_blocks = 2;
     const LaunchShape launched{
         .grid = grid,
         .block = dim3(static_cast<unsigned>(config.threads())),
