@@ -29,6 +29,8 @@ __global__ void query_gradients(const __grid_constant__ BackwardParams p) {
     const std::int64_t token = own.token_of(p, step);
     const auto k = load_row<T, kPerLane>(p.k, batch, token, shared_head, p.keys);
     const auto v = load_row<T, kPerLane>(p.v, batch, token, shared_head, p.values);
+    const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
+    const auto decays = decays_of<T, kPerLane>(p.key_gate, shared, batch, token, own.head, p.keys);
     const float dp = p.scale * dot(d_o, v);
     if (step == first) {
 #pragma unroll
@@ -48,10 +50,9 @@ __global__ void query_gradients(const __grid_constant__ BackwardParams p) {
       }
     }
     if (step == 0) break;
-    const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
-    decay<T>(past, p.key_gate, shared, batch, token, own.head, p.keys);
+    multiply(past, decays);
     if (p.value_gate.given()) {
-      decay<T>(d_o, p.value_gate, 0.0F, batch, token, own.head, p.values);
+      multiply(d_o, decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, own.head, p.values));
     }
   }
   store_terms(p.value_terms.gained, p, batch, own.token, own.head, p.values, gained);
@@ -100,17 +101,15 @@ __global__ void key_value_gradients(const __grid_constant__ BackwardParams p) {
     for (std::int64_t step = first + 1; step < own.span.length; ++step) {
       const std::int64_t token = own.token_of(p, step);
       const float shared = shared_log<T>(p, own.sequence, batch, token, head);
-      decay<T>(past, p.key_gate, shared, batch, token, head, p.keys);
+      multiply(past, decays_of<T, kPerLane>(p.key_gate, shared, batch, token, head, p.keys));
       if (p.value_gate.given()) {
-        decay<T>(past_values, p.value_gate, 0.0F, batch, token, head, p.values);
+        multiply(past_values,
+                 decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, head, p.values));
       }
       auto decayed_k = k;
       auto decayed_v = v;
-#pragma unroll
-      for (int c = 0; c < kPerLane; ++c) {
-        decayed_k[c] *= past[c];
-        decayed_v[c] *= past_values[c];
-      }
+      multiply(decayed_k, past);
+      multiply(decayed_v, past_values);
       add(token, decayed_k, decayed_v, dk_of_others, dv_of_others);
     }
 #pragma unroll
@@ -132,6 +131,32 @@ __device__ __forceinline__ bool has_no_past(std::int64_t step, float log) {
   return step == 0 || log == -CUDART_INF_F;
 }
 
+/// Calls visit(step, token, term) from a sequence's last step to its first, with what term(token)
+/// gave: of several tokens before the first of them is visited, so that their loads are under way
+/// together.
+template <class Term, class Visit>
+__device__ __forceinline__ void for_steps_back(const BackwardParams& p, const SequenceSpan& span,
+                                               Term&& term, Visit&& visit) {
+  constexpr int kTogether = 4;
+  const auto token_at = [&](std::int64_t step) {
+    return span.begin + (p.descending ? span.length - 1 - step : step);
+  };
+  for (std::int64_t last = span.length - 1; last >= 0; last -= kTogether) {
+    decltype(term(std::int64_t{0})) terms[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) terms[i] = term(token_at(max(last - i, std::int64_t{0})));
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (i <= last) visit(last - i, token_at(last - i), terms[i]);
+    }
+  }
+}
+
+/// What a token's gate gains and loses, and the log of its decay.
+struct GateTerm {
+  float gained, lost, log;
+};
+
 /// The gradient of a gate of every channel, from the last token on.
 template <class T>
 __global__ void channel_gate_gradients(const __grid_constant__ BackwardParams p, GateTerms terms,
@@ -144,18 +169,20 @@ __global__ void channel_gate_gradients(const __grid_constant__ BackwardParams p,
   const auto channel = static_cast<int>(number % tiles) * kWarpSize + channel_of(0);
   if (channel >= count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
-  double sum = 0.0;
-  for (std::int64_t step = span.length - 1; step >= 0; --step) {
-    const std::int64_t token = span.begin + (p.descending ? span.length - 1 - step : step);
+  const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t at =
         ((span.batch * p.sequences.tokens + token) * p.heads + head) * count + channel;
-    const float log = shared_log<T>(p, sequence, span.batch, token, head) +
-                      gate_at<T>(gate, row_offset(gate.rows, span.batch, token, head) + channel);
-    sum += static_cast<double>(terms.gained[at]) - static_cast<double>(terms.lost[at]);
-    if (has_no_past(step, log)) sum = 0.0;
+    const float log = gate_at<T>(gate, row_offset(gate.rows, span.batch, token, head) + channel);
+    return {terms.gained[at], terms.lost[at],
+            shared_log<T>(p, sequence, span.batch, token, head) + log};
+  };
+  double sum = 0.0;
+  for_steps_back(p, span, term, [&](std::int64_t step, std::int64_t token, const GateTerm& of) {
+    sum += static_cast<double>(of.gained) - static_cast<double>(of.lost);
+    if (has_no_past(step, of.log)) sum = 0.0;
     static_cast<float*>(out.data)[row_offset(out, span.batch, token, head) + channel] =
         static_cast<float>(sum);
-  }
+  });
 }
 
 /// Those of g and g_gamma: sums over the key channels.
@@ -166,24 +193,26 @@ __global__ void shared_gate_gradients(const __grid_constant__ BackwardParams p) 
   const std::int64_t sequence = number / p.heads;
   if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
-  double sum = 0.0;
-  double total = 0.0;
-  for (std::int64_t step = span.length - 1; step >= 0; --step) {
-    const std::int64_t token = span.begin + (p.descending ? span.length - 1 - step : step);
+  const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t row = (span.batch * p.sequences.tokens + token) * p.heads + head;
-    float change = 0.0F;
+    GateTerm of{0, 0, shared_log<T>(p, sequence, span.batch, token, head)};
     for (int channel = channel_of(0); channel < p.keys; channel += kWarpSize) {
       const std::int64_t at = row * p.keys + channel;
-      change += p.key_terms.gained[at] - p.key_terms.lost[at];
+      of.gained += p.key_terms.gained[at] - p.key_terms.lost[at];  // what is left of it
     }
-    sum += static_cast<double>(warp_sum(change));
-    if (has_no_past(step, shared_log<T>(p, sequence, span.batch, token, head))) sum = 0.0;
+    return of;
+  };
+  double sum = 0.0;
+  double total = 0.0;
+  for_steps_back(p, span, term, [&](std::int64_t step, std::int64_t token, const GateTerm& of) {
+    sum += static_cast<double>(warp_sum(of.gained));
+    if (has_no_past(step, of.log)) sum = 0.0;
     total += sum;
     if (p.dg.data != nullptr && channel_of(0) == 0) {
       static_cast<float*>(p.dg.data)[row_offset(p.dg, span.batch, token, head)] =
           static_cast<float>(sum);
     }
-  }
+  });
   if (p.gamma_terms != nullptr && channel_of(0) == 0) {
     p.gamma_terms[sequence * p.heads + head] = static_cast<float>(total);
   }

@@ -21,14 +21,17 @@ __global__ void outputs(const __grid_constant__ ForwardParams p) {
       const std::int64_t token = own.token_of(p, step);
       const auto k = load_row<T, kPerLane>(p.k, batch, token, shared_head, p.keys);
       const auto v = load_row<T, kPerLane>(p.v, batch, token, shared_head, p.values);
+      const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
+      const auto decays =
+          decays_of<T, kPerLane>(p.key_gate, shared, batch, token, own.head, p.keys);
       const float score = p.scale * dot(q, k);
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) o[i] = fmaf(score * past[i], v[i], o[i]);
       if (step == 0) break;
-      const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
-      decay<T>(q, p.key_gate, shared, batch, token, own.head, p.keys);
+      multiply(q, decays);
       if (p.value_gate.given()) {
-        decay<T>(past, p.value_gate, 0.0F, batch, token, own.head, p.values);
+        multiply(past,
+                 decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, own.head, p.values));
       }
     }
   }

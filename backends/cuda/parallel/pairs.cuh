@@ -74,16 +74,27 @@ struct OwnToken {
   }
 };
 
+/// Zeros where there is no such row. Every load is under way before one is waited for: a lane whose
+/// channel there is not loads another one.
 template <class T, int kPerLane>
 __device__ __forceinline__ Channels<kPerLane> load_row(const ConstTokenView& view,
                                                        std::int64_t batch, std::int64_t token,
                                                        std::int64_t head, int count) {
-  Channels<kPerLane> row;
+  auto row = all_of<kPerLane>(0.0F);
+  if (view.data == nullptr) return row;
   const T* const from = static_cast<const T*>(view.data) + row_offset(view, batch, token, head);
+  T loaded[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    const bool valid = view.data != nullptr && channel_of(i) < count;
-    row[i] = valid ? to_float(from[channel_of(i)]) : 0.0F;
+    if ((i + 1) * kWarpSize <= count) {
+      loaded[i] = from[channel_of(i)];
+    } else if (i * kWarpSize < count) {
+      loaded[i] = from[min(channel_of(i), count - 1)];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (channel_of(i) < count) row[i] = to_float(loaded[i]);
   }
   return row;
 }
@@ -123,23 +134,24 @@ __device__ __forceinline__ float shared_log(const Inputs& p, std::int64_t sequen
   return gamma + gate_at<T>(p.shared_gate, row_offset(p.shared_gate.rows, batch, token, head));
 }
 
-/// Multiplies by the decays of a token's channels: `shared` and those of a gate.
+/// The decays of a token's channels: of `shared` and of a gate, if there is one.
 template <class T, int kPerLane>
-__device__ __forceinline__ void decay(Channels<kPerLane>& channels, const GateView& gate,
-                                      float shared, std::int64_t batch, std::int64_t token,
-                                      std::int64_t head, int count) {
-  if (!gate.given()) {
-    const float factor = exp2_approx(shared * kLog2E);
+__device__ __forceinline__ Channels<kPerLane> decays_of(const GateView& gate, float shared,
+                                                        std::int64_t batch, std::int64_t token,
+                                                        std::int64_t head, int count) {
+  if (!gate.given()) return all_of<kPerLane>(exp2_approx(shared * kLog2E));
+  auto logs = gate.is_f32 ? load_row<float, kPerLane>(gate.rows, batch, token, head, count)
+                          : load_row<T, kPerLane>(gate.rows, batch, token, head, count);
 #pragma unroll
-    for (float& x : channels.at) x *= factor;
-    return;
-  }
-  const std::int64_t at = row_offset(gate.rows, batch, token, head);
+  for (float& log : logs.at) log = exp2_approx((shared + log) * kLog2E);
+  return logs;
+}
+
+template <int kPerLane>
+__device__ __forceinline__ void multiply(Channels<kPerLane>& channels,
+                                         const Channels<kPerLane>& factors) {
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    if (channel_of(i) >= count) continue;
-    channels[i] *= exp2_approx((shared + gate_at<T>(gate, at + channel_of(i))) * kLog2E);
-  }
+  for (int i = 0; i < kPerLane; ++i) channels[i] *= factors[i];
 }
 
 /// Calls f.operator()<kPerLane>() for as many as `channels` take.
