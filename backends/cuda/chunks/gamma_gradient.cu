@@ -3,25 +3,27 @@
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/tiles/tma.cuh"
+#include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda {
 inline namespace gamma_gradient_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 128;
 
-/// Terms [N, H, count], which a thread adds up.
+/// Terms [N, H, count], which a thread adds up, or a warp where they are many.
+template <int kThreadsOfOne>
 struct TermsOfWalks {
-  static constexpr int kThreadsOfSum = 1;
+  static constexpr int kThreadsOfSum = kThreadsOfOne;
   std::int64_t count;
 
   __device__ float sum(const GammaGradient& p, std::int64_t sequence, std::int64_t head) const {
-    const std::int64_t end = p.shared() ? p.sequence_count : sequence + 1;
+    const std::int64_t sequences = p.shared() ? p.sequence_count : 1;
     float sum = 0.0F;
-    for (std::int64_t n = sequence; n < end; ++n) {
-      const float* const terms = p.terms + (n * p.heads + head) * count;
-      for (std::int64_t i = 0; i < count; ++i) sum += terms[i];
+    for (std::int64_t i = threadIdx.x % kThreadsOfSum; i < sequences * count; i += kThreadsOfSum) {
+      const std::int64_t n = quotient(i, count);
+      sum += p.terms[((sequence + n) * p.heads + head) * count + i - n * count];
     }
-    return sum;
+    return kThreadsOfSum == 1 ? sum : warp_sum(sum);
   }
 };
 
@@ -74,7 +76,10 @@ void launch_sum(const GammaGradient& p, const Terms& terms, cudaStream_t stream)
 }  // namespace gamma_gradient_kernels
 
 void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_t stream) {
-  launch_sum(p, TermsOfWalks{count}, stream);
+  constexpr std::int64_t kFew = 4;
+  const std::int64_t terms = (p.shared() ? p.sequence_count : 1) * count;
+  if (terms <= kFew) return launch_sum(p, TermsOfWalks<1>{count}, stream);
+  launch_sum(p, TermsOfWalks<kWarpSize>{count}, stream);
 }
 
 void launch_sum_of_chunks(const GammaGradient& p, std::int64_t slots, cudaStream_t stream) {

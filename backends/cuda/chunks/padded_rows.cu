@@ -7,6 +7,7 @@
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/element.cuh"
 #include "cuda/tiles/tma.cuh"
+#include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda {
 namespace {
@@ -22,10 +23,12 @@ enum class Move { kToCopy, kBack, kAdd };
 struct RowPlace {
   std::int64_t batch, token, head;
 
-  __device__ RowPlace(const PaddedRows& tensor, std::int64_t row)
-      : batch(row / tensor.sizes[2] / tensor.sizes[1]),
-        token(row / tensor.sizes[2] % tensor.sizes[1]),
-        head(row % tensor.sizes[2]) {}
+  __device__ RowPlace(const PaddedRows& tensor, std::int64_t row) {
+    const std::int64_t of_tokens = quotient(row, tensor.sizes[2]);
+    batch = quotient(of_tokens, tensor.sizes[1]);
+    token = of_tokens - batch * tensor.sizes[1];
+    head = row - of_tokens * tensor.sizes[2];
+  }
   __device__ void next(const PaddedRows& tensor) {
     if (++head < tensor.sizes[2]) return;
     head = 0;
@@ -49,13 +52,16 @@ struct alignas(16) Piece {
   T of[kRowPiece];
 };
 
-/// A piece of a row that starts anywhere, zeros behind the row's end.
+/// A piece of a row that starts anywhere, zeros behind the row's end. No load stands behind a
+/// branch: all are under way together.
 template <class T>
 __device__ __forceinline__ Piece<T> loaded_piece(const T* there, int channels) {
   Piece<T> piece;
 #pragma unroll
+  for (int i = 0; i < kRowPiece; ++i) piece.of[i] = there[min(i, channels - 1)];
+#pragma unroll
   for (int i = 0; i < kRowPiece; ++i) {
-    piece.of[i] = i < channels ? there[i] : from_float<T>(0.0F);
+    if (i >= channels) piece.of[i] = from_float<T>(0.0F);
   }
   return piece;
 }
@@ -67,8 +73,8 @@ __device__ __forceinline__ void move_pieces(const PaddedRows& tensor, std::int64
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < rows * pieces; i += stride) {
-    const std::int64_t row = i / pieces;
-    const auto first = static_cast<int>(i % pieces) * kRowPiece;
+    const std::int64_t row = quotient(i, pieces);
+    const auto first = static_cast<int>(i - row * pieces) * kRowPiece;
     T* const there = RowPlace(tensor, row).in<T>(tensor) + first;
     Piece<T>& here = *reinterpret_cast<Piece<T>*>(copy_of<T>(tensor, row) + first);
     if constexpr (kMove == Move::kToCopy) {
@@ -89,36 +95,40 @@ __device__ __forceinline__ void move_pieces(const PaddedRows& tensor, std::int64
 }
 
 /// A warp a row, lanes at neighbouring elements: stores of eight elements a thread, which start
-/// anywhere, would each touch as many sectors as a warp has lanes.
+/// anywhere, would each touch as many sectors as a warp has lanes. Of many rows a warp has some
+/// that follow each other, whose places are not looked for one by one.
 template <class T, Move kMove>
 __device__ __forceinline__ void move_elements(const PaddedRows& tensor, std::int64_t rows) {
   constexpr int kWarps = kThreads / kWarpSize;
-  constexpr int kRows = 8;    // in a row
-  constexpr int kAtOnce = 4;  // loads of a lane
+  constexpr std::int64_t kMostRows = 8;  // in a row
+  constexpr int kAtOnce = 8;             // loads of a lane
+  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  const std::int64_t of_warp = min(quotient(rows + warps - 1, warps), kMostRows);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps * kRows;
   for (std::int64_t first =
-           (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * kRows;
-       first < rows; first += stride) {
+           (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * of_warp;
+       first < rows; first += warps * of_warp) {
     RowPlace place(tensor, first);
-    for (std::int64_t row = first; row < min(first + kRows, rows); ++row, place.next(tensor)) {
+    for (std::int64_t row = first; row < min(first + of_warp, rows); ++row, place.next(tensor)) {
       const T* const here = copy_of<T>(tensor, row);
       T* const there = place.in<T>(tensor);
       for (int channel = lane; channel < tensor.channels; channel += kAtOnce * kWarpSize) {
         T moved[kAtOnce];
+        T added[kAtOnce];
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
-          const int at = channel + n * kWarpSize;
-          if (at >= tensor.channels) continue;
+          const int at = min(channel + n * kWarpSize, tensor.channels - 1);
           moved[n] = here[at];
-          if constexpr (kMove == Move::kAdd) {
-            moved[n] = from_float<T>(to_float(there[at]) + to_float(moved[n]));
-          }
+          if constexpr (kMove == Move::kAdd) added[n] = there[at];
         }
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
           const int at = channel + n * kWarpSize;
-          if (at < tensor.channels) there[at] = moved[n];
+          if (at >= tensor.channels) continue;
+          if constexpr (kMove == Move::kAdd) {
+            moved[n] = from_float<T>(to_float(added[n]) + to_float(moved[n]));
+          }
+          there[at] = moved[n];
         }
       }
     }
