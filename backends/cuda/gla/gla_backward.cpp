@@ -36,7 +36,7 @@ using Config = GlaBackwardConfig;
 
 SegmentedWalks segmented_walks(const Problem& problem) {
   static constexpr int kOfOneSide[] = {2, 1};  // S and D^T, then D
-  static constexpr int kOfBoth[] = {1, 1, 1, 1};
+  static constexpr int kOfBoth[] = {2, 2};      // S, then D
   const bool both = keys_have_gates(problem) && values_have_gates(problem);
   const GlaBackwardParams side = side_of(problem, {}, false);
   SegmentedWalks walks{.count = problem.sequences() * problem.H * side.own_tiles * side.other_tiles,

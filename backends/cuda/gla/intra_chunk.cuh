@@ -46,8 +46,9 @@ struct IntraChunkShared {
 #if ATTUNE_SM90A_CODE
 
 /// A block of a warpgroup per 64 channels, of a chunk and head: so many channels of the side with
-/// gates at a time. kOfBoth: both sides have them, and A is for the other one's kernel.
-template <class T, int kD, bool kOfBoth>
+/// gates at a time. kOfBoth: both sides have them, and A is for the other one's kernel. kOnePart:
+/// of so many channels alone, and without A.
+template <class T, int kD, bool kOfBoth, bool kOnePart = false>
 class IntraChunk {
  public:
   using Shared = IntraChunkShared<kD>;
@@ -58,10 +59,15 @@ class IntraChunk {
   __device__ IntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads& loads)
       : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
 
+  /// The channel that a block takes first.
+  __device__ static int first_of_block() {
+    return kOnePart ? static_cast<int>(blockIdx.y) * kStep : 0;
+  }
+
   /// Starts on the first channels, while other loads are under way, and waits for all of them.
   /// Goes before all else.
   template <bool kFlows = true>
-  __device__ void begin(int first = 0) {
+  __device__ void begin(int first = first_of_block()) {
     start_rows<T, kThreads>(s_.x, p_.x, chunk_, chunk_.head, first, p_.own, permuted_row);
     start_rows<T, kThreads>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own, permuted_row);
     copy_async_commit();
@@ -76,7 +82,7 @@ class IntraChunk {
   __device__ void begin_flows() {
     dependency_wait();
     dependents_launch();
-    if (threadIdx.x == 0) start_flows(0);
+    if (threadIdx.x == 0) start_flows(first_of_block());
   }
 
   /// P of the other side, whose rows are there.
@@ -91,9 +97,9 @@ class IntraChunk {
 
   /// The outputs of channels from `first` on, and what they add to A.
   __device__ void take_channels(int first) {
-    if (first > 0) begin_next<true>(first);
+    if (!kOnePart && first > 0) begin_next<true>(first);
     scale_channels();
-    if (p_.makes_scores) add_scores(first);
+    if (!kOnePart && p_.makes_scores) add_scores(first);
     decays_.forget();
     loads_.wait();
     float terms[32];

@@ -9,6 +9,7 @@
 #include "cuda/gla/ungated_side.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/runtime/multiprocessors.hpp"
 
 namespace attune::cuda::gla {
 
@@ -89,15 +90,16 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
   dependency_wait();  // what comes next waits for this launch alone
 }
 
-/// A block for each chunk and head.
+/// A block for each chunk and head, or one for each part of it.
 template <auto kKernel>
 void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
-                 cudaStream_t stream) {
-  launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
-                   .block = dim3(static_cast<unsigned>(threads)),
-                   .shared_bytes = shared_bytes,
-                   .overlaps_previous = true},
-                  stream, p);
+                 cudaStream_t stream, int parts = 1) {
+  launch<kKernel>(
+      {.grid = dim3(static_cast<unsigned>(p.slots * p.heads), static_cast<unsigned>(parts)),
+       .block = dim3(static_cast<unsigned>(threads)),
+       .shared_bytes = shared_bytes,
+       .overlaps_previous = true},
+      stream, p);
 }
 template <auto kKernel>
 void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream) {
@@ -138,14 +140,11 @@ struct OneSideShared<IntraChunkShared<kMostChannels>, kMostChannels> {
 
 #if ATTUNE_SM90A_CODE
 
-template <class Block, class T, int kD>
-__device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
-                                           OneSideShared<typename Block::Shared, kD>& shared,
-                                           TileLoads& loads) {
-  Block block(p, shared.gated, loads);
-  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
+/// P of the other side, and the block's first rows.
+template <class Block, class Other>
+__device__ __forceinline__ void begin_with_p(Block& block, const Other& other) {
   other.start_loads();
-  if constexpr (other.kLoadsParts) {
+  if constexpr (Other::kLoadsParts) {
     other.finish_loads();
     block.make_p(other);
     async_proxy_fence();
@@ -156,7 +155,41 @@ __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
     block.make_p(other);
   }
   block.begin_flows();
+}
+
+template <class Block, class T, int kD>
+__device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
+                                           OneSideShared<typename Block::Shared, kD>& shared,
+                                           TileLoads& loads) {
+  Block block(p, shared.gated, loads);
+  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
+  begin_with_p(block, other);
   take_all_channels(p, block);
+  other.make_outputs(block.make_a(), block.staged(), loads);
+}
+
+/// What a block takes of a chunk that several share: the outputs of a part of the gated side's
+/// channels, with P; or those of the other side, with A.
+template <class Block, class T, int kD>
+__device__ __forceinline__ void take_part(const GlaBackwardParams& p,
+                                          OneSideShared<typename Block::Shared, kD>& shared,
+                                          TileLoads& loads) {
+  using OnePart = IntraChunk<T, kD, false, true>;
+  const int first = OnePart::first_of_block();
+  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
+  if (first < p.own) {
+    OnePart block(p, shared.gated, loads);
+    begin_with_p(block, other);
+    block.take_channels(first);
+    if (first == 0) block.put_shared_gradients();
+    return;
+  }
+  Block block(p, shared.gated, loads);
+  if constexpr (!other.kLoadsParts) other.start_loads();
+  block.template begin<false>();
+  for_all_channels<Block>(p, [&](int from) { block.take_scores(from); });
+  dependency_wait();
+  dependents_launch();
   other.make_outputs(block.make_a(), block.staged(), loads);
 }
 
@@ -175,6 +208,21 @@ __global__ __launch_bounds__(
 #endif
 }
 
+/// Blocks (chunk and head; part of its work).
+template <class T, int kD>
+__global__ __launch_bounds__(
+    IntraChunkShared<kD>::kThreads,
+    IntraChunkShared<kD>::kBlocks) void intra_chunk_parts(const __grid_constant__ GlaBackwardParams
+                                                              p) {
+#if ATTUNE_SM90A_CODE
+  using Block = IntraChunk<T, kD, false>;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  TileLoads loads(shared.gated.full);
+  if_weak(p, shared.gated.chunk, loads, [&] { take_part<Block, T>(p, shared, loads); });
+#endif
+}
+
 template <class T, int kD>
 __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
     const __grid_constant__ GlaBackwardParams p) {
@@ -187,11 +235,25 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
 #endif
 }
 
+/// Whether chunks are few enough for several blocks to share the work of one. What channels share
+/// is summed by one block.
+inline bool may_share_chunks(const GlaBackwardParams& p, int parts) {
+  const bool has_shared_gates = p.dg.data != nullptr || p.dgamma_terms != nullptr;
+  return (parts == 1 || !has_shared_gates) &&
+         p.slots * p.heads * (parts + 1) <= multiprocessor_count();
+}
+
 template <class T>
 void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
   with_most_channels(p, [&]<int kD>() {
     using Weak = IntraChunkShared<kD>;
-    launch_weak<intra_chunk<T, kD>>(p, Weak::kThreads, sizeof(OneSideShared<Weak, kD>), stream);
+    constexpr std::size_t kBytes = sizeof(OneSideShared<Weak, kD>);
+    const int parts = (p.own + Weak::kPart - 1) / Weak::kPart;
+    if (may_share_chunks(p, parts)) {
+      launch_weak<intra_chunk_parts<T, kD>>(p, Weak::kThreads, kBytes, stream, parts + 1);
+    } else {
+      launch_weak<intra_chunk<T, kD>>(p, Weak::kThreads, kBytes, stream);
+    }
     launch_strong<exact_intra_chunk<T, kD>>(p, sizeof(OneSideShared<ExactIntraChunkShared, kD>),
                                             stream);
   });

@@ -38,9 +38,8 @@ class Places {
   /// What sides have in common, or the only one has.
   void place_rest(GlaBackwardParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
-    const std::int64_t state =
-        std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;  // elements
-    p.checkpoints = parts_.take(chunks * state * kElement);
+    const std::int64_t state = state_elements(p);
+    place_checkpoints(p);
     if (p.segments > 1) {
       p.segment_sums = {parts_.take<float>(2 * p.walks() * state * kFloat), state, 0,
                         std::int64_t{p.tile_channels} * p.other_tiles, 1};
@@ -53,6 +52,9 @@ class Places {
       p.dy_partials = parts_.take(rows * padded_channels(p.own) * kElement);
       p.dz_partials = parts_.take(rows * padded_channels(p.other) * kElement);
     }
+  }
+  void place_checkpoints(GlaBackwardParams& p) {
+    p.checkpoints = parts_.take(p.slots * p.heads * state_elements(p) * kElement);
   }
   /// What flows by way of the states of a side without gates.
   void place_flows_of_other(GlaBackwardParams& p) {
@@ -72,6 +74,9 @@ class Places {
  private:
   static constexpr std::int64_t kDiagonalTokens = 8;
 
+  static std::int64_t state_elements(const GlaBackwardParams& p) {
+    return std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;
+  }
   void* take_tiles(const GlaBackwardParams& p, int tiles) {
     return parts_.take(p.slots * p.heads * kChunkTokens * p.tile_channels * tiles * kElement);
   }
@@ -79,6 +84,12 @@ class Places {
   const Problem& problem_;
   WorkspaceParts parts_;
 };
+
+/// Whether the walks of one side leave multiprocessors for those of the other.
+bool leaves_room_beside(const GlaBackwardParams& p) {
+  constexpr std::int64_t kMultiprocessors = 132;  // of sm_90a devices; workspaces do not ask which
+  return 2 * p.walks() * p.own_tiles * p.other_tiles <= kMultiprocessors;
+}
 
 }  // namespace
 
@@ -117,6 +128,7 @@ GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* 
     places.place_side(second);
     places.place_exchange(first);
     exchange();
+    if (leaves_room_beside(first)) places.place_checkpoints(second);
   } else {
     places.place_flows_of_other(first);
   }

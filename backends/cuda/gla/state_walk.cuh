@@ -407,6 +407,23 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #endif
 }
 
+/// The same of both sides: blocks (sequence, head and segment; tile of the state; side).
+template <class T, int kD, Direction kDirection>
+__global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks_of_sides(
+    const __grid_constant__ GlaBackwardParams keys,
+    const __grid_constant__ GlaBackwardParams values) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
+  start_walks<kDirection == Direction::kAgainstTime>();
+  if (blockIdx.z == 0) {
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(keys, shared, blockIdx.x);
+  } else {
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(values, shared, blockIdx.x);
+  }
+#endif
+}
+
 /// Blocks (sequence, head and segment but one; tile of the state; direction): no segment starts
 /// from what the last one adds with time, or the first one against it.
 template <class T, int kD, Gated kGated>
@@ -427,15 +444,16 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
 }
 
 /// `walks` of each tile of the state, `count` times.
-template <auto kKernel, int kD>
-void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cudaStream_t stream) {
+template <auto kKernel, int kD, class... Others>
+void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cudaStream_t stream,
+                  const Others&... others) {
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks),
                                 static_cast<unsigned>(p.own_tiles * p.other_tiles),
                                 static_cast<unsigned>(count)),
                    .block = dim3(StateRoles<kD>::kThreads),
                    .shared_bytes = sizeof(StateShared<kD>),
                    .overlaps_previous = true},
-                  stream, p);
+                  stream, p, others...);
 }
 
 /// What segments start from, of S and D with the own side's rows.
@@ -462,12 +480,19 @@ template <class T>
 void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(keys.tile_channels, [&]<int kD>() {
+    constexpr auto kWithTime = Direction::kWithTime;
+    constexpr auto kAgainstTime = Direction::kAgainstTime;
     launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
+    if (keys.checkpoints != values.checkpoints) {  // neither side waits for the other
+      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walks(), 2, stream,
+                                                               values);
+      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walks(), 2, stream,
+                                                                  values);
+      return;
+    }
     for (const GlaBackwardParams* const side : {&keys, &values}) {
-      launch_walks<state_walk_of_both<T, kD, Direction::kWithTime>, kD>(*side, side->walks(), 1,
-                                                                        stream);
-      launch_walks<state_walk_of_both<T, kD, Direction::kAgainstTime>, kD>(*side, side->walks(), 1,
-                                                                           stream);
+      launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, side->walks(), 1, stream);
+      launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, side->walks(), 1, stream);
     }
   });
 }
