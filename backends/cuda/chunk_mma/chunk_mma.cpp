@@ -6,6 +6,7 @@
 
 #include "cuda/chunk_mma/channel_operands.hpp"
 #include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/segment_counts.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
@@ -109,11 +110,12 @@ std::int64_t room_for(const Problem& problem, const DeviceInfo& device, const Co
                          by_registers);
 }
 
-/// As many as there is room for.
 int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
   config.segments = 1;
-  return cuda::segments_for(problem, block_count(problem, config),
-                            room_for(problem, device, config), least_tokens(config));
+  return cheapest_segments({.blocks = block_count(problem, config),
+                            .room = room_for(problem, device, config),
+                            .chunks = mean_chunks(problem, config.chunk)},
+                           device);
 }
 
 /// Microseconds of a problem in f32, fitted to an H200.

@@ -10,6 +10,7 @@
 
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
@@ -56,6 +57,17 @@ std::int64_t items_of(const Problem& problem, const Config& config) {
 
 std::int64_t chunks_of_sequence(const Problem& problem) { return walk_extents(problem).chunks; }
 
+/// Whether the longest sequence may have as many chunks as segments, and the states of packed ones,
+/// most of which may have fewer, take no more memory than all rows.
+bool may_be_cut(const Problem& problem, const Config& config) {
+  if (config.segments > SequenceChunks(problem).most()) return false;
+  if (problem.N <= 1) return true;
+  const std::int64_t of_states = items_of(problem, config) * config.tile_k * config.tile_v *
+                                 static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t of_rows = 4 * problem.T * problem.H * (problem.K + problem.V);  // of 16 bits
+  return of_states <= of_rows;
+}
+
 /// How long a chunk takes blocks that come in rounds of one a multiprocessor: what it takes a block
 /// alone, `alone`, or what memory takes for the round, of which a block asks for `traffic`.
 double rounds_of(std::int64_t blocks, const DeviceInfo& device, double alone, double traffic) {
@@ -63,6 +75,21 @@ double rounds_of(std::int64_t blocks, const DeviceInfo& device, double alone, do
   const double round = std::max(alone, traffic * device.cores);
   const double last = rest == 0 ? 0 : std::max(alone, traffic * static_cast<double>(rest));
   return round * static_cast<double>(blocks / device.cores) + last;
+}
+
+/// How long blocks walk so many parts of each sequence: all of them together, or the one that walks
+/// most.
+double walk_of(const SequenceChunks& chunks, int parts, std::int64_t blocks,
+               const DeviceInfo& device, double alone, double traffic) {
+  const auto of_part = [&](std::int64_t of_sequence) {
+    return static_cast<double>(ceil_div(of_sequence, parts));
+  };
+  const double together = of_part(chunks.mean) * rounds_of(blocks, device, alone, traffic);
+  double sum = 0;
+  for (const std::int64_t longest : chunks.longest) {
+    sum += std::max(together, of_part(longest) * alone);
+  }
+  return sum / static_cast<double>(chunks.longest.size());
 }
 
 /// Relative cost of a call, in units of the time that a block alone takes for a chunk with 128
@@ -79,17 +106,15 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
   constexpr double kStateTraffic = 0.015;
   const double width = config.tile_v / 128.0;
   const double alone = width < 1 ? kHalfTile : 1;
-  const double chunks =
-      std::ceil(static_cast<double>(chunks_of_sequence(problem)) / config.segments);
+  const SequenceChunks chunks(problem);
   const std::int64_t items = items_of(problem, config);
-  const double walk = chunks * rounds_of(items, device, alone, kTraffic * width) +
+  const double walk = walk_of(chunks, config.segments, items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
   const int subsegments = subsegments_of_segment(walk_extents(problem), config);
   const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
-  const double first_walk =
-      std::ceil(chunks / subsegments) *
-      rounds_of(firsts, device, kFirstWalk * alone, kFirstTraffic * kTraffic * width);
+  const double first_walk = walk_of(chunks, config.segments * subsegments, firsts, device,
+                                    kFirstWalk * alone, kFirstTraffic * kTraffic * width);
   return walk + first_walk + kLaunch +
          kStateTraffic * width * static_cast<double>(items * subsegments);
 }
@@ -154,8 +179,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
     Config best = tiles_for(problem, widest_tile(problem));
     for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
-      for (config.segments = 1; config.segments <= kMostWithCosts; config.segments *= 2) {
-        if (config.segments > 1 && config.segments > chunks_of_sequence(problem)) break;
+      const int most = problem.N > 1 ? kMostSegments : kMostWithCosts;
+      for (config.segments = 1; config.segments <= most; config.segments *= 2) {
+        if (config.segments > 1 && !may_be_cut(problem, config)) break;
         if (cost_of(problem, device, config) < cost_of(problem, device, best)) best = config;
       }
     }
@@ -171,8 +197,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
     for (Config config : all_configs<Config>()) {
       if (!fits(problem, device, config)) continue;
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
-      if (config.segments > 1 && (config.segments > chunks_of_sequence(problem) ||
-                                  items_of(problem, config) > kMostRounds * device.cores)) {
+      const std::int64_t most_items = (problem.N > 1 ? kMostSegments : kMostRounds) * device.cores;
+      if (config.segments > 1 &&
+          (!may_be_cut(problem, config) || items_of(problem, config) > most_items)) {
         continue;
       }
       configs.push_back(config);

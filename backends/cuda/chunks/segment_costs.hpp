@@ -11,6 +11,7 @@
 #include <attune/core/device.hpp>
 
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
@@ -43,24 +44,20 @@ struct WalkTimes {
   }
 };
 
-/// Chunks of sequences. Lengths of packed ones are not known on the host: the longest may have as
-/// many as the others, some times as many, or half of all.
+/// Chunks of sequences.
 struct SequenceChunks {
   explicit SequenceChunks(const ops::RecurrentAttentionProblem& problem) {
-    constexpr std::int64_t kTimesMean = 3;
-    if (problem.N <= 1) {
-      mean = chunks_of(problem.T);
-      longest.fill(mean);
-    } else {
-      mean = chunks_of(ceil_div(problem.T, problem.N));
-      const std::int64_t half = std::max(mean, chunks_of(problem.T / 2));
-      longest = {mean, std::min(kTimesMean * mean, half), half};
-    }
+    const LikelyLengths lengths(problem);
+    const auto chunks = [](double tokens) {
+      return chunks_of(static_cast<std::int64_t>(std::ceil(tokens)));
+    };
+    mean = chunks(lengths.mean);
+    std::ranges::transform(lengths.longest, longest.begin(), chunks);
   }
   std::int64_t most() const { return longest.back(); }
 
   std::int64_t mean = 1;
-  std::array<std::int64_t, 3> longest{1, 1, 1};
+  std::array<std::int64_t, 3> longest{1, 1, 1};  // of the longest one, which may be any of these
 };
 
 /// Walks of a problem.

@@ -43,18 +43,6 @@ std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes,
   return device.cores * std::clamp<std::int64_t>(by_memory, 1, by_registers);
 }
 
-int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
-                 std::int64_t room, std::int64_t least_tokens) {
-  const std::int64_t length = problem.T / std::max<std::int64_t>(problem.N, 1);
-  constexpr std::int64_t kTokensOfLoad = 8;  // walked while a state of another segment is loaded
-  int segments = 1;
-  for (const int more : kSegments) {
-    const std::int64_t tokens = std::max(least_tokens, kTokensOfLoad * more);
-    if (more * blocks <= room && more * tokens <= length) segments = more;
-  }
-  return segments;
-}
-
 SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
                               int segments, std::int64_t least_tokens) {
   constexpr std::int64_t kMostTiles = 64;

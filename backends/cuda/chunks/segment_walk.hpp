@@ -119,13 +119,6 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
 /// `by_registers` at most.
 std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes, int by_registers);
 
-/// As many segments as a device has room for where one segment a sequence makes `blocks` blocks,
-/// each of `least_tokens` or more: shorter ones do not pay for storing and loading a state, and as
-/// each loads those of all before it, many have to be longer. The lengths of packed sequences are
-/// not known on the host, so their mean is taken.
-int segments_for(const ops::RecurrentAttentionProblem& problem, std::int64_t blocks,
-                 std::int64_t room, std::int64_t least_tokens);
-
 /// Packed sequences in `segments` on average, those that are longer in more: one may have most of
 /// the tokens, for all that the host knows. Not where the value tiles of all heads keep a device
 /// busy while it is walked.

@@ -2,12 +2,14 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/few_tokens.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/fused_recurrent/short_walks.hpp"
 #include "cuda/kernels.hpp"
@@ -347,9 +349,13 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
   /// Of a few tokens; of more the other kernels are faster.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    const WalkExtents extents = forward_extents(problem);
+    WalkExtents extents = forward_extents(problem);
     if (!is_short(extents) || leaves_to_chunks(problem, false)) return std::nullopt;
-    return short_us(heuristic_shape(extents, device), extents, device);
+    const WalkShape shape = heuristic_shape(extents, device);
+    return LikelyLengths(problem).average([&](double longest) {
+      extents.longest = static_cast<std::int64_t>(std::ceil(longest));
+      return short_us(shape, extents, device);
+    });
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

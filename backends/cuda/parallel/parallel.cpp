@@ -15,6 +15,7 @@
 
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -92,31 +93,26 @@ double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, 
   constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;
   constexpr int kWarpsOfCore = 16;
   const Costs& cost = backward ? kBackwardCosts : kForwardCosts;
-  const auto sequences = static_cast<double>(std::max<std::int64_t>(problem.N, 1));
-  const double mean = static_cast<double>(problem.T) / sequences;
-  // Of packed sequences one may have many of the tokens, whose pairs grow with their square.
-  constexpr double kShareOfLongest = 8, kShareOfSteps = 18;
-  const auto all = static_cast<double>(problem.T);
-  const double longest =
-      problem.N > 0
-          ? std::min(all, std::max(mean * (1 + std::log(sequences)), all / kShareOfLongest))
-          : all;
   const double channels_of_lane = static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(
       std::max<std::int64_t>(ceil_div(std::max(problem.K, problem.V), kWarpSize), 2))));
   const int channel_gates =
       ((problem.gates & ops::kGateGk) != 0 ? 1 : 0) + ((problem.gates & ops::kGateGv) != 0 ? 1 : 0);
   const double step =
       cost.step + cost.step_of_channel * channels_of_lane * (1 + cost.gated * channel_gates);
-  const double steps = problem.N > 0 ? mean / 2 + 1 + all / kShareOfSteps : (mean + 1) / 2;
   const double warps = static_cast<double>(problem.B * problem.T * problem.H) /
                        (std::max(device.cores, 1) * kWarpsOfCore);
   const auto group = static_cast<double>(problem.H / problem.Hkv);
   const double passes = backward ? 2 : 1;
   const double gate_sums =
       backward ? channel_gates + ((problem.gates & kSharedGates) != 0 ? 1 : 0) : 0;
-  return cost.launches + cost.channel * channels_of_lane +
-         cost.sum * gate_sums * (1 + cost.sum_token * longest) +
-         longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
+  // Pairs of tokens grow with the square of a sequence's length.
+  const LikelyLengths lengths(problem);
+  return lengths.average([&](double longest) {
+    return cost.launches + cost.channel * channels_of_lane +
+           cost.sum * gate_sums * (1 + cost.sum_token * longest) +
+           longest * step * (1 + (backward ? group : 0)) +
+           passes * cost.many * warps * lengths.steps(longest) * step;
+  });
 }
 
 /// What both kernels have alike.

@@ -16,6 +16,7 @@
 #include <attune/core/kernel.hpp>
 
 #include "cuda/chunks/few_tokens.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -109,31 +110,29 @@ std::size_t bytes_of_block(const AttentionProblem& problem, const Config& config
 /// What a config is expected to take.
 template <class Config>
 double config_us(const AttentionProblem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr std::int64_t kTimesMean = 4, kShare = 4;  // that one long sequence beside others has
   const auto [sides, count] = sides_of(problem, Config::kBackward, config.tokens);
-  const auto tokens = static_cast<double>(problem.T);
-  const double mean = tokens / static_cast<double>(std::max<std::int64_t>(problem.N, 1));
-  const bool packed = problem.N > 0;
+  const LikelyLengths lengths(problem);
   const std::int32_t gates = problem.gates;
   const std::int64_t states = (problem.reads_states() ? (Config::kBackward ? 2 : 1) : 0) +
                               (problem.writes_states() ? 1 : 0);
   const std::int64_t walks = problem.sequences() * problem.H;
   const bool sums = problem.H != problem.Hkv || (gates & ops::kGateGamma) != 0 ||
                     ((gates & ops::kGateG) != 0 && problem.K > kOwn);
-  const Pass pass{
-      .walks = walks,
-      .mean = mean,
-      .longest = packed ? std::min(tokens, std::max(kTimesMean * mean, tokens / kShare)) : tokens,
-      .packed = packed,
-      .tokens = config.tokens,
-      .teams = config.teams,
-      .warps = config.warps,
-      .tiles = config.tiles,
-      .backward = Config::kBackward,
-      .sums = Config::kBackward && sums,
-      .state_bytes = std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states};
-  return pass_us(pass, std::span(sides.data(), static_cast<std::size_t>(count)),
-                 bytes_of_block(problem, config), device);
+  Pass pass{.walks = walks,
+            .mean = lengths.mean,
+            .packed = problem.N > 1,
+            .tokens = config.tokens,
+            .teams = config.teams,
+            .warps = config.warps,
+            .tiles = config.tiles,
+            .backward = Config::kBackward,
+            .sums = Config::kBackward && sums,
+            .state_bytes = std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states};
+  return lengths.average([&](double longest) {
+    pass.longest = longest;
+    return pass_us(pass, std::span(sides.data(), static_cast<std::size_t>(count)),
+                   bytes_of_block(problem, config), device);
+  });
 }
 
 /// Sequences are short on average. A longer one is walked over, a window behind the other.

@@ -19,6 +19,7 @@
 
 #include "cuda/chunks/channels/shape.hpp"
 #include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/segment_counts.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
@@ -135,7 +136,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
     while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
     if (!narrow) config.stages = shared_stages(problem, device, config);
-    config.segments = most_segments(problem, device, config);
+    config.segments = fastest_segments(problem, device, config);
     return config;
   }
 
@@ -146,7 +147,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     for (const Config& config : all_configs<Config>()) {
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
       if (!this->fits(problem, device, config)) continue;
-      if (is_near(config.segments, most_segments(problem, device, config))) {
+      if (is_near(config.segments, fastest_segments(problem, device, config))) {
         configs.push_back(config);
       }
     }
@@ -245,13 +246,14 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   struct Block {
     std::int64_t bytes = 0;  // of shared memory
     int resident = 1;        // as many have room in the registers
+    int chunk_tokens = 1;
   };
   static Block block_of(const Problem& problem, const Config& config) {
     Block block;
     with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
       with_shape<Traits::kProducts, kGated>(widest_keys(problem), config, [&]<class Shape>() {
         block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
-                 Shape::kResidentBlocks};
+                 Shape::kResidentBlocks, Shape::kChunk};
       });
     });
     return block;
@@ -280,12 +282,13 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                            kLeastTokens);
   }
 
-  /// As many as there is room for.
-  static int most_segments(const Problem& problem, const DeviceInfo& device, Config config) {
+  static int fastest_segments(const Problem& problem, const DeviceInfo& device, Config config) {
     config.segments = 1;
     const Block block = block_of(problem, config);
-    const std::int64_t room = room_for_blocks(device, block.bytes, block.resident);
-    return segments_for(problem, block_count(problem, config), room, kLeastTokens);
+    return cheapest_segments({.blocks = block_count(problem, config),
+                              .room = room_for_blocks(device, block.bytes, block.resident),
+                              .chunks = mean_chunks(problem, block.chunk_tokens)},
+                             device);
   }
 
   /// Places the segments' states and decays; returns the bytes they take.

@@ -1,0 +1,47 @@
+// What the longest of packed sequences may have: lengths are known to the device alone. What a
+// kernel expects is an average over these.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <attune/ops/recurrent_attention_op.hpp>
+
+namespace attune::cuda {
+
+struct LikelyLengths {
+  explicit LikelyLengths(const ops::RecurrentAttentionProblem& problem)
+      : all(static_cast<double>(problem.T)),
+        others(static_cast<double>(std::max<std::int64_t>(problem.N - 1, 0))),
+        mean(all / static_cast<double>(std::max<std::int64_t>(problem.N, 1))) {
+    longest.fill(mean);
+    if (problem.N <= 1 || problem.pool) return;  // prompts on a pool are taken to be alike
+    constexpr double kTimesMean = 3;
+    const double half = std::max(mean, all / 2);
+    longest = {mean, std::min(kTimesMean * mean, half), half};
+  }
+
+  /// The average of f(tokens of the longest).
+  template <class F>
+  double average(F&& f) const {
+    double sum = 0;
+    for (const double tokens : longest) sum += f(tokens);
+    return sum / static_cast<double>(longest.size());
+  }
+  /// Tokens that a token has before it and with it, on average, where the longest has so many and
+  /// the others are alike.
+  double steps(double tokens) const {
+    const double rest = all - tokens;
+    const double squares = tokens * tokens + (others > 0 ? rest * rest / others : 0);
+    return squares / std::max(2 * all, 1.0) + 0.5;
+  }
+
+  double all;     // tokens
+  double others;  // sequences but the longest
+  double mean;    // tokens of a sequence
+  /// As many as the others, some times as many, or half of all.
+  std::array<double, 3> longest;
+};
+
+}  // namespace attune::cuda
