@@ -7,6 +7,7 @@
 #include "cuda/chunk_mma/channel_operands.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/segment_counts.hpp"
+#include "cuda/chunks/short_walk.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
@@ -142,35 +143,39 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
   return us * static_cast<double>(ceil_div(problem.K, most_keys(problem)));
 }
 
-/// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time,
-/// with their states: blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a
-/// pool of states the average has to be shorter, as one may be long and is not cut.
+/// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
+/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states the
+/// average has to be shorter, as one may be long and is not cut.
 bool is_short(const Problem& problem) {
-  constexpr std::int64_t kTokens = 32, kTokensOfWideHeads = 256, kPooledOfWideHeads = 128;
+  constexpr std::int64_t kTokens = 64, kTokensOfWideHeads = 256, kPooled = 32,
+                         kPooledOfWideHeads = 128;
   const bool wide = problem.K > 128;
-  const std::int64_t most = !wide          ? kTokens
-                            : problem.pool ? kPooledOfWideHeads
-                                           : kTokensOfWideHeads;
-  return (wide || problem.h0 || problem.ht) &&
-         problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+  const std::int64_t most =
+      problem.pool ? (wide ? kPooledOfWideHeads : kPooled) : (wide ? kTokensOfWideHeads : kTokens);
+  return problem.T <= most * std::max<std::int64_t>(problem.N, 1);
 }
 
-/// Microseconds of such a problem: of its blocks, or of its states through memory, fitted to an
-/// H100.
+/// Microseconds of such a problem: of its blocks, or of its rows and states through memory, fitted
+/// to 122 problems on an H100.
 double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfLaunch = 3.2;
-  constexpr double kOfBlock = 4;
-  constexpr double kOfChunk = 2.2;
-  constexpr double kBytesPerUs = 1.9e6;
-  const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
-  const auto chunks = static_cast<double>(ceil_div(tokens, config.chunk));
-  const auto rounds = static_cast<double>(
-      ceil_div(block_count(problem, config), room_for(problem, device, config)));
-  const auto slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)));
-  const std::int64_t floats =
-      problem.sequences() * problem.H * problem.K * problem.V * (problem.h0 + problem.ht);
-  return kOfLaunch + std::max(slices * rounds * (kOfBlock + kOfChunk * chunks),
-                              static_cast<double>(floats) * sizeof(float) / kBytesPerUs);
+  constexpr double kOfBlock = 1.8;
+  constexpr double kOfChunk = 0.5, kOfChunkOfKey = 0.01;
+  constexpr double kShared = 0.2;  // more of that for each further block of a multiprocessor
+  constexpr double kBytesPerUs = 1.5e6;
+  const std::int64_t blocks = block_count(problem, config);
+  const std::int64_t room = room_for(problem, device, config);
+  const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
+  const ShortWalk walk{.block = kOfBlock,
+                       .chunk = kOfChunk + kOfChunkOfKey * padded_slice_keys(problem),
+                       .chunk_tokens = static_cast<double>(config.chunk),
+                       .rounds = static_cast<double>(ceil_div(blocks, room)) *
+                                 (1 + kShared * static_cast<double>(together - 1)),
+                       .key_slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)))};
+  const std::int64_t rows = problem.B * problem.T * (problem.H + problem.Hkv);
+  const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
+  const auto bytes =
+      static_cast<double>(2 * rows * (problem.K + problem.V) + 4 * states * problem.K * problem.V);
+  return std::max(short_walk_us(walk, LikelyLengths(problem)), bytes / kBytesPerUs);
 }
 
 SegmentWalkParams params_of(const Problem& problem, const Args& args, const Config& config,
@@ -311,12 +316,16 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
-  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences.
+  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences and several packed ones,
+  /// which it cuts by their own lengths.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
-    if (is_short(problem)) return short_us(problem, device, heuristic_config(problem, device));
-    return std::nullopt;
+    const Config config = heuristic_config(problem, device);
+    if (is_short(problem)) return short_us(problem, device, config);
+    constexpr std::int64_t kSeveral = 8;
+    const bool is_cut = problem.N >= kSeveral && parts_of(problem, config).tokens > 0;
+    return is_cut ? std::optional(short_us(problem, device, config)) : std::nullopt;
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is

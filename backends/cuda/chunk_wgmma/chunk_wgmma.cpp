@@ -269,7 +269,7 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   /// has a multiprocessor and a few chunks.
   static Config more_segments(const Problem& problem, const DeviceInfo& device, Config config) {
     constexpr std::int64_t kFewestChunks = 4;
-    if (config.segments != kMostWithCosts || problem.N > 0) return config;
+    if (config.segments != kMostWithCosts || problem.N > 1) return config;
     for (Config more = config; more.segments < kMostSegments; config = more) {
       more.segments *= 2;
       if (items_of(problem, more) > device.cores ||

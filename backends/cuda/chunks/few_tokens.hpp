@@ -13,10 +13,23 @@ namespace attune::cuda {
 
 /// Whether sequences are short on average: lengths of packed ones are not known on the host.
 inline Support has_few_tokens(const ops::RecurrentAttentionProblem& problem) {
-  constexpr std::int64_t kMostTokens = 24;  // from which on chunks are faster
-  if (problem.T < kMostTokens * std::max<std::int64_t>(problem.N, 1)) return Support::yes();
+  constexpr std::int64_t kMostOfFew = 24;  // from which on chunks are faster
+  if (problem.T < kMostOfFew * std::max<std::int64_t>(problem.N, 1)) return Support::yes();
   return Support::no(refused::kShape,
-                     str("takes sequences of less than ", kMostTokens, " tokens, on average"));
+                     str("takes sequences of less than ", kMostOfFew, " tokens, on average"));
+}
+
+/// Whether there are so many tokens that the roundings of decayed operands even out: a token's
+/// product with itself is rounded as all others are. With one token a problem in a hundred missed
+/// the tolerance of outputs, of gradients with two one in 400.
+inline Support evens_out_roundings(const ops::RecurrentAttentionProblem& problem) {
+  constexpr std::int64_t kTokens = 16;  // of a sequence
+  constexpr std::int64_t kRows = 256;   // or of all heads
+  const bool many = problem.T >= kTokens * std::max<std::int64_t>(problem.N, 1) ||
+                    problem.B * problem.T * problem.H >= kRows;
+  if (many) return Support::yes();
+  return Support::no(refused::kShape, str("takes sequences of ", kTokens, " tokens or more, or ",
+                                          kRows, " rows of all heads"));
 }
 
 /// Whether a kernel of few tokens says nothing of what it expects, so that chunks are the default.

@@ -18,16 +18,16 @@ struct WholeWalk {
   std::int64_t chunks = 1;  // of a sequence, on average
 };
 
-/// Chunks of so many tokens that a sequence has, packed ones on average: their lengths are not known
-/// on the host.
+/// Chunks of so many tokens that a sequence has, packed ones on average: their lengths are not
+/// known on the host.
 inline std::int64_t mean_chunks(const ops::RecurrentAttentionProblem& problem,
                                 std::int64_t tokens) {
   return ceil_div(problem.T / std::max<std::int64_t>(problem.N, 1), tokens);
 }
 
-/// The segments that take least. In the time of a chunk, fitted to twelve numbers of segments of 128
-/// walks on an H100: with the number that costs least here they take 1.017 times as long as with the
-/// best, and 1.01 where channels have gates.
+/// The segments that take least. In the time of a chunk, fitted to twelve numbers of segments of
+/// 128 walks on an H100: with the number that costs least here they take 1.017 times as long as
+/// with the best, and 1.01 where channels have gates.
 inline int cheapest_segments(const WholeWalk& walk, const DeviceInfo& device) {
   constexpr double kBothWalks = 1.8;  // the first one reads nothing
   constexpr double kLaunch = 2;

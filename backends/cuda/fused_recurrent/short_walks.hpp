@@ -23,6 +23,7 @@ inline constexpr double kBothGates = 0.85;    // more of that where both sides' 
 inline constexpr double kBothGatesExact = 11.8;   // and in f32: an exponential for every element
 inline constexpr double kStagedChannel = 4.4e-4;  // of a token, for each row and column staged
 inline constexpr double kStateOfRow = 0.068;  // to load or store the state, for each row a lane has
+inline constexpr double kOddRows = 1.7;       // of that where states' rows are not of whole quads
 inline constexpr double kWarp = 0.0104;       // share that each further warp slows the others
 inline constexpr double kWarpsForFree = 8;
 inline constexpr double kPlanes = 2.7, kPlaneBytes = 8, kBytesPerUs = 2.5e6;
@@ -40,9 +41,10 @@ inline double short_walk_us(const WalkShape& shape, const WalkExtents& extents,
       static_cast<double>(std::min<std::int64_t>(shape.columns(), extents.columns));
   const double step =
       kStepOfRow * each * shape.rows_per_lane + kStagedChannel * (rows * (1 + gates / 2) + columns);
+  const double of_state = kStateOfRow * (extents.columns % 4 == 0 ? 1 : kOddRows);
   const auto block_us = [&](std::int64_t tokens) {
     return kBlock + static_cast<double>(tokens) * step +
-           kStateOfRow * extents.states * shape.rows_per_lane;
+           of_state * extents.states * shape.rows_per_lane;
   };
   const std::int64_t planes = row_blocks(shape, extents.rows);
   const double per_core =

@@ -86,8 +86,8 @@ Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
 struct Costs {
   double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
 };
-constexpr Costs kForwardCosts{1.7, 0.39, 0.0225, 2.1, 2.6, 0.155, 0, 0};
-constexpr Costs kBackwardCosts{4.5, 0.35, 0.049, 0.47, 5.0, 0.87, 0.226, 1.52};
+constexpr Costs kForwardCosts{2.1, 0.37, 0.033, 0.78, 2.1, 0.02, 0, 0};
+constexpr Costs kBackwardCosts{4.3, 0.26, 0.055, 0.115, 3.3, 0.16, 2.4, 0.3};
 
 double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
   constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;

@@ -30,44 +30,44 @@ struct Costs {
   double warp;           // share that each four further warps on a multiprocessor slow the others
   double bytes;          // share of the states' traffic that nothing hides
 };
-inline constexpr Costs kForwardCosts{.launch = 2.9,
+inline constexpr Costs kForwardCosts{.launch = 1.3,
                                      .sums = 0,
-                                     .block = 0.56,
-                                     .window = 0,
-                                     .staged = 0.8,
-                                     .score = 0.04,
-                                     .tile = 0.72,
-                                     .pair = 0.067,
+                                     .block = 0.9,
+                                     .window = 0.74,
+                                     .staged = 0.66,
+                                     .score = 0.058,
+                                     .tile = 1.62,
+                                     .pair = 0.103,
                                      .gate = 0,
-                                     .state = 0,
-                                     .state_channel = 0.0243,
-                                     .state_token = 0.0241,
-                                     .update = 0.05,
-                                     .warp = 0.25,
-                                     .bytes = 0.97};
-inline constexpr Costs kBackwardCosts{.launch = 3.3,
-                                      .sums = 3,
-                                      .block = 0.38,
-                                      .window = 0.23,
-                                      .staged = 1.75,
-                                      .score = 0.0126,
+                                     .state = 0.004,
+                                     .state_channel = 0.0043,
+                                     .state_token = 1.15,
+                                     .update = 0.074,
+                                     .warp = 0.035,
+                                     .bytes = 0.96};
+inline constexpr Costs kBackwardCosts{.launch = 2.8,
+                                      .sums = 1.84,
+                                      .block = 2.95,
+                                      .window = 0.004,
+                                      .staged = 0.79,
+                                      .score = 0.02,
                                       .tile = 2.08,
-                                      .pair = 0.188,
-                                      .gate = 0.22,
-                                      .state = 0.146,
-                                      .state_channel = 0.0272,
-                                      .state_token = 0.0006,
-                                      .update = 0.073,
-                                      .warp = 0.105,
-                                      .bytes = 1.65};
+                                      .pair = 0.216,
+                                      .gate = 0.21,
+                                      .state = 0.005,
+                                      .state_channel = 0.0207,
+                                      .state_token = 0.0042,
+                                      .update = 0.069,
+                                      .warp = 0.055,
+                                      .bytes = 1.46};
 
 /// What a pass is asked for.
 struct Pass {
   std::int64_t walks = 0;  // of sequences and heads
   double mean = 1;         // tokens of a sequence
   double longest = 1;
-  bool packed = false;
-  int tokens = 4;  // of a window
+  bool may_vary = false;  // some sequences may have more windows than others
+  int tokens = 4;         // of a window
   int teams = 1, warps = 1, tiles = 1;
   bool backward = false;
   bool sums = false;             // a launch behind it
@@ -111,7 +111,7 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const Costs& cost = pass.backward ? kBackwardCosts : kForwardCosts;
   double windows = std::max(std::ceil(pass.mean / pass.tokens), 1.0);
   const double most = std::max(std::ceil(pass.longest / pass.tokens), 1.0);
-  if (pass.packed && most > 1) windows = std::max(windows, pass.mean / pass.tokens + 0.5);
+  if (pass.may_vary) windows = std::max(windows, pass.mean / pass.tokens + 0.5);
   double blocks = 0, work = 0, longest = 0;
   for (const PassSide& each : sides) {
     const auto count = static_cast<double>(pass.walks * ceil_div(each.side.tiles(), pass.tiles));
@@ -126,7 +126,7 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const double per_core = blocks / std::max(device.cores, 1);
   const double fours = std::clamp(per_core, 1.0, resident) * block_warps / 4;
   const double rounds =
-      std::max(per_core / resident, 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
+      std::max(std::ceil(per_core / resident), 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
   return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
          (pass.sums ? cost.sums : 0) +
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;

@@ -120,7 +120,7 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
                     ((gates & ops::kGateG) != 0 && problem.K > kOwn);
   Pass pass{.walks = walks,
             .mean = lengths.mean,
-            .packed = problem.N > 1,
+            .may_vary = problem.N > 1 && problem.T > config.tokens,
             .tokens = config.tokens,
             .teams = config.teams,
             .warps = config.warps,

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <attune/core/axis_values.hpp>
@@ -18,8 +19,10 @@
 #include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunks/channels/shape.hpp"
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/segment_counts.hpp"
+#include "cuda/chunks/short_walk.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
@@ -27,11 +30,6 @@ namespace attune::cuda::channels {
 
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
-
-/// A token's product with itself is rounded as all others are. A few tokens have too few of them
-/// for the roundings to even out: at T = 1 a problem in a hundred missed the tolerance. They are
-/// faster one by one besides.
-inline constexpr std::int64_t kFewestTokens = 16;
 
 inline Gated gated_of(const Problem& problem) {
   const bool keys = (problem.gates & ops::kGateGk) != 0;
@@ -87,10 +85,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       return Support::no(refused::kShape,
                          str("takes K and V that are multiples of ", kChannelsPerCopy));
     }
-    if (problem.T < kFewestTokens * std::max<std::int64_t>(problem.N, 1)) {
-      return Support::no(refused::kShape,
-                         str("takes sequences of ", kFewestTokens, " tokens or more"));
-    }
+    if (const Support even = evens_out_roundings(problem); !even) return even;
     if (problem.T > kMostTokens)
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
     if (!problem.aligned)
@@ -138,6 +133,13 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     if (!narrow) config.stages = shared_stages(problem, device, config);
     config.segments = fastest_segments(problem, device, config);
     return config;
+  }
+
+  /// Of a few tokens, of which other kernels say what they expect.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (leaves_to_chunks(problem, false)) return std::nullopt;
+    return short_us(problem, device, heuristic_config(problem, device));
   }
 
   /// With about as many segments as the device has room for.
@@ -272,6 +274,23 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Blocks of the kernel that makes the outputs.
   static std::int64_t block_count(const Problem& problem, const Config& config) {
     return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) * config.segments;
+  }
+
+  /// Microseconds of short sequences, fitted to 85 problems on an H100.
+  static double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    constexpr double kOfBlock = 2;
+    constexpr double kOfPanel = 0.87;  // of key channels, of a chunk
+    constexpr double kStateBytesPerUs = 1.9e6;
+    const auto blocks = static_cast<double>(block_count(problem, config));
+    const ShortWalk walk{
+        .block = kOfBlock,
+        .chunk = kOfPanel * widest_keys(problem) / kPanelChannels,
+        .chunk_tokens = static_cast<double>(block_of(problem, config).chunk_tokens),
+        .rounds = std::max(blocks / std::max(device.cores, 1), 1.0),
+        .key_slices = static_cast<double>(ceil_div(problem.K, kMostKeys))};
+    const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
+    return short_walk_us(walk, LikelyLengths(problem)) +
+           4.0 * static_cast<double>(states * problem.K * problem.V) / kStateBytesPerUs;
   }
 
   /// Tokens of a segment that take longer than a launch.
