@@ -62,7 +62,14 @@ attune_cuda_instances(chunk_tf32/chunk_walk TYPES bf16 f16 f32 LAUNCHES "launch_
 attune_cuda_instances(chunk_mma/chunk_mma TYPES bf16 f16 LAUNCHES "launch_chunk_mma<T>")
 attune_cuda_instances(chunk_mma/segment_states TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
 attune_cuda_instances(chunk_mma/split_walk
-  TYPES f32 LAUNCHES "launch_split_walk<T>" "launch_split_segment_states<T>")
+  TYPES f32 LAUNCHES "launch_split_walk<T, Gated::kNone>"
+                     "launch_split_segment_states<T, Gated::kNone>")
+attune_cuda_instances(chunk_mma/split_walk_of_keys
+  TYPES f32 HEADERS split_walk.cuh LAUNCHES "launch_split_walk<T, Gated::kKeys>"
+                                            "launch_split_segment_states<T, Gated::kKeys>")
+attune_cuda_instances(chunk_mma/split_walk_of_values
+  TYPES f32 HEADERS split_walk.cuh LAUNCHES "launch_split_walk<T, Gated::kValues>"
+                                            "launch_split_segment_states<T, Gated::kValues>")
 
 # cuda.decode
 attune_cuda_instances(decode/decode TYPES bf16 f16 f32

@@ -12,7 +12,7 @@ namespace attune::cuda {
 /// "cuda.chunk_wgmma": the gates g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma();
 /// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
-/// besides, as pairs of bf16.
+/// and gv besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
 /// "cuda.gla_wgmma": gk, with or without g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();
@@ -35,7 +35,7 @@ std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 std::unique_ptr<const ErasedKernel> make_chunk_backward();
 /// "cuda.gla.backward": a decay for every channel, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_backward();
-/// "cuda.chunk_mma.backward": f32 as pairs of bf16, every gate but gv, from sm_80 on.
+/// "cuda.chunk_mma.backward": f32 as pairs of bf16, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_mma_backward();
 /// "cuda.chunk_tf32.backward": every problem whose sequences are not very short, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/chunk_mma/channel_operands.hpp"
 #include "cuda/chunk_mma/log2_sum.cuh"
 #include "cuda/chunks/segment_walk.cuh"
@@ -33,39 +35,42 @@ __device__ __forceinline__ Chunk chunk_of(const ChannelOperandsParams& p, std::i
   return chunk;
 }
 
-/// grid: parts x heads. block: a thread for every padded channel.
-__global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
+/// grid: parts x heads x groups. block: a thread for every padded channel of a group.
+__global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
     const __grid_constant__ ChannelOperandsParams p) {
   constexpr int kTogether = 8;  // tokens whose loads are under way together
   __shared__ Chunk shared_chunk;
-  const std::int64_t part = quotient(block_number(), p.heads);
-  const int head = static_cast<int>(block_number() - part * p.heads);
+  const int groups = p.padded_channels / static_cast<int>(blockDim.x);
+  const std::int64_t of_head = quotient(block_number(), groups);
+  const int group = static_cast<int>(block_number() - of_head * groups);
+  const std::int64_t part = quotient(of_head, p.heads);
+  const int head = static_cast<int>(of_head - part * p.heads);
   if (part >= p.parts) return;
   if (threadIdx.x == 0) shared_chunk = chunk_of(p, part);
   __syncthreads();  // the chunk is known
   const Chunk chunk = shared_chunk;
   if (chunk.rows == 0) return;
-  const int channel = static_cast<int>(threadIdx.x);
-  const bool exists = channel < p.key_channels;
+  const int channel = group * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+  const bool exists = channel < p.channels;
   const int own = exists ? channel : 0;
   const int last = chunk.rows - 1;
 
   // Lane i has what all channels share of token i.
   static_assert(kSplitChunk == kWarpSize);
   float shared = constant_decay(p.gamma, chunk.sequence, head);
-  if (p.g.given()) {
+  if (p.shared_gate.given()) {
     const int row = min(static_cast<int>(threadIdx.x) % kWarpSize, last);
-    shared +=
-        gate_at<float>(p.g, row_offset(p.g.rows, chunk.span.batch, chunk.token(p, row), head));
+    shared += gate_at<float>(
+        p.shared_gate, row_offset(p.shared_gate.rows, chunk.span.batch, chunk.token(p, row), head));
   }
   const std::int64_t first = chunk.token(p, 0);
   const int direction = p.reverse ? -1 : 1;
-  const float* const gates = static_cast<const float*>(p.gk.rows.data) +
-                             row_offset(p.gk.rows, chunk.span.batch, first, head) + own;
+  const float* const gates = static_cast<const float*>(p.gate.rows.data) +
+                             row_offset(p.gate.rows, chunk.span.batch, first, head) + own;
   float logs[kSplitChunk];
 #pragma unroll
   for (int i = 0; i < kSplitChunk; ++i) {
-    logs[i] = __ldg(gates + min(i, last) * direction * p.gk.rows.token);
+    logs[i] = __ldg(gates + min(i, last) * direction * p.gate.rows.token);
   }
   Log2Sum sum;
   float total = 0.0F;
@@ -80,39 +85,39 @@ __global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
   }
   strong = __syncthreads_or(strong ? 1 : 0) != 0;
 
-  const std::int64_t of_head = part * p.heads + head;
   const DecayFactor factor = decay_factor(total);
-  p.chunk_totals[of_head * p.padded_keys + channel] = {factor.high, factor.low};
-  if (channel == 0) p.is_strong[of_head] = strong ? 1 : 0;
-  const auto width = static_cast<int>(operand_channels(p.key_channels));
+  p.chunk_totals[of_head * p.padded_channels + channel] = {factor.high, factor.low};
+  if (threadIdx.x == 0) p.is_strong[of_head * groups + group] = strong ? 1 : 0;
+  const auto width = static_cast<int>(operand_channels(p.channels));
   if (channel >= width) return;
 
+  const bool has_reads = exists && p.reads.data != nullptr;
   const int kv_head = head / p.heads_per_kv;
-  const float* const q =
-      static_cast<const float*>(p.q.data) + row_offset(p.q, chunk.span.batch, first, head) + own;
-  const float* const k =
-      static_cast<const float*>(p.k.data) + row_offset(p.k, chunk.span.batch, first, kv_head) + own;
+  const float* const reads_from = static_cast<const float*>(p.reads.data) +
+                                  row_offset(p.reads, chunk.span.batch, first, head) + own;
+  const float* const writes_from = static_cast<const float*>(p.writes.data) +
+                                   row_offset(p.writes, chunk.span.batch, first, kv_head) + own;
   const std::int64_t made_row = static_cast<std::int64_t>(p.heads) * width;
   const std::int64_t made = (chunk.span.batch * p.sequences.tokens + first) * made_row +
                             static_cast<std::int64_t>(head) * width + channel;
   sum = {};
 #pragma unroll
   for (int begin = 0; begin < kSplitChunk; begin += kTogether) {
-    float queries[kTogether];
-    float keys[kTogether];
+    float reads[kTogether];
+    float writes[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int step = min(begin + i, last) * direction;
-      queries[i] = exists ? __ldg(q + step * p.q.token) : 0.0F;
-      keys[i] = exists ? __ldg(k + step * p.k.token) : 0.0F;
+      reads[i] = has_reads ? __ldg(reads_from + step * p.reads.token) : exists ? 1.0F : 0.0F;
+      writes[i] = exists ? __ldg(writes_from + step * p.writes.token) : 0.0F;
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       if (begin + i > last) break;
       sum.add(logs[begin + i]);
       const std::int64_t at = made + (begin + i) * direction * made_row;
-      p.q_operands[at] = strong ? queries[i] : queries[i] * sum.exp2();
-      p.k_operands[at] = strong ? keys[i] : keys[i] * sum.exp2_of_minus();
+      p.made_reads[at] = strong ? reads[i] : reads[i] * sum.exp2();
+      p.made_writes[at] = strong ? writes[i] : writes[i] * sum.exp2_of_minus();
     }
   }
 }
@@ -120,9 +125,10 @@ __global__ __launch_bounds__(kMaxSplitKeys) void make_channel_operands(
 }  // namespace channel_operands_kernels
 
 void launch_channel_operands(const ChannelOperandsParams& p, cudaStream_t stream) {
-  launch<make_channel_operands>(
-      {.grid = grid_of(p.parts * p.heads), .block = static_cast<unsigned>(p.padded_keys)}, stream,
-      p);
+  const int width = std::min(p.padded_channels, kOperandChannels);
+  launch<make_channel_operands>({.grid = grid_of(p.parts * p.heads * (p.padded_channels / width)),
+                                 .block = static_cast<unsigned>(width)},
+                                stream, p);
 }
 
 }  // namespace attune::cuda::chunk_mma

@@ -1,12 +1,14 @@
-// Operands of f32 whose key channels have gates: chunk by chunk,
+// Operands of f32 whose channels have gates: chunk by chunk, of key channels
 //
 //   q'_i = q_i 2^(G_i)    k'_j = k_j 2^(-G_j)    P[i][j] = scale q'_i . k'_j, j <= i
 //
 // with G the sum of a channel's log decays, g's and gamma's included, from the chunk's start. The
 // walk that follows has scores and states as if there were no gate, and multiplies the state by 2^G
-// of the whole chunk behind it.
+// of the whole chunk behind it. Value channels are alike: v'_j = v_j 2^(-G_j), and what reads is
+// the factor 2^(G_i) of the output. g and gamma are those of keys where both have gates.
 //
-// A chunk with a |G| over kMostLog2 has q and k as they are, and is walked token by token.
+// A chunk with a |G| over kMostLog2 has operands as they are, factors of 1, and is walked token by
+// token.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,28 +24,34 @@ namespace attune::cuda::chunk_mma {
 /// 2^-37; 2^80 times it, and sums of its products, for all below 2^40.
 inline constexpr float kMostLog2 = 80.0F;
 
-/// Channels of a row of operands, zeros behind K.
-constexpr std::int64_t operand_channels(std::int64_t keys) {
-  return (keys + kChannelsPerSplitCopy - 1) / kChannelsPerSplitCopy * kChannelsPerSplitCopy;
+/// Channels of a row of operands, zeros behind K or V.
+constexpr std::int64_t operand_channels(std::int64_t channels) {
+  return (channels + kChannelsPerSplitCopy - 1) / kChannelsPerSplitCopy * kChannelsPerSplitCopy;
+}
+/// Groups of value channels that are strong or not; of key channels there is one.
+constexpr std::int64_t operand_groups(std::int64_t channels) {
+  return (channels + kOperandChannels - 1) / kOperandChannels;
 }
 
 struct ChannelOperandsParams {
-  ConstTokenView q, k;
-  GateView g, gk;
-  ConstantDecayView gamma;
+  ConstTokenView reads = {};   // q; ones where there are none
+  ConstTokenView writes = {};  // k or v
+  GateView shared_gate = {};   // g
+  GateView gate = {};          // gk or gv
+  ConstantDecayView gamma = {};
   SequencesView sequences;
   std::int64_t sequence_count = 0;
   std::int64_t parts = 0;  // chunks of all sequences, numbered as sequence_parts.hpp does
   int heads = 1;
   int heads_per_kv = 1;
-  int key_channels = 0;
-  int padded_keys = 0;
+  int channels = 0;
+  int padded_channels = 0;  // up to kOperandChannels, or a multiple of it
   bool reverse = false;
-  /// What is made: [batch, token, H, operand_channels(K)] where tokens are, and of every chunk and
-  /// head its decay, exp() as a sum of two, [part, H, padded_keys], and whether it is strong,
-  /// [part, H].
-  float* q_operands = nullptr;
-  float* k_operands = nullptr;
+  /// What is made: [batch, token, H, operand_channels()] where tokens are, and of every chunk and
+  /// head its decays, exp() as a sum of two, [part, H, padded_channels], and whether they are
+  /// strong, [part, H, group].
+  float* made_reads = nullptr;
+  float* made_writes = nullptr;
   float2* chunk_totals = nullptr;
   int* is_strong = nullptr;
 };

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 
 #include "cuda/chunk_mma/channel_operands.hpp"
 #include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/segment_counts.hpp"
 #include "cuda/chunks/short_walk.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
@@ -23,25 +23,48 @@ using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-// In f32; fewer are faster one by one, or with gates of key channels in chunks of 16.
+// In f32; fewer are faster one by one, or with gates of channels in chunks of 16.
 constexpr std::int64_t kMinSplitTokens = 8;
 constexpr std::int64_t kMinGatedTokens = 24;
 
 bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
 bool has_key_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
+bool has_value_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }
+bool has_channel_gates(const Problem& problem) {
+  return has_key_gates(problem) || has_value_gates(problem);
+}
+Gated gated_channels(const Problem& problem) {
+  return has_value_gates(problem) ? Gated::kValues
+         : has_key_gates(problem) ? Gated::kKeys
+                                  : Gated::kNone;
+}
 
-/// Key channels of a launch: more go slice by slice (key_slices.hpp).
+/// Key channels of a block: more go slice by slice, in 16 bits by as many launches
+/// (key_slices.hpp), in f32 side by side.
 std::int64_t most_keys(const Problem& problem) {
   return is_split(problem) ? kMaxSplitKeys : kMostKeys;
 }
 int padded_slice_keys(const Problem& problem) {
   return padded_keys(std::min(problem.K, most_keys(problem)));
 }
+std::int64_t slices_of_launch(const Problem& problem) {
+  return is_split(problem) ? ceil_div(problem.K, kMaxSplitKeys) : 1;
+}
+/// Channels that there are decays of.
+std::int64_t padded_key_operands(const Problem& problem) {
+  return slices_of_launch(problem) * padded_slice_keys(problem);
+}
+std::int64_t padded_value_operands(const Problem& problem) {
+  return operand_groups(problem.V) * kOperandChannels;
+}
 
+/// Blocks that walk a head.
+std::int64_t head_tiles(const Problem& problem, const Config& config) {
+  return value_tiles(problem, values_per_block(config)) * slices_of_launch(problem);
+}
 /// Blocks of the kernel that makes the outputs.
 std::int64_t block_count(const Problem& problem, const Config& config) {
-  return problem.sequences() * problem.H * value_tiles(problem, values_per_block(config)) *
-         config.segments;
+  return problem.sequences() * problem.H * head_tiles(problem, config) * config.segments;
 }
 
 /// Segments of fewer chunks do not pay for their states.
@@ -50,8 +73,34 @@ std::int64_t least_tokens(const Config& config) {
   return kMinChunks * config.chunk;
 }
 SequenceParts parts_of(const Problem& problem, const Config& config) {
-  return parts_by_length(problem, value_tiles(problem, values_per_block(config)), config.segments,
+  return parts_by_length(problem, head_tiles(problem, config), config.segments,
                          least_tokens(config));
+}
+
+/// What channel_operands.hpp makes for gates of key channels, or of value channels.
+struct OperandsMemory {
+  float* reads = nullptr;
+  float* writes = nullptr;
+  float2* totals = nullptr;
+  int* is_strong = nullptr;
+
+  static std::int64_t chunk_count(const Problem& problem) {
+    return part_count(problem.sequences(), problem.T, problem.N > 0, kSplitChunk);
+  }
+  void take(WorkspaceParts& parts, const Problem& problem, std::int64_t channels,
+            std::int64_t padded_channels) {
+    const std::int64_t row = operand_channels(channels) * std::int64_t{sizeof(float)};
+    const std::int64_t rows = problem.B * problem.T * problem.H;
+    const std::int64_t chunks = chunk_count(problem) * problem.H;
+    reads = parts.take<float>(rows * row);
+    writes = parts.take<float>(rows * row);
+    totals = parts.take<float2>(chunks * padded_channels * std::int64_t{sizeof(float2)});
+    is_strong = parts.take<int>(chunks * operand_groups(channels) * std::int64_t{sizeof(int)});
+  }
+};
+
+std::int64_t plane_elements(const Problem& problem) {
+  return problem.B * problem.T * problem.H * problem.V;
 }
 
 /// What a launch has in the workspace.
@@ -60,46 +109,44 @@ struct Workspace {
     constexpr std::int64_t kFloat = sizeof(float);
     WorkspaceParts parts(memory);
     const std::int64_t keys = padded_slice_keys(problem);
+    const std::int64_t slices = slices_of_launch(problem);
     const SequenceParts cut = parts_of(problem, config);
     if (config.segments > 1 || cut.tokens > 0) {
       const std::int64_t segments =
           (cut.tokens > 0 ? cut.sums(problem.T) : problem.sequences() * config.segments) *
-          problem.H;
+          problem.H * slices;
       const int width = values_per_block(config);
       places = parts.take<PartPlace>(cut.places_bytes());
       states = parts.take<float4>(segments * value_tiles(problem, width) * width * keys * kFloat);
-      decays = parts.take<float>(segments * (has_key_gates(problem) ? keys : 1) * kFloat);
+      decays = parts.take<float>(segments * (has_channel_gates(problem) ? keys : 1) * kFloat);
+      if (has_value_gates(problem)) {
+        value_decays = parts.take<float>(segments * padded_value_operands(problem) * kFloat);
+      }
     }
     if (has_key_gates(problem)) {
-      const std::int64_t rows = problem.B * problem.T * problem.H;
-      const std::int64_t width = operand_channels(std::min(problem.K, most_keys(problem)));
-      const std::int64_t chunks = chunk_count(problem) * problem.H;
-      q = parts.take<float>(rows * width * kFloat);
-      k = parts.take<float>(rows * width * kFloat);
-      chunk_totals = parts.take<float2>(chunks * keys * std::int64_t{sizeof(float2)});
-      is_strong = parts.take<int>(chunks * std::int64_t{sizeof(int)});
+      key_operands.take(parts, problem, problem.K, padded_key_operands(problem));
     }
+    if (has_value_gates(problem)) {
+      value_operands.take(parts, problem, problem.V, padded_value_operands(problem));
+    }
+    if (slices > 1) planes = parts.take<float>(slices * plane_elements(problem) * kFloat);
     bytes = parts.used();
-  }
-  static std::int64_t chunk_count(const Problem& problem) {
-    return part_count(problem.sequences(), problem.T, problem.N > 0, kSplitChunk);
   }
 
   PartPlace* places = nullptr;
   /// The segments', as the registers of their blocks hold them.
   float4* states = nullptr;
   float* decays = nullptr;
-  /// channel_operands.hpp's.
-  float* q = nullptr;
-  float* k = nullptr;
-  float2* chunk_totals = nullptr;
-  int* is_strong = nullptr;
+  float* value_decays = nullptr;
+  OperandsMemory key_operands;
+  OperandsMemory value_operands;
+  float* planes = nullptr;  // what slices of key channels add to the outputs
   std::size_t bytes = 0;
 };
 
 std::size_t shared_bytes(const Problem& problem, const Config& config) {
   const int keys = padded_slice_keys(problem);
-  return is_split(problem) ? split_shared_bytes(keys, has_key_gates(problem), config)
+  return is_split(problem) ? split_shared_bytes(keys, gated_channels(problem), config)
                            : shared_bytes(keys, config);
 }
 
@@ -119,15 +166,19 @@ int segments_for(const Problem& problem, const DeviceInfo& device, Config config
                            device);
 }
 
-/// Microseconds of a problem in f32, fitted to an H200.
+/// Microseconds of a problem in f32, fitted to an H200; what gates of value channels take besides,
+/// to an H100.
 double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kOfLaunch = 3.2;
   constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
   constexpr double kOfTwoBlocks = 1.27;  // where they share a multiprocessor
   constexpr double kOfOperand = 8e-6;    // a channel of q and k made and read again
+  constexpr double kOfSummand = 3e-6;    // an output of a slice, read again
+  constexpr double kOfValueGates = 1.23;
   const int keys = padded_slice_keys(problem);
   double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
-  if (has_key_gates(problem)) chunk_us *= 1 + keys / 600.0;
+  if (has_channel_gates(problem)) chunk_us *= 1 + keys / 600.0;
+  if (has_value_gates(problem)) chunk_us *= kOfValueGates;
   const std::int64_t room = room_for(problem, device, config);
   const std::int64_t blocks = block_count(problem, config);
   if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
@@ -135,12 +186,15 @@ double split_us(const Problem& problem, const DeviceInfo& device, const Config& 
   const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
   double us = static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kOfLaunch;
   if (config.segments > 1) us = us * kOfBothWalks + kOfLaunch;
-  if (has_key_gates(problem)) {
-    const std::int64_t operands =
-        problem.B * problem.T * problem.H * std::min(problem.K, most_keys(problem));
-    us += kOfLaunch + kOfOperand * static_cast<double>(operands);
-  }
-  return us * static_cast<double>(ceil_div(problem.K, most_keys(problem)));
+  const auto operands_us = [&](std::int64_t channels) {
+    return kOfLaunch +
+           kOfOperand * static_cast<double>(problem.B * problem.T * problem.H * channels);
+  };
+  if (has_key_gates(problem)) us += operands_us(problem.K);
+  if (has_value_gates(problem)) us += operands_us(problem.V);
+  const std::int64_t slices = slices_of_launch(problem);
+  if (slices == 1) return us;
+  return us + kOfLaunch + kOfSummand * static_cast<double>(slices * plane_elements(problem));
 }
 
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
@@ -190,51 +244,127 @@ SegmentWalkParams params_of(const Problem& problem, const Args& args, const Conf
   return params;
 }
 
-/// Makes operands of q and k, and has the walk take these.
-void take_key_gates(SplitWalkParams& params, const Problem& problem, const Args& args,
-                    const Workspace& workspace, cudaStream_t stream) {
-  params.gk = gate_view(args.gk);
-  launch_channel_operands({.q = params.q,
-                           .k = params.k,
-                           .g = params.g,
-                           .gk = params.gk,
-                           .gamma = params.gamma,
-                           .sequences = params.sequences,
-                           .sequence_count = params.sequence_count,
-                           .parts = Workspace::chunk_count(problem),
-                           .heads = params.heads,
-                           .heads_per_kv = params.heads_per_kv,
-                           .key_channels = params.key_channels,
-                           .padded_keys = padded_keys(problem.K),
-                           .reverse = params.reverse,
-                           .q_operands = workspace.q,
-                           .k_operands = workspace.k,
-                           .chunk_totals = workspace.chunk_totals,
-                           .is_strong = workspace.is_strong},
-                          stream);
-  const std::int64_t head = operand_channels(problem.K);
-  const std::int64_t token = problem.H * head;
-  params.q = {workspace.q, problem.T * token, token, head};
-  params.k = {workspace.k, problem.T * token, token, head};
-  params.heads_per_key = 1;
-  params.chunk_totals = workspace.chunk_totals;
-  params.is_strong = workspace.is_strong;
+/// What makes operands of one side's channels, without its tensors.
+ChannelOperandsParams operands_params(const Problem& problem, const Args& args,
+                                      const OperandsMemory& made) {
+  return {.sequences = walked_sequences(args, problem.T),
+          .sequence_count = problem.sequences(),
+          .parts = OperandsMemory::chunk_count(problem),
+          .heads = static_cast<int>(problem.H),
+          .heads_per_kv = static_cast<int>(problem.H / problem.Hkv),
+          .reverse = problem.reverse,
+          .made_reads = made.reads,
+          .made_writes = made.writes,
+          .chunk_totals = made.totals,
+          .is_strong = made.is_strong};
 }
 
-template <class T>
-void launch_all(const Problem& problem, const Args& args, const Config& config,
-                const Workspace& workspace, cudaStream_t stream) {
+/// Rows of what was made.
+ConstTokenView operand_rows(const Problem& problem, const float* made, std::int64_t channels) {
+  const std::int64_t head = operand_channels(channels);
+  const std::int64_t token = problem.H * head;
+  return {made, problem.T * token, token, head};
+}
+
+/// Makes operands of q and k.
+void make_key_operands(const Problem& problem, const Args& args, const OperandsMemory& made,
+                       cudaStream_t stream) {
+  ChannelOperandsParams params = operands_params(problem, args, made);
+  params.reads = token_view(args.q);
+  params.writes = token_view(args.k);
+  params.shared_gate = gate_view(args.g);
+  params.gate = gate_view(args.gk);
+  params.gamma = decay_view(args.gamma, problem.H);
+  params.channels = static_cast<int>(problem.K);
+  params.padded_channels = static_cast<int>(padded_key_operands(problem));
+  launch_channel_operands(params, stream);
+}
+/// Makes operands of v, and the factors of outputs.
+void make_value_operands(const Problem& problem, const Args& args, const OperandsMemory& made,
+                         cudaStream_t stream) {
+  ChannelOperandsParams params = operands_params(problem, args, made);
+  params.writes = token_view(args.v);
+  params.gate = gate_view(args.gv);
+  if (!has_key_gates(problem)) {
+    params.shared_gate = gate_view(args.g);
+    params.gamma = decay_view(args.gamma, problem.H);
+  }
+  params.channels = static_cast<int>(problem.V);
+  params.padded_channels = static_cast<int>(padded_value_operands(problem));
+  launch_channel_operands(params, stream);
+}
+
+/// The walk takes operands in place of q, k and v, and leaves planes of outputs where keys are cut.
+SplitWalkParams split_params(const Problem& problem, const Args& args,
+                             const SegmentWalkParams& params, const Workspace& workspace) {
+  const OperandsMemory& keys = workspace.key_operands;
+  const OperandsMemory& values = workspace.value_operands;
+  SplitWalkParams split(params);
+  split.slices = static_cast<int>(slices_of_launch(problem));
+  if (split.slices > 1) {
+    const std::int64_t token = problem.H * problem.V;
+    split.o = {workspace.planes, problem.T * token, token, problem.V};
+    split.output_plane = plane_elements(problem);
+  }
+  split.gk = gate_view(args.gk);
+  split.gv = gate_view(args.gv);
+  if (has_key_gates(problem)) {
+    split.q = operand_rows(problem, keys.reads, problem.K);
+    split.k = operand_rows(problem, keys.writes, problem.K);
+    split.heads_per_key = 1;
+    split.keys = {keys.totals, keys.is_strong, static_cast<int>(padded_key_operands(problem))};
+  }
+  if (has_value_gates(problem)) {
+    split.v = operand_rows(problem, values.writes, problem.V);
+    split.heads_per_value = 1;
+    split.output_factors = operand_rows(problem, values.reads, problem.V);
+    split.values = {values.totals, values.is_strong,
+                    static_cast<int>(padded_value_operands(problem))};
+    split.segment_value_decays = workspace.value_decays;
+  }
+  return split;
+}
+
+void sum_planes(const Problem& problem, const Args& args, const Workspace& workspace,
+                cudaStream_t stream) {
+  launch_plane_sums<float>({.planes = workspace.planes,
+                            .plane_count = slices_of_launch(problem),
+                            .batches = problem.B,
+                            .tokens = problem.T,
+                            .heads = problem.H,
+                            .columns = problem.V,
+                            .group = 1,
+                            .out = token_view(args.o),
+                            .sequences = sequences_view(args.cu_seqlens, problem.T),
+                            .sequence_count = problem.sequences()},
+                           stream);
+}
+
+void run_split(const Problem& problem, const Args& args, const Config& config,
+               std::span<std::byte> memory, cudaStream_t stream) {
+  const Workspace workspace(problem, config, memory.data());
   const SegmentWalkParams params = params_of(problem, args, config, workspace);
   launch_part_places(params, stream);
-  if constexpr (std::is_same_v<T, float>) {
-    SplitWalkParams split(params);
-    if (has_key_gates(problem)) take_key_gates(split, problem, args, workspace, stream);
-    if (params.is_cut()) launch_split_segment_states<T>(split, config, stream);
-    launch_split_walk<T>(split, config, stream);
-  } else {
-    if (params.is_cut()) launch_segment_states<T>(params, config, stream);
-    launch_chunk_mma<T>(params, config, stream);
-  }
+  if (has_key_gates(problem)) make_key_operands(problem, args, workspace.key_operands, stream);
+  if (has_value_gates(problem))
+    make_value_operands(problem, args, workspace.value_operands, stream);
+  const SplitWalkParams split = split_params(problem, args, params, workspace);
+  with_value<Gated::kNone, Gated::kKeys, Gated::kValues>(split.gated(), [&]<Gated kGated>() {
+    if (params.is_cut()) launch_split_segment_states<float, kGated>(split, config, stream);
+    launch_split_walk<float, kGated>(split, config, stream);
+  });
+  if (split.slices > 1) sum_planes(problem, args, workspace, stream);
+}
+
+/// Of 16 bits.
+template <class T>
+void run_slice(const Problem& problem, const Args& args, const Config& config,
+               std::span<std::byte> memory, cudaStream_t stream) {
+  const Workspace workspace(problem, config, memory.data());
+  const SegmentWalkParams params = params_of(problem, args, config, workspace);
+  launch_part_places(params, stream);
+  if (params.is_cut()) launch_segment_states<T>(params, config, stream);
+  launch_chunk_mma<T>(params, config, stream);
 }
 
 class ChunkMma : public Kernel<ChunkMmaConfig> {
@@ -252,18 +382,18 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   int version() const noexcept override { return 1; }
 
   std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
   }
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (device.id.backend != "gpu" || !device.has("sm_80"))
       return Support::no(refused::kDevice, "needs sm_80");
-    if (has_key_gates(problem) && !is_split(problem)) {
-      return Support::no(refused::kDType, "takes gk in f32 alone");
+    if (has_channel_gates(problem) && !is_split(problem)) {
+      return Support::no(refused::kDType, "takes gk and gv in f32 alone");
     }
     if (problem.K > kMostSlicedKeys) {
       return Support::no(refused::kShape, str("takes K <= ", kMostSlicedKeys));
     }
-    const std::int64_t fewest = has_key_gates(problem) ? kMinGatedTokens : kMinSplitTokens;
+    const std::int64_t fewest = has_channel_gates(problem) ? kMinGatedTokens : kMinSplitTokens;
     if (is_split(problem) && problem.T < fewest * std::max<std::int64_t>(problem.N, 1)) {
       return Support::no(refused::kShape,
                          str("takes sequences of ", fewest, " tokens or more in f32"));
@@ -353,19 +483,19 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return key_slices_bytes(problem, most_keys(problem)) +
-           Workspace(problem, config, nullptr).bytes;
+    const std::size_t added = is_split(problem) ? 0 : key_slices_bytes(problem, kMostKeys);
+    return added + Workspace(problem, config, nullptr).bytes;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
-    run_key_slices(problem, args, most_keys(problem), site.workspace, stream,
+    if (is_split(problem)) return run_split(problem, args, config, site.workspace, stream);
+    run_key_slices(problem, args, kMostKeys, site.workspace, stream,
                    [&](const Problem& slice, const Args& own, std::span<std::byte> memory) {
-                     const Workspace workspace(slice, config, memory.data());
-                     with_element<float, __half, __nv_bfloat16>(slice.dtype, [&]<class T>() {
-                       launch_all<T>(slice, own, config, workspace, stream);
+                     with_element<__half, __nv_bfloat16>(slice.dtype, [&]<class T>() {
+                       run_slice<T>(slice, own, config, memory, stream);
                      });
                    });
   }

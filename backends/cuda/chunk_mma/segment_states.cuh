@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_segment(const State<Shape>& state, const S
   }
 }
 
-/// state = decay * state + what the segment of that index added. decays(j) are those of element
-/// [j]'s two keys.
+/// state = decay * state + what the segment of that index added. decays(j) are those of elements
+/// [j].
 template <class Shape, class Decays>
 __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWalkParams& p,
                                             const Walk& walk, std::int64_t index, Decays&& decays) {
@@ -44,19 +44,30 @@ __device__ __forceinline__ void add_segment(State<Shape>& state, const SegmentWa
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
     const float4 added = from[j * kWarpSize];
-    const float2 decay = decays(j);
+    const float4 decay = decays(j);
     state[j][0] = fmaf(state[j][0], decay.x, added.x);
     state[j][1] = fmaf(state[j][1], decay.y, added.y);
-    state[j][2] = fmaf(state[j][2], decay.x, added.z);
-    state[j][3] = fmaf(state[j][3], decay.y, added.w);
+    state[j][2] = fmaf(state[j][2], decay.z, added.z);
+    state[j][3] = fmaf(state[j][3], decay.w, added.w);
   }
 }
 
+/// The decay of a segment, the same of all channels.
+class SharedSegmentDecay {
+ public:
+  __device__ SharedSegmentDecay(const SegmentWalkParams& p, const Walk&, std::int64_t index)
+      : decay_(p.segment_decays[index]) {}
+  __device__ float4 operator()(int) const { return {decay_, decay_, decay_, decay_}; }
+
+ private:
+  float decay_;
+};
+
 /// The state at the start of the block's segment. The last segment's place has a copy of the
 /// initial state: the last segment may write the final state over it while the first one still has
-/// to start. kPerChannel: segments have a decay for every key channel.
-template <class Shape, bool kPerChannel = false>
-__device__ __forceinline__ void load_segment_start(State<Shape>& state, const SegmentWalkParams& p,
+/// to start. Decays: of a segment.
+template <class Shape, class Decays = SharedSegmentDecay, class Params>
+__device__ __forceinline__ void load_segment_start(State<Shape>& state, const Params& p,
                                                    const Walk& walk) {
   if (walk.segments == 1) {
     load_initial<Shape>(state, p, walk);
@@ -66,20 +77,12 @@ __device__ __forceinline__ void load_segment_start(State<Shape>& state, const Se
   if (walk.segment == 0) {
     if (p.initial_state.data == nullptr) return;
     add_segment<Shape>(state, p, walk, sum_index(p, walk, walk.segments - 1), [](int) {
-      return float2{0.0F, 0.0F};
+      return float4{0.0F, 0.0F, 0.0F, 0.0F};
     });
   }
   for (int segment = 0; segment < walk.segment; ++segment) {
     const std::int64_t index = sum_index(p, walk, segment);
-    if constexpr (kPerChannel) {
-      const float* const own =
-          p.segment_decays + index * Shape::kKeys + threadIdx.x % kWarpSize % 4 * 2;
-      add_segment<Shape>(state, p, walk, index,
-                         [&](int j) { return *reinterpret_cast<const float2*>(own + 8 * j); });
-    } else {
-      const float decay = p.segment_decays[index];
-      add_segment<Shape>(state, p, walk, index, [&](int) { return float2{decay, decay}; });
-    }
+    add_segment<Shape>(state, p, walk, index, Decays(p, walk, index));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "cuda/chunk_mma/decays.cuh"
 #include "cuda/chunk_mma/products.cuh"
 #include "cuda/chunk_mma/split_tiles.cuh"
+#include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::chunk_mma {
 
@@ -156,8 +157,8 @@ __device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs,
 
 /// Each token's column times exp(b_last - b_j).
 template <class Shape>
-__device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
-                                                   const SplitDecays& decays) {
+__device__ __forceinline__ void decay_to_end(SplitValues<Shape>& values,
+                                             const SplitDecays& decays) {
   const int first = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
@@ -171,13 +172,43 @@ __device__ __forceinline__ void decay_split_values(SplitValues<Shape>& values,
   }
 }
 
+/// The decays of a chunk of the lane's two value channels.
+template <class Decays>
+__device__ __forceinline__ void load_value_totals(float2 (&totals)[2], const Decays& decays) {
+  const int channel = own_channel() + static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  totals[0] = decays.values.totals[channel];
+  totals[1] = decays.values.totals[channel + 8];
+}
+
+/// With gates of value channels: each channel's row times its decay over the chunk, of which those
+/// of tokens are divided out already. With gates of key channels alone k has what is lacking.
+template <class Shape, int kKeys, int kValues>
+__device__ __forceinline__ void decay_to_end(SplitValues<Shape>& values,
+                                             const ChannelDecays<kKeys, kValues>& decays) {
+  if constexpr (kValues > 0) {
+    float2 totals[2];
+    load_value_totals(totals, decays);
+#pragma unroll
+    for (int step = 0; step < Shape::kChunk / 16; ++step) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 value = joined({values[step].high[e], values[step].low[e]});
+        const float total = totals[e % 2].x;
+        values[step].set(e, split(value.x * total, value.y * total));
+      }
+    }
+  }
+}
+
 /// S^T = total S^T + V^T K, `values` being V^T decayed to the chunk's end; with decays per channel
-/// S^T = total (S^T + V^T K), where K has what is lacking.
+/// S^T = total (S^T + V^T K), where K has what is lacking, and V^T those of value channels.
 template <class Shape, class Decays>
 __device__ __forceinline__ void write_split_state(State<Shape>& state,
                                                   const SplitValues<Shape>& values,
                                                   const SplitTile<Shape>& k, const Decays& decays) {
   constexpr int kSteps = Shape::kChunk / 16;
+  float2 of_values[2];
+  if constexpr (Decays::kOfValues) load_value_totals(of_values, decays);
 #pragma unroll
   for (int n = 0; n < Shape::kKeys / 16; ++n) {
     float added[kSteps][2][4] = {};
@@ -191,7 +222,7 @@ __device__ __forceinline__ void write_split_state(State<Shape>& state,
       float4 totals;  // of two keys
       if constexpr (Decays::kPerChannel) {
         const int key = 16 * n + 8 * half + static_cast<int>(threadIdx.x) % 4 * 2;
-        totals = *reinterpret_cast<const float4*>(&decays.totals[key]);
+        totals = *reinterpret_cast<const float4*>(&decays.keys.totals[key]);
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -199,7 +230,11 @@ __device__ __forceinline__ void write_split_state(State<Shape>& state,
         const float sum = added[0][half][e] + added[1][half][e];
         if constexpr (Decays::kPerChannel) {
           const float2 total = e % 2 == 0 ? float2{totals.x, totals.y} : float2{totals.z, totals.w};
-          element = fmaf(element + sum, total.x, (element + sum) * total.y);
+          float whole = element + sum;
+          if constexpr (Decays::kOfValues) {
+            whole = decayed_sum({of_values[e / 2].x, of_values[e / 2].y}, element, sum);
+          }
+          element = fmaf(whole, total.x, whole * total.y);
         } else {
           element = fmaf(element, decays.total, sum);
         }

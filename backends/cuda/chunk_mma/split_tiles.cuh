@@ -167,25 +167,28 @@ class SplitTokens {
  public:
   __device__ SplitTokens(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, 0).first),
-        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_kv, walk.first_value).first),
-        q_(rows_of<const float>(p.q, walk, walk.head, 0).first),
-        o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first) {}
+        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key(walk)).first),
+        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first),
+        q_(rows_of<const float>(p.q, walk, walk.head, first_key(walk)).first),
+        o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first +
+           walk.slice * p.output_plane) {}
 
   __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
     if (chunk >= walk.chunks) return;
-    loaded_k_.fetch({k_, p_.k.token}, walk, chunk, p_.key_channels);
+    const int keys = p_.key_channels - first_key(walk);
+    loaded_k_.fetch({k_, p_.k.token}, walk, chunk, keys);
     loaded_v_.fetch({v_, p_.v.token}, walk, chunk, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) loaded_q_.fetch({q_, p_.q.token}, walk, chunk, p_.key_channels);
+    if constexpr (kWithQueries) loaded_q_.fetch({q_, p_.q.token}, walk, chunk, keys);
   }
   /// Splits what was fetched, which is this chunk.
   __device__ __forceinline__ void store(const SplitStage<Shape, kWithQueries>& to,
                                         std::byte* memory, const Walk& walk, int chunk) const {
     if (chunk >= walk.chunks) return;
     const int rows = walk.rows(chunk);
-    loaded_k_.store(to.k, memory, rows, p_.key_channels);
+    const int keys = p_.key_channels - first_key(walk);
+    loaded_k_.store(to.k, memory, rows, keys);
     loaded_v_.store(to.v, memory, rows, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) loaded_q_.store(to.q, memory, rows, p_.key_channels);
+    if constexpr (kWithQueries) loaded_q_.store(to.q, memory, rows, keys);
   }
   /// Writes the warp's 16 channels of a chunk's outputs. Eight lanes write 32 bytes in a row.
   __device__ __forceinline__ void store_outputs(const Outputs<Shape>& outputs, const Walk& walk,
@@ -208,6 +211,8 @@ class SplitTokens {
   }
 
  private:
+  __device__ static int first_key(const Walk& walk) { return walk.slice * Shape::kKeys; }
+
   struct Nothing {};
   const SplitWalkParams& p_;
   const float* const k_;

@@ -1,18 +1,33 @@
 // chunk_mma.cuh's walk for f32, each operand split into two of bf16 (split_tiles.cuh), with the gates
-// g and gamma, or with gates of key channels, of which channel_operands.hpp made operands.
+// g and gamma, or with gates of channels, of which channel_operands.hpp made operands.
 //
 // Tiles are split as they arrive, once for all warps. With three stages a chunk's tiles are there a
 // chunk before its P is made, and a chunk takes a single barrier; with two it takes a second one.
 #pragma once
 
 #include "cuda/chunk_mma/channel_decays.cuh"
+#include "cuda/chunk_mma/output_factors.cuh"
 #include "cuda/chunk_mma/segment_states.cuh"
 #include "cuda/chunk_mma/split_products.cuh"
 
 namespace attune::cuda::chunk_mma {
 
-template <class Shape, bool kKeyGates>
-using DecaysOf = std::conditional_t<kKeyGates, ChannelDecayLoads<Shape::kKeys>, SplitDecayScan>;
+template <class Shape, Gated kGated>
+using DecaysOf = std::conditional_t<
+    kGated == Gated::kNone, SplitDecayScan,
+    ChannelDecayLoads<Shape::kKeys, kGated == Gated::kValues ? Shape::kValues : 0>>;
+template <class Shape, Gated kGated>
+using SegmentDecaysOf = std::conditional_t<kGated == Gated::kNone, SharedSegmentDecay,
+                                           ChannelSegmentDecays<Shape, kGated == Gated::kValues>>;
+
+/// Whether a chunk of such decays goes token by token.
+template <class Decays>
+__device__ __forceinline__ bool has_strong(const Decays& decays) {
+  bool strong = false;
+  if constexpr (Decays::kPerChannel) strong = decays.keys.is_strong;
+  if constexpr (Decays::kOfValues) strong = strong || decays.values.is_strong;
+  return strong;
+}
 
 /// The outputs of a chunk, and the state after it.
 template <class Shape, class Decays>
@@ -24,7 +39,7 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
   SplitBlock values[Shape::kChunk / 16];
   load_values<Shape>(values, stage.v);
   add_split_chunk<Shape>(outputs, values, scores);
-  if constexpr (!Decays::kPerChannel) decay_split_values<Shape>(values, decays);
+  decay_to_end<Shape>(values, decays);
   write_split_state<Shape>(state, values, stage.k, decays);
 }
 
@@ -35,30 +50,39 @@ __device__ __forceinline__ void add_split_keys(State<Shape>& state,
                                                const Decays& decays) {
   SplitBlock values[Shape::kChunk / 16];
   load_values<Shape>(values, stage.v);
-  if constexpr (!Decays::kPerChannel) decay_split_values<Shape>(values, decays);
+  decay_to_end<Shape>(values, decays);
   write_split_state<Shape>(state, values, stage.k, decays);
 }
 
-/// grid: value tiles x segments x heads x sequences. block: 32 threads for 16 value channels.
-template <class Shape, bool kKeyGates, bool kKeeps>
+/// make_walk() in a grid that has slices of key channels along y.
+template <class Shape, bool kMayBeParts = true>
+__device__ __forceinline__ Walk make_split_walk(const SplitWalkParams& p, int segments) {
+  Walk walk = make_walk<Shape, kMayBeParts>(p, segments);
+  walk.slice = static_cast<int>(blockIdx.y);
+  return walk;
+}
+
+/// grid: value tiles x segments x heads x sequences, slices. block: 32 threads for 16 value channels.
+template <class Shape, Gated kGated, bool kKeeps>
 __global__
 __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
     const __grid_constant__ SplitWalkParams p) {
   using AllTiles = SplitStage<Shape, true>;
   using Scores = SplitScores<Shape>;
-  using DecayScan = DecaysOf<Shape, kKeyGates>;
+  using DecayScan = DecaysOf<Shape, kGated>;
   using Decays = typename DecayScan::Decays;
   extern __shared__ __align__(128) std::byte memory[];
   const std::uint32_t begin = shared_address(memory);
   const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
   auto* const decays =
       reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
-  const Walk walk = make_walk<Shape, !kKeeps>(p, p.segments);
+  const Walk walk = make_split_walk<Shape, !kKeeps>(p, p.segments);
   clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
                            static_cast<int>(threadIdx.x), Shape::kThreads);
   if (walk.span.is_left_out || !has_segment(walk)) return;
   SplitTokens<Shape, true> tokens(p, walk);
   DecayScan scan(p, walk);
+  const OutputFactors<Shape> factors(decays + kDecayStages);
   const auto stage_of = [&](int chunk) {
     return AllTiles(begin + stage_number(chunk, p.stages) * AllTiles::kBytes);
   };
@@ -78,7 +102,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     scan.sum(decays[chunk]);
   }
   float state[Shape::kKeys / 8][4];
-  load_segment_start<Shape, kKeyGates>(state, p, walk);
+  load_segment_start<Shape, SegmentDecaysOf<Shape, kGated>>(state, p, walk);
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) arrive(chunk);
   __syncthreads();  // the first chunks and their decays are there
   if (walk.chunks > 0) make_scores_of(0);
@@ -87,45 +111,52 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
     __syncthreads();  // the chunk's P is there, and tiles that came; the last one is done with
     arrive(chunk + p.stages - 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 2);
+    if constexpr (Decays::kOfValues) factors.fetch(p, walk, chunk);
     float outputs[Shape::kChunk / 8][4];
     const Decays& own = decays[chunk % kDecayStages];
-    bool strong = false;
-    if constexpr (kKeyGates) {
-      strong = own.is_strong;
+    const bool strong = has_strong(own);
+    if constexpr (Decays::kPerChannel) {
       if (strong) {
-        TokenWalk<Shape, true>(p, walk, chunk).run(state, outputs, stage_of(chunk), p.scale);
+        TokenWalk<Shape, Decays, true>(p, walk, chunk, own)
+            .run(state, outputs, stage_of(chunk), p.scale);
       }
     }
     if (!strong) {
       advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk), own, p.scale);
     }
+    if constexpr (Decays::kOfValues) factors.apply(outputs);
     tokens.store_outputs(outputs, walk, chunk);
     if constexpr (kKeeps) {
-      const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);
+      const Walk again = make_split_walk<Shape, !kKeeps>(p, p.segments);
       store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
     }
     if (p.stages == 2) __syncthreads();  // the next chunk's tiles are there
     if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
     if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
-  const Walk again = make_walk<Shape, !kKeeps>(p, p.segments);  // keeping it would take registers
+  const Walk again =
+      make_split_walk<Shape, !kKeeps>(p, p.segments);  // keeping it would take registers
   store_state<Shape>(state, p, again, final_behind(p, again));
 }
 
-/// segment_states.cuh's kernel. grid: value tiles x (segments - 1) x heads x sequences.
-template <class Shape, bool kKeyGates>
+__device__ __forceinline__ void decay_by(float& x, const float2& total) {
+  x = fmaf(x, total.x, x * total.y);
+}
+
+/// segment_states.cuh's kernel. grid: value tiles x (segments - 1) x heads x sequences, slices.
+template <class Shape, Gated kGated>
 __global__ __launch_bounds__(
     Shape::kThreads,
     split_resident_blocks(
         Shape::kConfig)) void chunk_mma_split_segment_states(const __grid_constant__ SplitWalkParams
                                                                  p) {
   using KeysAndValues = SplitStage<Shape, false>;
-  using DecayScan = DecaysOf<Shape, kKeyGates>;
+  using DecayScan = DecaysOf<Shape, kGated>;
   using Decays = typename DecayScan::Decays;
   constexpr int kStages = 2;
   extern __shared__ __align__(128) std::byte memory[];
   auto* const decays = reinterpret_cast<Decays*>(memory + kStages * KeysAndValues::kBytes);
-  const Walk walk = make_walk<Shape>(p, p.segments - 1);
+  const Walk walk = make_split_walk<Shape>(p, p.segments - 1);
   if (walk.span.is_left_out || !has_next_segment(walk)) return;
   SplitTokens<Shape, false> tokens(p, walk);
   DecayScan scan(p, walk);
@@ -138,7 +169,8 @@ __global__ __launch_bounds__(
     load_initial<Shape>(state, p, walk);
     store_segment<Shape>(state, p, walk, sum_index(p, walk, walk.segments - 1));
   }
-  float decay = 1.0F;  // with gates of key channels, of the thread's own
+  float decay = 1.0F;  // with gates of channels, of the thread's own key channel
+  float value_decay = 1.0F;
 
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const KeysAndValues stage(shared_address(memory) + chunk % kStages * KeysAndValues::kBytes);
@@ -148,14 +180,14 @@ __global__ __launch_bounds__(
     __syncthreads();  // the chunk's tiles and decays are there; the last but one is done with
     tokens.fetch(walk, chunk + 1);
     if (scan.is_mine()) scan.fetch(walk, chunk + 1);
-    if constexpr (kKeyGates) {
-      if (scan.is_mine()) {
-        const float2 total = own.totals[threadIdx.x];
-        decay = fmaf(decay, total.x, decay * total.y);
+    if constexpr (Decays::kPerChannel) {
+      if (threadIdx.x < Shape::kKeys) decay_by(decay, own.keys.totals[threadIdx.x]);
+      if constexpr (Decays::kOfValues) {
+        if (threadIdx.x < Shape::kValues) decay_by(value_decay, own.values.totals[threadIdx.x]);
       }
-      if (own.is_strong) {
+      if (has_strong(own)) {
         float nothing[Shape::kChunk / 8][4];
-        TokenWalk<Shape, false>(p, walk, chunk).run(state, nothing, stage, 0.0F);
+        TokenWalk<Shape, Decays, false>(p, walk, chunk, own).run(state, nothing, stage, 0.0F);
         continue;
       }
     } else {
@@ -163,21 +195,27 @@ __global__ __launch_bounds__(
     }
     add_split_keys<Shape>(state, stage, own);
   }
-  const Walk again = make_walk<Shape>(p, p.segments - 1);  // keeping it would take registers
+  const Walk again = make_split_walk<Shape>(p, p.segments - 1);  // keeping it would take registers
   const std::int64_t index = sum_index(p, again, again.segment);
   store_segment<Shape>(state, p, again, index);
+  if constexpr (Decays::kOfValues) {
+    const std::int64_t first = index * p.values.channels + again.first_value;
+    if (threadIdx.x < Shape::kValues) p.segment_value_decays[first + threadIdx.x] = value_decay;
+  }
   if (again.value_tile != 0) return;
-  if constexpr (kKeyGates) {
-    if (scan.is_mine()) p.segment_decays[index * Shape::kKeys + threadIdx.x] = decay;
+  if constexpr (Decays::kPerChannel) {
+    if (threadIdx.x < Shape::kKeys) p.segment_decays[index * Shape::kKeys + threadIdx.x] = decay;
   } else if (threadIdx.x == 0) {
     p.segment_decays[index] = decay;
   }
 }
 
-/// Calls f.operator()<Shape>() for the shape that K and a config have.
+/// Calls f.operator()<Shape>() for the shape that K, or a slice of it, and a config have.
 template <class F>
 void with_split_shape(const SegmentWalkParams& params, const ChunkMmaConfig& config, F&& f) {
-  with_shape(params, config, [&]<class Shape>() {
+  SegmentWalkParams slice = params;
+  slice.key_channels = std::min(params.key_channels, kMaxSplitKeys);
+  with_shape(slice, config, [&]<class Shape>() {
     if constexpr (is_compiled_split(Shape::kKeys, Shape::kConfig)) {
       f.template operator()<Shape>();
     } else {
@@ -186,37 +224,37 @@ void with_split_shape(const SegmentWalkParams& params, const ChunkMmaConfig& con
   });
 }
 
-template <class T>
+inline dim3 split_grid(const SplitWalkParams& params, int segments) {
+  return {block_count(params, segments), static_cast<unsigned>(params.slices)};
+}
+
+template <class T, Gated kGated>
 void launch_split_walk(const SplitWalkParams& params, const ChunkMmaConfig& config,
                        cudaStream_t stream) {
   with_split_shape(params, config, [&]<class Shape>() {
-    with_value<false, true>(params.gk.given(), [&]<bool kKeyGates>() {
-      with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
-        launch<chunk_mma_split<Shape, kKeyGates, kKeeps>>(
-            {.grid = block_count(params, params.segments),
-             .block = Shape::kThreads,
-             .shared_bytes = split_shared_bytes(Shape::kKeys, kKeyGates, config)},
-            stream, params);
-      });
+    with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
+      launch<chunk_mma_split<Shape, kGated, kKeeps>>(
+          {.grid = split_grid(params, params.segments),
+           .block = Shape::kThreads,
+           .shared_bytes = split_shared_bytes(Shape::kKeys, kGated, config)},
+          stream, params);
     });
   });
 }
 
-template <class T>
+template <class T, Gated kGated>
 void launch_split_segment_states(const SplitWalkParams& params, const ChunkMmaConfig& config,
                                  cudaStream_t stream) {
   SplitWalkParams narrow = params;
   narrow.value_tiles = params.value_tiles * config.warps / kSegmentWarps;
   with_split_shape(params, segment_config(config), [&]<class Shape>() {
     if constexpr (Shape::kConfig.warps == kSegmentWarps) {
-      with_value<false, true>(params.gk.given(), [&]<bool kKeyGates>() {
-        using Decays = typename DecaysOf<Shape, kKeyGates>::Decays;
-        launch<chunk_mma_split_segment_states<Shape, kKeyGates>>(
-            {.grid = block_count(narrow, narrow.segments - 1),
-             .block = Shape::kThreads,
-             .shared_bytes = 2 * (SplitStage<Shape, false>::kBytes + sizeof(Decays))},
-            stream, narrow);
-      });
+      using Decays = typename DecaysOf<Shape, kGated>::Decays;
+      launch<chunk_mma_split_segment_states<Shape, kGated>>(
+          {.grid = split_grid(narrow, narrow.segments - 1),
+           .block = Shape::kThreads,
+           .shared_bytes = 2 * (SplitStage<Shape, false>::kBytes + sizeof(Decays))},
+          stream, narrow);
     }
   });
 }

@@ -20,6 +20,7 @@ struct Walk {
   int segments = 1;  // of the sequence
   int value_tile = 0;
   int first_value = 0;
+  int slice = 0;  // of key channels, where these are more than a block has
   int chunk_tokens = 0;
   bool reverse = false;
   int skipped = 0;  // tokens before the segment
@@ -96,7 +97,7 @@ __device__ __forceinline__ bool has_next_segment(const Walk& walk) {
 __device__ __forceinline__ std::int64_t sum_index(const SegmentWalkParams& p, const Walk& walk,
                                                   int segment) {
   const auto begin = static_cast<unsigned>(walk.span.begin);
-  return walk.sequence * p.sums.sequence + walk.head * p.sums.head +
+  return walk.slice * p.sums.slice + walk.sequence * p.sums.sequence + walk.head * p.sums.head +
          __umulhi(begin, p.sums.of_tokens) + segment;
 }
 
@@ -127,7 +128,7 @@ __device__ __forceinline__ void for_each_element(State<Shape>& state, const Segm
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    const int k = lane % 4 * 2 + e % 2;
+    const int k = walk.slice * Shape::kKeys + lane % 4 * 2 + e % 2;
     const int v = walk.first_value + own_channel() + lane / 4 + e / 2 * 8;
     const int keys = v < p.value_channels ? p.key_channels - k : 0;
     std::int64_t offset = walk.head * view.head + k * view.k + v * view.v;

@@ -54,6 +54,7 @@ struct SequenceParts {
 /// Strides of what segments add to the state. Where sequences are cut by length, theirs begin at
 /// 2^-32 of_tokens times the tokens before them.
 struct SumStrides {
+  std::int64_t slice = 0;  // of key channels
   std::int64_t sequence = 0;
   std::int64_t head = 0;
   unsigned of_tokens = 0;
@@ -92,10 +93,13 @@ struct SegmentWalkParams {
   /// many as there are, or more, begin before the next sequence's: of_tokens is rounded up.
   constexpr void set_sums(std::int64_t of_head) {
     constexpr std::int64_t kOne = std::int64_t{1} << 32;
-    sums = {.sequence = heads * of_head, .head = of_head};
+    sums = {
+        .slice = sequence_count * heads * of_head, .sequence = heads * of_head, .head = of_head};
     if (parts.tokens == 0) return;
-    sums = {.sequence = 0,
-            .head = parts.sums(sequences.tokens),
+    const std::int64_t of_parts = parts.sums(sequences.tokens);
+    sums = {.slice = heads * of_parts,
+            .sequence = 0,
+            .head = of_parts,
             .of_tokens = static_cast<unsigned>((kOne + parts.tokens - 1) / parts.tokens)};
   }
 };

@@ -146,7 +146,9 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
 INSTANTIATE_TEST_SUITE_P(Gates, GatedForward,
                          testing::Values(GatedCase{"k"}, GatedCase{"v"}, GatedCase{"kv"},
                                          GatedCase{"gk"}, GatedCase{"gmv"}, GatedCase{"gmkv"},
-                                         GatedCase{"k", true}, GatedCase{"gmk", true}),
+                                         GatedCase{"k", true}, GatedCase{"gmk", true},
+                                         GatedCase{"v", true}, GatedCase{"kv", true},
+                                         GatedCase{"gmv", true}, GatedCase{"gmkv", true}),
                          [](const auto &test) { return str(test.param); });
 
 TEST_P(GatedForward, WalksLongSequencesInSegmentsAndInPlace) {
