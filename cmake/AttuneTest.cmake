@@ -37,6 +37,14 @@ function(attune_test name)
     list(APPEND environment ATTUNE_${variable}=unset:)
   endforeach()
 
+  # What bounds a test that hangs. ThreadSanitizer takes up to ten times as long.
+  set(timeout 120)
+  set(shard_timeout 300)
+  if(CMAKE_CXX_FLAGS MATCHES "sanitize=thread")
+    set(timeout 1200)
+    set(shard_timeout 3000)
+  endif()
+
   set(tests "")
   if(arg_SHARDS)
     math(EXPR last "${arg_SHARDS} - 1")
@@ -47,7 +55,7 @@ function(attune_test name)
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
       list(APPEND tests ${test})
     endforeach()
-    set_tests_properties(${tests} PROPERTIES TIMEOUT 300 LABELS "${arg_LABELS}"
+    set_tests_properties(${tests} PROPERTIES TIMEOUT ${shard_timeout} LABELS "${arg_LABELS}"
                          ENVIRONMENT_MODIFICATION "${environment}" ${arg_PROPERTIES})
   else()
     gtest_discover_tests(${target} TEST_PREFIX ${name}. NO_PRETTY_VALUES
@@ -57,7 +65,7 @@ function(attune_test name)
     set(properties_file ${CMAKE_CURRENT_BINARY_DIR}/${target}_properties.cmake)
     file(CONFIGURE OUTPUT ${properties_file} @ONLY CONTENT [[
 if(@target@_TESTS)
-  set_tests_properties(${@target@_TESTS} PROPERTIES TIMEOUT 120 LABELS "@arg_LABELS@"
+  set_tests_properties(${@target@_TESTS} PROPERTIES TIMEOUT @timeout@ LABELS "@arg_LABELS@"
                        ENVIRONMENT_MODIFICATION "@environment@" @properties@)
 endif()
 ]])
