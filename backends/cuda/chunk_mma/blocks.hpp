@@ -1,0 +1,101 @@
+// How a problem of cuda.chunk_mma is cut into blocks, and how many of them a device has room for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/chunk_mma/channel_operands.hpp"
+#include "cuda/chunk_mma/chunk_mma.hpp"
+#include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/segment_counts.hpp"
+
+namespace attune::cuda::chunk_mma {
+
+using Config = ChunkMmaConfig;
+using Problem = ops::RecurrentAttentionProblem;
+using Args = ops::RecurrentAttentionArgs;
+
+// In f32; fewer are faster one by one, or with gates of channels in chunks of 16.
+inline constexpr std::int64_t kMinSplitTokens = 8;
+inline constexpr std::int64_t kMinGatedTokens = 24;
+
+inline bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
+inline bool has_key_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
+inline bool has_value_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }
+inline bool has_channel_gates(const Problem& problem) {
+  return has_key_gates(problem) || has_value_gates(problem);
+}
+inline Gated gated_channels(const Problem& problem) {
+  return has_value_gates(problem) ? Gated::kValues
+         : has_key_gates(problem) ? Gated::kKeys
+                                  : Gated::kNone;
+}
+
+/// Key channels of a block: more go slice by slice, in 16 bits by as many launches
+/// (key_slices.hpp), in f32 side by side.
+inline std::int64_t most_keys(const Problem& problem) {
+  return is_split(problem) ? kMaxSplitKeys : kMostKeys;
+}
+inline int padded_slice_keys(const Problem& problem) {
+  return padded_keys(std::min(problem.K, most_keys(problem)));
+}
+inline std::int64_t slices_of_launch(const Problem& problem) {
+  return is_split(problem) ? ceil_div(problem.K, kMaxSplitKeys) : 1;
+}
+/// Channels that there are decays of.
+inline std::int64_t padded_key_operands(const Problem& problem) {
+  return slices_of_launch(problem) * padded_slice_keys(problem);
+}
+inline std::int64_t padded_value_operands(const Problem& problem) {
+  return operand_groups(problem.V) * kOperandChannels;
+}
+
+/// Blocks that walk a head.
+inline std::int64_t head_tiles(const Problem& problem, const Config& config) {
+  return value_tiles(problem, values_per_block(config)) * slices_of_launch(problem);
+}
+/// Blocks of the kernel that makes the outputs.
+inline std::int64_t block_count(const Problem& problem, const Config& config) {
+  return problem.sequences() * problem.H * head_tiles(problem, config) * config.segments;
+}
+
+/// Segments of fewer chunks do not pay for their states.
+inline std::int64_t least_tokens(const Config& config) {
+  constexpr std::int64_t kMinChunks = 4;
+  return kMinChunks * config.chunk;
+}
+inline SequenceParts parts_of(const Problem& problem, const Config& config) {
+  return parts_by_length(problem, head_tiles(problem, config), config.segments,
+                         least_tokens(config));
+}
+
+/// Of the outputs that a slice of key channels makes.
+inline std::int64_t plane_elements(const Problem& problem) {
+  return problem.B * problem.T * problem.H * problem.V;
+}
+
+inline std::size_t shared_bytes(const Problem& problem, const Config& config) {
+  const int keys = padded_slice_keys(problem);
+  return is_split(problem) ? split_shared_bytes(keys, gated_channels(problem), config)
+                           : shared_bytes(keys, config);
+}
+
+/// Blocks that a device has room for at once.
+inline std::int64_t room_for(const Problem& problem, const DeviceInfo& device,
+                             const Config& config) {
+  const int by_registers = is_split(problem) ? split_resident_blocks(config)
+                                             : resident_blocks(padded_slice_keys(problem), config);
+  return room_for_blocks(device, static_cast<std::int64_t>(shared_bytes(problem, config)),
+                         by_registers);
+}
+
+inline int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
+  config.segments = 1;
+  return cheapest_segments({.blocks = block_count(problem, config),
+                            .room = room_for(problem, device, config),
+                            .chunks = mean_chunks(problem, config.chunk)},
+                           device);
+}
+
+}  // namespace attune::cuda::chunk_mma

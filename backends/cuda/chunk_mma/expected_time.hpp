@@ -1,0 +1,78 @@
+// About how long a forward pass of cuda.chunk_mma takes, in microseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/chunk_mma/blocks.hpp"
+#include "cuda/chunks/short_walk.hpp"
+
+namespace attune::cuda::chunk_mma {
+
+/// Microseconds of a problem in f32, fitted to an H200; what gates of value channels take besides,
+/// to an H100.
+inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr double kOfLaunch = 3.2;
+  constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
+  constexpr double kOfTwoBlocks = 1.27;  // where they share a multiprocessor
+  constexpr double kOfOperand = 8e-6;    // a channel of q and k made and read again
+  constexpr double kOfSummand = 3e-6;    // an output of a slice, read again
+  constexpr double kOfValueGates = 1.23;
+  const int keys = padded_slice_keys(problem);
+  double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
+  if (has_channel_gates(problem)) chunk_us *= 1 + keys / 600.0;
+  if (has_value_gates(problem)) chunk_us *= kOfValueGates;
+  const std::int64_t room = room_for(problem, device, config);
+  const std::int64_t blocks = block_count(problem, config);
+  if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
+  const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
+  const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
+  double us = static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kOfLaunch;
+  if (config.segments > 1) us = us * kOfBothWalks + kOfLaunch;
+  const auto operands_us = [&](std::int64_t channels) {
+    return kOfLaunch +
+           kOfOperand * static_cast<double>(problem.B * problem.T * problem.H * channels);
+  };
+  if (has_key_gates(problem)) us += operands_us(problem.K);
+  if (has_value_gates(problem)) us += operands_us(problem.V);
+  const std::int64_t slices = slices_of_launch(problem);
+  if (slices == 1) return us;
+  return us + kOfLaunch + kOfSummand * static_cast<double>(slices * plane_elements(problem));
+}
+
+/// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
+/// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states the
+/// average has to be shorter, as one may be long and is not cut.
+inline bool is_short(const Problem& problem) {
+  constexpr std::int64_t kTokens = 64, kTokensOfWideHeads = 256, kPooled = 32,
+                         kPooledOfWideHeads = 128;
+  const bool wide = problem.K > 128;
+  const std::int64_t most =
+      problem.pool ? (wide ? kPooledOfWideHeads : kPooled) : (wide ? kTokensOfWideHeads : kTokens);
+  return problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+}
+
+/// Microseconds of such a problem: of its blocks, or of its rows and states through memory, fitted
+/// to 122 problems on an H100.
+inline double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr double kOfBlock = 1.8;
+  constexpr double kOfChunk = 0.5, kOfChunkOfKey = 0.01;
+  constexpr double kShared = 0.2;  // more of that for each further block of a multiprocessor
+  constexpr double kBytesPerUs = 1.5e6;
+  const std::int64_t blocks = block_count(problem, config);
+  const std::int64_t room = room_for(problem, device, config);
+  const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
+  const ShortWalk walk{.block = kOfBlock,
+                       .chunk = kOfChunk + kOfChunkOfKey * padded_slice_keys(problem),
+                       .chunk_tokens = static_cast<double>(config.chunk),
+                       .rounds = static_cast<double>(ceil_div(blocks, room)) *
+                                 (1 + kShared * static_cast<double>(together - 1)),
+                       .key_slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)))};
+  const std::int64_t rows = problem.B * problem.T * (problem.H + problem.Hkv);
+  const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
+  const auto bytes =
+      static_cast<double>(2 * rows * (problem.K + problem.V) + 4 * states * problem.K * problem.V);
+  return std::max(short_walk_us(walk, LikelyLengths(problem)), bytes / kBytesPerUs);
+}
+
+}  // namespace attune::cuda::chunk_mma
