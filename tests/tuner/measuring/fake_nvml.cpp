@@ -1,6 +1,21 @@
-// A library with the functions of NVML that attune calls: one GPU, which takes 4 mJ between any two
-// readings, and one that has no counter.
+// A library with the functions of NVML that attune calls: one GPU that has a counter of energy and
+// one that has none. Time passes by readings. The counter shows what the GPU has taken in ticks of
+// ten readings; an idle GPU takes 1 mJ from one to the next.
 #include <cstring>
+
+namespace {
+
+constexpr unsigned long long kReadingsOfATick = 10;
+unsigned long long readings = 0;
+unsigned long long taken = 1'000'000;
+unsigned long long shown = taken;
+
+void pass_one_reading() {
+  taken += 1;
+  if (++readings % kReadingsOfATick == 0) shown = taken;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -21,10 +36,19 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
-  static unsigned long long counter = 1'000'000;
   if (static_cast<char*>(device)[0] == 0) return 3;
-  *millijoules = counter += 4;
+  pass_one_reading();
+  *millijoules = shown;
   return 0;
+}
+
+/// Runs something for the time of some readings, in which the GPU takes so much.
+void attune_fake_nvml_launch(int for_readings, int millijoules) {
+  taken += static_cast<unsigned long long>(millijoules);
+  for (int i = 0; i < for_readings; ++i) {
+    taken -= 1;  // it is not idle
+    pass_one_reading();
+  }
 }
 
 }  // extern "C"

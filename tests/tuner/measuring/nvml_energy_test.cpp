@@ -1,4 +1,6 @@
 // Energy by NVML, of a library made for these tests: there is no GPU here, nor has a build one.
+#include <dlfcn.h>
+
 #include <gmock/gmock.h>
 
 #include <attune/core/error.hpp>
@@ -23,15 +25,27 @@ class NvmlEnergyTest : public testing::Test {
   FakeDevice with_counter{world, gpu("GPU-with-a-counter")};
 };
 
-TEST_F(NvmlEnergyTest, IsTheCountersDifferenceOverTheLaunches) {
+TEST_F(NvmlEnergyTest, IsWhatTheLaunchesTookWhereverTheCountersTicksFall) {
   EXPECT_EQ(energy->why_unavailable(with_counter), "");
   EXPECT_EQ(energy->unit(), "uJ");
   EXPECT_GT(energy->least_sample_us(), 50'000);
-  int runs = 0;
-  const auto run = [&] { return 1e5 * ++runs; };
-  const double score = energy->score({Candidate(), ProblemRef(), with_counter, 8, run});
-  EXPECT_DOUBLE_EQ(score, 4 * 1000.0 / 8);
-  EXPECT_EQ(runs, 1);
+  void* const nvml = dlopen(ATTUNE_FAKE_NVML, RTLD_NOW);
+  ASSERT_NE(nvml, nullptr);
+  const auto launch = reinterpret_cast<void (*)(int readings, int millijoules)>(
+      dlsym(nvml, "attune_fake_nvml_launch"));
+  ASSERT_NE(launch, nullptr);
+  for (const int readings : {1, 4, 9, 10, 17, 40}) {  // a tick is ten of them
+    int runs = 0;
+    const auto run = [&] {
+      launch(readings, 320);
+      return 1e5 * ++runs;
+    };
+    EXPECT_DOUBLE_EQ(energy->score({Candidate(), ProblemRef(), with_counter, 8, run}),
+                     320 * 1000.0 / 8)
+        << readings;
+    EXPECT_EQ(runs, 1);
+  }
+  dlclose(nvml);
 }
 
 TEST_F(NvmlEnergyTest, SaysOfAGpuWithoutACounterWhatNvmlSays) {

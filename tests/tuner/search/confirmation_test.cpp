@@ -163,8 +163,8 @@ TEST_F(ConfirmationTest, WhoFailsHasLost) {
 }
 
 TEST_F(ConfirmationTest, LeavesTheTimeOfThreeBatches) {
-  baseline.repeats = 7;
-  EXPECT_EQ(tuning::confirmation_us(baseline), 3 * 8 * 4 * 7 * 100.0);
+  baseline.sample_us = 700;
+  EXPECT_EQ(tuning::confirmation_us(baseline), 3 * 8 * 4 * 700.0);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ inline tuning::Racer racer(int id, double estimate_us = 100, int repeats = 1) {
   tuning::Racer made;
   made.trial = static_cast<std::size_t>(id);
   made.candidate = numbered(id);
-  made.estimate_us = estimate_us;
+  made.sample_us = estimate_us * repeats;
   made.estimate = estimate_us;
   made.repeats = repeats;
   return made;

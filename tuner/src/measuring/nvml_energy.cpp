@@ -3,6 +3,8 @@
 // driver.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -85,7 +87,6 @@ class NvmlEnergy final : public Objective {
 
   std::string_view name() const noexcept override { return "energy"; }
   std::string_view unit() const noexcept override { return "uJ"; }
-  /// The counter moves on every few tens of milliseconds.
   double least_sample_us() const noexcept override { return 100'000; }
 
   std::string why_unavailable(const Device& device) const override {
@@ -97,19 +98,41 @@ class NvmlEnergy final : public Objective {
     return nvml().read(uuid, millijoules, why) ? "" : str(device.info().id, ": ", why);
   }
 
+  /// The counter moves on in ticks of up to 100 ms: the batch starts at one, and of the time from
+  /// its end to the next one the GPU's idle power, which the tick behind that tells, is taken off.
   double score(const ScoredLaunches& launches) const override {
-    const unsigned long long before = read(launches.device);
+    const Tick before = next_tick(launches.device);
     launches.run();
-    const unsigned long long after = read(launches.device);
-    if (after < before) throw ExecutionError("NVML's counter of energy ran backwards");
+    const Tick after = next_tick(launches.device);
+    const Tick idle = next_tick(launches.device);
+    if (after.millijoules < before.millijoules || idle.millijoules < after.millijoules)
+      throw ExecutionError("NVML's counter of energy ran backwards");
+    const double waited = static_cast<double>(after.readings) / idle.readings;
+    const double taken = static_cast<double>(after.millijoules - before.millijoules) -
+                         waited * static_cast<double>(idle.millijoules - after.millijoules);
     constexpr double kMicrojoules = 1000;  // a millijoule
-    return static_cast<double>(after - before) * kMicrojoules / launches.count;
+    return std::max(taken, 0.0) * kMicrojoules / launches.count;
   }
 
  private:
   const Nvml& nvml() const {
     std::call_once(loaded_, [this] { nvml_.emplace(library_); });
     return *nvml_;
+  }
+  /// The counter when it had just moved on, and after how many readings, which all take as long.
+  struct Tick {
+    unsigned long long millijoules;
+    int readings;
+  };
+  Tick next_tick(const Device& device) const {
+    constexpr std::chrono::seconds kMostWait{2};
+    const auto start = std::chrono::steady_clock::now();
+    const unsigned long long before = read(device);
+    for (int readings = 2;; ++readings) {
+      if (const unsigned long long now = read(device); now != before) return {now, readings};
+      if (std::chrono::steady_clock::now() - start > kMostWait)
+        throw ExecutionError("NVML's counter of energy stands still");
+    }
   }
   unsigned long long read(const Device& device) const {
     if (!nvml().failure().empty()) throw Unavailable(nvml().failure());

@@ -47,7 +47,7 @@ bool is_much_faster(const std::vector<double>& ratios, double raced, double drop
 
 double confirmation_us(const Racer& baseline) {
   return static_cast<double>(kFewestBatches * kSequencesInABatch * kSamplesInASequence) *
-         baseline.repeats * baseline.estimate_us;
+         baseline.sample_us;
 }
 
 bool is_faster(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,

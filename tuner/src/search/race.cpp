@@ -14,6 +14,7 @@ constexpr int kRoundsBeforeDropping = 4;  // by the ratio of medians
 constexpr int kRoundsBeforeJudging = 8;   // by intervals, which need an estimate of the spread
 constexpr double kSureWithin = 0.0025;    // ratios known this well: survivors are equally fast
 constexpr double kWarmUpShare = 0.1;      // of what remains, at most
+constexpr double kLeast = 1e-9;           // a clock may stand still; ratios must not
 
 /// Round by round, how much longer `racer` took than `best`.
 std::vector<double> paired_ratios(const Racer& racer, const Racer& best) {
@@ -40,8 +41,11 @@ double Racer::score(const Racer& anchor) const {
   return relative.empty() ? estimate / anchor.estimate : median(relative);
 }
 
+double time_launch(CandidateRunner& runner, const Racer& racer) {
+  return std::max(runner.time_us(racer.candidate, racer.repeats) / racer.repeats, kLeast);
+}
+
 Sample take_sample(CandidateRunner& runner, const Racer& racer) {
-  constexpr double kLeast = 1e-9;  // a clock may stand still; ratios must not
   const Sample all = runner.sample(racer.candidate, racer.repeats);
   return {std::max(all.us / racer.repeats, kLeast), std::max(all.score, kLeast)};
 }
@@ -87,9 +91,9 @@ void Race::drop_for_lack_of_time(double share) {
   std::stable_sort(racers.begin(), racers.end(),
                    [](const Racer* a, const Racer* b) { return a->estimate < b->estimate; });
   const double round_us = (1 - kWarmUpShare) * budget_.remaining_us(share) / kRoundsBeforeJudging;
-  double needed_us = anchor_.estimate_us * anchor_.repeats;
+  double needed_us = anchor_.sample_us;
   for (std::size_t i = 0; i < racers.size(); ++i) {
-    needed_us += racers[i]->estimate_us * racers[i]->repeats;
+    needed_us += racers[i]->sample_us;
     if (i < kFewest || needed_us <= round_us) continue;
     drop(*racers[i]);
     all_race_ = false;
@@ -105,8 +109,7 @@ bool Race::time_anchor_alone(double share) {
 
 void Race::warm_up(double share) {
   double round_us = 0;
-  for (const Racer& racer : racers_)
-    round_us += racer.racing ? racer.estimate_us * racer.repeats : 0;
+  for (const Racer& racer : racers_) round_us += racer.racing ? racer.sample_us : 0;
   const double affordable = kWarmUpShare * budget_.remaining_us(share) / std::max(round_us, 1e-3);
   const int rounds =
       static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));

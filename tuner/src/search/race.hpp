@@ -42,7 +42,7 @@ struct Racer {
   std::size_t trial = 0;
   Candidate candidate;
   int repeats = 1;               // launches a sample
-  double estimate_us = 0;        // of a launch, before the race: what planning goes by
+  double sample_us = 0;          // that a sample takes: what planning goes by
   double estimate = 0;           // of a launch's score, before the race
   std::vector<double> scores;    // of a launch, by sample: its microseconds where time is minimised
   std::vector<double> relative;  // the same over the anchor's, by round
@@ -55,7 +55,9 @@ struct Racer {
   double score(const Racer& anchor) const;
 };
 
-/// One sample: time and score of a launch, over the racer's repeats. Throws CandidateFailure.
+/// Microseconds of a launch, over the racer's repeats. Throws CandidateFailure.
+double time_launch(CandidateRunner& runner, const Racer& racer);
+/// One sample: the same and the score of a launch. Throws CandidateFailure.
 Sample take_sample(CandidateRunner& runner, const Racer& racer);
 
 /// Its score; false, with the failure noted in the racer, when it fails.

@@ -173,39 +173,44 @@ bool Search::probe(Racer& racer) {
 }
 
 void Search::choose_repeats(Racer& racer) {
-  const double least_us = min_sample_us();
-  const auto repeats = [&] {
-    const double wanted = std::ceil(least_us / racer.estimate_us);
+  double launch_us = std::numeric_limits<double>::infinity();
+  const auto time = [&] { launch_us = std::min(launch_us, time_launch(*runner_, racer)); };
+  const auto repeats_to_last = [&](double us) {
+    const double wanted = std::ceil(us / launch_us);
     return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepeats)));
   };
-  // A batch much shorter than the objective asks for says nothing of the score: its counter may
-  // not have moved on.
-  const double telling_us =
-      settings_.objective == nullptr ? 0 : settings_.objective->least_sample_us() / 2;
-  bool is_told = false;
-  const auto keep_least = [&](const Sample& sample) {
-    const bool is_first = racer.estimate_us <= 0;
-    const double us = sample.us * racer.repeats;
-    racer.estimate_us = is_first ? sample.us : std::min(racer.estimate_us, sample.us);
-    racer.estimate = is_told ? std::min(racer.estimate, sample.score) : sample.score;
-    is_told = is_told || us >= telling_us;
-  };
-  keep_least(take_sample(*runner_, racer));
+  const double least_us = min_sample_us();
+  time();
   const double budget_us = std::chrono::duration<double, std::micro>(settings_.budget).count();
-  if (racer.estimate_us > kLongRunShare * budget_us) return;
+  const bool runs_long = launch_us > kLongRunShare * budget_us;
   // First launches are slow (pages, caches, clocks), and a slow estimate asks for too few repeats:
   // time again with the repeats that the estimate asks for, until it asks for no more.
-  for (int i = 0; i < kProbes && (i == 0 || repeats() > racer.repeats); ++i) {
-    racer.repeats = repeats();
-    keep_least(take_sample(*runner_, racer));
+  for (int i = 0;
+       !runs_long && i < kProbes && (i == 0 || repeats_to_last(least_us) > racer.repeats); ++i) {
+    racer.repeats = repeats_to_last(least_us);
+    time();
   }
-  racer.repeats = repeats();
+  racer.estimate = launch_us;
+  if (settings_.objective == nullptr) {
+    if (!runs_long) racer.repeats = repeats_to_last(least_us);
+    racer.sample_us = launch_us * racer.repeats;
+  } else {
+    racer.repeats = repeats_to_last(std::max(least_us, settings_.objective->least_sample_us()));
+    score(racer);
+  }
 }
 
+/// By the objective, which may take longer than the launches: it may wait for its counter.
+void Search::score(Racer& racer) {
+  const auto start = settings_.now();
+  const Sample sample = take_sample(*runner_, racer);
+  const std::chrono::duration<double, std::micro> took = settings_.now() - start;
+  racer.estimate = sample.score;
+  racer.sample_us = std::max(sample.us * racer.repeats, took.count());
+}
+
+/// Of launches that are timed.
 double Search::min_sample_us() const {
-  if (settings_.objective != nullptr && settings_.objective->least_sample_us() > 0) {
-    return settings_.objective->least_sample_us();
-  }
   if (settings_.min_sample_us > 0) return settings_.min_sample_us;
   // A host interrupts what it runs, so its samples are longer; a device has a clock of its own.
   const bool on_host = request_.device->info().id.backend == cpu_device().info().id.backend;

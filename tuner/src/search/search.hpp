@@ -66,6 +66,7 @@ class Search {
   bool keeps_error(std::size_t index);
   bool probe(Racer& racer);
   void choose_repeats(Racer& racer);
+  void score(Racer& racer);
   double min_sample_us() const;
   bool check_at_full_size(Racer& racer, const Candidate* like);
   bool can_check_all_at_full_size() const;

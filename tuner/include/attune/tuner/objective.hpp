@@ -61,9 +61,9 @@ class Objective {
 };
 
 /// "energy": of the whole GPU, in microjoules a launch, by NVML's counter
-/// (nvmlDeviceGetTotalEnergyConsumption) around batches of 100 ms. `library` is loaded on first
-/// use; it comes with NVIDIA's driver. What else the GPU does meanwhile counts, as does its idle
-/// power.
+/// (nvmlDeviceGetTotalEnergyConsumption) around batches of 100 ms, which begin at one of the
+/// counter's ticks; with the wait for ticks a sample takes 0.1 to 0.4 s. `library` is loaded on
+/// first use; it comes with NVIDIA's driver. What else the GPU does meanwhile counts.
 std::shared_ptr<const Objective> make_energy_objective(std::string library = "libnvidia-ml.so.1");
 
 /// "time" (null) and "energy". Throws InvalidArgument for another name.
