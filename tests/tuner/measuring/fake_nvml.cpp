@@ -42,6 +42,11 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   return 0;
 }
 
+/// Waits, idle.
+void attune_fake_nvml_wait(int for_readings) {
+  for (int i = 0; i < for_readings; ++i) pass_one_reading();
+}
+
 /// Runs something for the time of some readings, in which the GPU takes so much.
 void attune_fake_nvml_launch(int for_readings, int millijoules) {
   taken += static_cast<unsigned long long>(millijoules);
@@ -50,5 +55,8 @@ void attune_fake_nvml_launch(int for_readings, int millijoules) {
     pass_one_reading();
   }
 }
+
+/// The time, in readings.
+int attune_fake_nvml_time() { return static_cast<int>(readings); }
 
 }  // extern "C"

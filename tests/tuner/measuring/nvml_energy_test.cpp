@@ -1,6 +1,8 @@
 // Energy by NVML, of a library made for these tests: there is no GPU here, nor has a build one.
 #include <dlfcn.h>
 
+#include <chrono>
+
 #include <gmock/gmock.h>
 
 #include <attune/core/error.hpp>
@@ -21,7 +23,17 @@ class NvmlEnergyTest : public testing::Test {
     info.features = {"sm_90", "uuid:" + uuid};
     return info;
   }
-  const std::shared_ptr<const Objective> energy = make_energy_objective(ATTUNE_FAKE_NVML);
+  /// A function of the library's for these tests.
+  template <class Function>
+  static Function* fake(const char* name) {
+    static void* const library = dlopen(ATTUNE_FAKE_NVML, RTLD_NOW);
+    return reinterpret_cast<Function*>(dlsym(library, name));
+  }
+  static constexpr double kReadingUs = 10'000;
+  const std::shared_ptr<const Objective> energy = make_energy_objective(ATTUNE_FAKE_NVML, [] {
+    const int readings = fake<int()>("attune_fake_nvml_time")();
+    return std::chrono::steady_clock::time_point(std::chrono::milliseconds(10 * readings));
+  });
   FakeDevice with_counter{world, gpu("GPU-with-a-counter")};
 };
 
@@ -29,23 +41,21 @@ TEST_F(NvmlEnergyTest, IsWhatTheLaunchesTookWhereverTheCountersTicksFall) {
   EXPECT_EQ(energy->why_unavailable(with_counter), "");
   EXPECT_EQ(energy->unit(), "uJ");
   EXPECT_GT(energy->least_sample_us(), 50'000);
-  void* const nvml = dlopen(ATTUNE_FAKE_NVML, RTLD_NOW);
-  ASSERT_NE(nvml, nullptr);
-  const auto launch = reinterpret_cast<void (*)(int readings, int millijoules)>(
-      dlsym(nvml, "attune_fake_nvml_launch"));
-  ASSERT_NE(launch, nullptr);
+  const auto wait = fake<void(int readings)>("attune_fake_nvml_wait");
+  const auto launch = fake<void(int readings, int millijoules)>("attune_fake_nvml_launch");
   for (const int readings : {1, 4, 9, 10, 17, 40}) {  // a tick is ten of them
     int runs = 0;
     const auto run = [&] {
+      wait(readings / 3);  // for the launches to be queued
       launch(readings, 320);
-      return 1e5 * ++runs;
+      ++runs;
+      return kReadingUs * readings;
     };
-    EXPECT_DOUBLE_EQ(energy->score({Candidate(), ProblemRef(), with_counter, 8, run}),
-                     320 * 1000.0 / 8)
+    EXPECT_NEAR(energy->score({Candidate(), ProblemRef(), with_counter, 8, run}), 320 * 1000.0 / 8,
+                1e-6)
         << readings;
     EXPECT_EQ(runs, 1);
   }
-  dlclose(nvml);
 }
 
 TEST_F(NvmlEnergyTest, SaysOfAGpuWithoutACounterWhatNvmlSays) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -83,7 +84,9 @@ std::string uuid_of(const Device& device) {
 
 class NvmlEnergy final : public Objective {
  public:
-  explicit NvmlEnergy(std::string library) : library_(std::move(library)) {}
+  using Clock = std::function<std::chrono::steady_clock::time_point()>;
+
+  NvmlEnergy(std::string library, Clock now) : library_(std::move(library)), now_(std::move(now)) {}
 
   std::string_view name() const noexcept override { return "energy"; }
   std::string_view unit() const noexcept override { return "uJ"; }
@@ -98,20 +101,19 @@ class NvmlEnergy final : public Objective {
     return nvml().read(uuid, millijoules, why) ? "" : str(device.info().id, ": ", why);
   }
 
-  /// The counter moves on in ticks of up to 100 ms: the batch starts at one, and of the time from
-  /// its end to the next one the GPU's idle power, which the tick behind that tells, is taken off.
+  /// The counter moves on in ticks of up to 100 ms, so all is told from tick to tick. What the GPU
+  /// took while it waited for the launches to be queued, and behind them for the tick, is taken
+  /// off, at the idle power that the tick after that tells.
   double score(const ScoredLaunches& launches) const override {
     const Tick before = next_tick(launches.device);
-    launches.run();
+    const double busy_us = launches.run();
     const Tick after = next_tick(launches.device);
     const Tick idle = next_tick(launches.device);
-    if (after.millijoules < before.millijoules || idle.millijoules < after.millijoules)
-      throw ExecutionError("NVML's counter of energy ran backwards");
-    const double waited = static_cast<double>(after.readings) / idle.readings;
-    const double taken = static_cast<double>(after.millijoules - before.millijoules) -
-                         waited * static_cast<double>(idle.millijoules - after.millijoules);
+    const double idle_power = energy(after, idle) / std::max(time_us(after, idle), 1.0);
+    const double idle_us = std::max(time_us(before, after) - busy_us, 0.0);
     constexpr double kMicrojoules = 1000;  // a millijoule
-    return std::max(taken, 0.0) * kMicrojoules / launches.count;
+    return std::max(energy(before, after) - idle_power * idle_us, 0.0) * kMicrojoules /
+           launches.count;
   }
 
  private:
@@ -119,20 +121,29 @@ class NvmlEnergy final : public Objective {
     std::call_once(loaded_, [this] { nvml_.emplace(library_); });
     return *nvml_;
   }
-  /// The counter when it had just moved on, and after how many readings, which all take as long.
+  /// The counter when it had just moved on.
   struct Tick {
     unsigned long long millijoules;
-    int readings;
+    std::chrono::steady_clock::time_point time;
   };
   Tick next_tick(const Device& device) const {
     constexpr std::chrono::seconds kMostWait{2};
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = now_();
     const unsigned long long before = read(device);
-    for (int readings = 2;; ++readings) {
-      if (const unsigned long long now = read(device); now != before) return {now, readings};
-      if (std::chrono::steady_clock::now() - start > kMostWait)
-        throw ExecutionError("NVML's counter of energy stands still");
+    for (;;) {
+      const unsigned long long millijoules = read(device);
+      const auto time = now_();
+      if (millijoules != before) return {millijoules, time};
+      if (time - start > kMostWait) throw ExecutionError("NVML's counter of energy stands still");
     }
+  }
+  static double energy(const Tick& from, const Tick& to) {
+    if (to.millijoules < from.millijoules)
+      throw ExecutionError("NVML's counter of energy ran backwards");
+    return static_cast<double>(to.millijoules - from.millijoules);
+  }
+  static double time_us(const Tick& from, const Tick& to) {
+    return std::chrono::duration<double, std::micro>(to.time - from.time).count();
   }
   unsigned long long read(const Device& device) const {
     if (!nvml().failure().empty()) throw Unavailable(nvml().failure());
@@ -143,14 +154,16 @@ class NvmlEnergy final : public Objective {
   }
 
   const std::string library_;
+  const Clock now_;
   mutable std::once_flag loaded_;
   mutable std::optional<Nvml> nvml_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Objective> make_energy_objective(std::string library) {
-  return std::make_shared<NvmlEnergy>(std::move(library));
+std::shared_ptr<const Objective> make_energy_objective(
+    std::string library, std::function<std::chrono::steady_clock::time_point()> now) {
+  return std::make_shared<NvmlEnergy>(std::move(library), std::move(now));
 }
 
 }  // namespace attune

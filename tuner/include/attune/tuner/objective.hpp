@@ -17,6 +17,8 @@
 // raced and confirmed as they are for time: by ratios to the default's, in one session.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -60,11 +62,14 @@ class Objective {
   virtual std::string why_unavailable(const Device&) const { return ""; }
 };
 
-/// "energy": of the whole GPU, in microjoules a launch, by NVML's counter
-/// (nvmlDeviceGetTotalEnergyConsumption) around batches of 100 ms, which begin at one of the
-/// counter's ticks; with the wait for ticks a sample takes 0.1 to 0.4 s. `library` is loaded on
-/// first use; it comes with NVIDIA's driver. What else the GPU does meanwhile counts.
-std::shared_ptr<const Objective> make_energy_objective(std::string library = "libnvidia-ml.so.1");
+/// "energy": what launches take of the whole GPU, in microjoules a launch, by NVML's counter
+/// (nvmlDeviceGetTotalEnergyConsumption) around batches of 100 ms, from one of its ticks to
+/// another: a sample takes 0.1 to 0.4 s. What the idle GPU takes around the launches is taken off;
+/// what else it does meanwhile counts. `library` is loaded on first use; it comes with NVIDIA's
+/// driver. `now` is the clock that ticks are dated by.
+std::shared_ptr<const Objective> make_energy_objective(
+    std::string library = "libnvidia-ml.so.1",
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now);
 
 /// "time" (null) and "energy". Throws InvalidArgument for another name.
 std::shared_ptr<const Objective> find_objective(std::string_view name);
