@@ -126,6 +126,7 @@ void launch_step_products(const DecodeConfig& config, const StepParams& params,
                                                    .state_bytes = static_cast<int>(sizeof(State))});
     dim3 grid = decode_grid(params, shape.columns);
     shape.tiles = static_cast<int>(grid.x / params.heads);
+    if (grid.y > 0) grid.z = static_cast<unsigned>((params.rows - 1) / grid.y + 1);
     // Kept states, most of which are written, were slower with more.
     if (config.overlap && params.kept.data == nullptr) shape.early_blocks = 2;
     const LaunchShape launched{
