@@ -71,6 +71,16 @@ TEST(Suites, RowsOfAKnownDeviceHaveATimeAndThoseOfAnyMachineHaveNone) {
   }
 }
 
+TEST(Suites, CopiesOfAnH100TakeAsLongAsItsMemoryDoes) {
+  const auto rate_of = [](const char* name) {
+    DeviceInfo gpu;
+    gpu.name = name;
+    return gpu_copy_bytes_per_us(gpu);
+  };
+  EXPECT_LT(rate_of("NVIDIA H100 80GB HBM3"), rate_of("NVIDIA H200"));
+  EXPECT_EQ(rate_of("NVIDIA H200"), kH200CopyBytesPerUs);
+}
+
 TEST(Suites, WordsLeaveTheRowsThatHaveThemAll) {
   const Suite& suite = find_suite("cpu");
   EXPECT_EQ(rows_with(suite, {}).size(), suite.rows.size());

@@ -48,7 +48,8 @@ class ServingBench {
       : command_(command),
         device_(command.device_for(command.op("recurrent_decode"))),
         on_host_(device_.info().id == cpu_device().info().id),
-        bytes_per_us_(on_host_ ? host_copy_bytes_per_us(usable_cores()) : suite.copy_bytes_per_us),
+        bytes_per_us_(on_host_ ? host_copy_bytes_per_us(usable_cores())
+                               : gpu_copy_bytes_per_us(device_.info())),
         settings_(measure_settings(call.options)),
         rows_(serving_rows(on_host_)) {
     std::erase_if(rows_, [&](const ServingRow& row) { return !has_words(row, call.words); });

@@ -22,6 +22,11 @@ bool has_words(const SuiteRow& row, const std::vector<std::string>& wanted) {
 
 }  // namespace
 
+double gpu_copy_bytes_per_us(const DeviceInfo& gpu) {
+  constexpr double kH100CopyBytesPerUs = 2.86e6;  // with HBM3, not of PCIe
+  return gpu.name == "NVIDIA H100 80GB HBM3" ? kH100CopyBytesPerUs : kH200CopyBytesPerUs;
+}
+
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all{h200_suite(),  cpu_suite(),    models_suite(),
                                       serve_suite(), cliffs_suite(), untuned_suite()};

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <attune/core/device.hpp>
+
 #include "program/verb.hpp"
 
 namespace attune::cli {
@@ -30,6 +32,8 @@ struct SuiteRow {
 
 /// What a copy reads and writes on an H200.
 inline constexpr double kH200CopyBytesPerUs = 4.25e6;
+/// The same of a GPU whose copies were measured; of any other what an H200's do.
+double gpu_copy_bytes_per_us(const DeviceInfo& gpu);
 
 struct Suite;
 using RunSuite = ExitCode (*)(const Invocation& call, const Suite& suite, bool may_tune);
