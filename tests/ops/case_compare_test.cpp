@@ -159,6 +159,22 @@ TEST(GateGradientComparison, AllowsTheTensorToleranceOfItsSummands) {
   EXPECT_NEAR(tolerance_of("B=5 T=3 H=2 D=4 gate=gamma", "dg_gamma", {2}), 5 * 3 * 4 * kOne, 1e-5);
 }
 
+TEST(GateGradientComparison, AllowsTheTensorToleranceOfWhatIsLeftInTheFinalState) {
+  const auto made = backward_case("T=3 H=1 D=1 gate=gamma ht=yes");
+  const auto& args = args_of<RecurrentAttentionBackward>(*made);
+  double state = 0;
+  for (const std::int64_t t : {0, 1, 2}) {
+    state = std::exp(element_as_double(args.gamma.values, 0)) * state +
+            element_as_double(args.k, t) * element_as_double(args.v, t);
+  }
+  const double left = 3 * std::abs(state * element_as_double(*args.dfinal_state, 0));
+  fill(*made, "dg_gamma", 1.01e-3F);
+  TensorMap expected;
+  expected.emplace("dq", dq_with_product(*made, 0));
+  expected.emplace("dg_gamma", filled({1}, 1e-3F));
+  EXPECT_NEAR(check_of(*made, expected, "dg_gamma").tolerance, 2e-5 * left / 1e-3, 1e-6);
+}
+
 TEST(GateGradientComparison, UsesTheCasesOwnDqWhenNoneIsExpected) {
   const auto made = backward_case("T=3 H=2 D=4 gate=g");
   fill(*made, "dg", 1.01F);

@@ -83,7 +83,7 @@ class Recurrences : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Recurrences, AreTheSumsThatTheyComeTo) {
-  const std::vector<double> o = forward_in_double(problem, *args);
+  const std::vector<double> o = forward_in_double(problem, *args).o;
   ASSERT_EQ(o.size(), static_cast<std::size_t>(problem.B * problem.T * problem.H * problem.V));
   std::size_t compared = 0;
   for (std::int64_t n = 0; n < problem.sequences(); ++n) {
@@ -104,57 +104,68 @@ TEST_P(Recurrences, AreTheSumsThatTheyComeTo) {
   EXPECT_EQ(compared, o.size());
 }
 
-TEST_P(Recurrences, SumsOfSummandsAreOfTheGatesShapes) {
-  const HostArguments copied(*args, cpu_device());
-  const std::vector<double> q = to_doubles(args->q);
-  std::vector<double> dq(q.size());
-  for (std::size_t i = 0; i < dq.size(); ++i) dq[i] = 1 + static_cast<double>(i % 7);
-  double of_gk = 0;
-  double of_g = 0;
-  std::vector<double> of_heads(static_cast<std::size_t>(problem.H));
-  for (std::size_t row = 0; row * static_cast<std::size_t>(problem.K) < q.size(); ++row) {
-    double sum = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(problem.K); ++i) {
-      const std::size_t at = row * static_cast<std::size_t>(problem.K) + i;
-      of_gk += std::pow(q[at] * dq[at], 2);
-      sum += q[at] * dq[at];
-    }
-    of_g += sum * sum;
-    of_heads[row % of_heads.size()] += sum;
-  }
-  const double rows = static_cast<double>(q.size()) / static_cast<double>(problem.K);
-  EXPECT_NEAR(summand_rms_of_gk(copied.args(), dq), std::sqrt(of_gk / (rows * double(problem.K))),
-              1e-9);
-  EXPECT_NEAR(summand_rms_of_g(problem, copied.args(), dq), std::sqrt(of_g / rows), 1e-9);
-  EXPECT_NEAR(summand_rms_of_gamma(problem, copied.args(), dq, false), rms(of_heads), 1e-9);
+/// The sums of terms of a tensor of so many elements.
+struct Sums {
+  explicit Sums(std::int64_t count) : of(static_cast<std::size_t>(count)) {}
+  void add(std::int64_t to, double term) { of[static_cast<std::size_t>(to)] += term; }
+  std::vector<double> of;
+};
 
-  const double each = summand_rms_of_gamma(problem, copied.args(), dq, true);
-  const double of_sequences = each * each * static_cast<double>(problem.sequences() * problem.H);
-  double expected_sum = 0;
+TEST_P(Recurrences, SummandsAreWhatIsReadAndWhatIsLeft) {
+  const HostArguments copied(*args, cpu_device());
+  const ForwardInDouble forward = forward_in_double(problem, *args);
+  std::vector<double> dq(static_cast<std::size_t>(element_count(args->q.shape)));
+  const std::int64_t rows = problem.B * problem.T * problem.H;
+  const std::int64_t heads = problem.sequences() * problem.H;
+  Sums g(rows), gk(rows * problem.K), gv(rows * problem.V), gamma(problem.H), gamma_of_each(heads);
+  Sums g_left(heads), gk_left(heads * problem.K), gv_left(heads * problem.V);
+  Sums gamma_left(problem.H), gamma_left_of_each(heads);
   for (std::int64_t n = 0; n < problem.sequences(); ++n) {
     const SequenceSpan span = sequence_span(problem, copied.args(), n);
     for (std::int64_t h = 0; h < problem.H; ++h) {
-      double sum = 0;
+      const std::int64_t head = n * problem.H + h;
       for (std::int64_t t = span.begin; t < span.end; ++t) {
+        const std::int64_t row = (span.batch * problem.T + t) * problem.H + h;
         for (std::int64_t i = 0; i < problem.K; ++i) {
-          const auto at = static_cast<std::size_t>(
-              ((span.batch * problem.T + t) * problem.H + h) * problem.K + i);
-          sum += q[at] * dq[at];
+          const std::int64_t at = row * problem.K + i;
+          dq[static_cast<std::size_t>(at)] = 1 + static_cast<double>(at % 7);
+          const double read =
+              element(args->q, {span.batch, t, h, i}) * dq[static_cast<std::size_t>(at)];
+          gk.add(at, read);
+          g.add(row, read);
+          gamma.add(h, read);
+          gamma_of_each.add(head, read);
+        }
+        for (std::int64_t j = 0; args->d_o && j < problem.V; ++j) {
+          gv.add(row * problem.V + j, element(*args->d_o, {span.batch, t, h, j}) *
+                                          forward.o[static_cast<std::size_t>(row * problem.V + j)]);
         }
       }
-      expected_sum += sum * sum;
+      if (!args->dfinal_state) continue;
+      for (std::int64_t i = 0; i < problem.K; ++i) {
+        for (std::int64_t j = 0; j < problem.V; ++j) {
+          const std::int64_t at = (head * problem.K + i) * problem.V + j;
+          const double left = element(*args->dfinal_state, {n, h, i, j}) *
+                              forward.final_state[static_cast<std::size_t>(at)];
+          const auto tokens = static_cast<double>(span.end - span.begin);
+          g_left.add(head, left);
+          gk_left.add(head * problem.K + i, left);
+          gv_left.add(head * problem.V + j, left);
+          gamma_left.add(h, tokens * left);
+          gamma_left_of_each.add(head, tokens * left);
+        }
+      }
     }
   }
-  EXPECT_NEAR(of_sequences, expected_sum, 1e-6 * (1 + expected_sum));
-
-  if (!args->d_o) {
-    EXPECT_EQ(summand_rms_of_gv(problem, copied.args()), 0);
-    return;
-  }
-  std::vector<double> terms = forward_in_double(problem, *args);
-  const std::vector<double> d_o = to_doubles(*args->d_o);
-  for (std::size_t i = 0; i < terms.size(); ++i) terms[i] *= d_o[i];
-  EXPECT_NEAR(summand_rms_of_gv(problem, copied.args()), rms(terms), 1e-12);
+  const GateSummands summands(problem, copied.args(), dq);
+  const auto near = [](double actual, const Sums& read, const Sums& left) {
+    EXPECT_NEAR(actual, rms(read.of) + rms(left.of), 1e-9 * (1 + actual));
+  };
+  near(summands.rms_of_g(), g, g_left);
+  near(summands.rms_of_gk(), gk, gk_left);
+  if (args->gv) near(summands.rms_of_gv(), gv, gv_left);
+  near(summands.rms_of_gamma(false), gamma, gamma_left);
+  near(summands.rms_of_gamma(true), gamma_of_each, gamma_left_of_each);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -162,6 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("B=2 T=5 H=2 K=3 V=4", "B=2 T=5 H=4 Hkv=2 K=3 V=2 gate=g+gk+gv+gamma h0=yes",
                     "B=1 T=6 H=2 K=2 V=3 gate=gk+gamma h0=yes reverse=yes",
                     "B=1 T=9 H=2 K=2 V=3 N=3 gate=g+gv h0=yes",
+                    "B=2 T=4 H=2 K=2 V=3 gate=gamma+gv h0=yes ht=yes",
                     "B=1 T=9 H=2 K=2 V=3 N=3 gate=g+gamma h0=yes ht=yes do=no reverse=yes"));
 
 TEST(RandomValues, AreNormalAndTheSameForOneSeed) {

@@ -23,12 +23,11 @@ class BackwardCase final : public OperandCase<RecurrentAttentionBackward> {
     if (!of_gamma && name != "dg" && name != "dgk" && name != "dgv") return {};
     return [this, name, of_gamma, each_sequence = output.view.rank() == 2, &expected] {
       const HostArguments host(the_args(), device());
-      if (name == "dgv") return summand_rms_of_gv(the_problem(), host.args());
-      const std::vector<double> dq = dq_of(expected);
-      if (of_gamma) return summand_rms_of_gamma(the_problem(), host.args(), dq, each_sequence);
+      const GateSummands summands(the_problem(), host.args(), dq_of(expected));
+      if (name == "dgv") return summands.rms_of_gv();
+      if (of_gamma) return summands.rms_of_gamma(each_sequence);
       const bool per_head = name == "dg" && the_args().dg.has_value();
-      return per_head ? summand_rms_of_g(the_problem(), host.args(), dq)
-                      : summand_rms_of_gk(host.args(), dq);
+      return per_head ? summands.rms_of_g() : summands.rms_of_gk();
     };
   }
 

@@ -1,6 +1,7 @@
 #include "forward_in_double.hpp"
 
 #include <cmath>
+#include <span>
 
 #include "operands/host_indices.hpp"
 
@@ -41,9 +42,12 @@ class Recurrence {
         v_(args.v),
         g_(args.g),
         gk_(args.gk),
-        gv_(args.gv) {}
+        gv_(args.gv),
+        value_decays_(static_cast<std::size_t>(problem.V)) {}
 
-  void run(std::int64_t n, std::int64_t h, std::vector<double>& o) {
+  /// `state` [K, V] becomes the final one.
+  void run(std::int64_t n, std::int64_t h, std::vector<double>& o, std::span<double> state) {
+    state_ = state;
     const SequenceSpan span = sequence_span(p_, args_, n);
     load_state(n, h);
     const double gamma = gamma_of(args_.gamma, n, h, p_.H);
@@ -56,7 +60,6 @@ class Recurrence {
 
  private:
   void load_state(std::int64_t n, std::int64_t h) {
-    state_.assign(static_cast<std::size_t>(p_.K * p_.V), 0.0);
     if (!args_.initial_state) return;
     const std::int64_t first = (n * p_.H + h) * p_.K * p_.V;
     for (std::int64_t i = 0; i < p_.K * p_.V; ++i) {
@@ -67,10 +70,14 @@ class Recurrence {
   void advance(std::int64_t b, std::int64_t t, std::int64_t h, double gamma, double* o) {
     const std::int64_t kv_head = h / (p_.H / p_.Hkv);
     const double shared = gamma + g_.at(b, t, h, 0);
+    for (std::int64_t j = 0; j < p_.V; ++j) {
+      value_decays_[static_cast<std::size_t>(j)] = std::exp(gv_.at(b, t, h, j));
+    }
     for (std::int64_t i = 0; i < p_.K; ++i) {
+      const double key_decay = std::exp(shared + gk_.at(b, t, h, i));
       for (std::int64_t j = 0; j < p_.V; ++j) {
         double& s = state_[static_cast<std::size_t>(i * p_.V + j)];
-        const double decay = std::exp(shared + gk_.at(b, t, h, i) + gv_.at(b, t, h, j));
+        const double decay = key_decay * value_decays_[static_cast<std::size_t>(j)];
         s = decay * s + k_.at(b, t, kv_head, i) * v_.at(b, t, kv_head, j);
         o[j] += args_.scale * q_.at(b, t, h, i) * s;
       }
@@ -80,7 +87,8 @@ class Recurrence {
   const RecurrentAttentionProblem& p_;
   const RecurrentAttentionBackwardArgs& args_;
   Rows q_, k_, v_, g_, gk_, gv_;
-  std::vector<double> state_;
+  std::vector<double> value_decays_;
+  std::span<double> state_;
 };
 
 }  // namespace
@@ -92,15 +100,20 @@ SequenceSpan sequence_span(const RecurrentAttentionProblem& problem,
       .batch = 0, .begin = index_at(*args.cu_seqlens, n), .end = index_at(*args.cu_seqlens, n + 1)};
 }
 
-std::vector<double> forward_in_double(const RecurrentAttentionProblem& problem,
-                                      const RecurrentAttentionBackwardArgs& args) {
-  std::vector<double> o(static_cast<std::size_t>(problem.B * problem.T * problem.H * problem.V),
-                        0.0);
+ForwardInDouble forward_in_double(const RecurrentAttentionProblem& problem,
+                                  const RecurrentAttentionBackwardArgs& args) {
+  const std::int64_t heads = problem.sequences() * problem.H;
+  const auto state_size = static_cast<std::size_t>(problem.K * problem.V);
+  ForwardInDouble made;
+  made.o.resize(static_cast<std::size_t>(problem.B * problem.T * problem.H * problem.V));
+  made.final_state.resize(static_cast<std::size_t>(heads) * state_size);
   Recurrence recurrence(problem, args);
-  for (std::int64_t n = 0; n < problem.sequences(); ++n) {
-    for (std::int64_t h = 0; h < problem.H; ++h) recurrence.run(n, h, o);
+  for (std::int64_t row = 0; row < heads; ++row) {
+    const std::span<double> states(made.final_state);
+    recurrence.run(row / problem.H, row % problem.H, made.o,
+                   states.subspan(static_cast<std::size_t>(row) * state_size, state_size));
   }
-  return o;
+  return made;
 }
 
 }  // namespace attune::ops

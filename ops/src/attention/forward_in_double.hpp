@@ -1,5 +1,5 @@
-// The forward pass, token by token in double. The backward pass has no o; checking its dgv takes
-// one.
+// The forward pass, token by token in double. The backward pass has neither o nor the final state;
+// checking its gradients of gates takes them.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,15 @@
 
 namespace attune::ops {
 
-/// o [B, T, H, V] in row-major order. `args` are in host memory.
-std::vector<double> forward_in_double(const RecurrentAttentionProblem& problem,
-                                      const RecurrentAttentionBackwardArgs& args);
+/// In row-major order.
+struct ForwardInDouble {
+  std::vector<double> o;            // [B, T, H, V]
+  std::vector<double> final_state;  // [N, H, K, V]
+};
+
+/// `args` are in host memory.
+ForwardInDouble forward_in_double(const RecurrentAttentionProblem& problem,
+                                  const RecurrentAttentionBackwardArgs& args);
 
 /// Where sequence n lies.
 struct SequenceSpan {

@@ -1,5 +1,7 @@
 #include "gate_summands.hpp"
 
+#include <utility>
+
 #include <attune/core/device.hpp>
 #include <attune/core/operand_case.hpp>
 
@@ -25,12 +27,6 @@ std::vector<double> row_sums(const std::vector<double>& values, std::int64_t wid
   return sums;
 }
 
-/// q dq summed over channels: [B, T, H].
-std::vector<double> head_sums(const Problem& problem, const Args& args,
-                              const std::vector<double>& dq) {
-  return row_sums(products(to_doubles(args.q), dq), problem.K);
-}
-
 }  // namespace
 
 HostArguments::HostArguments(const Args& args, const Device& device) : args_(args) {
@@ -43,35 +39,62 @@ HostArguments::HostArguments(const Args& args, const Device& device) : args_(arg
   }
 }
 
-double summand_rms_of_g(const Problem& problem, const Args& args, const std::vector<double>& dq) {
-  return rms(head_sums(problem, args, dq));
+GateSummands::GateSummands(const Problem& problem, const Args& args, std::vector<double> dq)
+    : problem_(problem), args_(args), read_(products(std::move(dq), to_doubles(args.q))) {
+  if (!args.dfinal_state && !args.gv) return;
+  ForwardInDouble forward = forward_in_double(problem, args);
+  o_ = std::move(forward.o);
+  if (!args.dfinal_state) return;
+  left_ = products(std::move(forward.final_state), to_doubles(*args.dfinal_state));
 }
 
-double summand_rms_of_gk(const Args& args, const std::vector<double>& dq) {
-  return rms(products(to_doubles(args.q), dq));
+double GateSummands::rms_of_g() const {
+  return rms(row_sums(read_, problem_.K)) + rms(left_of_heads());
 }
 
-double summand_rms_of_gamma(const Problem& problem, const Args& args, const std::vector<double>& dq,
-                            bool each_sequence) {
-  const std::vector<double> terms = head_sums(problem, args, dq);
-  const std::int64_t rows = each_sequence ? problem.sequences() : 1;
-  std::vector<double> sums(static_cast<std::size_t>(rows * problem.H));
-  for (std::int64_t n = 0; n < problem.sequences(); ++n) {
-    const SequenceSpan span = sequence_span(problem, args, n);
-    for (std::int64_t t = span.begin; t < span.end; ++t) {
-      for (std::int64_t h = 0; h < problem.H; ++h) {
-        const std::int64_t from = (span.batch * problem.T + t) * problem.H + h;
-        const std::int64_t to = (each_sequence ? n : 0) * problem.H + h;
-        sums[static_cast<std::size_t>(to)] += terms[static_cast<std::size_t>(from)];
+double GateSummands::rms_of_gk() const { return rms(read_) + rms(left_of_keys()); }
+
+double GateSummands::rms_of_gv() const {
+  const double read = args_.d_o ? rms(products(o_, to_doubles(*args_.d_o))) : 0;
+  return read + rms(left_of_values());
+}
+
+double GateSummands::rms_of_gamma(bool each_sequence) const {
+  const std::vector<double> terms = row_sums(read_, problem_.K);
+  const std::vector<double> left_of_tokens = left_of_heads();
+  std::vector<double> read(
+      static_cast<std::size_t>((each_sequence ? problem_.sequences() : 1) * problem_.H));
+  std::vector<double> left(left_of_tokens.empty() ? 0 : read.size());
+  for (std::int64_t n = 0; n < problem_.sequences(); ++n) {
+    const SequenceSpan span = sequence_span(problem_, args_, n);
+    for (std::int64_t h = 0; h < problem_.H; ++h) {
+      const auto to = static_cast<std::size_t>((each_sequence ? n : 0) * problem_.H + h);
+      for (std::int64_t t = span.begin; t < span.end; ++t) {
+        read[to] += terms[static_cast<std::size_t>((span.batch * problem_.T + t) * problem_.H + h)];
       }
+      if (left.empty()) continue;
+      left[to] += static_cast<double>(span.end - span.begin) *
+                  left_of_tokens[static_cast<std::size_t>(n * problem_.H + h)];
     }
   }
-  return rms(sums);
+  return rms(read) + rms(left);
 }
 
-double summand_rms_of_gv(const Problem& problem, const Args& args) {
-  if (!args.d_o) return 0;
-  return rms(products(forward_in_double(problem, args), to_doubles(*args.d_o)));
+/// [N, H, K]
+std::vector<double> GateSummands::left_of_keys() const { return row_sums(left_, problem_.V); }
+
+/// [N, H, V]
+std::vector<double> GateSummands::left_of_values() const {
+  const auto values = static_cast<std::size_t>(problem_.V);
+  const auto state = values * static_cast<std::size_t>(problem_.K);
+  std::vector<double> sums(left_.size() / state * values);
+  for (std::size_t i = 0; i < left_.size(); ++i) sums[i / state * values + i % values] += left_[i];
+  return sums;
+}
+
+/// [N, H]
+std::vector<double> GateSummands::left_of_heads() const {
+  return row_sums(left_of_keys(), problem_.K);
 }
 
 }  // namespace attune::ops
