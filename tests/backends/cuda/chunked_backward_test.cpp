@@ -24,7 +24,7 @@ constexpr double kTensorTolerance = 5e-3;
 constexpr double kGateTolerance = 2e-2;
 constexpr std::int64_t kHeads = 3;
 constexpr std::int64_t kChannels = 64;
-/// As few as cuda.gla.backward takes beside gates per channel, from nothing forgotten on.
+/// Beside gates per channel, from nothing forgotten on.
 const std::vector<float> kConstantDecays{-1e-3F, -1e-2F, -1e-1F, 0.0F};
 constexpr std::int64_t kGammaHeads = 4;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
