@@ -1,19 +1,41 @@
 // The gradients: of queries a warp a token of a query head, of keys and values a warp a token of
-// one of theirs, and of gates a warp a sequence and 32 channels.
+// one of theirs, in one launch, and of gates a warp a sequence and 32 channels, in one behind it. What
+// a sequence's first token has of the latter is 0, as there is nothing before it: of single tokens
+// the first launch makes all.
 #pragma once
 
 #include <math_constants.h>
 
 #include "cuda/parallel/pairs.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda::parallel {
 
+/// dgamma of a sequence, or its term.
+__device__ __forceinline__ void put_gamma_gradient(const BackwardParams& p, std::int64_t sequence,
+                                                   std::int64_t head, float gradient) {
+  if (channel_of(0) != 0) return;
+  p.dgamma.data[sequence * p.dgamma.sequence + head * p.dgamma.head] = p.dgamma_sign * gradient;
+}
+
+/// The gradients of the gates of a sequence's first token.
+template <int kPerLane>
+__device__ __forceinline__ void clear_gate_gradients(const BackwardParams& p, const OwnToken& own) {
+  const auto zeros = all_of<kPerLane>(0.0F);
+  const auto clear = [&](const TokenView& view, int count) {
+    store_row<float>(view, own.span.batch, own.token, own.head, count, zeros);
+  };
+  clear(p.dg, 1);
+  clear(p.dgk, p.keys);
+  clear(p.dgv, p.values);
+  if (p.single_tokens && p.dgamma.data != nullptr)
+    put_gamma_gradient(p, own.sequence, own.head, 0.0F);
+}
+
 /// dq, and what gates gain.
 template <class T, int kPerLane>
-__global__ void query_gradients(const __grid_constant__ BackwardParams p) {
-  const std::int64_t number = warp_number();
-  if (number >= p.rows() * p.heads) return;
+__device__ __forceinline__ void query_gradients(const BackwardParams& p, std::int64_t number) {
   const OwnToken own(p, p.heads, number);
   if (!own.is_in_a_sequence) return;
   const std::int64_t batch = own.span.batch;
@@ -29,8 +51,12 @@ __global__ void query_gradients(const __grid_constant__ BackwardParams p) {
     const std::int64_t token = own.token_of(p, step);
     const auto k = load_row<T, kPerLane>(p.k, batch, token, shared_head, p.keys);
     const auto v = load_row<T, kPerLane>(p.v, batch, token, shared_head, p.values);
-    const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
-    const auto decays = decays_of<T, kPerLane>(p.key_gate, shared, batch, token, own.head, p.keys);
+    const bool has_past = step > 0;
+    auto decays = all_of<kPerLane>(1.0F);
+    if (has_past) {
+      const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
+      decays = decays_of<T, kPerLane>(p.key_gate, shared, batch, token, own.head, p.keys);
+    }
     const float dp = p.scale * dot(d_o, v);
     if (step == first) {
 #pragma unroll
@@ -49,27 +75,29 @@ __global__ void query_gradients(const __grid_constant__ BackwardParams p) {
         gained[i] = fmaf(score * d_o[i], v[i], gained[i]);
       }
     }
-    if (step == 0) break;
+    if (!has_past) break;
     multiply(past, decays);
     if (p.value_gate.given()) {
       multiply(d_o, decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, own.head, p.values));
     }
   }
-  store_terms(p.value_terms.gained, p, batch, own.token, own.head, p.values, gained);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     of_itself[i] += dq[i];
     dq[i] *= q[i];
   }
-  store_terms(p.key_terms.gained, p, batch, own.token, own.head, p.keys, dq);
+  if (first > 0) {
+    store_terms(p.value_terms.gained, p, batch, own.token, own.head, p.values, gained);
+    store_terms(p.key_terms.gained, p, batch, own.token, own.head, p.keys, dq);
+  } else {
+    clear_gate_gradients<kPerLane>(p, own);
+  }
   store_row<T>(p.dq, batch, own.token, own.head, p.keys, of_itself);
 }
 
 /// dk and dv, and what gates lose.
 template <class T, int kPerLane>
-__global__ void key_value_gradients(const __grid_constant__ BackwardParams p) {
-  const std::int64_t number = warp_number();
-  if (number >= p.rows() * (p.heads / p.heads_per_kv)) return;
+__device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std::int64_t number) {
   const OwnToken own(p, p.heads / p.heads_per_kv, number);
   if (!own.is_in_a_sequence) return;
   const std::int64_t batch = own.span.batch;
@@ -119,6 +147,7 @@ __global__ void key_value_gradients(const __grid_constant__ BackwardParams p) {
       dk_of_others[c] *= k[c];
       dv_of_others[c] *= v[c];
     }
+    if (first == 0) continue;
     store_terms(p.key_terms.lost, p, batch, own.token, head, p.keys, dk_of_others);
     store_terms(p.value_terms.lost, p, batch, own.token, head, p.values, dv_of_others);
   }
@@ -126,13 +155,20 @@ __global__ void key_value_gradients(const __grid_constant__ BackwardParams p) {
   store_row<T>(p.dv, batch, own.token, own.head, p.values, dv);
 }
 
-/// Whether there is nothing before a token for its decay to act on.
-__device__ __forceinline__ bool has_no_past(std::int64_t step, float log) {
-  return step == 0 || log == -CUDART_INF_F;
+template <class T, int kPerLane>
+__global__ void token_gradients(const __grid_constant__ BackwardParams p) {
+  take_over_from_previous_launch();
+  const std::int64_t queries = p.rows() * p.heads;
+  const std::int64_t number = warp_number();
+  if (number < queries) {
+    query_gradients<T, kPerLane>(p, number);
+  } else if (number < queries + p.rows() * p.kv_heads()) {
+    key_value_gradients<T, kPerLane>(p, number - queries);
+  }
 }
 
-/// Calls visit(step, token, term) from a sequence's last step to its first, with what term(token)
-/// gave: of several tokens before the first of them is visited, so that their loads are under way
+/// Calls visit(token, term) from a sequence's last step to its second, with what term(token) gave:
+/// of several tokens before the first of them is visited, so that their loads are under way
 /// together.
 template <class Term, class Visit>
 __device__ __forceinline__ void for_steps_back(const BackwardParams& p, const SequenceSpan& span,
@@ -141,57 +177,75 @@ __device__ __forceinline__ void for_steps_back(const BackwardParams& p, const Se
   const auto token_at = [&](std::int64_t step) {
     return span.begin + (p.descending ? span.length - 1 - step : step);
   };
-  for (std::int64_t last = span.length - 1; last >= 0; last -= kTogether) {
+  for (std::int64_t last = span.length - 1; last > 0; last -= kTogether) {
     decltype(term(std::int64_t{0})) terms[kTogether];
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) terms[i] = term(token_at(max(last - i, std::int64_t{0})));
+    for (int i = 0; i < kTogether; ++i) terms[i] = term(token_at(max(last - i, std::int64_t{1})));
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (i <= last) visit(last - i, token_at(last - i), terms[i]);
+      if (i < last) visit(token_at(last - i), terms[i]);
     }
   }
 }
 
-/// What a token's gate gains and loses, and the log of its decay.
+/// What a token's gate gains and loses, and the log of its decay: nothing passes a reset.
 struct GateTerm {
   float gained, lost, log;
+  __device__ bool is_reset() const { return log == -CUDART_INF_F; }
 };
 
-/// The gradient of a gate of every channel, from the last token on.
+/// A gate with a decay for every channel of one side.
+struct ChannelGate {
+  GateTerms terms;
+  GateView gate;
+  TokenView out;
+  int count = 0;  // of channels
+
+  __host__ __device__ std::int64_t tiles() const {
+    return out.data == nullptr ? 0 : ceil_div(count, kWarpSize);
+  }
+};
+
+__host__ __device__ inline ChannelGate gate_of_keys(const BackwardParams& p) {
+  return {p.key_terms, p.key_gate, p.dgk, p.keys};
+}
+__host__ __device__ inline ChannelGate gate_of_values(const BackwardParams& p) {
+  return {p.value_terms, p.value_gate, p.dgv, p.values};
+}
+
+/// The gradient of 32 channels of one, from the last token on.
 template <class T>
-__global__ void channel_gate_gradients(const __grid_constant__ BackwardParams p, GateTerms terms,
-                                       GateView gate, TokenView out, int count) {
-  const std::int64_t tiles = ceil_div(count, kWarpSize);
-  const std::int64_t number = warp_number();
+__device__ __forceinline__ void channel_gate_gradients(const BackwardParams& p,
+                                                       const ChannelGate& of, std::int64_t number) {
+  const std::int64_t tiles = of.tiles();
   const std::int64_t head = number / tiles % p.heads;
   const std::int64_t sequence = number / tiles / p.heads;
-  if (sequence >= p.sequence_count) return;
   const auto channel = static_cast<int>(number % tiles) * kWarpSize + channel_of(0);
-  if (channel >= count) return;
+  if (channel >= of.count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t at =
-        ((span.batch * p.sequences.tokens + token) * p.heads + head) * count + channel;
-    const float log = gate_at<T>(gate, row_offset(gate.rows, span.batch, token, head) + channel);
-    return {terms.gained[at], terms.lost[at],
-            shared_log<T>(p, sequence, span.batch, token, head) + log};
+        ((span.batch * p.sequences.tokens + token) * p.heads + head) * of.count + channel;
+    const std::int64_t row = row_offset(of.gate.rows, span.batch, token, head);
+    return {
+        of.terms.gained[at], of.terms.lost[at],
+        shared_log<T>(p, sequence, span.batch, token, head) + gate_at<T>(of.gate, row + channel)};
   };
   double sum = 0.0;
-  for_steps_back(p, span, term, [&](std::int64_t step, std::int64_t token, const GateTerm& of) {
-    sum += static_cast<double>(of.gained) - static_cast<double>(of.lost);
-    if (has_no_past(step, of.log)) sum = 0.0;
-    static_cast<float*>(out.data)[row_offset(out, span.batch, token, head) + channel] =
+  for_steps_back(p, span, term, [&](std::int64_t token, const GateTerm& at) {
+    sum += static_cast<double>(at.gained) - static_cast<double>(at.lost);
+    if (at.is_reset()) sum = 0.0;
+    static_cast<float*>(of.out.data)[row_offset(of.out, span.batch, token, head) + channel] =
         static_cast<float>(sum);
   });
 }
 
 /// Those of g and g_gamma: sums over the key channels.
 template <class T>
-__global__ void shared_gate_gradients(const __grid_constant__ BackwardParams p) {
-  const std::int64_t number = warp_number();
+__device__ __forceinline__ void shared_gate_gradients(const BackwardParams& p,
+                                                      std::int64_t number) {
   const std::int64_t head = number % p.heads;
   const std::int64_t sequence = number / p.heads;
-  if (sequence >= p.sequence_count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t row = (span.batch * p.sequences.tokens + token) * p.heads + head;
@@ -204,43 +258,47 @@ __global__ void shared_gate_gradients(const __grid_constant__ BackwardParams p) 
   };
   double sum = 0.0;
   double total = 0.0;
-  for_steps_back(p, span, term, [&](std::int64_t step, std::int64_t token, const GateTerm& of) {
+  for_steps_back(p, span, term, [&](std::int64_t token, const GateTerm& of) {
     sum += static_cast<double>(warp_sum(of.gained));
-    if (has_no_past(step, of.log)) sum = 0.0;
+    if (of.is_reset()) sum = 0.0;
     total += sum;
     if (p.dg.data != nullptr && channel_of(0) == 0) {
       static_cast<float*>(p.dg.data)[row_offset(p.dg, span.batch, token, head)] =
           static_cast<float>(sum);
     }
   });
-  if (p.gamma_terms != nullptr && channel_of(0) == 0) {
-    p.gamma_terms[sequence * p.heads + head] = static_cast<float>(total);
-  }
+  if (p.dgamma.data != nullptr) put_gamma_gradient(p, sequence, head, static_cast<float>(total));
+}
+
+/// Warps for the keys' gates, then for the values', then for those that channels share.
+template <class T>
+__global__ void gate_gradients(const __grid_constant__ BackwardParams p) {
+  take_over_from_previous_launch();
+  const std::int64_t heads = p.sequence_count * p.heads;
+  const ChannelGate keys = gate_of_keys(p);
+  const ChannelGate values = gate_of_values(p);
+  std::int64_t number = warp_number();
+  if (number < heads * keys.tiles()) return channel_gate_gradients<T>(p, keys, number);
+  number -= heads * keys.tiles();
+  if (number < heads * values.tiles()) return channel_gate_gradients<T>(p, values, number);
+  number -= heads * values.tiles();
+  if (number < heads && p.wants_shared_gates()) shared_gate_gradients<T>(p, number);
 }
 
 template <class T>
 void launch_backward(const BackwardParams& p, int warps, cudaStream_t stream) {
   const auto shape = [&](std::int64_t count) -> LaunchShape {
     return {.grid = grid_of(ceil_div(count, warps)),
-            .block = static_cast<unsigned>(warps * kWarpSize)};
+            .block = static_cast<unsigned>(warps * kWarpSize),
+            .overlaps_previous = true};
   };
   with_channels(p.keys > p.values ? p.keys : p.values, [&]<int kPerLane>() {
-    launch<query_gradients<T, kPerLane>>(shape(p.rows() * p.heads), stream, p);
-    launch<key_value_gradients<T, kPerLane>>(shape(p.rows() * (p.heads / p.heads_per_kv)), stream,
-                                             p);
+    launch<token_gradients<T, kPerLane>>(shape(p.rows() * (p.heads + p.kv_heads())), stream, p);
   });
-  const auto channel_gate = [&](const GateTerms& terms, const GateView& gate, const TokenView& out,
-                                int count) {
-    if (out.data == nullptr) return;
-    const std::int64_t tiles = ceil_div(count, kWarpSize);
-    launch<channel_gate_gradients<T>>(shape(p.sequence_count * p.heads * tiles), stream, p, terms,
-                                      gate, out, count);
-  };
-  channel_gate(p.key_terms, p.key_gate, p.dgk, p.keys);
-  channel_gate(p.value_terms, p.value_gate, p.dgv, p.values);
-  if (p.dg.data != nullptr || p.gamma_terms != nullptr) {
-    launch<shared_gate_gradients<T>>(shape(p.sequence_count * p.heads), stream, p);
-  }
+  if (p.single_tokens) return;
+  const std::int64_t warps_of_head =
+      gate_of_keys(p).tiles() + gate_of_values(p).tiles() + (p.wants_shared_gates() ? 1 : 0);
+  launch<gate_gradients<T>>(shape(p.sequence_count * p.heads * warps_of_head), stream, p);
 }
 
 }  // namespace attune::cuda::parallel

@@ -81,16 +81,18 @@ Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
   return p;
 }
 
+/// Whether no sequence has more than one token.
+bool has_single_tokens(const AttentionProblem& problem) { return problem.N == 0 && problem.T == 1; }
+
 /// Fitted to an H100: launches, a warp's tokens one after the other, and what warps that wait for
 /// each other have in all.
 struct Costs {
   double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
 };
 constexpr Costs kForwardCosts{2.1, 0.37, 0.033, 0.78, 2.1, 0.02, 0, 0};
-constexpr Costs kBackwardCosts{4.3, 0.26, 0.055, 0.115, 3.3, 0.16, 2.4, 0.3};
+constexpr Costs kBackwardCosts{1.5, 0.06, 0.07, 0.24, 4.9, 0.07, 3.5, 0.11};
 
 double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
-  constexpr std::int32_t kSharedGates = ops::kGateG | ops::kGateGamma;
   constexpr int kWarpsOfCore = 16;
   const Costs& cost = backward ? kBackwardCosts : kForwardCosts;
   const double channels_of_lane = static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(
@@ -103,13 +105,12 @@ double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, 
                        (std::max(device.cores, 1) * kWarpsOfCore);
   const auto group = static_cast<double>(problem.H / problem.Hkv);
   const double passes = backward ? 2 : 1;
-  const double gate_sums =
-      backward ? channel_gates + ((problem.gates & kSharedGates) != 0 ? 1 : 0) : 0;
+  const bool sums_gates = backward && problem.gates != 0 && !has_single_tokens(problem);
   // Pairs of tokens grow with the square of a sequence's length.
   const LikelyLengths lengths(problem);
   return lengths.average([&](double longest) {
     return cost.launches + cost.channel * channels_of_lane +
-           cost.sum * gate_sums * (1 + cost.sum_token * longest) +
+           (sums_gates ? cost.sum * (1 + cost.sum_token * longest) : 0) +
            longest * step * (1 + (backward ? group : 0)) +
            passes * cost.many * warps * lengths.steps(longest) * step;
   });
@@ -161,7 +162,7 @@ struct BackwardMemory {
     };
     key_terms = terms((problem.gates & kGatesOfKeys) != 0, problem.K);
     value_terms = terms((problem.gates & ops::kGateGv) != 0, problem.V);
-    if ((problem.gates & ops::kGateGamma) != 0)
+    if ((problem.gates & ops::kGateGamma) != 0 && problem.sequences() > 1)
       gamma_terms = floats(problem.sequences() * problem.H);
   }
   float* floats(std::int64_t count) {
@@ -170,8 +171,15 @@ struct BackwardMemory {
 
   WorkspaceParts parts;
   GateTerms key_terms, value_terms;
-  float* gamma_terms = nullptr;
+  float* gamma_terms = nullptr;  // [N, H], where sequences may share a gradient
 };
+
+StateView gamma_gradient_of(const BackwardArgs& args) {
+  if (!args.dgamma) return {};
+  return {.data = static_cast<float*>(args.dgamma->data),
+          .sequence = args.dgamma->stride(0),
+          .head = args.dgamma->stride(1)};
+}
 
 class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> {
  public:
@@ -197,16 +205,19 @@ class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> 
     params.dg = token_view(args.dg);
     params.dgk = token_view(args.dgk);
     params.dgv = token_view(args.dgv);
-    params.gamma_terms = args.dgamma ? memory.gamma_terms : nullptr;
+    params.single_tokens = has_single_tokens(problem);
+    const StateView dgamma = gamma_gradient_of(args);
+    params.dgamma_sign = args.gamma.source == ops::ConstantDecay::Source::kSlopes ? -1.0F : 1.0F;
+    const bool has_terms =
+        dgamma.data != nullptr && dgamma.sequence == 0 && problem.sequences() > 1;
+    params.dgamma = has_terms && !params.single_tokens
+                        ? StateView{.data = memory.gamma_terms, .sequence = problem.H, .head = 1}
+                        : dgamma;
     with_element<float, __half, __nv_bfloat16>(
         problem.dtype, [&]<class T>() { launch_backward<T>(params, config.warps, stream); });
-    if (!args.dgamma) return;
-    const bool negated = args.gamma.source == ops::ConstantDecay::Source::kSlopes;
-    launch_sum_of_walks({.terms = params.gamma_terms,
-                         .out = {.data = static_cast<float*>(args.dgamma->data),
-                                 .sequence = args.dgamma->stride(0),
-                                 .head = args.dgamma->stride(1)},
-                         .sign = negated ? -1.0F : 1.0F,
+    if (!has_terms || params.single_tokens) return;
+    launch_sum_of_walks({.terms = memory.gamma_terms,
+                         .out = dgamma,
                          .heads = params.heads,
                          .sequences = params.sequences,
                          .sequence_count = params.sequence_count},

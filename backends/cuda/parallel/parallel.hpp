@@ -51,6 +51,7 @@ struct Inputs {
   ConstantDecayView gamma;
 
   constexpr std::int64_t rows() const { return batches * sequences.tokens; }
+  constexpr std::int64_t kv_heads() const { return heads / heads_per_kv; }
 };
 
 struct ForwardParams : Inputs {
@@ -66,10 +67,14 @@ struct GateTerms {
 struct BackwardParams : Inputs {
   ConstTokenView d_o;
   TokenView dq, dk, dv;
-  GateTerms key_terms;           // of g, g_gamma and gk
-  GateTerms value_terms;         // of gv
-  TokenView dg, dgk, dgv;        // fp32; none where not wanted
-  float* gamma_terms = nullptr;  // [N, H]: gradients of g_gamma
+  GateTerms key_terms;         // of g, g_gamma and gk
+  GateTerms value_terms;       // of gv
+  TokenView dg, dgk, dgv;      // fp32; none where not wanted
+  StateView dgamma;            // [N, H], strides `sequence` and `head`; of g_gamma's values
+  float dgamma_sign = 1;       // -1 for slopes
+  bool single_tokens = false;  // no sequence has more
+
+  constexpr bool wants_shared_gates() const { return dg.data != nullptr || dgamma.data != nullptr; }
 };
 
 // Queue one pass each. `warps`: of a block.
