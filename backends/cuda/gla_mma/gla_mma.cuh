@@ -15,6 +15,7 @@ namespace attune::cuda::gla_mma {
 using namespace channels;
 
 /// y of the elements of O^T that a lane has, and of V^T, which are the same; r of its two rows.
+/// Operands are bf16 where value channels decay.
 template <class Shape>
 struct ValueDecays {
   float y[Shape::kChunk / 8][4];
@@ -40,9 +41,9 @@ struct ValueDecays {
       std::uint32_t& pair = values[at / 4][at % 4];
       const int row = at % 2;
       const float* const sums = &y[at / 2][2 * row];
-      const float2 value = unpack<Operand>(pair);
-      pair = pack<Operand>(value.x * exp2_approx(step[row] - sums[0]),
-                           value.y * exp2_approx(step[row] - sums[1]));
+      const float2 value = unpack<__nv_bfloat16>(pair);
+      pair = pack<__nv_bfloat16>(value.x * exp2_approx(step[row] - sums[0]),
+                                 value.y * exp2_approx(step[row] - sums[1]));
     }
   }
   /// 2^-r v'.
@@ -50,16 +51,25 @@ struct ValueDecays {
 #pragma unroll
     for (int at = 0; at < 4; ++at) {
       const float growth = exp2_approx(-step[at % 2]);
-      values[at] = multiply_bf16_pairs(values[at], pack<Operand>(growth, growth));
+      values[at] = multiply_bf16_pairs(values[at], pack<__nv_bfloat16>(growth, growth));
     }
   }
 };
 
-/// O^T = S^T Q'^T.
-template <class Shape>
-__device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
-                                            const States<Shape>& states,
-                                            const Stage<Shape>& stage) {
+/// O^T = S^T Q'^T, with S times `scale` where operands are f16; returns whether a warp's is in range
+/// then.
+template <class Operand, class Shape>
+__device__ __forceinline__ bool read_scaled_states(TileOutputs<Shape>& outputs,
+                                                   const States<Shape>& states,
+                                                   const Stage<Shape>& stage, float scale) {
+  constexpr bool kScaled = std::is_same_v<Operand, __half>;
+  NarrowRange range;
+  const auto rounded = [&](float x, float y) {
+    if constexpr (!kScaled) return pack<Operand>(x, y);
+    const std::uint32_t pair = pack<Operand>(scale * x, scale * y);
+    range.see(pair);
+    return pair;
+  };
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
 #pragma unroll
@@ -75,10 +85,10 @@ __device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
     for (int m = 0; m < Shape::kTiles; ++m) {
       const auto& low = states[m][2 * step];
       const auto& high = states[m][2 * step + 1];
-      a[m][0] = pack<Operand>(low[0], low[1]);
-      a[m][1] = pack<Operand>(low[2], low[3]);
-      a[m][2] = pack<Operand>(high[0], high[1]);
-      a[m][3] = pack<Operand>(high[2], high[3]);
+      a[m][0] = rounded(low[0], low[1]);
+      a[m][1] = rounded(low[2], low[3]);
+      a[m][2] = rounded(high[0], high[1]);
+      a[m][3] = rounded(high[2], high[3]);
     }
 #pragma unroll
     for (int n = 0; n < Shape::kChunk / 16; ++n) {
@@ -88,6 +98,29 @@ __device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
       for (int m = 0; m < Shape::kTiles; ++m) {
         mma_m16n8k16<Operand>(outputs[m][2 * n], a[m], b[0], b[1]);
         mma_m16n8k16<Operand>(outputs[m][2 * n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+  return !kScaled || range.holds_all();
+}
+
+/// O^T = S^T Q'^T, at the scale of P.
+template <class Operand, class Shape>
+__device__ __forceinline__ void read_states(TileOutputs<Shape>& outputs,
+                                            const States<Shape>& states, const Stage<Shape>& stage,
+                                            float growth) {
+  float scale = kNarrowScale;
+  if (!read_scaled_states<Operand, Shape>(outputs, states, stage, scale)) {
+    scale *= kMoreScale;
+    read_scaled_states<Operand, Shape>(outputs, states, stage, scale);
+  }
+  if constexpr (std::is_same_v<Operand, __half>) {
+#pragma unroll
+    for (auto& tile : outputs) {
+#pragma unroll
+      for (auto& columns : tile) {
+#pragma unroll
+        for (float& output : columns) output *= growth / scale;
       }
     }
   }
@@ -118,14 +151,14 @@ __device__ __forceinline__ void add_chunk_exactly(Outputs<Shape>& outputs,
       const int e = at % 4;
       const int i = 8 * n + lane % 4 * 2 + e % 2;
       if (j > i) continue;
-      const float2 pair = unpack<Operand>(load_shared_4(scores.at(i, j / 2 * 4)));
+      const float2 pair = unpack<__nv_bfloat16>(load_shared_4(scores.at(i, j / 2 * 4)));
       outputs[n][e] += half_of(pair, j % 2) * exp2_approx(decays.y[n][e] - y[e / 2]) * value[e / 2];
     }
   }
 }
 
 /// S^T = S^T diag(2^r) + V^T K'.
-template <class Shape>
+template <class Operand, class Shape>
 __device__ __forceinline__ void write_states(States<Shape>& states,
                                              const ValueOperands<Shape> (&values)[Shape::kTiles],
                                              const Stage<Shape>& stage,
@@ -178,7 +211,7 @@ __device__ __forceinline__ void decay_values(Outputs<Shape>& outputs, State<Shap
         std::uint32_t grown[4] = {values[step][0], values[step][1], values[step][2],
                                   values[step][3]};
         decays.grow(grown);
-        add_chunk<Operand>(outputs, grown, scores, step);
+        add_chunk<__nv_bfloat16>(outputs, grown, scores, step);
       }
     }
 #pragma unroll
@@ -196,9 +229,10 @@ struct Advance {
   template <class T, class Shape, bool kWithOutputs>
   __device__ static __forceinline__ void run(States<Shape>& states, TileOutputs<Shape>& outputs,
                                              const Stage<Shape>& stage,
-                                             const ChunkOperands<Shape>& from) {
+                                             const ChunkOperands<Shape>& from, const Params& p) {
+    using Operand = channels::Operand<T, Shape>;
     const Tile<Shape> scores(shared_address(from.scores));
-    if constexpr (kWithOutputs) read_states<Shape>(outputs, states, stage);
+    if constexpr (kWithOutputs) read_states<Operand>(outputs, states, stage, p.query_growth);
     ValueOperands<Shape> values[Shape::kTiles];
 #pragma unroll
     for (int m = 0; m < Shape::kTiles; ++m) {
@@ -213,7 +247,7 @@ struct Advance {
         }
       }
     }
-    write_states<Shape>(states, values, stage, from);
+    write_states<Operand>(states, values, stage, from);
   }
 };
 

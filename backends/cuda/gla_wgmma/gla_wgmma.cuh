@@ -14,7 +14,7 @@ using namespace channels;
 #if ATTUNE_SM90A_CODE
 
 /// 16 key channels a step of the state, rounded: as many as registers hold at once.
-template <class Shape>
+template <class Operand, class Shape>
 struct StateOperand {
   static constexpr int kSteps = Shape::kKeys / 16 < 8 ? Shape::kKeys / 16 : 8;
   std::uint32_t step[kSteps][4];
@@ -31,6 +31,21 @@ struct StateOperand {
       step[s][2] = pack<Operand>(high[0], high[1]);
       step[s][3] = pack<Operand>(high[2], high[3]);
     }
+  }
+  /// The same of the state times `scale`; returns whether a warp's is in range.
+  __device__ __forceinline__ bool round_scaled(const State<Shape>& state, int first, float scale) {
+    NarrowRange range;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if (first + s >= Shape::kKeys / 16) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto& from = state[2 * (first + s) + i / 2];
+        step[s][i] = pack<Operand>(scale * from[i % 2 * 2], scale * from[i % 2 * 2 + 1]);
+        range.see(step[s][i]);
+      }
+    }
+    return range.holds_all();
   }
   /// Behind the wait for products that read it.
   __device__ __forceinline__ void hold() const {
@@ -53,13 +68,13 @@ __device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, int b
 }
 
 /// Queues O^T += S^T Q'^T for key channels from the `first`-th 16 on; O^T is new where first is 0.
-template <class Shape>
+template <class Operand, class Shape>
 __device__ __forceinline__ void queue_state_read(Outputs<Shape>& outputs,
-                                                 const StateOperand<Shape>& operand,
+                                                 const StateOperand<Operand, Shape>& operand,
                                                  std::uint64_t queries, int first) {
   constexpr int kStepsOfPanel = kPanelChannels / 16;
 #pragma unroll
-  for (int s = 0; s < StateOperand<Shape>::kSteps; ++s) {
+  for (int s = 0; s < StateOperand<Operand, Shape>::kSteps; ++s) {
     const int step = first + s;
     if (step >= Shape::kKeys / 16) continue;
     wgmma_n32<Operand, Major::kK>(columns_of<16>(outputs, 0), operand.step[s],
@@ -71,7 +86,7 @@ __device__ __forceinline__ void queue_state_read(Outputs<Shape>& outputs,
 
 /// Queues O^T += V^T P^T. A product of the later tokens alone would save a quarter, but wgmma is
 /// serialised where accumulators are a part of other ones.
-template <class Shape>
+template <class Operand, class Shape>
 __device__ __forceinline__ void queue_chunk(Outputs<Shape>& outputs,
                                             const ValueOperands<Shape>& values,
                                             std::uint64_t scores) {
@@ -83,7 +98,7 @@ __device__ __forceinline__ void queue_chunk(Outputs<Shape>& outputs,
 }
 
 /// Queues S^T += V^T K'.
-template <class Shape>
+template <class Operand, class Shape>
 __device__ __forceinline__ void queue_state_update(State<Shape>& state,
                                                    const ValueOperands<Shape>& values,
                                                    std::uint64_t keys) {
@@ -117,6 +132,43 @@ __device__ __forceinline__ void decay_state(State<Shape>& state, const ChunkOper
   }
 }
 
+template <class Shape>
+__device__ __forceinline__ void scale_outputs(Outputs<Shape>& outputs, float scale) {
+#pragma unroll
+  for (auto& columns : outputs) {
+#pragma unroll
+    for (float& output : columns) output *= scale;
+  }
+}
+
+/// O^T = S^T Q'^T by operands of f16, at the scale of P, and then S^T decays.
+template <class Shape>
+__device__ __forceinline__ void read_narrow_state(Outputs<Shape>& output, State<Shape>& state,
+                                                  std::uint64_t queries,
+                                                  const ChunkOperands<Shape>& from, float growth) {
+  StateOperand<__half, Shape> operand;
+  constexpr int kSteps = Shape::kKeys / 16;
+  constexpr int kStepsAtOnce = StateOperand<__half, Shape>::kSteps;
+  float scale = kNarrowScale;
+#pragma unroll
+  for (int first = 0; first < kSteps; first += kStepsAtOnce) {
+    if (!operand.round_scaled(state, first, scale) && scale == kNarrowScale) {
+      scale *= kMoreScale;
+      if (first > 0) scale_outputs<Shape>(output, kMoreScale);
+      operand.round_scaled(state, first, scale);
+    }
+    wgmma_pin(columns_of<16>(output, 0));
+    wgmma_fence();
+    queue_state_read<__half, Shape>(output, operand, queries, first);
+    wgmma_commit();
+    if (first + kStepsAtOnce >= kSteps) decay_state<Shape>(state, from);
+    wgmma_wait<0>();
+    wgmma_pin(columns_of<16>(output, 0));
+    operand.hold();
+  }
+  scale_outputs<Shape>(output, growth / scale);
+}
+
 #endif
 
 struct Advance {
@@ -124,21 +176,24 @@ struct Advance {
   template <class T, class Shape, bool kWithOutputs>
   __device__ static __forceinline__ void run(States<Shape>& states, TileOutputs<Shape>& outputs,
                                              const Stage<Shape>& stage,
-                                             const ChunkOperands<Shape>& from) {
+                                             const ChunkOperands<Shape>& from, const Params& p) {
 #if ATTUNE_SM90A_CODE
     static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
+    constexpr bool kReadsFirst = kWithOutputs && kNarrow<T, Shape>;
     constexpr int kSteps = Shape::kKeys / 16;
-    constexpr int kStepsAtOnce = StateOperand<Shape>::kSteps;
+    constexpr int kStepsAtOnce = StateOperand<T, Shape>::kSteps;
     State<Shape>& state = states[0];
     Outputs<Shape>& output = outputs[0];
-    StateOperand<Shape> operand;
+    StateOperand<T, Shape> operand;
     const std::uint64_t queries = matrix_descriptor(stage.q.at(0, 0));
-    if constexpr (kWithOutputs) {
+    if constexpr (kReadsFirst) {
+      read_narrow_state<Shape>(output, state, queries, from, p.query_growth);
+    } else if constexpr (kWithOutputs) {
 #pragma unroll
       for (int first = 0; first + kStepsAtOnce < kSteps; first += kStepsAtOnce) {
         operand.round(state, first);
         wgmma_fence();
-        queue_state_read<Shape>(output, operand, queries, first);
+        queue_state_read<T, Shape>(output, operand, queries, first);
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_pin(columns_of<16>(output, 0));
@@ -148,21 +203,24 @@ struct Advance {
     }
     ValueOperands<Shape> values;
     load_values<T, Shape>(values, stage, 0);
-    decay_state<Shape>(state, from);
+    if constexpr (!kReadsFirst) decay_state<Shape>(state, from);
     wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
     wgmma_fence();
     if constexpr (kWithOutputs) {
-      queue_state_read<Shape>(output, operand, queries, (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
-      queue_chunk<Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
+      if constexpr (!kReadsFirst) {
+        queue_state_read<T, Shape>(output, operand, queries,
+                                   (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
+      }
+      queue_chunk<T, Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
       wgmma_commit();
     }
-    queue_state_update<Shape>(state, values,
-                              matrix_descriptor(stage.k.at(0, 0), Shape::kPanelBytes));
+    queue_state_update<T, Shape>(state, values,
+                                 matrix_descriptor(stage.k.at(0, 0), Shape::kPanelBytes));
     wgmma_commit();
     wgmma_wait<0>();
     if constexpr (kWithOutputs) {
       wgmma_pin(columns_of<16>(output, 0));
-      operand.hold();
+      if constexpr (!kReadsFirst) operand.hold();
     }
     wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
 #pragma unroll

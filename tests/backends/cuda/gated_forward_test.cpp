@@ -94,6 +94,9 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
 
   /// Holds the kernels against the oracle; the final state is written in place of the initial one.
   void expect_near_oracle(const Gated &inputs, const std::string &config) const {
+    expect_near_oracle(inputs, config, tolerance());
+  }
+  void expect_near_oracle(const Gated &inputs, const std::string &config, double tolerance) const {
     RecurrentAttentionOptions options{
         .initial_state = inputs.initial_state, .reverse = inputs.reverse, .want_final_state = true};
     options.call = {.platform = "reference", .context = &heuristic_context()};
@@ -108,12 +111,16 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
       SCOPED_TRACE(kernel + config);
       const std::string on_gpu = "kernel=" + kernel + config;
       options.call = {.platform = "cuda", .config = on_gpu, .context = &heuristic_context()};
-      expect_near(expected, inputs, options);
+      const Outputs actual = run(inputs, options);
+      EXPECT_LE(error_of(actual.o, expected.o), tolerance);
+      EXPECT_LE(error_of(actual.state, *expected.final_state), tolerance);
     }
   }
 
-  void expect_near(const RecurrentAttentionResult &expected, const Gated &inputs,
-                   RecurrentAttentionOptions options) const {
+  struct Outputs {
+    Tensor o, state;
+  };
+  Outputs run(const Gated &inputs, RecurrentAttentionOptions options) const {
     const Tensor q = upload(inputs.q, *gpu_);
     const Tensor k = upload(inputs.k, *gpu_);
     const Tensor v = upload(inputs.v, *gpu_);
@@ -133,12 +140,11 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
     options.initial_state = state;
     options.want_final_state = false;
     ops::recurrent_attention_into({.o = o, .final_state = state}, q, k, v, options);
-    EXPECT_LE(error_of(o, expected.o), tolerance());
-    EXPECT_LE(error_of(state, *expected.final_state), tolerance());
+    return {to_host(o, *gpu_), to_host(state, *gpu_)};
   }
 
   double error_of(const Tensor &actual, const Tensor &expected) const {
-    return relative_rms_error(to_doubles(to_host(actual, *gpu_)), to_doubles(expected));
+    return relative_rms_error(to_doubles(actual), to_doubles(expected));
   }
 
   const Device *gpu_ = find_gpu();
@@ -245,6 +251,61 @@ TEST_P(GatedForward, ManyTokensLoseNothing) {
   for (float &gate : inputs.g.values<float>()) gate /= 256;
   for (float &gate : inputs.g_gamma.values<float>()) gate /= 256;
   expect_near_oracle(inputs, "");
+}
+
+/// Operands are f16, too, where keys alone decay.
+TEST_P(GatedForward, OfF16IsAsPreciseAsF16) {
+  if (has('v') || GetParam().f32) GTEST_SKIP() << "operands are not f16";
+  constexpr double kRoundings = 8e-4;  // one of f16 is 2.1e-4
+  for (const std::int64_t channels : {64, 128, 192, 256}) {
+    SCOPED_TRACE(str("D=", channels));
+    Gated inputs({.tokens = 700, .keys = channels, .values = channels, .dtype = DType::kF16});
+    inputs.change_gates([](float gate) { return gate / 4; });
+    for (float &gate : inputs.g.values<float>()) gate /= 4;
+    expect_near_oracle(inputs, ",segments=1", kRoundings);
+    expect_near_oracle(inputs, ",segments=3", kRoundings);
+  }
+}
+
+/// States, keys and their products that are beyond f16, of which the outputs are not.
+TEST_P(GatedForward, OfF16TakesWhatOperandsOfF16CannotHold) {
+  struct Deviations {
+    double q, k, v;
+  };
+  for (const auto &[q, k, v] : {Deviations{1e-3, 3000, 300}, Deviations{10, 1, 300},
+                                Deviations{0.1, 0.1, 1e4}, Deviations{300, 3e-3, 1e-3}}) {
+    for (const float strength : {0.25F, 1.0F, 3.0F, 10.0F}) {
+      for (const std::int64_t channels : {128, 256}) {
+        SCOPED_TRACE(str(q, " ", k, " ", v, " times ", strength, " D=", channels));
+        Gated inputs({.tokens = 500, .keys = channels, .values = 72, .dtype = DType::kF16});
+        inputs.q = inputs.random(inputs.q.shape(), DType::kF16, 0, q);
+        inputs.k = inputs.random(inputs.k.shape(), DType::kF16, 0, k);
+        inputs.v = inputs.random(inputs.v.shape(), DType::kF16, 0, v);
+        inputs.change_gates([&](float gate) { return strength * gate; });
+        expect_near_oracle(inputs, ",segments=2");
+      }
+    }
+  }
+}
+
+/// Scores that are beyond f16 may be off, but nothing becomes infinite.
+TEST_P(GatedForward, OfF16StaysFiniteWhereScoresAreBeyondF16) {
+  if (GetParam().f32) GTEST_SKIP() << "scores are not f16";
+  for (const float strength : {0.25F, 3.0F, 100.0F}) {
+    SCOPED_TRACE(strength);
+    Gated inputs({.tokens = 300, .keys = 128, .values = 64, .dtype = DType::kF16});
+    inputs.q = inputs.random(inputs.q.shape(), DType::kF16, 0, 1000);
+    inputs.k = inputs.random(inputs.k.shape(), DType::kF16, 0, 1000);
+    inputs.v = inputs.random(inputs.v.shape(), DType::kF16, 0, 1e-3);
+    inputs.change_gates([&](float gate) { return strength * gate; });
+    for (const std::string &kernel : kernels()) {
+      SCOPED_TRACE(kernel);
+      RecurrentAttentionOptions options;
+      options.call = {
+          .platform = "cuda", .config = "kernel=" + kernel, .context = &heuristic_context()};
+      for (const double o : to_doubles(run(inputs, options).o)) ASSERT_TRUE(std::isfinite(o));
+    }
+  }
 }
 
 }  // namespace

@@ -199,6 +199,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
                   channel_gate(args.gk), channel_gate(args.gv)};
     params.part = part;
+    params.query_growth = query_growth(params.scale);
     if (part == Part::kAll) params.parts = parts_of(problem, config);
     params.set_sums(saved_states_of(config.segments));
     place_workspace(params, problem, config, workspace.data());

@@ -2,7 +2,8 @@
 //
 // With G the sum of a channel's log decays since the sequence's start and R = rint(G) at the
 // chunk's start, what is needed is y_i = G_i - R of each token i and the step r = R' - R to the
-// next chunk's. A thread keeps G - R of its channels, so no sum grows with the sequence.
+// next chunk's. A thread keeps G - R of its channels, so no sum grows with the sequence. Where
+// operands are f16, R = floor(G): then no r - y_i of a decay is positive.
 #pragma once
 
 #include "cuda/chunks/channels/shape.hpp"
@@ -11,8 +12,10 @@
 
 namespace attune::cuda::channels {
 
-/// Steps over a chunk up to which 2^-r and what it is multiplied with stay in range.
+/// Steps over a chunk up to which 2^-r and what it is multiplied with stay in range, of bf16 and of
+/// f16.
 inline constexpr float kMostStep = 100.0F;
+inline constexpr float kMostNarrowStep = 12.0F;
 
 /// A thread's number among the operand warps': the state warps before them have a multiple of as
 /// many threads.
@@ -54,7 +57,7 @@ __device__ __forceinline__ Channels<kCount> load_channels(const std::byte* from)
 }
 
 /// A few neighbouring channels over a run of the chunk's tokens.
-template <int kChannels, int kChunk>
+template <int kChannels, int kChunk, bool kForF16>
 class GateSums {
  public:
   static constexpr int kWidth = channels_per_thread(kChannels);
@@ -71,6 +74,7 @@ class GateSums {
   template <class T>
   __device__ __forceinline__ void read(const std::byte* gates, int row_bytes, const float* common) {
     total_ = {};
+    if constexpr (kForF16) greatest_ = 0.0F;
 #pragma unroll
     for (int i = 0; i < kRunTokens; ++i) {
       const Few gate = load_channels<T, kWidth>(gates + row(i) * row_bytes +
@@ -80,17 +84,29 @@ class GateSums {
       for (int c = 0; c < kWidth; ++c) {
         log2_[i].of[c] = log2_decay(gate.of[c], shared);
         total_.of[c] += log2_[i].of[c];
+        if constexpr (kForF16) greatest_ = fmaxf(greatest_, log2_[i].of[c]);
       }
     }
   }
-  /// Lets the other runs' threads know; returns whether the step may be too large.
-  __device__ __forceinline__ bool publish(float (&totals)[kRuns][kChannels]) const {
+  /// Lets the other runs' threads know.
+  __device__ __forceinline__ void publish(float (&totals)[kRuns][kChannels]) const {
     *reinterpret_cast<Few*>(&totals[run()][channel()]) = total_;
+  }
+  /// Whether the step may be too large.
+  __device__ __forceinline__ bool is_strong() const {
     constexpr float kMostOfRun = kMostStep / kRuns;
     bool large = false;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) large |= fabsf(total_.of[c]) > kMostOfRun;
     return large;
+  }
+  /// Whether it may be too large for f16, or something grows.
+  __device__ __forceinline__ bool is_beyond_f16() const {
+    constexpr float kMostOfRun = kMostNarrowStep / kRuns;
+    bool beyond = greatest_ > 0.0F;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) beyond |= !(total_.of[c] >= -kMostOfRun);
+    return beyond;
   }
   /// From this run's start to the reference, when all runs have published.
   __device__ __forceinline__ void set_reference(const float (&totals)[kRuns][kChannels]) {
@@ -107,7 +123,7 @@ class GateSums {
     }
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      step_.of[c] = rintf(all.of[c]);
+      step_.of[c] = kForF16 ? floorf(all.of[c]) : rintf(all.of[c]);
       rest_.of[c] = all.of[c] - step_.of[c];
       walked_.of[c] += step_.of[c];
     }
@@ -156,6 +172,7 @@ class GateSums {
  private:
   Few log2_[kRunTokens];  // of each token's decay
   Few total_;             // of them
+  float greatest_;        // of them and 0, where these are for f16
   Few before_{};          // from the reference to the run's start
   Few step_{};
   Few rest_{};

@@ -6,7 +6,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -96,7 +98,7 @@ template <class Shape>
 struct alignas(Shape::kPanelAlignment) ChunkOperands {
   std::byte scores[Shape::kPanelBytes];         // P
   float key_decays[Shape::kKeys];               // 2^r, r the step of the channel's reference
-  std::uint32_t key_growths[Shape::kKeys / 2];  // 2^-r, pairs of bf16
+  std::uint32_t key_growths[Shape::kKeys / 2];  // 2^(c - r), pairs of operands
   float value_steps[Shape::kValues];            // r
   int strong;                                   // some |r| is too large for products
 };
@@ -150,6 +152,7 @@ struct Params : SegmentWalkParams {
   float* segment_value_decays = nullptr;  // [sequence, head, saved state, value tile, values]
   Part part = Part::kAll;
   SummaryViews summaries = {};
+  float query_growth = 1;  // 2^c (operands.cuh), where operands are f16
 
   constexpr bool sums_all() const { return part != Part::kAll; }
 };
@@ -159,6 +162,21 @@ constexpr int subsegments_of(const Params& p) {
 /// Of a sequence, where these are not cut into parts.
 constexpr int first_launch_blocks(const Params& p) {
   return p.sums_all() ? p.segments : first_launch_blocks(p.segments);
+}
+
+/// The type of what is multiplied: the tensors', but bf16 with gates of value channels, as what
+/// these grow by within a chunk may be beyond the range of f16.
+template <class T, class Shape>
+using Operand = std::conditional_t<Shape::kValuesDecay, __nv_bfloat16, T>;
+/// Whether the range of operands is less than that of fp32.
+template <class T, class Shape>
+inline constexpr bool kNarrow = std::is_same_v<Operand<T, Shape>, __half>;
+
+/// 2^c for a scale of the outputs.
+inline float query_growth(float scale) {
+  constexpr int kLeast = -12, kMost = 2;  // with 2^12 at most within a chunk, in range of f16
+  const int exponent = scale == 0.0F ? kLeast : std::clamp(std::ilogb(scale) + 2, kLeast, kMost);
+  return std::ldexp(1.0F, exponent);
 }
 
 /// Whether there is an instance for padded key channels and value channels of a block: a wider

@@ -38,15 +38,36 @@ __device__ __forceinline__ void load_values(ValueOperands<Shape>& values, const 
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
     load_matrices_transposed(values[step], stage.v.across(16 * step, tile_channel<Shape>(m)));
-    if constexpr (!std::is_same_v<T, Operand>) {
+    if constexpr (!std::is_same_v<T, Operand<T, Shape>>) {
 #pragma unroll
       for (std::uint32_t& pair : values[step]) {
         const float2 value = unpack<T>(pair);
-        pair = pack<Operand>(value.x, value.y);
+        pair = pack<Operand<T, Shape>>(value.x, value.y);
       }
     }
   }
 }
+
+/// A state that becomes an operand of f16 is scaled, so that it may have elements of up to 2^20.
+/// Where a warp has larger ones, it scales all of its by kMoreScale as well.
+inline constexpr float kNarrowScale = 1.0F / 16.0F;
+inline constexpr float kMoreScale = 1.0F / 65536.0F;
+
+/// Looks for pairs of f16 that are beyond its range.
+class NarrowRange {
+ public:
+  __device__ __forceinline__ void see(std::uint32_t pair) {
+    seen_ = fma_f16_pairs(pair, 0, seen_);  // NaN from an infinity or NaN on
+  }
+  /// Whether all that the lanes of a warp saw are finite.
+  __device__ __forceinline__ bool holds_all() const {
+    constexpr std::uint32_t kMagnitudes = 0x7fff7fffU;
+    return !__any_sync(kFullWarp, (seen_ & kMagnitudes) != 0);
+  }
+
+ private:
+  std::uint32_t seen_ = 0;  // zeros, of either sign
+};
 
 /// Rows of a tile of S^T times two factors.
 template <class Shape>

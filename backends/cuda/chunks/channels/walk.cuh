@@ -164,7 +164,7 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     signals.template wait<Signal::kMade>(chunk);
     loader.load(stage_at(loading), walk, chunk + p.stages - 1);
     const ChunkOperands<Shape>& from = shared.operands[chunk % 2];
-    Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from);
+    Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from, p);
     if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
     if constexpr (kKeeps) {
       if (may_be_kept<Shape>(p, walk, chunk)) {  // to make the walk again waits for memory
