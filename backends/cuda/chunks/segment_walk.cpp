@@ -51,7 +51,8 @@ SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std
   if (!may_be_cut || problem.H * tiles > kMostTiles) return {};
   if (problem.T < kLeastSegments * least_tokens) return {};
   // A third of a segment less than they have: one of average length has as many, and not one more.
-  const std::int64_t of_average = ceil_div(3 * problem.T, problem.N * (3 * segments + 1));
+  const std::int64_t of_average =
+      std::max<std::int64_t>(3 * problem.T / (problem.N * (3 * segments + 1)), 1);
   // Where blocks are many rounds of a device's, a longer one is hidden by the others.
   constexpr std::int64_t kBlocks = 4 * 132;
   const std::int64_t of_rounds = problem.T * problem.H * tiles / kBlocks;

@@ -1,6 +1,7 @@
 // What conformance does not reach of forward kernels with a decay for every channel: long sequences
 // in segments, every strength of decay, resets, all combinations of gates.
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <random>
@@ -181,6 +182,48 @@ TEST_P(GatedForward, CutsPackedSequencesByTheirLengths) {
     inputs.reverse = reverse;
     for (const char *const segments : {"1", "2"}) {
       expect_near_oracle(inputs, str(",segments=", segments));
+    }
+  }
+}
+
+/// The same values, one behind the other, in another shape.
+Tensor with_shape(const Tensor &from, const Extents &shape) {
+  Tensor to(from.dtype(), shape);
+  std::memcpy(to.view().data, from.view().data, from.bytes());
+  return to;
+}
+
+TEST_P(GatedForward, PackedSequencesOfOneLengthAreABatchToTheBit) {
+  if (GetParam().f32) GTEST_SKIP() << "cuda.chunk_mma cuts both as it likes";
+  constexpr std::int64_t kSequences = 4;
+  for (const std::int64_t tokens : {600, 1024}) {
+    Gated packed({.tokens = kSequences * tokens, .keys = 32, .values = 64, .heads = 4});
+    packed.change_gates([](float gate) { return gate / 16; });  // segments see one another
+    for (float &gate : packed.g.values<float>()) gate /= 16;
+    packed.pack({0, tokens, 2 * tokens, 3 * tokens, 4 * tokens});
+    Gated batch({.tokens = 1, .keys = 32, .values = 64, .heads = 4});
+    const auto of_batch = [&](const Tensor &from) {
+      Extents shape = from.shape();
+      shape[0] = kSequences;
+      shape[1] = tokens;
+      return with_shape(from, shape);
+    };
+    batch.q = of_batch(packed.q), batch.k = of_batch(packed.k), batch.v = of_batch(packed.v);
+    batch.g = of_batch(packed.g), batch.gk = of_batch(packed.gk), batch.gv = of_batch(packed.gv);
+    batch.g_gamma = with_shape(packed.g_gamma, packed.g_gamma.shape());
+    batch.initial_state = with_shape(packed.initial_state, packed.initial_state.shape());
+    for (const std::string &kernel : kernels()) {
+      for (const char *const config : {"", ",segments=1", ",segments=3", ",segments=6"}) {
+        SCOPED_TRACE(str(kernel, config, " T=", tokens));
+        RecurrentAttentionOptions options;
+        options.call = {.platform = "cuda",
+                        .config = str("kernel=", kernel, config),
+                        .context = &heuristic_context()};
+        const Outputs expected = run(batch, options);
+        const Outputs actual = run(packed, options);
+        EXPECT_EQ(to_doubles(actual.o), to_doubles(expected.o));
+        EXPECT_EQ(to_doubles(actual.state), to_doubles(expected.state));
+      }
     }
   }
 }

@@ -297,9 +297,13 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Tokens of a segment that take longer than a launch.
   static constexpr std::int64_t kLeastTokens = 256;
 
+  /// Where sequences of average length are cut, those of a batch are cut alike, to the same bits.
   static SequenceParts parts_of(const Problem& problem, const Config& config) {
+    constexpr std::int64_t kLeastSegments = 8;  // of all tokens, for launches to pay
+    constexpr std::int64_t kLeastChunk = 32;
+    if (problem.T < kLeastSegments * kLeastTokens) return {};
     return parts_by_length(problem, value_tiles(problem, config.tile_v), config.segments,
-                           kLeastTokens);
+                           config.segments > 1 ? kLeastChunk : kLeastTokens);
   }
 
   static int fastest_segments(const Problem& problem, const DeviceInfo& device, Config config) {
@@ -318,7 +322,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     if (!is_cut && !params.sums_all()) return 0;
     constexpr std::int64_t kFloat = sizeof(float);
     const std::int64_t of_head = params.parts.tokens > 0
-                                     ? params.parts.sums(problem.T)
+                                     ? subsegments_of(params.parts).sums(problem.T)
                                      : problem.sequences() * saved_states_of(config.segments);
     const std::int64_t saved = of_head * problem.H;
     const std::int64_t keys = widest_keys(problem);

@@ -145,6 +145,13 @@ struct ChannelGate {
 /// well, and no sum has anything of the initial state.
 enum class Part { kAll, kSummaries, kWalk };
 
+/// Parts of half as many tokens: what adds to the state, as subsegments of sequences in a few segments
+/// do.
+constexpr SequenceParts subsegments_of(SequenceParts parts) {
+  parts.tokens /= kMostSubsegments;
+  return parts;
+}
+
 /// segment_states and segment_decays are [sequence, head, saved state, ...], the latter of padded
 /// K.
 struct Params : SegmentWalkParams {
@@ -155,9 +162,17 @@ struct Params : SegmentWalkParams {
   float query_growth = 1;  // 2^c (operands.cuh), where operands are f16
 
   constexpr bool sums_all() const { return part != Part::kAll; }
+  /// The same with room for what subsegments of parts add.
+  constexpr void set_sums(std::int64_t of_head) {
+    const SequenceParts whole = parts;
+    parts = subsegments_of(parts);
+    SegmentWalkParams::set_sums(of_head);
+    parts = whole;
+  }
 };
-constexpr int subsegments_of(const Params& p) {
-  return p.sums_all() || p.parts.tokens > 0 ? 1 : subsegments_of(p.segments);
+/// Of a segment of a sequence that has so many.
+constexpr int subsegments_of(const Params& p, int segments) {
+  return p.sums_all() ? 1 : subsegments_of(segments);
 }
 /// Of a sequence, where these are not cut into parts.
 constexpr int first_launch_blocks(const Params& p) {
