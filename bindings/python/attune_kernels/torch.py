@@ -10,7 +10,7 @@ workspace come from torch's allocator, the work is queued on the current stream 
 Gradients reach q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type.
 Nothing of the forward pass is saved but its inputs. A scope (`attune_kernels.scope`) that is in force
 in the forward pass is in force in its backward pass too, on whichever thread autograd runs that. The
-gradient of a gradient is refused.
+gradient of a gradient is refused, and so are derivatives in forward mode (torch.func.jvp, jacfwd).
 
 For serving, the attention functions take a pool of states, `states`, with slots in place of
 `initial_state` and `final_state`, and decoding takes several tokens a step: see
@@ -32,6 +32,7 @@ from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _core
 from ._core import minimax_slopes as _minimax_slopes
@@ -64,35 +65,49 @@ _Q, _K, _V, _G, _G_GAMMA, _GK, _GV, _SLOPES, _INITIAL_STATE, _CU_SEQLENS, _CU_SE
 _TENSORS = 11
 
 
-def _in_schema(operator):
-    """What each argument of an operator is where it is not given."""
-    return tuple(argument.default_value for argument in operator._schema.arguments)
+def _in_schema(operator, tensors):
+    """The names of an operator's tensors, which come first, and what its options are where they are not given."""
+    arguments = operator._schema.arguments
+    return (tuple(argument.name for argument in arguments[:tensors]),
+            tuple(argument.default_value for argument in arguments[tensors:]))
 
 
-_FORWARD = _in_schema(_forward)
-_OPTIONS = _FORWARD[_TENSORS:]
-_POOL_OPTIONS = _in_schema(_forward_on_pool)[14:]
-_DECODE_OPTIONS = _in_schema(_decode)[18:]
+_NAMES, _OPTIONS = _in_schema(_forward, _TENSORS)
+_POOL_NAMES, _POOL_OPTIONS = _in_schema(_forward_on_pool, 14)
+_DECODE_NAMES, _DECODE_OPTIONS = _in_schema(_decode, 18)
 
 
-def _given(tensors, options, in_schema):
-    """The arguments of an operator without those at the end that are as in its schema: each that torch's dispatcher
+def _refuse_what_is_no_tensor(function, names, tensors):
+    for name, x in zip(names, tensors):
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeError(f"{function}: {name}: a tensor of PyTorch's is expected, not {type(x).__name__}") from None
+
+
+def _call(function, operator, names, tensors, options, in_schema):
+    """Calls an operator without the arguments at the end that are as in its schema: each that torch's dispatcher
     reads costs the host 0.1 us, with autograd four times."""
     if options != in_schema:
-        return tensors + options
-    count = len(tensors)
-    while tensors[count - 1] is None:
-        count -= 1
-    return tensors[:count]
+        given = tensors + options
+    else:
+        count = len(tensors)
+        while tensors[count - 1] is None:
+            count -= 1
+        given = tensors[:count]
+    try:
+        return operator(*given)
+    except RuntimeError:  # torch's own says "Optional[Tensor]", and all of the schema
+        _refuse_what_is_no_tensor(function, names, tensors)
+        raise
 
 
 # --- shapes, for tracing -----------------------------------------------------------------------
 
 
-def _check_devices(q: Tensor, k: Tensor, v: Tensor):
+def _check_devices(q: Tensor, **others: Optional[Tensor]):
     """An argument that is on no device ("meta") brings a real call here, too."""
-    torch._check(q.device == k.device == v.device,
-                 lambda: f"attune: q, k and v are on {q.device}, {k.device} and {v.device}, expected one device")
+    for name, x in others.items():
+        torch._check(x is None or x.device == q.device,
+                     lambda: f"attune: {name} is on {x.device} and q on {q.device}, expected one device")
 
 
 def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
@@ -103,7 +118,7 @@ def _sequences(q: Tensor, cu_seqlens: Optional[Tensor]):
 def _(q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_state=None, cu_seqlens=None,
       cu_seqlens_host=None, scale=None, layer_idx=0, num_layers=0, reverse=False, want_final_state=False,
       state_v_first=False, *_, **__):
-    _check_devices(q, k, v)
+    _check_devices(q, k=k, v=v, g=g, g_gamma=g_gamma, gk=gk, gv=gv, slopes=slopes, initial_state=initial_state)
     o = q.new_empty((*q.shape[:-1], v.shape[-1]))
     state_type = torch.float32 if initial_state is None else initial_state.dtype
     if not want_final_state:
@@ -115,8 +130,7 @@ def _(q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_stat
 @torch.library.register_fake("attune::backward")
 def _(d_o, dfinal_state, q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes=None, initial_state=None, *_,
       **__):
-    _check_devices(q, k, v)
-
+    _check_devices(q, k=k, v=v, g=g, g_gamma=g_gamma, gk=gk, gv=gv, slopes=slopes, initial_state=initial_state)
     return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)] + [
         q.new_empty(x.shape, dtype=torch.float32)
         for x in (g, g_gamma, gk, gv, slopes, initial_state) if x is not None]
@@ -124,8 +138,8 @@ def _(d_o, dfinal_state, q, k, v, g=None, g_gamma=None, gk=None, gv=None, slopes
 
 @torch.library.register_fake("attune::forward_on_pool")
 @torch.library.register_fake("attune::decode")
-def _(q, k, v, *_, **__):
-    _check_devices(q, k, v)
+def _(q, k, v, state, g=None, g_gamma=None, gk=None, gv=None, slopes=None, *_, **__):
+    _check_devices(q, k=k, v=v, state=state, g=g, g_gamma=g_gamma, gk=gk, gv=gv, slopes=slopes)
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
@@ -176,7 +190,8 @@ def _fold(size, in_dims, args, shared_decay):
 
 def _filled_in(in_dims, args):
     """Both with what torch leaves out: the arguments at the end that are as in the schema."""
-    return (*in_dims, *(None,) * (len(_FORWARD) - len(in_dims))), (*args, *_FORWARD[len(args):])
+    in_schema = (None,) * _TENSORS + _OPTIONS
+    return (*in_dims, *(None,) * (len(in_schema) - len(in_dims))), (*args, *in_schema[len(args):])
 
 
 def _vmap_of_forward(call):
@@ -324,29 +339,33 @@ class _AttentionOutsideOfTransforms(torch.autograd.Function):
     backward = staticmethod(_Attention.backward)
 
 
-def _refuse_what_is_no_tensor(function, arguments):
-    for name, x in zip(("q", "k", "v", "g", "g_gamma", "gk", "gv", "slopes", "initial_state"), arguments):
-        if x is not None and not isinstance(x, Tensor):
-            raise TypeError(f"{function}: {name}: a tensor of PyTorch's is expected, not {type(x).__name__}") from None
+def _refuse_tangents(function, tensors):
+    """The operators have no rule for tangents, which torch would leave out: derivatives would be zero, without a word."""
+    if any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(f"{function}: derivatives in forward mode (jvp, jacfwd) are not defined; those in "
+                                  "reverse mode are (vjp, jacrev)")
 
 
-def _needs_gradient(function, differentiable):
-    """Whether autograd asks for a gradient of one of q, k, v, gates and initial_state."""
-    if not torch.is_grad_enabled():
-        return False
+def _needs_gradient(function, names, tensors):
+    """Whether autograd asks for a gradient of one of them."""
     try:
-        for x in differentiable:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(function, tensors)
+        if not torch.is_grad_enabled():
+            return False
+        for x in tensors:
             if x is not None and x.requires_grad:
                 return True
     except AttributeError:
-        _refuse_what_is_no_tensor(function, differentiable)
+        _refuse_what_is_no_tensor(function, names, tensors)
         raise
     return False
 
 
-def _refuse_gradients(function, differentiable):
-    if _needs_gradient(function, differentiable):
+def _decoded(function, tensors, state_seed, options):
+    if _needs_gradient(function, _DECODE_NAMES, tensors):
         raise ValueError(f"{function}: decoding has no gradient; call it under torch.no_grad()")
+    return _call(function, _decode, _DECODE_NAMES, tensors, (_seed(function, state_seed), *options), _DECODE_OPTIONS)
 
 
 def _refuse_without_states(function, **given):
@@ -370,28 +389,27 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
     """(o, final_state or None) of a public function, which has its parameters."""
     decay = (scale, *layer, reverse)
     how = (state_v_first, allow_tf32, platform, config)
-    differentiable = (q, k, v, g, g_gamma, gk, gv, slopes, initial_state)
-    needs_gradient = _needs_gradient(function, differentiable)
     if states is not None:
-        if needs_gradient:
+        tensors = (q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host, initial_slots, final_slots,
+                   snapshot_slots)
+        if _needs_gradient(function, _POOL_NAMES, tensors):
             raise ValueError(f"{function}: states: calls on a pool have no gradient; make them under torch.no_grad()")
         if initial_state is not None or want_final_state:
             raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
                              "want_final_state goes with it")
-        tensors = (q, k, v, states, g, g_gamma, gk, gv, slopes, cu_seqlens, cu_seqlens_host, initial_slots, final_slots,
-                   snapshot_slots)
         options = (snapshot_every or 0, _seed(function, state_seed), *decay, *how)
-        return _forward_on_pool(*_given(tensors, options, _POOL_OPTIONS)), None
+        return _call(function, _forward_on_pool, _POOL_NAMES, tensors, options, _POOL_OPTIONS), None
     if not (initial_slots is final_slots is snapshot_every is snapshot_slots is state_seed is None):
         _refuse_without_states(function, initial_slots=initial_slots, final_slots=final_slots,
                                snapshot_every=snapshot_every, snapshot_slots=snapshot_slots, state_seed=state_seed)
-    if not needs_gradient:
-        call = _forward
+    tensors = (q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host)
+    if not _needs_gradient(function, _NAMES, tensors):
+        operator = _forward
     elif torch._C._are_functorch_transforms_active():
-        call = _Attention.apply
+        operator = _Attention.apply
     else:
-        call = _AttentionOutsideOfTransforms.apply
-    o, state = call(*_given((*differentiable, cu_seqlens, cu_seqlens_host), (*decay, want_final_state, *how), _OPTIONS))
+        operator = _AttentionOutsideOfTransforms.apply
+    o, state = _call(function, operator, _NAMES, tensors, (*decay, want_final_state, *how), _OPTIONS)
     return o, state if want_final_state else None
 
 
@@ -528,11 +546,10 @@ def recurrent_decode(
 
     As `attune_kernels.recurrent_decode`, where shapes and types are described. No gradient.
     """
-    _refuse_gradients("recurrent_decode", (q, k, v, g, g_gamma, gk, gv))
     tensors = (q, k, v, state, g, g_gamma, gk, gv, None, slot_indices, kept_slots, accepted, committed_k, committed_v,
                committed_g, committed_gk, committed_gv, committed_accepted)
-    options = (_seed("recurrent_decode", state_seed), scale, 0, 0, state_v_first, allow_tf32, platform, config)
-    return _decode(*_given(tensors, options, _DECODE_OPTIONS))
+    options = (scale, 0, 0, state_v_first, allow_tf32, platform, config)
+    return _decoded("recurrent_decode", tensors, state_seed, options)
 
 
 def lightning_decode(
@@ -560,11 +577,10 @@ def lightning_decode(
 ) -> Tensor:
     """`recurrent_decode` with the decays of `lightning_attention`."""
     layer = lightning_layer("lightning_decode", layer_idx, num_layers, slopes, g_gamma)
-    _refuse_gradients("lightning_decode", (q, k, v, None, g_gamma, None, None, slopes))
     tensors = (q, k, v, state, None, g_gamma, None, None, slopes, slot_indices, kept_slots, accepted, committed_k,
                committed_v, None, None, None, committed_accepted)
-    options = (_seed("lightning_decode", state_seed), scale, *layer, state_v_first, allow_tf32, platform, config)
-    return _decode(*_given(tensors, options, _DECODE_OPTIONS))
+    options = (scale, *layer, state_v_first, allow_tf32, platform, config)
+    return _decoded("lightning_decode", tensors, state_seed, options)
 
 
 def minimax_slopes(heads: int, layer: int, layers: int, device: Optional[torch.device] = None) -> Tensor:

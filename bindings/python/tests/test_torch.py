@@ -180,6 +180,21 @@ def test_a_second_derivative_is_refused(device):
             torch.func.grad(mapped)(k.detach())
 
 
+@pytest.mark.parametrize("transform", [
+    lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    lambda f, x: torch.func.jacfwd(f)(x),
+    lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x),
+], ids=["jvp", "jacfwd", "hessian"])
+def test_forward_mode_is_refused(device, transform):
+    q, k, v, _, state = inputs(device, tokens=3, gated=False, requires_grad=False)
+    with pytest.raises(NotImplementedError, match="forward"):
+        transform(lambda q: at.recurrent_attention(q, k, v)[0], q)
+    with pytest.raises(NotImplementedError, match="recurrent_decode: .*forward"):
+        torch.func.jvp(lambda q: at.recurrent_decode(q, k[:, 0], v[:, 0], state), (q[:, 0],), (q[:, 0],))
+    with torch.autograd.forward_ad.dual_level():  # without a tangent it is a call like any other
+        close(at.recurrent_attention(q, k, v)[0], naive(q, k, v)[0])
+
+
 def test_errors_name_the_argument(device):
     q, k, v, gk, _ = inputs(device, requires_grad=False)
     for call, text in (
@@ -188,7 +203,9 @@ def test_errors_name_the_argument(device):
         (lambda: at.recurrent_attention(q, k.bfloat16(), v), "k"),
         (lambda: at.recurrent_attention(q[0, 0], k, v), "dimensions"),
         (lambda: at.recurrent_attention(q, k, v, g=q.bool()), "g: dtype Bool, expected"),
-        (lambda: at.recurrent_attention(q, k.to("meta"), v), "k and v are on"),
+        (lambda: at.recurrent_attention(q, k.to("meta"), v), "k is on meta"),
+        (lambda: at.recurrent_attention(q, k, v, gk=gk.to("meta")), "gk is on meta"),
+        (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], q.to("meta")), "state is on meta"),
         (lambda: at.recurrent_attention(q, k, v, config="tile_v=3"), "tile_v"),
     ):
         with pytest.raises(RuntimeError, match=text):
@@ -201,7 +218,11 @@ def test_errors_name_the_argument(device):
          "recurrent_decode: state_seed"),
         (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0].clone().requires_grad_(), q), ValueError,
          "recurrent_decode: .*no gradient"),
+        (lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], q.clone().requires_grad_()), ValueError,
+         "recurrent_decode: .*no gradient"),
         (lambda: at.recurrent_decode(q[:, 0], k[:, 0], 1.0, q), TypeError, "recurrent_decode: v: .*not float"),
+        (lambda: at.recurrent_attention(q, k, v, cu_seqlens=[0, 33]), TypeError, "cu_seqlens: .*not list"),
+        (lambda: torch.no_grad()(at.recurrent_attention)(q, k, v, g_gamma=[0.0]), TypeError, "g_gamma: .*not list"),
     ):
         with pytest.raises(error, match=text):
             call()
