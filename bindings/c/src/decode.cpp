@@ -153,8 +153,8 @@ attune_status attune_decode_launch(const attune_plan* plan, const attune_decode_
 attune_status attune_minimax_slopes(int64_t heads, int64_t layer, int64_t layers,
                                     float* slopes) noexcept {
   return guarded([&] {
-    require("slopes", slopes);
     const std::vector<float> values = attune::ops::minimax_slopes(heads, layer, layers);
+    require("slopes", slopes);
     std::copy(values.begin(), values.end(), slopes);
   });
 }

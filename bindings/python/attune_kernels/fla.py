@@ -404,23 +404,23 @@ def _running_keys(k: Tensor, z: Optional[Tensor], reverse: bool, cu_seqlens: Opt
     """(the sum of a sequence's keys up to each token, that over all of them), z included.
 
     z is [N, 1, H, K]. Packed sequences are summed in f64, since the sums before a sequence are
-    subtracted from it.
+    subtracted from it. Tokens behind the last one go by it: their o is zero.
     """
     if cu_seqlens is None:
         keys = k.float()
         sums = keys.flip(1).cumsum(1).flip(1) if reverse else keys.cumsum(1)
-        if z is not None:
-            sums = sums + z.float()
-        return sums, sums[:, :1] if reverse else sums[:, -1:]
+        total = keys.sum(1, keepdim=True)
+        return (sums, total) if z is None else (sums + z.float(), total + z.float())
     bounds = cu_seqlens.long()
-    lengths = bounds[1:] - bounds[:-1]
+    sequences = torch.searchsorted(bounds[1:], torch.arange(k.shape[1], device=k.device), right=True)
+    sequences = sequences.clamp(max=bounds.shape[0] - 2)
     sums = torch.nn.functional.pad(k[0].double().cumsum(0), (0, 0, 0, 0, 1, 0))  # before each token, [T + 1, H, K]
     first, last = sums[bounds[:-1]], sums[bounds[1:]]
-    each = [x.repeat_interleave(lengths, 0, output_size=k.shape[1]) for x in (first, last)]
-    within = (each[1] - sums[:-1] if reverse else sums[1:] - each[0]).float()
+    each = (last if reverse else first).index_select(0, sequences)
+    within = (each - sums[:-1] if reverse else sums[1:] - each).float()
     total = (last - first).float().unsqueeze(1)
     if z is not None:
-        within = within + z.float().squeeze(1).repeat_interleave(lengths, 0, output_size=k.shape[1])
+        within = within + z.float().squeeze(1).index_select(0, sequences)
         total = total + z.float()
     return within.unsqueeze(0), total
 

@@ -262,6 +262,8 @@ def test_record_after_the_first_call_is_refused():
 def test_minimax_slopes():
     slopes = attune.minimax_slopes(4, 0, 2)
     numpy.testing.assert_allclose(slopes, [2.0 ** (-2 * (h + 1)) * (1 + 1e-5) for h in range(4)], rtol=1e-6)
+    with pytest.raises(ValueError, match="heads: got 0, expected >= 1"):
+        attune.minimax_slopes(0, 0, 2)
 
 
 # --- manuals -----------------------------------------------------------------------------------------

@@ -199,6 +199,19 @@ def test_normalized_packed_sequences_resume(device):
         _, state = fla.chunk_linear_attn(*(x[:, :middle] for x in part), output_final_state=True)
         rest, _ = fla.chunk_linear_attn(*(x[:, middle:] for x in part), initial_state=state)
         close(rest, o[:, middle:])
+    padded = [torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 5)) for x in (q, k, v)]  # tokens behind the last sequence
+    o, (_, padded_z) = fla.chunk_linear_attn(*padded, output_final_state=True, cu_seqlens=bounds)
+    close(o, torch.nn.functional.pad(whole, (0, 0, 0, 0, 0, 5)))
+    close(padded_z, z)
+
+
+def test_normalized_linear_attention_of_no_token(device):
+    q, k, v, _, kv = inputs(device, tokens=0, requires_grad=False)
+    z = torch.rand(2, 1, 3, 16, device=device)
+    o, state = fla.chunk_linear_attn(q, k, v, initial_state=(kv, z), output_final_state=True)
+    assert o.shape == v.shape
+    for a, e in zip(state, (kv, z)):
+        close(a, e, 0)
 
 
 # --- errors ------------------------------------------------------------------------------------------------
