@@ -13,6 +13,9 @@ The decoding functions, and the others with a pool of `states`, return the new s
 `jax.jit(..., donate_argnums=...)` states that are donated are updated where they lie; others are copied
 first. States of 16 bits are rounded to nearest.
 
+Options (scale, flags, layers, platform, config) are Python values: a function that is jitted has them in a closure
+or among its `static_argnames`.
+
 Sharding: B and H (with Hkv) may be split, nothing else. Under plain jit with sharded arrays XLA gathers
 them first; `jax.shard_map` runs the call on each device's part:
 

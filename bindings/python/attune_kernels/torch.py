@@ -387,6 +387,8 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
                layer, reverse, want_final_state, state_v_first, allow_tf32, platform, config, states, initial_slots,
                final_slots, snapshot_every, snapshot_slots, state_seed):
     """(o, final_state or None) of a public function, which has its parameters."""
+    if isinstance(scale, Tensor) and scale.requires_grad:
+        raise TypeError(f"{function}: scale is a number and has no gradient; scale q in its place")
     decay = (scale, *layer, reverse)
     how = (state_v_first, allow_tf32, platform, config)
     if states is not None:
