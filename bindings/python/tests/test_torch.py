@@ -222,7 +222,8 @@ def test_errors_name_the_argument(device):
          "recurrent_decode: .*no gradient"),
         (lambda: at.recurrent_decode(q[:, 0], k[:, 0], 1.0, q), TypeError, "recurrent_decode: v: .*not float"),
         (lambda: at.recurrent_attention(q, k, v, cu_seqlens=[0, 33]), TypeError, "cu_seqlens: .*not list"),
-        (lambda: at.recurrent_attention(q, k, v, scale=torch.ones((), requires_grad=True)), TypeError, "scale .*no gradient"),
+        (lambda: at.recurrent_attention(q, k, v, scale=torch.ones((), requires_grad=True)), TypeError,
+         "scale .*no gradient"),
         (lambda: torch.no_grad()(at.recurrent_attention)(q, k, v, g_gamma=[0.0]), TypeError, "g_gamma: .*not list"),
     ):
         with pytest.raises(error, match=text):

@@ -58,6 +58,20 @@ def test_calls_and_gradients_are_queued_on_the_current_stream(cuda):
         close(a, e, 0)
 
 
+def test_tensors_of_another_device_are_named(cuda):
+    q, k, v, gk, state = inputs(cuda, batch=1, requires_grad=False)
+    given = {"q": q, "k": k, "v": v, "gk": gk, "initial_state": state, "cu_seqlens": torch.tensor([0, 33], device=cuda)}
+    for name in given:
+        named = "k" if name == "q" else name  # q says where the call is
+        with pytest.raises(RuntimeError, match=f"recurrent_attention: {named}: on device .*expected"):
+            at.recurrent_attention(**{**given, name: given[name].cpu()})
+    row = [x[:, 0] for x in (q, k, v)]
+    slot = given["cu_seqlens"][:1]
+    for name, pool, slots in (("state", state.cpu(), slot), ("slot_indices", state, slot.cpu())):
+        with pytest.raises(RuntimeError, match=f"recurrent_decode: {name}: on device .*expected"):
+            at.recurrent_decode(*row, pool, slot_indices=slots)
+
+
 def test_a_graph_computes_what_its_inputs_hold_by_then(cuda):
     q, k, v, gk, _ = inputs(cuda, batch=1, requires_grad=False)
     bounds = torch.tensor([0, 20, 33], device=cuda)
