@@ -26,13 +26,13 @@ constexpr double kRandomShare = 0.5, kGridShare = 0.75;  // of the time, from it
 
 class Walk {
  public:
-  Walk(const CommandContext& command, const Invocation& call, const Suite& suite)
+  Walk(const CommandContext& command, const Invocation& call)
       : command_(&command),
         problems_(command, call, kMostBytes),
         progress_(call.quiet),
         count_(call.options.integer("problems", 0, kMaxProblems).value_or(320)),
         bytes_per_us_(problems_.on_host() ? host_copy_bytes_per_us(usable_cores())
-                                          : suite.copy_bytes_per_us),
+                                          : gpu_copy_bytes_per_us(problems_.device().info())),
         survey_(problems_.on_host() ? 0 : kLaunchUs),
         deadline_(call, std::chrono::minutes(3)) {
     settings_ = measure_settings(call.options);
@@ -137,13 +137,13 @@ class Walk {
   std::map<std::tuple<std::string, std::string, std::uint64_t>, std::size_t> known_;
 };
 
-ExitCode bench_cliffs(const Invocation& call, const Suite& suite, bool may_tune) {
+ExitCode bench_cliffs(const Invocation& call, const Suite& /*suite*/, bool may_tune) {
   const CommandContext command(call,
                                {.writes_database = may_tune, .default_policy = Policy::kHeuristic});
   const InterruptGuard guard;
   Document document;
   {
-    Walk walk(command, call, suite);
+    Walk walk(command, call);
     walk.run();
     document = walk.document(call.for_people());
   }

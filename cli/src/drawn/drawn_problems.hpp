@@ -29,6 +29,7 @@ class DrawnProblems {
   bool is_fixed(std::string_view field) const { return draw_->is_fixed(field); }
   Point with_fixed(const Point& point) const { return draw_->with_fixed(point); }
 
+  const Device& device() const { return *device_; }
   bool on_host() const;
 
  private:
