@@ -51,6 +51,25 @@ inline std::int64_t padded_value_operands(const Problem& problem) {
   return operand_groups(problem.V) * kOperandChannels;
 }
 
+/// Key channels of a last slice that goes by itself, with blocks as narrow as it is, once the others
+/// have been walked; else 0. Where walks are long a launch more costs less than blocks that are wider
+/// than their slice.
+inline std::int64_t narrow_tail(const Problem& problem) {
+  constexpr std::int64_t kLongWalk = 2048;  // tokens of a sequence, on average
+  if (!is_split(problem) || problem.K <= kMaxSplitKeys) return 0;
+  if (problem.T < kLongWalk * std::max<std::int64_t>(problem.N, 1)) return 0;
+  const std::int64_t tail = problem.K % kMaxSplitKeys;
+  return tail <= kPanelChannels ? tail : 0;
+}
+inline Problem with_keys(Problem problem, std::int64_t keys) {
+  problem.K = keys;
+  return problem;
+}
+/// What is walked at once, before such a tail.
+inline Problem first_walk(const Problem& problem) {
+  return with_keys(problem, problem.K - narrow_tail(problem));
+}
+
 /// Blocks that walk a head.
 inline std::int64_t head_tiles(const Problem& problem, const Config& config) {
   return value_tiles(problem, values_per_block(config)) * slices_of_launch(problem);
@@ -92,9 +111,10 @@ inline std::int64_t room_for(const Problem& problem, const DeviceInfo& device,
 
 inline int segments_for(const Problem& problem, const DeviceInfo& device, Config config) {
   config.segments = 1;
-  return cheapest_segments({.blocks = block_count(problem, config),
-                            .room = room_for(problem, device, config),
-                            .chunks = mean_chunks(problem, config.chunk)},
+  const Problem first = first_walk(problem);
+  return cheapest_segments({.blocks = block_count(first, config),
+                            .room = room_for(first, device, config),
+                            .chunks = mean_chunks(first, config.chunk)},
                            device);
 }
 

@@ -9,14 +9,14 @@
 
 namespace attune::cuda::chunk_mma {
 
-/// Microseconds of a problem in f32, fitted to an H200; what gates of value channels take besides,
-/// to an H100.
-inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfLaunch = 3.2;
+/// A launch in f32, besides its chunks.
+inline constexpr double kSplitLaunchUs = 3.2;
+
+/// Microseconds of the walks of a problem in f32, with slices of the keys side by side.
+inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
+                            const Config& config) {
   constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
   constexpr double kOfTwoBlocks = 1.27;  // where they share a multiprocessor
-  constexpr double kOfOperand = 8e-6;    // a channel of q and k made and read again
-  constexpr double kOfSummand = 3e-6;    // an output of a slice, read again
   constexpr double kOfValueGates = 1.23;
   const int keys = padded_slice_keys(problem);
   double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
@@ -27,17 +27,29 @@ inline double split_us(const Problem& problem, const DeviceInfo& device, const C
   if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
   const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
   const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
-  double us = static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kOfLaunch;
-  if (config.segments > 1) us = us * kOfBothWalks + kOfLaunch;
+  const double us =
+      static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kSplitLaunchUs;
+  return config.segments > 1 ? us * kOfBothWalks + kSplitLaunchUs : us;
+}
+
+/// Microseconds of a problem in f32, fitted to an H200; what gates of value channels take besides,
+/// to an H100.
+inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  constexpr double kOfOperand = 8e-6;  // a channel of q and k made and read again
+  constexpr double kOfSummand = 3e-6;  // an output of a slice, read again
+  double us = split_walk_us(first_walk(problem), device, config);
+  if (const std::int64_t tail = narrow_tail(problem); tail > 0) {
+    us += split_walk_us(with_keys(problem, tail), device, config);
+  }
   const auto operands_us = [&](std::int64_t channels) {
-    return kOfLaunch +
+    return kSplitLaunchUs +
            kOfOperand * static_cast<double>(problem.B * problem.T * problem.H * channels);
   };
   if (has_key_gates(problem)) us += operands_us(problem.K);
   if (has_value_gates(problem)) us += operands_us(problem.V);
   const std::int64_t slices = slices_of_launch(problem);
   if (slices == 1) return us;
-  return us + kOfLaunch + kOfSummand * static_cast<double>(slices * plane_elements(problem));
+  return us + kSplitLaunchUs + kOfSummand * static_cast<double>(slices * plane_elements(problem));
 }
 
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:

@@ -141,16 +141,18 @@ inline void make_value_operands(const Problem& problem, const Args& args,
   launch_channel_operands(params, stream);
 }
 
-/// The walk takes operands in place of q, k and v, and leaves planes of outputs where keys are cut.
+/// The walk takes operands in place of q, k and v, and leaves planes of outputs from `planes` on
+/// where keys are cut.
 inline SplitWalkParams split_params(const Problem& problem, const Args& args,
-                                    const SegmentWalkParams& params, const Workspace& workspace) {
+                                    const SegmentWalkParams& params, const Workspace& workspace,
+                                    float* planes) {
   const OperandsMemory& keys = workspace.key_operands;
   const OperandsMemory& values = workspace.value_operands;
   SplitWalkParams split(params);
   split.slices = static_cast<int>(slices_of_launch(problem));
-  if (split.slices > 1) {
+  if (planes != nullptr) {
     const std::int64_t token = problem.H * problem.V;
-    split.o = {workspace.planes, problem.T * token, token, problem.V};
+    split.o = {planes, problem.T * token, token, problem.V};
     split.output_plane = plane_elements(problem);
   }
   split.gk = gate_view(args.gk);
@@ -187,20 +189,39 @@ inline void sum_planes(const Problem& problem, const Args& args, const Workspace
                            stream);
 }
 
+/// Walks some of the key channels, all slices of them side by side; sequences are cut as all are.
+inline void walk_split(const Problem& problem, const Args& args, const Config& config,
+                       const SequenceParts& parts, const Workspace& workspace, float* planes,
+                       cudaStream_t stream) {
+  SegmentWalkParams params = params_of(problem, args, config, workspace);
+  params.parts = parts;
+  params.set_sums(config.segments);
+  if (has_key_gates(problem)) make_key_operands(problem, args, workspace.key_operands, stream);
+  const SplitWalkParams split = split_params(problem, args, params, workspace, planes);
+  with_value<Gated::kNone, Gated::kKeys, Gated::kValues>(split.gated(), [&]<Gated kGated>() {
+    if (params.is_cut()) launch_split_segment_states<float, kGated>(split, config, stream);
+    launch_split_walk<float, kGated>(split, config, stream);
+  });
+}
+
 inline void run_split(const Problem& problem, const Args& args, const Config& config,
                       std::span<std::byte> memory, cudaStream_t stream) {
   const Workspace workspace(problem, config, memory.data());
   const SegmentWalkParams params = params_of(problem, args, config, workspace);
   launch_part_places(params, stream);
-  if (has_key_gates(problem)) make_key_operands(problem, args, workspace.key_operands, stream);
   if (has_value_gates(problem))
     make_value_operands(problem, args, workspace.value_operands, stream);
-  const SplitWalkParams split = split_params(problem, args, params, workspace);
-  with_value<Gated::kNone, Gated::kKeys, Gated::kValues>(split.gated(), [&]<Gated kGated>() {
-    if (params.is_cut()) launch_split_segment_states<float, kGated>(split, config, stream);
-    launch_split_walk<float, kGated>(split, config, stream);
-  });
-  if (split.slices > 1) sum_planes(problem, args, workspace, stream);
+  const auto walk = [&](std::int64_t first, std::int64_t keys) {
+    float* const planes = workspace.planes == nullptr
+                              ? nullptr
+                              : workspace.planes + first / kMaxSplitKeys * plane_elements(problem);
+    walk_split(with_keys(problem, keys), key_slice(args, first, keys), config, params.parts,
+               workspace, planes, stream);
+  };
+  const std::int64_t tail = narrow_tail(problem);
+  walk(0, problem.K - tail);
+  if (tail > 0) walk(problem.K - tail, tail);
+  if (workspace.planes != nullptr) sum_planes(problem, args, workspace, stream);
 }
 
 /// Of 16 bits.

@@ -133,6 +133,27 @@ OpShapes decode(std::string_view op) {
           .problems = {}};
 }
 
+/// Packed sequences that are cut by their own lengths, in 16 bits.
+OpShapes unequal_lengths(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front() == "B=1") factor = {"N=2", "N=3", "N=5", "N=9", "N=17"};
+    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16"};
+  }
+  shapes.ranges = {{"T", 2048, 6000}};
+  return shapes;
+}
+
+/// Long ones in f32, of whose heads the last key channels go by themselves.
+OpShapes long_sequences(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front() == "B=1") factor = {"B=1", "B=2", "N=1", "N=2"};
+    if (factor.front().starts_with("dtype=")) factor = {"dtype=f32"};
+    if (factor.front().starts_with("K=")) factor = {"K=160 V=24", "K=192 V=40", "K=300 V=16"};
+  }
+  shapes.ranges = {{"T", 2048, 5000}};
+  return shapes;
+}
+
 struct RandomProblem {
   std::string op;
   std::string text;
@@ -158,7 +179,10 @@ std::vector<RandomProblem> random_problems() {
         pools(channel_decay(ops::RecurrentAttention::kName)),
         wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
-        summaries(anything(ops::StateSummary::kName)), decode(ops::RecurrentDecode::kName)}) {
+        summaries(anything(ops::StateSummary::kName)), decode(ops::RecurrentDecode::kName),
+        unequal_lengths(scalar_decay(ops::RecurrentAttention::kName)),
+        long_sequences(scalar_decay(ops::RecurrentAttention::kName)),
+        long_sequences(channel_decay(ops::RecurrentAttention::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }
