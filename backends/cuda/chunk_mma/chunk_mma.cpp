@@ -90,16 +90,12 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
-  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences and several packed ones,
-  /// which it cuts by their own lengths.
+  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
-    const Config config = heuristic_config(problem, device);
-    if (is_short(problem)) return short_us(problem, device, config);
-    constexpr std::int64_t kSeveral = 8;
-    const bool is_cut = problem.N >= kSeveral && parts_of(problem, config).tokens > 0;
-    return is_cut ? std::optional(short_us(problem, device, config)) : std::nullopt;
+    if (!is_short(problem)) return std::nullopt;
+    return short_us(problem, device, heuristic_config(problem, device));
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is

@@ -57,6 +57,17 @@ std::int64_t items_of(const Problem& problem, const Config& config) {
 
 std::int64_t chunks_of_sequence(const Problem& problem) { return walk_extents(problem).chunks; }
 
+/// Whether packed sequences are cut by their own lengths.
+bool is_in_parts(const Problem& problem, const Config& config) {
+  return parts_of(problem, config).tokens > 0;
+}
+
+/// Scratch memory of a slice of the key channels.
+std::size_t scratch_bytes(const Problem& slice, const Config& config) {
+  if (is_in_parts(slice, config)) return parts_scratch_bytes(slice, config);
+  return config.segments > 1 ? segment_scratch_bytes(walk_extents(slice), config) : 0;
+}
+
 /// Whether the longest sequence may have as many chunks as segments, and the states of packed ones,
 /// most of which may have fewer, take no more memory than all rows.
 bool may_be_cut(const Problem& problem, const Config& config) {
@@ -94,8 +105,9 @@ double walk_of(const SequenceChunks& chunks, int parts, std::int64_t blocks,
 
 /// Relative cost of a call, in units of the time that a block alone takes for a chunk with 128
 /// value channels. A segment before its turn is walked once more for its state, which then goes
-/// through memory. The constants are fitted to 6,000 timings on an H200 with D = 128: of 169
-/// problems, what costs least here is within 5 % of the fastest config for 161.
+/// through memory. Sequences that are cut by their own lengths cost what as many alike would. The
+/// constants are fitted to 6,000 timings on an H200 with D = 128: of 169 problems, what costs least
+/// here is within 5 % of the fastest config for 161.
 double cost_of(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kHalfTile = 0.75;     // a chunk with 64 value channels
   constexpr double kTraffic = 0.0129;    // 78 blocks take all that memory gives
@@ -106,12 +118,14 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
   constexpr double kStateTraffic = 0.015;
   const double width = config.tile_v / 128.0;
   const double alone = width < 1 ? kHalfTile : 1;
-  const SequenceChunks chunks(problem);
+  const bool in_parts = is_in_parts(problem, config);
+  const SequenceChunks likely(problem);
+  const SequenceChunks chunks = in_parts ? likely.alike() : likely;
   const std::int64_t items = items_of(problem, config);
   const double walk = walk_of(chunks, config.segments, items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
-  const int subsegments = subsegments_of_segment(walk_extents(problem), config);
+  const int subsegments = in_parts ? 1 : subsegments_of_segment(walk_extents(problem), config);
   const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
   const double first_walk = walk_of(chunks, config.segments * subsegments, firsts, device,
                                     kFirstWalk * alone, kFirstTraffic * kTraffic * width);
@@ -208,9 +222,8 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    const WalkExtents extents = walk_extents(first_slice(problem, config));
-    const std::size_t scratch = config.segments > 1 ? segment_scratch_bytes(extents, config) : 0;
-    return key_slices_bytes(problem, config.tile_k) + scratch;
+    return key_slices_bytes(problem, config.tile_k) +
+           scratch_bytes(first_slice(problem, config), config);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
@@ -219,7 +232,10 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
                                std::span<std::byte> workspace) {
       const Config own = tiles_of_slice(slice, config);
-      const WalkParams params = forward_walk(slice, of_slice, own, workspace);
+      WalkParams params = forward_walk(slice, of_slice, own, workspace);
+      if (is_in_parts(slice, own)) {
+        cut_into_parts(params, slice, own, workspace, static_cast<cudaStream_t>(site.stream));
+      }
       with_element<__half, __nv_bfloat16>(problem.dtype,
                                           [&]<class T>() { launch_all<T>(own, params, site); });
     };
@@ -301,7 +317,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   template <class T>
   static void launch_all(const Config& config, const WalkParams& params, const LaunchSite& site) {
     const auto stream = static_cast<cudaStream_t>(site.stream);
-    if (config.segments > 1) launch_segment_states<T>(config, params, stream);
+    if (config.segments > 1 || params.parts.tokens > 0) {
+      launch_segment_states<T>(config, params, stream);
+    }
     launch_walk<T>(config, params, stream);
   }
 };

@@ -25,10 +25,10 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
                                             const WalkItem& item, const Lane& me, int warpgroup) {
   const int first_v = item.tile * Shape::kTileV + warpgroup * kStateRows;
   const auto scratch = [&](int subsegment) {
-    return scratch_state<Shape::kTileK, Shape::kTileV>(p, item, subsegment,
-                                                       warpgroup * kWarpgroupSize + me.thread);
+    return scratch_state<Shape>(p, item, subsegment, warpgroup * kWarpgroupSize + me.thread);
   };
-  if (item.segment == 0 && !p.scratch.saves_initial) {
+  const bool is_whole = Shape::kIsInParts && item.segments == 1;
+  if (item.segment == 0 && (is_whole || !p.scratch.saves_initial)) {
     load_state<Shape>(state, p, item, me, first_v);
     return;
   }
@@ -36,9 +36,10 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
 #pragma unroll
   for (int i = 0; i < StateTile<Shape::kTileK>::kCount; ++i) state[i] = 0.0F;
   if (item.segment == 0 || p.scratch.sums_all) {
-    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F, scratch(p.segments * p.subsegments - 1));
+    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F,
+                                              scratch(last_subsegment<Shape>(p, item)));
   }
-  const float* const decays = p.scratch.decays + state_index(p, item) * p.segments * p.subsegments;
+  const float* const decays = scratch_decays<Shape>(p, item);
   for (int before = 0; before < item.subsegment; ++before) {
     add_scratch<Shape::kTileK, Shape::kTileV>(state, __ldcg(decays + before), scratch(before));
   }
@@ -68,7 +69,8 @@ class StateWalk {
 
  private:
   __device__ __forceinline__ void store_final(const WalkItem& item) {
-    if (item.segment == p_.segments - 1) store(item, state_of(p_.final, item.n));
+    const int segments = Shape::kIsInParts ? item.segments : p_.segments;
+    if (item.segment == segments - 1) store(item, state_of(p_.final, item.n));
   }
   /// Stores the state in one of [H, K, V], where there is one.
   __device__ __forceinline__ void store(const WalkItem& item, const StateView& to) {
@@ -246,7 +248,7 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   auto& shared = *reinterpret_cast<WalkShared<Shape>*>(shared_memory);
   init_rings(shared);
   // Else before the scratch of the launch before is read, if that is what this is behind.
-  if (p.segments == 1 || p.scratch.sums_all) dependency_wait();
+  if (!Shape::kIsInParts && (p.segments == 1 || p.scratch.sums_all)) dependency_wait();
   dependents_launch();
   clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
@@ -263,6 +265,8 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
       registers_grow<Shape::kRegisters.state>();
       StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
   }
+  // The launch behind this waits for this one alone, of which no block may have needed the first.
+  if constexpr (Shape::kIsInParts) dependency_wait();
 #endif
 }
 

@@ -116,8 +116,7 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range
       }
     }
     if (range.is_first && lane == 0 && item.tile == 0) {
-      p.scratch.decays[state_index(p, item) * p.segments * p.subsegments + item.subsegment] =
-          product;
+      scratch_decays<Shape>(p, item)[item.subsegment] = product;
     }
   });
 }

@@ -31,11 +31,12 @@ struct WalkItem {
   int segment = 0;
   int subsegment = 0;  // its first, counted through all segments
   int batch = 0;
-  int begin = 0;   // of the sequence, in the tokens of its batch
-  int length = 0;  // of the sequence
-  int chunks = 0;  // of the sequence
-  int first = 0;   // of the item, counted in the order of the walk
-  int count = 0;   // chunks of the item; may be 0
+  int begin = 0;     // of the sequence, in the tokens of its batch
+  int length = 0;    // of the sequence
+  int chunks = 0;    // of the sequence
+  int first = 0;     // of the item, counted in the order of the walk
+  int count = 0;     // chunks of the item; may be 0
+  int segments = 0;  // of the sequence, where each is cut by its own length
   bool is_left_out = false;
   RawIndex first_slot = {};  // of a pool, where the state before it is
 
@@ -59,6 +60,17 @@ __device__ __forceinline__ int value_tiles(const WalkParams& p, int tile_v) {
   return static_cast<int>((p.extents.V + tile_v - 1) / tile_v);
 }
 
+/// The segment of a part of the sequences, in which nothing is left to do where the sequence has no
+/// such segment, or, in the first launch, where none starts behind it.
+__device__ __forceinline__ void take_part(const WalkParams& p, bool is_first, unsigned part,
+                                          WalkItem& item) {
+  const PartPlace place = p.parts.places[part];
+  item.n = place.sequence;
+  item.segment = item.subsegment = place.segment;
+  item.segments = place.segments;
+  item.is_left_out = place.segment + (is_first ? 1 : 0) >= place.segments;
+}
+
 /// Items of a range. The first to start wait for no other segment's state, and neighbours share
 /// q and k.
 template <class Shape>
@@ -73,18 +85,24 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   item.index = index;
   item.tile = next_digit(value_tiles(p, Shape::kTileV));
   item.head = next_digit(p.extents.heads);
-  item.n = next_digit(p.extents.sequences);
-  if (Shape::kIsPool) item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
-  const int subsegment = next_digit(range.subsegments);
-  item.segment = static_cast<int>(index);
-  item.subsegment = item.segment * p.subsegments + subsegment;
+  int subsegment = 0;
+  if constexpr (Shape::kIsInParts) {
+    take_part(p, range.is_first, index, item);
+  } else {
+    item.n = next_digit(p.extents.sequences);
+    if (Shape::kIsPool) item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
+    subsegment = next_digit(range.subsegments);
+    item.segment = static_cast<int>(index);
+    item.subsegment = item.segment * p.subsegments + subsegment;
+  }
   const SequenceSpan span = span_of(p.sequences, item.n);
-  item.is_left_out = span.is_left_out;
+  if constexpr (!Shape::kIsInParts) item.is_left_out = span.is_left_out;
   item.batch = static_cast<int>(span.batch);
   item.begin = static_cast<int>(span.begin);
   item.length = static_cast<int>(span.length);
   item.chunks = (item.length + kChunkTokens - 1) / kChunkTokens;
-  const int per_segment = (item.chunks + p.segments - 1) / p.segments;
+  const int segments = Shape::kIsInParts ? max(item.segments, 1) : p.segments;
+  const int per_segment = (item.chunks + segments - 1) / segments;
   const int per_subsegment = (per_segment + range.subsegments - 1) / range.subsegments;
   const int begin = subsegment * per_subsegment;  // in the segment
   item.first = min(item.segment * per_segment + min(begin, per_segment), item.chunks);
@@ -93,10 +111,16 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   return item;
 }
 
-/// Calls visit(item) for the block's items: every gridDim.x-th of the range's.
-/// There are fewer than 2^31, as there are tokens of a batch and batches.
+/// Calls visit(item) for the block's items: every gridDim.x-th of the range's, or one, where packed
+/// sequences are cut by their own lengths. There are fewer than 2^31, as there are tokens of a batch
+/// and batches.
 template <class Shape, class Visit>
 __device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange range, Visit&& visit) {
+  if constexpr (Shape::kIsInParts) {
+    const WalkItem item = item_at<Shape>(p, range, blockIdx.x);
+    if (!item.is_left_out) visit(item);
+    return;
+  }
   const int tiles = value_tiles(p, Shape::kTileV);
   const auto items = static_cast<unsigned>(p.extents.sequences * p.extents.heads) *
                      static_cast<unsigned>(tiles * range.segments * range.subsegments);
@@ -116,6 +140,40 @@ __device__ __forceinline__ void for_each_item(const WalkParams& p, WalkRange ran
 /// Index of a head of a sequence among all of them.
 __device__ __forceinline__ std::int64_t state_index(const WalkParams& p, const WalkItem& item) {
   return std::int64_t{item.n} * p.extents.heads + item.head;
+}
+
+/// How many sums of segments there are of a walk of a head, and which of them is the sequence's
+/// first: each has its own, or those of all sequences follow each other.
+template <class Shape>
+struct SumsOfWalk {
+  std::int64_t walk;  // among those that have such sums
+  std::int64_t count;
+  std::int64_t first;
+
+  __device__ __forceinline__ SumsOfWalk(const WalkParams& p, const WalkItem& item) {
+    if constexpr (Shape::kIsInParts) {
+      walk = item.head;
+      count = p.parts.sums(p.sequences.tokens);
+      first = __umulhi(static_cast<unsigned>(item.begin), p.sums_of_tokens);
+    } else {
+      walk = state_index(p, item);
+      count = std::int64_t{p.segments} * p.subsegments;
+      first = 0;
+    }
+  }
+};
+
+/// Where the total decays of a sequence's subsegments are.
+template <class Shape>
+__device__ __forceinline__ float* scratch_decays(const WalkParams& p, const WalkItem& item) {
+  const SumsOfWalk<Shape> sums(p, item);
+  return p.scratch.decays + sums.walk * sums.count + sums.first;
+}
+
+/// The last of a sequence's subsegments, whose sum nobody starts from.
+template <class Shape>
+__device__ __forceinline__ int last_subsegment(const WalkParams& p, const WalkItem& item) {
+  return Shape::kIsInParts ? item.segments - 1 : p.segments * p.subsegments - 1;
 }
 
 }  // namespace attune::cuda::chunk_wgmma

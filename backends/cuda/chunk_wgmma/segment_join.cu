@@ -15,8 +15,11 @@ constexpr int kJoinThreads = kTileV / 64 * 128;  // those that hold a state of k
 
 /// What a thread has of a state: a word of four elements, as one of those that left the parts had it
 /// in its registers. Blocks (word, value tile, head, sequence).
-template <int kTileK, int kTileV>
+template <int kTileKOfStates, int kTileVOfStates>
 struct StateWord {
+  static constexpr int kTileK = kTileKOfStates;
+  static constexpr int kTileV = kTileVOfStates;
+  static constexpr bool kIsInParts = false;
   static constexpr unsigned kWords = kTileK / 8;
 
   __device__ explicit StateWord(const WalkParams& p)
@@ -29,7 +32,7 @@ struct StateWord {
     item.n = static_cast<int>(rest / tiles / heads);
   }
   __device__ float4* part(const WalkParams& p, int number) const {
-    return scratch_state<kTileK, kTileV>(p, item, number, thread) + word * kJoinThreads<kTileV>;
+    return scratch_state<StateWord>(p, item, number, thread) + word * kJoinThreads<kTileV>;
   }
   /// Calls visit(e, offset) for the elements that exist in one [H, K, V] of the view's strides.
   template <class View, class Visit>

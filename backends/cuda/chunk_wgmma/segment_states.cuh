@@ -65,13 +65,12 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
   RingPosition<SegmentShared<Shape>::kStages> at;
   for_each_item<Shape>(p, first_walk(p), [&](const WalkItem& item) {
     const auto scratch = [&](int subsegment) {
-      return scratch_state<kTileK, kTileV>(p, item, subsegment,
-                                           warpgroup * kWarpgroupSize + me.thread);
+      return scratch_state<Shape>(p, item, subsegment, warpgroup * kWarpgroupSize + me.thread);
     };
     if (item.subsegment == 0 && !p.scratch.sums_all) {
       load_state<Shape>(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
       if (p.scratch.saves_initial) {
-        store_scratch<kTileK, kTileV>(state, scratch(p.segments * p.subsegments - 1));
+        store_scratch<kTileK, kTileV>(state, scratch(last_subsegment<Shape>(p, item)));
       }
     } else {
 #pragma unroll
@@ -123,13 +122,13 @@ __device__ __forceinline__ void produce(const WalkParams& p, SegmentShared<Shape
 
 #endif
 
-template <class T, class Config, bool kInclusive>
+template <class T, class Config, bool kInclusive, WalkBatch kBatch>
 __global__ __launch_bounds__(
     SegmentShared<WalkShape<Config>>::kThreads,
     SegmentShared<WalkShape<Config>>::kBlocks) void segment_states(const __grid_constant__
                                                                        WalkParams p) {
 #if ATTUNE_SM90A_CODE
-  using Shape = WalkShape<Config>;
+  using Shape = WalkShape<Config, kBatch>;
   auto& shared = *reinterpret_cast<SegmentShared<Shape>*>(shared_memory);
   init_rings(shared);
   dependency_wait();
@@ -152,13 +151,17 @@ void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& par
   with_instance(tiles, [&]<class Config>() {
     if constexpr (Config::kValue.stages == 3) {
       using Shared = SegmentShared<WalkShape<Config>>;
+      const LaunchShape shape{
+          .grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
+          .block = Shared::kThreads,
+          .shared_bytes = sizeof(Shared),
+          .overlaps_previous = true};
+      if (params.parts.tokens > 0) {
+        launch<segment_states<T, Config, false, WalkBatch::kParts>>(shape, stream, params);
+        return;
+      }
       with_value<false, true>(params.inclusive, [&]<bool kInclusive>() {
-        launch<segment_states<T, Config, kInclusive>>(
-            {.grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),
-             .block = Shared::kThreads,
-             .shared_bytes = sizeof(Shared),
-             .overlaps_previous = true},
-            stream, params);
+        launch<segment_states<T, Config, kInclusive, WalkBatch::kAny>>(shape, stream, params);
       });
     }
   });

@@ -159,13 +159,14 @@ __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const Walk
 
 /// Where a subsegment's state is in the scratch memory, for the four registers that a thread moves
 /// at once; those of step i are at [i * kThreads].
-template <int kTileK, int kTileV>
+template <class Shape>
 __device__ __forceinline__ float4* scratch_state(const WalkParams& p, const WalkItem& item,
                                                  int subsegment, int state_thread) {
-  const std::int64_t index =
-      (state_index(p, item) * value_tiles(p, kTileV) + item.tile) * p.segments * p.subsegments +
-      subsegment;
-  return reinterpret_cast<float4*>(p.scratch.states + index * kTileK * kTileV) + state_thread;
+  const SumsOfWalk<Shape> sums(p, item);
+  const std::int64_t index = (sums.walk * value_tiles(p, Shape::kTileV) + item.tile) * sums.count +
+                             sums.first + subsegment;
+  return reinterpret_cast<float4*>(p.scratch.states + index * Shape::kTileK * Shape::kTileV) +
+         state_thread;
 }
 
 template <int kTileK, int kTileV>

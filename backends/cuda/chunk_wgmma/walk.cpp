@@ -4,6 +4,7 @@
 
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/multiprocessors.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/tensor_map.hpp"
 
 namespace attune::cuda::chunk_wgmma {
@@ -100,8 +101,68 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
   return params;
 }
 
+SequenceParts parts_of(const ops::RecurrentAttentionProblem& problem,
+                       const ChunkWgmmaConfig& config) {
+  constexpr std::int64_t kFewestChunks = 4;
+  // Of fewer, subsegments spread the first walk over more of a device than parts do.
+  constexpr std::int64_t kFewestSequences = 4;
+  if (problem.N < kFewestSequences) return {};
+  return parts_by_length(problem, tiles_of(walk_extents(problem), config), config.segments,
+                         kFewestChunks * kChunkTokens);
+}
+
+namespace {
+
+/// What a walk of parts has in the workspace, of which none is there while its bytes are counted.
+struct PartsScratch {
+  PartsScratch(const ops::RecurrentAttentionProblem& problem, const ChunkWgmmaConfig& config,
+               const SequenceParts& cut, std::byte* memory) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    WorkspaceParts parts(memory);
+    const std::int64_t sums = cut.sums(problem.T) * problem.H;
+    places = parts.take<PartPlace>(cut.places_bytes());
+    states = parts.take<float>(sums * tiles_of(walk_extents(problem), config) * config.tile_k *
+                               config.tile_v * kFloat);
+    decays = parts.take<float>(sums * kFloat);
+    bytes = parts.used();
+  }
+
+  PartPlace* places;
+  float* states;
+  float* decays;
+  std::size_t bytes;
+};
+
+}  // namespace
+
+std::size_t parts_scratch_bytes(const ops::RecurrentAttentionProblem& problem,
+                                const ChunkWgmmaConfig& config) {
+  return PartsScratch(problem, config, parts_of(problem, config), nullptr).bytes;
+}
+
+void cut_into_parts(WalkParams& params, const ops::RecurrentAttentionProblem& problem,
+                    const ChunkWgmmaConfig& config, std::span<std::byte> workspace,
+                    cudaStream_t stream) {
+  SegmentWalkParams cut;
+  cut.sequences = params.sequences;
+  cut.sequence_count = params.extents.sequences;
+  cut.parts = parts_of(problem, config);
+  const PartsScratch scratch(problem, config, cut.parts, workspace.data());
+  cut.parts.places = scratch.places;
+  cut.set_sums(config.segments);
+  launch_part_places(cut, stream);
+  params.parts = cut.parts;
+  params.sums_of_tokens = cut.sums.of_tokens;
+  params.scratch.states = scratch.states;
+  params.scratch.decays = scratch.decays;
+  params.scratch.saves_initial =
+      params.initial.data != nullptr && params.initial.data == params.final.data;
+  params.subsegments = 1;
+}
+
 WalkBatch walk_batch(const WalkParams& params) {
   constexpr std::int64_t kTokensOfPrompts = 256;  // of a sequence, on average
+  if (params.parts.tokens > 0) return WalkBatch::kParts;
   if (params.snapshots.every > 0) return WalkBatch::kSnapshots;
   const SequencesView& sequences = params.sequences;
   const bool is_mixed = sequences.leaves_out_single_tokens &&
@@ -115,8 +176,10 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   const WalkExtents& extents = params.extents;
   const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
-  const std::int64_t items =
-      extents.sequences * extents.heads * tiles * range.segments * range.subsegments;
+  const std::int64_t walks = params.parts.tokens > 0
+                                 ? params.parts.count
+                                 : extents.sequences * range.segments * range.subsegments;
+  const std::int64_t items = walks * extents.heads * tiles;
   const bool are_alike = params.sequences.bounds == nullptr;
   if (!are_alike && !params.sequences.leaves_out_single_tokens) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));

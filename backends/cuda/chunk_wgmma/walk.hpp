@@ -11,7 +11,8 @@
 // To keep more blocks busy, a sequence may be walked in `segments` at once: a first launch leaves
 // what each segment but the last adds to the state in scratch memory, the second starts every
 // segment from the sum of those before it. Few segments leave few blocks to the first launch: there
-// each is taken in several `subsegments`.
+// each is taken in several `subsegments`. Packed sequences are cut by their own lengths, where that
+// helps: a launch before both finds which segment of which sequence a part of all tokens is.
 //
 // The first launch has all that a summary of a sequence is made of, but for the last segment. Where
 // summaries are wanted it takes that one, too, and starts from zero (`sums_all`); a walk behind it
@@ -27,6 +28,7 @@
 
 #include "cuda/chunk_wgmma/chunk_wgmma_config.hpp"
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 
@@ -73,7 +75,9 @@ struct WalkParams {
   SnapshotsView snapshots;
   SegmentScratch scratch;
   int segments = 1;
-  int subsegments = 1;  // of a segment, in the first launch
+  int subsegments = 1;          // of a segment, in the first launch
+  SequenceParts parts = {};     // in place of segments, all alike
+  unsigned sums_of_tokens = 0;  // 2^-32 so many begin before a part's sequence, for each token
   bool reverse = false;
   /// Token t takes the decay of token t + 1, and none past the end: what the backward pass, walking
   /// in reverse, passes between two tokens.
@@ -113,6 +117,17 @@ std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaCo
 SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
                                const ChunkWgmmaConfig& config);
 
+/// How packed sequences are cut by their own lengths, if they are.
+SequenceParts parts_of(const ops::RecurrentAttentionProblem& problem,
+                       const ChunkWgmmaConfig& config);
+/// Scratch memory of a walk of such parts.
+std::size_t parts_scratch_bytes(const ops::RecurrentAttentionProblem& problem,
+                                const ChunkWgmmaConfig& config);
+/// Cuts the walk of a forward pass so, into that memory, and queues what finds its parts.
+void cut_into_parts(WalkParams& params, const ops::RecurrentAttentionProblem& problem,
+                    const ChunkWgmmaConfig& config, std::span<std::byte> workspace,
+                    cudaStream_t stream);
+
 /// The walk of the forward pass. `config` must fit the problem.
 WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                         const ops::RecurrentAttentionArgs& args, const ChunkWgmmaConfig& config,
@@ -128,10 +143,11 @@ enum class WalkBatch {
   kAny,
   kPool,       // states lie in slots, which are read early; so are those of the next two
   kSnapshots,  // states are kept on the way
+  kParts,      // packed sequences are cut by their own lengths
   kMixed       // most sequences may be single tokens, which are left out
 };
-inline constexpr WalkBatch kWalkBatches[] = {WalkBatch::kAny, WalkBatch::kPool,
-                                             WalkBatch::kSnapshots, WalkBatch::kMixed};
+inline constexpr WalkBatch kWalkBatches[] = {
+    WalkBatch::kAny, WalkBatch::kPool, WalkBatch::kSnapshots, WalkBatch::kParts, WalkBatch::kMixed};
 
 WalkBatch walk_batch(const WalkParams& params);
 
@@ -147,7 +163,8 @@ template <class Config, WalkBatch kBatchOfWalk = WalkBatch::kAny>
 struct WalkShape {
   static constexpr ChunkWgmmaConfig kConfig = Config::kValue;
   static constexpr WalkBatch kBatch = kBatchOfWalk;
-  static constexpr bool kIsPool = kBatch != WalkBatch::kAny;
+  static constexpr bool kIsInParts = kBatch == WalkBatch::kParts;
+  static constexpr bool kIsPool = kBatch != WalkBatch::kAny && !kIsInParts;
   static constexpr int kTileK = kConfig.tile_k;
   static constexpr int kTileV = kConfig.tile_v;
   static constexpr int kPanelsK = kTileK / 64;
