@@ -122,15 +122,18 @@ __device__ __forceinline__ void keep_states(const StepParams& p, const ProductSh
   operands.finish(o);
 }
 
-/// Adds what new tokens read of the tokens themselves.
+/// Adds what new tokens read of the tokens themselves; the warps along K take the places in turn.
 template <class T, class Tile>
 __device__ __forceinline__ void add_products_of_scores(const StepParams& p,
+                                                       const ProductShape& shape,
                                                        const ProductScratch<T>& scratch,
                                                        const StepLane& lane, const ProductRow& row,
                                                        float (&o)[Tile::kColumns / 2][4]) {
   const int g = lane_index() / 4;
   const int c = lane_index() % 4;
-  for (int first = 0; first < p.committed_tokens + p.tokens; first += kProductTokens) {
+  const int places = p.committed_tokens + p.tokens;
+  for (int first = lane.warp_k * kProductTokens; first < places;
+       first += shape.warps_k * kProductTokens) {
     const auto values = load_values<T, Tile>(scratch, lane, first,
                                              [&](int place) { return is_taken(p, row, place); });
     RightOperand<2> score;

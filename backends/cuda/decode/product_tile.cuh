@@ -60,40 +60,49 @@ __device__ __forceinline__ std::uint64_t policy_of(const ProductShape& shape) {
   return shape.evict_first ? policy_evict_first() : policy_evict_normal();
 }
 
-/// Asks for a warp's part of a state, four whole lines at a time. Rows and columns that do not exist
-/// become zero.
-template <class T, class Tile>
-__device__ __forceinline__ void copy_state(const StepParams& p, const ProductShape& shape,
-                                           const ProductScratch<T>& scratch, const ProductBlock& at,
-                                           std::int64_t slot) {
+/// A warp's part of a state on its way to shared memory, four whole lines at a time: what of it is known
+/// before the slot is.
+template <class Tile>
+struct StateCopy {
   using State = typename Tile::State;
-  constexpr int kLanes = Tile::kPanelRow / 16;
-  constexpr int kRows = kWarpSize / kLanes;
-  const int lane = lane_index();
-  const int row = lane / kLanes, chunk = lane % kLanes;
-  const StepLane first = product_lane<Tile>(shape, row, chunk * Tile::kVector);
-  const ProductPart part = product_part<Tile>(p, at, first.row, first.column);
-  const auto* from =
-      static_cast<const State*>(p.state.data) + slot * p.state.sequence + part.offset;
-  const std::uint64_t policy = policy_of(shape);
-  // Rows are kRows apart, so that every other one is swizzled alike.
-  static_assert(kRows == 4);
-  const std::uint32_t panel = shared_address(warp_tile<Tile>(scratch));
-  const std::uint32_t to[2] = {panel + swizzled(row, chunk * 16),
-                               panel + swizzled(row + kRows, chunk * 16)};
-#pragma unroll
-  for (int r = 0; r < Tile::kWarpRows; r += kRows, from += kRows * p.state.k) {
-    constexpr int kBoth = 2 * kRows;
-#pragma unroll
-    for (int n = 0; n < Tile::kVectors; ++n) {
-      copy_async_16(
-          to[r % kBoth / kRows] + n * Tile::kPanelBytes + r / kBoth * kBoth * Tile::kPanelRow,
-          from + n * Tile::kPanelColumns,
-          r < part.rows_left && n * Tile::kPanelColumns < part.columns_left, policy);
-    }
+  static constexpr int kLanes = Tile::kPanelRow / 16;
+  static constexpr int kRows = kWarpSize / kLanes;  // of a state, that are asked for at once
+  ProductPart part;
+  const State* from;  // in the first slot
+  std::uint32_t to[2];
+
+  template <class T>
+  __device__ __forceinline__ StateCopy(const StepParams& p, const ProductShape& shape,
+                                       const ProductScratch<T>& scratch, const ProductBlock& at) {
+    const int lane = lane_index();
+    const int row = lane / kLanes, chunk = lane % kLanes;
+    const StepLane first = product_lane<Tile>(shape, row, chunk * Tile::kVector);
+    part = product_part<Tile>(p, at, first.row, first.column);
+    from = static_cast<const State*>(p.state.data) + part.offset;
+    // Rows are kRows apart, so that every other one is swizzled alike.
+    static_assert(kRows == 4);
+    const std::uint32_t panel = shared_address(warp_tile<Tile>(scratch));
+    to[0] = panel + swizzled(row, chunk * 16);
+    to[1] = panel + swizzled(row + kRows, chunk * 16);
   }
-  copy_async_commit();
-}
+  /// Asks for it. Rows and columns that do not exist become zero.
+  __device__ __forceinline__ void start(const StepParams& p, std::int64_t slot,
+                                        std::uint64_t policy) const {
+    const State* row = from + slot * p.state.sequence;
+#pragma unroll
+    for (int r = 0; r < Tile::kWarpRows; r += kRows, row += kRows * p.state.k) {
+      constexpr int kBoth = 2 * kRows;
+#pragma unroll
+      for (int n = 0; n < Tile::kVectors; ++n) {
+        copy_async_16(
+            to[r % kBoth / kRows] + n * Tile::kPanelBytes + r / kBoth * kBoth * Tile::kPanelRow,
+            row + n * Tile::kPanelColumns,
+            r < part.rows_left && n * Tile::kPanelColumns < part.columns_left, policy);
+      }
+    }
+    copy_async_commit();
+  }
+};
 
 /// Asks the L2 cache for a warp's part of a state.
 template <class Tile>

@@ -65,6 +65,40 @@ __device__ __forceinline__ void prefetch_first_states(const StepParams& p,
   if (!row.is_padding) prefetch_state<Tile>(p, shape, at, row.slot);
 }
 
+/// Takes a tile of a head's rows, with its share of what tokens read. Returns whether the row of the
+/// batch is padding. A tile reads all that it needs anew, so that nothing waits in registers for the
+/// next one, which few problems have.
+template <class T, class Tile, bool kOfChannels, bool kKeeps>
+__device__ __forceinline__ bool take_tile(const StepParams& p, const ProductShape& shape,
+                                          const ProductScratch<T>& scratch, const ProductBlock& at,
+                                          bool last_tile) {
+  const RawProductRow raw = read_product_row<kKeeps>(p, at.b);
+  const StateCopy<Tile> copy(p, shape, scratch, at);
+  copy_tokens<kOfChannels>(p, scratch, at);
+  RawHeadDecay<T> head_decay;
+  if (kOfChannels || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
+  const ProductRow row = product_row<kKeeps>(p, at.b, raw);
+  if (row.is_padding) return true;
+  copy.start(p, row.slot, policy_of(shape));
+  make_operands<T, Tile, kOfChannels, kKeeps>(p, shape, scratch, at, row, head_decay);
+  copy_async_wait<0>();
+  __syncwarp();  // the warp's part of the state is there
+  const StepLane lane = product_lane<Tile>(shape);
+  float o[Tile::kColumns / 2][4] = {};
+  if constexpr (kKeeps) {
+    keep_states<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
+  } else {
+    run_products<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
+  }
+  if (last_tile) {
+    __syncthreads();  // the scores are there
+    add_products_of_scores<T, Tile>(p, shape, scratch, lane, row, o);
+  }
+  __syncwarp();  // the warp is done with its part of the state
+  put_product_sums<T, Tile>(shape, scratch, p.tokens, o, at.first_row == 0);
+  return false;
+}
+
 /// kOfChannels: there is a gk. kKeeps: there are kept slots.
 template <class T, class Tile, bool kOfChannels, bool kKeeps>
 __global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
@@ -73,43 +107,22 @@ __global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
   const ProductScratch<T> scratch(shape);
   const BlockTile block = product_tile_of(shape);
   const auto b = static_cast<int>(blockIdx.y + gridDim.y * blockIdx.z);
-  ProductBlock at = product_block(p, shape, b, block, 0);
-  prefetch_first_states<Tile, kKeeps>(p, shape, at);
+  prefetch_first_states<Tile, kKeeps>(p, shape, product_block(p, shape, b, block, 0));
   take_over_from_previous_launch();
   if (b >= p.rows) return;
 
-  const RawProductRow raw = read_product_row<kKeeps>(p, b);
-  copy_tokens<kOfChannels>(p, scratch, at);
-  RawHeadDecay<T> head_decay;
-  if (kOfChannels || threadIdx.x < kWarpSize) head_decay = read_head_decay<T>(p, at);
-  const ProductRow row = product_row<kKeeps>(p, b, raw);
-  const StepLane lane = product_lane<Tile>(shape);
-  while (!row.is_padding) {
-    const bool last_tile = at.first_row + shape.rows >= p.keys;
-    copy_state<T, Tile>(p, shape, scratch, at, row.slot);
-    make_operands<T, Tile, kOfChannels, kKeeps>(p, shape, scratch, at, row, head_decay);
-    copy_async_wait<0>();
-    __syncwarp();  // the warp's part of the state is there
-    float o[Tile::kColumns / 2][4] = {};
-    if constexpr (kKeeps) {
-      keep_states<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
-    } else {
-      run_products<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
-    }
-    if (last_tile) {
-      __syncthreads();  // the scores are there
-      if (lane.warp_k == 0) add_products_of_scores<T, Tile>(p, scratch, lane, row, o);
-    }
-    __syncwarp();  // the warp is done with its part of the state
-    put_product_sums<T, Tile>(shape, scratch, p.tokens, o, at.first_row == 0);
-    if (last_tile) break;
+  bool is_padding = false;
+  for (int first_row = 0;; first_row += shape.rows) {
+    const bool last_tile = first_row + shape.rows >= p.keys;
+    is_padding = take_tile<T, Tile, kOfChannels, kKeeps>(
+        p, shape, scratch, product_block(p, shape, b, block, first_row), last_tile);
+    if (is_padding || last_tile) break;
     __syncthreads();  // all warps are done with the tile
-    at = product_block(p, shape, b, block, at.first_row + shape.rows);
-    copy_tokens<kOfChannels>(p, scratch, at);
   }
   copy_async_wait<0>();
   __syncthreads();  // the sums are there
-  write_product_output<T, Tile>(p, shape, scratch, at, row.is_padding);
+  write_product_output<T, Tile>(p, shape, scratch, product_block(p, shape, b, block, 0),
+                                is_padding);
 }
 
 template <class T, class State>

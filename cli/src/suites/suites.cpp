@@ -23,7 +23,7 @@ bool has_words(const SuiteRow& row, const std::vector<std::string>& wanted) {
 }  // namespace
 
 double gpu_copy_bytes_per_us(const DeviceInfo& gpu) {
-  constexpr double kH100CopyBytesPerUs = 2.86e6;  // with HBM3, not of PCIe
+  constexpr double kH100CopyBytesPerUs = 2.98e6;  // with HBM3, not of PCIe
   return gpu.name == "NVIDIA H100 80GB HBM3" ? kH100CopyBytesPerUs : kH200CopyBytesPerUs;
 }
 
