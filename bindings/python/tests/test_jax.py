@@ -322,26 +322,6 @@ def test_a_donated_state_is_updated_where_it_lies():
     close(updated, copied, 0)
 
 
-@pytest.mark.parametrize("state_is_mapped", [True, False])
-@pytest.mark.parametrize("pool", [False, True])
-def test_vmap_of_calls_that_update_states(state_is_mapped, pool):
-    q, k, v, state, gk = decode_inputs()
-    slots = jnp.asarray([4, 1, 0], jnp.int32)
-
-    def step(q, state):
-        if not pool:
-            return aj.recurrent_decode(q, k, v, state, gk=gk, slot_indices=slots)
-        prompts = (x[:, None] for x in (q, k, v, gk))
-        return aj.gated_linear_attention(*prompts, states=state, final_slots=slots)
-
-    queries = jnp.stack((q, 2 * q))
-    states = jnp.stack((state, -state)) if state_is_mapped else state
-    actual = jax.jit(jax.vmap(step, in_axes=(0, 0 if state_is_mapped else None)))(queries, states)
-    for i in range(2):
-        for a, e in zip(actual, step(queries[i], states[i] if state_is_mapped else state)):
-            close(a[i], e)
-
-
 def test_layers_and_slopes_are_lightnings():
     arrays = inputs()
     o, _ = aj.lightning_attention(**arrays, layer_idx=3, num_layers=12)
