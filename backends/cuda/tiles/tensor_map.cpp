@@ -56,11 +56,21 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
   const std::array<cuuint32_t, kRank> every_element{1, 1, 1, 1};
 
   CUtensorMap map;
-  const CUresult status =
-      encode_entry()(&map, element_type(tensor.dtype), kRank, const_cast<void*>(tensor.data),
-                     extents.data(), strides.data(), box.data(), every_element.data(),
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode = [&] {
+    return encode_entry()(&map, element_type(tensor.dtype), kRank, const_cast<void*>(tensor.data),
+                          extents.data(), strides.data(), box.data(), every_element.data(),
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult status = encode();
+  if (status == CUDA_ERROR_INVALID_CONTEXT) {
+    // On a thread that has made no call which needs a context, as autograd's may be: the runtime
+    // makes the device's current, the driver does not.
+    int device = 0;
+    check(cudaGetDevice(&device));
+    check(cudaSetDevice(device));
+    status = encode();
+  }
   if (status != CUDA_SUCCESS) {
     // The driver's codes of faults are the runtime's.
     if (is_device_fault(static_cast<cudaError_t>(status))) {

@@ -1,5 +1,8 @@
 """attune_kernels.torch on a GPU: streams, graphs, and what torch.compile makes of them."""
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", "2.10", reason="PyTorch 2.10 or newer is not installed")
@@ -56,6 +59,21 @@ def test_calls_and_gradients_are_queued_on_the_current_stream(cuda):
     close(o, expected, 0)
     for a, e in zip(found, expected_gradients):
         close(a, e, 0)
+
+
+FIRST_BACKWARD = """
+import torch
+import attune_kernels.torch as at
+leaves = [torch.randn(2, 193, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(4)]
+o, _ = at.gated_linear_attention(*leaves[:3], torch.nn.functional.logsigmoid(leaves[3]))
+d_o = torch.ones_like(o)
+gradients = torch.autograd.grad(o, leaves[:3], d_o)
+assert all(x.isfinite().all() for x in gradients)
+"""
+
+
+def test_autograds_thread_begins_without_a_context(cuda):
+    subprocess.run([sys.executable, "-c", FIRST_BACKWARD], check=True, timeout=100)
 
 
 def test_tensors_of_another_device_are_named(cuda):
