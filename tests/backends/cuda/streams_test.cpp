@@ -68,5 +68,42 @@ TEST(Streams, TwoThreadsOnTwoStreamsGiveTheBitsOfOne) {
   }
 }
 
+/// As in autograd's threads, where the caller has allocated all there is to allocate.
+TEST(Streams, ALaunchMayBeAThreadsFirstCallOfCuda) {
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
+  const Registry& registry = heuristic_context().registry();
+  for (const Work& work : kWork) {
+    const OpInfo& op = registry.op(work.op);
+    const AnyProblem problem = op.parse(parse_params(work.problem, ' '));
+    for (const RegisteredKernel* const entry : registry.kernels(op.name, "cuda", "gpu")) {
+      const KernelOnDevice on{&op, entry->kernel.get(), gpu};
+      if (!on.kernel->erased_supports(problem, on.info())) continue;
+      SCOPED_TRACE(str(on, " ", work.problem));
+      const ConfigBlob config = on.kernel->erased_heuristic(problem, on.info());
+      const std::unique_ptr<Case> inputs = op.make_case(problem, *gpu, 3);
+      const TensorMap expected = run_on(*inputs, on, config, std::byte{0xff});
+      const auto bytes =
+          static_cast<std::int64_t>(on.kernel->erased_workspace_bytes(problem, config));
+      Tensor workspace(DType::kI32, {bytes / 4 + 1}, *gpu);
+      inputs->reset(std::byte{0xff});
+      gpu->synchronize(nullptr);
+      std::string failure;
+      std::thread([&] {
+        try {
+          on.kernel->erased_run(
+              inputs->problem(), inputs->args(), config,
+              {.workspace = {static_cast<std::byte*>(workspace.view().data), workspace.bytes()}});
+        } catch (const std::exception& error) {
+          failure = error.what();
+        }
+      }).join();
+      gpu->synchronize(nullptr);
+      EXPECT_EQ(failure, "");
+      EXPECT_EQ(first_difference(expected, copy_outputs(*inputs, *gpu)), "");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attune::test
