@@ -30,6 +30,14 @@ Encode encode_entry() {
   return entry;
 }
 
+/// For a thread that has made no call which needs a context, as autograd's may be: the runtime makes
+/// the device's current by itself, the driver does not.
+void make_context_current() {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  check(cudaSetDevice(device));
+}
+
 CUtensorMapDataType element_type(DType dtype) {
   return dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 }
@@ -54,7 +62,6 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
   }
   const std::array<cuuint32_t, kRank> box{kPanelChannels, 1, static_cast<cuuint32_t>(rows), 1};
   const std::array<cuuint32_t, kRank> every_element{1, 1, 1, 1};
-
   CUtensorMap map;
   const auto encode = [&] {
     return encode_entry()(&map, element_type(tensor.dtype), kRank, const_cast<void*>(tensor.data),
@@ -64,11 +71,7 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
   };
   CUresult status = encode();
   if (status == CUDA_ERROR_INVALID_CONTEXT) {
-    // On a thread that has made no call which needs a context, as autograd's may be: the runtime
-    // makes the device's current, the driver does not.
-    int device = 0;
-    check(cudaGetDevice(&device));
-    check(cudaSetDevice(device));
+    make_context_current();
     status = encode();
   }
   if (status != CUDA_SUCCESS) {
