@@ -141,11 +141,10 @@ __device__ __forceinline__ void scale_outputs(Outputs<Shape>& outputs, float sca
   }
 }
 
-/// O^T = S^T Q'^T by operands of f16, at the scale of P, and then S^T decays.
+/// O^T = S^T Q'^T by operands of f16, at the scale of P.
 template <class Shape>
-__device__ __forceinline__ void read_narrow_state(Outputs<Shape>& output, State<Shape>& state,
-                                                  std::uint64_t queries,
-                                                  const ChunkOperands<Shape>& from, float growth) {
+__device__ __forceinline__ void read_narrow_state(Outputs<Shape>& output, const State<Shape>& state,
+                                                  std::uint64_t queries, float growth) {
   StateOperand<__half, Shape> operand;
   constexpr int kSteps = Shape::kKeys / 16;
   constexpr int kStepsAtOnce = StateOperand<__half, Shape>::kSteps;
@@ -161,7 +160,6 @@ __device__ __forceinline__ void read_narrow_state(Outputs<Shape>& output, State<
     wgmma_fence();
     queue_state_read<__half, Shape>(output, operand, queries, first);
     wgmma_commit();
-    if (first + kStepsAtOnce >= kSteps) decay_state<Shape>(state, from);
     wgmma_wait<0>();
     wgmma_pin(columns_of<16>(output, 0));
     operand.hold();
@@ -179,21 +177,22 @@ struct Advance {
                                              const ChunkOperands<Shape>& from, const Params& p) {
 #if ATTUNE_SM90A_CODE
     static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
+    using O = Operand<T, Shape>;
     constexpr bool kReadsFirst = kWithOutputs && kNarrow<T, Shape>;
     constexpr int kSteps = Shape::kKeys / 16;
-    constexpr int kStepsAtOnce = StateOperand<T, Shape>::kSteps;
+    constexpr int kStepsAtOnce = StateOperand<O, Shape>::kSteps;
     State<Shape>& state = states[0];
     Outputs<Shape>& output = outputs[0];
-    StateOperand<T, Shape> operand;
+    StateOperand<O, Shape> operand;
     const std::uint64_t queries = matrix_descriptor(stage.q.at(0, 0));
     if constexpr (kReadsFirst) {
-      read_narrow_state<Shape>(output, state, queries, from, p.query_growth);
+      read_narrow_state<Shape>(output, state, queries, p.query_growth);
     } else if constexpr (kWithOutputs) {
 #pragma unroll
       for (int first = 0; first + kStepsAtOnce < kSteps; first += kStepsAtOnce) {
         operand.round(state, first);
         wgmma_fence();
-        queue_state_read<T, Shape>(output, operand, queries, first);
+        queue_state_read<O, Shape>(output, operand, queries, first);
         wgmma_commit();
         wgmma_wait<0>();
         wgmma_pin(columns_of<16>(output, 0));
@@ -203,18 +202,18 @@ struct Advance {
     }
     ValueOperands<Shape> values;
     load_values<T, Shape>(values, stage, 0);
-    if constexpr (!kReadsFirst) decay_state<Shape>(state, from);
+    decay_state<Shape>(state, from);
     wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
     wgmma_fence();
     if constexpr (kWithOutputs) {
       if constexpr (!kReadsFirst) {
-        queue_state_read<T, Shape>(output, operand, queries,
+        queue_state_read<O, Shape>(output, operand, queries,
                                    (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
       }
-      queue_chunk<T, Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
+      queue_chunk<O, Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
       wgmma_commit();
     }
-    queue_state_update<T, Shape>(state, values,
+    queue_state_update<O, Shape>(state, values,
                                  matrix_descriptor(stage.k.at(0, 0), Shape::kPanelBytes));
     wgmma_commit();
     wgmma_wait<0>();

@@ -1,7 +1,9 @@
-// Pairs of f16 as operands of arithmetic.
+// Pairs of f16 as operands of arithmetic, and from bf16.
 #pragma once
 
 #include <cstdint>
+
+#include "cuda/tiles/element.cuh"
 
 namespace attune::cuda {
 
@@ -17,6 +19,17 @@ __device__ __forceinline__ std::uint32_t fma_f16_pairs(std::uint32_t a, std::uin
 __device__ __forceinline__ std::uint32_t multiply_f16_pairs(std::uint32_t a, std::uint32_t b) {
   constexpr std::uint32_t kMinusZeros = 0x80008000U;
   return fma_f16_pairs(a, b, kMinusZeros);
+}
+
+/// A pair of bf16 as f16: what is beyond its range as its largest number, infinities as NaN. (9.7.9.22
+/// cvt)
+__device__ __forceinline__ std::uint32_t narrowed(std::uint32_t pair) {
+  std::uint32_t checked;
+  asm("fma.rn.bf16x2 %0, %1, %2, %1;" : "=r"(checked) : "r"(pair), "r"(0));
+  const float2 both = unpack<__nv_bfloat16>(checked);
+  std::uint32_t narrow;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(narrow) : "f"(both.y), "f"(both.x));
+  return narrow;
 }
 
 }  // namespace attune::cuda

@@ -200,7 +200,10 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                   channel_gate(args.gk), channel_gate(args.gv)};
     params.part = part;
     params.query_growth = query_growth(params.scale);
-    if (part == Part::kAll) params.parts = parts_of(problem, config);
+    if (part == Part::kAll) {
+      params.parts = parts_of(problem, config);
+      params.subsegments = subsegments_of(problem, config);
+    }
     params.set_sums(saved_states_of(config.segments));
     place_workspace(params, problem, config, workspace.data());
     return params;
@@ -306,6 +309,16 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                            config.segments > 1 ? kLeastChunk : kLeastTokens);
   }
 
+  /// Two, where an even share of the first launch saves more chunks than a second walk and more
+  /// states to pass take: 8, or 4 of few keys (B1 T8192 H32 D128 171 -> 161 us on an H200, but 4 x 2048 tokens of 8
+  /// heads 62 -> 70 on an H100, where it would save 4).
+  static int subsegments_of(const Problem& problem, const Config& config) {
+    if (config.segments == 1 || config.segments > kMostCutInTwo) return 1;
+    const std::int64_t saved = widest_keys(problem) > kPanelChannels ? 8 : 4;
+    const std::int64_t chunks = mean_chunks(problem, block_of(problem, config).chunk_tokens);
+    return chunks >= saved * config.segments * config.segments ? kMostSubsegments : 1;
+  }
+
   static int fastest_segments(const Problem& problem, const DeviceInfo& device, Config config) {
     config.segments = 1;
     const Block block = block_of(problem, config);
@@ -322,7 +335,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     if (!is_cut && !params.sums_all()) return 0;
     constexpr std::int64_t kFloat = sizeof(float);
     const std::int64_t of_head = params.parts.tokens > 0
-                                     ? subsegments_of(params.parts).sums(problem.T)
+                                     ? parts_of_sums(params.parts).sums(problem.T)
                                      : problem.sequences() * saved_states_of(config.segments);
     const std::int64_t saved = of_head * problem.H;
     const std::int64_t keys = widest_keys(problem);

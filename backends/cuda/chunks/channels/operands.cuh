@@ -116,11 +116,27 @@ __device__ __forceinline__ void convert_tile(const Tile<Shape>& tile) {
 #pragma unroll 1
   for (int column = operand_thread() % kColumns; column < kPairs; column += kColumns) {
     const auto row = [&](int i) { return operand_thread() / kColumns * kAtOnce + i; };
-    change_channels<T, Operand, kAtOnce, 2>(tile, 2 * column, row, [](int, float(&pair)[2]) {
-      if constexpr (std::is_same_v<Operand, __half>) {
-        for (float& x : pair) x = within_f16(x);
-      }
-    });
+    change_channels<T, Operand, kAtOnce, 2>(tile, 2 * column, row, [](int, float(&)[2]) {});
+  }
+}
+
+/// A thread's channels and tokens of q' or k', which are bf16, as f16.
+template <class Sums, class Shape>
+__device__ __forceinline__ void narrow_keys(const Tile<Shape>& tile) {
+  constexpr int kAtOnce = 8;
+  constexpr int kWords = Sums::kWidth / 2;
+#pragma unroll
+  for (int first = 0; first < Sums::kRunTokens; first += kAtOnce) {
+    std::uint32_t words[kAtOnce][kWords];
+    const auto at = [&](int i) { return tile.at(Sums::row(first + i), Sums::channel() * 2); };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) load_shared_words(words[i], at(i));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (std::uint32_t& word : words[i]) word = narrowed(word);
+      store_shared_words(at(i), words[i]);
+    }
   }
 }
 
@@ -309,8 +325,9 @@ class OperandWarps {
       const bool strong = named_barrier_any<kOperandBarrier>(kOperandThreads, is_strong);
       make_as<__nv_bfloat16>(stage, to, shared, strong);
       operand_sync();  // q' and k' were read
-      convert_tile<__nv_bfloat16, __half, Shape>(stage.k);
-      if constexpr (kWithOutputs) convert_tile<__nv_bfloat16, __half, Shape>(stage.q);
+      if (!KeySums::is_mine()) return;
+      narrow_keys<KeySums, Shape>(stage.k);
+      if constexpr (kWithOutputs) narrow_keys<KeySums, Shape>(stage.q);
     } else {
       make_as<__nv_bfloat16>(stage, to, shared, beyond);
     }

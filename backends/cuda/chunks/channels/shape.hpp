@@ -44,13 +44,10 @@ inline constexpr int kFewestStages = 3;
 /// that as many blocks as there are segments have the same work: the later subsegment of one and
 /// the earlier subsegment of the next.
 inline constexpr int kMostSubsegments = 2;
-constexpr int subsegments_of(int segments) { return segments <= 4 ? kMostSubsegments : 1; }
-constexpr int first_launch_blocks(int segments) {
-  return subsegments_of(segments) == 2 ? segments : segments - 1;
-}
+inline constexpr int kMostCutInTwo = 4;  // segments of a sequence
 /// States saved in the workspace: of each subsegment, and the initial one.
 constexpr int saved_states_of(int segments) {
-  return subsegments_of(segments) * (segments - 1) + 1;
+  return (segments <= kMostCutInTwo ? kMostSubsegments : 1) * (segments - 1) + 1;
 }
 
 /// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
@@ -147,7 +144,7 @@ enum class Part { kAll, kSummaries, kWalk };
 
 /// Parts of half as many tokens: what adds to the state, as subsegments of sequences in a few segments
 /// do.
-constexpr SequenceParts subsegments_of(SequenceParts parts) {
+constexpr SequenceParts parts_of_sums(SequenceParts parts) {
   parts.tokens /= kMostSubsegments;
   return parts;
 }
@@ -159,30 +156,28 @@ struct Params : SegmentWalkParams {
   float* segment_value_decays = nullptr;  // [sequence, head, saved state, value tile, values]
   Part part = Part::kAll;
   SummaryViews summaries = {};
+  int subsegments = 1;     // of a segment
   float query_growth = 1;  // 2^c (operands.cuh), where operands are f16
 
   constexpr bool sums_all() const { return part != Part::kAll; }
   /// The same with room for what subsegments of parts add.
   constexpr void set_sums(std::int64_t of_head) {
     const SequenceParts whole = parts;
-    parts = subsegments_of(parts);
+    parts = parts_of_sums(parts);
     SegmentWalkParams::set_sums(of_head);
     parts = whole;
   }
 };
-/// Of a segment of a sequence that has so many.
-constexpr int subsegments_of(const Params& p, int segments) {
-  return p.sums_all() ? 1 : subsegments_of(segments);
-}
 /// Of a sequence, where these are not cut into parts.
 constexpr int first_launch_blocks(const Params& p) {
-  return p.sums_all() ? p.segments : first_launch_blocks(p.segments);
+  return p.sums_all() || p.subsegments == 2 ? p.segments : p.segments - 1;
 }
 
 /// The type of what is multiplied: the tensors', but bf16 with gates of value channels, as what
-/// these grow by within a chunk may be beyond the range of f16.
+/// these grow by within a chunk may be beyond the range of f16, and of more than 128 keys, for which
+/// what f16 takes besides costs half as much time again.
 template <class T, class Shape>
-using Operand = std::conditional_t<Shape::kValuesDecay, __nv_bfloat16, T>;
+using Operand = std::conditional_t<Shape::kValuesDecay || (Shape::kKeys > 128), __nv_bfloat16, T>;
 /// Whether the range of operands is less than that of fp32.
 template <class T, class Shape>
 inline constexpr bool kNarrow = std::is_same_v<Operand<T, Shape>, __half>;

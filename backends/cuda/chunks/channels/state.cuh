@@ -84,7 +84,7 @@ __device__ __forceinline__ void scale_rows(State<Shape>& state, float low, float
 /// The walk of a subsegment, which is what walk.segment then says; `walk` is of its head.
 template <class Shape>
 __device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, int subsegment) {
-  const int subsegments = subsegments_of(p, walk.segments);
+  const int subsegments = p.subsegments;
   const int segment = subsegment / subsegments;
   const int length = static_cast<int>(walk.span.length);
   const int chunks = (length + Shape::kChunk - 1) / Shape::kChunk;
@@ -102,7 +102,7 @@ __device__ __forceinline__ Walk walk_of_subsegment(const Params& p, Walk walk, i
 
 /// Number of the saved initial state: behind those of segments that others start from.
 __device__ __forceinline__ std::int64_t saved_initial_index(const Params& p, const Walk& walk) {
-  return sum_index(p, walk, subsegments_of(p, walk.segments) * (walk.segments - 1));
+  return sum_index(p, walk, p.subsegments * (walk.segments - 1));
 }
 /// This lane's float4s of a tile of a saved state: number j is at [j * kWarpSize].
 template <class Shape>
@@ -200,7 +200,7 @@ __device__ __forceinline__ void load_start(States<Shape>& states, const Params& 
   } else {
     load_saved<Shape>(states, p, walk, sum_index(p, walk, 0));
   }
-  const int subsegments = walk.segment * subsegments_of(p, walk.segments);
+  const int subsegments = walk.segment * p.subsegments;
 #pragma unroll 1
   for (int subsegment = from_initial ? 0 : 1; subsegment < subsegments; ++subsegment) {
     pass_subsegment<Shape>(states, p, walk, sum_index(p, walk, subsegment));

@@ -248,7 +248,7 @@ __device__ __forceinline__ void walk_block(const Params& p) {
     const Walk head = head_walk();
     if (p.sequences.leaves_out_single_tokens && head.span.is_left_out) return;
     if (kParts && !has_segment(head)) return;
-    const int subsegments = subsegments_of(p, head.segments);
+    const int subsegments = p.subsegments;
     const int summed = head.segments - (p.sums_all() ? 0 : 1);
     const int first = head.segment * subsegments - (subsegments - 1);
     const int end = min(first + subsegments, subsegments * summed);
