@@ -311,6 +311,7 @@ TEST_P(GatedForward, OfF16IsAsPreciseAsF16) {
 
 /// States, keys and their products that are beyond f16, of which the outputs are not.
 TEST_P(GatedForward, OfF16TakesWhatOperandsOfF16CannotHold) {
+  if (GetParam().f32) GTEST_SKIP() << "operands are not f16";
   struct Deviations {
     double q, k, v;
   };
