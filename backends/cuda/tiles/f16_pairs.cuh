@@ -1,4 +1,4 @@
-// Pairs of f16 as operands of arithmetic, and from bf16.
+// The range of f16, pairs of it as operands of arithmetic, and from bf16.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,14 @@
 #include "cuda/tiles/element.cuh"
 
 namespace attune::cuda {
+
+inline constexpr float kMostF16 = 65504.0F;
+
+/// What f16 can hold of x: its largest number for what is larger, but infinities as they are.
+__device__ __forceinline__ float within_f16(float x) {
+  constexpr float kMostF32 = 3.40282347e38F;
+  return fabsf(x) <= kMostF32 ? fminf(fmaxf(x, -kMostF16), kMostF16) : x;
+}
 
 /// a b + c of two pairs. (PTX ISA 9.0, 9.7.4.5 fma)
 __device__ __forceinline__ std::uint32_t fma_f16_pairs(std::uint32_t a, std::uint32_t b,
@@ -21,8 +29,8 @@ __device__ __forceinline__ std::uint32_t multiply_f16_pairs(std::uint32_t a, std
   return fma_f16_pairs(a, b, kMinusZeros);
 }
 
-/// A pair of bf16 as f16: what is beyond its range as its largest number, infinities as NaN. (9.7.9.22
-/// cvt)
+/// A pair of bf16 as f16: what is beyond its range as its largest number, infinities as NaN.
+/// (9.7.9.22 cvt)
 __device__ __forceinline__ std::uint32_t narrowed(std::uint32_t pair) {
   std::uint32_t checked;
   asm("fma.rn.bf16x2 %0, %1, %2, %1;" : "=r"(checked) : "r"(pair), "r"(0));
