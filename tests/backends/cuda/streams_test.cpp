@@ -30,79 +30,79 @@ constexpr Work kWork[] = {
     {"recurrent_decode", "B=64 S=64 H=8 D=128 dtype=bf16 gate=gamma"},
 };
 
-/// Each thread runs every kernel on a stream, tensors and a workspace of its own, many times.
-TEST(Streams, TwoThreadsOnTwoStreamsGiveTheBitsOfOne) {
-  const Device* const gpu = find_gpu();
-  if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
+/// Calls visit(kernel, problem, its default config) for every kernel that takes some of the work.
+template <class Visit>
+void for_each_kernel(const Device& gpu, Visit&& visit) {
   const Registry& registry = heuristic_context().registry();
   for (const Work& work : kWork) {
     const OpInfo& op = registry.op(work.op);
     const AnyProblem problem = op.parse(parse_params(work.problem, ' '));
     for (const RegisteredKernel* const entry : registry.kernels(op.name, "cuda", "gpu")) {
-      const KernelOnDevice on{&op, entry->kernel.get(), gpu};
+      const KernelOnDevice on{&op, entry->kernel.get(), &gpu};
       if (!on.kernel->erased_supports(problem, on.info())) continue;
       SCOPED_TRACE(str(on, " ", work.problem));
-      const ConfigBlob config = on.kernel->erased_heuristic(problem, on.info());
-      const std::unique_ptr<Case> alone = op.make_case(problem, *gpu, 3);
-      const TensorMap expected = run_on(*alone, on, config, std::byte{0xff});
-
-      std::vector<std::string> differences(kThreads);
-      const auto run = [&](std::size_t thread) {
-        const std::unique_ptr<Case> inputs = op.make_case(problem, *gpu, 3);
-        cudaStream_t stream = nullptr;
-        ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-        for (int i = 0; i < kLaunches && differences[thread].empty(); ++i) {
-          inputs->reset(std::byte{0xff});
-          Executor::run_choice(inputs->problem(), inputs->args(),
-                               {.kernel = on.kernel, .config = config}, *gpu, stream);
-          gpu->synchronize(stream);
-          differences[thread] = first_difference(expected, copy_outputs(*inputs, *gpu));
-        }
-        cudaStreamDestroy(stream);
-      };
-      std::vector<std::thread> threads;
-      for (std::size_t i = 0; i < kThreads; ++i) threads.emplace_back(run, i);
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(differences, std::vector<std::string>(kThreads));
+      visit(on, problem, on.kernel->erased_heuristic(problem, on.info()));
     }
   }
+}
+
+/// Each thread runs every kernel on a stream, tensors and a workspace of its own, many times.
+TEST(Streams, TwoThreadsOnTwoStreamsGiveTheBitsOfOne) {
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
+  for_each_kernel(
+      *gpu, [&](const KernelOnDevice& on, ProblemRef problem, const ConfigBlob& config) {
+        const std::unique_ptr<Case> alone = on.op->make_case(problem, *gpu, 3);
+        const TensorMap expected = run_on(*alone, on, config, std::byte{0xff});
+
+        std::vector<std::string> differences(kThreads);
+        const auto run = [&](std::size_t thread) {
+          const std::unique_ptr<Case> inputs = on.op->make_case(problem, *gpu, 3);
+          cudaStream_t stream = nullptr;
+          ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+          for (int i = 0; i < kLaunches && differences[thread].empty(); ++i) {
+            inputs->reset(std::byte{0xff});
+            Executor::run_choice(inputs->problem(), inputs->args(),
+                                 {.kernel = on.kernel, .config = config}, *gpu, stream);
+            gpu->synchronize(stream);
+            differences[thread] = first_difference(expected, copy_outputs(*inputs, *gpu));
+          }
+          cudaStreamDestroy(stream);
+        };
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < kThreads; ++i) threads.emplace_back(run, i);
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_EQ(differences, std::vector<std::string>(kThreads));
+      });
 }
 
 /// As in autograd's threads, where the caller has allocated all there is to allocate.
 TEST(Streams, ALaunchMayBeAThreadsFirstCallOfCuda) {
   const Device* const gpu = find_gpu();
   if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
-  const Registry& registry = heuristic_context().registry();
-  for (const Work& work : kWork) {
-    const OpInfo& op = registry.op(work.op);
-    const AnyProblem problem = op.parse(parse_params(work.problem, ' '));
-    for (const RegisteredKernel* const entry : registry.kernels(op.name, "cuda", "gpu")) {
-      const KernelOnDevice on{&op, entry->kernel.get(), gpu};
-      if (!on.kernel->erased_supports(problem, on.info())) continue;
-      SCOPED_TRACE(str(on, " ", work.problem));
-      const ConfigBlob config = on.kernel->erased_heuristic(problem, on.info());
-      const std::unique_ptr<Case> inputs = op.make_case(problem, *gpu, 3);
-      const TensorMap expected = run_on(*inputs, on, config, std::byte{0xff});
-      const auto bytes =
-          static_cast<std::int64_t>(on.kernel->erased_workspace_bytes(problem, config));
-      Tensor workspace(DType::kI32, {bytes / 4 + 1}, *gpu);
-      inputs->reset(std::byte{0xff});
-      gpu->synchronize(nullptr);
-      std::string failure;
-      std::thread([&] {
-        try {
-          on.kernel->erased_run(
-              inputs->problem(), inputs->args(), config,
-              {.workspace = {static_cast<std::byte*>(workspace.view().data), workspace.bytes()}});
-        } catch (const std::exception& error) {
-          failure = error.what();
-        }
-      }).join();
-      gpu->synchronize(nullptr);
-      EXPECT_EQ(failure, "");
-      EXPECT_EQ(first_difference(expected, copy_outputs(*inputs, *gpu)), "");
-    }
-  }
+  for_each_kernel(
+      *gpu, [&](const KernelOnDevice& on, ProblemRef problem, const ConfigBlob& config) {
+        const std::unique_ptr<Case> inputs = on.op->make_case(problem, *gpu, 3);
+        const TensorMap expected = run_on(*inputs, on, config, std::byte{0xff});
+        const auto bytes =
+            static_cast<std::int64_t>(on.kernel->erased_workspace_bytes(problem, config));
+        Tensor workspace(DType::kI32, {bytes / 4 + 1}, *gpu);
+        inputs->reset(std::byte{0xff});
+        gpu->synchronize(nullptr);
+        std::string failure;
+        std::thread([&] {
+          try {
+            on.kernel->erased_run(
+                inputs->problem(), inputs->args(), config,
+                {.workspace = {static_cast<std::byte*>(workspace.view().data), workspace.bytes()}});
+          } catch (const std::exception& error) {
+            failure = error.what();
+          }
+        }).join();
+        gpu->synchronize(nullptr);
+        EXPECT_EQ(failure, "");
+        EXPECT_EQ(first_difference(expected, copy_outputs(*inputs, *gpu)), "");
+      });
 }
 
 }  // namespace
