@@ -1,6 +1,7 @@
 #include "process/worker_surroundings.hpp"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <system_error>
 #include <thread>
 
@@ -66,6 +68,8 @@ WorkerEnds settle_in() {
   std::ofstream("/proc/self/oom_score_adj") << "1000";
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   WorkerEnds ends;
   ends.commands = replace(
       STDIN_FILENO, Descriptor(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null")));
@@ -73,6 +77,8 @@ WorkerEnds settle_in() {
       STDOUT_FILENO, Descriptor(check(memfd_create("attune-output", MFD_CLOEXEC), "memfd_create")));
   return ends;
 }
+
+void release_freed_memory() { malloc_trim(0); }
 
 void limit_memory(std::int64_t bytes) {
   // Of what can be written: address space that is only set aside, as allocators do for each thread,

@@ -17,8 +17,12 @@ struct WorkerEnds {
 
 /// Moves descriptors 0 and 1 away: candidates find an empty input, and an output that is looked at.
 /// The worker dies with the thread that started it, before others when memory runs out, and without
-/// a core file.
+/// a core file. It keeps the memory that it frees: results of each candidate would come to new pages
+/// otherwise, which the kernel clears first, a quarter of a tuning's time.
 WorkerEnds settle_in();
+
+/// Gives back what was freed.
+void release_freed_memory();
 
 /// From now on this process may take `bytes` more of memory.
 void limit_memory(std::int64_t bytes);

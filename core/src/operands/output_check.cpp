@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
@@ -11,10 +13,25 @@
 namespace attune {
 namespace {
 
-template <class T>
-std::optional<std::int64_t> first_not_finite(std::span<const T> values) {
-  const auto found = std::find_if(values.begin(), values.end(),
-                                  [](T value) { return !std::isfinite(float(value)); });
+/// The first that has all bits of its exponent: inf or NaN. One more in the exponent's last place
+/// then carries into the sign. Blocks of a fixed length are loops that the compiler vectorizes, which
+/// one that may end early is not: outputs of candidates are large.
+template <class T, class Bits>
+std::optional<std::int64_t> first_not_finite(std::span<const T> values, Bits exponent,
+                                             Bits last_place) {
+  const auto carried = [&](T value) {
+    return static_cast<Bits>((std::bit_cast<Bits>(value) & exponent) + last_place);
+  };
+  const auto has_carry = [&](Bits bits) { return bits > exponent + last_place - 1; };
+  constexpr std::ptrdiff_t kBlock = 256;
+  auto first = values.begin();
+  for (; values.end() - first >= kBlock; first += kBlock) {
+    Bits any = 0;
+    for (const T value : std::span<const T, kBlock>(first, kBlock)) any |= carried(value);
+    if (has_carry(any)) break;
+  }
+  const auto found =
+      std::find_if(first, values.end(), [&](T value) { return has_carry(carried(value)); });
   if (found == values.end()) return std::nullopt;
   return found - values.begin();
 }
@@ -22,11 +39,11 @@ std::optional<std::int64_t> first_not_finite(std::span<const T> values) {
 std::optional<std::int64_t> first_not_finite(const Tensor& tensor) {
   switch (tensor.dtype()) {
     case DType::kF16:
-      return first_not_finite(tensor.values<f16>());
+      return first_not_finite<f16, std::uint16_t>(tensor.values<f16>(), 0x7C00, 0x0400);
     case DType::kBF16:
-      return first_not_finite(tensor.values<bf16>());
+      return first_not_finite<bf16, std::uint16_t>(tensor.values<bf16>(), 0x7F80, 0x0080);
     default:
-      return first_not_finite(tensor.values<float>());
+      return first_not_finite<float, std::uint32_t>(tensor.values<float>(), 0x7F800000, 0x00800000);
   }
 }
 
