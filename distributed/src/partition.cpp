@@ -68,17 +68,20 @@ std::string item_text(const OpInfo& op, ProblemRef problem, std::string_view pla
 }
 
 double tuning_cost_us(const OpInfo& op, ProblemRef problem) {
+  constexpr double kDeviceSampleUs = 200;
   const double seconds =
       std::max(op.bytes(problem) / kBytesPerSecond, op.flops(problem) / kFlopsPerSecond);
-  return tuning_cost_us(kLaunchUs + seconds * 1e6, op.bytes(problem));
+  return tuning_cost_us(kLaunchUs + seconds * 1e6, op.bytes(problem), kDeviceSampleUs);
 }
 
-double tuning_cost_us(double call_us, double bytes) {
-  constexpr double kSampleUs = 1000;    // a sample repeats shorter calls
-  constexpr double kSamples = 12;       // that a candidate is timed before it leaves, on average
-  constexpr double kCheckUs = 5000;     // against the oracle, on the reduced problem
-  constexpr double kBytesPerUs = 10e3;  // of results that the host compares, where one comes far
-  return kCheckUs + 2 * call_us + kSamples * std::max(kSampleUs, call_us) + bytes / kBytesPerUs;
+double tuning_cost_us(double call_us, double bytes, double sample_us) {
+  constexpr double kSamples = 12;      // that a candidate is timed before it leaves, on average
+  constexpr double kCheckUs = 4000;    // against the oracle, on the reduced problem
+  constexpr double kBytesPerUs = 9e3;  // of what the host compares at full size ...
+  constexpr double kMostBytes = 2e8;  // ... of every candidate, or, as that takes long, of the best
+  constexpr double kBestShare = 0.125;
+  const double checked = bytes <= kMostBytes ? bytes : kBestShare * bytes;
+  return kCheckUs + 2 * call_us + kSamples * std::max(sample_us, call_us) + checked / kBytesPerUs;
 }
 
 }  // namespace attune::distributed

@@ -6,15 +6,21 @@
 #include <attune/distributed/partition.hpp>
 
 namespace attune::cli {
+namespace {
+
+bool is_host(const Target& target) {
+  return target.device->info().id.backend == cpu_device().info().id.backend;
+}
+
+}  // namespace
 
 double estimated_call_us(const Target& target) {
   // What a device of the class comes to on such work, per second: the ratio of two problems counts.
   struct Rates {
     double bytes, flops, launch_us;
   };
-  const DeviceInfo& info = target.device->info();
-  const bool host = info.id.backend == cpu_device().info().id.backend;
-  const Rates rates = host ? Rates{20e9, 20e9 * info.cores, 1} : Rates{3e12, 50e12, 3};
+  const Rates rates =
+      is_host(target) ? Rates{20e9, 20e9 * target.device->info().cores, 1} : Rates{3e12, 50e12, 3};
   const double seconds = std::max(target.op->bytes(target.problem) / rates.bytes,
                                   target.op->flops(target.problem) / rates.flops);
   return rates.launch_us + seconds * 1e6;
@@ -63,8 +69,10 @@ std::size_t candidate_count(const CommandContext& command, const Target& target)
 
 double estimated_tuning_s(const Target& target, std::size_t candidates,
                           std::chrono::milliseconds budget) {
+  constexpr double kHostSampleUs = 1000, kDeviceSampleUs = 200;
   const double each_us =
-      distributed::tuning_cost_us(estimated_call_us(target), target.op->bytes(target.problem));
+      distributed::tuning_cost_us(estimated_call_us(target), target.op->bytes(target.problem),
+                                  is_host(target) ? kHostSampleUs : kDeviceSampleUs);
   const double most_s = std::chrono::duration<double>(budget).count();
   return std::min(most_s, static_cast<double>(candidates) * each_us / 1e6);
 }

@@ -37,7 +37,8 @@ std::string item_text(const OpInfo& op, ProblemRef problem, std::string_view pla
 /// alone: the same on every machine.
 double tuning_cost_us(const OpInfo& op, ProblemRef problem);
 
-/// The same where one call is known to take `call_us`; `bytes` are the op's.
-double tuning_cost_us(double call_us, double bytes);
+/// The same where one call is known to take `call_us`, and samples repeat calls to last `sample_us`
+/// at least; `bytes` are the op's.
+double tuning_cost_us(double call_us, double bytes, double sample_us);
 
 }  // namespace attune::distributed
