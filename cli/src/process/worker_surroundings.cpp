@@ -78,9 +78,8 @@ WorkerEnds settle_in() {
   return ends;
 }
 
-void release_freed_memory() { malloc_trim(0); }
-
 void limit_memory(std::int64_t bytes) {
+  malloc_trim(0);
   // Of what can be written: address space that is only set aside, as allocators do for each thread,
   // is no memory. In pages: size, resident, shared, text, library, data; proc(5).
   std::ifstream file("/proc/self/statm");

@@ -21,10 +21,7 @@ struct WorkerEnds {
 /// otherwise, which the kernel clears first, a quarter of a tuning's time.
 WorkerEnds settle_in();
 
-/// Gives back what was freed.
-void release_freed_memory();
-
-/// From now on this process may take `bytes` more of memory.
+/// Gives back what was freed; from now on this process may take `bytes` more of memory.
 void limit_memory(std::int64_t bytes);
 
 /// What candidates do besides computing.

@@ -63,7 +63,6 @@ json Worker::answer(const json& request) {
 
 void Worker::open(const json& request) {
   runner_.reset();  // of the problem before: its memory first
-  release_freed_memory();
   warm_.clear();
   surroundings_ = {};
   const OpInfo& op = registry_.op(request.at("op").get<std::string>());
