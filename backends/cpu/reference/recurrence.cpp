@@ -85,8 +85,8 @@ double dot(const double* a, const double* b, std::int64_t count) {
 }
 
 /// The gradient of o_t = scale q_t S_t.
-void through_read(const TokenBlock& block, std::int64_t t, const double* d_o, const double* state,
-                  double* dstate, TokenGradients& out) {
+void gradients_of_read(const TokenBlock& block, std::int64_t t, const double* d_o,
+                       const double* state, double* dstate, TokenGradients& out) {
   const std::int64_t width = block.value_dim;
   const double* const q = block.q.data() + t * block.key_dim;
   double* const dq = out.q.data() + t * block.key_dim;
@@ -99,8 +99,8 @@ void through_read(const TokenBlock& block, std::int64_t t, const double* d_o, co
 }
 
 /// The gradient of S_t = ... + k_t v_t.
-void through_write(const TokenBlock& block, std::int64_t t, const double* dstate,
-                   TokenGradients& out) {
+void gradients_of_write(const TokenBlock& block, std::int64_t t, const double* dstate,
+                        TokenGradients& out) {
   const std::int64_t width = block.value_dim;
   const double* const k = block.k.data() + t * block.key_dim;
   const double* const v = block.v.data() + t * width;
@@ -114,8 +114,8 @@ void through_write(const TokenBlock& block, std::int64_t t, const double* dstate
 }
 
 /// The gradient of S_t = L_t S_{t-1} + ...; turns dS_t into dS_{t-1}.
-void through_decay(const TokenBlock& block, std::int64_t t, DecayRows& decay,
-                   const double* previous, double* dstate, TokenGradients& out) {
+void gradients_of_decay(const TokenBlock& block, std::int64_t t, DecayRows& decay,
+                        const double* previous, double* dstate, TokenGradients& out) {
   const std::int64_t width = block.value_dim;
   double* const dgk = out.gk.data() + t * block.key_dim;
   double* __restrict const dgv = out.gv.data() + t * width;
@@ -179,10 +179,10 @@ TokenGradients backpropagate(const TokenBlock& block, std::span<const double> d_
     const double* const before = states.data() + t * size;
     if (!d_o.empty()) {
       const double* const d_o_t = d_o.data() + t * block.value_dim;
-      through_read(block, t, d_o_t, before + size, dstate.data(), out);
+      gradients_of_read(block, t, d_o_t, before + size, dstate.data(), out);
     }
-    through_write(block, t, dstate.data(), out);
-    through_decay(block, t, decay, before, dstate.data(), out);
+    gradients_of_write(block, t, dstate.data(), out);
+    gradients_of_decay(block, t, decay, before, dstate.data(), out);
   }
   return out;
 }

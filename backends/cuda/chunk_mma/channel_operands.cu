@@ -35,6 +35,19 @@ __device__ __forceinline__ Chunk chunk_of(const ChannelOperandsParams& p, std::i
   return chunk;
 }
 
+/// What all channels of the chunk share of a token's decay: lane i has token i's.
+__device__ __forceinline__ float shared_log(const ChannelOperandsParams& p, const Chunk& chunk,
+                                            int head) {
+  static_assert(kSplitChunk == kWarpSize);
+  float shared = constant_decay(p.gamma, chunk.sequence, head);
+  if (p.shared_gate.given()) {
+    const int row = min(static_cast<int>(threadIdx.x) % kWarpSize, chunk.rows - 1);
+    shared += gate_at<float>(
+        p.shared_gate, row_offset(p.shared_gate.rows, chunk.span.batch, chunk.token(p, row), head));
+  }
+  return shared;
+}
+
 /// grid: parts x heads x groups. block: a thread for every padded channel of a group.
 __global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
     const __grid_constant__ ChannelOperandsParams p) {
@@ -55,14 +68,7 @@ __global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
   const int own = exists ? channel : 0;
   const int last = chunk.rows - 1;
 
-  // Lane i has what all channels share of token i.
-  static_assert(kSplitChunk == kWarpSize);
-  float shared = constant_decay(p.gamma, chunk.sequence, head);
-  if (p.shared_gate.given()) {
-    const int row = min(static_cast<int>(threadIdx.x) % kWarpSize, last);
-    shared += gate_at<float>(
-        p.shared_gate, row_offset(p.shared_gate.rows, chunk.span.batch, chunk.token(p, row), head));
-  }
+  const float shared = shared_log(p, chunk, head);
   const std::int64_t first = chunk.token(p, 0);
   const int direction = p.reverse ? -1 : 1;
   const float* const gates = static_cast<const float*>(p.gate.rows.data) +
@@ -97,9 +103,9 @@ __global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
                                   row_offset(p.reads, chunk.span.batch, first, head) + own;
   const float* const writes_from = static_cast<const float*>(p.writes.data) +
                                    row_offset(p.writes, chunk.span.batch, first, kv_head) + own;
-  const std::int64_t made_row = static_cast<std::int64_t>(p.heads) * width;
-  const std::int64_t made = (chunk.span.batch * p.sequences.tokens + first) * made_row +
-                            static_cast<std::int64_t>(head) * width + channel;
+  const std::int64_t to_row = static_cast<std::int64_t>(p.heads) * width;
+  const std::int64_t to = (chunk.span.batch * p.sequences.tokens + first) * to_row +
+                          static_cast<std::int64_t>(head) * width + channel;
   sum = {};
 #pragma unroll
   for (int begin = 0; begin < kSplitChunk; begin += kTogether) {
@@ -115,9 +121,9 @@ __global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
     for (int i = 0; i < kTogether; ++i) {
       if (begin + i > last) break;
       sum.add(logs[begin + i]);
-      const std::int64_t at = made + (begin + i) * direction * made_row;
-      p.made_reads[at] = strong ? reads[i] : reads[i] * sum.exp2();
-      p.made_writes[at] = strong ? writes[i] : writes[i] * sum.exp2_of_minus();
+      const std::int64_t at = to + (begin + i) * direction * to_row;
+      p.read_operands[at] = strong ? reads[i] : reads[i] * sum.exp2();
+      p.write_operands[at] = strong ? writes[i] : writes[i] * sum.exp2_of_minus();
     }
   }
 }

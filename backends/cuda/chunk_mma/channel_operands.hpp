@@ -47,11 +47,11 @@ struct ChannelOperandsParams {
   int channels = 0;
   int padded_channels = 0;  // up to kOperandChannels, or a multiple of it
   bool reverse = false;
-  /// What is made: [batch, token, H, operand_channels()] where tokens are, and of every chunk and
-  /// head its decays, exp() as a sum of two, [part, H, padded_channels], and whether they are
+  /// Operands are [batch, token, H, operand_channels()], where tokens are. Of every chunk and head
+  /// there are its decays, exp() as a sum of two, [part, H, padded_channels], and whether they are
   /// strong, [part, H, group].
-  float* made_reads = nullptr;
-  float* made_writes = nullptr;
+  float* read_operands = nullptr;
+  float* write_operands = nullptr;
   float2* chunk_totals = nullptr;
   int* is_strong = nullptr;
 };

@@ -92,31 +92,31 @@ inline SegmentWalkParams params_of(const Problem& problem, const Args& args, con
 
 /// What makes operands of one side's channels, without its tensors.
 inline ChannelOperandsParams operands_params(const Problem& problem, const Args& args,
-                                             const OperandsMemory& made) {
+                                             const OperandsMemory& operands) {
   return {.sequences = walked_sequences(args, problem.T),
           .sequence_count = problem.sequences(),
           .parts = OperandsMemory::chunk_count(problem),
           .heads = static_cast<int>(problem.H),
           .heads_per_kv = static_cast<int>(problem.H / problem.Hkv),
           .reverse = problem.reverse,
-          .made_reads = made.reads,
-          .made_writes = made.writes,
-          .chunk_totals = made.totals,
-          .is_strong = made.is_strong};
+          .read_operands = operands.reads,
+          .write_operands = operands.writes,
+          .chunk_totals = operands.totals,
+          .is_strong = operands.is_strong};
 }
 
-/// Rows of what was made.
-inline ConstTokenView operand_rows(const Problem& problem, const float* made,
+/// Rows of operands.
+inline ConstTokenView operand_rows(const Problem& problem, const float* operands,
                                    std::int64_t channels) {
   const std::int64_t head = operand_channels(channels);
   const std::int64_t token = problem.H * head;
-  return {made, problem.T * token, token, head};
+  return {operands, problem.T * token, token, head};
 }
 
 /// Makes operands of q and k.
-inline void make_key_operands(const Problem& problem, const Args& args, const OperandsMemory& made,
-                              cudaStream_t stream) {
-  ChannelOperandsParams params = operands_params(problem, args, made);
+inline void make_key_operands(const Problem& problem, const Args& args,
+                              const OperandsMemory& operands, cudaStream_t stream) {
+  ChannelOperandsParams params = operands_params(problem, args, operands);
   params.reads = token_view(args.q);
   params.writes = token_view(args.k);
   params.shared_gate = gate_view(args.g);
@@ -128,8 +128,8 @@ inline void make_key_operands(const Problem& problem, const Args& args, const Op
 }
 /// Makes operands of v, and the factors of outputs.
 inline void make_value_operands(const Problem& problem, const Args& args,
-                                const OperandsMemory& made, cudaStream_t stream) {
-  ChannelOperandsParams params = operands_params(problem, args, made);
+                                const OperandsMemory& operands, cudaStream_t stream) {
+  ChannelOperandsParams params = operands_params(problem, args, operands);
   params.writes = token_view(args.v);
   params.gate = gate_view(args.gv);
   if (!has_key_gates(problem)) {

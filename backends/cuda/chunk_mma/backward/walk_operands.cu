@@ -37,16 +37,16 @@ class ChannelRows {
   float loaded_[Thread::kTokensOfGroup];
 };
 
-/// Where the thread's tokens of what is made go.
+/// Where the operands of the thread's tokens go.
 template <class Thread>
-struct MadeRows {
+struct OperandRows {
   const Thread& own;
   float* first;
   std::int64_t step;
   int exist;
 
-  __device__ MadeRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk,
-                      const Thread& thread, int first_channel)
+  __device__ OperandRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk,
+                         const Thread& thread, int first_channel)
       : own(thread) {
     const int channel = first_channel + own.channel();
     exist = channel < operand_channels(rows.channels) ? chunk.place.rows : 0;
@@ -91,16 +91,16 @@ __global__ __launch_bounds__(OwnOf<kPanels>::kThreads, 2 / kPanels) void make_wa
   }
   const int channel = first_channel + own.channel();
   const bool exists = channel < side.channels;
-  const MadeRows<Thread> made_reads(p, side.walked_reads, chunk, own, first_channel);
-  const MadeRows<Thread> made_writes(p, side.walked_writes, chunk, own, first_channel);
+  const OperandRows<Thread> read_operands(p, side.walked_reads, chunk, own, first_channel);
+  const OperandRows<Thread> write_operands(p, side.walked_writes, chunk, own, first_channel);
 #pragma unroll
   for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
     before.add(gates.log(i));
-    made_reads.store(i, exists ? reads[i] * before.exp2_of_any() : 0.0F);
+    read_operands.store(i, exists ? reads[i] * before.exp2_of_any() : 0.0F);
   }
 #pragma unroll
   for (int i = Thread::kTokensOfGroup - 1; i >= 0; --i) {
-    made_writes.store(i, exists ? writes[i] * behind.exp2_of_any() : 0.0F);
+    write_operands.store(i, exists ? writes[i] * behind.exp2_of_any() : 0.0F);
     behind.add(gates.log(i));
   }
   if (own.group() == 0 && exists) {

@@ -21,7 +21,7 @@ const StoredDecision* find(const DatabaseContent& content, const RowKey& key) {
   return there ? &*found : nullptr;
 }
 
-DatabaseContent read_noting(const Invocation& call, const std::string& path) {
+DatabaseContent read_with_warnings(const Invocation& call, const std::string& path) {
   DatabaseContent content = read_database_file(path);
   note_bad_rows(call, path, content);
   return content;
@@ -182,7 +182,7 @@ ExitCode merge_files(const Invocation& call, const CommandContext& command, Word
   if (words.empty()) throw UsageError("merge: expected databases and --output FILE");
   const std::string output = output_path(call, command, words);
   std::vector<DatabaseContent> inputs;
-  for (const std::string& path : words) inputs.push_back(read_noting(call, path));
+  for (const std::string& path : words) inputs.push_back(read_with_warnings(call, path));
   const DatabaseContent merged = merge_for(command, inputs);
   write_keeping_history(output, merged, false);
   Table table({"file", "decisions", "kept", "pins", "quarantine"});
@@ -202,8 +202,8 @@ ExitCode merge_files(const Invocation& call, const CommandContext& command, Word
 
 ExitCode diff_files(const Invocation& call, const CommandContext& command, Words words) {
   if (words.size() != 2) throw UsageError("diff: expected two databases");
-  const DatabaseContent a = read_noting(call, words[0]);
-  const DatabaseContent b = read_noting(call, words[1]);
+  const DatabaseContent a = read_with_warnings(call, words[0]);
+  const DatabaseContent b = read_with_warnings(call, words[1]);
   Table table({"key", "op", "problem", "device_class", "platform", "change", "first", "second",
                "first_speedup", "second_speedup"});
   diff_decisions(command, a, b, table);
@@ -232,7 +232,7 @@ ExitCode import_files(const Invocation& call, const CommandContext& command, Wor
   std::vector<DatabaseContent> inputs;  // all read before anything is written
   for (const std::string& path : words) {
     if (same_file(path, user)) throw UsageError(str("import: ", path, " is the user's database"));
-    inputs.push_back(read_noting(call, path));
+    inputs.push_back(read_with_warnings(call, path));
   }
   Table table({"file", "decisions", "added", "replaced", "kept", "pins", "quarantine"});
   const auto apply = [&](DatabaseContent& all) {

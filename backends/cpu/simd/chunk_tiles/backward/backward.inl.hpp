@@ -107,7 +107,8 @@ inline void sweep_with(BackwardTiles& task, const char** lines) {
   }
   for (std::int64_t index = 0; index < task.chunks(); ++index) {
     const std::int64_t token = index * task.chunk;
-    if (float* const checkpoint = task.anchor_at(token)) keep_state(task.to_dq.state, checkpoint);
+    if (float* const checkpoint = task.checkpoint_at(token))
+      keep_state(task.to_dq.state, checkpoint);
     const bool fetches = token + 2 * task.chunk <= task.tokens;
     forward_tiles(task, index,
                   fetches ? list.fetcher(products_beside(task.to_dq, task.chunk)) : LineFetcher{});
@@ -199,7 +200,7 @@ inline void gate_gradients(BackwardTiles& task, const ChunkSpan& span, const flo
 
 // The state before a chunk, or null where it was not kept.
 inline const float* state_before(const BackwardTiles& task, const ChunkSpan& span) {
-  if (span.token > 0) return task.anchor_at(span.token);
+  if (span.token > 0) return task.checkpoint_at(span.token);
   read_initial(task);  // that of dq has done its work
   return task.to_dq.state.floats.data;
 }

@@ -172,7 +172,7 @@ inline void sweep_channels_with(const ChannelBackward& task, const char** lines)
   }
   for (std::int64_t index = 0; index < task.chunks(); ++index) {
     const std::int64_t token = index * task.chunk;
-    if (float* const checkpoint = task.anchor_at(token)) {
+    if (float* const checkpoint = task.checkpoint_at(token)) {
       keep_decayed_state(task.to_dq.state, task.state_decay, checkpoint);
     }
     const bool fetches = token + 2 * task.chunk <= task.tokens;
@@ -346,7 +346,7 @@ inline void sweep_channels_against(const ChannelBackward& task, const char** lin
       backward_span(task, at, behind, beside);
       behind = {};
     }
-    behind.state = task.anchor_at(chunk.span.token);
+    behind.state = task.checkpoint_at(chunk.span.token);
     if (index > 0) list.next_chunk();
   }
   settle(task.to_dk.state, task.gradient_decay);

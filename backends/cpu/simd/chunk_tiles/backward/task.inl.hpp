@@ -53,7 +53,7 @@ struct BackwardTiles {
             .padded = (present + kTileDepth - 1) / kTileDepth * kTileDepth};
   }
   // The state that is kept before the chunk at `token`, or null.
-  float* anchor_at(std::int64_t token) const {
+  float* checkpoint_at(std::int64_t token) const {
     if (!has_decay || token == 0 || token % segment_tokens != 0) return nullptr;
     return checkpoints + (token / segment_tokens - 1) * state_size();
   }
