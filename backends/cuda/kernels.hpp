@@ -35,7 +35,7 @@ std::unique_ptr<const ErasedKernel> make_fused_recurrent();
 std::unique_ptr<const ErasedKernel> make_chunk_backward();
 /// "cuda.gla.backward": a decay for every channel, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_backward();
-/// "cuda.chunk_mma.backward": f32 as pairs of bf16, from sm_80 on.
+/// "cuda.chunk_mma.backward": f32 as pairs of bf16, from sm_80 on; 16 bits by copies in f32.
 std::unique_ptr<const ErasedKernel> make_chunk_mma_backward();
 /// "cuda.chunk_tf32.backward": every problem whose sequences are not very short, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32_backward();

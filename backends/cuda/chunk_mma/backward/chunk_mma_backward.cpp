@@ -4,6 +4,7 @@
 #include "cuda/chunk_mma/backward/workspace.hpp"
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
+#include "cuda/chunks/wide_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/gate_gradients.hpp"
@@ -89,7 +90,6 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     if (device.id.backend != "gpu" || !device.has("sm_80")) {
       return Support::no(refused::kDevice, "needs sm_80");
     }
-    if (problem.dtype != DType::kF32) return Support::no(refused::kDType, "takes f32 alone");
     if (problem.K > kMostOfHead || problem.V > kMostOfHead) {
       return Support::no(refused::kShape, str("takes K, V <= ", kMostOfHead));
     }
@@ -168,5 +168,5 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
 }  // namespace attune::cuda::chunk_mma::backward
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma_backward() {
-  return std::make_unique<WithRowsBehind<chunk_mma::backward::ChunkMmaBackward>>();
+  return std::make_unique<WithRowsBehind<WithWideRows<chunk_mma::backward::ChunkMmaBackward>>>();
 }
