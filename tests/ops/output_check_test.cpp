@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -62,6 +63,34 @@ TEST(OutputCheck, WhatVanishesInF32MayBeAnything) {
   EXPECT_TRUE(check({1 + kTiny}, {1}, tolerances).passed);
   constexpr float kSmallestNormal = std::numeric_limits<float>::min();
   EXPECT_FALSE(check({0}, {4 * kSmallestNormal}, tolerances).passed);
+}
+
+/// Any number of values, of each type: the first that is not finite is named, wherever it lies, and
+/// the largest finite one is not.
+template <class T>
+void expect_first_not_finite_named(float largest) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float kinds[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()};
+  for (const int count : {1, 255, 256, 257, 1000}) {
+    std::vector<T> given(static_cast<std::size_t>(count), T(-largest));
+    given.back() = T(largest);
+    const auto check_given = [&] {
+      return check_output("x", Tensor::of(given, {count}), nullptr, {}, {});
+    };
+    EXPECT_TRUE(check_given().passed) << count;
+    for (const int at : {count - 1, count / 2, 0}) {
+      given[static_cast<std::size_t>(at)] = T(kinds[at % 3]);
+      const OutputCheck check = check_given();
+      EXPECT_FALSE(check.passed) << count << " at " << at;
+      EXPECT_NE(check.reason.find(" at [" + std::to_string(at) + "]"), std::string::npos)
+          << check.reason;
+    }
+  }
+}
+TEST(OutputCheck, NamesTheFirstThatIsNotFinite) {
+  expect_first_not_finite_named<float>(std::numeric_limits<float>::max());
+  expect_first_not_finite_named<bf16>(3.3895314e38F);
+  expect_first_not_finite_named<f16>(65504);
 }
 
 TEST(OutputCheck, RmsLeavesOutWhatIsNotFinite) {

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <span>
@@ -14,24 +16,25 @@ namespace attune {
 namespace {
 
 /// The first that has all bits of its exponent: inf or NaN. One more in the exponent's last place
-/// then carries into the sign. Blocks of a fixed length are loops that the compiler vectorizes, which
-/// one that may end early is not: outputs of candidates are large.
+/// then carries into the sign. Blocks of a fixed number of bits are loops that the compiler
+/// vectorizes, which one that may end early is not: outputs of candidates are large.
 template <class T, class Bits>
 std::optional<std::int64_t> first_not_finite(std::span<const T> values, Bits exponent,
                                              Bits last_place) {
-  const auto carried = [&](T value) {
-    return static_cast<Bits>((std::bit_cast<Bits>(value) & exponent) + last_place);
+  const auto carried = [&](Bits bits) {
+    return static_cast<Bits>(static_cast<Bits>(bits & exponent) + last_place);
   };
   const auto has_carry = [&](Bits bits) { return bits > exponent + last_place - 1; };
-  constexpr std::ptrdiff_t kBlock = 256;
+  std::array<Bits, 256> block;
   auto first = values.begin();
-  for (; values.end() - first >= kBlock; first += kBlock) {
+  for (; values.end() - first >= std::ssize(block); first += std::ssize(block)) {
+    std::memcpy(block.data(), &*first, sizeof(block));
     Bits any = 0;
-    for (const T value : std::span<const T, kBlock>(first, kBlock)) any |= carried(value);
+    for (const Bits bits : block) any = static_cast<Bits>(any | carried(bits));
     if (has_carry(any)) break;
   }
-  const auto found =
-      std::find_if(first, values.end(), [&](T value) { return has_carry(carried(value)); });
+  const auto found = std::find_if(
+      first, values.end(), [&](T value) { return has_carry(carried(std::bit_cast<Bits>(value))); });
   if (found == values.end()) return std::nullopt;
   return found - values.begin();
 }
