@@ -260,27 +260,31 @@ auto counting(const Problem& problem, WorkspaceParts& parts) {
   };
 }
 
-/// Places the copies of tensors that are given and makes the tensors views of them.
-auto replacing(PaddedTensors& tensors, WorkspaceParts& parts) {
-  return [&]<class Tensor>(Tensor& tensor, const Sizes&, int) {
-    PaddedRows& place = tensors.of[static_cast<std::size_t>(tensors.count)];
-    if constexpr (requires { tensor.has_value(); }) {
-      if (!tensor) return;
-      place = replace(*tensor, parts);
-    } else {
-      place = replace(tensor, parts);
-    }
-    ++tensors.count;
-  };
+/// Whether a tensor map's descriptor can say where its rows lie.
+bool has_map(const ConstTensorView& tensor) {
+  for (int dim = 0; dim < 3; ++dim) {
+    if (tensor.size(dim) > 1 && tensor.stride(dim) <= 0) return false;
+  }
+  return true;
+}
+bool have_maps(std::initializer_list<ConstTensorView> tensors) {
+  return std::ranges::all_of(tensors, has_map);
 }
 
-bool have_maps(std::initializer_list<ConstTensorView> tensors) {
-  return std::ranges::all_of(tensors, [](const ConstTensorView& tensor) {
-    for (int dim = 0; dim < 3; ++dim) {
-      if (tensor.size(dim) > 1 && tensor.stride(dim) <= 0) return false;
+/// Places the copies of tensors that are given, of all or of those that need one, and makes the
+/// tensors views of them.
+auto replacing(PaddedTensors& tensors, WorkspaceParts& parts, bool all) {
+  const auto add = [&tensors, &parts, all](auto& tensor) {
+    if (!all && has_pieces(tensor) && has_map(tensor)) return;
+    tensors.of[static_cast<std::size_t>(tensors.count++)] = replace(tensor, parts);
+  };
+  return [add]<class Tensor>(Tensor& tensor, const Sizes&, int) {
+    if constexpr (requires { tensor.has_value(); }) {
+      if (tensor) add(*tensor);
+    } else {
+      add(tensor);
     }
-    return true;
-  });
+  };
 }
 
 }  // namespace
@@ -301,9 +305,9 @@ std::size_t PaddedOutput::bytes(const Problem& problem) {
 }
 
 template <class Args>
-PaddedOutput::PaddedOutput(Args& args, std::byte* workspace) : dtype_(args.q.dtype) {
+PaddedOutput::PaddedOutput(Args& args, std::byte* workspace, bool all) : dtype_(args.q.dtype) {
   WorkspaceParts parts(workspace);
-  for_each_output(args, replacing(tensors_, parts));
+  for_each_output(args, replacing(tensors_, parts, all));
 }
 
 void PaddedOutput::copy(cudaStream_t stream) const {
@@ -326,7 +330,7 @@ std::size_t PaddedInputs::bytes(const Problem& problem) {
 template <class Args>
 PaddedInputs::PaddedInputs(Args& args, std::byte* workspace) {
   WorkspaceParts parts(workspace);
-  for_each_input(args, replacing(tensors_, parts));
+  for_each_input(args, replacing(tensors_, parts, false));
 }
 
 void PaddedInputs::copy(cudaStream_t stream) const {
@@ -335,8 +339,8 @@ void PaddedInputs::copy(cudaStream_t stream) const {
 
 template std::size_t PaddedOutput::bytes<ForwardArgs>(const Problem&);
 template std::size_t PaddedOutput::bytes<BackwardArgs>(const Problem&);
-template PaddedOutput::PaddedOutput(ForwardArgs&, std::byte*);
-template PaddedOutput::PaddedOutput(BackwardArgs&, std::byte*);
+template PaddedOutput::PaddedOutput(ForwardArgs&, std::byte*, bool);
+template PaddedOutput::PaddedOutput(BackwardArgs&, std::byte*, bool);
 template std::size_t PaddedInputs::bytes<ForwardArgs>(const Problem&);
 template std::size_t PaddedInputs::bytes<BackwardArgs>(const Problem&);
 template PaddedInputs::PaddedInputs(ForwardArgs&, std::byte*);

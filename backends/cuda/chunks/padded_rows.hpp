@@ -1,9 +1,9 @@
 // Copies of tensors whose rows start at multiples of 16 bytes, for kernels that take no others.
 //
-// Rows of an odd number of channels, slices that begin anywhere and strides of 0 or less are copied
-// to the workspace, rows padded with zeros to a multiple of 16 bytes; outputs go the other way. It
-// takes about three times the traffic that the problem needs, where kernels that take any rows take
-// a hundred times its time.
+// Tensors with rows of an odd number of channels, slices that begin anywhere and those with strides
+// of 0 or less are copied to the workspace, rows padded with zeros to a multiple of 16 bytes; outputs
+// go the other way. It takes about three times the traffic that the problem needs, where kernels that
+// take any rows take a hundred times its time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -58,9 +58,10 @@ class PaddedOutput {
   template <class Args = ops::RecurrentAttentionArgs>
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 
-  /// Makes the outputs of `args` views of places in the workspace.
+  /// Makes the outputs of `args` views of places in the workspace: all of them, or those that kernels
+  /// do not take as they lie.
   template <class Args>
-  PaddedOutput(Args& args, std::byte* workspace);
+  PaddedOutput(Args& args, std::byte* workspace, bool all = true);
 
   /// To where the output was to go, or to what is there.
   void copy(cudaStream_t stream) const;
@@ -78,7 +79,7 @@ class PaddedInputs {
   template <class Args>
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 
-  /// Makes the inputs of `args` views of their copies.
+  /// Makes the inputs of `args` that kernels do not take as they lie views of their copies.
   template <class Args>
   PaddedInputs(Args& args, std::byte* workspace);
 

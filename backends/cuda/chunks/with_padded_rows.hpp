@@ -59,7 +59,7 @@ class WithPaddedRows : public Inner {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     Args padded = args;
     const PaddedInputs inputs(padded, site.workspace.data());
-    const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem));
+    const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem), false);
     inputs.copy(stream);
     Inner::run(copied, padded, config, rest);
     output.copy(stream);
