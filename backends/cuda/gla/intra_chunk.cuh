@@ -124,6 +124,24 @@ class IntraChunk {
     add_scores(first);
   }
 
+  /// Makes of what this part's channels have to the gradients of what all share that of all parts.
+  /// False for all blocks of a chunk but the last to come here.
+  __device__ bool joins_parts() {
+    const unsigned parts = gridDim.y - 1;
+    if (parts == 1 || !shares_gates()) return parts == 1;
+    float* const terms =
+        p_.part_terms + chunk_.index * kMostTiles * kChunkTokens + threadIdx.x % kChunkTokens;
+    if (threadIdx.x < kChunkTokens) terms[blockIdx.y * kChunkTokens] = of_token_;
+    __threadfence();
+    __syncthreads();  // all terms of this part are there
+    const bool came_last =
+        threadIdx.x == 0 && atomicAdd(&p_.parts_done[chunk_.index], 1U) + 1 == parts;
+    if (__syncthreads_or(came_last ? 1 : 0) == 0) return false;
+    __threadfence();
+    of_token_ = 0;
+    for (unsigned part = 0; part < parts; ++part) of_token_ += __ldcg(terms + part * kChunkTokens);
+    return true;
+  }
   /// Gradients of what all channels share, after all of them.
   __device__ void put_shared_gradients() {
     const int position = position_of_row(static_cast<int>(threadIdx.x) % kChunkTokens);

@@ -181,7 +181,7 @@ __device__ __forceinline__ void take_part(const GlaBackwardParams& p,
     OnePart block(p, shared.gated, loads);
     begin_with_p(block, other);
     block.take_channels(first);
-    if (first == 0) block.put_shared_gradients();
+    if (block.joins_parts()) block.put_shared_gradients();
     return;
   }
   Block block(p, shared.gated, loads);
@@ -235,12 +235,9 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
 #endif
 }
 
-/// Whether chunks are few enough for several blocks to share the work of one. What channels share
-/// is summed by one block.
+/// Whether chunks are few enough for several blocks to share the work of one.
 inline bool may_share_chunks(const GlaBackwardParams& p, int parts) {
-  const bool has_shared_gates = p.dg.data != nullptr || p.dgamma_terms != nullptr;
-  return (parts == 1 || !has_shared_gates) &&
-         p.slots * p.heads * (parts + 1) <= multiprocessor_count();
+  return p.slots * p.heads * (parts + 1) <= multiprocessor_count();
 }
 
 template <class T>

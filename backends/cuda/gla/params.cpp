@@ -47,6 +47,10 @@ class Places {
     if ((problem_.gates & ops::kGateGamma) != 0) {
       p.dgamma_terms = parts_.take<float>(chunks * kFloat);
     }
+    if (p.own_tiles > 1 && (problem_.gates & (ops::kGateG | ops::kGateGamma)) != 0) {
+      p.part_terms = parts_.take<float>(chunks * kMostTiles * kChunkTokens * kFloat);
+      p.parts_done = parts_.take<unsigned>(chunks * kFloat);
+    }
     if (p.heads_per_kv > 1) {
       const std::int64_t rows = std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads;
       p.dy_partials = parts_.take(rows * padded_channels(p.own) * kElement);

@@ -103,6 +103,9 @@ struct GlaBackwardParams {
   void* checkpoints = nullptr;      // [own tiles, other tiles]: S, rounded, where it survives
   float* state_products = nullptr;  // by other tile [own tiles' channels]: E S . D by row
   float* dgamma_terms = nullptr;    // []: dg summed over the chunk
+  // Where blocks share a chunk: dg by part and permuted row, and how many parts have theirs there.
+  float* part_terms = nullptr;  // [kMostTiles, 64]
+  unsigned* parts_done = nullptr;
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
   void* u_from_start = nullptr;        // E' u

@@ -95,6 +95,7 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
                     shared_half <= -kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
+  if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
   if (at.warp == 0) {
     *reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]) = until;
   }
