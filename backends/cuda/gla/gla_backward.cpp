@@ -34,14 +34,16 @@ constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
 using Config = GlaBackwardConfig;
 
 SegmentedWalks segmented_walks(const Problem& problem) {
-  static constexpr int kOfOneSide[] = {2, 1};  // S and D^T, then D
-  static constexpr int kOfBoth[] = {2, 2};     // S, then D
+  static constexpr int kOfKeys[] = {2, 1};    // S and D^T, then D
+  static constexpr int kOfValues[] = {3, 1};  // S, D^T and S^T, then D
+  static constexpr int kOfBoth[] = {2, 2};    // S, then D
   const bool both = keys_have_gates(problem) && values_have_gates(problem);
   const GlaBackwardParams side = side_of(problem, {}, false);
   SegmentedWalks walks{.count = problem.sequences() * problem.H * side.own_tiles * side.other_tiles,
-                       .launches = kOfOneSide,
+                       .launches = kOfKeys,
                        .chunks = SequenceChunks(problem),
                        .most_passed = kMostPassedSegments};
+  if (!keys_have_gates(problem)) walks.launches = kOfValues;
   if (both) walks.launches = kOfBoth;
   return walks;
 }
