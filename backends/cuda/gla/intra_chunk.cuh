@@ -25,14 +25,27 @@
 
 namespace attune::cuda::gla {
 
-/// kD, 64, 128, 256 or 512, is the most channels of either side.
+/// Warpgroups of a block that takes a chunk alone. Of wide heads it has too much in shared memory
+/// for another block beside it, but where it takes 64 channels at a time: then one waits for its
+/// loads while others work.
 template <int kD>
+inline constexpr int kChunkGroups = kD == kLargeTile ? 2 : 1;
+/// Of one that has a multiprocessor for itself, as chunks are few.
+template <int kD>
+inline constexpr int kPartGroups = kD == kSmallTile ? 1 : 2;
+
+/// kD, 64, 128, 256 or 512, is the most channels of either side.
+template <int kD, int kGroups>
 struct IntraChunkShared {
-  static constexpr int kGroups = kD > kPanelChannels ? 2 : 1;
+  static constexpr int kMost = kD;
+  static constexpr int kWarpgroups = kGroups;
   static constexpr int kThreads = kGroups * kWarpgroupSize;
-  static constexpr int kBlocks = kD > 128 ? 1 : 4 - kGroups;  // of a multiprocessor
-  static constexpr int kPart = kGroups * kPanelChannels;      // channels at once
+  static constexpr int kPart = kGroups * kPanelChannels;  // channels at once
   static constexpr int kFlowTiles = kD > kLargeTile ? kD / kLargeTile : 1;
+  /// Of a multiprocessor.
+  static constexpr int kBlocks = kD <= kLargeTile ? 4 - kGroups : 3 - kGroups;
+  /// Of the other side: channels of both its tensors that are there at once.
+  static constexpr int kUngated = kD <= kLargeTile ? kD : kGroups > 1 ? 2 * kLargeTile : kLargeTile;
   using Channels = TokenTile<kPart>;
 
   Channels x, y;                  // then scaled; rows permuted
@@ -48,13 +61,13 @@ struct IntraChunkShared {
 /// A block of a warpgroup per 64 channels, of a chunk and head: so many channels of the side with
 /// gates at a time. kOfBoth: both sides have them, and A is for the other one's kernel. kOnePart:
 /// of so many channels alone, and without A.
-template <class T, int kD, bool kOfBoth, bool kOnePart = false>
+template <class T, class SharedTiles, bool kOfBoth, bool kOnePart = false>
 class IntraChunk {
  public:
-  using Shared = IntraChunkShared<kD>;
+  using Shared = SharedTiles;
   static constexpr int kThreads = Shared::kThreads;
   static constexpr int kStep = Shared::kPart;  // channels taken at once
-  static constexpr int kMost = kD;
+  static constexpr int kMost = Shared::kMost;
 
   __device__ IntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads& loads)
       : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
@@ -183,7 +196,8 @@ class IntraChunk {
     void* const flows[] = {p_.x_flow, p_.y_flow};
     for (int side = 0; side < 2; ++side) {
       const unsigned char* const from =
-          workspace_tile(p_, flows[side], chunk_.index, p_.own_tiles, first / kStep);
+          workspace_tile(p_, flows[side], chunk_.index, p_.own_tiles) +
+          first / kPanelChannels * kPanelBytes;
       for (int i = 0; i < p_.other_tiles; ++i) {
         loads_.start(shared_address(&s_.flows[side][i]), from + i * tiles_bytes(p_, p_.own_tiles),
                      sizeof(Channels));
@@ -220,10 +234,10 @@ class IntraChunk {
 
   /// Adds to A, or begins it; the last channels complete it.
   __device__ __forceinline__ void add_scores(int first) {
-    if (decays_.at.group != Shared::kGroups - 1) return;  // the first one made P
+    if (decays_.at.group != Shared::kWarpgroups - 1) return;  // the first one made P
     const std::uint32_t x = shared_address(&s_.x);
     const std::uint32_t y = shared_address(&s_.y);
-    if constexpr (kD > kStep) wgmma_pin(a_);
+    if constexpr (kMost > kStep) wgmma_pin(a_);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStep / kDepth; ++step) {

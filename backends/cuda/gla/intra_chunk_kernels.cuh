@@ -121,22 +121,26 @@ void with_most_channels(const GlaBackwardParams& p, F&& f) {
 
 // ---- one side has gates: what the other one makes is made here too
 
-template <class Shared, int kD>
+template <class Shared, int kUngated>
 struct OneSideShared {
   Shared gated;
-  UngatedTiles<kD> own_tiles;
-  __device__ UngatedTiles<kD>& tiles() { return own_tiles; }
+  UngatedTiles<kUngated> own_tiles;
+  __device__ UngatedTiles<kUngated>& tiles() { return own_tiles; }
 };
-/// With so many channels there is room for the other side's only where flows are not yet, and no
-/// more.
-template <>
-struct OneSideShared<IntraChunkShared<kMostChannels>, kMostChannels> {
-  IntraChunkShared<kMostChannels> gated;
-  __device__ UngatedTiles<kMostChannels>& tiles() {
-    static_assert(sizeof(UngatedTiles<kMostChannels>) == sizeof(gated.flows[1]));
-    return reinterpret_cast<UngatedTiles<kMostChannels>&>(gated.flows[1]);  // aligned alike
+/// Where not all of the other side's channels are there at once, they are where flows are not yet,
+/// and no more: behind what is staged.
+template <int kD, int kGroups, int kUngated>
+requires(kUngated < kD) struct OneSideShared<IntraChunkShared<kD, kGroups>, kUngated> {
+  IntraChunkShared<kD, kGroups> gated;
+  __device__ UngatedTiles<kUngated>& tiles() {
+    static_assert(sizeof(UngatedTiles<kUngated>) <= sizeof(gated.flows));
+    unsigned char* const end = reinterpret_cast<unsigned char*>(&gated.flows) + sizeof(gated.flows);
+    return reinterpret_cast<UngatedTiles<kUngated>&>(*(end - sizeof(UngatedTiles<kUngated>)));
   }
 };
+/// Of one that takes strong chunks.
+template <int kD>
+using StrongShared = OneSideShared<ExactIntraChunkShared, std::min(kD, 2 * kLargeTile)>;
 
 #if ATTUNE_SM90A_CODE
 
@@ -157,12 +161,12 @@ __device__ __forceinline__ void begin_with_p(Block& block, const Other& other) {
   block.begin_flows();
 }
 
-template <class Block, class T, int kD>
+template <class Block, class T, int kD, int kUngated>
 __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
-                                           OneSideShared<typename Block::Shared, kD>& shared,
+                                           OneSideShared<typename Block::Shared, kUngated>& shared,
                                            TileLoads& loads) {
   Block block(p, shared.gated, loads);
-  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
+  const UngatedSide<T, kD, Block::kThreads, kUngated> other(p, shared.tiles(), shared.gated.chunk);
   begin_with_p(block, other);
   take_all_channels(p, block);
   other.make_outputs(block.make_a(), block.staged(), loads);
@@ -170,13 +174,14 @@ __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
 
 /// What a block takes of a chunk that several share: the outputs of a part of the gated side's
 /// channels, with P; or those of the other side, with A.
-template <class Block, class T, int kD>
+template <class Block, class T, int kUngated>
 __device__ __forceinline__ void take_part(const GlaBackwardParams& p,
-                                          OneSideShared<typename Block::Shared, kD>& shared,
+                                          OneSideShared<typename Block::Shared, kUngated>& shared,
                                           TileLoads& loads) {
-  using OnePart = IntraChunk<T, kD, false, true>;
+  using OnePart = IntraChunk<T, typename Block::Shared, false, true>;
   const int first = OnePart::first_of_block();
-  const UngatedSide<T, kD, Block::kThreads> other(p, shared.tiles(), shared.gated.chunk);
+  const UngatedSide<T, Block::kMost, Block::kThreads, kUngated> other(p, shared.tiles(),
+                                                                      shared.gated.chunk);
   if (first < p.own) {
     OnePart block(p, shared.gated, loads);
     begin_with_p(block, other);
@@ -195,29 +200,27 @@ __device__ __forceinline__ void take_part(const GlaBackwardParams& p,
 
 #endif
 
-template <class T, int kD>
-__global__ __launch_bounds__(
-    IntraChunkShared<kD>::kThreads,
-    IntraChunkShared<kD>::kBlocks) void intra_chunk(const __grid_constant__ GlaBackwardParams p) {
+template <class T, class Shared>
+__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk(
+    const __grid_constant__ GlaBackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  using Block = IntraChunk<T, kD, false>;
+  using Block = IntraChunk<T, Shared, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<OneSideShared<Shared, Shared::kUngated>*>(shared_bytes);
   TileLoads loads(shared.gated.full);
-  if_weak(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+  if_weak(p, shared.gated.chunk, loads,
+          [&] { take_chunk<Block, T, Shared::kMost>(p, shared, loads); });
 #endif
 }
 
 /// Blocks (chunk and head; part of its work).
-template <class T, int kD>
-__global__ __launch_bounds__(
-    IntraChunkShared<kD>::kThreads,
-    IntraChunkShared<kD>::kBlocks) void intra_chunk_parts(const __grid_constant__ GlaBackwardParams
-                                                              p) {
+template <class T, class Shared>
+__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_parts(
+    const __grid_constant__ GlaBackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  using Block = IntraChunk<T, kD, false>;
+  using Block = IntraChunk<T, Shared, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<OneSideShared<Shared, Shared::kUngated>*>(shared_bytes);
   TileLoads loads(shared.gated.full);
   if_weak(p, shared.gated.chunk, loads, [&] { take_part<Block, T>(p, shared, loads); });
 #endif
@@ -229,9 +232,10 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
 #if ATTUNE_SM90A_CODE
   using Block = ExactIntraChunk<T, (kD > 128)>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<OneSideShared<typename Block::Shared, kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<StrongShared<kD>*>(shared_bytes);
   TileLoads loads(shared.gated.full);
-  for_each_strong(p, shared.gated.chunk, loads, [&] { take_chunk<Block, T>(p, shared, loads); });
+  for_each_strong(p, shared.gated.chunk, loads,
+                  [&] { take_chunk<Block, T, kD>(p, shared, loads); });
 #endif
 }
 
@@ -243,16 +247,17 @@ inline bool may_share_chunks(const GlaBackwardParams& p, int parts) {
 template <class T>
 void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
   with_most_channels(p, [&]<int kD>() {
-    using Weak = IntraChunkShared<kD>;
-    constexpr std::size_t kBytes = sizeof(OneSideShared<Weak, kD>);
-    const int parts = (p.own + Weak::kPart - 1) / Weak::kPart;
+    using Part = IntraChunkShared<kD, kPartGroups<kD>>;
+    using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
+    const int parts = (p.own + Part::kPart - 1) / Part::kPart;
     if (may_share_chunks(p, parts)) {
-      launch_weak<intra_chunk_parts<T, kD>>(p, Weak::kThreads, kBytes, stream, parts + 1);
+      launch_weak<intra_chunk_parts<T, Part>>(
+          p, Part::kThreads, sizeof(OneSideShared<Part, Part::kUngated>), stream, parts + 1);
     } else {
-      launch_weak<intra_chunk<T, kD>>(p, Weak::kThreads, kBytes, stream);
+      launch_weak<intra_chunk<T, Chunk>>(p, Chunk::kThreads,
+                                         sizeof(OneSideShared<Chunk, Chunk::kUngated>), stream);
     }
-    launch_strong<exact_intra_chunk<T, kD>>(p, sizeof(OneSideShared<ExactIntraChunkShared, kD>),
-                                            stream);
+    launch_strong<exact_intra_chunk<T, kD>>(p, sizeof(StrongShared<kD>), stream);
   });
 }
 
@@ -317,16 +322,16 @@ __device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
 
 #endif
 
-template <class T, int kD>
-__global__ __launch_bounds__(
-    IntraChunkShared<kD>::kThreads,
-    IntraChunkShared<kD>::kBlocks) void scores(const __grid_constant__ GlaBackwardParams p) {
+template <class T, class Shared>
+__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void scores(
+    const __grid_constant__ GlaBackwardParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<IntraChunkShared<kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   dependents_launch();  // the walks and these need nothing of each other
   TileLoads loads(shared.full);
-  if_weak(p, shared.chunk, loads, [&] { make_scores<IntraChunk<T, kD, true>>(p, shared, loads); });
+  if_weak(p, shared.chunk, loads,
+          [&] { make_scores<IntraChunk<T, Shared, true>>(p, shared, loads); });
 #endif
 }
 
@@ -342,18 +347,16 @@ __global__ __launch_bounds__(kBlockThreads,
 #endif
 }
 
-template <class T, int kD>
-__global__ __launch_bounds__(
-    IntraChunkShared<kD>::kThreads,
-    IntraChunkShared<kD>::kBlocks) void intra_chunk_of_both(const __grid_constant__
-                                                                GlaBackwardParams p) {
+template <class T, class Shared>
+__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_of_both(
+    const __grid_constant__ GlaBackwardParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<IntraChunkShared<kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   take_over_from_previous_launch();
   TileLoads loads(shared.full);
   if_weak(p, shared.chunk, loads,
-          [&] { take_chunk_of_both<IntraChunk<T, kD, true>>(p, shared, loads); });
+          [&] { take_chunk_of_both<IntraChunk<T, Shared, true>>(p, shared, loads); });
 #endif
 }
 
@@ -369,16 +372,25 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
 #endif
 }
 
+template <class T, class Shared>
+void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+                            cudaStream_t stream) {
+  launch_weak<scores<T, Shared>>(values, Shared::kThreads, sizeof(Shared), stream);
+  launch_strong<exact_scores<T>>(values, sizeof(ExactIntraChunkShared), stream);
+  for (const GlaBackwardParams* const side : {&keys, &values}) {
+    launch_weak<intra_chunk_of_both<T, Shared>>(*side, Shared::kThreads, sizeof(Shared), stream);
+    launch_strong<exact_intra_chunk_of_both<T>>(*side, sizeof(ExactIntraChunkShared), stream);
+  }
+}
+
 template <class T>
 void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream) {
   with_most_channels(keys, [&]<int kD>() {
-    using Shared = IntraChunkShared<kD>;
-    launch_weak<scores<T, kD>>(values, Shared::kThreads, sizeof(Shared), stream);
-    launch_strong<exact_scores<T>>(values, sizeof(ExactIntraChunkShared), stream);
-    for (const GlaBackwardParams* const side : {&keys, &values}) {
-      launch_weak<intra_chunk_of_both<T, kD>>(*side, Shared::kThreads, sizeof(Shared), stream);
-      launch_strong<exact_intra_chunk_of_both<T>>(*side, sizeof(ExactIntraChunkShared), stream);
+    if (keys.slots * keys.heads <= multiprocessor_count()) {
+      launch_weak_and_strong<T, IntraChunkShared<kD, kPartGroups<kD>>>(keys, values, stream);
+    } else {
+      launch_weak_and_strong<T, IntraChunkShared<kD, kChunkGroups<kD>>>(keys, values, stream);
     }
   });
 }

@@ -1,31 +1,31 @@
 // The side without gates, where only one has them: the scores that it makes, and its outputs.
 #pragma once
 
+#include <algorithm>
+
 #include "cuda/gla/chunk.cuh"
 
 namespace attune::cuda::gla {
 
-/// Of so many channels at a time, where kD is more.
-template <int kD>
-inline constexpr int kUngatedChannels = kD < 2 * kLargeTile ? kD : 2 * kLargeTile;
-
-template <int kD>
+/// So many channels of both tensors, or twice as many of one.
+template <int kChannels>
 struct UngatedTiles {
-  TokenTile<kUngatedChannels<kD>> u, z;  // by position
+  TokenTile<kChannels> u, z;  // by position
 };
 
 #if ATTUNE_SM90A_CODE
 
-/// A block of kThreads, of a chunk and head.
-template <class T, int kD, int kThreads>
+/// A block of kThreads, of a chunk and head. kD is the most channels of either side, of which
+/// kLoaded are there at once.
+template <class T, int kD, int kThreads, int kLoaded>
 class UngatedSide {
  public:
-  static constexpr int kStep = kD < 128 ? kD : 128;  // channels of outputs at once
-  static constexpr int kLoaded = kUngatedChannels<kD>;
+  /// Channels of outputs at once: 64 for each warpgroup, as far as heads may have as many.
+  static constexpr int kStep = std::min(kD, kThreads / kWarpgroupSize * kPanelChannels);
   static constexpr bool kLoadsParts = kLoaded < kD;
+  using Tiles = UngatedTiles<kLoaded>;
 
-  __device__ UngatedSide(const GlaBackwardParams& p, UngatedTiles<kD>& tiles,
-                         const HeadChunk& chunk)
+  __device__ UngatedSide(const GlaBackwardParams& p, Tiles& tiles, const HeadChunk& chunk)
       : p_(p), tiles_(tiles), chunk_(chunk) {}
 
   __device__ void start_loads(int first = 0) const {
@@ -71,17 +71,14 @@ class UngatedSide {
   /// channels have.
   __device__ void make_outputs(const TokenTile<kPanelChannels>& a, unsigned char* staged,
                                TileLoads& loads) const {
-    load_all(p_.u, chunk_.head);
-    make_output<Major::kMN>(p_.dz, shared_address(&tiles_.u), p_.z_flow, a, staged, loads);
-    if (p_.du.data != nullptr) {
-      load_all(p_.z, chunk_.kv_head);
-      make_output<Major::kK>(p_.du, shared_address(kLoadsParts ? &tiles_.u : &tiles_.z), p_.u_flow,
-                             a, staged, loads);
-    }
+    make_output<Major::kMN>(p_.dz, p_.u, chunk_.head, &tiles_.u, p_.z_flow, a, staged, loads);
+    if (p_.du.data == nullptr) return;
+    make_output<Major::kK>(p_.du, p_.z, chunk_.kv_head, &tiles_.z, p_.u_flow, a, staged, loads);
   }
 
  private:
   using Staged = TokenTile<kStep>;
+  static constexpr int kOfOne = 2 * kLoaded;  // channels of one tensor in the place of both
 
   __device__ static int same_row(int position) { return position; }
 
@@ -96,43 +93,41 @@ class UngatedSide {
     wgmma_pin(scores);
   }
 
-  /// All channels of one tensor in the place of both, where not all of both are there.
-  __device__ void load_all(const ConstTokenView& from, std::int64_t head) const {
-    if constexpr (kLoadsParts) {
-      static_assert(sizeof(TokenTile<kD>) == sizeof(tiles_));
-      async_proxy_fence();
-      __syncthreads();  // the tiles are free
-      start_rows<T, kThreads>(reinterpret_cast<TokenTile<kD>&>(tiles_), from, chunk_, head, 0,
-                              p_.other, same_row);
-      copy_async_commit();
-      copy_async_wait<0>();
-    }
+  /// Channels of one tensor from `first` on in the place of both, where not all of both are there.
+  __device__ void load_one(const ConstTokenView& from, std::int64_t head, int first) const {
+    start_rows<T, kThreads>(reinterpret_cast<TokenTile<kOfOne>&>(tiles_), from, chunk_, head, first,
+                            p_.other, same_row);
+    finish_loads();
   }
 
-  /// dz = A^T u, or du = A z, and the walk's flow.
+  /// dz = A^T u, or du = A z, and the walk's flow. `tile` has the rows where all are there.
   template <Major kScores>
-  __device__ __forceinline__ void make_output(const TokenView& to, std::uint32_t tile, void* flow,
-                                              const TokenTile<kPanelChannels>& a,
+  __device__ __forceinline__ void make_output(const TokenView& to, const ConstTokenView& from,
+                                              std::int64_t head, const TokenTile<kLoaded>* tile,
+                                              void* flow, const TokenTile<kPanelChannels>& a,
                                               unsigned char* staged, TileLoads& loads) const {
+    const std::uint32_t rows = kLoadsParts ? shared_address(&tiles_) : shared_address(tile);
 #pragma unroll 1
-    for (int step = 0; step * kStep < p_.other; ++step) {
+    for (int first = 0; first < p_.other; first += kStep) {
       async_proxy_fence();
-      __syncthreads();  // the staged rows are free, and A is there
-      if (threadIdx.x == 0) start_flows(flow, step, staged, loads);
-      make_panel<kScores>(tile + step * static_cast<unsigned>(sizeof(Staged)), a, staged, loads);
+      __syncthreads();  // the staged rows and those before are free, and A is there
+      if (threadIdx.x == 0) start_flows(flow, first, staged, loads);
+      if (kLoadsParts && first % kOfOne == 0) load_one(from, head, first);
+      const int panel = first % kOfOne / kPanelChannels;
+      make_panel<kScores>(rows + static_cast<unsigned>(panel * kPanelBytes), a, staged, loads);
       __syncthreads();  // all rows are there
-      write_rows<T, kThreads>(to, *reinterpret_cast<const Staged*>(staged), chunk_, step * kStep,
+      write_rows<T, kThreads>(to, *reinterpret_cast<const Staged*>(staged), chunk_, first,
                               p_.other);
     }
   }
 
-  __device__ void start_flows(void* flow, int step, unsigned char* staged,
+  __device__ void start_flows(void* flow, int first, unsigned char* staged,
                               const TileLoads& loads) const {
     loads.expect(static_cast<unsigned>(p_.own_tiles * sizeof(Staged)));
     for (int i = 0; i < p_.own_tiles; ++i) {
       loads.start(shared_address(staged + i * sizeof(Staged)),
-                  workspace_tile(p_, flow, chunk_.index, p_.other_tiles, step) +
-                      i * tiles_bytes(p_, p_.other_tiles),
+                  workspace_tile(p_, flow, chunk_.index, p_.other_tiles) +
+                      first / kPanelChannels * kPanelBytes + i * tiles_bytes(p_, p_.other_tiles),
                   sizeof(Staged));
     }
   }
@@ -172,7 +167,7 @@ class UngatedSide {
       float* const e = &sums[8 * step];
       add_block(e, address);
 #pragma unroll
-      for (int tile = 1; tile < kD / kStep; ++tile) {
+      for (int tile = 1; tile < kD / kLargeTile; ++tile) {
         if (tile < p_.own_tiles) add_block(e, address + tile * sizeof(Staged));
       }
       store_matrices_transposed(address, pack<T>(e[0], e[1]), pack<T>(e[2], e[3]),
@@ -191,7 +186,7 @@ class UngatedSide {
   }
 
   const GlaBackwardParams& p_;
-  UngatedTiles<kD>& tiles_;
+  Tiles& tiles_;
   const HeadChunk& chunk_;
 };
 
