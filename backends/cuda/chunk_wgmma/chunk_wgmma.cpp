@@ -62,6 +62,16 @@ bool is_in_parts(const Problem& problem, const Config& config) {
   return parts_of(problem, config).tokens > 0;
 }
 
+/// What a config is chosen for: packed sequences that may be cut by their own lengths are a batch
+/// of average ones, so that those of one length are cut as it is, and have its bits.
+Problem as_batch(Problem problem) {
+  if (problem.N <= 1 || problem.pool || problem.snapshot_every > 0) return problem;
+  problem.B = problem.N;
+  problem.T = std::max<std::int64_t>(problem.T / problem.N, 1);
+  problem.N = 0;
+  return problem;
+}
+
 /// Scratch memory of a slice of the key channels.
 std::size_t scratch_bytes(const Problem& slice, const Config& config) {
   if (is_in_parts(slice, config)) return parts_scratch_bytes(slice, config);
@@ -105,9 +115,8 @@ double walk_of(const SequenceChunks& chunks, int parts, std::int64_t blocks,
 
 /// Relative cost of a call, in units of the time that a block alone takes for a chunk with 128
 /// value channels. A segment before its turn is walked once more for its state, which then goes
-/// through memory. Sequences that are cut by their own lengths cost what as many alike would. The
-/// constants are fitted to 6,000 timings on an H200 with D = 128: of 169 problems, what costs least
-/// here is within 5 % of the fastest config for 161.
+/// through memory. The constants are fitted to 6,000 timings on an H200 with D = 128: of 169
+/// problems, what costs least here is within 5 % of the fastest config for 161.
 double cost_of(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kHalfTile = 0.75;     // a chunk with 64 value channels
   constexpr double kTraffic = 0.0129;    // 78 blocks take all that memory gives
@@ -118,14 +127,12 @@ double cost_of(const Problem& problem, const DeviceInfo& device, const Config& c
   constexpr double kStateTraffic = 0.015;
   const double width = config.tile_v / 128.0;
   const double alone = width < 1 ? kHalfTile : 1;
-  const bool in_parts = is_in_parts(problem, config);
-  const SequenceChunks likely(problem);
-  const SequenceChunks chunks = in_parts ? likely.alike() : likely;
+  const SequenceChunks chunks(problem);
   const std::int64_t items = items_of(problem, config);
   const double walk = walk_of(chunks, config.segments, items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
-  const int subsegments = in_parts ? 1 : subsegments_of_segment(walk_extents(problem), config);
+  const int subsegments = subsegments_of_segment(walk_extents(problem), config);
   const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
   const double first_walk = walk_of(chunks, config.segments * subsegments, firsts, device,
                                     kFirstWalk * alone, kFirstTraffic * kTraffic * width);
@@ -189,7 +196,8 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
                                              tile_k_of(problem)));
   }
 
-  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+  Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {
+    const Problem problem = as_batch(called);
     Config best = tiles_for(problem, widest_tile(problem));
     for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
@@ -204,9 +212,10 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
 
   /// Both tiles over V, all that a state fits into, with the segments that the heads leave room
   /// for.
-  std::vector<Config> candidate_configs(const Problem& problem,
+  std::vector<Config> candidate_configs(const Problem& called,
                                         const DeviceInfo& device) const override {
     constexpr std::int64_t kMostRounds = 4;
+    const Problem problem = as_batch(called);
     std::vector<Config> configs;
     for (Config config : all_configs<Config>()) {
       if (!fits(problem, device, config)) continue;

@@ -66,7 +66,7 @@ __device__ __forceinline__ void take_part(const WalkParams& p, bool is_first, un
                                           WalkItem& item) {
   const PartPlace place = p.parts.places[part];
   item.n = place.sequence;
-  item.segment = item.subsegment = place.segment;
+  item.segment = place.segment;
   item.segments = place.segments;
   item.is_left_out = place.segment + (is_first ? 1 : 0) >= place.segments;
 }
@@ -87,14 +87,15 @@ __device__ __forceinline__ WalkItem item_at(const WalkParams& p, WalkRange range
   item.head = next_digit(p.extents.heads);
   int subsegment = 0;
   if constexpr (Shape::kIsInParts) {
+    subsegment = next_digit(range.subsegments);
     take_part(p, range.is_first, index, item);
   } else {
     item.n = next_digit(p.extents.sequences);
     if (Shape::kIsPool) item.first_slot = read_slot(p.initial.slots, item.n);  // beside the bounds
     subsegment = next_digit(range.subsegments);
     item.segment = static_cast<int>(index);
-    item.subsegment = item.segment * p.subsegments + subsegment;
   }
+  item.subsegment = item.segment * p.subsegments + subsegment;
   const SequenceSpan span = span_of(p.sequences, item.n);
   if constexpr (!Shape::kIsInParts) item.is_left_out = span.is_left_out;
   item.batch = static_cast<int>(span.batch);
@@ -153,8 +154,9 @@ struct SumsOfWalk {
   __device__ __forceinline__ SumsOfWalk(const WalkParams& p, const WalkItem& item) {
     if constexpr (Shape::kIsInParts) {
       walk = item.head;
-      count = p.parts.sums(p.sequences.tokens);
-      first = __umulhi(static_cast<unsigned>(item.begin), p.sums_of_tokens);
+      count = p.parts.sums(p.sequences.tokens) * p.subsegments;
+      const auto begin = static_cast<unsigned>(item.begin);
+      first = std::int64_t{__umulhi(begin, p.sums_of_tokens)} * p.subsegments;
     } else {
       walk = state_index(p, item);
       count = std::int64_t{p.segments} * p.subsegments;
@@ -173,7 +175,8 @@ __device__ __forceinline__ float* scratch_decays(const WalkParams& p, const Walk
 /// The last of a sequence's subsegments, whose sum nobody starts from.
 template <class Shape>
 __device__ __forceinline__ int last_subsegment(const WalkParams& p, const WalkItem& item) {
-  return Shape::kIsInParts ? item.segments - 1 : p.segments * p.subsegments - 1;
+  const int segments = Shape::kIsInParts ? item.segments : p.segments;
+  return segments * p.subsegments - 1;
 }
 
 }  // namespace attune::cuda::chunk_wgmma

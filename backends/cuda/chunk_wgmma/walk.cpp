@@ -103,12 +103,9 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
 
 SequenceParts parts_of(const ops::RecurrentAttentionProblem& problem,
                        const ChunkWgmmaConfig& config) {
-  constexpr std::int64_t kFewestChunks = 4;
-  // Of fewer, subsegments spread the first walk over more of a device than parts do.
-  constexpr std::int64_t kFewestSequences = 4;
-  if (problem.N < kFewestSequences) return {};
+  constexpr std::int64_t kLongChunks = 4;
   return parts_by_length(problem, tiles_of(walk_extents(problem), config), config.segments,
-                         kFewestChunks * kChunkTokens);
+                         kLongChunks * kChunkTokens);
 }
 
 namespace {
@@ -119,10 +116,12 @@ struct PartsScratch {
                const SequenceParts& cut, std::byte* memory) {
     constexpr std::int64_t kFloat = sizeof(float);
     WorkspaceParts parts(memory);
-    const std::int64_t sums = cut.sums(problem.T) * problem.H;
+    const WalkExtents extents = walk_extents(problem);
+    const std::int64_t sums =
+        cut.sums(problem.T) * subsegments_of_segment(extents, config) * problem.H;
     places = parts.take<PartPlace>(cut.places_bytes());
-    states = parts.take<float>(sums * tiles_of(walk_extents(problem), config) * config.tile_k *
-                               config.tile_v * kFloat);
+    states = parts.take<float>(sums * tiles_of(extents, config) * config.tile_k * config.tile_v *
+                               kFloat);
     decays = parts.take<float>(sums * kFloat);
     bytes = parts.used();
   }
@@ -157,7 +156,6 @@ void cut_into_parts(WalkParams& params, const ops::RecurrentAttentionProblem& pr
   params.scratch.decays = scratch.decays;
   params.scratch.saves_initial =
       params.initial.data != nullptr && params.initial.data == params.final.data;
-  params.subsegments = 1;
 }
 
 WalkBatch walk_batch(const WalkParams& params) {
@@ -176,10 +174,9 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   const WalkExtents& extents = params.extents;
   const std::int64_t tiles = (extents.V + tile_v - 1) / tile_v;
-  const std::int64_t walks = params.parts.tokens > 0
-                                 ? params.parts.count
-                                 : extents.sequences * range.segments * range.subsegments;
-  const std::int64_t items = walks * extents.heads * tiles;
+  const std::int64_t walks =
+      params.parts.tokens > 0 ? params.parts.count : extents.sequences * range.segments;
+  const std::int64_t items = walks * range.subsegments * extents.heads * tiles;
   const bool are_alike = params.sequences.bounds == nullptr;
   if (!are_alike && !params.sequences.leaves_out_single_tokens) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));

@@ -55,12 +55,6 @@ struct SequenceChunks {
     std::ranges::transform(lengths.longest, longest.begin(), chunks);
   }
   std::int64_t most() const { return longest.back(); }
-  /// Were none longer than the others.
-  SequenceChunks alike() const {
-    SequenceChunks chunks = *this;
-    chunks.longest.fill(mean);
-    return chunks;
-  }
 
   std::int64_t mean = 1;
   std::array<std::int64_t, 3> longest{1, 1, 1};  // of the longest one, which may be any of these

@@ -47,16 +47,17 @@ SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std
                               int segments, std::int64_t least_tokens) {
   constexpr std::int64_t kMostTiles = 64;
   constexpr std::int64_t kLeastSegments = 8;  // of all tokens, for launches to pay
+  constexpr std::int64_t kLeastOfChunk = 32;  // where each of some segments may be one
   const bool may_be_cut = problem.N > 1 && !problem.pool && problem.snapshot_every == 0;
   if (!may_be_cut || problem.H * tiles > kMostTiles) return {};
   if (problem.T < kLeastSegments * least_tokens) return {};
+  const std::int64_t least = segments > 1 ? kLeastOfChunk : least_tokens;
   // A third of a segment less than they have: one of average length has as many, and not one more.
-  const std::int64_t of_average =
-      std::max<std::int64_t>(3 * problem.T / (problem.N * (3 * segments + 1)), 1);
+  const std::int64_t of_average = 3 * problem.T / (problem.N * (3 * segments + 1));
   // Where blocks are many rounds of a device's, a longer one is hidden by the others.
   constexpr std::int64_t kBlocks = 4 * 132;
   const std::int64_t of_rounds = problem.T * problem.H * tiles / kBlocks;
-  const std::int64_t tokens = std::max({of_average, of_rounds, least_tokens});
+  const std::int64_t tokens = std::max({of_average, of_rounds, least});
   if (problem.T < 2 * tokens) return {};
   return {.tokens = tokens, .count = part_count(problem.N, problem.T, true, tokens)};
 }

@@ -123,9 +123,9 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
 /// `by_registers` at most.
 std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes, int by_registers);
 
-/// Packed sequences in `segments` on average, those that are longer in more: one may have most of
-/// the tokens, for all that the host knows. Not where the value tiles of all heads keep a device
-/// busy while it is walked.
+/// Packed sequences in `segments` on average, as a batch of that length, longer ones in more: one
+/// may have most of the tokens, for all the host knows. Not where the value tiles of all heads keep
+/// a device busy while it is walked. Of averages that stay whole, segments have `least_tokens`.
 SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
                               int segments, std::int64_t least_tokens);
 

@@ -1,10 +1,11 @@
-// What gate_gradients_test.cpp and not_finite_test.cpp hold the kernels of a host to, for those of
-// platform cuda.
+// What gate_gradients_test.cpp, not_finite_test.cpp and packed_batches_test.cpp hold the kernels of
+// a host to, for those of platform cuda.
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gpu.hpp"
 #include "support/gate_gradients.hpp"
 #include "support/not_finite.hpp"
+#include "support/packed_batches.hpp"
 
 namespace attune::test {
 namespace {
@@ -34,6 +35,15 @@ TEST(GpuBounds, ANanReachesItsHeadSequenceAndChunkAtMost) {
   for_each_gpu_kernel(*gpu, [](const KernelOnDevice& on, const DeviceInfo& info) {
     const bool is_attention = on.op->name.starts_with("recurrent_");
     return is_attention ? expect_only_the_allowed_is_reached(on, info) : 0;
+  });
+}
+
+TEST(GpuBounds, PackedSequencesOfOneLengthAreTheirBatch) {
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
+  for_each_gpu_kernel(*gpu, [](const KernelOnDevice& on, const DeviceInfo&) {
+    const bool is_attention = on.op->name.starts_with("recurrent_attention");
+    return is_attention ? expect_packed_sequences_are_their_batch(on) : 0;
   });
 }
 

@@ -300,13 +300,9 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Tokens of a segment that take longer than a launch.
   static constexpr std::int64_t kLeastTokens = 256;
 
-  /// Where sequences of average length are cut, those of a batch are cut alike, to the same bits.
   static SequenceParts parts_of(const Problem& problem, const Config& config) {
-    constexpr std::int64_t kLeastSegments = 8;  // of all tokens, for launches to pay
-    constexpr std::int64_t kLeastChunk = 32;
-    if (problem.T < kLeastSegments * kLeastTokens) return {};
     return parts_by_length(problem, value_tiles(problem, config.tile_v), config.segments,
-                           config.segments > 1 ? kLeastChunk : kLeastTokens);
+                           kLeastTokens);
   }
 
   /// Two, where an even share of the first launch saves more chunks than a second walk and more

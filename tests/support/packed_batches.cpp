@@ -1,0 +1,120 @@
+#include "support/packed_batches.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/executor.hpp>
+#include <attune/core/params.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+namespace attune::test {
+namespace {
+
+using ops::RecurrentAttention;
+using ops::RecurrentAttentionBackward;
+using ops::RecurrentAttentionProblem;
+
+constexpr std::byte kPoison{0x4b};
+
+constexpr const char* kBatches[] = {
+    "B=3 T=48 H=2 K=32 V=32",      // a chunk each, fewer tokens than are worth a cut
+    "B=5 T=300 H=2 K=64 V=64",     // the last chunk is short
+    "B=2 T=1024 H=1 K=64 V=64",    // in many segments
+    "B=4 T=1024 H=4 K=64 V=128",   // in a few
+    "B=2 T=1000 H=2 K=136 V=40"};  // wide, and no whole segments
+constexpr const char* kGates[] = {"none", "gamma", "g", "gk", "g+gv"};
+
+void take_data(ConstTensorView& to, const ConstTensorView& from) { to.data = from.data; }
+void take_data(std::optional<ConstTensorView>& to, const std::optional<ConstTensorView>& from) {
+  if (to) to->data = from->data;
+}
+
+/// `packed` then reads what `batch` does: tokens of all sequences lie one behind the other in both.
+template <class Args>
+void read_the_same(Args& packed, const Args& batch) {
+  packed.gamma = batch.gamma;
+  take_data(packed.q, batch.q), take_data(packed.k, batch.k), take_data(packed.v, batch.v);
+  take_data(packed.g, batch.g), take_data(packed.gk, batch.gk), take_data(packed.gv, batch.gv);
+  take_data(packed.initial_state, batch.initial_state);
+  if constexpr (requires { packed.d_o; }) {
+    take_data(packed.d_o, batch.d_o), take_data(packed.dfinal_state, batch.dfinal_state);
+  }
+}
+
+Tensor even_bounds(const RecurrentAttentionProblem& batch, const Device& device) {
+  std::vector<std::int64_t> bounds;
+  for (std::int64_t n = 0; n <= batch.B; ++n) bounds.push_back(n * batch.T);
+  Tensor on_device(DType::kI64, {batch.B + 1}, device);
+  device.copy_to_device(on_device.view().data, bounds.data(), on_device.bytes(), nullptr);
+  device.synchronize(nullptr);
+  return on_device;
+}
+
+/// But for what is a sum over sequences.
+void expect_same_bits(TensorMap actual, TensorMap expected) {
+  constexpr double kOtherOrder = 1e-5;
+  if (const auto sum = actual.find("dg_gamma"); sum != actual.end()) {
+    const auto other = expected.find("dg_gamma");
+    EXPECT_LE(relative_rms_error(to_doubles(sum->second.view()), to_doubles(other->second.view())),
+              kOtherOrder);
+    actual.erase(sum);
+    expected.erase(other);
+  }
+  EXPECT_EQ(first_difference(actual, expected), "");
+}
+
+template <class Op>
+void expect_batch(const KernelOnDevice& on, const RecurrentAttentionProblem& problem) {
+  using Args = typename Op::Args;
+  RecurrentAttentionProblem packed = problem;
+  packed.B = 1;
+  packed.T = problem.B * problem.T;
+  packed.N = problem.B;
+  const auto of_batch = on.op->make_case(ProblemRef::of<Op>(problem), *on.device, 1);
+  const auto of_packed = on.op->make_case(ProblemRef::of<Op>(packed), *on.device, 1);
+  const Tensor bounds = even_bounds(problem, *on.device);
+  Args args = *static_cast<const Args*>(of_packed->args());
+  read_the_same(args, *static_cast<const Args*>(of_batch->args()));
+  args.cu_seqlens = bounds.view();
+  const auto run = [&](Case& inputs, const void* with) {
+    const ConfigBlob config = on.kernel->erased_heuristic(inputs.problem(), on.info());
+    Executor::run_choice(inputs.problem(), with, {.kernel = on.kernel, .config = config},
+                         *on.device, nullptr);
+    on.device->synchronize(nullptr);
+    return copy_outputs(inputs, *on.device);
+  };
+  of_packed->reset(kPoison);
+  of_batch->reset(kPoison);
+  expect_same_bits(run(*of_packed, &args), run(*of_batch, of_batch->args()));
+}
+
+template <class Op>
+int expect_of(const KernelOnDevice& on) {
+  int count = 0;
+  for (const char* const dtype : {"f32", "bf16"}) {
+    for (const char* const gates : kGates) {
+      for (const char* const batch : kBatches) {
+        const std::string text = str(batch, " gate=", gates, " dtype=", dtype, " h0=yes ht=yes");
+        const AnyProblem problem = on.op->parse(parse_params(text, ' '));
+        if (!on.kernel->erased_supports(problem, on.info())) continue;
+        SCOPED_TRACE(str(on, ": ", text));
+        expect_batch<Op>(on, ProblemRef(problem).as<Op>());
+        ++count;
+      }
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+int expect_packed_sequences_are_their_batch(const KernelOnDevice& on) {
+  return on.op->name == RecurrentAttention::kName ? expect_of<RecurrentAttention>(on)
+                                                  : expect_of<RecurrentAttentionBackward>(on);
+}
+
+}  // namespace attune::test
