@@ -47,7 +47,7 @@ SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std
                               int segments, std::int64_t least_tokens) {
   constexpr std::int64_t kMostTiles = 64;
   constexpr std::int64_t kLeastSegments = 8;  // of all tokens, for launches to pay
-  constexpr std::int64_t kLeastOfChunk = 32;  // where each of some segments may be one
+  constexpr std::int64_t kLeastOfChunk = 16;  // half of a chunk: a segment each, the last short
   const bool may_be_cut = problem.N > 1 && !problem.pool && problem.snapshot_every == 0;
   if (!may_be_cut || problem.H * tiles > kMostTiles) return {};
   if (problem.T < kLeastSegments * least_tokens) return {};

@@ -1,5 +1,7 @@
 // What gate_gradients_test.cpp, not_finite_test.cpp and packed_batches_test.cpp hold the kernels of
 // a host to, for those of platform cuda.
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gpu.hpp"
@@ -42,8 +44,12 @@ TEST(GpuBounds, PackedSequencesOfOneLengthAreTheirBatch) {
   const Device* const gpu = find_gpu();
   if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
   for_each_gpu_kernel(*gpu, [](const KernelOnDevice& on, const DeviceInfo&) {
-    const bool is_attention = on.op->name.starts_with("recurrent_attention");
-    return is_attention ? expect_packed_sequences_are_their_batch(on) : 0;
+    if (!on.op->name.starts_with("recurrent_attention")) return 0;
+    const std::string_view name = on.kernel->name();
+    const bool by_longest =
+        name.ends_with(".backward") || name == "cuda.fused_recurrent" || name == "cuda.chunk_tf32";
+    return expect_packed_sequences_are_their_batch(
+        on, by_longest ? PackedCuts::kByLongest : PackedCuts::kAsBatch);
   });
 }
 

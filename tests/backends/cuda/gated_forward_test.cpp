@@ -196,11 +196,13 @@ Tensor with_shape(const Tensor &from, const Extents &shape) {
 TEST_P(GatedForward, PackedSequencesOfOneLengthAreABatchToTheBit) {
   constexpr std::int64_t kSequences = 4;
   for (const std::int64_t tokens : {600, 1024}) {
-    Gated packed({.tokens = kSequences * tokens, .keys = 32, .values = 64, .heads = 4});
+    const DType dtype = type_or(DType::kBF16);
+    Gated packed(
+        {.tokens = kSequences * tokens, .keys = 32, .values = 64, .dtype = dtype, .heads = 4});
     packed.change_gates([](float gate) { return gate / 16; });  // segments see one another
     for (float &gate : packed.g.values<float>()) gate /= 16;
     packed.pack({0, tokens, 2 * tokens, 3 * tokens, 4 * tokens});
-    Gated batch({.tokens = 1, .keys = 32, .values = 64, .heads = 4});
+    Gated batch({.tokens = 1, .keys = 32, .values = 64, .dtype = dtype, .heads = 4});
     const auto of_batch = [&](const Tensor &from) {
       Extents shape = from.shape();
       shape[0] = kSequences;
