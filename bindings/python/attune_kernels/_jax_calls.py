@@ -145,6 +145,9 @@ def _platforms():
 
 def _ffi(kind, call, results, arrays, aliases=None):
     """The call's results, given as shapes and types, without its workspace."""
+    if not all(isinstance(extent, int) for array in arrays for extent in array.shape):
+        raise ValueError("attune: a call of symbolic shapes (jax.export) is not defined: the size of its scratch memory "
+                         "depends on them")
     arrays = vary_alike(arrays)
     seen = [*arrays, *(result for i, result in enumerate(results) if not (kind in (DECODE, POOL) and i == 1))]
     key = tuple((tuple(array.shape), str(array.dtype)) for array in seen)

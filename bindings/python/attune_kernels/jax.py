@@ -27,6 +27,10 @@ device and options alone, never on what is tuned, so that all hosts of a program
 It is at most the larger of 64 MiB, the call's own arrays, and what the untuned choice needs; what is
 tuned to need more is passed over.
 
+`jax.export` takes calls whose sizes are numbers, with `disabled_checks` of their names, as in
+`[jax.export.DisabledSafetyCheck.custom_call("attune_forward")]` (`attune_backward`, `attune_decode`, `attune_pool`); a
+program that loads one imports this module first.
+
 Choices are looked up when a program runs: `attune_kernels.policy()` says what happens to unknown
 problems, for all threads. `attune_kernels.scope()` does not reach into XLA's threads.
 

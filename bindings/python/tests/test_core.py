@@ -138,6 +138,7 @@ def mistakes():
     call = attune.recurrent_attention
     return {
         "no array": (lambda: call([1.0], k, v), TypeError, "q.*list"),
+        "a mask": (lambda: call(numpy.ma.array(q, mask=q > 0), k, v), TypeError, "q.*MaskedArray"),
         "missing": (lambda: call(q, k), TypeError, "needs the argument 'v'"),
         "unknown keyword": (lambda: call(q, k, v, gate=q), TypeError, "'gate'"),
         "twice": (lambda: call(q, k, v, **{"q": q}), TypeError, "two values for 'q'"),

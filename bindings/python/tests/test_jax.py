@@ -336,6 +336,23 @@ def test_empty_arrays_are_legal():
     assert o.shape == (0, 21, 4, 24) and state.shape == (0, 4, 16, 24)
 
 
+def test_exported_programs_are_the_calls(device):
+    named = inputs(1)
+    arrays = [named[name] for name in "qkv"]
+    both = jax.jit(jax.value_and_grad(lambda q, k, v: jnp.sin(aj.recurrent_attention(q, k, v)[0]).sum()))
+    calls = [jax.export.DisabledSafetyCheck.custom_call(f"attune_{name}") for name in ("forward", "backward")]
+    exported = jax.export.export(both, platforms=[device], disabled_checks=calls)(*arrays)
+    for found, expected in zip(exported.call(*arrays), both(*arrays)):
+        numpy.testing.assert_array_equal(found, expected)
+
+
+def test_symbolic_shapes_are_refused():
+    batch, = jax.export.symbolic_shape("b")
+    shapes = [jax.ShapeDtypeStruct((batch, 20, 3, size), jnp.float32) for size in (16, 16, 24)]
+    with pytest.raises(ValueError, match="symbolic shapes"):
+        jax.export.export(jax.jit(lambda q, k, v: aj.recurrent_attention(q, k, v)[0]))(*shapes)
+
+
 def test_programs_do_not_depend_on_what_is_tuned(device):
     arrays = inputs(tokens=64, names=("gk",))
     program = jax.jit(jax.grad(loss_of(ours)))

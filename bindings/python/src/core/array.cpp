@@ -33,7 +33,8 @@ bool is_from(PyObject* type, const char* library) {
   return std::strncmp(text, library, std::strlen(library)) == 0;
 }
 
-/// Looks at a type once. Null when its objects are no arrays.
+/// Looks at a type once. Null when its objects are no arrays, or masked ones: through DLPack they
+/// share what is behind the mask.
 std::unique_ptr<Producer> examine(PyObject* type) {
   auto producer = std::make_unique<Producer>();
   if (PyObject* const capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__")) {
@@ -51,6 +52,7 @@ std::unique_ptr<Producer> examine(PyObject* type) {
   }
   producer->immutable = is_from(type, "jax");
   producer->on_cpu = is_from(type, "numpy");
+  if (producer->on_cpu && PyObject_HasAttrString(type, "mask") != 0) return nullptr;
   producer->is_cupy = is_from(type, "cupy");
   producer->tracks_gradients = PyObject_HasAttrString(type, "requires_grad") != 0;
   Py_INCREF(type);
