@@ -10,7 +10,8 @@ workspace come from torch's allocator, the work is queued on the current stream 
 Gradients reach q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type.
 Nothing of the forward pass is saved but its inputs. A scope (`attune_kernels.scope`) that is in force
 in the forward pass is in force in its backward pass too, on whichever thread autograd runs that. The
-gradient of a gradient is refused, and so are derivatives in forward mode (torch.func.jvp, jacfwd).
+gradient of a gradient is refused, and so are derivatives in forward mode (torch.func.jvp, jacfwd). A
+`config` is of the forward pass alone; a scope may name the backward pass's.
 
 For serving, the attention functions take a pool of states, `states`, with slots in place of
 `initial_state` and `final_state`, and decoding takes several tokens a step: see
@@ -33,6 +34,7 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from . import _core
 from ._core import minimax_slopes as _minimax_slopes
@@ -312,7 +314,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:_TENSORS])
-        ctx.options = inputs[_TENSORS:]
+        ctx.options = (*inputs[_TENSORS:-1], "") if len(inputs) > _TENSORS else ()  # a config is the forward pass's
         ctx.scopes = None if torch.compiler.is_compiling() else _core.capture_scopes()
         if output[1] is not None:  # one of o and final_state may have no gradient
             ctx.set_materialize_grads(False)
@@ -365,7 +367,16 @@ def _needs_gradient(function, names, tensors):
 def _decoded(function, tensors, state_seed, options):
     if _needs_gradient(function, _DECODE_NAMES, tensors):
         raise ValueError(f"{function}: decoding has no gradient; call it under torch.no_grad()")
-    return _call(function, _decode, _DECODE_NAMES, tensors, (_seed(function, state_seed), *options), _DECODE_OPTIONS)
+    options = (_seed(function, state_seed), *options)
+    return _update(function, _decode, _DECODE_NAMES, tensors, options, _DECODE_OPTIONS)
+
+
+def _update(function, operator, names, tensors, options, in_schema):
+    """_call() of an operator that writes to its fourth tensor: autograd is told, as torch tells it of its own operators
+    alone, so that a backward pass that would need what was there fails."""
+    o = _call(function, operator, names, tensors, options, in_schema)
+    increment_version(tensors[3])
+    return o
 
 
 def _refuse_without_states(function, **given):
@@ -400,7 +411,7 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
             raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
                              "want_final_state goes with it")
         options = (snapshot_every or 0, _seed(function, state_seed), *decay, *how)
-        return _call(function, _forward_on_pool, _POOL_NAMES, tensors, options, _POOL_OPTIONS), None
+        return _update(function, _forward_on_pool, _POOL_NAMES, tensors, options, _POOL_OPTIONS), None
     if not (initial_slots is final_slots is snapshot_every is snapshot_slots is state_seed is None):
         _refuse_without_states(function, initial_slots=initial_slots, final_slots=final_slots,
                                snapshot_every=snapshot_every, snapshot_slots=snapshot_slots, state_seed=state_seed)

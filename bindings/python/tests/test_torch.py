@@ -433,6 +433,38 @@ def test_scopes_of_the_forward_pass_are_in_force_in_the_backward_pass(device, th
     assert choices_of_backward(device, thread) == 1
 
 
+def test_a_config_is_of_the_forward_pass_alone(device):
+    q, k, v, _, _ = inputs(device, gated=False)
+    kernel = attune.explain("recurrent_attention", "B=2 T=33 H=3 K=16 V=24", device=device)["kernel"]
+    at.recurrent_attention(q, k, v, config=f"kernel={kernel}", want_final_state=True)[0].sum().backward()
+    expected = inputs(device, gated=False)[:3]
+    naive(*expected)[0].sum().backward()
+    close(q.grad, expected[0].grad, 1e-4)
+
+
+def written_by_decoding(device):
+    q, k, v, _, state = inputs(device, requires_grad=False)
+    return state, lambda: at.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], state)
+
+
+def written_by_packed_calls(device):
+    q, k, v, _, states = inputs(device, batch=1, requires_grad=False)
+    bounds, slot = torch.tensor([0, 33], device=device), torch.tensor([0], device=device)
+    return states, lambda: at.recurrent_attention(q, k, v, cu_seqlens=bounds, states=states, initial_slots=slot,
+                                                  final_slots=slot)
+
+
+@pytest.mark.parametrize("of", [written_by_decoding, written_by_packed_calls])
+def test_autograd_is_told_of_states_that_are_written_to(device, of):
+    states, call = of(device)
+    weight = torch.ones((), device=device, requires_grad=True)
+    needs_them = (weight * states).sum()
+    with torch.no_grad():
+        call()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        needs_them.backward()
+
+
 def test_results_are_shared_with_the_core_module(device):
     q, k, v, gk, _ = inputs(device, requires_grad=False)
     o, state = attune.recurrent_attention(q, k, v, gk=gk, want_final_state=True)
