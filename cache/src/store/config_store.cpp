@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <iterator>
-#include <map>
 #include <span>
 #include <utility>
 
@@ -10,6 +8,7 @@
 
 #include "store/file_signature.hpp"
 #include "store/layers.hpp"
+#include "store/read_only_files.hpp"
 
 namespace attune {
 namespace {
@@ -22,104 +21,20 @@ using Mode = ConfigDatabase::Mode;
 /// Two locks, so that look-ups never wait for a file: `disk` is held while the user's database is
 /// used, `memory` while the layers are. `disk` is taken first where both are needed.
 struct ConfigStore::State {
-  explicit State(StoreSettings given) : settings(std::move(given)), layers(settings.user_path) {}
+  explicit State(StoreSettings given)
+      : settings(std::move(given)), layers(settings.user_path), below(settings, layers, memory) {}
 
   void load_once() {
     std::call_once(loaded, [this] {
       reload_user();
       user_differs = false;
-      reload_below();
+      below.reload();
     });
   }
 
   bool is_frozen() {
     const std::lock_guard lock(memory);
     return layers.is_frozen();
-  }
-
-  struct Place {
-    Layer layer;
-    std::string path;
-  };
-  /// The files of the site and the installation, as they are now.
-  std::vector<Place> places_below() const {
-    std::vector<Place> places;
-    const auto add = [&](Layer layer, const std::vector<std::string>& paths) {
-      for (const std::string& path : paths) {
-        if (layer == Layer::kShipped && !is_there(path)) continue;
-        for (std::string& file : databases_at(path)) {
-          const bool is_known =
-              std::ranges::any_of(places, [&](const Place& place) { return place.path == file; });
-          if (!is_known) places.push_back({layer, std::move(file)});
-        }
-      }
-    };
-    add(Layer::kSite, settings.site_paths);
-    add(Layer::kShipped, settings.shipped_paths);
-    return places;
-  }
-
-  bool may_have_changed_below() const {
-    const std::vector<Place> places = places_below();
-    return places.size() != below_as_read.size() ||
-           std::ranges::any_of(places, [&](const Place& place) {
-             const auto known = below_as_read.find(place.path);
-             return known == below_as_read.end() || known->second != FileSignature::of(place.path);
-           });
-  }
-
-  /// What was read of a file before, or null. Only reload_below() changes it.
-  LayerFile* known_below(const std::string& path) {
-    const auto found = std::ranges::find_if(
-        layers.below, [&](const LayerFile& file) { return file.status.path == path; });
-    return found == layers.below.end() ? nullptr : &*found;
-  }
-
-  /// Reads what is new or has changed. Returns the files whose rows are others by now.
-  std::vector<std::string> reload_below() {
-    std::vector<std::string> changed;
-    std::map<std::string, FileSignature> as_read;
-    std::vector<std::optional<LayerFile>> files;  // nothing: as before
-    const std::vector<Place> places = places_below();
-    for (const auto& [layer, path] : places) {
-      FileSignature now = FileSignature::of(path);  // before it is read
-      LayerFile* const known = known_below(path);
-      std::optional<LayerFile>& file = files.emplace_back();
-      if (known == nullptr || below_as_read[path] != now) {
-        file = read_layer_file(layer, path);
-        const bool keeps =
-            known != nullptr && known->status.used && !file->status.used && is_there(path);
-        if (!file->status.used) {
-          log_once(LogLevel::kWarning,
-                   str(file->status.reason,
-                       keeps ? "; its rows of before are used" : "; it is not used"));
-        }
-        if (keeps) {
-          file.reset();
-          now = {};  // looked at again the next time
-        } else if (known == nullptr || !same_content(known->snapshot, file->snapshot)) {
-          changed.push_back(path);
-        }
-      }
-      as_read[path] = now;
-    }
-    for (const auto& [path, signature] : below_as_read) {
-      if (!as_read.contains(path)) changed.push_back(path);
-    }
-    below_as_read = std::move(as_read);
-    put_below(places, std::move(files));
-    return changed;
-  }
-
-  void put_below(const std::vector<Place>& places, std::vector<std::optional<LayerFile>> files) {
-    std::vector<LayerFile> next, before;
-    {
-      const std::lock_guard lock(memory);
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        next.push_back(files[i] ? *std::move(files[i]) : std::move(*known_below(places[i].path)));
-      }
-      before = layers.replace_below(std::move(next));
-    }
   }
 
   /// The caller holds `disk`.
@@ -248,11 +163,11 @@ struct ConfigStore::State {
   std::int64_t user_changes = 0;  // ConfigDatabase::changes_by_others() when it was read
   bool user_differs = false;      // it was read again, and reload() has not told of it
 
-  std::mutex reloading;                                // held by reload(), before `disk`
-  std::map<std::string, FileSignature> below_as_read;  // by path
+  std::mutex reloading;  // held by reload(), before `disk`
 
   std::mutex memory;
   Layers layers;
+  ReadOnlyFiles below;
 };
 
 ConfigStore::ConfigStore(StoreSettings settings)
@@ -365,7 +280,7 @@ bool ConfigStore::may_have_changed() const {
   state_->load_once();
   const std::lock_guard reloading(state_->reloading);
   if (state_->is_frozen()) return false;
-  if (state_->may_have_changed_below()) return true;
+  if (state_->below.may_have_changed()) return true;
   const std::lock_guard disk(state_->disk);
   return state_->user_may_have_changed();
 }
@@ -374,7 +289,7 @@ std::vector<std::string> ConfigStore::reload() {
   state_->load_once();
   const std::lock_guard reloading(state_->reloading);
   if (state_->is_frozen()) return {};
-  std::vector<std::string> changed = state_->reload_below();
+  std::vector<std::string> changed = state_->below.reload();
   std::unique_lock disk(state_->disk);
   if (!state_->user_may_have_changed()) return changed;
   disk.unlock();
