@@ -161,12 +161,12 @@ ExitCode bench_host_suite(const Invocation& call, const Suite& suite, bool may_t
     Progress progress(call.quiet);
     CeilingMemory memory(footprints(cpu_device().info()).back());
     const auto one_core = make_cpu_device({.most = 1});
-    const Cores alone{one_core.get(), Ceilings(memory, 1, brief), {}};
+    const Cores alone{one_core.get(), HostCeilings(memory, 1, brief), {}};
     std::vector<std::unique_ptr<const Device>>
         hosts;  // each stays where it is: the chain knows devices by address
     for (const int threads : counts) {
       const Device& host = *hosts.emplace_back(make_cpu_device({.most = threads}));
-      Cores cores{&host, Ceilings(memory, threads, brief),
+      Cores cores{&host, HostCeilings(memory, threads, brief),
                   quiet_probes(memory, host.info(), threads)};
       progress.update(str("ceilings, threads ", threads));
       add_ceilings(memory, host.info(), threads, brief, ceilings);

@@ -90,7 +90,7 @@ class RowWorks {
 
     const bool on_tiles =
         runs_on_tiles(*selected_.choice.kernel, target.problem, cores.host->info());
-    const auto ceiling_of = [&](const Ceilings& ceilings) {
+    const auto ceiling_of = [&](const HostCeilings& ceilings) {
       return ceilings.binding(row_.flops, row_.bytes, op.name == kDecodeOp, on_tiles);
     };
     ceiling_ = ceiling_of(cores.ceilings);
@@ -150,7 +150,7 @@ class RowWorks {
 
 }  // namespace
 
-Ceiling Ceilings::binding(double flops, double bytes, bool in_place, bool on_tiles) const {
+Ceiling HostCeilings::binding(double flops, double bytes, bool in_place, bool on_tiles) const {
   if (is_compute_bound(flops, bytes)) {
     const auto tiles = on_tiles ? tile_ceiling(cpu_device().info(), threads_) : std::nullopt;
     return tiles ? *tiles : multiply_add_ceiling(yardsticks::loops_of_this_cpu().front(), threads_);

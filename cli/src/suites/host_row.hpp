@@ -21,9 +21,9 @@ inline constexpr std::string_view kBackwardOp = "recurrent_attention.backward";
 inline constexpr std::string_view kDecodeOp = "recurrent_decode";
 
 /// The ceilings of one number of threads.
-class Ceilings {
+class HostCeilings {
  public:
-  Ceilings(CeilingMemory& memory, int threads, const MeasureSettings& settings)
+  HostCeilings(CeilingMemory& memory, int threads, const MeasureSettings& settings)
       : memory_(&memory), threads_(threads), settings_(settings) {}
 
   /// Which one binds `flops` and `bytes`. Half of the bytes are read, the other half written.
@@ -43,7 +43,7 @@ std::vector<QuietProbe> quiet_probes(CeilingMemory& memory, const DeviceInfo& ho
 /// Cores that a row is timed on.
 struct Cores {
   const Device* host;
-  Ceilings ceilings;
+  HostCeilings ceilings;
   std::vector<QuietProbe> probes;
 };
 
