@@ -1,10 +1,15 @@
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <attune/core/error.hpp>
 #include <attune/distributed/partition.hpp>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace attune::distributed {
 namespace {
@@ -13,6 +18,7 @@ namespace {
 struct Problem {
   std::set<std::string> classes;
   double cost = 0;
+  std::uint64_t order = 0;  // among those of equal cost: of no meaning
   int part = 0;
 };
 
@@ -45,13 +51,17 @@ std::vector<int> partition(std::span<const PartItem> items, int parts) {
   std::vector<Problem*> longest_first;
   Loads loads;
   for (auto& [text, problem] : problems) {
+    // By their texts, problems of two types would alternate, and each part have one of the types.
+    problem.order = XXH3_64bits(text.data(), text.size());
     longest_first.push_back(&problem);
     for (const std::string& name : problem.classes) {
       loads.try_emplace(name, static_cast<std::size_t>(parts), 0.0);
     }
   }
   std::stable_sort(longest_first.begin(), longest_first.end(),
-                   [](const Problem* a, const Problem* b) { return a->cost > b->cost; });
+                   [](const Problem* a, const Problem* b) {
+                     return std::pair(-a->cost, a->order) < std::pair(-b->cost, b->order);
+                   });
   for (Problem* problem : longest_first) {
     const std::size_t part = least_loaded(loads, problem->classes, parts);
     problem->part = static_cast<int>(part);
