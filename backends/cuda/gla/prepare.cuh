@@ -6,6 +6,7 @@
 
 #include "cuda/gla/decays.cuh"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda::gla {
 
@@ -117,37 +118,40 @@ void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
 inline constexpr int kShiftThreads = 256;
 inline constexpr int kShiftWarps = kShiftThreads / kWarpSize;
 
-/// A block for each of the tokens, of all batches, a warp for each of its heads in turn.
+/// A warp for each head of each token, of all batches.
 template <class T>
 __global__ __launch_bounds__(kShiftThreads) void find_gate_shifts(
-    const __grid_constant__ GlaBackwardParams p, float* gate_shift) {
+    const __grid_constant__ GlaBackwardParams p, std::int64_t rows, float* gate_shift) {
   take_over_from_previous_launch();
-  const std::int64_t token = blockIdx.x;
-  const ConstTokenView& gates = p.channel_gate.rows;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * kShiftWarps + static_cast<int>(threadIdx.x) / kWarpSize;
+  if (row >= rows) return;
+  const std::int64_t of_tokens = quotient(row, p.heads);
+  const std::int64_t batch = quotient(of_tokens, p.sequences.tokens);
   const std::int64_t first =
-      row_offset(gates, token / p.sequences.tokens, token % p.sequences.tokens, 0);
+      row_offset(p.channel_gate.rows, batch, of_tokens - batch * p.sequences.tokens,
+                 row - of_tokens * p.heads);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < p.heads; head += kShiftWarps) {
-    float most = -INFINITY;
+  float most = -INFINITY;
 #pragma unroll 4
-    for (int i = lane; i < p.own; i += kWarpSize) {
-      most = fmaxf(most, gate_at<T>(p.channel_gate, first + head * gates.head + i));
-    }
-#pragma unroll
-    for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
-      most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
-    }
-    if (lane == 0) gate_shift[token * p.heads + head] = isfinite(most) ? most : 0.0F;
+  for (int i = lane; i < p.own; i += kWarpSize) {
+    most = fmaxf(most, gate_at<T>(p.channel_gate, first + i));
   }
+#pragma unroll
+  for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
+  }
+  if (lane == 0) gate_shift[row] = isfinite(most) ? most : 0.0F;
 }
 
 template <class T>
 void launch_gate_shifts(const GlaBackwardParams& values, std::int64_t tokens, float* gate_shift,
                         cudaStream_t stream) {
-  launch<find_gate_shifts<T>>({.grid = dim3(static_cast<unsigned>(tokens)),
+  const std::int64_t rows = tokens * values.heads;
+  launch<find_gate_shifts<T>>({.grid = dim3(static_cast<unsigned>(ceil_div(rows, kShiftWarps))),
                                .block = dim3(kShiftThreads),
                                .overlaps_previous = true},
-                              stream, values, gate_shift);
+                              stream, values, rows, gate_shift);
 }
 
 }  // namespace attune::cuda::gla
