@@ -135,11 +135,51 @@ __device__ __forceinline__ void move_elements(const PaddedRows& tensor, std::int
   }
 }
 
+/// The same of a tensor without gaps: a thread eight elements of it, of one row or several, with one
+/// store.
+template <class T, Move kMove>
+__device__ __forceinline__ void move_dense(const PaddedRows& tensor, std::int64_t rows) {
+  const std::int64_t elements = rows * tensor.channels;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads * kRowPiece;
+  for (std::int64_t first =
+           (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kRowPiece;
+       first < elements; first += stride) {
+    const auto count = static_cast<int>(min(elements - first, std::int64_t{kRowPiece}));
+    const std::int64_t row = quotient(first, tensor.channels);
+    auto channel = static_cast<int>(first - row * tensor.channels);
+    const T* here = copy_of<T>(tensor, row);
+    T* const there = reinterpret_cast<T*>(tensor.rows) + first;
+    Piece<T> moved;
+#pragma unroll
+    for (int i = 0; i < kRowPiece; ++i) {
+      moved.of[i] = here[channel];  // behind the last element, that one again
+      if (i + 1 >= count || ++channel < tensor.channels) continue;
+      channel = 0;
+      here += tensor.padded;
+    }
+    if constexpr (kMove == Move::kAdd) {
+#pragma unroll
+      for (int i = 0; i < kRowPiece; ++i) {
+        const T added = there[min(i, count - 1)];
+        moved.of[i] = from_float<T>(to_float(added) + to_float(moved.of[i]));
+      }
+    }
+    if (count == kRowPiece) {
+      *reinterpret_cast<Piece<T>*>(there) = moved;
+      continue;
+    }
+    for (int i = 0; i < count; ++i) there[i] = moved.of[i];
+  }
+}
+
 template <class T, Move kMove>
 __device__ __forceinline__ void move_tensor(const PaddedRows& tensor) {
   const std::int64_t rows = tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2];
   if constexpr (kMove != Move::kToCopy) {
-    if (!tensor.has_pieces) return move_elements<T, kMove>(tensor, rows);
+    if (!tensor.has_pieces) {
+      return tensor.is_dense ? move_dense<T, kMove>(tensor, rows)
+                             : move_elements<T, kMove>(tensor, rows);
+    }
   }
   move_pieces<T, kMove>(tensor, rows);
 }
@@ -187,6 +227,19 @@ bool has_pieces(const Tensor& tensor) {
   return whole;
 }
 
+/// Whether its elements lie one behind the other, from a multiple of 16 bytes on.
+template <class Tensor>
+bool is_dense(const Tensor& tensor) {
+  constexpr std::int64_t kBytes = 16;
+  bool dense = reinterpret_cast<std::uintptr_t>(tensor.data) % kBytes == 0;
+  std::int64_t elements = tensor.size(3);
+  for (int dim = 2; dim >= 0; --dim) {
+    dense = dense && (tensor.size(dim) == 1 || tensor.stride(dim) == elements);
+    elements *= tensor.size(dim);
+  }
+  return dense;
+}
+
 /// Places the copy of a tensor and makes `tensor` a view of it.
 template <class Tensor>
 PaddedRows replace(Tensor& tensor, WorkspaceParts& parts) {
@@ -201,6 +254,7 @@ PaddedRows replace(Tensor& tensor, WorkspaceParts& parts) {
                   .padded = static_cast<int>(padded),
                   .width = static_cast<int>(width)};
   made.has_pieces = has_pieces(tensor);
+  made.is_dense = is_dense(tensor);
   const std::int64_t of_token = tensor.size(2) * padded;
   tensor = Tensor(made.copy, tensor.dtype, tensor.shape,
                   Extents{tensor.size(1) * of_token, of_token, padded, 1}, tensor.device);

@@ -26,6 +26,7 @@ struct PaddedRows {
   int padded = 0;           // of the copy: a multiple of kRowPiece
   int width = 0;            // bytes of an element
   bool has_pieces = false;  // rows are of whole ones, which start at multiples of 16 bytes
+  bool is_dense = false;    // rows follow each other without gaps
 };
 inline constexpr int kRowPiece = 8;  // channels that a thread takes
 constexpr std::int64_t padded_channels(std::int64_t channels) {
