@@ -94,7 +94,7 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
-    if (!is_short(problem)) return std::nullopt;
+    if (!is_short(problem, device)) return std::nullopt;
     return short_us(problem, device, heuristic_config(problem, device));
   }
 
