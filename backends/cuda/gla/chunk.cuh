@@ -78,30 +78,28 @@ __device__ __forceinline__ std::uint32_t tile_byte(int row, int channel) {
                   static_cast<std::uint32_t>(channel % kPanelChannels) * 2);
 }
 
-/// Channels that a row of the own side's tiles has, and their panels.
+/// Channels that a row of a side's tiles has room for.
 __host__ __device__ inline int own_channels(const GlaBackwardParams& p) {
   return p.tile_channels * p.own_tiles;
-}
-__host__ __device__ inline int own_panels(const GlaBackwardParams& p) {
-  return own_channels(p) / kPanelChannels;
 }
 __host__ __device__ inline int other_channels(const GlaBackwardParams& p) {
   return p.tile_channels * p.other_tiles;
 }
 
-/// Bytes of a tile of tokens by so many tiles of channels.
-__device__ __forceinline__ std::int64_t tile_bytes(const GlaBackwardParams& p, int count) {
-  return std::int64_t{kChunkTokens * 2} * p.tile_channels * count;
+/// Panel `panel` of the `count` of tile `index` of the workspace.
+__device__ __forceinline__ unsigned char* workspace_panel(void* tiles, std::int64_t index,
+                                                          int count, int panel = 0) {
+  return static_cast<unsigned char*>(tiles) + (index * count + panel) * kPanelBytes;
 }
-/// Channel tile `tile` of the `count` of tile `index` of the workspace.
-__device__ __forceinline__ unsigned char* workspace_tile(const GlaBackwardParams& p, void* tiles,
-                                                         std::int64_t index, int count,
-                                                         int tile = 0) {
-  return static_cast<unsigned char*>(tiles) + (index * count + tile) * tile_bytes(p, 1);
+/// Bytes of a tensor of tiles of so many panels.
+__device__ __forceinline__ std::int64_t tensor_bytes(const GlaBackwardParams& p, int panels) {
+  return p.slots * p.heads * panels * kPanelBytes;
 }
-/// Bytes of a tensor of tiles.
-__device__ __forceinline__ std::int64_t tiles_bytes(const GlaBackwardParams& p, int count) {
-  return p.slots * p.heads * tile_bytes(p, count);
+/// Of `panels` panels of a side those in a tile of kD channels, in bytes.
+template <int kD>
+__device__ __forceinline__ unsigned bytes_in_tile(int panels, int tile) {
+  constexpr int kPanels = kD / kPanelChannels;
+  return static_cast<unsigned>(min(kPanels, panels - tile * kPanels) * kPanelBytes);
 }
 
 /// Tiles of the workspace on their way to shared memory, one group of them after the other. One

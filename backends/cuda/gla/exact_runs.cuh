@@ -140,7 +140,7 @@ class ExactBase {
 
   __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
                                              int channel) const {
-    unsigned char* const first = workspace_tile(p_, tiles, chunk_.index, p_.own_tiles);
+    unsigned char* const first = workspace_panel(tiles, chunk_.index, p_.own_panels());
     const RunTile<unsigned char*> tile = rows_of(first, channel, chunk_, at_);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
@@ -150,7 +150,7 @@ class ExactBase {
 #pragma unroll 1
       for (int tile = 1; tile < p_.other_tiles; ++tile) {
         const RunTile<unsigned char*> next =
-            rows_of(first + tile * tiles_bytes(p_, p_.own_tiles), channel, chunk_, at_);
+            rows_of(first + tile * tensor_bytes(p_, p_.own_panels()), channel, chunk_, at_);
 #pragma unroll
         for (int i = 0; i < kRun; ++i) {
           float2 sum = unpack<T>(*reinterpret_cast<const std::uint32_t*>(next.row(i)));

@@ -192,15 +192,16 @@ class IntraChunk {
   }
 
   __device__ void start_flows(int first) const {
-    loads_.expect(static_cast<unsigned>(2 * p_.other_tiles * sizeof(Channels)));
+    const int panels = p_.own_panels();
+    const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
+    loads_.expect(static_cast<unsigned>(2 * p_.other_tiles) * bytes);
     void* const flows[] = {p_.x_flow, p_.y_flow};
     for (int side = 0; side < 2; ++side) {
       const unsigned char* const from =
-          workspace_tile(p_, flows[side], chunk_.index, p_.own_tiles) +
-          first / kPanelChannels * kPanelBytes;
+          workspace_panel(flows[side], chunk_.index, panels, first / kPanelChannels);
       for (int i = 0; i < p_.other_tiles; ++i) {
-        loads_.start(shared_address(&s_.flows[side][i]), from + i * tiles_bytes(p_, p_.own_tiles),
-                     sizeof(Channels));
+        loads_.start(shared_address(&s_.flows[side][i]), from + i * tensor_bytes(p_, panels),
+                     bytes);
       }
     }
   }

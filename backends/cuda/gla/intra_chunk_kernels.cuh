@@ -22,8 +22,8 @@ __device__ __forceinline__ bool is_strong(const GlaBackwardParams& p, unsigned c
     }
     return found;
   };
-  return any(p.strong, own_panels(p)) ||
-         (p.other_strong != nullptr && any(p.other_strong, other_channels(p) / kPanelChannels));
+  return any(p.strong, p.own_panels()) ||
+         (p.other_strong != nullptr && any(p.other_strong, p.other_panels()));
 }
 
 /// f(first) of all the gated side's channels, as many at a time as a block takes.

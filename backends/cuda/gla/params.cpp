@@ -24,10 +24,10 @@ class Places {
   void place_side(GlaBackwardParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     const std::int64_t channels = std::int64_t{p.tile_channels} * p.own_tiles;
-    p.x_from_start = take_tiles(p, p.own_tiles);
-    p.y_to_end = take_tiles(p, p.own_tiles);
-    p.x_flow = take_tiles(p, p.own_tiles * p.other_tiles);
-    p.y_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+    p.x_from_start = take_panels(p, p.own_panels());
+    p.y_to_end = take_panels(p, p.own_panels());
+    p.x_flow = take_panels(p, p.own_panels() * p.other_tiles);
+    p.y_flow = take_panels(p, p.own_panels() * p.other_tiles);
     p.total_decay = parts_.take<float>(chunks * channels * kFloat);
     p.strong = parts_.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
     p.state_products = parts_.take<float>(chunks * channels * p.other_tiles * kFloat);
@@ -62,8 +62,8 @@ class Places {
   }
   /// What flows by way of the states of a side without gates.
   void place_flows_of_other(GlaBackwardParams& p) {
-    p.z_flow = take_tiles(p, p.own_tiles * p.other_tiles);
-    if (values_have_gates(problem_)) p.u_flow = take_tiles(p, p.own_tiles * p.other_tiles);
+    p.z_flow = take_panels(p, p.other_panels() * p.own_tiles);
+    if (values_have_gates(problem_)) p.u_flow = take_panels(p, p.other_panels() * p.own_tiles);
   }
   /// What passes between sides with gates.
   void place_exchange(GlaBackwardParams& p) {
@@ -81,8 +81,8 @@ class Places {
   static std::int64_t state_elements(const GlaBackwardParams& p) {
     return std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;
   }
-  void* take_tiles(const GlaBackwardParams& p, int tiles) {
-    return parts_.take(p.slots * p.heads * kChunkTokens * p.tile_channels * tiles * kElement);
+  void* take_panels(const GlaBackwardParams& p, int panels) {
+    return parts_.take(p.slots * p.heads * kChunkTokens * kSmallTile * panels * kElement);
   }
 
   const Problem& problem_;

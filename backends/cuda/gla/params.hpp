@@ -88,7 +88,7 @@ struct GlaBackwardParams {
   bool reverse = false;
 
   // Workspace by [heads, slots], a slot a chunk (chunk.hpp). Tiles of tokens are 64 of them by all
-  // of a side's channel tiles, as shared memory has them, see token_tile.cuh.
+  // of a side's panels, as shared memory has them, see token_tile.cuh.
   std::int64_t slots = 0;
   void* x_from_start = nullptr;  // scale E x
   void* y_to_end = nullptr;      // L y
@@ -128,6 +128,9 @@ struct GlaBackwardParams {
   void* dz_partials = nullptr;
 
   constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
+  /// Panels of 64 channels that there are of a side. Its last tile may have room for one more.
+  constexpr int own_panels() const { return (own + kSmallTile - 1) / kSmallTile; }
+  constexpr int other_panels() const { return (other + kSmallTile - 1) / kSmallTile; }
   constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
 };
 
@@ -179,5 +182,9 @@ void launch_intra_chunk(const GlaBackwardParams& params, cudaStream_t stream);
 template <class T>
 void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream);
+
+/// dgamma_terms anew, in fp32, where only one side has gates; after the walks.
+template <class T>
+void launch_gamma_terms(const GlaBackwardParams& params, cudaStream_t stream);
 
 }  // namespace attune::cuda::gla

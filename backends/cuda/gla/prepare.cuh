@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
   __shared__ float shared_over[kBlockWarps];  // sizes of what channels share
   __shared__ HeadChunk chunk;
-  const auto panels = static_cast<unsigned>(own_panels(p));
+  const auto panels = static_cast<unsigned>(p.own_panels());
   const int panel = static_cast<int>(blockIdx.x % panels);
   take_over_from_previous_launch();
   if (threadIdx.x == 0) chunk = head_chunk(p, chunk_of_block(p, blockIdx.x / panels));
@@ -73,9 +73,9 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   }
 
   const auto x_from_start =
-      rows_of(workspace_tile(p, p.x_from_start, chunk.index, p.own_tiles), channel, chunk, at);
+      rows_of(workspace_panel(p.x_from_start, chunk.index, p.own_panels()), channel, chunk, at);
   const auto y_to_end =
-      rows_of(workspace_tile(p, p.y_to_end, chunk.index, p.own_tiles), channel, chunk, at);
+      rows_of(workspace_panel(p.y_to_end, chunk.index, p.own_panels()), channel, chunk, at);
   float2 decay[kRun];
   float2 since = times({p.scale, p.scale}, exp2_of(before));
 #pragma unroll
@@ -97,14 +97,18 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
   if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
-  if (at.warp == 0) {
-    *reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]) = until;
-  }
+  // Where the last tile has no second panel, what walks have in its place stays zero.
+  const bool is_whole =
+      panel + 1 < p.own_panels() || p.own_panels() * kPanelChannels == own_channels(p);
+  auto* const total =
+      reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]);
+  if (at.warp == 0) *total = until;
+  if (at.warp == 1 && !is_whole) total[kWarpSize] = {0.0F, 0.0F};
 }
 
 template <class T>
 void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<prepare<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads * own_panels(p))),
+  launch<prepare<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads * p.own_panels())),
                       .block = dim3(kBlockThreads),
                       .overlaps_previous = true},
                      stream, p);

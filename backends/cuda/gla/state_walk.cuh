@@ -47,6 +47,8 @@ class StateWalk {
   using Role = StateRoles<kD>;
   using Shared = StateShared<kD>;
   static constexpr int kSteps = kD / kDepth;
+  static constexpr int kTilePanels = kD / kPanelChannels;
+  static constexpr unsigned kTileBytes = kTilePanels * kPanelBytes;
   static constexpr bool kWithTime = kDirection == Direction::kWithTime;
   static constexpr bool kBoth = kGated == Gated::kBoth;
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
@@ -63,6 +65,23 @@ class StateWalk {
     barrier_init_fence();
   }
 
+  /// Zeros in second panels that tiles of the workspace do not have. All threads, before all loads.
+  __device__ void clear_missing() {
+    if constexpr (kD > kPanelChannels) {
+      const bool own_is_whole = bytes_in_tile<kD>(p_.own_panels(), block_.own_tile()) == kTileBytes;
+      const bool other_is_whole =
+          !kBoth || bytes_in_tile<kD>(p_.other_panels(), block_.other_tile()) == kTileBytes;
+      if (own_is_whole && other_is_whole) return;
+      for (int stage = 0; stage < Shared::kStages; ++stage) {
+        if (!own_is_whole && kOwnRows) clear_second(s_.left[stage]);
+        if (kOwnRows ? other_is_whole : own_is_whole) continue;
+        clear_second(s_.right[stage]);
+        clear_second(s_.read[stage]);
+      }
+      async_proxy_fence();
+    }
+  }
+
   // ---- the warp that loads
 
   __device__ void load() {
@@ -75,6 +94,7 @@ class StateWalk {
   // ---- the state
 
   __device__ void state(int group) {
+    if (!has_rows(group)) return pass_chunks();
     float state[kD / 2];
     block_.load_start(state, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
@@ -120,6 +140,11 @@ class StateWalk {
   }
 
  private:
+  __device__ static void clear_second(TokenTile<kD>& tile) {
+    auto* const words = reinterpret_cast<uint4*>(tile.bytes[1]);
+    constexpr int kWords = kPanelBytes / static_cast<int>(sizeof(uint4));
+    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += Role::kThreads) words[i] = {};
+  }
   __device__ std::int64_t index_of(int n) const {
     const std::int64_t first = walk_.first_slot();
     return walk_.head * p_.slots + first + walk_.chunk(n);
@@ -149,32 +174,38 @@ class StateWalk {
   }
   __device__ void load_own_tiles(int stage, std::int64_t index, SharedBarrier* full) {
     constexpr int kOwn = kOwnRows ? 1 : 2;
-    constexpr int kTiles = kOwn + (kBoth ? (kFlows ? 2 : 1) : 0);
+    constexpr int kOthers = kBoth ? (kFlows ? 2 : 1) : 0;
     constexpr int kDecays = kBoth ? 2 : 1;
-    barrier_arrive_expecting(full,
-                             kTiles * sizeof(TokenTile<kD>) + kDecays * sizeof(s_.own_decay[0]));
     const int own = block_.own_tile();
+    const int other = block_.other_tile();
+    const unsigned bytes = bytes_in_tile<kD>(p_.own_panels(), own);
+    const unsigned of_other = kBoth ? bytes_in_tile<kD>(p_.other_panels(), other) : 0;
+    barrier_arrive_expecting(full, kOwn * bytes + kOthers * of_other +
+                                       static_cast<unsigned>(kDecays * sizeof(s_.own_decay[0])));
     load_decays(s_.own_decay[stage], p_.total_decay + index * own_channels(p_) + own * kD, full);
-    void* const x = workspace_tile(p_, p_.x_from_start, index, p_.own_tiles, own);
-    void* const y = workspace_tile(p_, p_.y_to_end, index, p_.own_tiles, own);
+    const auto load_own = [&](TokenTile<kD>& tile, void* from) {
+      bulk_load(shared_address(&tile),
+                workspace_panel(from, index, p_.own_panels(), own * kTilePanels), bytes, full);
+    };
     if constexpr (kOwnRows) {
-      load_tile_of(s_.left[stage], kWithTime ? y : x, full);
+      load_own(s_.left[stage], kWithTime ? p_.y_to_end : p_.x_from_start);
     } else {
-      load_tile_of(s_.right[stage], kWithTime ? y : x, full);
-      load_tile_of(s_.read[stage], kWithTime ? x : y, full);
+      load_own(s_.right[stage], kWithTime ? p_.y_to_end : p_.x_from_start);
+      load_own(s_.read[stage], kWithTime ? p_.x_from_start : p_.y_to_end);
     }
     if constexpr (kBoth) {
-      const int other = block_.other_tile();
       load_decays(s_.other_decay[stage],
                   p_.other_total_decay + index * other_channels(p_) + other * kD, full);
-      void* const u = workspace_tile(p_, p_.u_from_start, index, p_.other_tiles, other);
-      void* const z = workspace_tile(p_, p_.z_to_end, index, p_.other_tiles, other);
-      load_tile_of(s_.right[stage], kWithTime ? z : u, full);
-      if constexpr (kFlows) load_tile_of(s_.read[stage], kWithTime ? u : z, full);
+      const auto load_other = [&](TokenTile<kD>& tile, void* from) {
+        bulk_load(shared_address(&tile),
+                  workspace_panel(from, index, p_.other_panels(), other * kTilePanels), of_other,
+                  full);
+      };
+      load_other(s_.right[stage], kWithTime ? p_.z_to_end : p_.u_from_start);
+      if constexpr (kFlows) {
+        load_other(s_.read[stage], kWithTime ? p_.u_from_start : p_.z_to_end);
+      }
     }
-  }
-  __device__ static void load_tile_of(TokenTile<kD>& tile, const void* from, SharedBarrier* full) {
-    bulk_load(shared_address(&tile), from, sizeof(tile), full);
   }
   __device__ static void load_decays(float (&to)[kD], const float* from, SharedBarrier* full) {
     bulk_load(shared_address(to), from, sizeof(to), full);
@@ -299,17 +330,28 @@ class StateWalk {
 
   // ---- flows
 
+  /// Of this walk's rows.
+  __device__ int row_panels() const { return kOwnRows ? p_.own_panels() : p_.other_panels(); }
+  __device__ bool has_rows(int group) const {
+    return block_.row_tile() * kTilePanels + group < row_panels();
+  }
+  /// What a warpgroup does that has no rows.
+  __device__ void pass_chunks() {
+    for (int n = 0; n < walk_.count; ++n) {
+      s_.stage_ring.wait_full(n);
+      s_.stage_ring.release_chunk(n);
+    }
+  }
   /// The flow of this walk's rows, of a tensor for each tile of what is summed over.
   __device__ unsigned char* flow_tile(int n) const {
-    const int tiles = kOwnRows ? p_.own_tiles : p_.other_tiles;
     void* flows = nullptr;
     if constexpr (kOwnRows) {
       flows = kWithTime ? p_.x_flow : p_.y_flow;
     } else {
       flows = kWithTime ? p_.u_flow : p_.z_flow;
     }
-    return workspace_tile(p_, flows, index_of(n), tiles, block_.row_tile()) +
-           block_.column_tile() * tiles_bytes(p_, tiles);
+    return workspace_panel(flows, index_of(n), row_panels(), block_.row_tile() * kTilePanels) +
+           block_.column_tile() * tensor_bytes(p_, row_panels());
   }
   __device__ __forceinline__ void write_flow(const float (&flow)[32], int group, int n) {
     unsigned char* const panel = s_.flow.bytes[group];
@@ -341,6 +383,7 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
                                           std::int64_t index) {
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
   if (threadIdx.x == 0) block.init(index);
+  block.clear_missing();
   __syncthreads();  // the walk and its barriers are there
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);

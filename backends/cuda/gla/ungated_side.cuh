@@ -123,12 +123,14 @@ class UngatedSide {
 
   __device__ void start_flows(void* flow, int first, unsigned char* staged,
                               const TileLoads& loads) const {
-    loads.expect(static_cast<unsigned>(p_.own_tiles * sizeof(Staged)));
+    const int panels = p_.other_panels();
+    const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
+    loads.expect(static_cast<unsigned>(p_.own_tiles) * bytes);
     for (int i = 0; i < p_.own_tiles; ++i) {
       loads.start(shared_address(staged + i * sizeof(Staged)),
-                  workspace_tile(p_, flow, chunk_.index, p_.other_tiles) +
-                      first / kPanelChannels * kPanelBytes + i * tiles_bytes(p_, p_.other_tiles),
-                  sizeof(Staged));
+                  workspace_panel(flow, chunk_.index, panels, first / kPanelChannels) +
+                      i * tensor_bytes(p_, panels),
+                  bytes);
     }
   }
 
