@@ -10,9 +10,9 @@ enum class PackedCuts { kAsBatch, kByLongest };
 
 /// Runs a kernel of recurrent attention, or of its backward pass, by its heuristic on batches of
 /// short and long sequences, and on the same tensors packed. Cut alike, outputs are expected to be
-/// the same bits: then packing does not show in what a model computes. Else, as a gradient of
-/// constant decays, which is a sum over sequences, they may be rounded otherwise. Returns how many
-/// problems it took.
+/// the same bits, but for gradients of constant decays, which are sums over sequences: then packing
+/// does not show in what a model computes. Else they are within tolerances of each other. Returns
+/// how many problems it took.
 int expect_packed_sequences_are_their_batch(const KernelOnDevice& on,
                                             PackedCuts cuts = PackedCuts::kAsBatch);
 
