@@ -454,15 +454,27 @@ def written_by_packed_calls(device):
                                                   final_slots=slot)
 
 
-@pytest.mark.parametrize("of", [written_by_decoding, written_by_packed_calls])
-def test_autograd_is_told_of_states_that_are_written_to(device, of):
-    states, call = of(device)
+def written_by_the_core_modules_decoding(device):
+    q, k, v, _, state = inputs(device, requires_grad=False)
+    return state, lambda: attune.recurrent_decode(q[:, 0], k[:, 0], v[:, 0], state)
+
+
+def written_by_the_core_modules_o(device):
+    q, k, v, _, _ = inputs(device, requires_grad=False)
+    o = torch.zeros_like(v)
+    return o, lambda: attune.recurrent_attention(q, k, v, o=o)
+
+
+@pytest.mark.parametrize("of", [written_by_decoding, written_by_packed_calls, written_by_the_core_modules_decoding,
+                                written_by_the_core_modules_o])
+def test_autograd_is_told_of_what_is_written_to(device, of):
+    written, call = of(device)
     weight = torch.ones((), device=device, requires_grad=True)
-    needs_them = (weight * states).sum()
+    needs_it = (weight * written).sum()
     with torch.no_grad():
         call()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        needs_them.backward()
+        needs_it.backward()
 
 
 def test_results_are_shared_with_the_core_module(device):

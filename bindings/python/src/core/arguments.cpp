@@ -96,6 +96,12 @@ const Array& Arguments::writable(Parameter parameter) const {
   return found;
 }
 
+void Arguments::wrote(Parameter parameter) const {
+  if (!given(parameter)) return;
+  PyObject* const count = array(parameter).producer().count_write;
+  if (count != nullptr) Ref::owned(PyObject_CallFunctionObjArgs(count, value(parameter), nullptr));
+}
+
 bool Arguments::flag(Parameter parameter) const {
   PyObject* const object = value(parameter);
   if (object == nullptr) return false;

@@ -163,6 +163,8 @@ class Arguments {
   }
   /// The same for memory that will be written to; throws ValueError for what is read-only.
   const Array& writable(Parameter parameter) const;
+  /// What was writable has been written to.
+  void wrote(Parameter parameter) const;
 
   // TypeErrors name the parameter.
   bool flag(Parameter parameter) const;

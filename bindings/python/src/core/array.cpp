@@ -55,6 +55,11 @@ std::unique_ptr<Producer> examine(PyObject* type) {
   if (producer->on_cpu && PyObject_HasAttrString(type, "mask") != 0) return nullptr;
   producer->is_cupy = is_from(type, "cupy");
   producer->tracks_gradients = PyObject_HasAttrString(type, "requires_grad") != 0;
+  if (PyObject_HasAttrString(type, "_version") != 0) {
+    const Ref graph = Ref::owned(PyImport_ImportModule("torch.autograd.graph"));
+    producer->count_write =
+        Ref::owned(PyObject_GetAttrString(graph.get(), "increment_version")).release();
+  }
   Py_INCREF(type);
   producer->type = type;
   return producer;

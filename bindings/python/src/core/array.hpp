@@ -23,6 +23,9 @@ struct Producer {
   bool on_cpu = false;  // all of its arrays are
   bool is_cupy = false;
   bool tracks_gradients = false;  // an array may have requires_grad, as PyTorch's
+  /// Called with an array that was written to: PyTorch's increment_version(), by which a backward
+  /// pass knows that what it saved is there no more. Null for others.
+  PyObject* count_write = nullptr;
   /// empty() and float32 of its array namespace, asked for when a result is made.
   mutable PyObject* empty = nullptr;
   mutable PyObject* float32 = nullptr;

@@ -130,7 +130,8 @@ std::vector<std::int64_t> state_shape(const Arguments& arguments) {
 class Result {
  public:
   void take(const Arguments& arguments, P parameter) {
-    given_ = arguments.value(parameter);
+    arguments_ = &arguments;
+    given_ = parameter;
     tensor_ = arguments.writable(parameter).get();
   }
   /// Of q's library and device, with the type of the array `typed_like`, or f32.
@@ -144,13 +145,16 @@ class Result {
   }
   const attune_tensor* get() const { return tensor_; }
   Ref finish() {
-    if (given_ == nullptr) return made_.finish();
-    Py_INCREF(given_);
-    return Ref::owned(given_);
+    if (arguments_ == nullptr) return made_.finish();
+    arguments_->wrote(given_);
+    PyObject* const object = arguments_->value(given_);
+    Py_INCREF(object);
+    return Ref::owned(object);
   }
 
  private:
-  PyObject* given_ = nullptr;
+  const Arguments* arguments_ = nullptr;  // of an array that is given
+  P given_ = {};
   NewArray made_;
   const attune_tensor* tensor_ = nullptr;
 };
@@ -182,6 +186,7 @@ Ref attend(const Arguments& arguments) {
     status = attune_attention(&args, &call);
   }
   check(status);
+  arguments.wrote(P::kStates);
   const Ref first = o.finish();
   const Ref second = final_state.finish();
   return Ref::owned(PyTuple_Pack(2, first.get(), second.get()));
@@ -265,6 +270,7 @@ Ref decode(const Arguments& arguments) {
     status = attune_decode(&args, &call);
   }
   check(status);
+  arguments.wrote(P::kState);
   return o.finish();
 }
 
