@@ -214,14 +214,20 @@ def _backward(call, *arrays):
     return _ffi(_BACKWARD, call, results, arrays)
 
 
-def update(kind, call, *arrays):
+def _update(kind, call, *arrays):
     """(o, states) of a call that updates its states, the fourth array."""
     q, v, states = arrays[0], arrays[2], arrays[3]
     results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype), states]
     return _ffi(kind, call, results, arrays, aliases={3: 1})
 
 
-# vmap. The mapped axis becomes part of B; constant decays, which have no B, get one state's each.
+def update(kind, call, *arrays):
+    """The same as a function that vmap knows."""
+    return _mappable(kind, call)(*arrays)
+
+
+# vmap. The mapped axis becomes part of B; constant decays, which have no B, get one state's each. Packed sequences and
+# pools, whose B or slots are a row's own, are one call after the other.
 
 
 def _one_after_another(run, axis_size, in_batched, arrays):
@@ -276,7 +282,7 @@ def _unfolded_gradients(call, axis_size, in_batched, arrays, results, batch):
 @functools.lru_cache(maxsize=1024)
 def _mappable(kind, call):
     """A call as a function of its arrays that vmap knows."""
-    implementation = (_forward, _backward)[kind]
+    implementation = {_FORWARD: _forward, _BACKWARD: _backward}.get(kind, functools.partial(_update, kind))
 
     @jax.custom_batching.custom_vmap
     def run(*arrays):
@@ -284,7 +290,7 @@ def _mappable(kind, call):
 
     @run.def_vmap
     def rule(axis_size, in_batched, *arrays):
-        if "cu_seqlens" in call.names:
+        if kind in (DECODE, POOL) or "cu_seqlens" in call.names:
             return _one_after_another(run, axis_size, in_batched, arrays)
         folded, operands, batch = _folded(call, axis_size, in_batched, arrays)
         results = _mappable(kind, folded)(*operands)

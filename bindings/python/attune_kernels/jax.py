@@ -7,7 +7,7 @@
 Shapes, types and meaning are those of `attune_kernels` (see there); arrays are JAX's. Gradients reach
 q, k, v, every gate, g_gamma, slopes and initial_state, each in its input's type; nothing of the forward
 pass is saved but its inputs. The gradient of a gradient is not defined. vmap folds its axis into B;
-with cu_seqlens, where B is 1, it makes one call after the other.
+with cu_seqlens, where B is 1, and with states in a pool it makes one call after the other.
 
 The decoding functions, and the others with a pool of `states`, return the new states beside o. Under
 `jax.jit(..., donate_argnums=...)` states that are donated are updated where they lie; others are copied

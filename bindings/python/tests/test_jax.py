@@ -322,6 +322,44 @@ def test_a_donated_state_is_updated_where_it_lies():
     close(updated, copied, 0)
 
 
+@pytest.mark.parametrize("state_is_mapped", [True, False])
+@pytest.mark.parametrize("pool", [False, True])
+def test_vmap_of_calls_that_update_states(state_is_mapped, pool):
+    q, k, v, state, gk = decode_inputs()
+    slots = jnp.asarray([4, 1, 0], jnp.int32)
+
+    def step(q, state):
+        if not pool:
+            return aj.recurrent_decode(q, k, v, state, gk=gk, slot_indices=slots)
+        prompts = (x[:, None] for x in (q, k, v, gk))
+        return aj.gated_linear_attention(*prompts, states=state, final_slots=slots)
+
+    queries = jnp.stack((q, 2 * q))
+    states = jnp.stack((state, -state)) if state_is_mapped else state
+    actual = jax.jit(jax.vmap(step, in_axes=(0, 0 if state_is_mapped else None)))(queries, states)
+    for i in range(2):
+        for a, e in zip(actual, step(queries[i], states[i] if state_is_mapped else state)):
+            close(a[i], e)
+
+
+def test_a_scan_over_layers_decodes_into_their_states():
+    q, k, v, state, gk = decode_inputs()
+    states = jnp.stack((state, -state, state / 2))
+
+    def layer(x, state):
+        o, state = aj.recurrent_decode(q + x, k, v, state, gk=gk)
+        return o.mean(-1, keepdims=True), state
+
+    x = jnp.zeros((*q.shape[:-1], 1))
+    actual = jax.jit(lambda states: jax.lax.scan(layer, x, states))(states)
+    expected = []
+    for state in states:
+        x, state = layer(x, state)
+        expected.append(state)
+    close(actual[0], x)
+    close(actual[1], jnp.stack(expected))
+
+
 def test_layers_and_slopes_are_lightnings():
     arrays = inputs()
     o, _ = aj.lightning_attention(**arrays, layer_idx=3, num_layers=12)

@@ -16,6 +16,7 @@
 #include <attune/attune.h>
 
 #include "calls.hpp"
+#include "copies.hpp"
 
 namespace ffi = xla::ffi;
 
@@ -81,6 +82,7 @@ struct Arguments {
 /// The arrays of a call, and its workspace.
 struct Buffers {
   std::vector<attune_tensor> arrays;
+  Copy states;  // to where they come out, unless that is where they go in
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
 };
@@ -108,9 +110,12 @@ ffi::ErrorOr<Buffers> buffers_of(Call call, const Arguments& arguments) {
       buffers.workspace = static_cast<std::byte*>(array.data) + behind;
       buffers.workspace_bytes = bytes - behind;
     } else if (updates_states(call) && i == 1) {
-      // States come out where they went in: jax.py says so, and XLA copies it where it must.
-      if (array.data != buffers.arrays[3].data) {
-        return ffi::Unexpected(ffi::Error::Internal("attune: states are not updated in place"));
+      // States come out where they went in, as jax.py says; but of arrays that a loop on a GPU goes
+      // over, XLA passes slices, of one array in and of another one out.
+      attune_tensor& states = buffers.arrays[3];
+      if (array.data != states.data) {
+        buffers.states = {array.data, states.data, (*result)->size_bytes()};
+        states.data = array.data;
       }
     } else {
       buffers.arrays.push_back(array);
@@ -125,6 +130,9 @@ ffi::Error run(Call call, const Arguments& arguments, bool execute) {
   const BoundCall bound(call, arguments.attributes, std::move(buffers->arrays));
   if (!bound.is_complete()) {
     return ffi::Error::Internal("attune: the arrays are not those that the attributes name");
+  }
+  if (execute && !queue(buffers->states, arguments.device, arguments.stream)) {
+    return ffi::Error::Internal("attune: states cannot be copied to where they come out");
   }
   return error_of(execute
                       ? bound.run(arguments.stream, buffers->workspace, buffers->workspace_bytes)
