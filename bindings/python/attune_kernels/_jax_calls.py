@@ -109,6 +109,13 @@ def vary_alike(arrays):
             for array, of in zip(arrays, axes)]
 
 
+def _as(gradient, array):
+    """A gradient of `array`'s type, and of its sharding where a mesh's axes are explicit."""
+    gradient = gradient.astype(array.dtype)
+    sharding = jax.typeof(array).sharding
+    return gradient if jax.typeof(gradient).sharding == sharding else jax.sharding.reshard(gradient, sharding)
+
+
 def _bytes(arrays):
     return sum(math.prod(array.shape) * numpy.dtype(array.dtype).itemsize for array in arrays)
 
@@ -324,7 +331,7 @@ def differentiable(call):
         results = _mappable(_BACKWARD, dataclasses.replace(call, names=names, options=options, config=""))(
             *inputs, *of_results)
         gradients = dict(zip((name for name in _GRADIENTS if name in call.names), results))
-        return tuple(gradients[name].astype(array.dtype) if name in gradients
+        return tuple(_as(gradients[name], array) if name in gradients
                      else numpy.zeros(array.shape, jax.dtypes.float0)
                      for name, array in zip(call.names, arrays))
 

@@ -418,6 +418,21 @@ def test_shards_of_batch_and_heads_are_computed_where_they_are(device):
     all_close(jax.grad(loss_of(sharded))(arrays), jax.grad(loss_of(lambda x: naive(**x)))(arrays), 1e-4)
 
 
+def test_gradients_have_the_shardings_of_explicit_meshes(device):
+    devices = jax.devices(device)
+    mesh = jax.make_mesh((min(len(devices), 2),), ("heads",), devices=devices[:2],
+                         axis_types=(jax.sharding.AxisType.Explicit,))
+    arrays = inputs(names=("gk", "g_gamma"))
+    sharded = {name: jax.device_put(array, jax.NamedSharding(mesh, P(*[None] * (array.ndim // 2), "heads")))
+               for name, array in arrays.items()}
+    with jax.set_mesh(mesh):
+        actual = jax.jit(jax.grad(loss_of(ours)))(sharded)
+    expected = jax.grad(loss_of(ours))(arrays)
+    for name, gradient in actual.items():
+        assert gradient.sharding.is_equivalent_to(sharded[name].sharding, gradient.ndim)
+        close(gradient, expected[name])
+
+
 @pytest.mark.parametrize("change, text", [
     ({"k": jnp.zeros((2, 21, 3, 16))}, "k"),
     ({"k": jnp.zeros((2, 20, 2, 16))}, "recurrent_attention: k: shape"),
