@@ -131,55 +131,66 @@ Answer select_pin(State& state, Call& call) {
   return answer;
 }
 
+namespace {
+
+/// What a row says, or nothing, with the reason in `refusal`. A row of the bucket is made the
+/// problem's.
+std::optional<Answer> answer_of(State& state, Call& call, ConfigStore::Hit& hit,
+                                std::string& refusal) {
+  std::string left;
+  if (hit.bucket) {
+    Transfer transfer = transferred(state, call, hit.row);
+    if (!transfer.why_not.empty()) {
+      refusal = str("tuned for ", hit.row.key.problem, ": ", transfer.why_not);
+      return std::nullopt;
+    }
+    left = describe_left(transfer);
+    hit.row = std::move(transfer.row);
+  }
+  const bool was_bound = std::exchange(call.is_bound, false);
+  const Resolved resolved = validate_row(state, call, hit.row);
+  if (call.is_bound && !hit.bucket) call.is_tuned_above_limit = true;
+  call.is_bound = call.is_bound || was_bound;
+  if (!resolved.candidate) {
+    refusal = resolved.reason;
+    return std::nullopt;
+  }
+  const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
+  if (!stale.empty() && !call.policy.allow_stale) {
+    refusal = str(describe_row(hit), ", is stale: ", stale);
+    return std::nullopt;
+  }
+  Answer answer = Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit) + left);
+  answer.choice->bucket_hit = hit.bucket;
+  if (!stale.empty()) {
+    answer.choice->stale = true;
+    answer.stale = true;
+    answer.is_to_be_tuned_again = hit.layer == Layer::kUser && !hit.bucket;
+    answer.reason += "; stale: " + stale;
+  }
+  return answer;
+}
+
+}  // namespace
+
 Answer ask_persistent(State& state, Call& call) {
   if (!call.policy.use_databases) return Answer::not_asked("the policy does not read databases");
   std::vector<ConfigStore::Hit> hits = state.store().find(call.row_key(), call.bucket());
   sort_by_rank(state, hits);
   std::vector<std::string> refusals;
   for (std::size_t i = 0; i < hits.size(); ++i) {
-    ConfigStore::Hit& hit = hits[i];
-    std::string left;
-    if (hit.bucket) {
-      Transfer transfer = transferred(state, call, hit.row);
-      if (!transfer.why_not.empty()) {
-        refusals.push_back(str("tuned for ", hit.row.key.problem, ": ", transfer.why_not));
-        continue;
-      }
-      left = describe_left(transfer);
-      hit.row = std::move(transfer.row);
+    std::string refusal;
+    if (std::optional<Answer> answer = answer_of(state, call, hits[i], refusal)) {
+      answer->outranked = rows_after(state, hits, i);
+      answer->refusals = std::move(refusals);
+      return *std::move(answer);
     }
-    const bool was_bound = std::exchange(call.is_bound, false);
-    const Resolved resolved = validate_row(state, call, hit.row);
-    if (call.is_bound && !hit.bucket) call.is_tuned_above_limit = true;
-    call.is_bound = call.is_bound || was_bound;
-    if (!resolved.candidate) {
-      refusals.push_back(resolved.reason);
-      continue;
-    }
-    const std::string stale = why_stale(hit.row, *resolved.candidate->kernel, call.info());
-    if (!stale.empty() && !call.policy.allow_stale) {
-      refusals.push_back(str(describe_row(hit), ", is stale: ", stale));
-      continue;
-    }
-    Answer answer =
-        Answer::chosen(Tier::kPersistent, *resolved.candidate, describe_row(hit) + left);
-    answer.outranked = rows_after(state, hits, i);
-    answer.choice->bucket_hit = hit.bucket;
-    answer.refusals = std::move(refusals);
-    if (!stale.empty()) {
-      answer.choice->stale = true;
-      answer.stale = true;
-      answer.is_to_be_tuned_again = hit.layer == Layer::kUser && !hit.bucket;
-      answer.reason += "; stale: " + stale;
-    }
-    return answer;
+    refusals.push_back(std::move(refusal));
   }
-  Answer answer = Answer::miss("no row for this problem or its bucket");
-  if (!refusals.empty()) {
-    answer = Answer::refused("", str(count_text(refusals.size(), "row was", "rows were"),
-                                     " refused: ", refusals.front()));
-    answer.refusals = std::move(refusals);
-  }
+  if (refusals.empty()) return Answer::miss("no row for this problem or its bucket");
+  Answer answer = Answer::refused(
+      "", str(count_text(refusals.size(), "row was", "rows were"), " refused: ", refusals.front()));
+  answer.refusals = std::move(refusals);
   return answer;
 }
 

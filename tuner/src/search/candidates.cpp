@@ -37,6 +37,26 @@ class Collector {
   std::map<std::pair<std::string, std::string>, std::int64_t> indices_;
 };
 
+/// Throws Unsupported, with every kernel's reason, where none does.
+std::vector<const ErasedKernel*> kernels_that_take(const Tuner::Request& request) {
+  std::vector<const ErasedKernel*> kernels;
+  std::string refusals;
+  for (const RegisteredKernel* entry : request.kernels) {
+    const Support support = entry->kernel->erased_supports(request.problem, request.device->info());
+    if (support) {
+      kernels.push_back(entry->kernel.get());
+    } else {
+      refusals += str("\n  ", entry->kernel->name(), ": ", support.reason());
+    }
+  }
+  if (kernels.empty()) {
+    throw Unsupported(str("no kernel takes ", request.op->name, " ",
+                          request.op->text(request.problem, false), ":",
+                          refusals.empty() ? " none is registered" : refusals));
+  }
+  return kernels;
+}
+
 /// Nothing for a kernel with a large space.
 std::optional<std::vector<ConfigBlob>> few_configs_of(const ErasedKernel& kernel,
                                                       const Tuner::Request& request) {
@@ -92,21 +112,7 @@ Trial make_trial(const Tuner::Request& request, const Candidate& candidate) {
 
 Candidates collect_candidates(const Tuner::Request& request, std::uint64_t seed) {
   const DeviceInfo& info = request.device->info();
-  std::vector<const ErasedKernel*> kernels;
-  std::string refusals;
-  for (const RegisteredKernel* entry : request.kernels) {
-    const Support support = entry->kernel->erased_supports(request.problem, info);
-    if (support) {
-      kernels.push_back(entry->kernel.get());
-    } else {
-      refusals += str("\n  ", entry->kernel->name(), ": ", support.reason());
-    }
-  }
-  if (kernels.empty()) {
-    throw Unsupported(str("no kernel takes ", request.op->name, " ",
-                          request.op->text(request.problem, false), ":",
-                          refusals.empty() ? " none is registered" : refusals));
-  }
+  const std::vector<const ErasedKernel*> kernels = kernels_that_take(request);
 
   Candidates all;
   Collector collector(request, all);
