@@ -11,20 +11,13 @@
 
 #include "attention/attention_run.hpp"
 #include "distributed/distributed_run.hpp"
+#include "distributed/sequence_rules.hpp"
 #include "distributed/state_exchange.hpp"
 #include "operands/call_site.hpp"
 #include "operands/host_indices.hpp"
 
 namespace attune::ops::distributed {
 namespace {
-
-template <class Op>
-constexpr bool kIsBackward = std::is_same_v<Op, RecurrentAttentionBackward>;
-
-template <class... Parts>
-[[noreturn]] void refuse(std::string_view op, std::string_view name, const Parts&... what) {
-  throw InvalidArgument(str(op, ": ", name, ": ", what...));
-}
 
 std::size_t floats_of(const Extents& shape) {
   return static_cast<std::size_t>(element_count(shape)) * sizeof(float);
@@ -47,92 +40,6 @@ class Carver {
   std::span<std::byte> memory_;
 };
 
-/// Throws InvalidArgument unless the exchange is of the layout's rank.
-void check_exchange(std::string_view op, const Exchange& exchange, int rank, int ranks) {
-  if (exchange.rank() == rank && exchange.size() == ranks) return;
-  refuse(op, "exchange", "rank ", exchange.rank(), " of ", exchange.size(),
-         ", expected the layout's ", rank, " of ", ranks);
-}
-
-/// The problem of the rank's walk: the call's, from states that are carried to it.
-template <class Op>
-RecurrentAttentionProblem walk_problem(AttentionCall<Op>& call, const SequenceLayout& layout) {
-  const std::string_view op = call.rules.name;
-  const auto fragments = static_cast<std::int64_t>(layout.fragments().size());
-  if (fragments == 0) {
-    // Whatever there is for others: this rank has one sequence without tokens.
-    call.args.cu_seqlens.reset();
-    call.rules.cu_seqlens_host.reset();
-    call.args.initial_state.reset();
-    call.rules.want_final_state = false;
-    if constexpr (kIsBackward<Op>) call.args.dfinal_state.reset();
-  }
-  RecurrentAttentionProblem problem =
-      OperandCall(call.rules, call.args, CheckLevel::kMetadata).without_outputs();
-  if (problem.pool) refuse(op, "states", "given, expected none for sequences over ranks");
-  if (problem.state_dtype != DType::kF32) {
-    refuse(op, "initial_state", "dtype ", problem.state_dtype,
-           ", expected f32 for sequences over ranks");
-  }
-  if constexpr (kIsBackward<Op>) {
-    if (!call.args.d_o) refuse(op, "d_o", "not given, expected for sequences over ranks");
-  }
-  const std::int64_t tokens = layout.local_cu_seqlens().back();
-  if (problem.B * problem.T != tokens) {
-    refuse(op, "q", "shape ", call.args.q.shape, ", expected the layout's ",
-           count_text(tokens, "token"));
-  }
-  if (fragments == 0) return problem;
-  if (problem.sequences() != fragments) {
-    refuse(op, "cu_seqlens", count_text(problem.sequences(), "sequence"),
-           ", expected the layout's ", count_text(fragments, "fragment"));
-  }
-  for (std::int64_t f = 0; problem.N == 0 && f < fragments; ++f) {
-    const auto at = static_cast<std::size_t>(f);
-    const std::int64_t own = layout.local_cu_seqlens()[at + 1] - layout.local_cu_seqlens()[at];
-    if (own == problem.T) continue;
-    refuse(op, "cu_seqlens", "not given, and fragment ", f, " has ", count_text(own, "token"),
-           " of ", problem.T);
-  }
-  problem.h0 = true;
-  if (kIsBackward<Op>) problem.ht = true;
-  return problem;
-}
-
-/// Whether all ranks' gradients of the constant decay are one.
-template <class Op>
-bool has_shared_decay(const AttentionCall<Op>& call) {
-  using Source = ConstantDecay::Source;
-  const ConstantDecay& gamma = call.args.gamma;
-  return gamma.source == Source::kSlopes ||
-         (gamma.source == Source::kValues && gamma.values.rank() == 1);
-}
-
-/// What a rank says of its plan. Zeros where it could not be made.
-struct Announcement {
-  std::uint64_t made = 0;
-  std::uint64_t layout = 0;
-  std::uint64_t problem = 0;
-  std::uint64_t reserved = 0;
-};
-static_assert(sizeof(Announcement) == 32);
-
-/// Throws where ranks differ, naming the first that does.
-void check_alike(std::string_view op, const std::vector<Announcement>& all, int self) {
-  const Announcement& own = all[static_cast<std::size_t>(self)];
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const Announcement& other = all[rank];
-    if (other.made == 0) throw ExecutionError(str(op, ": rank ", rank, " could not make its plan"));
-    if (other.layout != own.layout) {
-      refuse(op, "layout", "rank ", rank, " has another one than rank ", self);
-    }
-    if (other.problem != own.problem) {
-      refuse(op, "problem", "rank ", rank,
-             " has other sizes, types, gates or another pass than rank ", self);
-    }
-  }
-}
-
 }  // namespace
 
 template <class Op>
@@ -148,7 +55,7 @@ class SequencePlan<Op>::Parts {
         ranks_(layout.ranks()),
         bounds_(layout.local_cu_seqlens().begin(), layout.local_cu_seqlens().end()),
         fragments_(static_cast<std::int64_t>(layout.fragments().size())),
-        shares_decay_(kIsBackward<Op> && has_shared_decay(call)),
+        shares_decay_(kIsBackward<Op> && is_shared(call.args.gamma)),
         starts_(starts_of(call.args).has_value() && fragments_ > 0),
         problem_(walk_problem(call, layout)),
         states_({problem_, kIsBackward<Op>, starts_}, layout, options, *site.request().device),
