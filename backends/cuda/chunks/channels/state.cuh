@@ -175,15 +175,20 @@ __device__ __forceinline__ void pass_subsegment(States<Shape>& states, const Par
   }
 }
 
-/// The caller's initial state. A tile's value channels are 64 from the next one's.
+/// The walk of one of a block's tiles, whose value channels are 64 from the next one's.
+template <class Shape>
+__device__ __forceinline__ Walk walk_of_tile(Walk walk, int m) {
+  walk.first_value += tile_channel<Shape>(m) - own_channel();
+  return walk;
+}
+
+/// The caller's initial state.
 template <class Shape>
 __device__ __forceinline__ void load_initial_states(States<Shape>& states, const Params& p,
                                                     const Walk& walk) {
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
-    Walk tile = walk;
-    tile.first_value += tile_channel<Shape>(m) - own_channel();
-    load_initial<Shape>(states[m], p, tile);
+    load_initial<Shape>(states[m], p, walk_of_tile<Shape>(walk, m));
   }
 }
 
@@ -249,18 +254,29 @@ __device__ __forceinline__ void undo_reference(States<Shape>& states, const Shar
   }
 }
 
-/// Stores the true state in one of [H, K, V], where there is one.
+/// Stores the state in one of [H, K, V], where there is one.
 template <class Shape>
-__device__ __forceinline__ void store_states(States<Shape>& states, const Shared<Shape>& shared,
-                                             const Params& p, const Walk& walk,
-                                             const StateView& to) {
+__device__ __forceinline__ void store_states(States<Shape>& states, const Params& p,
+                                             const Walk& walk, const StateView& to) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    store_state<Shape>(states[m], p, walk_of_tile<Shape>(walk, m), to);
+  }
+}
+
+/// Stores what undo_reference() would make of the state, and leaves it as it is. That `to` lies in
+/// global memory is said as each load of a rest, from shared memory, would else wait for the store
+/// before it.
+template <class Shape>
+__device__ __forceinline__ void store_snapshot(States<Shape>& states, const Shared<Shape>& shared,
+                                               const Params& p, const Walk& walk,
+                                               const StateView& to) {
   if (to.data == nullptr) return;
+  __builtin_assume(__isGlobal(to.data));
   const Rests<Shape> rests(shared);
 #pragma unroll
   for (int m = 0; m < Shape::kTiles; ++m) {
-    Walk tile = walk;
-    tile.first_value += tile_channel<Shape>(m) - own_channel();
-    for_each_element<Shape>(states[m], p, tile, to,
+    for_each_element<Shape>(states[m], p, walk_of_tile<Shape>(walk, m), to,
                             [&](float element, std::int64_t at, int j, int e) {
                               to.data[at] = rests.of(element, m, j, e);
                             });

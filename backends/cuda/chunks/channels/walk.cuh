@@ -169,7 +169,7 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     if constexpr (kKeeps) {
       if (may_be_kept<Shape>(p, walk, chunk)) {  // to make the walk again waits for memory
         const Walk again = make_walk<Shape, false>(p, p.segments);
-        store_states<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
+        store_snapshot<Shape>(states, shared, p, again, snapshot_behind<Shape>(p, again, chunk));
       }
     }
     release(chunk + 2);
@@ -202,11 +202,11 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
   }
   walk_states<T, Shape, kWithOutputs, kKeeps, Advance>(states, stages, shared, signals, p, walk);
   signals.template wait<Signal::kDone>(0);
+  undo_reference<Shape>(states, shared);
   const Walk again = make();
   if constexpr (kWithOutputs) {
-    store_states<Shape>(states, shared, p, again, final_behind(p, again));
+    store_states<Shape>(states, p, again, final_behind(p, again));
   } else {
-    undo_reference<Shape>(states, shared);
     save_states<Shape>(states, p, again, sum_index(p, again, again.segment));
   }
 }
