@@ -37,11 +37,11 @@
 //
 // State pools. With `states`, sequence n starts from slot initial_slots[n] of it, from zero where
 // that is negative, and its final state goes to slot final_slots[n], nowhere where that is
-// negative.
-// Without initial_slots they are final_slots: in place. Slots that are not named keep their bits.
-// For one sequence both may be the same slot; a slot that one sequence writes and another reads or
-// writes is an error in host memory, as is an index >= S. No initial_state or final_state then. No
-// backward pass.
+// negative. Without initial_slots they are final_slots: in place. Slots that are not named keep
+// their bits. For one sequence both may be the same slot; a slot that one sequence writes and
+// another reads or writes is an error in host memory, as is an index >= S. A pool takes the place
+// of initial_state and final_state, which are not given then.
+// There is no backward pass.
 //
 // Snapshots. With snapshot_every = E, a multiple of 64, the state after the tokens E, 2 E, ... of
 // sequence n, as they are taken, goes to the slots snapshot_slots[n, 0], [n, 1], ... of the pool;
