@@ -54,13 +54,14 @@ inline double split_us(const Problem& problem, const DeviceInfo& device, const C
 
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
 /// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states the
-/// average has to be shorter, as one may be long and is not cut; many packed ones of narrow heads may
+/// average has to be shorter, as one may be long and is not cut; many packed ones of small states may
 /// be longer, as cuda.chunk_wgmma looks for the parts of each and sums them up ahead.
 inline bool is_short(const Problem& problem, const DeviceInfo& device) {
   constexpr std::int64_t kTokens = 64, kMore = 256, kPooled = 32, kMorePooled = 128;
-  constexpr std::int64_t kNarrow = 96, kWide = 128;  // key channels: up to, and from there on
+  constexpr std::int64_t kSmallState = 64 * 128, kWide = 128;  // elements; key channels
   constexpr std::int64_t kFewestCut = 4, kRounds = 3;
-  const bool many = problem.N >= kFewestCut && !problem.pool && problem.K <= kNarrow &&
+  const bool many = problem.N >= kFewestCut && !problem.pool &&
+                    problem.K * problem.V <= kSmallState &&
                     problem.N * problem.H >= kRounds * device.cores;
   const bool more = problem.K > kWide || many;
   const std::int64_t most =
