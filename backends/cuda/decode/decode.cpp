@@ -100,7 +100,9 @@ int warps_for(std::int64_t extent, int of_warp, int most) {
 constexpr int kMinStepWarps = Config::kStepWarpColumns / Config::kWarpThreads;
 
 /// Of shared memory, that the kernel of any step needs.
-int step_bytes(const Problem& problem, const Config& config) {
+int step_bytes(const Problem& problem, Config config) {
+  config.rows = Config::kStepRows;
+  config.warp_columns = Config::kStepWarpColumns;
   return Config::step_shared_bytes(config.tile_rows(Config::kStepColumns), config.tile_columns(),
                                    config.warps_k, static_cast<int>(problem.tokens()),
                                    static_cast<int>(problem.R),
@@ -168,38 +170,37 @@ Config step_tile(const Problem& problem, const DeviceInfo& device, int max_warps
   return config;
 }
 
-/// With so many, four blocks of products share a multiprocessor.
-constexpr int kFourBlocksKb = 52;
-bool fits_four_blocks(const DeviceInfo& device) {
-  return Config{.shared_kb = kFourBlocksKb}.shared_bytes() <= device.l1_bytes;
-}
-
-/// The tile of products on tensor cores, whose threads have `rows` rows of a state.
-Config product_tile(const Problem& problem, const DeviceInfo& device, int rows, int max_warps_v) {
-  Config config =
-      tile_of(problem, device, {.rows = rows, .warp_columns = Config::kStepWarpColumns}, 1);
-  const int warps_of_rows = Config::kProductRows / config.warp_rows(Config::kStepColumns) / rows;
-  config.warps_k = std::min(config.warps_k, std::max(warps_of_rows, kMinStepWarps));
+/// The tile of products on tensor cores: all of K, where that has room in a block.
+Config product_tile(const Problem& problem, const DeviceInfo& device, Config config,
+                    int max_warps_v) {
   constexpr int kMaxWarps = Config::kProductThreads / Config::kWarpThreads;
+  config.warps_k = 1;
+  const int warp_rows = config.product_rows();
+  config.warps_k = std::max(warps_for(problem.K, warp_rows, Config::kProductRows / warp_rows),
+                            config.warp_columns / Config::kWarpThreads);
   config.warps_v =
       warps_for(problem.V, config.warp_columns, std::min(max_warps_v, kMaxWarps / config.warps_k));
+  config.overlap = device.has("sm_90a");
   return config;
 }
 
-/// As measured with two, four and eight tokens a row. Kept states, most of which are written, want whole
-/// rows that make room in the L2 cache for what follows; others few bytes under way, but for gates of
-/// channels, whose blocks have more to do.
-Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
-  Config tile = product_tile(problem, device, problem.kept ? 16 : 8, problem.kept ? 2 : 1);
-  tile.evict_first = problem.kept;
-  const bool has_gk = (problem.gates & ops::kGateGk) != 0;
-  const bool is_bounded = problem.state_dtype == DType::kF32 && !problem.kept && !has_gk;
-  if (is_bounded && fits_four_blocks(device)) tile.shared_kb = kFourBlocksKb;
-  return tile;
-}
-
-/// Traffic from which on the large tile is the faster one: on an H200 between 4 and 34 MB.
+/// Traffic from which on a large tile is the faster one: on an H200 between 4 and 34 MB.
 constexpr double kLargeBytes = 1e7;
+
+/// As measured with two, four and eight tokens a row: the memory wants whole rows, 256 bytes or more of
+/// them, and of kept states, most of which are written, that they make room in the L2 cache for what
+/// follows.
+Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
+  constexpr int kWideColumns = Config::kProductColumns;
+  const bool is_f32 = problem.state_dtype == DType::kF32;
+  const bool is_wide = !is_f32 && problem.K > kWideColumns / 2 && problem.V > kWideColumns / 2 &&
+                       ops::RecurrentDecode::bytes(problem) > kLargeBytes;
+  return product_tile(problem, device,
+                      {.rows = is_f32 && problem.kept ? 16 : 8,
+                       .warp_columns = is_wide ? kWideColumns : Config::kStepWarpColumns,
+                       .evict_first = problem.kept},
+                      problem.kept ? 2 : 1);
+}
 
 Config heuristic_of(const Problem& problem, const DeviceInfo& device) {
   if (takes_products(problem)) return best_product_tile(problem, device);
@@ -311,11 +312,12 @@ class DecodeKernel final : public Kernel<Config> {
   static Support has_tile(const Problem& problem, const DeviceInfo& device, const Config& config) {
     if (is_one_token(problem)) {
       if (Config::has_tile(config, thread_columns(problem))) return Support::yes();
-      return Support::no(refused::kConfig, str("a tile of states in 16 bits has warp_columns=",
-                                               Config::kStepWarpColumns));
+      return Support::no(refused::kConfig,
+                         str("a step of one token has warp_columns=", Config::kStepWarpColumns,
+                             ", or ", kMinWarpColumns, " of states in f32"));
     }
     if (takes_products(problem)) {
-      if (const Support tile = has_product_tile(config); !tile) return tile;
+      if (const Support tile = has_product_tile(problem, config); !tile) return tile;
     } else if (config.rows != Config::kStepRows ||
                config.warp_columns != Config::kStepWarpColumns) {
       return Support::no(refused::kConfig, str("such a step has rows=", Config::kStepRows,
@@ -332,31 +334,35 @@ class DecodeKernel final : public Kernel<Config> {
     return Support::yes();
   }
 
-  static Support has_product_tile(const Config& config) {
-    if (config.warp_columns == Config::kStepWarpColumns &&
-        config.threads() <= Config::kProductThreads &&
-        config.tile_rows(Config::kStepColumns) <= Config::kProductRows &&
+  /// A thread of products has one or two lines' vectors of a row, and more rows where those are in f32.
+  static Support has_product_tile(const Problem& problem, const Config& config) {
+    const bool is_compiled =
+        problem.state_dtype == DType::kF32
+            ? config.warp_columns == Config::kStepWarpColumns
+            : config.rows == Config::kStepRows && config.warp_columns >= Config::kStepWarpColumns;
+    if (is_compiled && config.threads() <= Config::kProductThreads &&
+        config.product_rows() <= Config::kProductRows &&
         config.tile_columns() <= Config::kProductColumns) {
       return Support::yes();
     }
     return Support::no(
         refused::kConfig,
-        str("such a step has warp_columns=", Config::kStepWarpColumns, " and blocks of at most ",
+        str("such a step has warp_columns=", Config::kStepWarpColumns,
+            ", or rows=", Config::kStepRows, " of states in 16 bits, and blocks of at most ",
             Config::kProductRows, " rows and ", Config::kProductColumns, " columns"));
   }
 
   static std::vector<Config> product_configs(const Problem& problem, const DeviceInfo& device) {
     std::vector<Config> configs;
     for (const int rows : kAxisValues<&Config::rows>) {
-      for (const int warps_v : {1, 2}) {
-        const Config tile = product_tile(problem, device, rows, warps_v);
-        if (tile.warps_v < warps_v) continue;
-        for (const bool evict_first : {false, true}) {
+      for (const int columns : {Config::kStepWarpColumns, Config::kProductColumns}) {
+        for (const int warps_v : {1, 2}) {
+          const Config tile =
+              product_tile(problem, device, {.rows = rows, .warp_columns = columns}, warps_v);
+          if (tile.warps_v < warps_v || !has_product_tile(problem, tile)) continue;
           configs.push_back(tile);
-          configs.back().evict_first = evict_first;
-          if (problem.state_dtype != DType::kF32 || !fits_four_blocks(device)) continue;
-          configs.push_back(configs.back());
-          configs.back().shared_kb = kFourBlocksKb;
+          configs.push_back(tile);
+          configs.back().evict_first = true;
         }
       }
     }

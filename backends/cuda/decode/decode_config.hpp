@@ -15,8 +15,7 @@ namespace attune::cuda::decode {
 ///
 /// Loads on their way have their place in the L1 cache, whose memory is the shared memory's too. So
 /// shared_kb bounds the bytes under way, by the blocks of a multiprocessor and by what is left to
-/// that cache: 60 KB with four blocks of 44, or two of 90. With 28 KB the H200 takes 8 % longer. Where
-/// several tokens are products, states are in the shared memory itself, and 52 KB lets four blocks in.
+/// that cache: 60 KB with four blocks of 44, or two of 90. With 28 KB the H200 takes 8 % longer.
 struct DecodeConfig {
   using Op = ops::RecurrentDecode;
   int rows = 8;              // of the state that a thread holds in registers
@@ -31,10 +30,10 @@ struct DecodeConfig {
   static constexpr auto axes() {
     using Self = DecodeConfig;
     return std::tuple{axis("rows", &Self::rows, {8, 16}),
-                      axis("warp_columns", &Self::warp_columns, {32, 64}),
+                      axis("warp_columns", &Self::warp_columns, {32, 64, 128}),
                       launch_axis("warps_k", &Self::warps_k, {1, 2, 4, 8}),
                       launch_axis("warps_v", &Self::warps_v, {1, 2, 4}),
-                      launch_axis("shared_kb", &Self::shared_kb, {0, 44, 52, 90}),
+                      launch_axis("shared_kb", &Self::shared_kb, {0, 44, 90}),
                       launch_axis("evict_first", &Self::evict_first, {false, true}),
                       launch_axis("overlap", &Self::overlap, {false, true})};
   }
@@ -55,7 +54,8 @@ struct DecodeConfig {
   /// Whether the kernel of one token has a tile of the config's for threads of `columns`: a warp's
   /// lines of 16-bit elements are whole ones.
   static constexpr bool has_tile(const DecodeConfig& c, int columns) {
-    return columns == thread_columns(sizeof(float)) || c.warp_columns == kStepWarpColumns;
+    return columns == thread_columns(sizeof(float)) ? c.warp_columns <= kStepWarpColumns
+                                                    : c.warp_columns == kStepWarpColumns;
   }
 
   static constexpr int kVectorBytes = 16;
@@ -74,6 +74,8 @@ struct DecodeConfig {
   static constexpr int kProductRows = 128;
   static constexpr int kProductColumns = 128;
   static constexpr int kProductThreads = 128;
+  /// Eight lanes side by side, four rows an access.
+  constexpr int product_rows() const { return 4 * rows * warps_k; }
   /// Of its shared memory, with all tokens of a row staged: T, and R committed ones.
   static constexpr int step_shared_bytes(int tile_rows, int tile_columns, int warps_k, int tokens,
                                          int committed, bool value_gate) {

@@ -3,8 +3,8 @@
 // not made, or mean nothing.
 #pragma once
 
-#include "cuda/decode/product_factors.cuh"
-#include "cuda/decode/state_vector.cuh"
+#include "cuda/decode/product_operands.cuh"
+#include "cuda/decode/product_sums.cuh"
 
 namespace attune::cuda::decode {
 
@@ -131,6 +131,33 @@ __device__ __forceinline__ void add_scores_of_channels(const StepParams& p,
                                  [&](float* to, const float(&sum)[1]) {
                                    *to = fmaf(sum[0], p.scale, at.first_row > 0 ? *to : 0.0F);
                                  });
+  }
+}
+
+/// Sums up what new tokens read of the tokens themselves, by one warp.
+template <class T, class Tile>
+__device__ __forceinline__ void put_score_sums(const StepParams& p, const ProductShape& shape,
+                                               const ProductScratch<T>& scratch,
+                                               const ProductRow& row) {
+  const int g = lane_index() / 4, c = lane_index() % 4;
+  const auto exists = [&](int place) { return is_taken(p, row, place); };
+#pragma unroll 1
+  for (int v = 0; v < shape.warps_v; ++v) {
+    const StepLane lane = {0, 0, v * Tile::kWarpColumns + g * Tile::kVector};
+    float o[Tile::kColumns / 2][4] = {};
+#pragma unroll 1
+    for (int first = 0; first < p.committed_tokens + p.tokens; first += kProductTokens) {
+      const auto values = load_values<T, Tile>(scratch, lane, first, exists);
+      RightOperand<2> score;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int place = first + c + 4 * e;
+        score.set(e, exists(place) ? scratch.scores[place * kProductTokens + g] : 0);
+      }
+#pragma unroll
+      for (int m = 0; m < Tile::kColumns / 2; ++m) multiply_exact(o[m], values.left[m], score);
+    }
+    put_product_sums<Tile>(score_sums<Tile>(p, shape, scratch, v), p.tokens, o, true);
   }
 }
 

@@ -34,10 +34,11 @@ struct ProductShape {
   int scores = 0;             // [kPlaces, kTokens], by place
   int spans = 0;              // the same, without gk: decays from place to new token
   int slots = 0;              // [kTokens], with kept states
-  /// Of the first warp, [T, kSumStride], and from warp to warp: where its part of the state was, if
+  /// Of the first warp, [T, sum_stride()], and from warp to warp: where its part of the state was, if
   /// that is but one tile.
   int sums = 0, warp_sums = 0;
-  int bytes = 0;  // of all
+  int score_sums = 0;  // [warps_v, T, sum_stride()]
+  int bytes = 0;       // of all
 
   /// At most: new tokens or committed ones, the depth of a product; both together; a tile's rows,
   /// and columns.
@@ -52,12 +53,12 @@ struct ProductShape {
   /// Factors of eight rows are side by side, and so many floats from the next eight.
   static constexpr int kFactorRows = 8;
   static constexpr int kFactorStride = kFactorRows * kTokens + 8;
-  static constexpr int kSumStride = DecodeConfig::kStepWarpColumns + 4;
+  static constexpr int sum_stride(int warp_columns) { return warp_columns + 4; }
 
   static constexpr ProductShape of(const DecodeConfig& config, const ProductStep& step) {
     ProductShape shape{.warps_k = config.warps_k,
                        .warps_v = config.warps_v,
-                       .rows = config.tile_rows(DecodeConfig::kStepColumns),
+                       .rows = config.product_rows(),
                        .columns = config.tile_columns(),
                        .evict_first = config.evict_first};
     shape.bytes = shape.rows * shape.columns * step.state_bytes;
@@ -82,11 +83,13 @@ struct ProductShape {
     take(shape.scores, kPlaces * kTokens * kFloat);
     take(shape.spans, step.has_gk ? 0 : kPlaces * kTokens * kFloat);
     take(shape.slots, step.keeps_states ? kTokens * static_cast<int>(sizeof(void*)) : 0);
+    const int sums = step.tokens * sum_stride(config.warp_columns) * kFloat;
+    take(shape.score_sums, shape.warps_v * sums);
     const int warps = shape.warps_k * shape.warps_v;
     shape.warp_sums = shape.rows * shape.columns * step.state_bytes / warps;
     if (step.keys > shape.rows) {
-      shape.warp_sums = step.tokens * kSumStride * kFloat;
-      take(shape.sums, warps * shape.warp_sums);
+      shape.warp_sums = sums;
+      take(shape.sums, warps * sums);
     }
     return shape;
   }

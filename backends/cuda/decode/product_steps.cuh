@@ -11,7 +11,7 @@ template <class Tile, class Operands>
 __device__ __forceinline__ void take_rows(const Operands& operands, int stored, int eight,
                                           RowPair<Tile>& rows, float (&o)[Tile::kColumns / 2][4]) {
   const auto read = operands.read(eight);
-  const RightOperand<2> write = operands.write(eight, stored);
+  const auto write = operands.write(eight, stored);
   const float2 decay = operands.decay(eight);
 #pragma unroll
   for (int m = 0; m < Tile::kColumns / 2; ++m) {
@@ -19,7 +19,7 @@ __device__ __forceinline__ void take_rows(const Operands& operands, int stored, 
     const float state[4] = {upper.x, upper.y, lower.x, lower.y};
     operands.add_reads(o[m], state, read);
     float u[4] = {};
-    multiply_exact(u, operands.values.left[m], write);
+    operands.add_writes(u, m, write);
     set_pair<Tile>(rows.upper, m, fmaf(upper.x, decay.x, u[0]), fmaf(upper.y, decay.x, u[2]));
     set_pair<Tile>(rows.lower, m, fmaf(lower.x, decay.y, u[1]), fmaf(lower.y, decay.y, u[3]));
   }
@@ -32,7 +32,8 @@ __device__ __forceinline__ void run_products(const StepParams& p, const ProductS
                                              const ProductBlock& at, const ProductRow& row,
                                              float (&o)[Tile::kColumns / 2][4]) {
   using State = typename Tile::State;
-  ProductPart part = product_part<Tile>(p, at, lane.row, lane.column);
+  const StepLane stores = store_lane<Tile>(shape);
+  ProductPart part = product_part<Tile>(p, at, stores.row, stores.column);
   if (row.stored == 0) part.rows_left = 0;
   State* to = static_cast<State*>(p.state.data) + row.slot * p.state.sequence + part.offset;
   const std::uint64_t policy = policy_of(shape);
@@ -98,7 +99,8 @@ __device__ __forceinline__ void keep_states(const StepParams& p, const ProductSh
                                             const ProductScratch<T>& scratch, const StepLane& lane,
                                             const ProductBlock& at, const ProductRow& row,
                                             float (&o)[Tile::kColumns / 2][4]) {
-  const ProductPart part = product_part<Tile>(p, at, lane.row, lane.column);
+  const StepLane stores = store_lane<Tile>(shape);
+  const ProductPart part = product_part<Tile>(p, at, stores.row, stores.column);
   const std::uint64_t policy = policy_of(shape);
   const std::byte* const tile = warp_tile<Tile>(scratch);
   const ProductOperands<T, Tile, kOfChannels> operands(p, scratch, lane, row);
@@ -120,31 +122,6 @@ __device__ __forceinline__ void keep_states(const StepParams& p, const ProductSh
     offset += kFactorRows * p.state.k;
   }
   operands.finish(o);
-}
-
-/// Adds what new tokens read of the tokens themselves; the warps along K take the places in turn.
-template <class T, class Tile>
-__device__ __forceinline__ void add_products_of_scores(const StepParams& p,
-                                                       const ProductShape& shape,
-                                                       const ProductScratch<T>& scratch,
-                                                       const StepLane& lane, const ProductRow& row,
-                                                       float (&o)[Tile::kColumns / 2][4]) {
-  const int g = lane_index() / 4;
-  const int c = lane_index() % 4;
-  const int places = p.committed_tokens + p.tokens;
-  for (int first = lane.warp_k * kProductTokens; first < places;
-       first += shape.warps_k * kProductTokens) {
-    const auto values = load_values<T, Tile>(scratch, lane, first,
-                                             [&](int place) { return is_taken(p, row, place); });
-    RightOperand<2> score;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int place = first + c + 4 * e;
-      score.set(e, is_taken(p, row, place) ? scratch.scores[place * kProductTokens + g] : 0);
-    }
-#pragma unroll
-    for (int m = 0; m < Tile::kColumns / 2; ++m) multiply_exact(o[m], values.left[m], score);
-  }
 }
 
 }  // namespace attune::cuda::decode

@@ -5,36 +5,44 @@
 
 namespace attune::cuda::decode {
 
-/// Where a warp's sums are: of a thread's first column.
+/// Where a warp's sums are.
 template <class T>
 __device__ __forceinline__ float* warp_sums(const ProductShape& shape,
                                             const ProductScratch<T>& scratch, int warp) {
   return reinterpret_cast<float*>(scratch.tile + shape.sums + warp * shape.warp_sums);
 }
 
-/// Puts a warp's sums where all warps' are added up, or adds them to those of the tiles before.
-template <class T, class Tile>
-__device__ __forceinline__ void put_product_sums(const ProductShape& shape,
-                                                 const ProductScratch<T>& scratch, int tokens,
+/// Where that is which tokens read of each other, of the columns that warps `warp_v` along V have.
+template <class Tile, class T>
+__device__ __forceinline__ float* score_sums(const StepParams& p, const ProductShape& shape,
+                                             const ProductScratch<T>& scratch, int warp_v) {
+  return reinterpret_cast<float*>(scratch.tile + shape.score_sums) +
+         warp_v * p.tokens * Tile::kSumStride;
+}
+
+/// Puts what a warp has summed up where all sums are added up, or adds it to that of the tiles before.
+template <class Tile>
+__device__ __forceinline__ void put_product_sums(float* sums, int tokens,
                                                  const float (&o)[Tile::kColumns / 2][4],
                                                  bool first_tile) {
   const int c = lane_index() % 4;
-  float* const sums = warp_sums(shape, scratch, warp_index()) + lane_index() / 4 * Tile::kVector;
+  sums += lane_index() / 4 * Tile::kVector;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int t = 2 * c + e;
     if (t >= tokens) continue;
 #pragma unroll
     for (int m = 0; m < Tile::kColumns / 2; ++m) {
-      auto& pair = *reinterpret_cast<float2*>(sums + t * ProductShape::kSumStride +
-                                              Tile::column_offset(2 * m));
+      auto& pair =
+          *reinterpret_cast<float2*>(sums + t * Tile::kSumStride + Tile::column_offset(2 * m));
       const float2 before = first_tile ? float2{0, 0} : pair;
       pair = {before.x + o[m][e], before.y + o[m][2 + e]};
     }
   }
 }
 
-/// o of a tile's columns, four a thread: the sums over its warps, or zeros of a padding row.
+/// o of a tile's columns, four a thread: the sums over its warps and of scores, or zeros of a padding
+/// row.
 template <class T, class Tile>
 __device__ __forceinline__ void write_product_output(const StepParams& p, const ProductShape& shape,
                                                      const ProductScratch<T>& scratch,
@@ -51,11 +59,14 @@ __device__ __forceinline__ void write_product_output(const StepParams& p, const 
   const int step = tokens_of(blockDim.x);
   for (int t = tokens_of(threadIdx.x); t < p.tokens; t += step) {
     float4 sum = {0, 0, 0, 0};
+    const auto add = [&](const float* sums) {
+      const float4 part = *reinterpret_cast<const float4*>(sums + t * Tile::kSumStride + in_warp);
+      sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+    };
+    if (!is_padding) add(score_sums<Tile>(p, shape, scratch, warp_v));
     for (int warp = warp_v; warp < shape.warps_k * shape.warps_v && !is_padding;
          warp += shape.warps_v) {
-      const float4 part = *reinterpret_cast<const float4*>(warp_sums(shape, scratch, warp) +
-                                                           t * ProductShape::kSumStride + in_warp);
-      sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+      add(warp_sums(shape, scratch, warp));
     }
     T* const to = static_cast<T*>(p.o.data) + row_of(p.o, at.b, t, at.head);
     *reinterpret_cast<uint2*>(to + at.first_column + column) = {pack<T>(sum.x, sum.y),

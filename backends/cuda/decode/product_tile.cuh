@@ -10,15 +10,24 @@ namespace attune::cuda::decode {
 /// Rows of vectors, with lanes where the tensor cores want them: lane / 4 is the place along V,
 /// lane % 4 the pair of rows out of eight. A warp's vectors are in panels of 128 bytes a row, each
 /// row's swizzled: the lanes that read one at a time then fall into different banks.
-template <class StateType, int kRowCount>
-struct ProductTile : StepTile<StateType, StepLayout::kRowVectors> {
-  using Base = StepTile<StateType, StepLayout::kRowVectors>;
-  static constexpr int kWarpRows = kRowCount * Base::kRowStep;
+template <class StateType, int kRowCount, int kVectorCount>
+struct ProductTile {
+  using State = StateType;
+  static constexpr int kVector = kVectorColumns<State>;
+  static constexpr int kVectors = kVectorCount;  // of a thread, in one row
+  static constexpr int kColumns = kVectors * kVector;
   static constexpr int kPanelRow = 128;  // bytes
+  static constexpr int kPanelColumns = kPanelRow / static_cast<int>(sizeof(State));
+  static constexpr int kWarpColumns = kVectors * kPanelColumns;
+  static constexpr int kWarpRows = kRowCount * (kWarpSize / (kPanelColumns / kVector));
   static constexpr int kPanelBytes = kWarpRows * kPanelRow;
-  static constexpr int kWarpBytes = Base::kVectors * kPanelBytes;
-  static constexpr int kPanelColumns = kPanelRow / static_cast<int>(sizeof(StateType));
-  static_assert(ProductShape::kTokens * ProductShape::kSumStride * sizeof(float) <= kWarpBytes);
+  static constexpr int kWarpBytes = kVectors * kPanelBytes;
+  static constexpr int kResidentBlocks = kColumns > DecodeConfig::kStepColumns ? 3 : 4;
+  static constexpr int kSumStride = ProductShape::sum_stride(kWarpColumns);
+  static_assert(ProductShape::kTokens * kSumStride * sizeof(float) <= kWarpBytes);
+
+  /// Of the thread's column c, counted from its first.
+  static constexpr int column_offset(int c) { return c / kVector * kPanelColumns + c % kVector; }
 };
 
 /// Where a thread stands in its block's tile that is at `row` and `column` of its warp's part.
@@ -141,38 +150,64 @@ __device__ __forceinline__ RowPair<Tile> load_row_pair(const std::byte* tile, in
 /// Columns 2 m and 2 m + 1 of a thread's part of a row.
 template <class Tile>
 __device__ __forceinline__ float2 pair_at(const float4 (&row)[Tile::kVectors], int m) {
-  if constexpr (Tile::kVectors > 1) {
-    const float4& vector = row[m / 2];
-    return m % 2 == 0 ? float2{vector.x, vector.y} : float2{vector.z, vector.w};
+  const float4& vector = row[2 * m / Tile::kVector];
+  const float words[4] = {vector.x, vector.y, vector.z, vector.w};
+  const int pair = m % (Tile::kVector / 2);
+  if constexpr (sizeof(typename Tile::State) == sizeof(float)) {
+    return {words[2 * pair], words[2 * pair + 1]};
   } else {
-    const float words[4] = {row[0].x, row[0].y, row[0].z, row[0].w};
-    return unpack<typename Tile::State>(__float_as_uint(words[m]));
+    return unpack<typename Tile::State>(__float_as_uint(words[pair]));
   }
 }
 template <class Tile>
 __device__ __forceinline__ void set_pair(float4 (&row)[Tile::kVectors], int m, float low,
                                          float high) {
-  if constexpr (Tile::kVectors > 1) {
-    float4& vector = row[m / 2];
-    (m % 2 == 0 ? vector.x : vector.z) = low;
-    (m % 2 == 0 ? vector.y : vector.w) = high;
+  float4& vector = row[2 * m / Tile::kVector];
+  const int pair = m % (Tile::kVector / 2);
+  if constexpr (sizeof(typename Tile::State) == sizeof(float)) {
+    (pair == 0 ? vector.x : vector.z) = low;
+    (pair == 0 ? vector.y : vector.w) = high;
   } else {
     const float word = __uint_as_float(pack<typename Tile::State>(low, high));
-    (m == 0 ? row[0].x : m == 1 ? row[0].y : m == 2 ? row[0].z : row[0].w) = word;
+    (pair == 0 ? vector.x : pair == 1 ? vector.y : pair == 2 ? vector.z : vector.w) = word;
   }
 }
 
-/// Stores two rows of a thread's, the first of which is `row` rows behind its first of all.
+/// Where the first vector is that a thread stores of eight rows: that of its first row, but for half of
+/// the lanes where a row is two lines, which store the second line of others' rows.
+template <class Tile>
+__device__ __forceinline__ StepLane store_lane(const ProductShape& shape) {
+  const int lane = lane_index();
+  const int column = lane / 4 * Tile::kVector;
+  if constexpr (Tile::kVectors == 1) return product_lane<Tile>(shape, lane % 4 * 2, column);
+  return product_lane<Tile>(shape, lane % 2 * 2, column + lane / 2 % 2 * Tile::kPanelColumns);
+}
+/// A row's two lines of four rows: lanes two apart swap vectors, so that what a warp stores at a time is
+/// two rows as a whole, in place of one line of four. The memory takes those 5 % faster.
+__device__ __forceinline__ void swap_lines(float4 (&row)[2]) {
+  const bool is_second = lane_index() / 2 % 2 == 1;
+  const float4 sent = is_second ? row[0] : row[1];
+  constexpr int kApart = 2;
+  const float4 received = {
+      __shfl_xor_sync(kFullWarp, sent.x, kApart), __shfl_xor_sync(kFullWarp, sent.y, kApart),
+      __shfl_xor_sync(kFullWarp, sent.z, kApart), __shfl_xor_sync(kFullWarp, sent.w, kApart)};
+  (is_second ? row[0] : row[1]) = received;
+}
+
+/// Stores two rows of a thread's. `part` is of store_lane(), `row` rows of it are behind.
 template <class Tile>
 __device__ __forceinline__ void store_row_pair(typename Tile::State* to, std::int64_t row_stride,
-                                               const ProductPart& part, int row,
-                                               const RowPair<Tile>& rows, std::uint64_t policy) {
+                                               const ProductPart& part, int row, RowPair<Tile> rows,
+                                               std::uint64_t policy) {
+  if constexpr (Tile::kVectors == 2) {
+    swap_lines(rows.upper);
+    swap_lines(rows.lower);
+  }
+  if (part.columns_left <= 0) return;
 #pragma unroll
-  for (int n = 0; n < Tile::kVectors; ++n) {
-    const int column = n * Tile::kPanelColumns;
-    if (column >= part.columns_left) continue;
-    if (row < part.rows_left) store_vector(to + column, rows.upper[n], policy);
-    if (row + 1 < part.rows_left) store_vector(to + row_stride + column, rows.lower[n], policy);
+  for (int n = 0; n < Tile::kVectors; ++n, row += 4, to += 4 * row_stride) {
+    if (row < part.rows_left) store_vector(to, rows.upper[n], policy);
+    if (row + 1 < part.rows_left) store_vector(to + row_stride, rows.lower[n], policy);
   }
 }
 

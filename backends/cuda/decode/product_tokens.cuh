@@ -103,8 +103,7 @@ struct ProductBlock {
 };
 __device__ __forceinline__ BlockTile product_tile_of(const ProductShape& shape) {
   const auto block = static_cast<int>(blockIdx.x);
-  if (shape.tiles == 1) return {block, 0};
-  const int head = block / shape.tiles;
+  const int head = quotient(block, shape.tiles);
   return {head, (block - head * shape.tiles) * shape.columns};
 }
 __device__ __forceinline__ ProductBlock product_block(const StepParams& p,

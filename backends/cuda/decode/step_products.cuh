@@ -26,12 +26,13 @@
 
 namespace attune::cuda::decode {
 
-/// Waits for the tokens of a tile and makes them into factors and scores.
+/// Waits for the tokens of a tile and makes them into factors and scores; with the last tile's, what
+/// tokens read of each other is done with.
 template <class T, class Tile, bool kOfChannels, bool kKeeps>
 __device__ __forceinline__ void make_operands(const StepParams& p, const ProductShape& shape,
                                               const ProductScratch<T>& scratch,
                                               const ProductBlock& at, const ProductRow& row,
-                                              const RawHeadDecay<T>& head_decay) {
+                                              const RawHeadDecay<T>& head_decay, bool last_tile) {
   if (!kOfChannels && threadIdx.x < kWarpSize) {
     make_head_factors(p, scratch, row, head_decay.log_decay(p));
   }
@@ -49,6 +50,8 @@ __device__ __forceinline__ void make_operands(const StepParams& p, const Product
     add_scores_of_channels(p, scratch, at, row);
   } else if (threadIdx.x + kWarpSize >= blockDim.x) {
     add_scores_of_head(p, scratch, at, row);
+    __syncwarp();  // the scores are there
+    if (last_tile) put_score_sums<T, Tile>(p, shape, scratch, row);
   }
 }
 
@@ -80,7 +83,7 @@ __device__ __forceinline__ bool take_tile(const StepParams& p, const ProductShap
   const ProductRow row = product_row<kKeeps>(p, at.b, raw);
   if (row.is_padding) return true;
   copy.start(p, row.slot, policy_of(shape));
-  make_operands<T, Tile, kOfChannels, kKeeps>(p, shape, scratch, at, row, head_decay);
+  make_operands<T, Tile, kOfChannels, kKeeps>(p, shape, scratch, at, row, head_decay, last_tile);
   copy_async_wait<0>();
   __syncwarp();  // the warp's part of the state is there
   const StepLane lane = product_lane<Tile>(shape);
@@ -90,18 +93,18 @@ __device__ __forceinline__ bool take_tile(const StepParams& p, const ProductShap
   } else {
     run_products<kOfChannels, T, Tile>(p, shape, scratch, lane, at, row, o);
   }
-  if (last_tile) {
-    __syncthreads();  // the scores are there
-    add_products_of_scores<T, Tile>(p, shape, scratch, lane, row, o);
-  }
   __syncwarp();  // the warp is done with its part of the state
-  put_product_sums<T, Tile>(shape, scratch, p.tokens, o, at.first_row == 0);
+  put_product_sums<Tile>(warp_sums(shape, scratch, warp_index()), p.tokens, o, at.first_row == 0);
+  if (kOfChannels && last_tile) {
+    __syncthreads();  // the scores are there
+    if (threadIdx.x < kWarpSize) put_score_sums<T, Tile>(p, shape, scratch, row);
+  }
   return false;
 }
 
 /// kOfChannels: there is a gk. kKeeps: there are kept slots.
 template <class T, class Tile, bool kOfChannels, bool kKeeps>
-__global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
+__global__ void __launch_bounds__(DecodeConfig::kProductThreads, Tile::kResidentBlocks)
     decode_step_products(const __grid_constant__ StepParams p,
                          const __grid_constant__ ProductShape shape) {
   const ProductScratch<T> scratch(shape);
@@ -125,11 +128,24 @@ __global__ void __launch_bounds__(DecodeConfig::kProductThreads, 5)
                                 is_padding);
 }
 
+/// Calls f with the config's tile. Elements of 16 bits have one line a row or two.
+template <class State, class F>
+void with_product_tile(const DecodeConfig& config, const F& f) {
+  constexpr int kOneLine = DecodeConfig::kStepWarpColumns;
+  if constexpr (sizeof(State) == sizeof(float)) {
+    with_value<8, 16>(config.rows,
+                      [&]<int kRows>() { f.template operator()<ProductTile<State, kRows, 2>>(); });
+  } else {
+    with_value<kOneLine, 2 * kOneLine>(config.warp_columns, [&]<int kColumns>() {
+      f.template operator()<ProductTile<State, 8, kColumns / kOneLine>>();
+    });
+  }
+}
+
 template <class T, class State>
 void launch_step_products(const DecodeConfig& config, const StepParams& params,
                           cudaStream_t stream) {
-  with_value<8, 16>(config.rows, [&]<int kRows>() {
-    using Tile = ProductTile<State, kRows>;
+  with_product_tile<State>(config, [&]<class Tile>() {
     ProductShape shape = ProductShape::of(config, {.keys = params.keys,
                                                    .tokens = params.tokens,
                                                    .committed = params.committed_tokens,
