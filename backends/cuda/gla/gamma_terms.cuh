@@ -1,0 +1,237 @@
+// What a chunk has to the gradient of a constant decay, where that is of few sequences and heads.
+//
+// Such a gradient is one number that sums products of both signs over all tokens. Where many of them
+// are wanted their tolerance bears that scores and decayed rows within a chunk are rounded to 16
+// bits; where it is one or two, chance makes the sum small, and the rounding is most of its error. So
+// what stays within a chunk is made anew in fp32, whatever the decays, and the flows, whose rounding
+// is a tenth of that, are taken as they are. With n tokens, counted from 0,
+//
+//   sum_t dg_t = n E <S, D> + sum_i (i + 1) scale E_i x_i . (S u_i)
+//                + sum_j (n - 1 - j) L_j y_j . (D z_j) + sum_{j < i} (i - j) P_ij A_ij
+//
+// as a decay of token t is passed by what was written before it and is read from it on. Only one side
+// has gates.
+#pragma once
+
+#include "cuda/gla/decays.cuh"
+#include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/exchange.cuh"
+
+namespace attune::cuda::gla {
+
+/// A panel of 64 channels by position; rows apart so that neither rows nor columns share banks.
+using FloatPanel = float[kChunkTokens][kPanelChannels + 1];
+
+struct GammaShared {
+  alignas(16) float distant_scores[kChunkTokens][kChunkTokens];  // [i][j]: (i - j) P_ij; 0 if j > i
+  FloatPanel x, y;                                               // first of the other side, u and z
+  FloatPanel decay, x_flow, y_flow;
+  float warp_sums[kBlockWarps];
+  HeadChunk chunk;
+};
+
+/// A block of 256 threads, of a chunk and head.
+template <class T>
+class GammaTerms {
+ public:
+  __device__ GammaTerms(const GlaBackwardParams& p, GammaShared& shared)
+      : p_(p), s_(shared), chunk_(shared.chunk) {}
+
+  /// P in fp32: products of inputs are exact.
+  __device__ void make_scores() {
+    constexpr int kAcross = 16;  // threads along either side, each with every sixteenth row
+    constexpr int kRows = kChunkTokens / kAcross;
+    const int i = static_cast<int>(threadIdx.x) / kAcross;
+    const int j = static_cast<int>(threadIdx.x) % kAcross;
+    float sums[kRows][kRows] = {};
+    for (int first = 0; first < p_.other; first += kPanelChannels) {
+      stage_rows(s_.x, p_.u, chunk_.head, first, p_.other);
+      stage_rows(s_.y, p_.z, chunk_.kv_head, first, p_.other);
+      __syncthreads();  // the panels are there
+#pragma unroll 4
+      for (int channel = 0; channel < kPanelChannels; ++channel) {
+#pragma unroll
+        for (int a = 0; a < kRows; ++a) {
+#pragma unroll
+          for (int b = 0; b < kRows; ++b) {
+            sums[a][b] =
+                fmaf(s_.x[i + a * kAcross][channel], s_.y[j + b * kAcross][channel], sums[a][b]);
+          }
+        }
+      }
+      __syncthreads();  // the panels are free
+    }
+#pragma unroll
+    for (int a = 0; a < kRows; ++a) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b) {
+        const int row = i + a * kAcross;
+        const int column = j + b * kAcross;
+        s_.distant_scores[row][column] =
+            static_cast<float>(max(row - column, 0)) * p_.score_scale * sums[a][b];
+      }
+    }
+  }
+
+  /// The terms of 64 channels of the gated side, this thread's of one of them.
+  __device__ float take_channels(int first) {
+    stage_rows(s_.x, p_.x, chunk_.head, first, p_.own);
+    stage_rows(s_.y, p_.y, chunk_.kv_head, first, p_.own);
+    stage_decays(first);
+    stage_flows(s_.x_flow, p_.x_flow, first);
+    stage_flows(s_.y_flow, p_.y_flow, first);
+    __syncthreads();  // the panels are there
+    const int channel = static_cast<int>(threadIdx.x) % kPanelChannels;
+    const int part = static_cast<int>(threadIdx.x) / kPanelChannels;
+    float sum = first + channel < p_.own ? within_chunk(channel, part) : 0.0F;
+    if (first + channel < p_.own) {
+      if (part == 0) sum += of_reads(channel);
+      if (part == 1) sum += of_writes(channel);
+      if (part == 2) sum += static_cast<float>(chunk_.rows) * of_states(first + channel);
+    }
+    __syncthreads();  // the panels are free
+    return sum;
+  }
+
+ private:
+  static constexpr int kParts = kBlockThreads / kPanelChannels;  // threads of a channel
+
+  __device__ void stage(FloatPanel& to, int i, float2 pair) const {
+    to[at_.position(i)][at_.channel()] = pair.x;
+    to[at_.position(i)][at_.channel() + 1] = pair.y;
+  }
+  __device__ void stage_rows(FloatPanel& to, const ConstTokenView& from, std::int64_t head,
+                             int first, int channels) const {
+    const int channel = first + at_.channel();
+    std::uint32_t pairs[kRun];
+    load_pairs<T>(pairs, {from, chunk_, head, at_, channel},
+                  valid_positions(chunk_, at_, channel < channels));
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) stage(to, i, unpack<T>(pairs[i]));
+  }
+  __device__ void stage_decays(int first) const {
+    const int channel = first + at_.channel();
+    float2 logs[kRun];
+    load_log_decays<T>(logs, p_, chunk_, at_, channel,
+                       valid_positions(chunk_, at_, channel < p_.own));
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) stage(s_.decay, i, exp2_of(logs[i]));
+  }
+  /// Sums over tiles of the other side.
+  __device__ void stage_flows(FloatPanel& to, void* flows, int first) const {
+    unsigned char* const tile = workspace_panel(flows, chunk_.index, p_.own_panels());
+    float2 sums[kRun] = {};
+    for (int other = 0; other < p_.other_tiles; ++other) {
+      const auto rows = rows_of(tile + other * tensor_bytes(p_, p_.own_panels()),
+                                first + at_.channel(), chunk_, at_);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        add(sums[i], unpack<T>(*reinterpret_cast<const std::uint32_t*>(rows.row(i))));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) stage(to, i, sums[i]);
+  }
+
+  /// Pairs of tokens, of four that write at a time, which share what is loaded of those that read.
+  __device__ float within_chunk(int channel, int part) const {
+    constexpr int kWrites = 4;
+    float sum = 0.0F;
+    for (int first = kWrites * part; first < kChunkTokens; first += kWrites * kParts) {
+      float decays[kWrites] = {1.0F, 1.0F, 1.0F, 1.0F};
+      float reads[kWrites] = {};
+      const auto read_at = [&](int i, auto&& passes) {
+        const float4 scores = *reinterpret_cast<const float4*>(&s_.distant_scores[i][first]);
+        const float of[kWrites] = {scores.x, scores.y, scores.z, scores.w};
+        const float x = s_.x[i][channel];
+        const float decay = s_.decay[i][channel];
+#pragma unroll
+        for (int n = 0; n < kWrites; ++n) {
+          if (passes(n)) decays[n] *= decay;
+          reads[n] = fmaf(of[n], decays[n] * x, reads[n]);
+        }
+      };
+#pragma unroll
+      for (int i = 1; i < kWrites; ++i) read_at(first + i, [i](int n) { return n < i; });
+#pragma unroll 4
+      for (int i = first + kWrites; i < kChunkTokens; ++i) read_at(i, [](int) { return true; });
+#pragma unroll
+      for (int n = 0; n < kWrites; ++n) sum = fmaf(s_.y[first + n][channel], reads[n], sum);
+    }
+    return sum;
+  }
+  /// Against time, tokens that a chunk does not have come first.
+  __device__ int first_position() const { return chunk_.reverse ? kChunkTokens - chunk_.rows : 0; }
+  __device__ float of_reads(int channel) const {
+    const int first = first_position();
+    float decay = p_.scale;
+    float sum = 0.0F;
+#pragma unroll 4
+    for (int i = 0; i < chunk_.rows; ++i) {
+      const int at = first + i;
+      decay *= s_.decay[at][channel];
+      const float read = decay * s_.x[at][channel];
+      sum = fmaf(static_cast<float>(i + 1) * read, s_.x_flow[at][channel], sum);
+    }
+    return sum;
+  }
+  __device__ float of_writes(int channel) const {
+    const int last = first_position() + chunk_.rows - 1;
+    float decay = 1.0F;
+    float sum = 0.0F;
+#pragma unroll 4
+    for (int behind = 0; behind < chunk_.rows; ++behind) {
+      const int at = last - behind;
+      const float left = decay * s_.y[at][channel];
+      sum = fmaf(static_cast<float>(behind) * left, s_.y_flow[at][channel], sum);
+      decay *= s_.decay[at][channel];
+    }
+    return sum;
+  }
+  /// E S . D.
+  __device__ float of_states(int channel) const {
+    const std::int64_t of_tile = p_.slots * p_.heads * own_channels(p_);
+    const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
+    float sum = 0.0F;
+    for (int other = 0; other < p_.other_tiles; ++other) sum += products[other * of_tile];
+    return sum;
+  }
+
+  const GlaBackwardParams& p_;
+  GammaShared& s_;
+  const HeadChunk& chunk_;
+  RunLane at_;
+};
+
+template <class T>
+__global__ __launch_bounds__(kBlockThreads,
+                             2) void gamma_terms(const __grid_constant__ GlaBackwardParams p) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<GammaShared*>(shared_bytes);
+  take_over_from_previous_launch();
+  if (threadIdx.x == 0) shared.chunk = head_chunk(p, chunk_of_block(p, blockIdx.x));
+  __syncthreads();  // the chunk is known
+  if (shared.chunk.rows == 0) return;
+  GammaTerms<T> terms(p, shared);
+  terms.make_scores();
+  float sum = 0.0F;
+  for (int first = 0; first < p.own; first += kPanelChannels) sum += terms.take_channels(first);
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarpSize == 0) shared.warp_sums[threadIdx.x / kWarpSize] = sum;
+  __syncthreads();  // all warps' sums are there
+  if (threadIdx.x != 0) return;
+  float total = 0.0F;
+  for (int warp = 0; warp < kBlockWarps; ++warp) total += shared.warp_sums[warp];
+  p.dgamma_terms[shared.chunk.index] = total;
+}
+
+template <class T>
+void launch_gamma_terms(const GlaBackwardParams& p, cudaStream_t stream) {
+  launch<gamma_terms<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
+                          .block = dim3(kBlockThreads),
+                          .shared_bytes = sizeof(GammaShared),
+                          .overlaps_previous = true},
+                         stream, p);
+}
+
+}  // namespace attune::cuda::gla
