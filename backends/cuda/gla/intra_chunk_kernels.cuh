@@ -250,9 +250,11 @@ void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;
     using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
     const int parts = (p.own + Part::kPart - 1) / Part::kPart;
+    constexpr std::size_t kPartBytes = sizeof(OneSideShared<Part, Part::kUngated>);
     if (may_share_chunks(p, parts)) {
-      launch_weak<intra_chunk_parts<T, Part>>(
-          p, Part::kThreads, sizeof(OneSideShared<Part, Part::kUngated>), stream, parts + 1);
+      launch_weak<intra_chunk_parts<T, Part>>(p, Part::kThreads, kPartBytes, stream, parts + 1);
+    } else if (p.slots * p.heads <= multiprocessor_count()) {
+      launch_weak<intra_chunk<T, Part>>(p, Part::kThreads, kPartBytes, stream);
     } else {
       launch_weak<intra_chunk<T, Chunk>>(p, Chunk::kThreads,
                                          sizeof(OneSideShared<Chunk, Chunk::kUngated>), stream);
