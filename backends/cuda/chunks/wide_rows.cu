@@ -104,7 +104,7 @@ void replace_gate(std::optional<ConstTensorView>& gate, WideTensors& tensors,
 
 }  // namespace wide_rows_kernels
 
-ops::RecurrentAttentionProblem with_wide_rows(ops::RecurrentAttentionProblem problem) {
+ops::RecurrentAttentionProblem WideRows::made_of(ops::RecurrentAttentionProblem problem) {
   problem.dtype = DType::kF32;
   problem.gate_dtype = ops::GateDType::kF32;
   problem.layout = ops::Layout::kBthd;

@@ -1,10 +1,12 @@
 #include <algorithm>
 
 #include "cuda/chunk_mma/backward/expected_time.hpp"
+#include "cuda/chunk_mma/backward/sliced_heads.hpp"
 #include "cuda/chunk_mma/backward/workspace.hpp"
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/wide_rows.hpp"
+#include "cuda/chunks/with_copies.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/gate_gradients.hpp"
@@ -168,5 +170,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
 }  // namespace attune::cuda::chunk_mma::backward
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma_backward() {
-  return std::make_unique<WithRowsBehind<WithWideRows<chunk_mma::backward::ChunkMmaBackward>>>();
+  using Sliced =
+      WithCopies<chunk_mma::backward::ChunkMmaBackward, chunk_mma::backward::SlicedHeads>;
+  return std::make_unique<WithRowsBehind<WithCopies<Sliced, WideRows>>>();
 }
