@@ -8,6 +8,7 @@
 #include "cuda/chunks/wide_rows.hpp"
 #include "cuda/chunks/with_copies.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/gate_gradients.hpp"
 
@@ -61,17 +62,28 @@ void sum_gamma(const Problem& problem, const Args& args, const Workspace& worksp
                         stream);
 }
 
-void launch_slice(const BackwardParams& params, cudaStream_t stream) {
-  const bool key_gates = params.keys.gates.exist;
-  const bool value_gates = params.values.gates.exist;
-  // Those of keys are there from the first slice of values on.
-  if (key_gates && !params.keys.adds) launch_walk_operands(params, params.keys, stream);
-  if (value_gates) launch_walk_operands(params, params.values, stream);
+/// The states of chunks that have none.
+void clear_states(const Workspace& workspace, cudaStream_t stream) {
+  for (const StateSide* const side : {&workspace.forward, &workspace.back}) {
+    check(
+        cudaMemsetAsync(side->states, 0, static_cast<std::size_t>(workspace.states_bytes), stream));
+  }
+}
+
+void launch_walks(const BackwardParams& params, cudaStream_t stream) {
+  // Operands of keys are there from the first slice of values on.
+  if (params.keys.gates.exist && !params.keys.adds) {
+    launch_walk_operands(params, params.keys, stream);
+  }
+  if (params.values.gates.exist) launch_walk_operands(params, params.values, stream);
   launch_state_walks(params, stream);
   if (params.is_cut) launch_segment_starts(params, stream);
-  if (value_gates) {
+}
+
+void launch_gradients(const BackwardParams& params, cudaStream_t stream) {
+  if (params.values.gates.exist) {
     launch_value_channel_gradients(params, stream);
-  } else if (key_gates) {
+  } else if (params.keys.gates.exist) {
     launch_channel_gradients(params, stream);
   } else {
     launch_chunk_gradients(params, stream);
@@ -150,13 +162,15 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const Workspace workspace(problem, config, site.workspace.data());
     const Args own = of_query_heads(problem, args, workspace);
+    if (!has_states(problem)) clear_states(workspace, stream);
     for_each_slice(problem, [&](const ChannelSlice& slice) {
       const Problem part = slice.of(problem);
       BackwardParams params = params_of(part, slice.of(own), config, workspace);
       params.keys.adds = slice.first_value > 0;
       params.values.adds = slice.first_key > 0;
       params.adds_gates = params.keys.adds || params.values.adds;
-      launch_slice(params, stream);
+      if (has_states(problem)) launch_walks(params, stream);
+      launch_gradients(params, stream);
     });
     if (shares_heads(problem)) {
       sum_heads(problem, workspace.dk, args.dk, stream);

@@ -65,8 +65,9 @@ inline double slice_us(const Problem& problem, const DeviceInfo& device,
   constexpr double kBytesPerUs = 2.2e6;
   const std::int64_t tokens = segment_tokens_of(problem, config);
   const bool is_cut = tokens < mean_tokens(problem);
-  double us = (is_cut ? 3 : 2) * kOfLaunch + walks_us(problem, device, tokens) +
-              gradients_us(problem, device, is_cut);
+  double us = (is_cut ? 3 : 2) * kOfLaunch + gradients_us(problem, device, is_cut);
+  if (!has_states(problem)) return us;
+  us += walks_us(problem, device, tokens);
   const auto add_operands = [&](std::int64_t channels) {
     constexpr double kTensors = 5;  // reads, writes and gates, and what is made of them
     const auto elements = static_cast<double>(problem.B * problem.T * problem.H * channels);

@@ -26,6 +26,10 @@ constexpr bool has_key_gates(const Problem& problem) { return (problem.gates & o
 constexpr bool has_value_gates(const Problem& problem) {
   return (problem.gates & ops::kGateGv) != 0;
 }
+/// Whether a chunk may start from a state, or leave one that has a gradient; else all are zeros.
+constexpr bool has_states(const Problem& problem) {
+  return problem.N > 0 || problem.T > kTokens || problem.h0 || problem.ht;
+}
 constexpr bool shares_heads(const Problem& problem) { return problem.H != problem.Hkv; }
 inline std::int64_t parts_of(const Problem& problem, std::int64_t tokens) {
   return part_count(problem.sequences(), problem.T, problem.N > 0, tokens);
@@ -134,8 +138,9 @@ struct Workspace {
     const std::int64_t tokens = segment_tokens_of(problem, config);
     const std::int64_t segments = parts_of(problem, tokens) * problem.H;
     is_cut = tokens <= problem.T;
+    states_bytes = chunks * size;
     for (StateSide* const side : {&forward, &back}) {
-      side->states = parts.take<float>(chunks * size);
+      side->states = parts.take<float>(states_bytes);
       if (!is_cut) continue;
       side->segment_states = parts.take<float>(segments * size);
       const auto take = [&](KeptDecays& decays, std::int64_t width) {
@@ -157,6 +162,7 @@ struct Workspace {
   }
 
   StateSide forward, back;
+  std::int64_t states_bytes = 0;  // of one side's
   bool is_cut = false;
   WalkOperands keys, values;
   float* dk = nullptr;  // of query heads, where these share keys and values
