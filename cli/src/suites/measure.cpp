@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <attune/cache/artifact_cache.hpp>
+#include <attune/core/case_tensors.hpp>
 #include <attune/core/prepared_kernel.hpp>
 
 #include "program/interrupt.hpp"
@@ -35,6 +37,8 @@ Cases cases_to_rotate(const OpInfo& op, const Device& device,
   const DeviceInfo& info = device.info();
   const bool host = info.id.backend == cpu_device().info().id.backend;
   Cases cases;
+  std::optional<RepeatedValues> repeated;
+  if (!host) repeated.emplace();
   cases.push_back(make());
   const double wanted = kCachesToFill * static_cast<double>(info.l2_bytes) /
                         std::max(op.bytes(cases.front()->problem()), 1.0);

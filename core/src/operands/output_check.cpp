@@ -45,8 +45,10 @@ std::optional<std::int64_t> first_not_finite(const Tensor& tensor) {
       return first_not_finite<f16, std::uint16_t>(tensor.values<f16>(), 0x7C00, 0x0400);
     case DType::kBF16:
       return first_not_finite<bf16, std::uint16_t>(tensor.values<bf16>(), 0x7F80, 0x0080);
-    default:
+    case DType::kF32:
       return first_not_finite<float, std::uint32_t>(tensor.values<float>(), 0x7F800000, 0x00800000);
+    default:
+      return std::nullopt;  // integers
   }
 }
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include <attune/core/case_tensors.hpp>
 #include <attune/core/parallel_for.hpp>
@@ -25,16 +25,22 @@ float bell(std::uint64_t bits) {
 
 float unit(std::uint64_t bits) { return static_cast<float>(bits >> 40U) * 0x1p-24F; }
 
+/// Calls work(first, end) for blocks of `count` elements, on all cores.
+template <class Work>
+void for_blocks(std::size_t count, const Work& work) {
+  constexpr std::size_t kBlock = 1 << 16;
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  parallel_for(static_cast<std::int64_t>(blocks), usable_cores(), [&](std::int64_t block) {
+    const std::size_t first = static_cast<std::size_t>(block) * kBlock;
+    work(first, std::min(count, first + kBlock));
+  });
+}
+
 template <class T, class Value>
 void fill(Tensor& tensor, std::uint64_t stream, const Value& value) {
-  constexpr std::int64_t kBlock = 1 << 16;
   const std::span<T> values = tensor.values<T>();
-  const auto count = static_cast<std::int64_t>(values.size());
-  parallel_for((count + kBlock - 1) / kBlock, usable_cores(), [&](std::int64_t block) {
-    const std::int64_t end = std::min(count, (block + 1) * kBlock);
-    for (std::int64_t i = block * kBlock; i < end; ++i) {
-      values[static_cast<std::size_t>(i)] = T(value(mix(stream + static_cast<std::uint64_t>(i))));
-    }
+  for_blocks(values.size(), [&](std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) values[i] = T(value(mix(stream + i)));
   });
 }
 
@@ -55,19 +61,72 @@ Tensor filled(DType dtype, const Extents& shape, std::uint64_t stream, const Val
   return tensor;
 }
 
+Tensor copy_of(const Tensor& tensor) {
+  Tensor copy(tensor.dtype(), tensor.shape());
+  auto* const to = static_cast<std::byte*>(copy.view().data);
+  const auto* const from = static_cast<const std::byte*>(tensor.view().data);
+  for_blocks(tensor.bytes(), [&](std::size_t first, std::size_t end) {
+    std::memcpy(to + first, from + first, end - first);
+  });
+  return copy;
+}
+
+constinit thread_local RepeatedValues* repeated = nullptr;
+
 }  // namespace
 
+class RepeatedValues::Made {
+ public:
+  /// A copy of what these made before, or else of what `make` returns.
+  template <class Make>
+  Tensor get(std::uint64_t stream, DType dtype, const Extents& shape,
+             const RandomValues::Range& range, const Make& make) {
+    for (const Entry& entry : entries_) {
+      if (entry.stream == stream && entry.range == range && entry.values.dtype() == dtype &&
+          entry.values.shape() == shape) {
+        return copy_of(entry.values);
+      }
+    }
+    return copy_of(entries_.emplace_back(Entry{stream, range, make()}).values);
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t stream;
+    RandomValues::Range range;
+    Tensor values;
+  };
+  std::vector<Entry> entries_;
+};
+
+RepeatedValues::RepeatedValues() : made_(std::make_unique<Made>()), outer_(repeated) {
+  repeated = this;
+}
+
+RepeatedValues::~RepeatedValues() { repeated = outer_; }
+
+Tensor RandomValues::next_tensor(DType dtype, const Extents& shape, const Range& range) {
+  const std::uint64_t stream = mix(seed_ + mix(++streams_));
+  const auto make = [&] {
+    const auto [even, from, size] = range;
+    return even ? filled(dtype, shape, stream,
+                         [from, size](std::uint64_t bits) { return from + size * unit(bits); })
+                : filled(dtype, shape, stream,
+                         [from, size](std::uint64_t bits) { return from + size * bell(bits); });
+  };
+  if (repeated == nullptr) return make();
+  return repeated->made_->get(stream, dtype, shape, range, make);
+}
+
 Tensor RandomValues::normal(DType dtype, const Extents& shape, double deviation) {
-  const auto factor = static_cast<float>(deviation);
-  return filled(dtype, shape, mix(seed_ + mix(++streams_)),
-                [factor](std::uint64_t bits) { return factor * bell(bits); });
+  return next_tensor(dtype, shape,
+                     {.even = false, .from = 0, .size = static_cast<float>(deviation)});
 }
 
 Tensor RandomValues::uniform(DType dtype, const Extents& shape, double low, double high) {
-  const auto from = static_cast<float>(low);
-  const auto size = static_cast<float>(high - low);
-  return filled(dtype, shape, mix(seed_ + mix(++streams_)),
-                [from, size](std::uint64_t bits) { return from + size * unit(bits); });
+  return next_tensor(
+      dtype, shape,
+      {.even = true, .from = static_cast<float>(low), .size = static_cast<float>(high - low)});
 }
 
 double RandomValues::next() { return unit(mix(mix(seed_ + mix(++streams_)))); }

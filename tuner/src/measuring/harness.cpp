@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <attune/cache/artifact_cache.hpp>
+#include <attune/core/case_tensors.hpp>
 #include <attune/core/prepared_kernel.hpp>
 
 namespace attune::tuning {
@@ -17,6 +19,8 @@ constexpr int kMostCopies = 64;
 Harness::Harness(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
                  int copies)
     : device_(&device), guarded_(device), scratch_(nullptr, Release{&guarded_}) {
+  std::optional<RepeatedValues> repeated;
+  if (copies > 1) repeated.emplace();
   cases_.push_back(op.make_case(problem, guarded_, seed));
   for (int i = 1; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,8 +76,35 @@ class RandomValues {
   double next();
 
  private:
+  struct Range {
+    bool even;  // between `from` and `from` + `size`; else of deviation `size` around `from`
+    float from;
+    float size;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  friend class RepeatedValues;
+
+  Tensor next_tensor(DType dtype, const Extents& shape, const Range& range);
+
   std::uint64_t seed_;
   std::uint64_t streams_ = 0;
+};
+
+/// While it lives, random tensors that its thread makes once more, of the same seed, stream, type
+/// and shape, are copies of the first: cases of one problem, made one after the other, cost what
+/// copying costs. Keeps a host copy of each.
+class RepeatedValues {
+ public:
+  RepeatedValues();
+  ~RepeatedValues();
+  RepeatedValues(const RepeatedValues&) = delete;
+  RepeatedValues& operator=(const RepeatedValues&) = delete;
+
+ private:
+  friend class RandomValues;
+  class Made;
+  std::unique_ptr<Made> made_;
+  RepeatedValues* outer_;
 };
 
 /// Tensors whose names start with this are what a file expects, not inputs.

@@ -1,0 +1,90 @@
+// Random tensors of cases: the same from the same seed, also where they are copies of each other.
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <attune/core/case_tensors.hpp>
+
+namespace attune::test {
+namespace {
+
+struct Drawn {
+  DType dtype;
+  Extents shape;
+  bool even = false;
+  double size = 1;
+};
+
+Tensor draw(RandomValues& random, const Drawn& what) {
+  return what.even ? random.uniform(what.dtype, what.shape, -what.size, what.size)
+                   : random.normal(what.dtype, what.shape, what.size);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         std::memcmp(a.view().data, b.view().data, a.bytes()) == 0;
+}
+
+std::vector<Tensor> draw_all(std::uint64_t seed) {
+  // Of several blocks, of one, of none; every type; streams that differ in one thing alone.
+  static const std::vector<Drawn> kDrawn = {
+      {DType::kF32, {3, 50000}}, {DType::kF16, {3, 50000}},     {DType::kBF16, {3, 50000}},
+      {DType::kF32, {7}},        {DType::kF32, {7}, true},      {DType::kF32, {7}, false, 2},
+      {DType::kF32, {0, 4}},     {DType::kBF16, {7}, true, 0.5}};
+  RandomValues random(seed);
+  std::vector<Tensor> tensors;
+  for (const Drawn& what : kDrawn) tensors.push_back(draw(random, what));
+  return tensors;
+}
+
+TEST(RandomValues, AreTheSameWhereTheyAreCopies) {
+  const std::vector<Tensor> expected = draw_all(1);
+  const RepeatedValues repeated;
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<Tensor> drawn = draw_all(1);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(equal(drawn[i], expected[i])) << "tensor " << i << " of round " << round;
+    }
+  }
+}
+
+TEST(RandomValues, OfAnotherSeedStreamOrRangeAreOthersAlsoWhereTheyRepeat) {
+  const RepeatedValues repeated;
+  RandomValues one(1);
+  const Tensor first = one.normal(DType::kF32, {100});
+  const Tensor second = one.normal(DType::kF32, {100});
+  EXPECT_FALSE(equal(first, second)) << "another stream";
+  RandomValues two(2);
+  EXPECT_FALSE(equal(first, two.normal(DType::kF32, {100}))) << "another seed";
+  RandomValues even(1);
+  EXPECT_FALSE(equal(first, even.uniform(DType::kF32, {100}, 0, 1))) << "another distribution";
+  RandomValues wide(1);
+  EXPECT_FALSE(equal(first, wide.normal(DType::kF32, {100}, 2))) << "another deviation";
+}
+
+TEST(RandomValues, ThatRepeatShareNoMemory) {
+  const RepeatedValues repeated;
+  RandomValues one(1);
+  Tensor changed = one.normal(DType::kF32, {100});
+  std::memset(changed.view().data, 0, changed.bytes());
+  RandomValues again(1);
+  const Tensor later = again.normal(DType::kF32, {100});
+  EXPECT_FALSE(equal(changed, later));
+}
+
+TEST(RandomValues, ScopesMayBeNested) {
+  std::optional<RepeatedValues> outer(std::in_place);
+  const std::vector<Tensor> before = draw_all(1);
+  {
+    const RepeatedValues inner;
+    EXPECT_TRUE(equal(draw_all(1).front(), before.front()));
+  }
+  EXPECT_TRUE(equal(draw_all(1).front(), before.front()));
+  outer.reset();
+  EXPECT_TRUE(equal(draw_all(1).front(), before.front()));
+}
+
+}  // namespace
+}  // namespace attune::test
