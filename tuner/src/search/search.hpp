@@ -91,7 +91,8 @@ class Search {
   std::vector<Racer> racers_;               // the default first: the anchor
   std::chrono::microseconds preparing_{0};  // what it took so far
   double best_ = 0;                         // the best racer's estimate
-  double full_check_us_ = 0;                // what checking the first one at full size took
+  double full_check_us_ = 0;                // the shortest of the checks at full size that passed
+  int full_checks_ = 0;                     // how many passed
   bool proposed_all_ = true;                // of what the large spaces have
   std::string device_failure_;              // why nothing more can be tried
 };
