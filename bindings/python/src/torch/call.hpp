@@ -134,6 +134,11 @@ class Shape {
   std::size_t rank_ = 0;
 };
 
+/// torch's headers have a macro for this, whose name is not the same in 2.10 and in 2.15.
+inline void check_torch(AOTITorchError code) {
+  if (code != AOTI_TORCH_SUCCESS) throw std::runtime_error("attune: torch made no tensor");
+}
+
 /// A new dense tensor on the device of another one, of its type or `type`. new_empty() would pass
 /// torch's dispatcher twice, which costs more than the memory does.
 inline Tensor empty(const Tensor& like, const Shape& shape,
@@ -148,11 +153,11 @@ inline Tensor empty(const Tensor& like, const Shape& shape,
   using torch::stable::detail::to;
   const auto dtype = to<std::int32_t>(from(type ? *type : like.scalar_type()));
   std::int32_t device_type = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  check_torch(aoti_torch_get_device_type(like.get(), &device_type));
   AtenTensorHandle made = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      aoti_torch_empty_strided(static_cast<std::int64_t>(shape.rank()), shape.data(),
-                               strides.data(), dtype, device_type, like.get_device_index(), &made));
+  check_torch(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.rank()), shape.data(),
+                                       strides.data(), dtype, device_type, like.get_device_index(),
+                                       &made));
   return Tensor(made);
 }
 
