@@ -20,6 +20,7 @@
 #include <attune/attune.h>
 
 #include "stream.hpp"
+#include "text.hpp"
 
 namespace attune_torch {
 
@@ -126,6 +127,13 @@ class Shape {
   std::int64_t& back() { return sizes_.at(rank_ - 1); }
   const std::int64_t* data() const { return sizes_.data(); }
   std::size_t rank() const { return rank_; }
+  /// "[2, 16]"
+  std::string text() const {
+    std::string text = "[";
+    for (std::size_t i = 0; i < rank_; ++i)
+      text += (i == 0 ? "" : ", ") + std::to_string(sizes_[i]);
+    return text + "]";
+  }
 
  private:
   void push_back(std::int64_t size) { sizes_.at(rank_++) = size; }
@@ -133,11 +141,6 @@ class Shape {
   std::array<std::int64_t, 5> sizes_;
   std::size_t rank_ = 0;
 };
-
-/// torch's headers have a macro for this, whose name is not the same in 2.10 and in 2.15.
-inline void check_torch(AOTITorchError code) {
-  if (code != AOTI_TORCH_SUCCESS) throw std::runtime_error("attune: torch made no tensor");
-}
 
 /// A new dense tensor on the device of another one, of its type or `type`. new_empty() would pass
 /// torch's dispatcher twice, which costs more than the memory does.
@@ -153,11 +156,15 @@ inline Tensor empty(const Tensor& like, const Shape& shape,
   using torch::stable::detail::to;
   const auto dtype = to<std::int32_t>(from(type ? *type : like.scalar_type()));
   std::int32_t device_type = 0;
-  check_torch(aoti_torch_get_device_type(like.get(), &device_type));
   AtenTensorHandle made = nullptr;
-  check_torch(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.rank()), shape.data(),
-                                       strides.data(), dtype, device_type, like.get_device_index(),
-                                       &made));
+  if (aoti_torch_get_device_type(like.get(), &device_type) != AOTI_TORCH_SUCCESS ||
+      aoti_torch_empty_strided(static_cast<std::int64_t>(shape.rank()), shape.data(),
+                               strides.data(), dtype, device_type, like.get_device_index(),
+                               &made) != AOTI_TORCH_SUCCESS) {
+    const std::string why = last_failure();
+    throw std::runtime_error("attune: torch made no tensor of " + shape.text() + ": " +
+                             (why.empty() ? "out of memory" : why));
+  }
   return Tensor(made);
 }
 
@@ -165,8 +172,7 @@ inline Tensor empty(const Tensor& like, const Shape& shape,
 /// allocator gives it to nobody else before that work is done, as its stream is the same.
 class Call {
  public:
-  Call(const Tensor& q, bool allow_tf32, const std::string& platform, const std::string& config)
-      : like_(q) {
+  Call(const Tensor& q, bool allow_tf32, const Text& platform, const Text& config) : like_(q) {
     call_.struct_size = sizeof call_;
     call_.flags = allow_tf32 ? ATTUNE_ALLOW_TF32 : 0U;
     call_.stream = current_stream(q);
@@ -182,8 +188,8 @@ class Call {
       return reinterpret_cast<void*>((address + kPadding) & ~std::uintptr_t{kPadding});
     };
     call_.user = this;
-    call_.platform = platform.empty() ? nullptr : platform.c_str();
-    call_.config = config.empty() ? nullptr : config.c_str();
+    call_.platform = platform.value.empty() ? nullptr : platform.value.c_str();
+    call_.config = config.value.empty() ? nullptr : config.value.c_str();
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

@@ -87,8 +87,8 @@ std::tuple<Tensor, Tensor> forward(
     const OptionalTensor& slopes, const OptionalTensor& initial_state,
     const OptionalTensor& cu_seqlens, const OptionalTensor& cu_seqlens_host,
     std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers, bool reverse,
-    bool want_final_state, bool state_v_first, bool allow_tf32, const std::string& platform,
-    const std::string& config) {
+    bool want_final_state, bool state_v_first, bool allow_tf32, const Text& platform,
+    const Text& config) {
   check_ranks("recurrent_attention", q, k, v);
   Tensors tensors;
   attune_attention_args args =
@@ -117,7 +117,7 @@ std::vector<Tensor> backward(
     const OptionalTensor& cu_seqlens_host, std::optional<double> scale, std::int64_t layer_idx,
     std::int64_t num_layers, bool reverse,
     bool /*want_final_state: as forward's, so that both take the same options*/, bool state_v_first,
-    bool allow_tf32, const std::string& platform, const std::string& config) {
+    bool allow_tf32, const Text& platform, const Text& config) {
   check_ranks("recurrent_attention.backward", q, k, v);
   Tensors tensors;
   const attune_attention_args args =
@@ -168,8 +168,8 @@ Tensor forward_on_pool(const Tensor& q, const Tensor& k, const Tensor& v, const 
                        const OptionalTensor& final_slots, const OptionalTensor& snapshot_slots,
                        std::int64_t snapshot_every, std::optional<std::int64_t> state_seed,
                        std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers,
-                       bool reverse, bool state_v_first, bool allow_tf32,
-                       const std::string& platform, const std::string& config) {
+                       bool reverse, bool state_v_first, bool allow_tf32, const Text& platform,
+                       const Text& config) {
   check_ranks("recurrent_attention", q, k, v);
   Tensors tensors;
   attune_attention_args args =
@@ -197,8 +197,7 @@ Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
               const OptionalTensor& committed_gk, const OptionalTensor& committed_gv,
               const OptionalTensor& committed_accepted, std::optional<std::int64_t> state_seed,
               std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers,
-              bool state_v_first, bool allow_tf32, const std::string& platform,
-              const std::string& config) {
+              bool state_v_first, bool allow_tf32, const Text& platform, const Text& config) {
   check_ranks("recurrent_decode", q, k, v);
   Tensors tensors;
   attune_decode_args args = {};
