@@ -33,6 +33,7 @@ from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead as _unwrap_if_dead
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
@@ -341,6 +342,10 @@ class _AttentionOutsideOfTransforms(torch.autograd.Function):
     backward = staticmethod(_Attention.backward)
 
 
+# Where Function.apply() ends up outside of transforms, after as much time in Python as forward() takes.
+_record_attention = super(torch.autograd.Function, _AttentionOutsideOfTransforms).apply
+
+
 def _refuse_tangents(function, tensors):
     """The operators have no rule for tangents, which torch would leave out: derivatives would be zero, without a word."""
     if any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
@@ -420,8 +425,11 @@ def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_
         operator = _forward
     elif torch._C._are_functorch_transforms_active():
         operator = _Attention.apply
-    else:
+    elif torch.compiler.is_compiling():
         operator = _AttentionOutsideOfTransforms.apply
+    else:  # what a transform has left behind is unwrapped, as by apply(): it would lose its gradient
+        tensors = tuple([x if x is None else _unwrap_if_dead(x) for x in tensors])
+        operator = _record_attention
     o, state = _call(function, operator, _NAMES, tensors, (*decay, want_final_state, *how), _OPTIONS)
     return o, state if want_final_state else None
 

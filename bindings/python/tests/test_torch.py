@@ -168,6 +168,21 @@ def test_a_loss_of_the_state_alone(device):
     close(k.grad, torch.autograd.grad(expected.square().sum(), k)[0], 1e-3)
 
 
+def test_what_a_transform_has_left_behind_has_its_gradient(device):
+    leaf, _, _, _, _ = inputs(device, gated=False)
+    left = []
+
+    def leaves_behind(x):
+        left.append(leaf * x)
+        return x.sum()
+
+    torch.func.grad(leaves_behind)(torch.tensor(3.0, device=device))
+    assert torch._C._functorch.is_functorch_wrapped_tensor(left[0])
+    (actual,) = torch.autograd.grad(at.recurrent_attention(left[0], left[0], left[0])[0].sum(), leaf)
+    x = leaf * 3.0
+    close(actual, torch.autograd.grad(at.recurrent_attention(x, x, x)[0].sum(), leaf)[0], 0)
+
+
 def test_a_second_derivative_is_refused(device):
     q, k, v, _, _ = inputs(device, gated=False)
     for loss in (lambda o: o.square().sum(), lambda o: o.sum()):  # with a d_o that has a gradient, and without
@@ -475,6 +490,12 @@ def test_autograd_is_told_of_what_is_written_to(device, of):
         call()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         needs_it.backward()
+
+
+def test_results_that_no_memory_is_for():
+    x = torch.zeros(1, 1, 1, 64).expand(1, 1 << 40, 8, 64)
+    with pytest.raises(RuntimeError, match=r"no tensor of \[1, 1099511627776, 8, 64\]: .*memory"):
+        at.recurrent_attention(x, x, x)
 
 
 def test_results_are_shared_with_the_core_module(device):
