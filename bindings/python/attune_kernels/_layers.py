@@ -1,4 +1,14 @@
-"""Where the decay of lightning attention comes from, for the modules of PyTorch and JAX."""
+"""Options of calls, for the modules of PyTorch and JAX: integers, and where lightning attention's decay comes from."""
+
+import operator
+
+
+def integer(function, name, value):
+    """The integer that an option is; TypeError names what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function}: {name}: an integer is expected, not {type(value).__name__}") from None
 
 
 def lightning_layer(function, layer_idx, num_layers, slopes, g_gamma):
@@ -11,6 +21,7 @@ def lightning_layer(function, layer_idx, num_layers, slopes, g_gamma):
                          f"{given} are given")
     if num_layers is None:
         return 0, 0
-    if num_layers < 1:
-        raise ValueError(f"{function}: num_layers is {num_layers}, at least 1 is expected")
-    return int(layer_idx), int(num_layers)
+    layers = integer(function, "num_layers", num_layers)
+    if layers < 1:
+        raise ValueError(f"{function}: num_layers is {layers}, at least 1 is expected")
+    return integer(function, "layer_idx", layer_idx), layers

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 
 from . import _core
 from . import _jax_calls as calls
-from ._layers import lightning_layer
+from ._layers import integer, lightning_layer
 
 __all__ = [
     "gated_linear_attention",
@@ -58,14 +58,21 @@ __all__ = [
 ]
 
 
+def _array(function, name, x):
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError) as error:  # JAX's own does not say of what
+        raise TypeError(f"{function}: {name}: an array is expected, not {type(x).__name__}") from error
+
+
 def _arrays(function, required, optional):
-    """The arrays that are given, by name. ValueError for types that no call takes."""
-    named = {name: jnp.asarray(array) for name, array in required.items()}
-    named.update((name, jnp.asarray(array)) for name, array in optional.items() if array is not None)
+    """The arrays that are given, by name. TypeError for what is none, ValueError for types that no call takes."""
+    given = required | {name: x for name, x in optional.items() if x is not None}
+    named = {name: _array(function, name, x) for name, x in given.items()}
     for name, array in named.items():
         if str(array.dtype) not in calls.DLPACK_TYPES:
-            raise ValueError(f"{function}: {name} has type {array.dtype}, float32, float16, bfloat16, int32 or int64 "
-                             "is expected")
+            raise ValueError(f"{function}: {name}: dtype {array.dtype}, expected float32, float16 or bfloat16, or of "
+                             "indices int32 or int64")
         if array.ndim > 4:
             raise ValueError(f"{function}: {name} has {array.ndim} dimensions, at most 4 are expected")
     q, k, v = named["q"], named["k"], named["v"]
@@ -89,6 +96,27 @@ class _Options(NamedTuple):
         return sum(flag for flag, is_set in zip(flags, self) if is_set)
 
 
+def _scale(function, scale, q):
+    if scale is None:
+        return q.shape[-1] ** -0.5
+    try:
+        return float(scale)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{function}: scale: a number is expected that is known when the call is traced, not "
+                        f"{type(scale).__name__}") from error
+
+
+def _call(function, order, named, options, scale, layer, snapshot_every, platform, config):
+    """What of a call is no array, and its arrays in order."""
+    for name, text in (("platform", platform), ("config", config)):
+        if not isinstance(text, str):
+            raise TypeError(f"{function}: {name}: a text is expected, not {type(text).__name__}")
+    names = tuple(name for name in order if name in named)
+    call = calls.Call(names, options.bits(), _scale(function, scale, named["q"]), *layer,
+                      integer(function, "snapshot_every", snapshot_every), platform, config)
+    return call, [named[name] for name in names]
+
+
 _POOL_ORDER = ("q", "k", "v", "states", "g", "g_gamma", "gk", "gv", "slopes", "cu_seqlens", "initial_slots",
                "final_slots", "snapshot_slots")
 
@@ -104,19 +132,13 @@ def _attention(function, required, optional, pool, layer, scale, options, platfo
         if "initial_state" in named or options.want_final_state:
             raise ValueError(f"{function}: states: a pool has the initial and the final states; no initial_state or "
                              "want_final_state goes with it")
-        names = tuple(name for name in _POOL_ORDER if name in named)
-        call = calls.Call(names, options.bits(), _scale(scale, named["q"]), *layer, snapshot_every, platform, config)
-        return calls.update(calls.POOL, call, *calls.vary_alike([named[name] for name in names]))
+        call, arrays = _call(function, _POOL_ORDER, named, options, scale, layer, snapshot_every, platform, config)
+        return calls.update(calls.POOL, call, *calls.vary_alike(arrays))
     if pool or snapshot_every:
         raise ValueError(f"{function}: {next(iter(pool), 'snapshot_every')} is given, but no states")
-    names = tuple(name for name in calls.ORDER if name in named)
-    call = calls.Call(names, options.bits(), _scale(scale, named["q"]), *layer, 0, platform, config)
-    results = calls.differentiable(call)(*calls.vary_alike([named[name] for name in names]))
+    call, arrays = _call(function, calls.ORDER, named, options, scale, layer, 0, platform, config)
+    results = calls.differentiable(call)(*calls.vary_alike(arrays))
     return results[0], results[1] if call.wants(calls.WANT_FINAL_STATE) else None
-
-
-def _scale(scale, q):
-    return float(scale) if scale is not None else q.shape[-1] ** -0.5
 
 
 def recurrent_attention(
@@ -231,9 +253,8 @@ _DECODE_ORDER = ("q", "k", "v", "state", "g", "g_gamma", "gk", "gv", "slopes", "
 
 def _decode(function, required, optional, layer, scale, options, platform, config):
     named = _arrays(function, required, optional)
-    names = tuple(name for name in _DECODE_ORDER if name in named)
-    call = calls.Call(names, options.bits(), _scale(scale, named["q"]), *layer, 0, platform, config)
-    return calls.update(calls.DECODE, call, *(named[name] for name in names))
+    call, arrays = _call(function, _DECODE_ORDER, named, options, scale, layer, 0, platform, config)
+    return calls.update(calls.DECODE, call, *arrays)
 
 
 def recurrent_decode(

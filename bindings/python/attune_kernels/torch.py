@@ -39,7 +39,7 @@ from torch.autograd.graph import increment_version
 
 from . import _core
 from ._core import minimax_slopes as _minimax_slopes
-from ._layers import lightning_layer
+from ._layers import integer, lightning_layer
 
 __all__ = [
     "gated_linear_attention",
@@ -394,9 +394,10 @@ def _seed(function, state_seed):
     """As the operators take it: the same 64 bits, signed."""
     if state_seed is None:
         return None
-    if not 0 <= state_seed < 1 << 64:
-        raise ValueError(f"{function}: state_seed: 0 to 2^64 - 1 is expected, not {state_seed}")
-    return state_seed if state_seed < 1 << 63 else state_seed - (1 << 64)
+    seed = integer(function, "state_seed", state_seed)
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"{function}: state_seed: 0 to 2^64 - 1 is expected, not {seed}")
+    return seed if seed < 1 << 63 else seed - (1 << 64)
 
 
 def _attention(function, q, k, v, g, g_gamma, gk, gv, slopes, initial_state, cu_seqlens, cu_seqlens_host, scale,
@@ -495,6 +496,8 @@ def gated_linear_attention(
     config: str = "",
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Gated linear attention (GLA, arXiv:2312.06635): a decay `gk` [B, T, H, K] for each key channel."""
+    if gk is None:
+        raise TypeError("gated_linear_attention: gk: a tensor of PyTorch's is expected, not NoneType")
     return _attention("gated_linear_attention", q, k, v, None, g_gamma, gk, None, None, initial_state, cu_seqlens,
                       cu_seqlens_host, scale, (0, 0), reverse, want_final_state, state_v_first, allow_tf32, platform,
                       config, states, initial_slots, final_slots, snapshot_every, snapshot_slots, state_seed)

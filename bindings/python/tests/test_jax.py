@@ -438,7 +438,7 @@ def test_gradients_have_the_shardings_of_explicit_meshes(device):
     ({"k": jnp.zeros((2, 20, 2, 16))}, "recurrent_attention: k: shape"),
     ({"v": jnp.zeros((2, 21, 2, 24), jnp.bfloat16)}, "recurrent_attention: v"),
     ({"q": jnp.zeros((2, 21, 4, 16), jnp.int32)}, "recurrent_attention: q"),
-    ({"q": jnp.zeros((2, 21, 4, 16), jnp.bool_)}, "q has type bool"),
+    ({"q": jnp.zeros((2, 21, 4, 16), jnp.bool_)}, "q: dtype bool, expected"),
     ({"q": jnp.zeros((21, 4, 16))}, "k has shape"),
     ({"g": jnp.zeros((2, 21))}, "recurrent_attention: g: shape"),
     ({"initial_state": jnp.zeros((2, 4, 24, 16))}, "initial_state"),
@@ -453,12 +453,31 @@ def test_mistakes_are_told_while_tracing(change, text):
         jax.jit(lambda arrays: aj.recurrent_attention(**arrays, **others)[0]).lower(arrays)
 
 
+@pytest.mark.parametrize("change, text", [
+    ({"q": None}, "recurrent_attention: q: .*not NoneType"),
+    ({"gk": "x"}, "recurrent_attention: gk: .*not str"),
+    ({"scale": "x"}, "recurrent_attention: scale: .*not str"),
+    ({"config": None}, "recurrent_attention: config: .*not NoneType"),
+    ({"snapshot_every": 1.5, "states": jnp.zeros((2, 4, 16, 24))}, "recurrent_attention: snapshot_every: .*not float"),
+])
+def test_what_is_no_array_or_number_is_told(change, text):
+    with pytest.raises(TypeError, match=text):
+        aj.recurrent_attention(**{**inputs(), **change})
+
+
+def test_a_scale_is_known_while_tracing():
+    with pytest.raises(TypeError, match="scale: .*traced"):
+        jax.jit(lambda scale: aj.recurrent_attention(**inputs(), scale=scale)[0])(0.5)
+
+
 def test_exactly_one_decay_makes_lightning_attention():
     arrays = inputs()
     with pytest.raises(ValueError, match="exactly one"):
         aj.lightning_attention(**arrays)
     with pytest.raises(ValueError, match="go together"):
         aj.lightning_attention(**arrays, layer_idx=1)
+    with pytest.raises(TypeError, match="layer_idx: .*not float"):
+        aj.lightning_attention(**arrays, layer_idx=1.5, num_layers=4)
     with pytest.raises(LookupError, match="nosuch"):
         aj.recurrent_attention(**arrays, platform="nosuch")
 

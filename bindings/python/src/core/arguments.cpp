@@ -74,7 +74,7 @@ Arguments::Arguments(const Function& function, PyObject* const* values, Py_ssize
 
   if (PyObject* const stream = value(Parameter::kStream)) {
     stream_ = PyLong_AsVoidPtr(stream);
-    if (PyErr_Occurred() != nullptr) throw PythonError();
+    if (PyErr_Occurred() != nullptr) fail(Parameter::kStream, "an integer");
   } else {
     stream_ = stream_of_cupy(value(Parameter::kQ));
   }

@@ -62,14 +62,14 @@ attune_attention_args attention_args_of(const Arguments& arguments,
   return args;
 }
 
-/// Results can only be made for q, k and v of the ranks that calls have; attune checks the rest.
-/// The words are those of attune's own messages.
-void check_ranks(const Arguments& arguments) {
+/// Results can only be made for q, k and v of the ranks that calls have, 4 or, a token a row, `least`;
+/// attune checks the rest. The words are those of attune's own messages.
+void check_ranks(const Arguments& arguments, int least = 4) {
   const int rank = arguments.array(P::kQ).tensor().ndim;
   const std::string function = arguments.function();
-  if (rank < 3 || rank > 4) {
-    raise(PyExc_ValueError,
-          function + ": q has " + std::to_string(rank) + " dimensions, expected 3 or 4");
+  if (rank < least || rank > 4) {
+    raise(PyExc_ValueError, function + ": q has " + std::to_string(rank) +
+                                " dimensions, expected " + (least == 4 ? "4" : "3 or 4"));
   }
   for (const P parameter : {P::kK, P::kV}) {
     const int other = arguments.array(parameter).tensor().ndim;
@@ -243,7 +243,7 @@ Ref attend_backward(const Arguments& arguments) {
 }
 
 Ref decode(const Arguments& arguments) {
-  check_ranks(arguments);
+  check_ranks(arguments, 3);
   const std::optional<double> scale = arguments.number(P::kScale);
   auto args = args_of<attune_decode_args>(arguments, scale);
   const attune_call call = call_of(arguments);

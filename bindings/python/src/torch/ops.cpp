@@ -20,12 +20,15 @@
 namespace attune_torch {
 namespace {
 
-/// q, k and v have ranks that results can be made for; attune checks the rest.
-void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (q.dim() < 3 || q.dim() > 4 || k.dim() != q.dim() || v.dim() != q.dim()) {
+/// q, k and v have a rank that results can be made for, 4 or, a token a row, `least`; attune checks the
+/// rest.
+void check_ranks(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
+                 std::int64_t least = 4) {
+  if (q.dim() < least || q.dim() > 4 || k.dim() != q.dim() || v.dim() != q.dim()) {
     throw std::runtime_error(std::string(function) + ": q, k and v have " +
                              std::to_string(q.dim()) + ", " + std::to_string(k.dim()) + " and " +
-                             std::to_string(v.dim()) + " dimensions, expected 4 each, or 3");
+                             std::to_string(v.dim()) + " dimensions, expected 4 each" +
+                             (least == 4 ? "" : ", or 3"));
   }
 }
 
@@ -198,7 +201,7 @@ Tensor decode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
               const OptionalTensor& committed_accepted, std::optional<std::int64_t> state_seed,
               std::optional<double> scale, std::int64_t layer_idx, std::int64_t num_layers,
               bool state_v_first, bool allow_tf32, const Text& platform, const Text& config) {
-  check_ranks("recurrent_decode", q, k, v);
+  check_ranks("recurrent_decode", q, k, v, 3);
   Tensors tensors;
   attune_decode_args args = {};
   args.struct_size = sizeof args;
