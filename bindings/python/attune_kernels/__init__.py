@@ -24,7 +24,8 @@ computes, for each sequence n and query head h, decay, then write, then read:
 
 Gates are natural logarithms of the decay, not negated: 0 keeps the state, -inf resets it. Arrays are
 those of any library that speaks DLPack; results are q's library's, on q's device. Work on a GPU is
-queued on that library's current stream.
+queued on that library's current stream. DLPack shares memory: of a tensor that PyTorch negates when
+it is read (`is_neg()`: imaginary parts of conjugates) give `resolve_neg()`.
 
 With PyTorch, `attune_kernels.torch` has the same functions with gradients, and `attune_kernels.fla`
 those of flash-linear-attention. Importing this module imports neither torch nor jax nor numpy.
