@@ -29,8 +29,14 @@ constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
 constexpr int kMostSegments = largest_value(&Config::segments);
 constexpr int kMostWithCosts = 8;
 
-/// The narrowest tile for all key channels at once, or the widest where there is none.
-int tile_k_of(const Problem& problem) { return axis_value_for(&Config::tile_k, problem.K); }
+/// The narrowest tile for all key channels at once. Where there is none, that of slices: the widest
+/// with so many value channels, if two of those do.
+int tile_k_of(const Problem& problem, int tile_v) {
+  constexpr int kWidest = largest_value(&Config::tile_k);
+  constexpr int kWidestOfWide = 192;
+  if (problem.K <= kWidest) return axis_value_for(&Config::tile_k, problem.K);
+  return tile_v > kNarrowest && problem.K <= 2 * kWidestOfWide ? kWidestOfWide : kWidest;
+}
 
 /// As many stages as there is an instance for with these tiles; 0 where there is none.
 int most_stages(const Config& tiles) {
@@ -46,7 +52,7 @@ int most_stages(const Config& tiles) {
 /// All value channels at once share what is made of q and k.
 int widest_tile(const Problem& problem) {
   const int wanted = axis_value_for(&Config::tile_v, problem.V);
-  const bool exists = most_stages({.tile_k = tile_k_of(problem), .tile_v = wanted}) > 0;
+  const bool exists = most_stages({.tile_k = tile_k_of(problem, wanted), .tile_v = wanted}) > 0;
   return exists ? wanted : kNarrowest;
 }
 
@@ -191,9 +197,10 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    if (config.tile_k == tile_k_of(problem)) return Support::yes();
-    return Support::no(refused::kConfig, str("tile_k=", config.tile_k, ": K=", problem.K, " takes ",
-                                             tile_k_of(problem)));
+    const int tile_k = tile_k_of(problem, config.tile_v);
+    if (config.tile_k == tile_k) return Support::yes();
+    return Support::no(refused::kConfig,
+                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
   }
 
   Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {
@@ -311,14 +318,14 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   }
   /// The last slice may do with narrower tiles.
   static Config tiles_of_slice(const Problem& slice, Config config) {
-    const int tile_k = tile_k_of(slice);
+    const int tile_k = tile_k_of(slice, config.tile_v);
     if (tile_k == config.tile_k) return config;
     config.tile_k = tile_k;
     config.stages = most_stages(config);
     return config;
   }
   static Config tiles_for(const Problem& problem, int tile_v) {
-    Config config{.tile_k = tile_k_of(problem), .tile_v = tile_v};
+    Config config{.tile_k = tile_k_of(problem, tile_v), .tile_v = tile_v};
     config.stages = most_stages(config);
     return config;
   }

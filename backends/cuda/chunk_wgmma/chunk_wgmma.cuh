@@ -90,7 +90,7 @@ class StateWalk {
   }
 
   __device__ __forceinline__ void walk_chunk(const WalkItem& item, int step) {
-    constexpr int kOperandSteps = Shape::kTileK < 128 ? Shape::kTileK / kWgmmaDepth : 8;
+    constexpr int kOperandSteps = StateOperand::steps_at_once(Shape::kTileK);
     const ChunkDecays& decays = shared_.decays[decay_at_.stage];
     const int value_stage = value_at_.stage;
     StateOperand operand;

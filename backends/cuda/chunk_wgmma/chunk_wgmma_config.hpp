@@ -17,7 +17,7 @@ struct ChunkWgmmaConfig {
   friend constexpr bool operator==(const ChunkWgmmaConfig&, const ChunkWgmmaConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{axis("tile_k", &ChunkWgmmaConfig::tile_k, {64, 128, 256}),
+    return std::tuple{axis("tile_k", &ChunkWgmmaConfig::tile_k, {64, 128, 192, 256}),
                       axis("tile_v", &ChunkWgmmaConfig::tile_v, {64, 128}),
                       axis("stages", &ChunkWgmmaConfig::stages, {2, 3, 4}),
                       launch_axis("segments", &ChunkWgmmaConfig::segments, {1, 2, 4, 8, 16, 32})};
@@ -26,6 +26,7 @@ struct ChunkWgmmaConfig {
   /// the registers.
   static constexpr bool compiles(const ChunkWgmmaConfig& c) {
     if (c.tile_k == 256) return c.tile_v == 64 && c.stages <= 3;
+    if (c.tile_k == 192) return c.stages == 3;
     return c.stages >= 3;
   }
 };

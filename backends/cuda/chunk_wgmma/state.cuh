@@ -23,8 +23,8 @@ inline constexpr int kDepthRowsBytes = kWgmmaDepth * kPanelRowBytes;
 
 template <int kTileK>
 struct StateTile {
-  static constexpr int kCount = kTileK / 2;                // registers
-  static constexpr int kPart = kCount < 64 ? kCount : 64;  // of one wgmma: at most 128 channels
+  static constexpr int kCount = kTileK / 2;                 // registers
+  static constexpr int kPart = kCount % 64 == 0 ? 64 : 32;  // of one wgmma: 128 channels, or 64
   static constexpr int kParts = kCount / kPart;
   float part[kParts][kPart];
 
@@ -258,6 +258,10 @@ __device__ __forceinline__ void queue_state_update(StateTile<kTileK>& state,
 /// operand.
 struct StateOperand {
   static constexpr int kSteps = 8;
+  /// Of a state of so many channels: as many as registers hold beside it.
+  static constexpr int steps_at_once(int tile_k) {
+    return tile_k < 128 ? tile_k / kWgmmaDepth : tile_k == 192 ? 3 : kSteps;
+  }
   std::uint32_t step[kSteps][4];
 
   /// From the `first`-th 16 channels on.
@@ -287,7 +291,8 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
                                                  StateOperand& operand, std::uint32_t q_tile,
                                                  float decay) {
   constexpr int kSteps = kTileK / kWgmmaDepth;
-  constexpr int kStepsAtOnce = kSteps < StateOperand::kSteps ? kSteps : StateOperand::kSteps;
+  constexpr int kStepsAtOnce = StateOperand::steps_at_once(kTileK);
+  static_assert(kSteps % kStepsAtOnce == 0);
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
   const std::uint64_t queries = matrix_descriptor(q_tile);
 #pragma unroll

@@ -174,7 +174,7 @@ struct WalkShape {
   static constexpr int kDecayStages = 3;
   static constexpr int kScoreStages = kTileK == 256 ? 1 : 2;
   /// A tile of v is used longer than q and k: the output goes out from where it was.
-  static constexpr int kValueStages = kTileK == 256 && kStages == 3 ? kStages : kStages + 1;
+  static constexpr int kValueStages = kTileK > 128 && kStages == 3 ? kStages : kStages + 1;
   /// Chunks that a block asks the memory for at once. One of a whole head of 128 channels is 48 KB
   /// and keeps the memory busy; with more, requests queue up, and some multiprocessors get ahead of
   /// others: blocks of equal work end up to 20 us apart. Narrower chunks do not bear a limit.
@@ -185,7 +185,7 @@ struct WalkShape {
   /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
   static constexpr RoleRegisters kRegisters =
       kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 256};
-  /// A state of 256 channels leaves no registers for the values of the next chunk.
+  /// A state of more than 128 channels leaves no registers for the values of the next chunk.
   static constexpr bool kFetchesAhead = kTileK <= 128;
 };
 
