@@ -113,5 +113,7 @@ attune_cuda_instances(gla_mma/values
   TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kValues>")
 attune_cuda_instances(gla_mma/both
   TYPES bf16 f16 HEADERS gla_mma.cuh LAUNCHES "launch_gla_mma<T, Gated::kBoth>")
-attune_cuda_instances(gla_wgmma/gla_wgmma
-  TYPES bf16 f16 LAUNCHES "launch_gla_wgmma<T, Gated::kKeys>")
+attune_cuda_instances(gla_wgmma/keys
+  TYPES bf16 f16 HEADERS gla_wgmma.cuh LAUNCHES "launch_gla_wgmma<T, Gated::kKeys>")
+attune_cuda_instances(gla_wgmma/values
+  TYPES bf16 f16 HEADERS gla_wgmma.cuh LAUNCHES "launch_gla_wgmma<T, Gated::kValues>")

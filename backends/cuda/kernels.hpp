@@ -14,7 +14,7 @@ std::unique_ptr<const ErasedKernel> make_chunk_wgmma();
 /// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
 /// and gv besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
-/// "cuda.gla_wgmma": gk, with or without g and gamma, f16 and bf16, on sm_90a.
+/// "cuda.gla_wgmma": gk or gv, with or without g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();
 /// "cuda.gla_mma": gk, gv or both, with or without g and gamma, f16 and bf16, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_gla_mma();

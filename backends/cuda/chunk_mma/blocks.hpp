@@ -115,7 +115,8 @@ inline int segments_for(const Problem& problem, const DeviceInfo& device, Config
   return cheapest_segments({.blocks = block_count(first, config),
                             .room = room_for(first, device, config),
                             .chunks = mean_chunks(first, config.chunk)},
-                           device);
+                           device)
+      .segments;
 }
 
 }  // namespace attune::cuda::chunk_mma

@@ -16,17 +16,19 @@ struct GlaWgmma {
   static constexpr std::string_view kName = "cuda.gla_wgmma";
   static constexpr int kVersion = 1;
   static constexpr auto kProducts = channels::Products::kWgmma;
-  static constexpr Gated kGated[] = {Gated::kKeys};
+  static constexpr Gated kGated[] = {Gated::kKeys, Gated::kValues};
 
   static std::vector<std::string_view> features() {
-    return {"g", "gamma", "gk", "packed", "h0", "ht", "reverse"};
+    return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
   }
   static Support takes(const Problem& problem, const DeviceInfo& device) {
     if (device.id.backend != "gpu" || !device.has("sm_90a")) {
       return Support::no(refused::kDevice, "needs a GPU with sm_90a code");
     }
-    if ((problem.gates & ops::kGateGk) == 0) return Support::no(refused::kFeature, "needs gk");
-    return Support::yes();
+    const bool keys = (problem.gates & ops::kGateGk) != 0;
+    const bool values = (problem.gates & ops::kGateGv) != 0;
+    if (keys != values) return Support::yes();
+    return Support::no(refused::kFeature, "needs one of gk and gv");
   }
   static bool fewest_stages_do(const Problem&, const Config&) { return false; }
   template <class T, Gated kGated>

@@ -3,6 +3,7 @@
 // the values. q', k' and P are read where they lie.
 #pragma once
 
+#include "cuda/chunks/channels/value_decays.cuh"
 #include "cuda/chunks/channels/walk.cuh"
 #include "cuda/gla_wgmma/gla_wgmma.hpp"
 #include "cuda/tiles/wgmma.cuh"
@@ -13,10 +14,12 @@ using namespace channels;
 
 #if ATTUNE_SM90A_CODE
 
-/// 16 key channels a step of the state, rounded: as many as registers hold at once.
+/// 16 key channels a step of the state, rounded: as many as registers hold at once, beside the state.
 template <class Operand, class Shape>
 struct StateOperand {
-  static constexpr int kSteps = Shape::kKeys / 16 < 8 ? Shape::kKeys / 16 : 8;
+  static constexpr bool kWide = Shape::kStateWarps > 4;
+  static constexpr int kMost = !kWide || Shape::kKeys < 192 ? 8 : Shape::kKeys > 192 ? 3 : 4;
+  static constexpr int kSteps = Shape::kKeys / 16 < kMost ? Shape::kKeys / 16 : kMost;
   std::uint32_t step[kSteps][4];
 
   /// From the `first`-th 16 channels on.
@@ -132,6 +135,63 @@ __device__ __forceinline__ void decay_state(State<Shape>& state, const ChunkOper
   }
 }
 
+/// The values of a chunk as operands, and the state decayed.
+template <class T, class Shape>
+struct ChunkValues {
+  __device__ __forceinline__ ChunkValues(ValueOperands<Shape>&, State<Shape>& state,
+                                         const Stage<Shape>&, const ChunkOperands<Shape>& from) {
+    decay_state<Shape>(state, from);
+  }
+  /// What P is multiplied by.
+  __device__ __forceinline__ const ValueOperands<Shape>& of_outputs(
+      const ValueOperands<Shape>& values) const {
+    return values;
+  }
+  __device__ __forceinline__ void finish(Outputs<Shape>&, const Stage<Shape>&,
+                                         const ChunkOperands<Shape>&) const {}
+};
+
+/// Where value channels decay. What P is multiplied by is zeros where these are too strong.
+template <class T, class Shape>
+requires Shape::kValuesDecay struct ChunkValues<T, Shape> {
+  ValueDecays<Shape> decays;
+  ValueOperands<Shape> grown;
+
+  __device__ __forceinline__ ChunkValues(ValueOperands<Shape>& values, State<Shape>& state,
+                                         const Stage<Shape>& stage,
+                                         const ChunkOperands<Shape>& from)
+      : decays(stage, from, 0) {
+    decays.decay(values);
+    const bool strong = from.strong != 0;
+#pragma unroll
+    for (int step = 0; step < Shape::kChunk / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) grown[step][i] = values[step][i];
+      decays.grow(grown[step]);
+#pragma unroll
+      for (std::uint32_t& pair : grown[step]) pair = strong ? 0 : pair;
+    }
+    scale_rows<Shape>(state, exp2_approx(decays.step[0]), exp2_approx(decays.step[1]));
+  }
+  __device__ __forceinline__ const ValueOperands<Shape>& of_outputs(
+      const ValueOperands<Shape>&) const {
+    return grown;
+  }
+  __device__ __forceinline__ void finish(Outputs<Shape>& outputs, const Stage<Shape>& stage,
+                                         const ChunkOperands<Shape>& from) const {
+#pragma unroll
+    for (const auto& step : grown) wgmma_hold(step);
+#pragma unroll
+    for (int n = 0; n < Shape::kChunk / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) outputs[n][e] *= exp2_approx(decays.y[n][e]);
+    }
+    if (from.strong == 0) return;
+    const Tile<Shape> scores(shared_address(from.scores));
+    add_chunk_exactly<T, Shape>(outputs, decays, stage, scores, 0);
+  }
+};
+
 template <class Shape>
 __device__ __forceinline__ void scale_outputs(Outputs<Shape>& outputs, float scale) {
 #pragma unroll
@@ -176,7 +236,7 @@ struct Advance {
                                              const Stage<Shape>& stage,
                                              const ChunkOperands<Shape>& from, const Params& p) {
 #if ATTUNE_SM90A_CODE
-    static_assert(Shape::kTiles == 1 && !Shape::kValuesDecay);
+    static_assert(Shape::kTiles == 1 && Shape::kKeysDecay != Shape::kValuesDecay);
     using O = Operand<T, Shape>;
     constexpr bool kReadsFirst = kWithOutputs && kNarrow<T, Shape>;
     constexpr int kSteps = Shape::kKeys / 16;
@@ -202,7 +262,7 @@ struct Advance {
     }
     ValueOperands<Shape> values;
     load_values<T, Shape>(values, stage, 0);
-    decay_state<Shape>(state, from);
+    const ChunkValues<T, Shape> own(values, state, stage, from);
     wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
     wgmma_fence();
     if constexpr (kWithOutputs) {
@@ -210,7 +270,8 @@ struct Advance {
         queue_state_read<O, Shape>(output, operand, queries,
                                    (kSteps - 1) / kStepsAtOnce * kStepsAtOnce);
       }
-      queue_chunk<O, Shape>(output, values, matrix_descriptor(shared_address(from.scores)));
+      queue_chunk<O, Shape>(output, own.of_outputs(values),
+                            matrix_descriptor(shared_address(from.scores)));
       wgmma_commit();
     }
     queue_state_update<O, Shape>(state, values,
@@ -224,6 +285,7 @@ struct Advance {
     wgmma_pin(columns_of<Shape::kKeys / 2>(state, 0));
 #pragma unroll
     for (const auto& step : values) wgmma_hold(step);
+    if constexpr (kWithOutputs) own.finish(output, stage, from);
 #endif
   }
 };

@@ -1,4 +1,4 @@
-// The launch of cuda.gla_wgmma: the gate gk, with or without g and gamma, on sm_90a.
+// The launch of cuda.gla_wgmma: the gate gk or gv, with or without g and gamma, on sm_90a.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -89,7 +89,7 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
   std::vector<std::string> kernels() const {
     if (GetParam().f32) return {"cuda.chunk_mma"};
     std::vector<std::string> names{"cuda.gla_mma"};
-    if (has('k') && !has('v') && gpu_->info().has("sm_90a")) names.emplace_back("cuda.gla_wgmma");
+    if (has('k') != has('v') && gpu_->info().has("sm_90a")) names.emplace_back("cuda.gla_wgmma");
     return names;
   }
 
@@ -98,6 +98,10 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
     expect_near_oracle(inputs, config, tolerance());
   }
   void expect_near_oracle(const Gated &inputs, const std::string &config, double tolerance) const {
+    expect_near_oracle(inputs, config, tolerance, kernels());
+  }
+  void expect_near_oracle(const Gated &inputs, const std::string &config, double tolerance,
+                          const std::vector<std::string> &kernels) const {
     RecurrentAttentionOptions options{
         .initial_state = inputs.initial_state, .reverse = inputs.reverse, .want_final_state = true};
     options.call = {.platform = "reference", .context = &heuristic_context()};
@@ -108,7 +112,7 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
     if (inputs.cu_seqlens) options.cu_seqlens = *inputs.cu_seqlens;
     const RecurrentAttentionResult expected =
         ops::recurrent_attention(inputs.q, inputs.k, inputs.v, options);
-    for (const std::string &kernel : kernels()) {
+    for (const std::string &kernel : kernels) {
       SCOPED_TRACE(kernel + config);
       const std::string on_gpu = "kernel=" + kernel + config;
       options.call = {.platform = "cuda", .config = on_gpu, .context = &heuristic_context()};
@@ -252,6 +256,30 @@ TEST_P(GatedForward, IsExactForEveryStrengthOfDecay) {
       inputs.reverse = reverse;
       inputs.change_gates([&](float) { return decay; });
       expect_near_oracle(inputs, ",segments=1");
+    }
+  }
+}
+
+/// Blocks of 128 value channels whatever the keys, which only cuda.gla_wgmma has; slices of 192 keys
+/// where these decay.
+TEST_P(GatedForward, WideBlocksAreExactForEveryStrengthOfDecay) {
+  if (GetParam().f32 || has('k') == has('v') || !gpu_->info().has("sm_90a")) {
+    GTEST_SKIP() << "no kernel has such blocks";
+  }
+  const std::int64_t widest = has('v') ? 256 : 384;
+  for (const float decay : {-0.001F, -0.5F, -3.0F, -8.0F, -100.0F, -kInfinity}) {
+    for (const Sizes &sizes :
+         {Sizes{300, 136, 200, DType::kBF16}, Sizes{300, widest, 128, DType::kBF16},
+          Sizes{170, 192, 128, DType::kF16}, Sizes{170, widest, 72, DType::kF16}}) {
+      SCOPED_TRACE(str("K=", sizes.keys, " V=", sizes.values, " ", decay));
+      Gated inputs(sizes);
+      inputs.reverse = sizes.dtype == DType::kF16;
+      std::size_t at = 0;
+      inputs.change_gates([&](float gate) { return ++at % 7 == 0 ? gate / 16 : decay; });
+      for (const char *const segments : {"1", "3"}) {
+        expect_near_oracle(inputs, str(",values=128,stages=3,segments=", segments), tolerance(),
+                           {"cuda.gla_wgmma"});
+      }
     }
   }
 }

@@ -101,11 +101,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                const Config& config) const override {
     if (!has_instance(problem, config.tile_v)) {
       return Support::no(refused::kInstance,
-                         str("values=", config.tile_v, " is for K <= 128 without gv"));
+                         str("values=", config.tile_v, " is for fewer keys without gv"));
     }
     // Fewer key channels may go with longer chunks.
-    const std::int64_t bytes =
-        std::max(block_of(problem, config).bytes, block_of(last_slice(problem), config).bytes);
+    const std::int64_t bytes = std::max(block_of(problem, config).bytes,
+                                        block_of(last_slice(problem, config), config).bytes);
     if (bytes > device.l1_bytes) {
       return Support::no(
           refused::kMemory,
@@ -122,17 +122,18 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// where there is room for them. The fewest stages suffice where a chunk takes long; of short
   /// ones, as many as there is memory for beside the other blocks of a multiprocessor.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    Config config{.tile_v = axis_value_for(&Config::tile_v, problem.V),
-                  .stages = largest_value(&Config::stages)};
+    const int widest = axis_value_for(&Config::tile_v, problem.V);
     const bool narrow =
         is_short(problem) &&
         problem.sequences() * problem.H * value_tiles(problem, kNarrowest) <= device.cores;
-    if (narrow || !has_instance(problem, config.tile_v)) config.tile_v = kNarrowest;
-    if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
-    while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
-    if (!narrow) config.stages = shared_stages(problem, device, config);
-    config.segments = fastest_segments(problem, device, config);
-    return config;
+    if (narrow || !has_instance(problem, widest)) {
+      return config_of(problem, device, kNarrowest, narrow);
+    }
+    const Config wide = config_of(problem, device, widest, false);
+    const bool shares_operands = gated_of(problem) == Gated::kKeys && problem.K <= 128;
+    if (shares_operands || widest == kNarrowest) return wide;
+    const Config other = config_of(problem, device, kNarrowest, false);
+    return walk_us(problem, device, wide) < walk_us(problem, device, other) ? wide : other;
   }
 
   /// Of a few tokens, of which other kernels say what they expect.
@@ -149,7 +150,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     for (const Config& config : all_configs<Config>()) {
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
       if (!this->fits(problem, device, config)) continue;
-      if (is_near(config.segments, fastest_segments(problem, device, config))) {
+      if (is_near(config.segments, segments_cost(problem, device, config).segments)) {
         configs.push_back(config);
       }
     }
@@ -159,7 +160,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     Params unplaced;
     unplaced.parts = parts_of(problem, config);
-    return key_slices_bytes(problem, kMostKeys) +
+    return key_slices_bytes(problem, slice_keys(problem, config.tile_v)) +
            place_workspace(unplaced, problem, config, nullptr);
   }
 
@@ -171,7 +172,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                                std::span<std::byte> workspace) {
       launch(slice, params_of(slice, of_slice, config, workspace), config, stream);
     };
-    run_key_slices(problem, args, kMostKeys, site.workspace, stream, run_slice);
+    run_key_slices(problem, args, slice_keys(problem, config.tile_v), site.workspace, stream,
+                   run_slice);
   }
 
   bool summarises(const Problem& problem, const ConfigBlob& blob) const override {
@@ -232,19 +234,28 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return problem.T < kShort * std::max<std::int64_t>(problem.N, 1);
   }
 
+  /// Key channels of a slice, where there are several: what a block has room for beside so many
+  /// value channels, if two slices do.
+  static int slice_keys(const Problem& problem, int tile_v) {
+    constexpr int kMostOfWide = 192;
+    const bool wide = Traits::kProducts == Products::kWgmma && tile_v > kNarrowest &&
+                      gated_of(problem) == Gated::kKeys && problem.K > kMostKeys &&
+                      problem.K <= 2 * kMostOfWide;
+    return wide ? kMostOfWide : kMostKeys;
+  }
   /// Key channels of the instance for the first slice.
-  static int widest_keys(const Problem& problem) {
-    return padded_keys(std::min<std::int64_t>(problem.K, kMostKeys));
+  static int widest_keys(const Problem& problem, int tile_v) {
+    return padded_keys(std::min<std::int64_t>(problem.K, slice_keys(problem, tile_v)));
   }
 
   static bool has_instance(const Problem& problem, int tile_v) {
     const Gated gated = gated_of(problem);
     return std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
-           is_compiled(widest_keys(problem), tile_v, gated);
+           is_compiled(Traits::kProducts, widest_keys(problem, tile_v), tile_v, gated);
   }
 
-  static Problem last_slice(Problem problem) {
-    problem.K = (problem.K - 1) % kMostKeys + 1;
+  static Problem last_slice(Problem problem, const Config& config) {
+    problem.K = (problem.K - 1) % slice_keys(problem, config.tile_v) + 1;
     return problem;
   }
 
@@ -257,10 +268,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   static Block block_of(const Problem& problem, const Config& config) {
     Block block;
     with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
-      with_shape<Traits::kProducts, kGated>(widest_keys(problem), config, [&]<class Shape>() {
-        block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
-                 Shape::kResidentBlocks, Shape::kChunk};
-      });
+      with_shape<Traits::kProducts, kGated>(
+          widest_keys(problem, config.tile_v), config, [&]<class Shape>() {
+            block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
+                     Shape::kResidentBlocks, Shape::kChunk};
+          });
     });
     return block;
   }
@@ -288,10 +300,10 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     const auto blocks = static_cast<double>(block_count(problem, config));
     const ShortWalk walk{
         .block = kOfBlock,
-        .chunk = kOfPanel * widest_keys(problem) / kPanelChannels,
+        .chunk = kOfPanel * widest_keys(problem, config.tile_v) / kPanelChannels,
         .chunk_tokens = static_cast<double>(block_of(problem, config).chunk_tokens),
         .rounds = std::max(blocks / std::max(device.cores, 1), 1.0),
-        .key_slices = static_cast<double>(ceil_div(problem.K, kMostKeys))};
+        .key_slices = static_cast<double>(ceil_div(problem.K, slice_keys(problem, config.tile_v)))};
     const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
     return short_walk_us(walk, LikelyLengths(problem)) +
            4.0 * static_cast<double>(states * problem.K * problem.V) / kStateBytesPerUs;
@@ -310,12 +322,45 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// heads 62 -> 70 on an H100, where it would save 4).
   static int subsegments_of(const Problem& problem, const Config& config) {
     if (config.segments == 1 || config.segments > kMostCutInTwo) return 1;
-    const std::int64_t saved = widest_keys(problem) > kPanelChannels ? 8 : 4;
+    const std::int64_t saved = widest_keys(problem, config.tile_v) > kPanelChannels ? 8 : 4;
     const std::int64_t chunks = mean_chunks(problem, block_of(problem, config).chunk_tokens);
     return chunks >= saved * config.segments * config.segments ? kMostSubsegments : 1;
   }
 
-  static int fastest_segments(const Problem& problem, const DeviceInfo& device, Config config) {
+  /// With blocks of so many value channels; as many stages as there is memory for where a block has
+  /// a multiprocessor to itself.
+  Config config_of(const Problem& problem, const DeviceInfo& device, int tile_v,
+                   bool has_multiprocessor) const {
+    Config config{.tile_v = tile_v, .stages = largest_value(&Config::stages)};
+    if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
+    while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
+    if (!has_multiprocessor) config.stages = shared_stages(problem, device, config);
+    config.segments = segments_cost(problem, device, config).segments;
+    return config;
+  }
+
+  /// Microseconds of a problem that is not short, to choose among blocks by: fitted to 30 problems on
+  /// an H100.
+  static double walk_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
+    constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
+    constexpr double kBytesOfSum = 6, kBytesPerUs = 2.5e6;  // of an output, for each further slice
+    const int slice = slice_keys(problem, config.tile_v);
+    double chunk_us = 0;
+    for (std::int64_t keys = problem.K; keys > 0; keys -= slice) {
+      chunk_us += kOfChunk + kOfKey * padded_keys(std::min<std::int64_t>(keys, slice));
+    }
+    if (config.tile_v > kNarrowest) {
+      chunk_us *= gated_of(problem) == Gated::kKeys ? kOfWide : kOfWideWithValueGates;
+    }
+    const auto sums = static_cast<double>((ceil_div(problem.K, slice) - 1) * problem.B * problem.T *
+                                          problem.H * problem.V);
+    return chunk_us * segments_cost(problem, device, config).chunks +
+           sums * kBytesOfSum / kBytesPerUs;
+  }
+
+  static SegmentsCost segments_cost(const Problem& problem, const DeviceInfo& device,
+                                    Config config) {
     config.segments = 1;
     const Block block = block_of(problem, config);
     return cheapest_segments({.blocks = block_count(problem, config),
@@ -334,7 +379,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                                      ? parts_of_sums(params.parts).sums(problem.T)
                                      : problem.sequences() * saved_states_of(config.segments);
     const std::int64_t saved = of_head * problem.H;
-    const std::int64_t keys = widest_keys(problem);
+    const std::int64_t keys = widest_keys(problem, config.tile_v);
     const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
     WorkspaceParts parts(workspace);
     params.parts.places = parts.take<PartPlace>(params.parts.places_bytes());

@@ -53,6 +53,10 @@ constexpr int saved_states_of(int segments) {
 /// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
 inline constexpr int kSumsPadding = 4;
 
+constexpr int rounded_up(int bytes, int alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
 /// One instance of the kernels. Sizes are those of shared memory.
 template <int kKeyChannels, int kValueChannels, Gated kGatedSides, Products kProduct>
 struct Shape {
@@ -71,6 +75,12 @@ struct Shape {
   static constexpr int kResidentBlocks =
       kTiles == 1 && kStateWarps == 4 && kKeys <= kMostKeysOfTwo ? 2 : 1;
 
+  /// Wide blocks of wgmma have two warpgroups of states. Where the state takes more than an even
+  /// share of the registers, operand warps leave it some of theirs.
+  static constexpr bool kMovesRegisters = kStateWarps > 4 && (kKeys > 128 || kValuesDecay);
+  static constexpr int kStateRegisters = !kValuesDecay ? 168 : kKeys > 192 ? 208 : 192;
+  static constexpr int kOperandRegisters = !kValuesDecay ? 168 : kKeys > 192 ? 88 : 120;
+
   static constexpr int kPanelBytes = kChunk * kPanelRowBytes;
   static constexpr int kPanelAlignment = kProducts == Products::kWgmma ? 1024 : 128;  // of P
   static constexpr int kKeyTileBytes = kKeys / kPanelChannels * kPanelBytes;
@@ -78,9 +88,10 @@ struct Shape {
   static constexpr int kKeyGateRowBytes = kKeys * static_cast<int>(sizeof(float));
   static constexpr int kValueGateRowBytes =
       (kValues + kSumsPadding) * static_cast<int>(sizeof(float));
-  static constexpr int kStageBytes = 2 * kKeyTileBytes + kValueTileBytes +
-                                     (kKeysDecay ? kChunk * kKeyGateRowBytes : 0) +
-                                     (kValuesDecay ? kChunk * kValueGateRowBytes : 0);
+  static constexpr int kStageBytes = rounded_up(
+      2 * kKeyTileBytes + kValueTileBytes + (kKeysDecay ? kChunk * kKeyGateRowBytes : 0) +
+          (kValuesDecay ? kChunk * kValueGateRowBytes : 0),
+      kPanelAlignment);
 };
 
 /// Neighbouring channels whose sums a thread has.
@@ -191,8 +202,10 @@ inline float query_growth(float scale) {
 
 /// Whether there is an instance for padded key channels and value channels of a block: a wider
 /// state does not fit into the registers.
-constexpr bool is_compiled(int keys, int values, Gated gated) {
-  return values <= 64 || (gated == Gated::kKeys && keys <= 128);
+constexpr bool is_compiled(Products products, int keys, int values, Gated gated) {
+  if (values <= 64) return true;
+  if (products == Products::kMma) return gated == Gated::kKeys && keys <= 128;
+  return gated == Gated::kValues || (gated == Gated::kKeys && keys <= 192);
 }
 
 /// Calls f.operator()<Shape>() for the instance of padded key channels, gates and a config.
@@ -201,7 +214,7 @@ void with_shape(int keys, const Config& config, F&& f) {
   with_value_of<kPaddedKeys>(keys, [&]<int kKeys>() {
     with_instance(config, [&]<class Compiled>() {
       constexpr int kValues = Compiled::kValue.tile_v;
-      if constexpr (is_compiled(kKeys, kValues, kGated)) {
+      if constexpr (is_compiled(kProducts, kKeys, kValues, kGated)) {
         f.template operator()<Shape<kKeys, kValues, kGated, kProducts>>();
       } else {
         throw_no_instance("so many channels of keys and values");

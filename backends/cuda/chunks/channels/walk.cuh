@@ -149,6 +149,8 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
       common.put(shared.common_gates[chunk % 2]);
       common.fetch(walk, chunk + 1);
       wait_for_copies(p.stages);
+      constexpr bool kReadsCopies = Shape::kProducts == Products::kWgmma && !Shape::kKeysDecay;
+      if constexpr (kReadsCopies) async_proxy_fence();  // q and k, as they are
     }
     signals.template tell<Signal::kRead>(chunk);
   };
@@ -178,14 +180,18 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
   }
 }
 
+/// Which warps code is for.
+enum class Role { kAll, kOperands, kStates };
+
 /// Walks a segment, or a subsegment of one to find what it adds to the state. make() makes the
 /// walk, which would take registers if it were kept.
-template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance, class MakeWalk>
+template <class T, class Shape, bool kWithOutputs, bool kKeeps, Role kRole, class Advance,
+          class MakeWalk>
 __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& shared,
                                             const RoleSignals<Shape>& signals, const Params& p,
                                             MakeWalk&& make) {
   const Walk walk = make();
-  if (threadIdx.x >= Shape::kStateThreads) {
+  if (kRole == Role::kOperands || (kRole == Role::kAll && threadIdx.x >= Shape::kStateThreads)) {
     make_operands<T, Shape, kWithOutputs, kKeeps>(stages, shared, signals, p, walk);
     signals.template tell<Signal::kDone>(0);
     return;
@@ -226,23 +232,16 @@ inline WalkedIn walked_in(const Params& p) {
   return p.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments;
 }
 
-template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
-__device__ __forceinline__ void walk_block(const Params& p) {
-  constexpr bool kParts = kIn == WalkedIn::kParts;
-  extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
-  const RoleSignals<Shape> signals(shared);
+/// Calls visit(signals, make) for what a block walks, which make() makes: a segment, or without
+/// outputs one or two subsegments.
+template <class Shape, bool kWithOutputs, bool kParts, class Visit>
+__device__ __forceinline__ void for_each_walk(const RoleSignals<Shape>& signals, const Params& p,
+                                              Visit&& visit) {
   if constexpr (kWithOutputs) {
-    constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
     const auto make = [&] { return make_walk<Shape, kParts>(p, p.segments); };
-#if __CUDA_ARCH__ >= 900
-    dependents_launch();  // single tokens, which run beside this
-#endif
-    clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
-                         static_cast<int>(threadIdx.x), Shape::kBlockThreads);
     if (p.sequences.leaves_out_single_tokens && make().span.is_left_out) return;
     if (kParts && !has_segment(make())) return;
-    walk_tokens<T, Shape, true, kKeeps, Advance>(memory, shared, signals, p, make);
+    visit(signals, make);
   } else {
     const auto head_walk = [&] { return make_walk<Shape, kParts>(p, first_launch_blocks(p)); };
     const Walk head = head_walk();
@@ -254,11 +253,41 @@ __device__ __forceinline__ void walk_block(const Params& p) {
     const int end = min(first + subsegments, subsegments * summed);
 #pragma unroll 1
     for (int subsegment = max(first, 0); subsegment < end; ++subsegment) {
-      walk_tokens<T, Shape, false, false, Advance>(
-          memory, shared, signals.of_subsegment(subsegment % kMostSubsegments), p,
-          [&] { return walk_of_subsegment<Shape>(p, head_walk(), subsegment); });
+      visit(signals.of_subsegment(subsegment % kMostSubsegments),
+            [&] { return walk_of_subsegment<Shape>(p, head_walk(), subsegment); });
       block_barrier_sync<kSubsegmentBarrier>();
     }
+  }
+}
+
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
+__device__ __forceinline__ void walk_block(const Params& p) {
+  constexpr bool kParts = kIn == WalkedIn::kParts;
+  constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
+  const RoleSignals<Shape> signals(shared);
+  if constexpr (kWithOutputs) {
+#if __CUDA_ARCH__ >= 900
+    dependents_launch();  // single tokens, which run beside this
+#endif
+    clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
+                         static_cast<int>(threadIdx.x), Shape::kBlockThreads);
+  }
+  const auto walk_as = [&]<Role kRole>() {
+    for_each_walk<Shape, kWithOutputs, kParts>(
+        signals, p, [&](const RoleSignals<Shape>& own, auto&& make) {
+          walk_tokens<T, Shape, kWithOutputs, kKeeps, kRole, Advance>(memory, shared, own, p, make);
+        });
+  };
+  if constexpr (!Shape::kMovesRegisters) {
+    walk_as.template operator()<Role::kAll>();
+  } else if (threadIdx.x < Shape::kStateThreads) {
+    registers_grow<Shape::kStateRegisters>();
+    walk_as.template operator()<Role::kStates>();
+  } else {
+    registers_shrink<Shape::kOperandRegisters>();
+    walk_as.template operator()<Role::kOperands>();
   }
 }
 
