@@ -76,11 +76,16 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return Support::yes();
   }
 
-  /// Wide blocks read q and k the fewest times. Where there is one for every multiprocessor, short
-  /// chunks do less; where sequences have to be cut for that, long ones keep their segments long.
+  /// Wide blocks read q and k the fewest times; of short sequences in 16 bits narrow ones are sooner
+  /// done. Where there is one for every multiprocessor, short chunks do less; where sequences have to
+  /// be cut for that, long ones keep their segments long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    Config config{.warps = problem.V > 64 ? 8 : 4, .chunk = 32};
-    if (!fits(problem, device, config)) config.stages = 2;
+    constexpr std::int64_t kFewTokens = 160;
+    const bool narrow = problem.V <= 64 || (!is_split(problem) && has_at_most(problem, kFewTokens));
+    Config config{.warps = narrow ? 4 : 8, .chunk = 32};
+    if (!fits(problem, device, config) || shares_more(problem, device, config)) {
+      config.stages = 2;
+    }
     if (!fits(problem, device, config)) config.warps = 4;
     config.segments = segments_for(problem, device, config);
     Config longer = config;
@@ -138,6 +143,16 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
                        run_slice<T>(slice, own, config, memory, stream);
                      });
                    });
+  }
+
+ private:
+  /// Whether blocks in 16 bits wait for each other that would share multiprocessors with two stages.
+  static bool shares_more(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    Config two = config;
+    two.stages = 2;
+    const std::int64_t room = room_for(problem, device, config);
+    return !is_split(problem) && block_count(problem, config) > room &&
+           room_for(problem, device, two) > room;
   }
 };
 

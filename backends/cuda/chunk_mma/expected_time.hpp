@@ -52,12 +52,17 @@ inline double split_us(const Problem& problem, const DeviceInfo& device, const C
   return us + kSplitLaunchUs + kOfSummand * static_cast<double>(slices * plane_elements(problem));
 }
 
+/// Whether sequences have so many tokens or fewer, on average.
+inline bool has_at_most(const Problem& problem, std::int64_t tokens) {
+  return problem.T <= tokens * std::max<std::int64_t>(problem.N, 1);
+}
+
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
 /// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states the
 /// average has to be shorter, as one may be long and is not cut; many packed ones of small states may
 /// be longer, as cuda.chunk_wgmma looks for the parts of each and sums them up ahead.
 inline bool is_short(const Problem& problem, const DeviceInfo& device) {
-  constexpr std::int64_t kTokens = 64, kMore = 256, kPooled = 32, kMorePooled = 128;
+  constexpr std::int64_t kTokens = 100, kMore = 256, kPooled = 32, kMorePooled = 128;
   constexpr std::int64_t kSmallState = 64 * 128, kWide = 128;  // elements; key channels
   constexpr std::int64_t kFewestCut = 4, kRounds = 3;
   const bool many = problem.N >= kFewestCut && !problem.pool &&
@@ -66,7 +71,7 @@ inline bool is_short(const Problem& problem, const DeviceInfo& device) {
   const bool more = problem.K > kWide || many;
   const std::int64_t most =
       problem.pool ? (more ? kMorePooled : kPooled) : (more ? kMore : kTokens);
-  return problem.T <= most * std::max<std::int64_t>(problem.N, 1);
+  return has_at_most(problem, most);
 }
 
 /// Microseconds of such a problem: of its blocks, or of its rows and states through memory, fitted

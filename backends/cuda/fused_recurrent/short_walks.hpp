@@ -23,7 +23,7 @@ inline constexpr double kBothGates = 0.85;    // more of that where both sides' 
 inline constexpr double kBothGatesExact = 11.8;   // and in f32: an exponential for every element
 inline constexpr double kStagedChannel = 4.4e-4;  // of a token, for each row and column staged
 inline constexpr double kStateOfRow = 0.068;  // to load or store the state, for each row a lane has
-inline constexpr double kOddRows = 1.7;       // of that where states' rows are not of whole quads
+inline constexpr double kOddRows = 3.5;       // of that where states' rows are not of whole quads
 inline constexpr double kWarp = 0.0104;       // share that each further warp slows the others
 inline constexpr double kWarpsForFree = 8;
 inline constexpr double kPlanes = 2.7, kPlaneBytes = 8, kBytesPerUs = 2.5e6;
