@@ -1,6 +1,7 @@
 // What the state warps do of a chunk with wgmma, whose accumulators and left operands lie in
 // registers as those of mma.sync do: four warps multiply what each of them has of the state and of
-// the values. q', k' and P are read where they lie.
+// the values, twice four in blocks of 128 value channels. q', k' and P are read where they lie, and
+// so are q and k, where value channels decay.
 #pragma once
 
 #include "cuda/chunks/channels/value_decays.cuh"
