@@ -53,6 +53,8 @@ attune_cuda_instances(window/forward
   TYPES bf16 f16 f32 HEADERS window.cuh LAUNCHES "launch_forward<T>")
 attune_cuda_instances(window/backward
   TYPES bf16 f16 f32 HEADERS window.cuh LAUNCHES "launch_backward<T>")
+attune_cuda_instances(window/single_token
+  TYPES bf16 f16 f32 LAUNCHES "launch_single_tokens<T>")
 attune_cuda_instances(window/sums TYPES bf16 f16 f32 LAUNCHES "launch_sums<T>")
 
 # cuda.chunk_tf32, its backward pass and its summary

@@ -132,4 +132,18 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
 
+/// Of single tokens' gradients, a block each of `walks`, with so many bytes of states.
+inline double single_tokens_us(std::int64_t walks, const TokenShares& shares,
+                               std::int64_t state_bytes, bool sums, const DeviceInfo& device) {
+  constexpr double kBytesPerUs = 2.2e6;
+  constexpr double kBlock = 5;
+  constexpr double kRows = 2;  // of a warp at once
+  const std::int64_t resident = std::max(kMostWarpsOfToken / shares.warps(), 1);
+  const std::int64_t rounds = ceil_div(walks, resident * std::max(device.cores, 1));
+  const std::int64_t turns = ceil_div(shares.rows, kRowsAtOnce * shares.groups);
+  return kBackwardCosts.launch + (sums ? kBackwardCosts.sums : 0) +
+         std::max((kBlock + kRows * static_cast<double>(turns)) * static_cast<double>(rounds),
+                  static_cast<double>(state_bytes) / kBytesPerUs);
+}
+
 }  // namespace attune::cuda::window

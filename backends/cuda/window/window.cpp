@@ -40,14 +40,14 @@ template <class KernelOp>
 struct WindowConfig {
   using Op = KernelOp;
   static constexpr bool kBackward = !std::is_same_v<Op, ops::RecurrentAttention>;
-  int tokens = 4;  // of a window
+  int tokens = 4;  // of a window; 1: single tokens, whose gradients one pass over states makes
   int teams = 1;   // of a block, 32 channels each at a time
   int warps = 8;   // of a team
   int tiles = 1;   // of 32 channels that a block has in all
   friend constexpr bool operator==(const WindowConfig&, const WindowConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{launch_axis("tokens", &WindowConfig::tokens, {4, 8, 16}),
+    return std::tuple{launch_axis("tokens", &WindowConfig::tokens, {1, 4, 8, 16}),
                       launch_axis("teams", &WindowConfig::teams, {1, 2, 4, 8}),
                       launch_axis("warps", &WindowConfig::warps, {1, 2, 4, 8, 16}),
                       launch_axis("tiles", &WindowConfig::tiles, {1, 2, 4, 8, 16})};
@@ -79,6 +79,11 @@ Side key_side(const AttentionProblem& problem, bool several) {
 
 /// Whether a sequence may have more than one window.
 bool has_several(const AttentionProblem& problem, int tokens) { return problem.T > tokens; }
+
+/// Blocks that have a head's keys.
+std::int64_t key_parts(const AttentionProblem& problem, int tokens) {
+  return tokens == 1 ? 1 : ceil_div(problem.K, kOwn);
+}
 
 /// The sides of a pass, and how many.
 std::pair<std::array<PassSide, 2>, int> sides_of(const AttentionProblem& problem, bool backward,
@@ -116,8 +121,14 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
   const std::int64_t states = (problem.reads_states() ? (Config::kBackward ? 2 : 1) : 0) +
                               (problem.writes_states() ? 1 : 0);
   const std::int64_t walks = problem.sequences() * problem.H;
+  const std::int64_t state_bytes =
+      std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states;
   const bool sums = problem.H != problem.Hkv || (gates & ops::kGateGamma) != 0 ||
-                    ((gates & ops::kGateG) != 0 && problem.K > kOwn);
+                    ((gates & ops::kGateG) != 0 && key_parts(problem, config.tokens) > 1);
+  if (config.tokens == 1) {
+    const TokenShares shares(static_cast<int>(problem.K), static_cast<int>(problem.V));
+    return single_tokens_us(walks, shares, state_bytes, sums, device);
+  }
   Pass pass{.walks = walks,
             .mean = lengths.mean,
             .may_vary = problem.N > 1 && problem.T > config.tokens,
@@ -127,7 +138,7 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
             .tiles = config.tiles,
             .backward = Config::kBackward,
             .sums = Config::kBackward && sums,
-            .state_bytes = std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states};
+            .state_bytes = state_bytes};
   return lengths.average([&](double longest) {
     pass.longest = longest;
     return pass_us(pass, std::span(sides.data(), static_cast<std::size_t>(count)),
@@ -175,7 +186,7 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
  public:
   using Config = WindowConfig<Op>;
 
-  int version() const noexcept override { return 1; }
+  int version() const noexcept override { return Config::kBackward ? 2 : 1; }
   std::vector<std::string_view> features() const override {
     return {"g", "gamma", "gk", "gv", "packed", "h0", "ht", "reverse"};
   }
@@ -188,6 +199,11 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Support fits(const AttentionProblem& problem, const DeviceInfo& device,
                const Config& config) const override {
+    if (config.tokens == 1) {
+      if (Config::kBackward && problem.T == 1 && problem.N <= 1 && config == kSingleTokens)
+        return Support::yes();
+      return Support::no(refused::kConfig, "tokens=1: for gradients of single tokens");
+    }
     if (config.teams * config.warps > kMostWarps || config.teams > config.tiles) {
       return Support::no(refused::kConfig, str("teams=", config.teams, ": at most tiles, and ",
                                                kMostWarps, " warps in all"));
@@ -219,8 +235,11 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
     int most = 4;
     while (most < 16 && most < mean) most *= 2;
     std::vector<Config> configs;
+    if (fits(problem, device, kSingleTokens)) configs.push_back(kSingleTokens);
     for (int tokens = most; tokens >= std::max(most / 2, 4); tokens /= 2) {
-      for (const int warps : {4, 8, 16}) {
+      for (const int warps : {2, 4, 8, 16}) {
+        // Few warps are faster where all of a block have a window each, not where one is long.
+        if (warps < 4 && (!Config::kBackward || problem.N > 1)) continue;
         for (int teams = 1; teams <= std::min(warps, 8); teams *= 2) {
           for (int tiles = teams; tiles <= std::min(4 * teams, 16); tiles *= 2) {
             const Config config{tokens, teams, warps / teams, tiles};
@@ -234,6 +253,8 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
 
  private:
+  static constexpr Config kSingleTokens{.tokens = 1};
+
   /// Channels of the side with the most that are a block's.
   static std::int64_t widest(const AttentionProblem& problem) {
     return Config::kBackward ? std::max(problem.K, problem.V) : problem.V;
@@ -274,7 +295,7 @@ struct BackwardMemory {
     const std::int64_t rows = problem.B * problem.T * problem.H;
     const bool several = has_several(problem, tokens);
     const std::int32_t gates = problem.gates;
-    const std::int64_t tiles = ceil_div(problem.K, kOwn);
+    const std::int64_t tiles = key_parts(problem, tokens);
     if (problem.H != problem.Hkv) {
       dk_of_heads = floats(rows * problem.K);
       dv_of_heads = floats(rows * problem.V);
@@ -321,9 +342,13 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     p.side_count = 2;
     p.sides[0] = keys(key_side(problem, several), args, memory);
     p.sides[1] = values(value_side(problem, true, several), args, memory);
-    const Sums left = sums(p, args, memory);
+    const Sums left = sums(p, args, memory, key_parts(problem, config.tokens));
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      launch_backward<T>(p, config.tokens, stream);
+      if (config.tokens == 1) {
+        launch_single_tokens<T>(p, stream);
+      } else {
+        launch_backward<T>(p, config.tokens, stream);
+      }
       launch_sums<T>(left, stream);
     });
   }
@@ -366,7 +391,8 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     return side;
   }
 
-  static Sums sums(const Params& p, const BackwardArgs& args, const BackwardMemory& memory) {
+  static Sums sums(const Params& p, const BackwardArgs& args, const BackwardMemory& memory,
+                   std::int64_t key_parts) {
     const auto planes = [&](const float* from, std::int64_t columns, const TensorView& out) {
       return PlaneSumParams{.planes = from,
                             .batches = p.batches,
@@ -383,7 +409,7 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     left.values = planes(memory.dv_of_heads, p.sides[1].channels, args.dv);
     if (args.dg) {
       left.shared = planes(memory.dg_of_tiles, 1, *args.dg);
-      left.shared.plane_count = p.sides[0].tiles();
+      left.shared.plane_count = key_parts;
       left.shared.group = 1;
     }
     if (args.dgamma) {
@@ -396,7 +422,7 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
                     .heads = p.heads,
                     .sequences = p.sequences,
                     .sequence_count = p.sequence_count};
-      left.gamma_terms = p.sides[0].tiles();
+      left.gamma_terms = key_parts;
     }
     return left;
   }

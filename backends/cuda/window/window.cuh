@@ -33,43 +33,44 @@ class Walk {
     copy_async_commit();
   }
 
-  __device__ void forward() {
-    const StateView final = state_of(b_.side.final, b_.sequence);
-    if (!b_.side.wants_x && final.data == nullptr) return;
-    for (std::int64_t window = 0; window < windows_; ++window) {
+  /// All windows with time, and then against it in a backward pass. What both do stands here once:
+  /// a block runs through its code a few times at most, and waits for instructions.
+  template <bool kBackward>
+  __device__ void visit_windows() {
+    const StateView out =
+        state_of(kBackward ? b_.side.initial_gradient : b_.side.final, b_.sequence);
+    const bool has_forward = b_.side.wants_x || (!kBackward && out.data != nullptr);
+    const std::int64_t visits = kBackward ? 2 * windows_ : windows_;
+    for (std::int64_t visit = has_forward ? 0 : windows_; visit < visits; ++visit) {
+      const bool back = kBackward && visit >= windows_;
+      const std::int64_t window = back ? visits - 1 - visit : visit;
       stage(window);
-      if (b_.side.wants_x) write_x(window);
-      if (window + 1 == windows_ && final.data == nullptr) break;
-      update_state<kTokens>(b_, b_.side.at.state, b_.side.at.write, b_.side.at.after,
-                            b_.side.at.other_write, 1.0F, tokens_of(window));
+      if (back) {
+        write_y(window);
+        if (b_.side.wants_gates) write_gates(window);
+      } else if (b_.side.wants_x) {
+        write_x(window);
+      }
+      const bool is_end = window + 1 == (back ? 1 : windows_);
+      if (is_end && (out.data == nullptr || back != kBackward)) continue;
+      const Layout& at = b_.side.at;
+      update_state<kTokens>(b_, back ? at.gradient : at.state, back ? at.read : at.write,
+                            back ? at.before : at.after, back ? at.other_read : at.other_write,
+                            back ? b_.p.scale : 1.0F, tokens_of(window));
     }
-    if (final.data == nullptr) return;
+    if (kBackward) put_gamma_term();
+    if (out.data == nullptr) return;
     copy_async_wait<0>();
     __syncthreads();  // states have arrived, or are up to date
-    store_state(b_, final, b_.side.at.state);
-  }
-
-  __device__ void backward() {
-    const StateView initial = state_of(b_.side.initial_gradient, b_.sequence);
-    for (std::int64_t window = windows_ - 1; window >= 0; --window) {
-      stage(window);
-      write_y(window);
-      if (b_.side.wants_gates) write_gates(window);
-      if (window == 0 && initial.data == nullptr) break;
-      update_state<kTokens>(b_, b_.side.at.gradient, b_.side.at.read, b_.side.at.before,
-                            b_.side.at.other_read, b_.p.scale, tokens_of(window));
-    }
-    if (b_.side.gamma_terms != nullptr && b_.warp == 0 && lane() == 0 && b_.count > 0) {
-      b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] =
-          static_cast<float>(gamma_gradient_);
-    }
-    if (initial.data == nullptr) return;
-    copy_async_wait<0>();
-    __syncthreads();  // gradients have arrived, or are up to date
-    store_state(b_, initial, b_.side.at.gradient);
+    store_state(b_, out, kBackward ? b_.side.at.gradient : b_.side.at.state);
   }
 
  private:
+  __device__ void put_gamma_term() const {
+    if (b_.side.gamma_terms == nullptr || b_.warp != 0 || lane() != 0 || b_.count == 0) return;
+    b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] =
+        static_cast<float>(gamma_gradient_);
+  }
   __device__ bool has_state_before(std::int64_t window) const {
     return window > 0 || initial_.data != nullptr;
   }
@@ -295,8 +296,7 @@ __global__ __launch_bounds__(kMostWarps* kWarpSize) void walk_windows(
                       .is_first_tile = tile == first_tile};
     Walk<T, kTokens> walk_of_tile(block);
     walk_of_tile.load_states();
-    walk_of_tile.forward();
-    if constexpr (kBackward) walk_of_tile.backward();
+    walk_of_tile.template visit_windows<kBackward>();
   }
 }
 

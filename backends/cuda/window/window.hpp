@@ -133,10 +133,40 @@ constexpr std::size_t shared_bytes(int tokens, int teams, int warps, const Side&
   return static_cast<std::size_t>(at.floats + teams * at.team_floats) * sizeof(float);
 }
 
+// ---- single tokens (single_token.cuh)
+
+inline constexpr int kRowsAtOnce = 8;
+inline constexpr int kColumnsOfLane = 2;
+inline constexpr int kStrip = kColumnsOfLane * kOwn;  // columns of a warp
+inline constexpr int kMostWarpsOfToken = 16;
+static_assert(kMostWarpsOfToken * kStrip >= kMostChannels);
+
+/// How a block's warps share a head's states: strips of columns, and groups of rows.
+struct TokenShares {
+  int rows = 0, columns = 0, strips = 1, groups = 1;
+
+  constexpr TokenShares(int of_rows, int of_columns)
+      : rows(of_rows), columns(of_columns), strips((columns + kStrip - 1) / kStrip) {
+    const int most = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+    groups = kMostWarpsOfToken / strips < most ? kMostWarpsOfToken / strips : most;
+  }
+  constexpr int warps() const { return strips * groups; }
+  /// Of what warps have of the three sums over the other side: of a row's, or of a column's.
+  constexpr int row_floats() const { return 3 * strips * rows; }
+  constexpr int column_floats() const { return 3 * groups * columns; }
+  /// And of each side's reads, writes and decays.
+  constexpr int floats() const {
+    return row_floats() + column_floats() + 3 * (rows + columns) + kMostWarpsOfToken;
+  }
+};
+
 // Queue a pass; `tokens` of a window: 4, 8 or 16.
 template <class T>
 void launch_forward(const Params& params, int tokens, cudaStream_t stream);
 template <class T>
 void launch_backward(const Params& params, int tokens, cudaStream_t stream);
+/// The gradients where no sequence has more than one token.
+template <class T>
+void launch_single_tokens(const Params& params, cudaStream_t stream);
 
 }  // namespace attune::cuda::window
