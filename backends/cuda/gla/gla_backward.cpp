@@ -287,11 +287,18 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     if (leaves_to_chunks(problem, true)) return std::nullopt;
     constexpr double kOfTile = 10.6;   // of either side's channels: launches, one after the other
     constexpr double kOfChunk = 0.16;  // of each head, for each tile
+    constexpr double kBytesPerUs = 1.5e6;
     const GlaBackwardParams side = side_of(problem, {}, false);
+    const std::int64_t state_passes =  // both walks of a direction read where they start
+        (problem.h0 ? 3 : 0) + (problem.ht ? 2 : 0);
+    const double states = static_cast<double>(problem.sequences() * problem.H * problem.K *
+                                              problem.V * state_passes) *
+                          sizeof(float) / kBytesPerUs;
     const double work = (side.tile_channels == kSmallTile ? 0.5 : 1.0) *
                         (keys_have_gates(problem) && values_have_gates(problem) ? 2.0 : 1.0);
     return (side.own_tiles + side.other_tiles) *
-           (kOfTile + kOfChunk * work * static_cast<double>(side.slots * side.heads));
+               (kOfTile + kOfChunk * work * static_cast<double>(side.slots * side.heads)) +
+           states;
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,

@@ -143,7 +143,7 @@ class IntraChunk {
     const unsigned parts = gridDim.y - 1;
     if (parts == 1 || !shares_gates()) return parts == 1;
     float* const terms =
-        p_.part_terms + chunk_.index * kMostTiles * kChunkTokens + threadIdx.x % kChunkTokens;
+        p_.part_terms + chunk_.index * kMostParts * kChunkTokens + threadIdx.x % kChunkTokens;
     if (threadIdx.x < kChunkTokens) terms[blockIdx.y * kChunkTokens] = of_token_;
     __threadfence();
     __syncthreads();  // all terms of this part are there

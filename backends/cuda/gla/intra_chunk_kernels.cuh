@@ -239,9 +239,18 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
 #endif
 }
 
+/// Of the gated side, in blocks that share a chunk.
+template <class Shared>
+int parts_of(const GlaBackwardParams& p) {
+  return (p.own + Shared::kPart - 1) / Shared::kPart;
+}
 /// Whether chunks are few enough for several blocks to share the work of one.
-inline bool may_share_chunks(const GlaBackwardParams& p, int parts) {
-  return p.slots * p.heads * (parts + 1) <= multiprocessor_count();
+template <class Shared>
+bool may_share_chunks(const GlaBackwardParams& p) {
+  constexpr std::int64_t kMostWarpgroups = 2;  // of a multiprocessor
+  const std::int64_t warpgroups =
+      p.slots * p.heads * (parts_of<Shared>(p) + 1) * Shared::kWarpgroups;
+  return warpgroups <= kMostWarpgroups * multiprocessor_count();
 }
 
 template <class T>
@@ -249,10 +258,10 @@ void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
   with_most_channels(p, [&]<int kD>() {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;
     using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
-    const int parts = (p.own + Part::kPart - 1) / Part::kPart;
     constexpr std::size_t kPartBytes = sizeof(OneSideShared<Part, Part::kUngated>);
-    if (may_share_chunks(p, parts)) {
-      launch_weak<intra_chunk_parts<T, Part>>(p, Part::kThreads, kPartBytes, stream, parts + 1);
+    if (may_share_chunks<Part>(p)) {
+      launch_weak<intra_chunk_parts<T, Part>>(p, Part::kThreads, kPartBytes, stream,
+                                              parts_of<Part>(p) + 1);
     } else if (p.slots * p.heads <= multiprocessor_count()) {
       launch_weak<intra_chunk<T, Part>>(p, Part::kThreads, kPartBytes, stream);
     } else {
@@ -273,8 +282,8 @@ void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
 inline constexpr int kScoreBytes = kPanelBytes;
 inline constexpr int kScoreWords = kScoreBytes / static_cast<int>(sizeof(uint4));
 
-__device__ __forceinline__ uint4* scores_of(const GlaBackwardParams& p, const HeadChunk& chunk) {
-  return static_cast<uint4*>(p.scores) + chunk.index * kScoreWords;
+__device__ __forceinline__ uint4* scores_of(void* scores, const HeadChunk& chunk) {
+  return static_cast<uint4*>(scores) + chunk.index * kScoreWords;
 }
 
 #if ATTUNE_SM90A_CODE
@@ -283,7 +292,7 @@ __device__ __forceinline__ uint4* scores_of(const GlaBackwardParams& p, const He
 template <class Block>
 __device__ __forceinline__ void start_scores(const GlaBackwardParams& p, Block& block,
                                              const HeadChunk& chunk) {
-  const uint4* const from = scores_of(p, chunk);
+  const uint4* const from = scores_of(p.scores, chunk);
   const std::uint32_t to = shared_address(&block.p());
   for (int i = static_cast<int>(threadIdx.x); i < kScoreWords; i += Block::kThreads) {
     copy_async_16(to + static_cast<std::uint32_t>(i) * 16U, from + i, true);
@@ -297,7 +306,7 @@ __device__ __forceinline__ void store_scores(const GlaBackwardParams& p, Block& 
   const auto* const from = reinterpret_cast<const uint4*>(block.make_a().bytes[0]);
   block.store_diagonal_scores();
   __syncthreads();  // all scores are there
-  uint4* const to = scores_of(p, chunk);
+  uint4* const to = scores_of(p.made_scores, chunk);
   for (int i = static_cast<int>(threadIdx.x); i < kScoreWords; i += Block::kThreads)
     to[i] = from[i];
 }
@@ -320,6 +329,23 @@ __device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
   block.begin();
   take_all_channels(p, block);
   if (p.makes_scores) store_scores(p, block, shared.chunk);
+}
+
+/// What a block takes of a chunk that several share: a part of the channels, or A.
+template <class T, class Shared>
+__device__ __forceinline__ void take_part_of_both(const GlaBackwardParams& p, Shared& shared,
+                                                  TileLoads& loads) {
+  using OnePart = IntraChunk<T, Shared, true, true>;
+  const int first = OnePart::first_of_block();
+  if (first >= p.own) {
+    if (p.makes_scores) make_scores<IntraChunk<T, Shared, true>>(p, shared, loads);
+    return;
+  }
+  OnePart block(p, shared, loads);
+  start_scores(p, block, shared.chunk);
+  block.begin();
+  block.take_channels(first);
+  if (block.joins_parts()) block.put_shared_gradients();
 }
 
 #endif
@@ -362,6 +388,19 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 #endif
 }
 
+/// Blocks (chunk and head; part of its work).
+template <class T, class Shared>
+__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_of_both_parts(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  take_over_from_previous_launch();
+  TileLoads loads(shared.full);
+  if_weak(p, shared.chunk, loads, [&] { take_part_of_both<T>(p, shared, loads); });
+#endif
+}
+
 template <class T>
 __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
     const __grid_constant__ GlaBackwardParams p) {
@@ -374,13 +413,19 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
 #endif
 }
 
-template <class T, class Shared>
+/// `Parts`: of blocks that share chunks, where those are few.
+template <class T, class Shared, class Parts>
 void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                             cudaStream_t stream) {
   launch_weak<scores<T, Shared>>(values, Shared::kThreads, sizeof(Shared), stream);
   launch_strong<exact_scores<T>>(values, sizeof(ExactIntraChunkShared), stream);
   for (const GlaBackwardParams* const side : {&keys, &values}) {
-    launch_weak<intra_chunk_of_both<T, Shared>>(*side, Shared::kThreads, sizeof(Shared), stream);
+    if (may_share_chunks<Parts>(*side)) {
+      launch_weak<intra_chunk_of_both_parts<T, Parts>>(*side, Parts::kThreads, sizeof(Parts),
+                                                       stream, parts_of<Parts>(*side) + 1);
+    } else {
+      launch_weak<intra_chunk_of_both<T, Shared>>(*side, Shared::kThreads, sizeof(Shared), stream);
+    }
     launch_strong<exact_intra_chunk_of_both<T>>(*side, sizeof(ExactIntraChunkShared), stream);
   }
 }
@@ -389,10 +434,12 @@ template <class T>
 void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream) {
   with_most_channels(keys, [&]<int kD>() {
+    using Part = IntraChunkShared<kD, kPartGroups<kD>>;
+    using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
     if (keys.slots * keys.heads <= multiprocessor_count()) {
-      launch_weak_and_strong<T, IntraChunkShared<kD, kPartGroups<kD>>>(keys, values, stream);
+      launch_weak_and_strong<T, Part, Chunk>(keys, values, stream);
     } else {
-      launch_weak_and_strong<T, IntraChunkShared<kD, kChunkGroups<kD>>>(keys, values, stream);
+      launch_weak_and_strong<T, Chunk, Chunk>(keys, values, stream);
     }
   });
 }

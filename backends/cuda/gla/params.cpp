@@ -47,8 +47,8 @@ class Places {
     if ((problem_.gates & ops::kGateGamma) != 0) {
       p.dgamma_terms = parts_.take<float>(chunks * kFloat);
     }
-    if (p.own_tiles > 1 && (problem_.gates & (ops::kGateG | ops::kGateGamma)) != 0) {
-      p.part_terms = parts_.take<float>(chunks * kMostTiles * kChunkTokens * kFloat);
+    if (p.own_panels() > 1 && (problem_.gates & (ops::kGateG | ops::kGateGamma)) != 0) {
+      p.part_terms = parts_.take<float>(chunks * kMostParts * kChunkTokens * kFloat);
       p.parts_done = parts_.take<unsigned>(chunks * kFloat);
     }
     if (p.heads_per_kv > 1) {
@@ -69,6 +69,7 @@ class Places {
   void place_exchange(GlaBackwardParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     p.scores = parts_.take(chunks * kChunkTokens * kChunkTokens * kElement);
+    p.made_scores = parts_.take(chunks * kChunkTokens * kChunkTokens * kElement);
     p.diagonal_scores = parts_.take<float>(chunks * kChunkTokens * kDiagonalTokens * kFloat);
     p.gate_shift =
         parts_.take<float>(std::max<std::int64_t>(problem_.B, 1) * problem_.T * p.heads * kFloat);
@@ -152,7 +153,8 @@ void GatedSides::exchange() {
   second.checkpoints = first.checkpoints;
   second.segment_sums = first.segment_sums;
   std::swap(second.segment_sums.k, second.segment_sums.v);
-  second.scores = first.scores;
+  second.scores = first.made_scores;
+  second.made_scores = first.scores;
   second.diagonal_scores = first.diagonal_scores;
   second.gate_shift = first.gate_shift;
   second.gate_shift_sign = -1.0F;

@@ -49,6 +49,8 @@ inline constexpr int kSmallTile = 64;
 inline constexpr int kLargeTile = 128;
 inline constexpr int kMostTiles = 4;  // of a side
 inline constexpr int kMostChannels = kLargeTile * kMostTiles;
+/// Blocks that share a chunk have 64 channels each, or more.
+inline constexpr int kMostParts = kMostChannels / kSmallTile;
 /// With more segments, what they start from is made ahead of the walks; else each walk passes the
 /// segments before its own.
 inline constexpr int kMostPassedSegments = 4;
@@ -104,7 +106,7 @@ struct GlaBackwardParams {
   float* state_products = nullptr;  // by other tile [own tiles' channels]: E S . D by row
   float* dgamma_terms = nullptr;    // []: dg summed over the chunk
   // Where blocks share a chunk: dg by part and permuted row, and how many parts have theirs there.
-  float* part_terms = nullptr;  // [kMostTiles, 64]
+  float* part_terms = nullptr;  // [kMostParts, 64]
   unsigned* parts_done = nullptr;
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
@@ -112,9 +114,10 @@ struct GlaBackwardParams {
   void* z_to_end = nullptr;            // L' z
   float* other_total_decay = nullptr;  // [other tiles' channels]
   unsigned* other_strong = nullptr;    // [other tiles' channels / 64]
-  void* scores = nullptr;              // [64][64]: P, then A; a tile
+  void* scores = nullptr;              // [64][64]: what it takes, P or A; a tile
+  void* made_scores = nullptr;         // likewise, what it makes for the other one
   float* diagonal_scores = nullptr;    // fp32 [8][8][8]: those within 8 tokens, if strong
-  bool makes_scores = true;            // A: left where P was, or for dz and du
+  bool makes_scores = true;            // A: for the other one, or for dz and du
 
   // Of each direction, by [sequences, heads, segments]: what a segment adds to S or D, and its
   // total decay. Where starts are made ahead, they take the places of the sums.
