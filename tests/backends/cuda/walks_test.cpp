@@ -222,7 +222,7 @@ TEST_P(CudaWalks, TakesResetsAndStrongDecaysAmongWeakOnes) {
       {&RecurrentAttentionOptions::gv},
       {&RecurrentAttentionOptions::gk, &RecurrentAttentionOptions::gv},
   };
-  for (const std::int64_t channels : {40, 100}) {
+  for (const std::int64_t channels : {40, 100, 200}) {
     for (const float strong : {kMinusInfinity, -400.0F, -40.0F}) {
       for (const std::vector<Gate>& given : gates) {
         SCOPED_TRACE(testing::Message()

@@ -93,16 +93,16 @@ __device__ __forceinline__ void store_channel_gates(ChannelTile<kPanels>& made,
 
 /// Stores the gradients of what all channels share, behind those of key channels. They come from
 /// scores, which is more exact than a sum of what cancels in each channel, but where the chunk is
-/// strong.
+/// strong: then from the gates of channels from the first one on.
 template <class Own, int kPanels>
 __device__ __forceinline__ void store_shared_gates_of(KeyGateMemory<Own, kPanels>& memory,
                                                       const BackwardParams& p, const Chunk& chunk,
-                                                      bool strong, bool adds) {
+                                                      bool strong, bool adds, int first_key = 0) {
   using Thread = ChannelThread<Own, kPanels>;
   const Thread own = Thread::again();
   const int channel = own.channel();
   if (strong) {
-    const int exist = channel < p.keys.channels ? chunk.place.rows : 0;
+    const int exist = first_key + channel < p.keys.channels ? chunk.place.rows : 0;
 #pragma unroll 4
     for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
       const int row = own.token(i);

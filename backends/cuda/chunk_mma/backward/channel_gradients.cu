@@ -101,7 +101,7 @@ __device__ __forceinline__ void run_strong(const Block<kKeyPanels, kValuePanels>
   const BackwardParams& p = block.p;
   auto& gates = block.gates();
   const StrongChunk<Own, kKeyPanels, kValuePanels, false> strong(
-      p, block.chunk, block.panels.memory, block.keys().logs, nullptr, 0);
+      p, block.chunk, block.panels.memory, block.keys().logs, nullptr, 0, 0);
   strong.walk_values(nullptr);
   strong.walk_keys(&gates.gradients);
   __syncthreads();  // the gradients of gates are there, panels are done with
@@ -112,10 +112,9 @@ __device__ __forceinline__ void run_strong(const Block<kKeyPanels, kValuePanels>
 template <int kKeyPanels, int kValuePanels, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads,
                              1) void channel_gradients(const __grid_constant__ BackwardParams p) {
-  static_assert(gradients_shared_bytes(kKeyPanels * kPanelChannels, kValuePanels * kPanelChannels,
-                                       true, false) ==
-                Panels<kKeyPanels, kValuePanels>::kPanels * kPanelBytes +
-                    sizeof(ChannelMemory<kKeyPanels>));
+  static_assert(
+      chunk_shared_bytes(kKeyPanels * kPanelChannels, kValuePanels * kPanelChannels, true, false) ==
+      Panels<kKeyPanels, kValuePanels>::kPanels * kPanelBytes + sizeof(ChannelMemory<kKeyPanels>));
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ Chunk chunk;
   __shared__ bool has_work;
@@ -140,8 +139,7 @@ void launch_channel_gradients(const BackwardParams& p, cudaStream_t stream) {
         launch<channel_gradients<kKeyPanels, kValuePanels, kQuads>>(
             {.grid = grid_of(p.heads * p.chunks),
              .block = Own::kThreads,
-             .shared_bytes =
-                 gradients_shared_bytes(p.keys.channels, p.values.channels, true, false)},
+             .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, true, false)},
             stream, p);
       });
     });

@@ -8,27 +8,6 @@
 namespace attune::cuda::chunk_mma::backward {
 inline namespace chunk_gradients_kernels {  // nvcc names an anonymous one anew in every build
 
-/// Each row times factor_of(row), and of what that gives the sums of products with `rows`.
-template <class Own, class Factor>
-__device__ __forceinline__ void scale_rows(Product<Own>& sums, float (&terms)[2], const Panel& rows,
-                                           Factor&& factor_of) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = Own::row(2 * half);
-    const float factor = factor_of(row);
-    float sum = 0.0F;
-#pragma unroll
-    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
-      const int column = Own::column(n, 0);
-      const float2 pair = load_pair(rows, row, column);
-      sums[n][2 * half] *= factor;
-      sums[n][2 * half + 1] *= factor;
-      sum = fmaf(sums[n][2 * half], pair.x, fmaf(sums[n][2 * half + 1], pair.y, sum));
-    }
-    terms[half] += sum_of_row(sum);
-  }
-}
-
 /// grid: heads x chunks.
 template <int kKeyPanels, int kValuePanels, bool kQuads>
 __global__ __launch_bounds__(
@@ -110,8 +89,7 @@ void launch_chunk_gradients(const BackwardParams& p, cudaStream_t stream) {
         launch<chunk_gradients<kKeyPanels, kValuePanels, kQuads>>(
             {.grid = grid_of(p.heads * p.chunks),
              .block = WarpsOf<kKeyPanels, kValuePanels>::kThreads,
-             .shared_bytes =
-                 gradients_shared_bytes(p.keys.channels, p.values.channels, false, false)},
+             .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, false, false)},
             stream, p);
       });
     });

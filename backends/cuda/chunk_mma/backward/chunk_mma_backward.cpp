@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "cuda/chunk_mma/backward/expected_time.hpp"
-#include "cuda/chunk_mma/backward/sliced_heads.hpp"
 #include "cuda/chunk_mma/backward/workspace.hpp"
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
@@ -18,7 +17,6 @@ namespace {
 /// Tokens of a sequence, on average, from which on it may be faster than a window after the other.
 constexpr std::int64_t kLeastTokens = 8;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
-constexpr std::int64_t kMostOfHead = 512;  // channels, of keys and of values
 
 /// The arguments with gradients of k and v for every query head.
 Args of_query_heads(const Problem& problem, const Args& args, const Workspace& workspace) {
@@ -71,23 +69,37 @@ void clear_states(const Workspace& workspace, cudaStream_t stream) {
 }
 
 void launch_walks(const BackwardParams& params, cudaStream_t stream) {
-  // Operands of keys are there from the first slice of values on.
-  if (params.keys.gates.exist && !params.keys.adds) {
-    launch_walk_operands(params, params.keys, stream);
-  }
+  if (params.keys.gates.exist) launch_walk_operands(params, params.keys, stream);
   if (params.values.gates.exist) launch_walk_operands(params, params.values, stream);
   launch_state_walks(params, stream);
   if (params.is_cut) launch_segment_starts(params, stream);
 }
 
 void launch_gradients(const BackwardParams& params, cudaStream_t stream) {
-  if (params.values.gates.exist) {
-    launch_value_channel_gradients(params, stream);
-  } else if (params.keys.gates.exist) {
-    launch_channel_gradients(params, stream);
-  } else {
-    launch_chunk_gradients(params, stream);
+  const bool are_gated = params.keys.gates.exist || params.values.gates.exist;
+  if (params.scores == nullptr) {
+    return params.values.gates.exist ? launch_value_channel_gradients(params, stream)
+           : are_gated               ? launch_channel_gradients(params, stream)
+                                     : launch_chunk_gradients(params, stream);
   }
+  launch_chunk_scores(params, stream);
+  if (are_gated) {
+    launch_gated_panel_gradients(params, stream);
+    launch_strong_chunks(params, stream);
+  } else {
+    launch_panel_gradients(params, stream);
+  }
+  launch_gate_sums(params, stream);
+}
+
+/// Of the blocks that make gradients, the most.
+std::int64_t shared_bytes(const Problem& problem) {
+  const bool are_gated = has_key_gates(problem) || has_value_gates(problem);
+  const std::size_t bytes = goes_by_panels(problem)
+                                ? panels_shared_bytes(are_gated)
+                                : chunk_shared_bytes(problem.K, problem.V, has_key_gates(problem),
+                                                     has_value_gates(problem));
+  return static_cast<std::int64_t>(bytes);
 }
 
 class ChunkMmaBackward : public Kernel<BackwardConfig> {
@@ -114,9 +126,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     if (problem.T > kMostTokens) {
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
     }
-    const Problem slice = first_slice(problem);
-    const auto bytes = static_cast<std::int64_t>(
-        gradients_shared_bytes(slice.K, slice.V, has_key_gates(problem), has_value_gates(problem)));
+    const std::int64_t bytes = shared_bytes(problem);
     if (bytes > device.l1_bytes) {
       return Support::no(
           refused::kMemory,
@@ -162,13 +172,12 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const Workspace workspace(problem, config, site.workspace.data());
     const Args own = of_query_heads(problem, args, workspace);
-    if (!has_states(problem)) clear_states(workspace, stream);
-    for_each_slice(problem, [&](const ChannelSlice& slice) {
+    if (!has_states(problem) && !goes_by_panels(problem)) clear_states(workspace, stream);
+    for_each_slice(problem, [&](const KeySlice& slice) {
       const Problem part = slice.of(problem);
       BackwardParams params = params_of(part, slice.of(own), config, workspace);
-      params.keys.adds = slice.first_value > 0;
-      params.values.adds = slice.first_key > 0;
-      params.adds_gates = params.keys.adds || params.values.adds;
+      params.values.adds = slice.first > 0;
+      params.adds_gates = params.values.adds;
       if (has_states(problem)) launch_walks(params, stream);
       launch_gradients(params, stream);
     });
@@ -184,7 +193,6 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
 }  // namespace attune::cuda::chunk_mma::backward
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma_backward() {
-  using Sliced =
-      WithCopies<chunk_mma::backward::ChunkMmaBackward, chunk_mma::backward::SlicedHeads>;
-  return std::make_unique<WithRowsBehind<WithCopies<Sliced, WideRows>>>();
+  using Kernel = chunk_mma::backward::ChunkMmaBackward;
+  return std::make_unique<WithRowsBehind<WithCopies<Kernel, WideRows>>>();
 }

@@ -22,39 +22,63 @@ inline std::int64_t longest_tokens(const Problem& problem) {
 
 /// Microseconds of the walks of states.
 inline double walks_us(const Problem& problem, const DeviceInfo& device, std::int64_t tokens) {
-  constexpr double kOfChunk = 3.2;      // of a block alone on a multiprocessor
-  constexpr double kOfTwoChunks = 4.7;  // of both of two blocks
+  constexpr double kOfWideChunk = 6.6;  // of a tile of two panels a side
+  constexpr double kOfChunk = 3.0;      // of a block alone on a multiprocessor
+  constexpr double kOfTwoChunks = 4.4;  // of both of two blocks
+  constexpr std::int64_t kBefore = 1;   // chunks' time, until a block's first tokens are there
   constexpr double kOfSegment = 0.12;   // to find what it starts from
   const std::int64_t segments = ceil_div(mean_tokens(problem), tokens);
-  const std::int64_t blocks =
-      2 * panels_of(problem.K) * panels_of(problem.V) * problem.H * problem.sequences() * segments;
+  const std::int64_t walks = problem.H * problem.sequences() * segments;
+  const int panels = walk_panels(problem.K, problem.V, walks);
+  const std::int64_t tile = panels * kPanelChannels;
+  const std::int64_t blocks = 2 * ceil_div(problem.K, tile) * ceil_div(problem.V, tile) * walks;
   const std::int64_t chunks = ceil_div(std::min(longest_tokens(problem), tokens), kTokens);
   const std::int64_t pairs = blocks / (2 * device.cores);
   const std::int64_t left = blocks - pairs * 2 * device.cores;
   const double of_chunk =
-      kOfTwoChunks * static_cast<double>(pairs) + (left > device.cores ? kOfTwoChunks
-                                                   : left > 0          ? kOfChunk
-                                                                       : 0.0);
-  return static_cast<double>(chunks) * of_chunk + kOfSegment * static_cast<double>(segments);
+      panels == 2 ? kOfWideChunk * static_cast<double>(ceil_div(blocks, device.cores))
+                  : kOfTwoChunks * static_cast<double>(pairs) + (left > device.cores ? kOfTwoChunks
+                                                                 : left > 0          ? kOfChunk
+                                                                                     : 0.0);
+  return static_cast<double>(chunks + kBefore) * of_chunk +
+         kOfSegment * static_cast<double>(segments);
 }
 
-/// Microseconds of what makes the gradients of chunks.
-inline double gradients_us(const Problem& problem, const DeviceInfo& device, bool is_cut) {
-  // Of a chunk and head, for every multiprocessor: [panels of keys, and of values].
+/// Microseconds of a chunk and head, for every multiprocessor.
+inline double chunk_us(const Problem& problem) {
+  const bool key_gates = has_key_gates(problem);
+  const bool value_gates = has_value_gates(problem);
+  // [Panels of keys, and of values].
   constexpr double kOfChunk[kMostPanels][kMostPanels] = {{10.3, 18.0}, {18.0, 29.0}};
   constexpr double kOfGatedChunk[kMostPanels][kMostPanels] = {{14.0, 18.0}, {30.0, 44.0}};
   // With gates of value channels: [panels of keys], and of each of its panels of values.
   constexpr double kOfKeys[kMostPanels] = {6.0, 18.0};
   constexpr double kOfValues[kMostPanels] = {14.0, 24.0};
-  constexpr double kOfStarts = 1.25;  // loaded besides the states
-  const int keys = panels_of(problem.K) - 1;
+  if (!goes_by_panels(problem)) {
+    const int keys = panels_of(problem.K) - 1;
+    const int values = panels_of(problem.V);
+    return value_gates ? kOfKeys[keys] + values * kOfValues[keys]
+           : key_gates ? kOfGatedChunk[keys][values - 1]
+                       : kOfChunk[keys][values - 1];
+  }
+  constexpr double kOfTile = 4.0;   // of a state
+  constexpr double kOfOut = 1.4;    // more, where what is read of S by values is made, too
+  constexpr double kOfPanel = 3.0;  // of what else there is, scores among it
+  constexpr double kOfGates = 2.4;  // more, of a panel with gates
+  const int keys = panels_of(problem.K);
   const int values = panels_of(problem.V);
-  const double of_chunk = has_value_gates(problem) ? kOfKeys[keys] + values * kOfValues[keys]
-                          : has_key_gates(problem) ? kOfGatedChunk[keys][values - 1]
-                                                   : kOfChunk[keys][values - 1];
+  const double of_tile = kOfTile + (value_gates ? kOfOut : 0.0);
+  return (has_states(problem) ? of_tile * keys * values : 0.0) + kOfPanel * (keys + values) +
+         (key_gates || value_gates ? kOfGates * keys : 0.0) +
+         (value_gates ? kOfGates * values : 0.0);
+}
+
+/// Microseconds of what makes the gradients of chunks.
+inline double gradients_us(const Problem& problem, const DeviceInfo& device, bool is_cut) {
+  constexpr double kOfStarts = 1.25;  // loaded besides the states
   const std::int64_t chunks =
       problem.sequences() * ceil_div(mean_tokens(problem), kTokens) * problem.H;
-  const double us = static_cast<double>(ceil_div(chunks, device.cores)) * of_chunk;
+  const double us = static_cast<double>(ceil_div(chunks, device.cores)) * chunk_us(problem);
   return is_cut ? kOfStarts * us : us;
 }
 
@@ -82,9 +106,8 @@ inline double slice_us(const Problem& problem, const DeviceInfo& device,
 inline double expected_time_us(const Problem& problem, const DeviceInfo& device,
                                const BackwardConfig& config) {
   double us = 0;
-  for_each_slice(problem, [&](const ChannelSlice& slice) {
-    us += slice_us(slice.of(problem), device, config);
-  });
+  for_each_slice(problem,
+                 [&](const KeySlice& slice) { us += slice_us(slice.of(problem), device, config); });
   return us;
 }
 

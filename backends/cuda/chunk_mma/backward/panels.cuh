@@ -36,7 +36,7 @@ struct PanelShape {
   static constexpr int kPanelBytes = kTokens * kPanelRowBytes;
 };
 using Panel = SplitTile<PanelShape>;
-inline constexpr int kPanelBytes = 2 * PanelShape::kPanelBytes;
+static_assert(kPanelBytes == 2 * PanelShape::kPanelBytes);
 
 /// The number-th panel of a block's shared memory.
 __device__ __forceinline__ Panel panel_at(const std::byte* memory, int number) {
@@ -56,30 +56,31 @@ class LoadedPanel {
   __device__ static int row(int i) { return i * kRows + static_cast<int>(threadIdx.x) / kLanes; }
 
   /// Begins to load it. What stands in for rows and channels that do not exist are others: a branch
-  /// around a load would be waited for. kQuads: four channels may be loaded at once.
+  /// around a load would be waited for. kQuads: four channels may be loaded at once, where the last of
+  /// a row are zeros if it has no whole quads, and steps are short (BackwardParams::quads).
   template <bool kQuads>
   __device__ __forceinline__ void fetch(const PlacedRows& from, int rows, int channels) {
-    valid_ = min(max(channels - channel(), 0), kPerLoad);
-    rows_ = from.exist && valid_ > 0 ? rows : 0;
+    const int valid = min(max(channels - channel(), 0), kPerLoad);
+    rows_ = from.exist && valid > 0 ? rows : 0;
     const float* const first = from.first + min(channel(), (channels - 1) / kPerLoad * kPerLoad);
-    const int last = max(valid_, 1) - 1;
+    const auto load = [valid](const float* at, int e) { return e < valid ? __ldg(at + e) : 0.0F; };
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const float* const at = first + min(row(i), rows - 1) * from.step;
+      const int at = min(row(i), rows - 1);
       if constexpr (kQuads) {
-        loaded_[i] = __ldg(reinterpret_cast<const float4*>(at));
+        loaded_[i] =
+            __ldg(reinterpret_cast<const float4*>(first + at * static_cast<int>(from.step)));
       } else {
-        loaded_[i] = {__ldg(at), __ldg(at + min(1, last)), __ldg(at + min(2, last)),
-                      __ldg(at + last)};
+        const float* const quad = first + at * from.step;
+        loaded_[i] = {load(quad, 0), load(quad, 1), load(quad, 2), load(quad, 3)};
       }
     }
   }
   /// Waits for it: four channels of row(i), zeros where there are none.
   __device__ __forceinline__ float4 quad(int i) const {
+    const bool exists = row(i) < rows_;
     const float4& x = loaded_[i];
-    const int valid = row(i) < rows_ ? valid_ : 0;
-    return {valid > 0 ? x.x : 0.0F, valid > 1 ? x.y : 0.0F, valid > 2 ? x.z : 0.0F,
-            valid > 3 ? x.w : 0.0F};
+    return {exists ? x.x : 0.0F, exists ? x.y : 0.0F, exists ? x.z : 0.0F, exists ? x.w : 0.0F};
   }
   /// Adds another one, each row times factor_of(row).
   template <class Factor>
@@ -148,8 +149,7 @@ class LoadedPanel {
   }
 
   float4 loaded_[kLoads];
-  int rows_ = 0;   // that exist, of the thread's channels
-  int valid_ = 0;  // of these
+  int rows_ = 0;  // that exist, of the thread's channels
 };
 
 /// Two neighbouring elements of a panel.

@@ -1,5 +1,7 @@
 #include "cuda/chunk_mma/backward/params.hpp"
 
+#include <algorithm>
+
 #include "cuda/chunk_mma/backward/workspace.hpp"
 
 namespace attune::cuda::chunk_mma::backward {
@@ -12,8 +14,11 @@ TokenRows token_rows(const ConstTensorView& tensor, std::int64_t heads_per_row) 
           .heads_per_row = static_cast<int>(heads_per_row),
           .channels = static_cast<int>(tensor.size(3))};
 }
+/// From token to token, so that 64 of them are a distance in 32 bits.
+constexpr std::int64_t kMostStep = std::int64_t{1} << 24;
+
 bool loads_quads(const ConstTensorView& tensor) {
-  return tensor.size(3) % kQuad == 0 && moves_in_quads(tensor);
+  return tensor.size(3) % kQuad == 0 && moves_in_quads(tensor) && tensor.stride(1) <= kMostStep;
 }
 
 /// Rows of walk_operands.cu: [B, T, H, operand_channels()].
@@ -53,7 +58,8 @@ void set_tensors(BackwardParams& params, const Problem& problem, const Args& arg
   params.keys.gates = gate_rows(args.gk, params.keys.reads);
   params.values.gates = gate_rows(args.gv, params.values.reads);
   params.quads = loads_quads(args.q) && loads_quads(args.k) && loads_quads(args.v) &&
-                 (!args.d_o || loads_quads(*args.d_o));
+                 (!args.d_o || loads_quads(*args.d_o)) &&
+                 problem.H * operand_channels(std::max(problem.K, problem.V)) <= kMostStep;
   params.g = gate_view(args.g);
   params.shared_gates = gate_rows(args.g, params.keys.reads);
   params.gamma = decay_view(args.gamma, problem.H);
@@ -97,6 +103,9 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Backwar
   params.back = workspace.back;
   params.back.initial = state_view(args.dfinal_state);
   params.back.final = state_view(args.dinitial_state);
+  params.has_states = has_states(problem);
+  params.scores = workspace.scores;
+  params.gate_parts = workspace.gate_parts;
   params.gamma_terms = args.dgamma ? workspace.gamma_terms : nullptr;
   return params;
 }

@@ -38,14 +38,21 @@
 namespace attune::cuda::chunk_mma::backward {
 
 inline constexpr int kTokens = 64;  // of a chunk
+/// Of 64 rows of 64 channels, each as two of bf16.
+inline constexpr int kPanelBytes = 2 * kTokens * kPanelRowBytes;
+/// Panels of keys, and of values, where a block makes all gradients of a chunk.
 inline constexpr int kMostPanels = 2;
-/// Of keys, and of values, in one run: more go slice by slice.
-inline constexpr int kMostChannels = kMostPanels * kPanelChannels;
-/// Of values where these have gates.
-inline constexpr int kMostGatedValues = 512;
+inline constexpr int kMostOfHead = 512;  // channels, of keys and of values
 
 constexpr int panels_of(std::int64_t channels) {
   return static_cast<int>(ceil_div(channels, kPanelChannels));
+}
+/// Panels a side of the tiles that the walks of states have, of so many heads and segments: two where
+/// tiles of one panel would be more blocks than a device holds at once.
+constexpr int walk_panels(std::int64_t keys, std::int64_t values, std::int64_t walks) {
+  constexpr std::int64_t kBlocksAtOnce = 264;  // two of each of 132 multiprocessors
+  const bool are_wide = panels_of(keys) > 1 && panels_of(values) > 1;
+  return are_wide && 2 * panels_of(keys) * panels_of(values) * walks > kBlocksAtOnce ? 2 : 1;
 }
 /// Columns of a kept state: whole float4s, zeros behind V.
 constexpr std::int64_t state_columns(std::int64_t values) {
@@ -59,6 +66,26 @@ struct TokenRows {
   bool exist = true;  // else they are zeros, and `view` is any other rows, which are loaded instead
   int heads_per_row = 1;  // query heads: 1, or heads_per_kv
   int channels = 0;
+};
+
+/// What gradients of the gates that all channels share are made of, of a panel of a chunk's keys or
+/// of its scores.
+struct GateParts {
+  float reads[kTokens];   // x, of token i
+  float behind[kTokens];  // what token j adds to the gradients of those behind it
+  float states;           // exp(b_last) <S, D>
+};
+/// Of a chunk: of each panel of keys, then of its scores.
+constexpr int parts_of_gates(std::int64_t keys) { return panels_of(keys) + 1; }
+
+/// The scores of a chunk, P and R, as panels are in shared memory. Where a side's channels have gates
+/// the other side's scores are without what a token has of itself, which is apart.
+struct alignas(16) ChunkScores {
+  std::byte keys[kPanelBytes];
+  std::byte values[kPanelBytes];
+  float key_diagonal[kTokens];  // P_ii
+  float value_diagonal[kTokens];
+  int strong;  // not 0: there are none, and strong_chunks.cu makes all gradients
 };
 
 /// Key channels, or value channels.
@@ -75,8 +102,7 @@ struct ChannelSide {
   TokenView read_gradients = {};   // dq; no one asks for those of do
   TokenView write_gradients = {};  // dk, dv
   TokenView gate_gradients = {};   // dgk, dgv
-  /// To what is there: all but the first slices of value channels add to the gradients of keys, and
-  /// of key channels to those of values.
+  /// To what is there: all but the first slices of keys add to the gradients of values.
   bool adds = false;
 };
 
@@ -101,7 +127,7 @@ struct BackwardParams {
   ChannelSide keys;
   ChannelSide values;
   TokenRows shared_gates;  // g
-  bool quads = false;      // four channels of all rows may be loaded at once
+  bool quads = false;      // four channels of all rows may be loaded at once, steps are short
   GateView g;
   ConstantDecayView gamma;
   SequencesView sequences;
@@ -117,6 +143,10 @@ struct BackwardParams {
   bool is_cut = false;              // any sequence may have more than one segment
   StateSide forward;                // S
   StateSide back;                   // D
+
+  bool has_states = true;           // else S and D are zeros
+  ChunkScores* scores = nullptr;    // [chunk, H], where gradients go by panels
+  GateParts* gate_parts = nullptr;  // [chunk, H, parts_of_gates()], likewise
 
   bool stores_pairs = false;  // two elements may be stored at once
   TokenView dg;
@@ -135,8 +165,8 @@ constexpr std::size_t channel_decay_bytes(std::size_t panels) {
 
 /// Shared memory of a block that makes a chunk's gradients. With gates of value channels these go
 /// panel by panel (value_channel_gradients.cu).
-constexpr std::size_t gradients_shared_bytes(std::int64_t keys, std::int64_t values, bool key_gates,
-                                             bool value_gates) {
+constexpr std::size_t chunk_shared_bytes(std::int64_t keys, std::int64_t values, bool key_gates,
+                                         bool value_gates) {
   constexpr std::size_t kTile = 2 * kTokens * kPanelRowBytes;
   const auto key_panels = static_cast<std::size_t>(panels_of(keys));
   if (value_gates) {
@@ -149,6 +179,14 @@ constexpr std::size_t gradients_shared_bytes(std::int64_t keys, std::int64_t val
   return tiles + (key_gates ? channel_decay_bytes(key_panels) : 2 * kTokens * sizeof(float) + 16);
 }
 
+/// The most of a block that makes scores, a panel's gradients or, with gates, a strong chunk's.
+constexpr std::size_t panels_shared_bytes(bool gated) {
+  constexpr std::size_t kPanels = 4;
+  constexpr std::size_t kDecays = 4096;
+  constexpr std::size_t kOfStrongChunk = 5 * kPanelBytes;
+  return kPanels * kPanelBytes + (gated ? kOfStrongChunk : kDecays);
+}
+
 /// Queues what makes a side's walked_reads, walked_writes and chunk_totals, where it has gates.
 void launch_walk_operands(const BackwardParams& params, const ChannelSide& side,
                           cudaStream_t stream);
@@ -156,11 +194,19 @@ void launch_walk_operands(const BackwardParams& params, const ChannelSide& side,
 void launch_state_walks(const BackwardParams& params, cudaStream_t stream);
 /// Queues what makes of the segments' states those that they start from; only where is_cut.
 void launch_segment_starts(const BackwardParams& params, cudaStream_t stream);
-/// Queues what makes all gradients but those of states.
+/// Queues what makes all gradients but those of states, of up to kMostPanels whose channels have no
+/// gates.
 void launch_chunk_gradients(const BackwardParams& params, cudaStream_t stream);
-/// The same where key channels, and no others, have gates.
+/// The same where key channels have gates.
 void launch_channel_gradients(const BackwardParams& params, cudaStream_t stream);
 /// The same where value channels have gates.
 void launch_value_channel_gradients(const BackwardParams& params, cudaStream_t stream);
+/// The same of any number of panels, with any gates: the scores of chunks, and then what is behind
+/// them, panel by panel.
+void launch_chunk_scores(const BackwardParams& params, cudaStream_t stream);
+void launch_panel_gradients(const BackwardParams& params, cudaStream_t stream);
+void launch_gated_panel_gradients(const BackwardParams& params, cudaStream_t stream);
+void launch_strong_chunks(const BackwardParams& params, cudaStream_t stream);
+void launch_gate_sums(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace attune::cuda::chunk_mma::backward

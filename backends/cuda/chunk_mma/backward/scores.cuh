@@ -35,6 +35,27 @@ __device__ __forceinline__ float sum_of_column(float x) {
   return x + __shfl_xor_sync(kFullWarp, x, 16);
 }
 
+/// Each row times factor_of(row), and of what that gives the sums of products with `rows`.
+template <class Own, class Factor>
+__device__ __forceinline__ void scale_rows(Product<Own>& sums, float (&terms)[2], const Panel& rows,
+                                           Factor&& factor_of) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = Own::row(2 * half);
+    const float factor = factor_of(row);
+    float sum = 0.0F;
+#pragma unroll
+    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+      const int column = Own::column(n, 0);
+      const float2 pair = load_pair(rows, row, column);
+      sums[n][2 * half] *= factor;
+      sums[n][2 * half + 1] *= factor;
+      sum = fmaf(sums[n][2 * half], pair.x, fmaf(sums[n][2 * half + 1], pair.y, sum));
+    }
+    terms[half] += sum_of_row(sum);
+  }
+}
+
 /// Sums of `terms` over rows and over columns.
 template <class Own>
 __device__ __forceinline__ void add_score_terms(GateTerms<Own>& gates, const Product<Own>& terms) {
@@ -70,20 +91,25 @@ __device__ __forceinline__ void store_scores(const Panel& to, const Product<Own>
   });
 }
 
-/// Adds q k, or do v, of the warp's rows and columns, those at or before the rows.
+/// Adds what a panel reads of what another writes, of the warp's rows and columns, those at or before
+/// the rows.
+template <class Own>
+__device__ __forceinline__ void add_scores(Product<Own>& to, const Panel& reads,
+                                           const Panel& writes) {
+  if (Own::first_column() <= 16 * Own::row_block()) multiply_rows<Own>(to, reads, writes);
+}
+/// Adds q k, or do v.
 template <class Own, int kKeyPanels, int kValuePanels>
 __device__ __forceinline__ void add_key_scores(Product<Own>& to,
                                                const Panels<kKeyPanels, kValuePanels>& panels) {
-  if (Own::first_column() > 16 * Own::row_block()) return;
 #pragma unroll
-  for (int i = 0; i < kKeyPanels; ++i) multiply_rows<Own>(to, panels.q(i), panels.k(i));
+  for (int i = 0; i < kKeyPanels; ++i) add_scores<Own>(to, panels.q(i), panels.k(i));
 }
 template <class Own, int kKeyPanels, int kValuePanels>
 __device__ __forceinline__ void add_value_scores(Product<Own>& to,
                                                  const Panels<kKeyPanels, kValuePanels>& panels) {
-  if (Own::first_column() > 16 * Own::row_block()) return;
 #pragma unroll
-  for (int i = 0; i < kValuePanels; ++i) multiply_rows<Own>(to, panels.d_o(i), panels.v(i));
+  for (int i = 0; i < kValuePanels; ++i) add_scores<Own>(to, panels.d_o(i), panels.v(i));
 }
 
 /// P and R, first of all the products q k and do v.
@@ -151,7 +177,16 @@ __device__ __forceinline__ void store_gate_terms(GateMemory<Own>& to, const Gate
   if (threadIdx.x % kWarpSize == 0) to.states[Own::number()] = states;
 }
 
-/// The gradients of the log decays of a lane's two tokens, 2 lane and 2 lane + 1.
+/// The gradients of the log decays of a lane's two tokens, 2 lane and 2 lane + 1: `reads` are x of
+/// them, `behind` what they add to the gradients of the tokens behind them, `states` is <S, D>.
+__device__ __forceinline__ float2 gate_gradients(const float (&reads)[2], const float (&behind)[2],
+                                                 float states) {
+  const float reads_on = warp_suffix_sum(reads[0] + reads[1]);
+  const float behind_all = warp_inclusive_sum(behind[0] + behind[1]);
+  const float behind_first = behind_all - (behind[0] + behind[1]);
+  return {states + reads_on + behind_first,
+          states + (reads_on - reads[0]) + (behind_first + behind[0])};
+}
 template <class Own>
 __device__ __forceinline__ float2 gate_gradients(const GateMemory<Own>& from) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -159,7 +194,7 @@ __device__ __forceinline__ float2 gate_gradients(const GateMemory<Own>& from) {
 #pragma unroll
   for (const float part : from.states) states += part;
   float reads[2];
-  float behind[2];  // what token j adds to the gradients of the tokens behind it
+  float behind[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int token = 2 * lane + e;
@@ -167,11 +202,12 @@ __device__ __forceinline__ float2 gate_gradients(const GateMemory<Own>& from) {
     behind[e] = sum_of_parts(from.writes, token) +
                 (sum_of_parts(from.score_columns, token) - sum_of_parts(from.score_rows, token));
   }
-  const float reads_on = warp_suffix_sum(reads[0] + reads[1]);
-  const float behind_all = warp_inclusive_sum(behind[0] + behind[1]);
-  const float behind_first = behind_all - (behind[0] + behind[1]);
-  return {states + reads_on + behind_first,
-          states + (reads_on - reads[0]) + (behind_first + behind[0])};
+  return gate_gradients(reads, behind, states);
+}
+
+/// Those of a chunk, its scores' behind those of its panels of keys.
+__device__ __forceinline__ GateParts* gate_parts_of(const BackwardParams& p, const Chunk& chunk) {
+  return p.gate_parts + (chunk.number * p.heads + chunk.head) * parts_of_gates(p.keys.channels);
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

@@ -1,55 +1,24 @@
-// The states of all chunks: a block walks a tile of 64 x 64 of one head's S or D through the chunks
-// of a segment, S with time and D against it, and keeps it as it is at every chunk.
-#include "cuda/chunk_mma/backward/tile_walk.cuh"
+// The states of all chunks: a block walks a tile of 64 x 64 or 128 x 128 of one head's S or D through
+// the chunks of a segment, S with time and D against it, and keeps it as it is at every chunk.
+#include "cuda/chunk_mma/backward/tile_state.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_mma::backward {
 inline namespace state_walk_kernels {  // nvcc names an anonymous one anew in every build
 
-using Own = Warps<2>;
-constexpr int kResidentBlocks = 2;
 constexpr int kStages = 2;
 constexpr int kDecayStages = 3;  // of the chunk at hand, of the one before and the one after it
 
-template <class Decays>
+template <class Own, class Decays>
 struct WalkMemory {
-  std::byte panels[2 * kStages * kPanelBytes];
+  std::byte panels[kStages][2 * Own::kPanels * kPanelBytes];  // of keys, then of values
+  TileState<Own> state;
   Decays decays[kDecayStages];
 };
 
-/// Calls visit(element, key, value) for those of the lane's elements that exist; key and value are
-/// channels of the head.
-template <class Visit>
-__device__ __forceinline__ void for_each_element(Product<Own>& state, const BackwardParams& p,
-                                                 const TileWalk& walk, Visit&& visit) {
-  for_each<Own>(state, [&](auto& element, int row, int column) {
-    const int key = walk.first_key + row;
-    const int value = walk.first_value + column;
-    if (key < p.keys.channels && value < p.values.channels) visit(element, key, value);
-  });
-}
-
-/// Keeps a state [K, state_columns] of the workspace.
-__device__ __forceinline__ void keep(const Product<Own>& state, const BackwardParams& p,
-                                     const TileWalk& walk, float* to) {
-  const auto columns = static_cast<int>(state_columns(p.values.channels));
-#pragma unroll
-  for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = walk.first_key + Own::row(2 * half);
-      const int value = walk.first_value + Own::column(n, 0);
-      if (key < p.keys.channels && value < columns) {
-        *reinterpret_cast<float2*>(to + key * columns + value) = {state[n][2 * half],
-                                                                  state[n][2 * half + 1]};
-      }
-    }
-  }
-}
-
 /// Chunks on their way to shared memory, written tokens by their keys and their values.
-template <bool kQuads>
+template <class Own, bool kQuads>
 class WalkedChunks {
  public:
   __device__ WalkedChunks(const BackwardParams& p, const TileWalk& walk)
@@ -59,117 +28,136 @@ class WalkedChunks {
         values_(walk.is_back ? p.values.walked_reads : p.values.walked_writes) {}
 
   __device__ __forceinline__ void fetch(const Place& chunk) {
-    loaded_keys_.template fetch<kQuads>({p_, keys_, chunk, walk_.head, walk_.first_key}, chunk.rows,
-                                        keys_.channels - walk_.first_key);
-    loaded_values_.template fetch<kQuads>({p_, values_, chunk, walk_.head, walk_.first_value},
-                                          chunk.rows, values_.channels - walk_.first_value);
+#pragma unroll
+    for (int panel = 0; panel < Own::kPanels; ++panel) {
+      fetch(loaded_keys_[panel], keys_, chunk, walk_.first_key, panel);
+      fetch(loaded_values_[panel], values_, chunk, walk_.first_value, panel);
+    }
   }
   template <class Scan>
-  __device__ __forceinline__ void store(std::byte* memory, int stage,
+  __device__ __forceinline__ void store(std::byte* panels, std::byte* memory,
                                         const typename Scan::Decays& decays) const {
-    loaded_keys_.store(panel_at(memory, 2 * stage), memory);
-    loaded_values_.store(panel_at(memory, 2 * stage + 1), memory,
-                         [&](int row) { return Scan::factor(p_, walk_.is_back, decays, row); });
+#pragma unroll
+    for (int panel = 0; panel < Own::kPanels; ++panel) {
+      if (exists(keys_, walk_.first_key, panel)) {
+        loaded_keys_[panel].store(panel_at(panels, panel), memory);
+      }
+      if (!exists(values_, walk_.first_value, panel)) continue;
+      loaded_values_[panel].store(panel_at(panels, Own::kPanels + panel), memory, [&](int row) {
+        return Scan::factor(p_, walk_.is_back, decays, row);
+      });
+    }
   }
 
  private:
+  /// Whether there is a panel of the tile's; a tile's first one always is.
+  __device__ __forceinline__ static bool exists(const TokenRows& rows, int first, int panel) {
+    return panel == 0 || first + panel * kPanelChannels < rows.channels;
+  }
+  /// Begins to load it; in the place of one that there is not, the first again.
+  __device__ __forceinline__ void fetch(LoadedPanel<Own>& loaded, const TokenRows& rows,
+                                        const Place& chunk, int first, int panel) {
+    const int channel = exists(rows, first, panel) ? first + panel * kPanelChannels : first;
+    loaded.template fetch<kQuads>({p_, rows, chunk, walk_.head, channel}, chunk.rows,
+                                  rows.channels - channel);
+  }
+
   const BackwardParams& p_;
   const TileWalk& walk_;
   const TokenRows& keys_;
   const TokenRows& values_;
-  LoadedPanel<Own> loaded_keys_;
-  LoadedPanel<Own> loaded_values_;
+  LoadedPanel<Own> loaded_keys_[Own::kPanels];
+  LoadedPanel<Own> loaded_values_[Own::kPanels];
 };
 
-__device__ __forceinline__ void load_start(Product<Own>& state, const BackwardParams& p,
-                                           const TileWalk& walk, const StateSide& side) {
-  clear(state);
-  if (!walk.starts_sequence()) return;
-  const ConstStateView from = state_of(side.initial, walk.place.sequence);
-  if (from.data == nullptr) return;
-  for_each_element(state, p, walk, [&](float& element, int key, int value) {
-    element = from.data[walk.head * from.head + key * from.k + value * from.v];
-  });
-}
-
-/// Where the walk ends: the segment's state for the others, or the sequence's for the caller.
-__device__ __forceinline__ void store_end(Product<Own>& state, const BackwardParams& p,
-                                          const TileWalk& walk, const StateSide& side) {
-  const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
-  if (p.is_cut) {
-    const std::int64_t at = walk.segment * p.heads + walk.head;
-    keep(state, p, walk, side.segment_states + at * size);
-    return;
+/// total state + added, of an element
+template <class Scan, class Decays>
+__device__ __forceinline__ float advanced(const Decays& decays, const DecayFactor& total,
+                                          int column, float state, float added) {
+  if constexpr (Scan::kValueGates) {
+    state = decayed_sum(Scan::value_total(decays, column), state, 0.0F);
   }
-  const StateView to = state_of(side.final, walk.place.sequence);
-  if (to.data == nullptr) return;
-  for_each_element(state, p, walk, [&](float element, int key, int value) {
-    to.data[walk.head * to.head + key * to.k + value * to.v] = element;
-  });
+  return decayed_sum(total, state, added);
 }
 
 /// state = total state + keys^T values
-template <class Scan>
-__device__ __forceinline__ void advance(Product<Own>& state, const std::byte* memory, int stage,
+template <class Own, class Scan>
+__device__ __forceinline__ void advance(TileState<Own>& state, const std::byte* panels,
                                         const typename Scan::Decays& decays) {
-  Product<Own> added;
-  clear(added);
-  multiply_transposed<Own>(added, panel_at(memory, 2 * stage), panel_at(memory, 2 * stage + 1), 0,
-                           kSteps);
+  const int thread = thread_again();
+  const Panel keys = panel_at(panels, Own::key_panel(thread));
+  const Panel values = panel_at(panels, Own::kPanels + Own::value_panel(thread));
+  const int first_column = Own::first_tile_column(thread);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const DecayFactor total = Scan::total(decays, Own::row(2 * half));
+  for (int block = 0; block < Own::kRowBlocks; ++block) {
+    const int first_row = Own::first_row(thread) % kPanelChannels + 16 * block;
+    Product<Own> added;
+    clear(added);
+    multiply<Own>(
+        added, 0, kSteps, [&](int step) { return keys.across_transposed(16 * step, first_row); },
+        [&](int step, int column) {
+          return values.down_transposed(16 * step, first_column % kPanelChannels + column);
+        });
 #pragma unroll
-    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const int row = Own::first_row(thread) + 16 * block + 8 * half + thread % kWarpSize / 4;
+      const DecayFactor total = Scan::total(decays, row);
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        if constexpr (Scan::kValueGates) {
-          const DecayFactor of_value = Scan::value_total(decays, Own::column(n, e));
-          state[n][e] = decayed_sum(of_value, state[n][e], 0.0F);
-        }
-        state[n][e] = decayed_sum(total, state[n][e], added[n][e]);
+      for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+        float2& pair = state.pair(thread, block, half, n);
+        const float* const sums = &added[n][2 * half];
+        const int column = first_column + 8 * n + thread % 4 * 2;
+        pair = {advanced<Scan>(decays, total, column, pair.x, sums[0]),
+                advanced<Scan>(decays, total, column + 1, pair.y, sums[1])};
       }
     }
   }
+  __syncwarp();  // the warp's part is whole
 }
 
 /// grid: S and D x tiles x heads x segments.
-template <class Scan, bool kQuads>
-__global__ __launch_bounds__(Own::kThreads, kResidentBlocks) void walk_states(
+template <class Own, class Scan, bool kQuads>
+__global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
     const __grid_constant__ BackwardParams p) {
   using Decays = typename Scan::Decays;
   extern __shared__ __align__(128) std::byte shared[];
-  auto& memory = *reinterpret_cast<WalkMemory<Decays>*>(shared);
+  auto& memory = *reinterpret_cast<WalkMemory<Own, Decays>*>(shared);
   __shared__ TileWalk walk;  // in registers it would take too many
   __shared__ bool has_work;
   if (threadIdx.x == 0) {
     walk = {};
-    has_work = find_walk(p, walk);
+    has_work = find_walk(p, Own::kChannels, walk);
   }
   __syncthreads();  // the block's work is known
   if (!has_work) return;
   const StateSide& side = walk.is_back ? p.back : p.forward;
-  WalkedChunks<kQuads> tokens(p, walk);
+  WalkedChunks<Own, kQuads> tokens(p, walk);
   Scan scan(p, walk);
 
-  const int last = walk.chunks - 1;
-  if (walk.chunks > 0) tokens.fetch(walk.chunk(0));
-  if (scan.is_mine() && walk.chunks > 0) {
+  // What the last chunk makes of the state is for others, or for no one.
+  const int steps = max(walk.chunks - (wants_end(p, walk, side) ? 0 : 1), 0);
+  const int last = steps - 1;
+  if (steps > 0) tokens.fetch(walk.chunk(0));
+  if (scan.is_mine() && steps > 0) {
     scan.fetch(0);
     scan.store(memory.decays[0]);
     scan.fetch(min(1, last));
   }
-  Product<Own> state;
-  load_start(state, p, walk, side);
+  load_start(memory.state, p, walk, side);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const bool has_part =  // of the tile, the thread's warp
+      walk.first_key + Own::key_panel(thread) * kPanelChannels < p.keys.channels &&
+      walk.first_value + Own::value_panel(thread) * kPanelChannels < p.values.channels;
   const int kept = p.is_cut ? scan.kept() : -1;
   const KeptDecays& kept_decays = scan.kept_decays(side);
   float decay = 1.0F;
   const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   __syncthreads();  // the first chunk's decays are there
 
-  for (int n = 0; n < walk.chunks; ++n) {
+  for (int n = 0; n < steps; ++n) {
     const Decays& decays = memory.decays[n % kDecayStages];
-    tokens.template store<Scan>(memory.panels, n % kStages, decays);
+    std::byte* const panels = memory.panels[n % kStages];
+    tokens.template store<Scan>(panels, shared, decays);
     // Behind the last chunk that one is loaded again: a branch would wait for its loads.
     tokens.fetch(walk.chunk(min(n + 1, last)));
     if (scan.is_mine()) {
@@ -177,46 +165,73 @@ __global__ __launch_bounds__(Own::kThreads, kResidentBlocks) void walk_states(
       scan.fetch(min(n + 2, last));
     }
     const std::int64_t at = (walk.first_chunk + walk.order(n)) * p.heads + walk.head;
-    keep(state, p, walk, side.states + at * size);
     if (kept >= 0) {
       kept_decays.of_chunks[at * kept_decays.width + kept] = decay;
       const DecayFactor own = Scan::kept_total(decays);
       decay = fmaf(decay, own.high, decay * own.low);
     }
-    __syncthreads();  // the chunk's panels, and the next one's decays, are there
-    advance<Scan>(state, memory.panels, n % kStages, decays);
+    keep(memory.state, p, walk, side.states + at * size);
+    __syncthreads();  // the chunk's panels, and the next one's decays, are there, the state is kept
+    if (has_part) advance<Own, Scan>(memory.state, panels, decays);
+  }
+  if (steps < walk.chunks) {
+    const std::int64_t at = (walk.first_chunk + walk.order(steps)) * p.heads + walk.head;
+    keep(memory.state, p, walk, side.states + at * size);
+    return;
   }
   if (kept >= 0) {
     const std::int64_t at = walk.segment * p.heads + walk.head;
     kept_decays.of_segments[at * kept_decays.width + kept] = decay;
   }
-  store_end(state, p, walk, side);
+  store_end(memory.state, p, walk, side);
 }
 
 }  // namespace state_walk_kernels
 
 namespace {
 
-template <class Scan>
+template <class Own, class Scan>
 void launch_walks(const BackwardParams& p, cudaStream_t stream) {
-  const std::int64_t tiles = panels_of(p.keys.channels) * panels_of(p.values.channels);
+  const std::int64_t tiles =
+      ceil_div(p.keys.channels, Own::kChannels) * ceil_div(p.values.channels, Own::kChannels);
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
-    launch<walk_states<Scan, kQuads>>({.grid = grid_of(2 * tiles * p.heads * p.segments),
-                                       .block = Own::kThreads,
-                                       .shared_bytes = sizeof(WalkMemory<typename Scan::Decays>)},
-                                      stream, p);
+    launch<walk_states<Own, Scan, kQuads>>(
+        {.grid = grid_of(2 * tiles * p.heads * p.segments),
+         .block = Own::kThreads,
+         .shared_bytes = sizeof(WalkMemory<Own, typename Scan::Decays>)},
+        stream, p);
   });
+}
+
+/// Whether a block of the current device can have what a walk of a wide tile takes, as from sm_90 on.
+bool has_room_for_wide_tiles() {
+  using Decays = ChannelDecays<TileWarps<2>, true>::Decays;
+  int device = 0;
+  check(cudaGetDevice(&device));
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return sizeof(WalkMemory<TileWarps<2>, Decays>) <= static_cast<std::size_t>(bytes);
+}
+
+template <class Own>
+void launch_tile_walks(const BackwardParams& p, cudaStream_t stream) {
+  if (p.values.gates.exist) {
+    launch_walks<Own, ChannelDecays<Own, true>>(p, stream);
+  } else if (p.keys.gates.exist) {
+    launch_walks<Own, ChannelDecays<Own, false>>(p, stream);
+  } else {
+    launch_walks<Own, ScalarDecays>(p, stream);
+  }
 }
 
 }  // namespace
 
 void launch_state_walks(const BackwardParams& p, cudaStream_t stream) {
-  if (p.values.gates.exist) {
-    launch_walks<ChannelDecays<true>>(p, stream);
-  } else if (p.keys.gates.exist) {
-    launch_walks<ChannelDecays<false>>(p, stream);
+  const bool are_wide = walk_panels(p.keys.channels, p.values.channels, p.heads * p.segments) == 2;
+  if (are_wide && has_room_for_wide_tiles()) {
+    launch_tile_walks<TileWarps<2>>(p, stream);
   } else {
-    launch_walks<ScalarDecays>(p, stream);
+    launch_tile_walks<TileWarps<1>>(p, stream);
   }
 }
 

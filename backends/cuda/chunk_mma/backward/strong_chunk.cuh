@@ -49,20 +49,23 @@ __device__ __forceinline__ float kept_decay(const KeptDecays& decays, std::int64
 template <class Own, int kKeyPanels, int kValuePanels, bool kValueGates>
 class StrongChunk {
  public:
-  /// Of all key channels and the value channels from the first one on; value_decays is null
-  /// where these have no gates.
+  /// Of the key channels and the value channels from the first ones on; value_decays is null where
+  /// these have no gates.
   __device__ StrongChunk(const BackwardParams& p, const Chunk& chunk, const std::byte* memory,
                          const ChannelTile<kKeyPanels>& key_decays,
-                         const ChannelTile<kValuePanels>* value_decays, int first_value)
+                         const ChannelTile<kValuePanels>* value_decays, int first_key,
+                         int first_value)
       : p_(p),
         chunk_(chunk),
         memory_(memory),
         key_decays_(key_decays),
         value_decays_(value_decays),
+        first_key_(first_key),
         first_value_(first_value) {}
 
-  /// Whether gradients of keys are added to those that are there.
+  /// Whether gradients of keys, and of values, are added to those that are there.
   __device__ bool adds_keys() const { return p_.keys.adds || first_value_ > 0; }
+  __device__ bool adds_values() const { return p_.values.adds || first_key_ > 0; }
 
   // Not parts of their caller, which has registers for what chunks that are not strong keep in them.
 
@@ -97,7 +100,7 @@ class StrongChunk {
   }
   template <bool kOfKeys>
   __device__ int channels() const {
-    return kOfKeys ? p_.keys.channels : p_.values.channels - first_value_;
+    return kOfKeys ? p_.keys.channels - first_key_ : p_.values.channels - first_value_;
   }
   __device__ float* gradient(const TokenView& to, int token) const {
     const SequenceSpan& span = chunk_.place.span;
@@ -126,18 +129,20 @@ class StrongChunk {
     const int row = Lanes::row();
     const std::int64_t width = state_columns(p_.values.channels);
     const std::int64_t step = kOfKeys ? 1 : width;  // from column to column
-    const std::int64_t first = first_value_ + row * (kOfKeys ? width : 1) + Lanes::column(0) * step;
+    const std::int64_t first =
+        first_key_ * width + first_value_ + row * (kOfKeys ? width : 1) + Lanes::column(0) * step;
     const std::int64_t at = chunk_.number * p_.heads + chunk_.head;
     const std::int64_t segment = chunk_.segment * p_.heads + chunk_.head;
     const std::int64_t size = p_.keys.channels * width;
     const float* const own = from.states + at * size + first;
     const float* const start = from.segment_states + segment * size + first;
     const auto left = [&](bool of_keys, int channel) {
-      return of_keys ? kept_decay(from.keys, at, channel)
+      return of_keys ? kept_decay(from.keys, at, first_key_ + channel)
                      : kept_decay(from.values, at, first_value_ + channel);
     };
     const float row_decay = left(kOfKeys, row);
-    const int columns = row < channels<kOfKeys>() ? channels<!kOfKeys>() : 0;
+    const bool exists = p_.has_states && row < channels<kOfKeys>();
+    const int columns = exists ? channels<!kOfKeys>() : 0;
     const auto element = [&](int n, int e) {
       const int column = Lanes::column(n) + e;
       if (column >= columns) return 0.0F;
@@ -186,7 +191,8 @@ class StrongChunk {
       if (!Lanes::is_first_lane()) continue;
       gates->at(i, Lanes::row()) = channel_of(memory_, kReads<kOfKeys>, i, Lanes::row()) * read;
       if (kOfKeys && stores<kOfKeys>()) {
-        store_share(gradient(p_.keys.read_gradients, i) + Lanes::row(), read, adds_keys());
+        store_share(gradient(p_.keys.read_gradients, i) + first_key_ + Lanes::row(), read,
+                    adds_keys());
       }
     }
   }
@@ -225,8 +231,8 @@ class StrongChunk {
       }
       if (stores<kOfKeys>()) {
         float* const to = gradient(side<kOfKeys>().write_gradients, i) + Lanes::row();
-        store_share(kOfKeys ? to : to + first_value_, gradient_of_write,
-                    kOfKeys ? adds_keys() : p_.values.adds);
+        store_share(to + (kOfKeys ? first_key_ : first_value_), gradient_of_write,
+                    kOfKeys ? adds_keys() : adds_values());
       }
     }
   }
@@ -236,6 +242,7 @@ class StrongChunk {
   const std::byte* memory_;
   const ChannelTile<kKeyPanels>& key_decays_;
   const ChannelTile<kValuePanels>* value_decays_;
+  const int first_key_;
   const int first_value_;
 };
 

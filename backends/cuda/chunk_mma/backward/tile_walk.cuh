@@ -5,6 +5,33 @@
 
 namespace attune::cuda::chunk_mma::backward {
 
+/// The warps of a block that walks a tile of the state of kTilePanels x kTilePanels panels: eight, or
+/// sixteen of as many rows again, which load half as many tokens for an element of the state.
+template <int kTilePanels>
+struct TileWarps {
+  static constexpr int kPanels = kTilePanels;
+  static constexpr int kChannels = kPanels * kPanelChannels;  // of keys, and of values
+  static constexpr int kRowBlocks = kPanels;                  // of 16 rows, of a warp
+  static constexpr int kRows = 16 * kRowBlocks;
+  static constexpr int kColumnBlocks = 2;  // of 16 columns
+  static constexpr int kColumns = 16 * kColumnBlocks;
+  static constexpr int kColumnWarps = kChannels / kColumns;
+  static constexpr int kWarps = kChannels / kRows * kColumnWarps;
+  static constexpr int kThreads = kWarps * kWarpSize;
+
+  /// Of a thread's warp, in the tile.
+  __device__ static int first_row(int thread) { return thread / kWarpSize / kColumnWarps * kRows; }
+  __device__ static int first_tile_column(int thread) {
+    return thread / kWarpSize % kColumnWarps * kColumns;
+  }
+  __device__ static int key_panel(int thread) { return first_row(thread) / kPanelChannels; }
+  __device__ static int value_panel(int thread) {
+    return first_tile_column(thread) / kPanelChannels;
+  }
+  /// As multiply() wants it: the columns that it asks for are of the warp's.
+  __device__ static int first_column() { return 0; }
+};
+
 /// What a block walks.
 struct TileWalk {
   Place place;  // of the segment
@@ -27,15 +54,16 @@ struct TileWalk {
   __device__ bool starts_sequence() const { return is_back ? place.is_last() : place.is_first(); }
 };
 
-__device__ __forceinline__ bool find_walk(const BackwardParams& p, TileWalk& walk) {
-  const std::int64_t value_tiles = ceil_div(p.values.channels, kPanelChannels);
+/// A block's walk, of tiles of so many channels.
+__device__ __forceinline__ bool find_walk(const BackwardParams& p, int tile, TileWalk& walk) {
+  const std::int64_t value_tiles = ceil_div(p.values.channels, tile);
   std::int64_t rest = quotient(block_number(), 2);
   walk.is_back = block_number() % 2 != 0;
   std::int64_t next = quotient(rest, value_tiles);
-  walk.first_value = static_cast<int>(rest - next * value_tiles) * kPanelChannels;
-  const std::int64_t key_tiles = ceil_div(p.keys.channels, kPanelChannels);
+  walk.first_value = static_cast<int>(rest - next * value_tiles) * tile;
+  const std::int64_t key_tiles = ceil_div(p.keys.channels, tile);
   rest = quotient(next, key_tiles);
-  walk.first_key = static_cast<int>(next - rest * key_tiles) * kPanelChannels;
+  walk.first_key = static_cast<int>(next - rest * key_tiles) * tile;
   walk.segment = quotient(rest, p.heads);
   walk.head = rest - walk.segment * p.heads;
   if (walk.segment >= p.segments) return false;
@@ -79,18 +107,18 @@ class ScalarDecays {
 };
 
 /// Of the tile's key channels, then of its value channels.
-template <bool kOfValues>
+template <class Own, bool kOfValues>
 struct alignas(16) ChannelTotals {
-  DecayFactor of[(kOfValues ? 2 : 1) * kPanelChannels];
+  DecayFactor of[(kOfValues ? 2 : 1) * Own::kChannels];
 };
 
 /// What a walk takes of gates of channels, whose operands have the decays of tokens: of key channels
 /// alone, or of value channels with or without these.
-template <bool kOfValues>
+template <class Own, bool kOfValues>
 class ChannelDecays {
  public:
   static constexpr bool kValueGates = kOfValues;
-  using Decays = ChannelTotals<kOfValues>;
+  using Decays = ChannelTotals<Own, kOfValues>;
 
   __device__ ChannelDecays(const BackwardParams& p, const TileWalk& walk)
       : p_(p),
@@ -99,7 +127,7 @@ class ChannelDecays {
         totals_(side_.gates.exist ? side_.chunk_totals : p.values.chunk_totals),
         width_(side_.gates.exist ? side_.channels : p.values.channels),
         channel_((is_of_values() ? walk.first_value : walk.first_key) +
-                 static_cast<int>(threadIdx.x) % kPanelChannels) {}
+                 static_cast<int>(threadIdx.x) % Own::kChannels) {}
 
   __device__ static bool is_mine() { return threadIdx.x < kOwners; }
   __device__ void fetch(int n) {
@@ -116,7 +144,7 @@ class ChannelDecays {
   }
   __device__ static DecayFactor total(const Decays& decays, int row) { return decays.of[row]; }
   __device__ static DecayFactor value_total(const Decays& decays, int column) {
-    return decays.of[kPanelChannels + column];
+    return decays.of[Own::kChannels + column];
   }
   __device__ const KeptDecays& kept_decays(const StateSide& side) const {
     return is_of_values() ? side.values : side.keys;
@@ -129,8 +157,8 @@ class ChannelDecays {
   __device__ static DecayFactor kept_total(const Decays& decays) { return decays.of[threadIdx.x]; }
 
  private:
-  static constexpr int kOwners = (kOfValues ? 2 : 1) * kPanelChannels;
-  __device__ static bool is_of_values() { return kOfValues && threadIdx.x >= kPanelChannels; }
+  static constexpr int kOwners = (kOfValues ? 2 : 1) * Own::kChannels;
+  __device__ static bool is_of_values() { return kOfValues && threadIdx.x >= Own::kChannels; }
 
   const BackwardParams& p_;
   const TileWalk& walk_;

@@ -285,7 +285,7 @@ __device__ __forceinline__ void run_strong(const Block<kKeyPanels>& block, int v
     keep_token_decays<Own>(values, p, p.values, block.chunk, first);
     __syncthreads();  // tokens and the decays of each are there
     const StrongChunk<Own, kKeyPanels, 1, true> strong(
-        p, block.chunk, block.panels.memory, block.channels.keys.logs, &values.logs, first);
+        p, block.chunk, block.panels.memory, block.channels.keys.logs, &values.logs, 0, first);
     strong.walk_values(&block.strong_value_gates());
     __syncthreads();  // the gradients of the gates of values are there
     store_channel_gates<Own>(block.strong_value_gates(), p, block.chunk, p.values, first,
@@ -305,7 +305,7 @@ __device__ __forceinline__ void run_strong(const Block<kKeyPanels>& block, int v
 template <int kKeyPanels, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads, 1) void value_channel_gradients(
     const __grid_constant__ BackwardParams p) {
-  static_assert(gradients_shared_bytes(kKeyPanels * kPanelChannels, 1, true, true) ==
+  static_assert(chunk_shared_bytes(kKeyPanels * kPanelChannels, 1, true, true) ==
                 Block<kKeyPanels>::kPanels * kPanelBytes + sizeof(BothChannels<kKeyPanels>));
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ Chunk chunk;
@@ -328,7 +328,7 @@ void launch_value_channel_gradients(const BackwardParams& p, cudaStream_t stream
       launch<value_channel_gradients<kKeyPanels, kQuads>>(
           {.grid = grid_of(p.heads * p.chunks),
            .block = Own::kThreads,
-           .shared_bytes = gradients_shared_bytes(p.keys.channels, p.values.channels, true, true)},
+           .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, true, true)},
           stream, p);
     });
   });

@@ -1,10 +1,8 @@
-// What a call of the backward pass has in its workspace, how its problem is cut, and how its channels
-// go slice by slice.
+// What a call of the backward pass has in its workspace, how its problem is cut, and how its key
+// channels go slice by slice where the states of all would take too much memory.
 //
-// With a slice of the key channels and one of the value channels, a run of the kernels gives what
-// these have part in, and the sums over slices are the gradients: of dq, dk and dgk over those of
-// value channels, of dv and dgv over those of key channels, of dg over both. The first run writes,
-// later ones add to what is there.
+// With a slice of the key channels a run of the kernels gives dq, dk and dgk of these, and what they
+// have part in of dv, dgv and dg: the first run writes, later ones add to what is there.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +28,12 @@ constexpr bool has_value_gates(const Problem& problem) {
 constexpr bool has_states(const Problem& problem) {
   return problem.N > 0 || problem.T > kTokens || problem.h0 || problem.ht;
 }
+/// Whether the gradients of a chunk are the work of a block for each panel of its channels
+/// (panel_block.cuh), not of one.
+constexpr bool goes_by_panels(const Problem& problem) {
+  const bool has_few_values = has_value_gates(problem) || panels_of(problem.V) <= kMostPanels;
+  return panels_of(problem.K) > kMostPanels || !has_few_values;
+}
 constexpr bool shares_heads(const Problem& problem) { return problem.H != problem.Hkv; }
 inline std::int64_t parts_of(const Problem& problem, std::int64_t tokens) {
   return part_count(problem.sequences(), problem.T, problem.N > 0, tokens);
@@ -41,32 +45,24 @@ constexpr std::int64_t segment_tokens_of(const Problem& problem, const BackwardC
   return tokens > 0 ? tokens : (problem.T / kTokens + 1) * kTokens;
 }
 
-/// Channels of a head that one run takes.
-struct ChannelSlice {
-  std::int64_t first_key = 0;
+/// Key channels of a head that one run takes, with all value channels.
+struct KeySlice {
+  std::int64_t first = 0;
   std::int64_t keys = 0;
-  std::int64_t first_value = 0;
-  std::int64_t values = 0;
 
   Problem of(const Problem& problem) const {
     Problem slice = problem;
     slice.K = keys;
-    slice.V = values;
     return slice;
   }
   Args of(const Args& args) const {
     Args slice = args;
-    slice.q = key_rows(args.q);
-    slice.k = key_rows(args.k);
-    slice.v = value_rows(args.v);
-    if (args.d_o) slice.d_o = value_rows(*args.d_o);
-    if (args.gk) slice.gk = key_rows(*args.gk);
-    if (args.gv) slice.gv = value_rows(*args.gv);
-    slice.dq = key_rows(args.dq);
-    slice.dk = key_rows(args.dk);
-    slice.dv = value_rows(args.dv);
-    if (args.dgk) slice.dgk = key_rows(*args.dgk);
-    if (args.dgv) slice.dgv = value_rows(*args.dgv);
+    slice.q = rows(args.q);
+    slice.k = rows(args.k);
+    if (args.gk) slice.gk = rows(*args.gk);
+    slice.dq = rows(args.dq);
+    slice.dk = rows(args.dk);
+    if (args.dgk) slice.dgk = rows(*args.dgk);
     if (args.initial_state) slice.initial_state = states(*args.initial_state);
     if (args.dfinal_state) slice.dfinal_state = states(*args.dfinal_state);
     if (args.dinitial_state) slice.dinitial_state = states(*args.dinitial_state);
@@ -75,43 +71,36 @@ struct ChannelSlice {
 
  private:
   template <class Tensor>
-  Tensor key_rows(const Tensor& rows) const {
-    return rows.slice(3, first_key, first_key + keys);
-  }
-  template <class Tensor>
-  Tensor value_rows(const Tensor& rows) const {
-    return rows.slice(3, first_value, first_value + values);
+  Tensor rows(const Tensor& tensor) const {
+    return tensor.slice(3, first, first + keys);
   }
   template <class Tensor>
   Tensor states(const Tensor& state) const {
-    return value_rows(state.slice(2, first_key, first_key + keys));
+    return state.slice(2, first, first + keys);
   }
 };
 
-/// Value channels of a slice.
-constexpr std::int64_t most_values(const Problem& problem) {
-  return has_value_gates(problem) ? kMostGatedValues : kMostChannels;
+/// Of a slice: as many as leave the states of its chunks two gigabytes of the workspace each way.
+inline std::int64_t most_keys(const Problem& problem) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 31;
+  constexpr std::int64_t kFewest = 2 * kPanelChannels;
+  const std::int64_t rows = std::max(parts_of(problem, kTokens) * problem.H, std::int64_t{1});
+  const std::int64_t row_bytes = rows * state_columns(problem.V) * std::int64_t{sizeof(float)};
+  return std::max(kMostBytes / (kFewest * row_bytes), std::int64_t{1}) * kFewest;
 }
 
 /// Calls run(slice) for all of them.
 template <class Run>
 void for_each_slice(const Problem& problem, Run&& run) {
-  constexpr std::int64_t kMostKeys = kMostChannels;
-  const std::int64_t most = most_values(problem);
-  for (std::int64_t key = 0; key < problem.K; key += kMostKeys) {
-    for (std::int64_t value = 0; value < problem.V; value += most) {
-      run(ChannelSlice{key, std::min(problem.K - key, kMostKeys), value,
-                       std::min(problem.V - value, most)});
-    }
+  const std::int64_t most = most_keys(problem);
+  for (std::int64_t key = 0; key < problem.K; key += most) {
+    run(KeySlice{key, std::min(problem.K - key, most)});
   }
 }
 
 /// The first slice: no other is larger.
 inline Problem first_slice(const Problem& problem) {
-  constexpr std::int64_t kMostKeys = kMostChannels;
-  return ChannelSlice{0, std::min(problem.K, kMostKeys), 0,
-                      std::min(problem.V, most_values(problem))}
-      .of(problem);
+  return KeySlice{0, std::min(problem.K, most_keys(problem))}.of(problem);
 }
 
 /// What walk_operands.cu makes of one side's channels.
@@ -157,6 +146,11 @@ struct Workspace {
       dk = parts.take<float>(rows * problem.K * kFloat);
       dv = parts.take<float>(rows * problem.V * kFloat);
     }
+    if (goes_by_panels(problem)) {
+      scores = parts.take<ChunkScores>(chunks * std::int64_t{sizeof(ChunkScores)});
+      gate_parts =
+          parts.take<GateParts>(chunks * parts_of_gates(slice.K) * std::int64_t{sizeof(GateParts)});
+    }
     if ((problem.gates & ops::kGateGamma) != 0) gamma_terms = parts.take<float>(chunks * kFloat);
     bytes = parts.used();
   }
@@ -167,6 +161,8 @@ struct Workspace {
   WalkOperands keys, values;
   float* dk = nullptr;  // of query heads, where these share keys and values
   float* dv = nullptr;
+  ChunkScores* scores = nullptr;
+  GateParts* gate_parts = nullptr;
   float* gamma_terms = nullptr;
   std::size_t bytes = 0;
 };

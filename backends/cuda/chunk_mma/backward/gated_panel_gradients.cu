@@ -1,0 +1,178 @@
+// panel_gradients.cu's kernel where channels have gates: what tokens read of states is of the operands
+// of walk_operands.cu, and what scores add of those of channel_scan.cuh. A panel whose own channels
+// may have gates has dq_i = 2^(x_i) (exp(G_mid) S do_i + ...), dk_j = 2^(-x_j) (exp(G_last - G_mid)
+// D v_j + ...), and makes the gradients of its gates.
+#include "cuda/chunk_mma/backward/channel_sums.cuh"
+#include "cuda/chunk_mma/backward/panel_block.cuh"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/launch.hpp"
+
+namespace attune::cuda::chunk_mma::backward {
+inline namespace gated_panel_gradients_kernels {  // nvcc names an anonymous one anew in every build
+
+using Own = PanelWarps;
+
+struct PanelMemory {
+  PanelStages stages;
+  ChannelMemory<1> channels;
+  GateMemory<Own> gates;
+  float products[Own::kWarps][kPanelChannels];  // <S, D> of value channels, of each warp's rows
+};
+using Block = PanelBlock<PanelMemory>;
+
+/// Makes `products` those of the channels, over the block.
+template <bool kOfKeys>
+__device__ __forceinline__ void sum_products(const Block& block,
+                                             const TileProducts<kProducts>& products) {
+  using Loaded = LoadedPanel<Own>;
+  ChannelMemory<1>& channels = block.memory.channels;
+  if constexpr (kOfKeys) {
+#pragma unroll
+    for (int i = 0; i < Loaded::kLoads; ++i) {
+      const float sum = sum_of_loads(products[i]);
+      const int key = Loaded::row(i);
+      if (Loaded::channel() == 0) {
+        channels.products[key] = channels.to_middle[key] * channels.to_end(key) * sum;
+      }
+    }
+  } else {
+    float4 sum{products[0], products[1], products[2], products[3]};
+    constexpr int kApart = Loaded::kLanes;  // a warp has two rows at a time
+    static_assert(kWarpSize == 2 * kApart);
+    sum = {sum.x + __shfl_xor_sync(kFullWarp, sum.x, kApart),
+           sum.y + __shfl_xor_sync(kFullWarp, sum.y, kApart),
+           sum.z + __shfl_xor_sync(kFullWarp, sum.z, kApart),
+           sum.w + __shfl_xor_sync(kFullWarp, sum.w, kApart)};
+    auto& of_warps = block.memory.products;
+    if (threadIdx.x % kWarpSize < kApart) {
+      *reinterpret_cast<float4*>(&of_warps[Own::number()][Loaded::channel()]) = sum;
+    }
+    __syncthreads();  // those of all warps are there
+    if (threadIdx.x >= kPanelChannels) return;
+    const auto value = static_cast<int>(threadIdx.x);
+    float all = 0.0F;
+    for (const auto& of_warp : of_warps) all += of_warp[value];
+    channels.products[value] = channels.to_middle[value] * channels.to_end(value) * all;
+  }
+}
+
+/// Leaves the panel's tokens, with the decays of its own channels, and the other side's scores in the
+/// first panels of shared memory.
+template <bool kOfKeys, class Operands>
+__device__ __forceinline__ void load_own(const Block& block, Operands& loaded) {
+  PanelStages& stages = block.memory.stages;
+  ChannelMemory<1>& channels = block.memory.channels;
+  decay_tokens(loaded.state, loaded.tokens, 0, channels.logs);
+  loaded.store(stages, 0);
+  const ChunkScores& scores = block.scores();
+  if (threadIdx.x < kTokens) {
+    channels.diagonal[threadIdx.x] =
+        kOfKeys ? scores.value_diagonal[threadIdx.x] : scores.key_diagonal[threadIdx.x];
+  }
+  __syncthreads();  // D and what was written to it are done with
+  block.fetch_scores(kOfKeys ? scores.values : scores.keys, 2);
+  copy_async_wait<0>();
+  __syncthreads();  // the panel's tokens and the scores are there
+}
+
+/// What a panel's tokens read of the chunk's states, by the decays of its own channels up to the middle.
+template <bool kOfKeys, bool kValueGates, bool kQuads>
+__device__ __forceinline__ void load_side(const Block& block, Product<Own>& reads,
+                                          Product<Own>& writes) {
+  const BackwardParams& p = block.p;
+  const ChannelSide& side = kOfKeys ? p.keys : p.values;
+  PanelStages& stages = block.memory.stages;
+  ChannelMemory<1>& channels = block.memory.channels;
+  {
+    ChannelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
+    scan_channels(channels, reinterpret_cast<Log2Sum*>(stages.panels[0]), gates);
+  }
+  clear(reads);
+  clear(writes);
+  TileProducts<kProducts> products{};
+  const bool wants_products =
+      side.gate_gradients.data != nullptr || (kOfKeys && wants_shared_gates(p));
+  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(p, block.chunk, block.panel);
+  if (p.has_states) {
+    read_states<kOfKeys, kProducts>(reads, writes, products, wants_products, loaded, stages);
+  } else {
+    loaded.fetch_own();
+  }
+  for_each<Own>(reads, [&](float& sum, int, int channel) { sum *= channels.to_middle[channel]; });
+  for_each<Own>(writes, [&](float& sum, int, int channel) { sum *= channels.to_end(channel); });
+  sum_products<kOfKeys>(block, products);
+  load_own<kOfKeys>(block, loaded);
+}
+
+/// The gradients of a panel of a side, and of its gates.
+template <bool kOfKeys, bool kValueGates, bool kQuads>
+__device__ __forceinline__ void run_side(const Block& block) {
+  const BackwardParams& p = block.p;
+  PanelStages& stages = block.memory.stages;
+  ChannelMemory<1>& channels = block.memory.channels;
+  Product<Own> reads[1];
+  Product<Own> writes[1];
+  load_side<kOfKeys, kValueGates, kQuads>(block, reads[0], writes[0]);
+  const ChannelSide& side = kOfKeys ? p.keys : p.values;
+  const SideOfChunk<1> of{p, block.chunk, side,         channels,   stages.panels[0],
+                          0, 1,           stages.at(2), block.panel};
+  Product<Own> behind[1];
+  GateTerms<Own> shared;
+  finish_side<kOfKeys, Own>(behind, shared, reads, writes, of);
+  if (kOfKeys && wants_shared_gates(p)) {
+    if (threadIdx.x < kPanelChannels) shared.states = channels.products[threadIdx.x];
+    store_gate_terms<Own>(block.memory.gates, shared);
+    __syncthreads();  // all parts are there
+    store_gate_parts(block, block.memory.gates);
+  }
+  __syncthreads();  // panels are done with
+  make_gates<Own>(*reinterpret_cast<GateSums<Own, 1>*>(stages.panels[0]), behind, of);
+}
+
+/// dv of a panel of values without gates.
+template <bool kQuads>
+__device__ __forceinline__ void run_values(const Block& block) {
+  const BackwardParams& p = block.p;
+  Product<Own> dv;
+  clear(dv);
+  PanelOperands<false, false, kQuads> loaded(p, block.chunk, block.panel);
+  const int stage = read_back<false>(dv, loaded, block.memory.stages, p.has_states);
+  load_values(block, loaded, stage);
+  finish_values(dv, block, stage);
+}
+
+/// grid: panels of keys and of values x heads x chunks.
+template <bool kValueGates, bool kQuads>
+__global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
+    const __grid_constant__ BackwardParams p) {
+  static_assert(sizeof(GateSums<Own, 1>) <= sizeof(PanelStages));
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ Chunk chunk;
+  __shared__ bool has_work;
+  const int panel = take_panel(p, chunk, has_work);
+  if (panel < 0) return;
+  auto& memory = *reinterpret_cast<PanelMemory*>(shared);
+  const int key_panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels;
+  if (panel < key_panels) {
+    run_side<true, kValueGates, kQuads>({p, chunk, memory, panel});
+  } else if constexpr (kValueGates) {
+    run_side<false, true, kQuads>({p, chunk, memory, panel - key_panels});
+  } else {
+    run_values<kQuads>({p, chunk, memory, panel - key_panels});
+  }
+}
+
+}  // namespace gated_panel_gradients_kernels
+
+void launch_gated_panel_gradients(const BackwardParams& p, cudaStream_t stream) {
+  with_value<false, true>(p.values.gates.exist, [&]<bool kValueGates>() {
+    with_value<false, true>(p.quads, [&]<bool kQuads>() {
+      launch<gated_panel_gradients<kValueGates, kQuads>>({.grid = grid_of(panel_blocks(p)),
+                                                          .block = Own::kThreads,
+                                                          .shared_bytes = sizeof(PanelMemory)},
+                                                         stream, p);
+    });
+  });
+}
+
+}  // namespace attune::cuda::chunk_mma::backward
