@@ -1,4 +1,4 @@
-// What a grid's blocks do for sums of planes, a thread an element of out at a time.
+// What a grid's blocks do for sums of planes, a thread so many neighbouring elements of out at a time.
 #pragma once
 
 #include "cuda/chunks/plane_sums.hpp"
@@ -6,29 +6,42 @@
 
 namespace attune::cuda {
 
-template <class T>
+/// Elements that lie side by side, loaded or stored at once.
+template <class T, int kWidth>
+struct alignas(kWidth * sizeof(T)) NeighbouringElements {
+  T of[kWidth];
+};
+
+template <class T, int kWidth = 1>
 __device__ __forceinline__ void sum_planes(const PlaneSumParams& p) {
   const std::int64_t out_heads = p.heads / p.group;
   const std::int64_t plane = p.batches * p.tokens * p.heads * p.columns;
-  const std::int64_t count = p.batches * p.tokens * out_heads * p.columns;
+  const std::int64_t width = p.columns / kWidth;
+  const std::int64_t count = p.batches * p.tokens * out_heads * width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t end = p.sequences.bounds == nullptr ? p.batches * p.tokens
                                                          : bound_of(p.sequences, p.sequence_count);
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += stride) {
-    const std::int64_t column = i % p.columns;
-    const std::int64_t head = i / p.columns % out_heads;
-    const std::int64_t row = i / p.columns / out_heads;  // of [B, T]
+    const std::int64_t column = i % width * kWidth;
+    const std::int64_t head = i / width % out_heads;
+    const std::int64_t row = i / width / out_heads;  // of [B, T]
     const float* const first = p.planes + (row * p.heads + head * p.group) * p.columns + column;
-    float sum = 0.0F;
+    float sums[kWidth] = {};
     for (std::int64_t query_head = 0; row < end && query_head < p.group; ++query_head) {
       for (std::int64_t at = 0; at < p.plane_count; ++at) {
-        sum += first[query_head * p.columns + at * plane];
+        const auto share = *reinterpret_cast<const NeighbouringElements<float, kWidth>*>(
+            first + query_head * p.columns + at * plane);
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) sums[e] += share.of[e];
       }
     }
+    NeighbouringElements<T, kWidth> sum;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum.of[e] = from_float<T>(sums[e]);
     T* const out = static_cast<T*>(p.out.data) +
                    row_offset(p.out, row / p.tokens, row % p.tokens, head) + column;
-    *out = from_float<T>(sum);
+    *reinterpret_cast<NeighbouringElements<T, kWidth>*>(out) = sum;
   }
 }
 
