@@ -132,11 +132,18 @@ def plot(path, losses):
     figure.savefig(path)
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: at least 1 is expected")
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=128, help="of a sequence")
+    parser.add_argument("--steps", type=positive, default=300)
+    parser.add_argument("--batch", type=positive, default=8)
+    parser.add_argument("--tokens", type=positive, default=128, help="of a sequence")
     parser.add_argument("--rate", type=float, default=3e-3, help="the optimizer's learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -108,8 +108,9 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, *, g: Optional[Tensor] = None, g_ga
     """The recurrence on tensors of any floating types; o has q's. Casts carry their gradients back."""
     tokens = q.shape[1]
     if cu_seqlens is not None:
-        bounds = cu_seqlens_cpu if cu_seqlens_cpu is not None else cu_seqlens if cu_seqlens.is_cpu else None
-        if bounds is not None and not torch.compiler.is_compiling() and len(bounds) > 0:
+        bounds = cu_seqlens_cpu if cu_seqlens_cpu is not None else cu_seqlens
+        on_host = isinstance(bounds, Tensor) and bounds.is_cpu
+        if on_host and not torch.compiler.is_compiling() and len(bounds) > 0:
             end = int(bounds[-1])
             if 0 <= end < tokens:  # padding behind the last sequence: its rows of o are zero
                 q, k, v, g, gk, gv = (x if x is None else x[:, :end] for x in (q, k, v, g, gk, gv))

@@ -232,6 +232,7 @@ def test_errors_are_those_of_fla(device):
         (lambda: fla.parallel_simple_gla(*one[:3], output_attentions=True, cu_seqlens=bounds), AssertionError,
          "variable-length"),
         (lambda: fla.fused_chunk_gla(q=q), NotImplementedError, "chunk_gla"),
+        (lambda: fla.chunk_gla(*one, cu_seqlens=[0, 33]), TypeError, "cu_seqlens: a tensor .* not list"),
     ):
         with pytest.raises(error, match=text):
             call()
