@@ -108,11 +108,13 @@ RepeatedValues::~RepeatedValues() { repeated = outer_; }
 Tensor RandomValues::next_tensor(DType dtype, const Extents& shape, const Range& range) {
   const std::uint64_t stream = mix(seed_ + mix(++streams_));
   const auto make = [&] {
-    const auto [even, from, size] = range;
-    return even ? filled(dtype, shape, stream,
-                         [from, size](std::uint64_t bits) { return from + size * unit(bits); })
-                : filled(dtype, shape, stream,
-                         [from, size](std::uint64_t bits) { return from + size * bell(bits); });
+    const float from = range.from;
+    const float size = range.size;
+    return range.even
+               ? filled(dtype, shape, stream,
+                        [from, size](std::uint64_t bits) { return from + size * unit(bits); })
+               : filled(dtype, shape, stream,
+                        [from, size](std::uint64_t bits) { return from + size * bell(bits); });
   };
   if (repeated == nullptr) return make();
   return repeated->made_->get(stream, dtype, shape, range, make);
