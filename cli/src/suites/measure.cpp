@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include <attune/cache/artifact_cache.hpp>
 #include <attune/core/case_tensors.hpp>
@@ -37,13 +36,12 @@ Cases cases_to_rotate(const OpInfo& op, const Device& device,
   const DeviceInfo& info = device.info();
   const bool host = info.id.backend == cpu_device().info().id.backend;
   Cases cases;
-  std::optional<RepeatedValues> repeated;
-  if (!host) repeated.emplace();
   cases.push_back(make());
   const double wanted = kCachesToFill * static_cast<double>(info.l2_bytes) /
                         std::max(op.bytes(cases.front()->problem()), 1.0);
   const auto count =
       host ? 1 : static_cast<std::size_t>(std::clamp(std::ceil(wanted), 1.0, kMostCases));
+  const RepeatedValues repeated;  // from here on, so that a large case is not kept on the host, too
   while (cases.size() < count) cases.push_back(make());
   for (const std::unique_ptr<Case>& on : cases) on->reset(std::byte{0});
   device.synchronize(nullptr);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include <attune/cache/artifact_cache.hpp>
 #include <attune/core/case_tensors.hpp>
@@ -19,9 +18,8 @@ constexpr int kMostCopies = 64;
 Harness::Harness(const OpInfo& op, ProblemRef problem, const Device& device, std::uint64_t seed,
                  int copies)
     : device_(&device), guarded_(device), scratch_(nullptr, Release{&guarded_}) {
-  std::optional<RepeatedValues> repeated;
-  if (copies > 1) repeated.emplace();
   cases_.push_back(op.make_case(problem, guarded_, seed));
+  const RepeatedValues repeated;  // from here on, so that a problem without copies keeps none here
   for (int i = 1; i < copies; ++i) cases_.push_back(op.make_case(problem, device, seed));
 }
 
