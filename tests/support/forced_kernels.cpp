@@ -1,5 +1,6 @@
 #include "support/forced_kernels.hpp"
 
+#include <exception>
 #include <memory>
 
 #include "support/kernel_runs.hpp"
@@ -123,7 +124,12 @@ void force_each_kernel(RepeatedCall& call, const Device& device) {
   for (const Forced& forced : all) {
     SCOPED_TRACE(str(forced));
     selector.next = &forced;
-    force(call, forced, device);
+    // Here, where the traces still stand.
+    try {
+      force(call, forced, device);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
   }
 }
 

@@ -75,9 +75,9 @@ void launch_walks(const BackwardParams& params, cudaStream_t stream) {
   if (params.is_cut) launch_segment_starts(params, stream);
 }
 
-void launch_gradients(const BackwardParams& params, cudaStream_t stream) {
+void launch_gradients(const BackwardParams& params, bool by_panels, cudaStream_t stream) {
   const bool are_gated = params.keys.gates.exist || params.values.gates.exist;
-  if (params.scores == nullptr) {
+  if (!by_panels) {
     return params.values.gates.exist ? launch_value_channel_gradients(params, stream)
            : are_gated               ? launch_channel_gradients(params, stream)
                                      : launch_chunk_gradients(params, stream);
@@ -179,7 +179,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
       params.values.adds = slice.first > 0;
       params.adds_gates = params.values.adds;
       if (has_states(problem)) launch_walks(params, stream);
-      launch_gradients(params, stream);
+      launch_gradients(params, goes_by_panels(problem), stream);
     });
     if (shares_heads(problem)) {
       sum_heads(problem, workspace.dk, args.dk, stream);
