@@ -20,6 +20,8 @@ namespace {
 using nlohmann::json;
 using tuning::CandidateFailure;
 using tuning::Sample;
+using tuning::Timed;
+using tuning::Timing;
 using tuning::Verdict;
 using Clock = LineReader::Clock;
 using Seconds = std::chrono::duration<double>;
@@ -51,11 +53,10 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   /// Where that ends the worker, candidates are prepared as they come, each at its own risk.
   std::vector<Verdict> prepare(std::span<const Candidate> candidates,
                                std::chrono::milliseconds budget) override {
-    if (worker_ == nullptr) start();
     json request{{"do", "prepare"}, {"budget_ms", budget.count()}, {"candidates", json::array()}};
     for (const Candidate& candidate : candidates)
       request["candidates"].push_back(to_json(candidate));
-    worker_->send(to_line(request));
+    send(request);
     try {
       const json reply = receive_or_end(budget + kUnmeasured);
       check_error(reply);
@@ -86,15 +87,28 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   }
 
   Sample sample(const Candidate& candidate, int repeats) override {
-    json request = to_json(candidate);
-    request["do"] = "time";
-    request["repeats"] = repeats;
-    const json reply = ask_twice(request, repeats);
-    if (const auto us = reply.find("us"); us != reply.end()) {
-      return {us->get<double>(), reply.at("score").get<double>()};
+    const Timing timing{candidate, repeats};
+    const Timed timed = std::move(sample_each({&timing, 1}).front());
+    if (timed.failure) throw CandidateFailure(*timed.failure);
+    return timed.sample;
+  }
+
+  /// All are sent before the first answer comes: else the device would wait, between two samples,
+  /// until two processes have woken up.
+  std::vector<Timed> sample_each(std::span<const Timing> timings) override {
+    std::vector<json> requests;
+    for (const Timing& timing : timings) {
+      requests.push_back(to_json(timing.candidate));
+      requests.back()["do"] = "time";
+      requests.back()["repeats"] = timing.repeats;
+      send(requests.back());
     }
-    const Verdict verdict = verdict_from(reply.at("verdict"));
-    throw CandidateFailure(verdict.outcome, verdict.reason);
+    std::vector<Timed> all;
+    while (unanswered_ > 0 && (all.empty() || !all.back().failure)) {
+      all.push_back(timed(requests[all.size()], timings[all.size()].repeats));
+    }
+    if (unanswered_ > 0) end_worker();  // what it still does is of no use
+    return all;
   }
 
   std::string device_failure() override { return ""; }  // a lost device ends its worker
@@ -109,9 +123,12 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   void open();
   bool go_on_with_another();
   void start();
+  void end_worker();
   std::optional<Verdict> check(const json& request);
-  json ask(const json& request, int launches);
-  json ask_twice(const json& request, int launches);
+  Timed timed(const json& request, int launches);
+  void send(const json& request);
+  json answer_to(const json& request, int launches);
+  json answer_to_or_again(const json& request, int launches);
   json receive(Clock::duration limit);
   json receive_or_end(Clock::duration limit);
   CandidateFailure ended();
@@ -120,6 +137,7 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   const tuning::Workload workload_;
   const IsolationSettings settings_;
   std::unique_ptr<ChildProcess> worker_;
+  int unanswered_ = 0;                           // requests that it has been sent
   bool all_right_ = true;                        // what its candidates have been
   std::map<std::string, double> known_seconds_;  // what each kind of request took first, a launch
 };
@@ -160,7 +178,13 @@ void IsolatedRunner::open() {
       {"objective", workload_.objective == nullptr ? "time" : workload_.objective->name()},
       {"memory", is_on_host() ? settings_.memory : 0},
   }));
+  unanswered_ = 1;
   check_error(receive_or_end(kToOpen));
+}
+
+void IsolatedRunner::end_worker() {
+  worker_.reset();
+  unanswered_ = 0;
 }
 
 /// The worker of the device's last problem, if it is there and takes this one. Whether it does.
@@ -171,7 +195,7 @@ bool IsolatedRunner::go_on_with_another() {
     open();
     return true;
   } catch (const Error&) {  // a fresh one will say what is wrong, if anything is
-    worker_.reset();
+    end_worker();
     return false;
   }
 }
@@ -227,16 +251,19 @@ CandidateFailure IsolatedRunner::ended() {
 
 json IsolatedRunner::receive_or_end(Clock::duration limit) {
   try {
-    return receive(limit);
+    json reply = receive(limit);
+    --unanswered_;
+    return reply;
   } catch (const CandidateFailure&) {
-    worker_.reset();
+    end_worker();
     throw;
   }
 }
 
 std::optional<Verdict> IsolatedRunner::check(const json& request) {
   try {
-    const json reply = ask_twice(request, 1);
+    send(request);
+    const json reply = answer_to_or_again(request, 1);
     if (!reply.contains("verdict")) return std::nullopt;
     return verdict_from(reply["verdict"]);
   } catch (const CandidateFailure& failure) {
@@ -253,16 +280,21 @@ Clock::duration IsolatedRunner::limit_for(const std::string& what, int launches)
                                    std::chrono::duration_cast<Clock::duration>(relative));
 }
 
-json IsolatedRunner::ask(const json& request, int launches) {
+void IsolatedRunner::send(const json& request) {
   if (worker_ == nullptr) start();
+  worker_->send(to_line(request));  // when it has gone, receiving tells
+  ++unanswered_;
+}
+
+json IsolatedRunner::answer_to(const json& request, int launches) {
   const auto what = request.at("do").get<std::string>();
   const auto begin = Clock::now();
-  worker_->send(to_line(request));  // when it has gone, receiving tells
   json reply = receive_or_end(limit_for(what, launches));
+  if (reply.contains("error") && unanswered_ > 0) end_worker();  // nobody takes those answers
   check_error(reply);
   if (reply.contains("verdict") && !is(reply, TrialOutcome::kOk)) all_right_ = false;
   if (const auto over = reply.find("over"); over != reply.end()) {
-    worker_.reset();
+    end_worker();
     if (is_failed(reply)) {
       throw CandidateFailure(TrialOutcome::kCrashed, over->get<std::string>());
     }
@@ -273,15 +305,31 @@ json IsolatedRunner::ask(const json& request, int launches) {
   return reply;
 }
 
-json IsolatedRunner::ask_twice(const json& request, int launches) {
+/// What fails is asked once more of a fresh worker, which does not answer what the last was sent
+/// besides.
+json IsolatedRunner::answer_to_or_again(const json& request, int launches) {
   try {
-    json first = ask(request, launches);
+    json first = answer_to(request, launches);
     if (!is_failed(first)) return first;
-    worker_.reset();
+    end_worker();
   } catch (const CandidateFailure& failure) {
     if (failure.outcome() != TrialOutcome::kFailed) throw;
   }
-  return ask(request, launches);
+  send(request);
+  return answer_to(request, launches);
+}
+
+Timed IsolatedRunner::timed(const json& request, int launches) {
+  try {
+    const json reply = answer_to_or_again(request, launches);
+    if (const auto us = reply.find("us"); us != reply.end()) {
+      return {{us->get<double>(), reply.at("score").get<double>()}};
+    }
+    const Verdict verdict = verdict_from(reply.at("verdict"));
+    return {.sample = {}, .failure = CandidateFailure(verdict.outcome, verdict.reason)};
+  } catch (const CandidateFailure& failure) {
+    return {.sample = {}, .failure = failure};
+  }
 }
 
 }  // namespace

@@ -171,18 +171,18 @@ TEST_F(RaceTest, WithoutTimeItSaysThatItIsNotOver) {
   EXPECT_TRUE(runner.timed.empty());
 }
 
-TEST_F(RaceTest, EndsInTheMiddleOfARoundWhenItsShareIsSpent) {
+TEST_F(RaceTest, EndsBehindTheSamplesThatWereAskedForTogetherWhenItsShareIsSpent) {
   settings.budget = std::chrono::milliseconds(10);
   script([this](int id) {
     if (runner.timed.size() == 5) runner.now_us += 4000;
     return id == 0 ? 100.0 : 101.0;
   });
   EXPECT_FALSE(race({100, 101}, 0.4));
-  EXPECT_EQ(runner.timed.size(), 5U);
+  EXPECT_EQ(runner.timed.size(), 6U);
 }
 
 TEST_F(RaceTest, IsNotOverWhenTheTimeEndsBeforeTheLastRoundDoes) {
-  settings.stop = [this] { return runner.timed.size() == 2 * kRoundsToJudge - 1; };
+  settings.stop = [this] { return runner.timed.size() == 2 * kRoundsToJudge - 2; };
   EXPECT_FALSE(race({100, 100}));
 }
 

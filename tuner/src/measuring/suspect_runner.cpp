@@ -49,6 +49,12 @@ class SuspectRunner final : public CandidateRunner {
     }
   }
 
+  std::vector<Timed> sample_each(std::span<const Timing> timings) override {
+    std::vector<Timed> all = runner_->sample_each(timings);
+    clear();
+    return all;
+  }
+
   std::string device_failure() override { return runner_->device_failure(); }
 
  private:

@@ -1,7 +1,9 @@
 #include "search/confirmation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "search/statistics.hpp"
@@ -23,13 +25,18 @@ std::vector<double> time_batch(CandidateRunner& runner, const Budget& budget, Ra
   std::vector<double> ratios;
   while (ratios.size() < kSequencesInABatch && !budget.spent(1)) {
     const bool challenger_first = ratios.size() % 2 == 0;
+    Racer* const first = challenger_first ? &challenger : &baseline;
+    Racer* const second = challenger_first ? &baseline : &challenger;
+    const std::array<Racer*, kSamplesInASequence> sequence{first, second, second, first};
     double of_challenger = kNever, of_baseline = kNever;  // the less of two: less disturbed
-    for (const bool first : {true, false, false, true}) {
-      const bool challenges = first == challenger_first;
-      double score = 0;
-      if (!try_sample(runner, challenges ? challenger : baseline, score)) return ratios;
-      double& best = challenges ? of_challenger : of_baseline;
-      best = std::min(best, score);
+    for (std::span<Racer* const> left = sequence; !left.empty();) {
+      const std::vector<double> scores = sample_some(runner, left);
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        double& best = left[i] == &challenger ? of_challenger : of_baseline;
+        best = std::min(best, scores[i]);
+      }
+      left = left.subspan(scores.size());
+      if (!challenger.failure.empty() || !baseline.failure.empty()) return ratios;
     }
     ratios.push_back(of_challenger / of_baseline);
   }

@@ -25,6 +25,14 @@ std::vector<double> paired_ratios(const Racer& racer, const Racer& best) {
   return ratios;
 }
 
+/// The first of them, whose samples last about as long as that, or the first one.
+std::span<Racer* const> within(double us, std::span<Racer* const> racers) {
+  std::size_t count = 1;
+  us -= racers.front()->sample_us;
+  while (count < racers.size() && (us -= racers[count]->sample_us) >= 0) ++count;
+  return racers.first(count);
+}
+
 }  // namespace
 
 double Budget::remaining_us(double share) const {
@@ -50,15 +58,20 @@ Sample take_sample(CandidateRunner& runner, const Racer& racer) {
   return {std::max(all.us / racer.repeats, kLeast), std::max(all.score, kLeast)};
 }
 
-bool try_sample(CandidateRunner& runner, Racer& racer, double& score) {
-  try {
-    score = take_sample(runner, racer).score;
-    return true;
-  } catch (const CandidateFailure& failure) {
-    racer.failure = failure.what();
-    racer.failed_as = failure.outcome();
-    return false;
+std::vector<double> sample_some(CandidateRunner& runner, std::span<Racer* const> racers) {
+  std::vector<Timing> timings;
+  for (const Racer* racer : racers) timings.push_back({racer->candidate, racer->repeats});
+  std::vector<double> scores;
+  for (const Timed& timed : runner.sample_each(timings)) {
+    Racer& racer = *racers[scores.size()];
+    if (timed.failure) {
+      racer.failure = timed.failure->what();
+      racer.failed_as = timed.failure->outcome();
+      break;
+    }
+    scores.push_back(std::max(timed.sample.score, kLeast));
   }
+  return scores;
 }
 
 Race::Race(CandidateRunner& runner, const Tuner::Settings& settings, const Budget& budget,
@@ -114,10 +127,11 @@ void Race::warm_up(double share) {
   const int rounds =
       static_cast<int>(std::clamp(affordable, 0.0, static_cast<double>(settings_.warmup)));
   for (int i = 0; i < rounds; ++i) {
+    std::vector<Racer*> racing;
     for (Racer& racer : racers_) {
-      double discarded = 0;
-      if (racer.racing && !budget_.spent(share)) sample(racer, discarded);
+      if (racer.racing) racing.push_back(&racer);
     }
+    sample_each(racing, share, [](Racer&, double) {});
   }
 }
 
@@ -139,28 +153,37 @@ bool Race::run_round(double share) {
 bool Race::run_block(const std::vector<Racer*>& block, double share) {
   std::vector<std::pair<Racer*, double>> samples;
   double of_anchor = 0;
-  for (Racer* racer : block) {
-    double score = 0;
-    if (budget_.spent(share)) return false;
-    if (!sample(*racer, score)) {
-      if (racer == &anchor_) return false;
-      continue;
-    }
-    racer->scores.push_back(score);
-    if (racer == &anchor_) {
+  const bool all_sampled = sample_each(block, share, [&](Racer& racer, double score) {
+    racer.scores.push_back(score);
+    if (&racer == &anchor_) {
       of_anchor = score;
     } else {
-      samples.emplace_back(racer, score);
+      samples.emplace_back(&racer, score);
     }
-  }
+  });
+  if (!all_sampled || of_anchor == 0) return false;
   for (const auto& [racer, score] : samples) racer->relative.push_back(score / of_anchor);
   return true;
 }
 
-bool Race::sample(Racer& racer, double& score) {
-  if (try_sample(runner_, racer, score)) return true;
-  drop(racer);
-  return false;
+/// Takes the scores of all of them, but of those that fail, which leave the race. Whether there was
+/// time for all.
+bool Race::sample_each(std::span<Racer* const> racers, double share,
+                       const std::function<void(Racer&, double score)>& take) {
+  constexpr double kAtOnceUs = 10e3;  // for the user's Ctrl-C to wait for
+  while (!racers.empty()) {
+    if (budget_.spent(share)) return false;
+    const double us = std::min(kAtOnceUs, budget_.remaining_us(share));
+    const std::span<Racer* const> next = within(us, racers);
+    const std::vector<double> scores = sample_some(runner_, next);
+    for (std::size_t i = 0; i < scores.size(); ++i) take(*next[i], scores[i]);
+    racers = racers.subspan(scores.size());
+    if (!racers.empty() && !racers.front()->failure.empty()) {
+      drop(*racers.front());
+      racers = racers.subspan(1);
+    }
+  }
+  return true;
 }
 
 std::vector<Racer*> Race::racing_besides_anchor() {

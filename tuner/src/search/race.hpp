@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,9 @@ double time_launch(CandidateRunner& runner, const Racer& racer);
 /// One sample: the same and the score of a launch. Throws CandidateFailure.
 Sample take_sample(CandidateRunner& runner, const Racer& racer);
 
-/// Its score; false, with the failure noted in the racer, when it fails.
-bool try_sample(CandidateRunner& runner, Racer& racer, double& score);
+/// Samples of some of the racers, one behind the other: of the first at least, and of none behind
+/// one that fails, where the failure is noted. Their scores.
+std::vector<double> sample_some(CandidateRunner& runner, std::span<Racer* const> racers);
 
 class Race {
  public:
@@ -81,7 +83,8 @@ class Race {
   bool time_anchor_alone(double share);
   bool run_round(double share);
   bool run_block(const std::vector<Racer*>& block, double share);
-  bool sample(Racer& racer, double& score);
+  bool sample_each(std::span<Racer* const> racers, double share,
+                   const std::function<void(Racer&, double score)>& take);
   Racer& leader();
   void drop_losers();
   bool decided();

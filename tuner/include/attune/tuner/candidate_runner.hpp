@@ -51,6 +51,18 @@ struct Sample {
   double score = 0;  // of one: its microseconds, or as the workload's objective says
 };
 
+/// What a sample is to be taken of.
+struct Timing {
+  Candidate candidate;
+  int repeats = 1;
+};
+
+/// A sample, or why there is none.
+struct Timed {
+  Sample sample;
+  std::optional<CandidateFailure> failure = std::nullopt;
+};
+
 /// The problem that candidates run on. What it points to outlives the runner.
 struct Workload {
   const OpInfo* op = nullptr;
@@ -90,6 +102,22 @@ class CandidateRunner {
   virtual Sample sample(const Candidate& candidate, int repeats) {
     const double us = time_us(candidate, repeats);
     return {us, us / repeats};
+  }
+
+  /// Samples of some of these, one behind the other: of the first at least, and of none behind one
+  /// that fails. A runner in another process hears of all at once, and need not wait between two.
+  /// Throws ExecutionError as sample() does.
+  virtual std::vector<Timed> sample_each(std::span<const Timing> timings) {
+    std::vector<Timed> all;
+    for (const Timing& timing : timings) {
+      try {
+        all.push_back({sample(timing.candidate, timing.repeats)});
+      } catch (const CandidateFailure& failure) {
+        all.push_back({.sample = {}, .failure = failure});
+        break;
+      }
+    }
+    return all;
   }
 
   /// Why nothing more can run here (the device is lost), or "". Asked after a candidate was wrong
