@@ -88,11 +88,16 @@ void launch_chunk_walk(const WalkTile& tile, int parts, const WalkParams& p, cud
   with_value<1, 2>(parts, [&]<int kParts>() {
     with_value_of<kTileRows>(tile.rows, [&]<int kRows>() {
       with_value<false, true>(p.snapshots.every > 0, [&]<bool kKeeps>() {
-        launch<chunk_walk<T, kRows, kParts, kKeeps>>(
-            {.grid = grid_of(blocks),
-             .block = static_cast<unsigned>(tile.threads()),
-             .shared_bytes = shared_bytes(tile, kParts, p.column_gate.view.given())},
-            stream, tile, p);
+        // In 16 bits only gradients, of which there are no snapshots, take operands in two parts.
+        if constexpr (kKeeps && kParts == 2 && !std::is_same_v<T, float>) {
+          throw_no_instance("snapshots of operands in two parts");
+        } else {
+          launch<chunk_walk<T, kRows, kParts, kKeeps>>(
+              {.grid = grid_of(blocks),
+               .block = static_cast<unsigned>(tile.threads()),
+               .shared_bytes = shared_bytes(tile, kParts, p.column_gate.view.given())},
+              stream, tile, p);
+        }
       });
     });
   });
