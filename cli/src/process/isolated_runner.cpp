@@ -163,6 +163,9 @@ void IsolatedRunner::launch() {
   if (const HostThreads* threads = workload_.device->threads(); threads != nullptr) {
     arguments.insert(arguments.end(), {"--threads", str(threads->most)});
   }
+  if (!is_on_host()) {
+    arguments.insert(arguments.end(), {"--host-threads", str(settings_.host_threads)});
+  }
   worker_ = std::make_unique<ChildProcess>(arguments);
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,6 +52,8 @@ struct IsolationSettings {
   std::chrono::milliseconds timeout{2000};
   /// Bytes that a worker on the host may use besides what the problem takes; 0: no limit.
   std::int64_t memory = 0;
+  /// Threads of the host that a worker of an accelerator takes, at most: others may run beside it.
+  int host_threads = std::numeric_limits<int>::max();
   std::function<bool()> stop = [] { return false; };
   /// Of an accelerator, from one problem to the next; null: every problem gets a fresh one.
   std::shared_ptr<IdleWorkers> idle;

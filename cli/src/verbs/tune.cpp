@@ -1,8 +1,11 @@
 // `attune tune`: searches configs for problems and stores what it finds.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include <attune/cache/config_database.hpp>
+#include <attune/core/parallel_for.hpp>
 
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
@@ -20,17 +23,26 @@
 namespace attune::cli {
 namespace {
 
-IsolationSettings isolation_settings(const Invocation& call) {
+/// The share of this machine's cores that a worker has where each of `devices` has one, here and in
+/// the processes that a launcher started beside this.
+int host_threads(std::size_t devices) {
+  const auto all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int ours = std::min(usable_cores(), all / local_ranks(process_environment()));
+  return std::max(ours / static_cast<int>(std::max<std::size_t>(devices, 1)), 1);
+}
+
+IsolationSettings isolation_settings(const Invocation& call, std::size_t devices) {
   IsolationSettings settings;
   settings.plugins = call.options.texts("plugin");
   settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
   settings.memory = default_worker_memory();
+  settings.host_threads = host_threads(devices);
   settings.stop = interrupted;
   settings.idle = std::make_shared<IdleWorkers>();
   return settings;
 }
 
-Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
+Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed, std::size_t devices) {
   Tuner::Settings settings;
   constexpr std::int64_t kMost = 1'000'000;
   settings.warmup =
@@ -42,10 +54,10 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
   settings.seed = seed;
   settings.stop = interrupted;
   if (call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on") {
-    settings.make_runner = [isolation =
-                                isolation_settings(call)](const tuning::Workload& workload) {
-      return make_isolated_runner(workload, isolation);
-    };
+    settings.make_runner =
+        [isolation = isolation_settings(call, devices)](const tuning::Workload& workload) {
+          return make_isolated_runner(workload, isolation);
+        };
   }
   return settings;
 }
@@ -216,7 +228,7 @@ ExitCode run(const Invocation& call) {
   check_database(command, targets, retune);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
-  TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),
+  TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed(), devices.size()),
                            .budget = call.options.duration("budget"),
                            .retune = retune});
   {

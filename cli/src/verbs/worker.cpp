@@ -9,6 +9,7 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
+#include <attune/core/parallel_for.hpp>
 #include <attune/framework.hpp>
 
 #include "process/lines.hpp"
@@ -176,6 +177,9 @@ ExitCode run(const Invocation& call) {
   }
   if (call.register_ops != nullptr) options.register_kernels = {call.register_ops};
   const std::unique_ptr<Context> context = make_framework_context(options);
+  const auto most = call.options.integer("host-threads", 1, std::numeric_limits<int>::max());
+  const HostThreads share{.most = static_cast<int>(most.value_or(1))};
+  const ThreadsScope threads_scope(most ? &share : nullptr);
   Worker worker(context->registry());
   LineReader commands(ends.commands.number());
   const auto for_ever = LineReader::Clock::now() + std::chrono::hours(24 * 365);
@@ -205,7 +209,8 @@ Verb worker_verb() {
           .usage = {"worker"},
           .examples = {},
           .details = "",
-          .options = {},
+          .options = {{"host-threads", '\0', "N",
+                       "threads of the host that loops take, at most"}},
           .run = run};
 }
 
