@@ -119,7 +119,6 @@ class IsolatedRunner final : public tuning::CandidateRunner {
     return workload_.device->info().id.backend == cpu_device().info().id.backend;
   }
   bool may_be_kept() const { return settings_.idle != nullptr && !is_on_host(); }
-  void launch();
   void open();
   bool go_on_with_another();
   void start();
@@ -155,20 +154,6 @@ bool is(const json& reply, TrialOutcome outcome) {
 }
 bool is_failed(const json& reply) { return is(reply, TrialOutcome::kFailed); }
 
-void IsolatedRunner::launch() {
-  std::vector<std::string> arguments{"worker"};
-  for (const std::string& plugin : settings_.plugins) {
-    arguments.insert(arguments.end(), {"--plugin", plugin});
-  }
-  if (const HostThreads* threads = workload_.device->threads(); threads != nullptr) {
-    arguments.insert(arguments.end(), {"--threads", str(threads->most)});
-  }
-  if (!is_on_host()) {
-    arguments.insert(arguments.end(), {"--host-threads", str(settings_.host_threads)});
-  }
-  worker_ = std::make_unique<ChildProcess>(arguments);
-}
-
 void IsolatedRunner::open() {
   worker_->send(to_line({
       {"do", "open"},
@@ -180,6 +165,7 @@ void IsolatedRunner::open() {
       {"default", workload_.default_kernel->name()},
       {"objective", workload_.objective == nullptr ? "time" : workload_.objective->name()},
       {"memory", is_on_host() ? settings_.memory : 0},
+      {"host_threads", is_on_host() ? 0 : settings_.host_threads},
   }));
   unanswered_ = 1;
   check_error(receive_or_end(kToOpen));
@@ -207,7 +193,7 @@ bool IsolatedRunner::go_on_with_another() {
 void IsolatedRunner::start() {
   for (const bool last : {false, true}) {
     try {
-      launch();
+      worker_ = start_worker(settings_.plugins, workload_.device->threads());
       return open();
     } catch (const CandidateFailure& failure) {
       if (failure.outcome() == TrialOutcome::kNotReached) throw;
@@ -336,6 +322,16 @@ Timed IsolatedRunner::timed(const json& request, int launches) {
 }
 
 }  // namespace
+
+std::unique_ptr<ChildProcess> start_worker(const std::vector<std::string>& plugins,
+                                           const HostThreads* threads) {
+  std::vector<std::string> arguments{"worker"};
+  for (const std::string& plugin : plugins) {
+    arguments.insert(arguments.end(), {"--plugin", plugin});
+  }
+  if (threads != nullptr) arguments.insert(arguments.end(), {"--threads", str(threads->most)});
+  return std::make_unique<ChildProcess>(arguments);
+}
 
 std::int64_t default_worker_memory() { return cpu_device().info().memory_bytes / 2; }
 

@@ -31,18 +31,33 @@ int host_threads(std::size_t devices) {
   return std::max(ours / static_cast<int>(std::max<std::size_t>(devices, 1)), 1);
 }
 
-IsolationSettings isolation_settings(const Invocation& call, std::size_t devices) {
+bool is_isolated(const Invocation& call) {
+  return call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on";
+}
+
+/// Where accelerators are asked for by number, the first worker starts at once, beside this process.
+std::shared_ptr<IdleWorkers> first_workers(const Invocation& call, bool dry) {
+  auto workers = std::make_shared<IdleWorkers>();
+  if (!dry && is_isolated(call) && call.options.flag("gpus")) {
+    workers->put(IdleWorkers::kAnyDevice, start_worker(call.options.texts("plugin")));
+  }
+  return workers;
+}
+
+IsolationSettings isolation_settings(const Invocation& call, std::size_t devices,
+                                     std::shared_ptr<IdleWorkers> idle) {
   IsolationSettings settings;
   settings.plugins = call.options.texts("plugin");
   settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
   settings.memory = default_worker_memory();
   settings.host_threads = host_threads(devices);
   settings.stop = interrupted;
-  settings.idle = std::make_shared<IdleWorkers>();
+  settings.idle = std::move(idle);
   return settings;
 }
 
-Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed, std::size_t devices) {
+Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed, std::size_t devices,
+                               std::shared_ptr<IdleWorkers> idle) {
   Tuner::Settings settings;
   constexpr std::int64_t kMost = 1'000'000;
   settings.warmup =
@@ -53,11 +68,11 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed, std::
       call.options.duration("prepare-budget").value_or(std::chrono::minutes(2));
   settings.seed = seed;
   settings.stop = interrupted;
-  if (call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on") {
-    settings.make_runner =
-        [isolation = isolation_settings(call, devices)](const tuning::Workload& workload) {
-          return make_isolated_runner(workload, isolation);
-        };
+  if (is_isolated(call)) {
+    settings.make_runner = [isolation = isolation_settings(call, devices, std::move(idle))](
+                               const tuning::Workload& workload) {
+      return make_isolated_runner(workload, isolation);
+    };
   }
   return settings;
 }
@@ -205,6 +220,7 @@ ExitCode run(const Invocation& call) {
   }
   const bool dry = call.options.flag("dry-run");
   const std::optional<Shard> shard = shard_of(call);
+  std::shared_ptr<IdleWorkers> idle = first_workers(call, dry);
   const CommandContext command(call,
                                {.writes_database = !dry, .database = database_of(call, shard)});
   command.check_device();
@@ -228,9 +244,10 @@ ExitCode run(const Invocation& call) {
   check_database(command, targets, retune);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
-  TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed(), devices.size()),
-                           .budget = call.options.duration("budget"),
-                           .retune = retune});
+  TuneRun tuning(command,
+                 {.tuner = tuner_settings(call, command.seed(), devices.size(), std::move(idle)),
+                  .budget = call.options.duration("budget"),
+                  .retune = retune});
   {
     TuneProgress progress(command.context().events(), targets.size(), command.unit(), call.quiet);
     tuning.tune(targets, devices, progress);

@@ -46,6 +46,8 @@ class Worker {
   std::unique_ptr<tuning::CandidateRunner> runner_;
   std::set<std::string> warm_;
   Surroundings surroundings_;
+  HostThreads share_;
+  std::optional<ThreadsScope> in_share_;
 };
 
 json Worker::answer(const json& request) {
@@ -65,6 +67,9 @@ json Worker::answer(const json& request) {
 void Worker::open(const json& request) {
   runner_.reset();  // of the problem before: its memory first
   warm_.clear();
+  in_share_.reset();
+  share_.most = request.at("host_threads").get<int>();
+  if (share_.most > 0) in_share_.emplace(&share_);
   surroundings_ = {};
   const OpInfo& op = registry_.op(request.at("op").get<std::string>());
   problem_ = op.parse(parse_params(request.at("problem").get<std::string>(), ' '));
@@ -177,9 +182,6 @@ ExitCode run(const Invocation& call) {
   }
   if (call.register_ops != nullptr) options.register_kernels = {call.register_ops};
   const std::unique_ptr<Context> context = make_framework_context(options);
-  const auto most = call.options.integer("host-threads", 1, std::numeric_limits<int>::max());
-  const HostThreads share{.most = static_cast<int>(most.value_or(1))};
-  const ThreadsScope threads_scope(most ? &share : nullptr);
   Worker worker(context->registry());
   LineReader commands(ends.commands.number());
   const auto for_ever = LineReader::Clock::now() + std::chrono::hours(24 * 365);
@@ -209,8 +211,7 @@ Verb worker_verb() {
           .usage = {"worker"},
           .examples = {},
           .details = "",
-          .options = {{"host-threads", '\0', "N",
-                       "threads of the host that loops take, at most"}},
+          .options = {},
           .run = run};
 }
 
