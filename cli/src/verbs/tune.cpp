@@ -1,15 +1,11 @@
 // `attune tune`: searches configs for problems and stores what it finds.
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include <attune/cache/config_database.hpp>
-#include <attune/core/parallel_for.hpp>
 
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
-#include "process/isolated_runner.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
 #include "tuning/dry_run.hpp"
@@ -18,64 +14,11 @@
 #include "tuning/tune_plan.hpp"
 #include "tuning/tune_progress.hpp"
 #include "tuning/tune_run.hpp"
+#include "tuning/tune_settings.hpp"
 #include "verbs/db/db_verbs.hpp"
 
 namespace attune::cli {
 namespace {
-
-/// The share of this machine's cores that a worker has where each of `devices` has one, here and in
-/// the processes that a launcher started beside this.
-int host_threads(std::size_t devices) {
-  const auto all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  const int ours = std::min(usable_cores(), all / local_ranks(process_environment()));
-  return std::max(ours / static_cast<int>(std::max<std::size_t>(devices, 1)), 1);
-}
-
-bool is_isolated(const Invocation& call) {
-  return call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on";
-}
-
-/// Where accelerators are asked for by number, the first worker starts at once, beside this process.
-std::shared_ptr<IdleWorkers> first_workers(const Invocation& call, bool dry) {
-  auto workers = std::make_shared<IdleWorkers>();
-  if (!dry && is_isolated(call) && call.options.flag("gpus")) {
-    workers->put(IdleWorkers::kAnyDevice, start_worker(call.options.texts("plugin")));
-  }
-  return workers;
-}
-
-IsolationSettings isolation_settings(const Invocation& call, std::size_t devices,
-                                     std::shared_ptr<IdleWorkers> idle) {
-  IsolationSettings settings;
-  settings.plugins = call.options.texts("plugin");
-  settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
-  settings.memory = default_worker_memory();
-  settings.host_threads = host_threads(devices);
-  settings.stop = interrupted;
-  settings.idle = std::move(idle);
-  return settings;
-}
-
-Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed, std::size_t devices,
-                               std::shared_ptr<IdleWorkers> idle) {
-  Tuner::Settings settings;
-  constexpr std::int64_t kMost = 1'000'000;
-  settings.warmup =
-      static_cast<int>(call.options.integer("warmup", 0, kMost).value_or(settings.warmup));
-  settings.iters =
-      static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
-  settings.prepare_budget =
-      call.options.duration("prepare-budget").value_or(std::chrono::minutes(2));
-  settings.seed = seed;
-  settings.stop = interrupted;
-  if (is_isolated(call)) {
-    settings.make_runner = [isolation = isolation_settings(call, devices, std::move(idle))](
-                               const tuning::Workload& workload) {
-      return make_isolated_runner(workload, isolation);
-    };
-  }
-  return settings;
-}
 
 /// --gpus local: the only accelerator that this process sees, else the one with the number that the
 /// launcher gave it among those of its machine.
