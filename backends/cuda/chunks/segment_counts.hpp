@@ -31,25 +31,45 @@ struct SegmentsCost {
   double chunks = 0;
 };
 
-/// The segments that take least. In the time of a chunk, fitted to twelve numbers of segments of
-/// 128 walks on an H100: with the number that costs least here they take 1.017 times as long as
-/// with the best, and 1.01 where channels have gates.
-inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& device) {
-  constexpr double kBothWalks = 1.8;  // the first one reads nothing
-  constexpr double kLaunch = 2;
-  constexpr double kState = 0.3;   // of a segment, which those behind it load
+/// Of kSegments, those of short segments: numbers between these gain less for them than the state of
+/// a segment more costs.
+inline constexpr int kShortSegments[] = {1,  2,  3,  4,  5,  6,  8,  10, 12,
+                                         16, 20, 24, 32, 40, 48, 64, 96, 128};
+
+/// What segments cost, in the time of a chunk, fitted to twelve numbers of segments of 128 walks on an
+/// H100.
+struct SegmentTimes {
+  double both_walks = 1.8;         // where there are two: the first one reads nothing
+  double launch = 2;               // of the first one
+  double state = 0.3;              // of a segment, which those behind it load
+  double block = 0;                // that takes the place of one that is done
+  std::int64_t most_blocks = 0;    // of a multiprocessor, where more may pay than it has room for
+  std::int64_t long_segment = 16;  // chunks that are none of a short one
+};
+
+/// The segments that take least.
+inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& device,
+                                      const SegmentTimes& times = {}) {
   constexpr double kShared = 1.3;  // where blocks share a multiprocessor
-  const auto time = [&](int segments) {
-    const std::int64_t blocks = segments * walk.blocks;
-    const std::int64_t rounds = ceil_div(blocks, walk.room);
-    return static_cast<double>(rounds * ceil_div(walk.chunks, segments)) *
-           (blocks > device.cores ? kShared : 1.0);
+  const auto rounds = [&](int segments) {
+    return static_cast<double>(ceil_div(segments * walk.blocks, walk.room));
   };
-  SegmentsCost best{1, time(1)};
+  const auto walk_time = [&](int segments) {
+    const auto chunks = static_cast<double>(ceil_div(walk.chunks, segments));
+    const bool shared = std::min(segments * walk.blocks, walk.room) > device.cores;
+    return (rounds(segments) * (chunks + times.block) - times.block) * (shared ? kShared : 1.0);
+  };
+  const auto is_meant = [&](int segments) {
+    return walk.chunks >= times.long_segment * segments ||
+           std::ranges::find(kShortSegments, segments) != std::ranges::end(kShortSegments);
+  };
+  const std::int64_t most = std::max(walk.room, times.most_blocks * device.cores);
+  SegmentsCost best{1, walk_time(1)};
   for (const int segments : kSegments) {
-    if (segments == 1) continue;
-    if (segments * walk.blocks > walk.room) break;
-    const double cost = kBothWalks * time(segments) + kLaunch + kState * segments;
+    if (segments == 1 || !is_meant(segments)) continue;
+    if (segments * walk.blocks > most) break;
+    const double states = times.state * segments * std::max(rounds(segments) / 2, 1.0);
+    const double cost = times.both_walks * walk_time(segments) + times.launch + states;
     if (cost < best.chunks) best = {segments, cost};
   }
   return best;

@@ -27,10 +27,11 @@ constexpr int padded_keys(std::int64_t keys) {
   return static_cast<int>((keys + kPanelChannels - 1) / kPanelChannels * kPanelChannels);
 }
 
-/// Values of the axis `segments`: how many a sequence is cut into. Powers of two alone would leave
-/// up to half of a device without a block.
-inline constexpr int kSegments[] = {1,  2,  3,  4,  5,  6,  8,  10, 12,
-                                    16, 20, 24, 32, 40, 48, 64, 96, 128};
+/// Values of the axis `segments`: how many a sequence is cut into. Few heads want one block a
+/// multiprocessor and no more: powers of two alone would leave up to half of a device without a
+/// block, these leave a thirtieth at most.
+inline constexpr int kSegments[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 16,
+                                    18, 20, 22, 24, 26, 28, 32, 36, 40, 44, 48, 64, 96, 128};
 
 /// Which segment of which sequence a part is: none where the sequence has no more than `segment`.
 struct alignas(16) PartPlace {
