@@ -52,12 +52,17 @@ inline std::int64_t padded_value_operands(const Problem& problem) {
 }
 
 /// Key channels of a last slice that goes by itself, with blocks as narrow as it is, once the others
-/// have been walked; else 0. Where walks are long a launch more costs less than blocks that are wider
-/// than their slice; not where one of several packed sequences may be longer than all others.
+/// have been walked; else 0. Where walks are long, or blocks many, a launch more costs less than blocks
+/// that are wider than their slice; not where one of several packed sequences may be longer than all
+/// others.
 inline std::int64_t narrow_tail(const Problem& problem) {
-  constexpr std::int64_t kLongWalk = 2048;  // tokens of a sequence
-  if (!is_split(problem) || problem.K <= kMaxSplitKeys) return 0;
-  if (problem.N > 1 || problem.T < kLongWalk) return 0;
+  constexpr std::int64_t kLongWalk = 2048, kShortWalk = 128;  // tokens of a sequence
+  constexpr std::int64_t kManyBlocks = 3 * 132;
+  if (!is_split(problem) || problem.K <= kMaxSplitKeys || problem.N > 1) return 0;
+  const bool many =
+      problem.T >= kShortWalk &&
+      problem.sequences() * problem.H * value_tiles(problem, 2 * kPanelChannels) >= kManyBlocks;
+  if (problem.T < kLongWalk && !many) return 0;
   const std::int64_t tail = problem.K % kMaxSplitKeys;
   return tail <= kPanelChannels ? tail : 0;
 }

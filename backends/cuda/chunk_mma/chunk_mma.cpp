@@ -77,17 +77,20 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   }
 
   /// Wide blocks read q and k the fewest times; of short sequences in 16 bits narrow ones are sooner
-  /// done. Where there is one for every multiprocessor, short chunks do less; where sequences have to
-  /// be cut for that, long ones keep their segments long.
+  /// done, and in f32 where they are expected to be. Where there is one for every multiprocessor,
+  /// short chunks do less; where sequences have to be cut for that, long ones keep their segments
+  /// long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     constexpr std::int64_t kFewTokens = 160;
+    constexpr double kSurely = 0.95;
     const bool narrow = problem.V <= 64 || (!is_split(problem) && has_at_most(problem, kFewTokens));
-    Config config{.warps = narrow ? 4 : 8, .chunk = 32};
-    if (!fits(problem, device, config) || shares_more(problem, device, config)) {
-      config.stages = 2;
+    const Config config = config_of(problem, device, narrow ? 4 : 8);
+    if (narrow) return config;
+    if (is_split(problem)) {
+      const Config other = config_of(problem, device, 4);
+      const double us = split_us(problem, device, config);
+      return split_us(problem, device, other) < kSurely * us ? other : config;
     }
-    if (!fits(problem, device, config)) config.warps = 4;
-    config.segments = segments_for(problem, device, config);
     Config longer = config;
     longer.chunk = 64;
     longer.segments = segments_for(problem, device, longer);
@@ -146,13 +149,23 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   }
 
  private:
-  /// Whether blocks in 16 bits wait for each other that would share multiprocessors with two stages.
+  /// With blocks of so many warps, or fewer where those do not fit.
+  Config config_of(const Problem& problem, const DeviceInfo& device, int warps) const {
+    Config config{.warps = warps, .chunk = 32};
+    if (!fits(problem, device, config) || shares_more(problem, device, config)) {
+      config.stages = 2;
+    }
+    if (!fits(problem, device, config)) config.warps = 4;
+    config.segments = segments_for(problem, device, config);
+    return config;
+  }
+
+  /// Whether blocks wait for each other that would share multiprocessors with two stages.
   static bool shares_more(const Problem& problem, const DeviceInfo& device, const Config& config) {
     Config two = config;
     two.stages = 2;
     const std::int64_t room = room_for(problem, device, config);
-    return !is_split(problem) && block_count(problem, config) > room &&
-           room_for(problem, device, two) > room;
+    return block_count(problem, config) > room && room_for(problem, device, two) > room;
   }
 };
 

@@ -16,7 +16,7 @@ inline constexpr double kSplitLaunchUs = 3.2;
 inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
                             const Config& config) {
   constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
-  constexpr double kOfTwoBlocks = 1.27;  // where they share a multiprocessor
+  constexpr double kShared = 0.27;       // more for each further block of a multiprocessor
   constexpr double kOfValueGates = 1.23;
   const int keys = padded_slice_keys(problem);
   double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
@@ -24,7 +24,8 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   if (has_value_gates(problem)) chunk_us *= kOfValueGates;
   const std::int64_t room = room_for(problem, device, config);
   const std::int64_t blocks = block_count(problem, config);
-  if (room > device.cores && blocks > device.cores) chunk_us *= kOfTwoBlocks;
+  const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
+  chunk_us *= 1 + kShared * static_cast<double>(together - 1);
   const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
   const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
   const double us =
