@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/padded_rows.hpp"
 #include "cuda/runtime/handles.hpp"
 
@@ -21,6 +23,7 @@ class WithPaddedRows : public Inner {
   using Config = typename Inner::Config;
   using Problem = typename Config::Op::Problem;
   using Args = typename Config::Op::Args;
+  static constexpr bool kIsBackward = std::is_same_v<Args, ops::RecurrentAttentionBackwardArgs>;
 
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     const bool copied = !Inner::takes_rows(problem) && is_worth_copying(problem);
@@ -72,8 +75,9 @@ class WithPaddedRows : public Inner {
   static bool is_worth_copying(const Problem& problem) {
     constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;
-    return std::min(problem.K, problem.V) >= kRowPiece &&
-           problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
+    if (std::min(problem.K, problem.V) < kRowPiece) return false;
+    if (kIsBackward) return static_cast<bool>(evens_out_roundings(problem));
+    return problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
   }
   static std::size_t inputs_bytes(const Problem& problem) {
     return PaddedInputs::bytes<Args>(problem);

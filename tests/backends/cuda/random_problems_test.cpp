@@ -143,6 +143,17 @@ OpShapes unequal_lengths(OpShapes shapes) {
   return shapes;
 }
 
+/// Packed sequences of a few tokens on average, of which one may have most.
+OpShapes few_packed_tokens(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front() == "B=1") factor = {"N=6", "N=11", "N=23", "N=70"};
+  }
+  for (Range& range : shapes.ranges) {
+    if (range.field == "T") range = {"T", 20, 500};
+  }
+  return shapes;
+}
+
 /// Long ones in f32, of whose heads the last key channels go by themselves.
 OpShapes long_sequences(OpShapes shapes) {
   for (std::vector<std::string>& factor : shapes.factors) {
@@ -182,7 +193,9 @@ std::vector<RandomProblem> random_problems() {
         summaries(anything(ops::StateSummary::kName)), decode(ops::RecurrentDecode::kName),
         unequal_lengths(scalar_decay(ops::RecurrentAttention::kName)),
         long_sequences(scalar_decay(ops::RecurrentAttention::kName)),
-        long_sequences(channel_decay(ops::RecurrentAttention::kName))}) {
+        long_sequences(channel_decay(ops::RecurrentAttention::kName)),
+        few_packed_tokens(anything(ops::RecurrentAttentionBackward::kName)),
+        few_packed_tokens(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

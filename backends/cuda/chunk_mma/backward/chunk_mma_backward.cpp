@@ -14,7 +14,8 @@
 namespace attune::cuda::chunk_mma::backward {
 namespace {
 
-/// Tokens of a sequence, on average, from which on it may be faster than a window after the other.
+/// Tokens of all packed sequences, of which one may have most, or of one of a batch, from which on it
+/// may be faster than a window after the other.
 constexpr std::int64_t kLeastTokens = 8;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
@@ -119,9 +120,8 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     if (problem.K > kMostOfHead || problem.V > kMostOfHead) {
       return Support::no(refused::kShape, str("takes K, V <= ", kMostOfHead));
     }
-    if (problem.T < kLeastTokens * std::max<std::int64_t>(problem.N, 1)) {
-      return Support::no(refused::kShape,
-                         str("takes sequences of ", kLeastTokens, " tokens or more"));
+    if (problem.T < kLeastTokens) {
+      return Support::no(refused::kShape, str("takes ", kLeastTokens, " tokens or more"));
     }
     if (problem.T > kMostTokens) {
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));

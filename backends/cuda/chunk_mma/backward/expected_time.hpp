@@ -11,7 +11,7 @@ namespace attune::cuda::chunk_mma::backward {
 
 /// Tokens of a sequence, of packed ones on average.
 inline std::int64_t mean_tokens(const Problem& problem) {
-  return problem.T / std::max<std::int64_t>(problem.N, 1);
+  return std::max<std::int64_t>(problem.T / std::max<std::int64_t>(problem.N, 1), 1);
 }
 
 /// Of the longest sequence. Lengths of packed ones are not known on the host.
