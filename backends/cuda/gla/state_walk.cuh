@@ -8,7 +8,9 @@
 // (S^T, D^T). Walks of S and D with the gated side's rows leave S and multiply by it where it
 // survives a chunk, for the gradients of the gates. Few heads leave multiprocessors idle: then
 // walks without flows first make what segments of a sequence add to S and D, and segments are
-// walked at once. For the same reason walks that need nothing of each other share a launch.
+// walked at once. For the same reason walks that need nothing of each other share a launch. A walk
+// over one chunk that starts from zeros, as those of most short sequences, has flows of zeros, and
+// loads nothing.
 #pragma once
 
 #include "cuda/chunks/tile_copies.cuh"
@@ -65,7 +67,7 @@ class StateWalk {
     barrier_init_fence();
   }
 
-  /// Zeros in second panels that tiles of the workspace do not have. All threads, before all loads.
+  /// Zeros in second panels that tiles of the workspace do not have. All threads, before loads.
   __device__ void clear_missing() {
     if constexpr (kD > kPanelChannels) {
       const bool own_is_whole = bytes_in_tile<kD>(p_.own_panels(), block_.own_tile()) == kTileBytes;
@@ -79,6 +81,25 @@ class StateWalk {
         clear_second(s_.read[stage]);
       }
       async_proxy_fence();
+      __syncthreads();  // the zeros are there
+    }
+  }
+
+  /// Whether all flows are zeros, and nobody asks for what the walk ends with.
+  __device__ bool is_idle() const {
+    if constexpr (kOwnRows && !kWithTime) {
+      if (p_.dinitial_state.data != nullptr) return false;
+    }
+    return walk_.chunks == 1 && (kWithTime ? s_is_zero() : p_.dfinal_state.data == nullptr);
+  }
+  /// What an idle walk leaves.
+  __device__ void leave_zeros(int group) const {
+    if (walk_.count == 0 || !has_rows(group)) return;
+    constexpr int kWords = kPanelBytes / static_cast<int>(sizeof(uint4));
+    auto* const words = reinterpret_cast<uint4*>(flow_tile(0) + group * kPanelBytes);
+    for (int i = at_.thread; i < kWords; i += kWarpgroupSize) words[i] = {};
+    if constexpr (kOwnRows && !kWithTime) {
+      if (at_.thread < kPanelChannels) state_product(group * kPanelChannels + at_.thread, 0) = 0;
     }
   }
 
@@ -268,6 +289,8 @@ class StateWalk {
 
   // ---- S where it meets D
 
+  /// Where its sequence has one chunk.
+  __device__ bool s_is_zero() const { return p_.initial_state.data == nullptr; }
   /// Whether any of the warp's 16 rows survives the chunk; both walks decide alike.
   __device__ __forceinline__ bool rows_survive(const float* decay, int group) const {
     const float most = fmaxf(decay[row(group)], decay[row(group) + 8]);
@@ -297,7 +320,8 @@ class StateWalk {
     const float* const decay = s_.own_decay[stage];
     float upper = 0.0F;
     float lower = 0.0F;
-    if (rows_survive(decay, group)) {
+    const bool is_zero = walk_.chunks == 1 && s_is_zero();
+    if (!is_zero && rows_survive(decay, group)) {
       dependency_wait();  // those of the walks before
       const uint4* const from = checkpoint_words(group, n);
 #pragma unroll
@@ -312,12 +336,13 @@ class StateWalk {
     upper = sum_row(upper) * decay[row(group)];
     lower = sum_row(lower) * decay[row(group) + 8];
     if (at_.lane() % 4 != 0) return;
-    float* const to =
-        p_.state_products +
-        (block_.column_tile() * p_.slots * p_.heads + index_of(n)) * own_channels(p_) +
-        block_.row_tile() * kD + row(group);
-    to[0] = upper;
-    to[8] = lower;
+    state_product(row(group), n) = upper;
+    state_product(row(group) + 8, n) = lower;
+  }
+  __device__ __forceinline__ float& state_product(int row, int n) const {
+    return p_.state_products[(block_.column_tile() * p_.slots * p_.heads + index_of(n)) *
+                                 own_channels(p_) +
+                             block_.row_tile() * kD + row];
   }
   __device__ __forceinline__ float dot(std::uint32_t pair, const float* e, int column,
                                        int stage) const {
@@ -383,15 +408,16 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
                                           std::int64_t index) {
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
   if (threadIdx.x == 0) block.init(index);
-  block.clear_missing();
   __syncthreads();  // the walk and its barriers are there
+  const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
+  if (!is_idle) block.clear_missing();
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == StateRoles<kD>::kGroups) {
-    block.load();
+    if (!is_idle) block.load();
     dependency_wait();  // what comes next waits for this launch alone
   } else if constexpr (kLeaves == Leaves::kFlows) {
-    block.state(group);
+    is_idle ? block.leave_zeros(group) : block.state(group);
   } else {
     block.segment_sum(group, index);
   }
