@@ -21,6 +21,7 @@ struct HeadChunk {
   std::int64_t token = 0;  // the first in memory
   int rows = 0;            // tokens, 0 for a slot that no sequence uses
   bool reverse = false;
+  bool has_flows = true;  // or those of the walks are zeros, and not in the workspace
 
   /// The row of a tile, or of memory from `token` on. Where it is past the sequence, there is no
   /// such token.
@@ -61,6 +62,7 @@ __device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsi
   chunk.token = span.begin + number * kChunkTokens;
   const std::int64_t left = span.length - number * kChunkTokens;
   chunk.rows = static_cast<int>(min(max(left, std::int64_t{0}), std::int64_t{kChunkTokens}));
+  chunk.has_flows = span.length > kChunkTokens || !p.has_no_states();
   return chunk;
 }
 

@@ -140,6 +140,11 @@ class ExactBase {
 
   __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
                                              int channel) const {
+    if (!chunk_.has_flows) {
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) flows[i] = 0;
+      return;
+    }
     unsigned char* const first = workspace_panel(tiles, chunk_.index, p_.own_panels());
     const RunTile<unsigned char*> tile = rows_of(first, channel, chunk_, at_);
 #pragma unroll
@@ -231,10 +236,11 @@ class ExactBase {
   /// this warp's tokens.
   __device__ __forceinline__ float2 gradient_of_others(int channel) const {
     const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
-    float2 common = *reinterpret_cast<const float2*>(products);
+    float2 common{0.0F, 0.0F};
+    if (chunk_.has_flows) common = *reinterpret_cast<const float2*>(products);
     if constexpr (kTiled) {
 #pragma unroll 1
-      for (int tile = 1; tile < p_.other_tiles; ++tile) {
+      for (int tile = 1; chunk_.has_flows && tile < p_.other_tiles; ++tile) {
         add(common, *reinterpret_cast<const float2*>(products + tile * p_.slots * p_.heads *
                                                                     own_channels(p_)));
       }

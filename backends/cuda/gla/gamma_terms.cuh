@@ -121,7 +121,7 @@ class GammaTerms {
   __device__ void stage_flows(FloatPanel& to, void* flows, int first) const {
     unsigned char* const tile = workspace_panel(flows, chunk_.index, p_.own_panels());
     float2 sums[kRun] = {};
-    for (int other = 0; other < p_.other_tiles; ++other) {
+    for (int other = 0; chunk_.has_flows && other < p_.other_tiles; ++other) {
       const auto rows = rows_of(tile + other * tensor_bytes(p_, p_.own_panels()),
                                 first + at_.channel(), chunk_, at_);
 #pragma unroll
@@ -193,7 +193,9 @@ class GammaTerms {
     const std::int64_t of_tile = p_.slots * p_.heads * own_channels(p_);
     const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
     float sum = 0.0F;
-    for (int other = 0; other < p_.other_tiles; ++other) sum += products[other * of_tile];
+    for (int other = 0; chunk_.has_flows && other < p_.other_tiles; ++other) {
+      sum += products[other * of_tile];
+    }
     return sum;
   }
 

@@ -84,7 +84,7 @@ class IntraChunk {
     start_rows<T, kThreads>(s_.x, p_.x, chunk_, chunk_.head, first, p_.own, permuted_row);
     start_rows<T, kThreads>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own, permuted_row);
     copy_async_commit();
-    if (kFlows && threadIdx.x == 0) start_flows(first);
+    if (kFlows) start_flows(first);
     decays_.load(first);
     copy_async_wait<0>();
     async_proxy_fence();
@@ -95,7 +95,7 @@ class IntraChunk {
   __device__ void begin_flows() {
     dependency_wait();
     dependents_launch();
-    if (threadIdx.x == 0) start_flows(first_of_block());
+    start_flows(first_of_block());
   }
 
   /// P of the other side, whose rows are there.
@@ -191,7 +191,18 @@ class IntraChunk {
     begin<kFlows>(first);
   }
 
+  /// By all threads. Zeros where there are none: a branch for each would cost registers.
   __device__ void start_flows(int first) const {
+    if (!chunk_.has_flows) {
+      constexpr int kWords = static_cast<int>(sizeof(Channels) / sizeof(uint4));
+      for (int i = unknown_thread(); i < p_.other_tiles * kWords; i += kThreads) {
+        reinterpret_cast<uint4*>(s_.flows[kReads])[i] = {};
+        reinterpret_cast<uint4*>(s_.flows[kWrites])[i] = {};
+      }
+      if (threadIdx.x == 0) loads_.expect(0);
+      return;
+    }
+    if (threadIdx.x != 0) return;
     const int panels = p_.own_panels();
     const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
     loads_.expect(static_cast<unsigned>(2 * p_.other_tiles) * bytes);
@@ -395,6 +406,7 @@ class IntraChunk {
   }
   /// E S . D of the chunk, summed over the other side.
   __device__ __forceinline__ float state_product(int channel) const {
+    if (!chunk_.has_flows) return 0.0F;
     const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
     float sum = *products;
 #pragma unroll

@@ -90,7 +90,8 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
   dependency_wait();  // what comes next waits for this launch alone
 }
 
-/// A block for each chunk and head, or one for each part of it.
+/// A block for each chunk and head, or one for each part of it. They read what goes ahead of the walks
+/// before they wait for them.
 template <auto kKernel>
 void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
                  cudaStream_t stream, int parts = 1) {
@@ -98,7 +99,7 @@ void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_byt
       {.grid = dim3(static_cast<unsigned>(p.slots * p.heads), static_cast<unsigned>(parts)),
        .block = dim3(static_cast<unsigned>(threads)),
        .shared_bytes = shared_bytes,
-       .overlaps_previous = true},
+       .overlaps_previous = p.walked() > 0},
       stream, p);
 }
 template <auto kKernel>

@@ -131,6 +131,21 @@ struct GlaBackwardParams {
   void* dz_partials = nullptr;
 
   constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
+  /// Whether sequences start from no state, and nobody has a use for what they end with: then
+  /// nothing flows between chunks where there is one.
+  constexpr bool has_no_states() const {
+    return initial_state.data == nullptr && dfinal_state.data == nullptr &&
+           dinitial_state.data == nullptr;
+  }
+  /// Of packed sequences, walks are over those of several chunks: as many as there can be.
+  constexpr bool walks_over_some() const { return has_no_states() && sequences.bounds != nullptr; }
+  constexpr std::int64_t walked_sequences() const {
+    if (!has_no_states()) return sequence_count;
+    const std::int64_t most = sequences.tokens / (kChunkTokens + 1);
+    if (walks_over_some()) return most < sequence_count ? most : sequence_count;
+    return most > 0 ? sequence_count : 0;
+  }
+  constexpr std::int64_t walked() const { return walked_sequences() * heads * segments; }
   /// Panels of 64 channels that there are of a side. Its last tile may have room for one more.
   constexpr int own_panels() const { return (own + kSmallTile - 1) / kSmallTile; }
   constexpr int other_panels() const { return (other + kSmallTile - 1) / kSmallTile; }

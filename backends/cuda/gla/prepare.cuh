@@ -48,8 +48,9 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
   float2 logs[kRun];
   std::uint32_t x[kRun];
   std::uint32_t y[kRun];
-  load_pairs<T>(x, {p.x, chunk, at, channel}, valid);
-  load_pairs<T>(y, {p.y, chunk, chunk.kv_head, at, channel}, valid);
+  const unsigned entering = chunk.has_flows ? valid : 0;
+  load_pairs<T>(x, {p.x, chunk, at, channel}, entering);
+  load_pairs<T>(y, {p.y, chunk, chunk.kv_head, at, channel}, entering);
   load_log_decays<T>(logs, p, chunk, at, channel, valid);
   logs_over[at.warp][at.lane] = sum_of(logs);
   const bool has_missing = (panel + 1) * kPanelChannels > p.own;
@@ -72,6 +73,13 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     if (has_missing) shared_half += shared_over[warp];
   }
 
+  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay &&
+                    shared_half <= -kStrongDecay;  // not of a NaN
+  const int strong = __syncthreads_or(weak ? 0 : 1);
+  if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
+  if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
+  if (!chunk.has_flows) return;
+
   const auto x_from_start =
       rows_of(workspace_panel(p.x_from_start, chunk.index, p.own_panels()), channel, chunk, at);
   const auto y_to_end =
@@ -92,11 +100,6 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
     *reinterpret_cast<std::uint32_t*>(y_to_end.row(i)) = pack<T>(left.x, left.y);
     until = times(until, decay[i]);
   }
-  const bool weak = half.x >= kStrongDecay && half.y >= kStrongDecay &&
-                    shared_half <= -kStrongDecay;  // not of a NaN
-  const int strong = __syncthreads_or(weak ? 0 : 1);
-  if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
-  if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
   // Where the last tile has no second panel, what walks have in its place stays zero.
   const bool is_whole =
       panel + 1 < p.own_panels() || p.own_panels() * kPanelChannels == own_channels(p);

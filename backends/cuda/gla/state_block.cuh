@@ -19,11 +19,52 @@ __device__ __forceinline__ ChunkWalk walk_of(const GlaBackwardParams& p, Directi
                                              std::int64_t index) {
   const std::int64_t owner = index / p.segments;
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / p.heads));
+  walk.owner = static_cast<int>(index);
   walk.sequence = static_cast<int>(owner / p.heads);
   walk.head = static_cast<int>(owner % p.heads);
   walk.kv_head = walk.head / p.heads_per_kv;
   take_segment(walk, p, direction, index % p.segments);
   return walk;
+}
+
+/// The packed sequence that `before` others of several chunks come before, of those; as many as there
+/// are, if there are no more. For all of a warp.
+__device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardParams& p,
+                                                           std::int64_t before) {
+  constexpr int kAtOnce = 4;  // loads of a lane
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  for (std::int64_t first = 0; first < p.sequence_count; first += kAtOnce * kWarpSize) {
+    bool has_several[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t sequence = first + i * kWarpSize + lane;
+      has_several[i] =
+          sequence < p.sequence_count && span_of(p.sequences, sequence).length > kChunkTokens;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      unsigned several = __ballot_sync(kFullWarp, has_several[i]);
+      const int count = __popc(several);
+      if (before >= count) {
+        before -= count;
+        continue;
+      }
+      for (; before > 0; --before) several &= several - 1;
+      return first + i * kWarpSize + __ffs(static_cast<int>(several)) - 1;
+    }
+  }
+  return p.sequence_count;
+}
+
+/// Of a block: its walk, over no chunk if there are no more. For all of a warp.
+__device__ __forceinline__ ChunkWalk walk_of_block(const GlaBackwardParams& p,
+                                                   Direction direction) {
+  const std::int64_t block = blockIdx.x;
+  if (!p.walks_over_some()) return walk_of(p, direction, block);
+  const std::int64_t of_sequence = p.heads * p.segments;
+  const std::int64_t sequence = sequence_of_chunks(p, block / of_sequence);
+  if (sequence == p.sequence_count) return {};
+  return walk_of(p, direction, sequence * of_sequence + block % of_sequence);
 }
 
 /// A block of the state, or of its gradient: a tile of the channels along its rows, and one of
@@ -128,10 +169,10 @@ class StateBlock {
   __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaBackwardParams& p,
                                              const ChunkWalk& walk, int group) const {
     const bool with_time = kDirection == Direction::kWithTime;
-    if (p.makes_starts()) return load_made_start(x, p, group);
+    if (p.makes_starts()) return load_made_start(x, p, walk.owner, group);
     load_matrix<kD>(
         x, of_sequence<const float>(p, with_time ? p.initial_state : p.dfinal_state, walk), group);
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - walk.segment;
+    const std::int64_t first = walk.owner - walk.segment;
     if (with_time) {
       for (int i = 0; i < walk.segment; ++i) pass_segment(x, p, first + i, group);
     } else {
@@ -140,10 +181,9 @@ class StateBlock {
   }
 
  private:
-  /// Of the block's walk.
   __device__ __forceinline__ void load_made_start(float (&x)[kD / 2], const GlaBackwardParams& p,
-                                                  int group) const {
-    const float* const start = segment_sum(p, blockIdx.x);
+                                                  std::int64_t walk, int group) const {
+    const float* const start = segment_sum(p, walk);
     const auto down = static_cast<int>(kOwnRows ? p.segment_sums.k : p.segment_sums.v);
     const auto right = static_cast<int>(kOwnRows ? p.segment_sums.v : p.segment_sums.k);
     for_each_pair(group, [&](int i, int row, int column) {

@@ -59,8 +59,16 @@ class StateWalk {
   __device__ StateWalk(const GlaBackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk), block_(p) {}
 
+  /// By one warp. Of a walk that leaves flows, the index is the block's.
   __device__ void init(std::int64_t index) {
-    s_.walk = walk_of(p_, kDirection, index);
+    ChunkWalk walk;
+    if constexpr (kFlows) {
+      walk = walk_of_block(p_, kDirection);
+    } else {
+      walk = walk_of(p_, kDirection, index);
+    }
+    if (threadIdx.x != 0) return;
+    s_.walk = walk;
     // The workspace's tiles, and the tensors'.
     s_.stage_ring.init_copied(kBoth ? 1 : 2, Role::kStateWarps);
     barrier_init(&s_.private_full, 1);
@@ -90,7 +98,7 @@ class StateWalk {
     if constexpr (kOwnRows && !kWithTime) {
       if (p_.dinitial_state.data != nullptr) return false;
     }
-    return walk_.chunks == 1 && (kWithTime ? s_is_zero() : p_.dfinal_state.data == nullptr);
+    return walk_.chunks <= 1 && (kWithTime ? s_is_zero() : p_.dfinal_state.data == nullptr);
   }
   /// What an idle walk leaves.
   __device__ void leave_zeros(int group) const {
@@ -336,8 +344,9 @@ class StateWalk {
     upper = sum_row(upper) * decay[row(group)];
     lower = sum_row(lower) * decay[row(group) + 8];
     if (at_.lane() % 4 != 0) return;
-    state_product(row(group), n) = upper;
-    state_product(row(group) + 8, n) = lower;
+    float* const to = &state_product(row(group), n);
+    to[0] = upper;
+    to[8] = lower;
   }
   __device__ __forceinline__ float& state_product(int row, int n) const {
     return p_.state_products[(block_.column_tile() * p_.slots * p_.heads + index_of(n)) *
@@ -407,7 +416,7 @@ template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
 __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShared<kD>& shared,
                                           std::int64_t index) {
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
-  if (threadIdx.x == 0) block.init(index);
+  if (threadIdx.x < kWarpSize) block.init(index);
   __syncthreads();  // the walk and its barriers are there
   const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
   if (!is_idle) block.clear_missing();
@@ -512,10 +521,11 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
 #endif
 }
 
-/// `walks` of each tile of the state, `count` times.
+/// `walks` of each tile of the state, `count` times, if there are any.
 template <auto kKernel, int kD, class... Others>
 void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cudaStream_t stream,
                   const Others&... others) {
+  if (walks == 0) return;
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks),
                                 static_cast<unsigned>(p.own_tiles * p.other_tiles),
                                 static_cast<unsigned>(count)),
@@ -540,8 +550,8 @@ void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kRows>(p, stream);
     const int firsts = p.du.data != nullptr ? 3 : 2;
-    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walks(), firsts, stream);
-    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walks(), 1, stream);
+    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walked(), firsts, stream);
+    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walked(), 1, stream);
   });
 }
 
@@ -553,15 +563,15 @@ void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackward
     constexpr auto kAgainstTime = Direction::kAgainstTime;
     launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
     if (keys.checkpoints != values.checkpoints) {  // neither side waits for the other
-      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walks(), 2, stream,
+      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walked(), 2, stream,
                                                                values);
-      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walks(), 2, stream,
+      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walked(), 2, stream,
                                                                   values);
       return;
     }
     for (const GlaBackwardParams* const side : {&keys, &values}) {
-      launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, side->walks(), 1, stream);
-      launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, side->walks(), 1, stream);
+      launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, side->walked(), 1, stream);
+      launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, side->walked(), 1, stream);
     }
   });
 }

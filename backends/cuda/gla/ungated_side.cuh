@@ -123,6 +123,7 @@ class UngatedSide {
 
   __device__ void start_flows(void* flow, int first, unsigned char* staged,
                               const TileLoads& loads) const {
+    if (!chunk_.has_flows) return loads.expect(0);
     const int panels = p_.other_panels();
     const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
     loads.expect(static_cast<unsigned>(p_.own_tiles) * bytes);
@@ -176,7 +177,8 @@ class UngatedSide {
                                 pack<T>(e[4], e[5]), pack<T>(e[6], e[7]));
     }
   }
-  __device__ static __forceinline__ void add_block(float* e, std::uint32_t address) {
+  __device__ __forceinline__ void add_block(float* e, std::uint32_t address) const {
+    if (!chunk_.has_flows) return;
     std::uint32_t pairs[4];
     load_matrices_transposed(pairs, address);
 #pragma unroll
