@@ -137,13 +137,14 @@ struct GlaBackwardParams {
     return initial_state.data == nullptr && dfinal_state.data == nullptr &&
            dinitial_state.data == nullptr;
   }
-  /// Of packed sequences, walks are over those of several chunks: as many as there can be.
-  constexpr bool walks_over_some() const { return has_no_states() && sequences.bounds != nullptr; }
+  /// Then, of more packed sequences than can have several chunks, walks are over those that do.
+  constexpr std::int64_t most_of_chunks() const { return sequences.tokens / (kChunkTokens + 1); }
+  constexpr bool walks_over_some() const {
+    return has_no_states() && sequences.bounds != nullptr && most_of_chunks() < sequence_count;
+  }
   constexpr std::int64_t walked_sequences() const {
-    if (!has_no_states()) return sequence_count;
-    const std::int64_t most = sequences.tokens / (kChunkTokens + 1);
-    if (walks_over_some()) return most < sequence_count ? most : sequence_count;
-    return most > 0 ? sequence_count : 0;
+    if (walks_over_some()) return most_of_chunks();
+    return has_no_states() && most_of_chunks() == 0 ? 0 : sequence_count;
   }
   constexpr std::int64_t walked() const { return walked_sequences() * heads * segments; }
   /// Panels of 64 channels that there are of a side. Its last tile may have room for one more.

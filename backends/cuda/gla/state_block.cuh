@@ -56,15 +56,12 @@ __device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardPara
   return p.sequence_count;
 }
 
-/// Of a block: its walk, over no chunk if there are no more. For all of a warp.
-__device__ __forceinline__ ChunkWalk walk_of_block(const GlaBackwardParams& p,
-                                                   Direction direction) {
-  const std::int64_t block = blockIdx.x;
-  if (!p.walks_over_some()) return walk_of(p, direction, block);
+/// The number of a block's walk, where they are over some of the sequences; that of all walks where
+/// there are no more. For all of a warp.
+inline __device__ __noinline__ std::int64_t walk_of_block(const GlaBackwardParams& p) {
   const std::int64_t of_sequence = p.heads * p.segments;
-  const std::int64_t sequence = sequence_of_chunks(p, block / of_sequence);
-  if (sequence == p.sequence_count) return {};
-  return walk_of(p, direction, sequence * of_sequence + block % of_sequence);
+  const std::int64_t sequence = sequence_of_chunks(p, blockIdx.x / of_sequence);
+  return sequence * of_sequence + (sequence < p.sequence_count ? blockIdx.x % of_sequence : 0);
 }
 
 /// A block of the state, or of its gradient: a tile of the channels along its rows, and one of

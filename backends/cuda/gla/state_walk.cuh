@@ -59,16 +59,13 @@ class StateWalk {
   __device__ StateWalk(const GlaBackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk), block_(p) {}
 
-  /// By one warp. Of a walk that leaves flows, the index is the block's.
+  /// By one warp.
   __device__ void init(std::int64_t index) {
-    ChunkWalk walk;
     if constexpr (kFlows) {
-      walk = walk_of_block(p_, kDirection);
-    } else {
-      walk = walk_of(p_, kDirection, index);
+      if (p_.walks_over_some()) index = walk_of_block(p_);
     }
     if (threadIdx.x != 0) return;
-    s_.walk = walk;
+    s_.walk = index < p_.walks() ? walk_of(p_, kDirection, index) : ChunkWalk{};
     // The workspace's tiles, and the tensors'.
     s_.stage_ring.init_copied(kBoth ? 1 : 2, Role::kStateWarps);
     barrier_init(&s_.private_full, 1);
@@ -100,9 +97,9 @@ class StateWalk {
     }
     return walk_.chunks <= 1 && (kWithTime ? s_is_zero() : p_.dfinal_state.data == nullptr);
   }
-  /// What an idle walk leaves.
+  /// What an idle walk leaves, unless nobody asks for that either.
   __device__ void leave_zeros(int group) const {
-    if (walk_.count == 0 || !has_rows(group)) return;
+    if (walk_.count == 0 || !has_rows(group) || p_.has_no_states()) return;
     constexpr int kWords = kPanelBytes / static_cast<int>(sizeof(uint4));
     auto* const words = reinterpret_cast<uint4*>(flow_tile(0) + group * kPanelBytes);
     for (int i = at_.thread; i < kWords; i += kWarpgroupSize) words[i] = {};
