@@ -1,5 +1,5 @@
-// Problems of a few tokens a sequence: which they are, and on which of them the chunked kernels are
-// faster, which do not say what they expect.
+// Problems of a few tokens a sequence: which they are, and on which of them kernels say what they
+// expect.
 #pragma once
 
 #include <algorithm>
@@ -32,16 +32,24 @@ inline Support evens_out_roundings(const ops::RecurrentAttentionProblem& problem
                                           kRows, " rows of all heads"));
 }
 
-/// Whether a kernel of few tokens says nothing of what it expects, so that chunks are the default.
-inline bool leaves_to_chunks(const ops::RecurrentAttentionProblem& problem, bool backward) {
-  constexpr std::int64_t kScalarDecays = 12, kScalarDecaysBackward = 6;  // tokens of a sequence
+/// Whether a forward kernel of few tokens says nothing of what it expects, so that chunks are the
+/// default.
+inline bool leaves_to_chunks(const ops::RecurrentAttentionProblem& problem) {
+  constexpr std::int64_t kScalarDecays = 12;  // tokens of a sequence
   constexpr std::int64_t kChannelDecays = 16;
   if (problem.dtype == DType::kF32) return false;
   const std::int64_t sequences = std::max<std::int64_t>(problem.N, 1);
   if ((problem.gates & (ops::kGateGk | ops::kGateGv)) != 0) {
     return problem.T >= kChannelDecays * sequences;
   }
-  return problem.T > (backward ? kScalarDecaysBackward : kScalarDecays) * sequences;
+  return problem.T > kScalarDecays * sequences;
+}
+
+/// Whether sequences are of a chunk or less, on average: then chunked kernels in 16 bits say what they
+/// expect a backward pass to take. Of longer ones the order of the kernels is enough.
+inline bool has_short_sequences(const ops::RecurrentAttentionProblem& problem) {
+  constexpr std::int64_t kTokens = 64;
+  return problem.T <= kTokens * std::max<std::int64_t>(problem.N, 1);
 }
 
 }  // namespace attune::cuda

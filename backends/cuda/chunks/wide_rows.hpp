@@ -14,6 +14,8 @@
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
+#include "cuda/chunks/few_tokens.hpp"
+
 namespace attune::cuda {
 
 /// A tensor [B, T, H, D], or [B, T, H] as one of D = 1, and its copy, without gaps.
@@ -42,10 +44,15 @@ class WideRows {
     return problem.dtype != DType::kF32;
   }
   static ops::RecurrentAttentionProblem made_of(ops::RecurrentAttentionProblem problem);
-  /// Nothing is said, so that it comes behind kernels that are made for 16 bits.
-  static std::optional<double> expected_us(const ops::RecurrentAttentionProblem&,
-                                           std::optional<double>) {
-    return std::nullopt;
+  /// Of short sequences. Nothing is said of longer ones, so that it comes behind kernels that are made
+  /// for 16 bits.
+  static std::optional<double> expected_us(const ops::RecurrentAttentionProblem& problem,
+                                           std::optional<double> own) {
+    if (!own || !has_short_sequences(problem)) return std::nullopt;
+    constexpr double kOfLaunch = 2.4;
+    constexpr double kBytesPerUs =
+        0.6e6;  // of the copies: what they are made of, and reads of them
+    return *own + 2 * kOfLaunch + static_cast<double>(bytes(problem)) / kBytesPerUs;
   }
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 

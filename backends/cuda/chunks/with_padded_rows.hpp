@@ -38,7 +38,10 @@ class WithPaddedRows : public Inner {
   }
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    return Inner::expected_us(taken(problem), device);
+    const std::optional<double> own = Inner::expected_us(taken(problem), device);
+    if (!kIsBackward || !own || Inner::takes_rows(problem)) return own;
+    constexpr double kOfLaunch = 2.4, kBytesPerUs = 0.7e6;  // there and, of what is read, back
+    return *own + 2 * kOfLaunch + static_cast<double>(copies_bytes(problem)) / kBytesPerUs;
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

@@ -350,7 +350,7 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     WalkExtents extents = forward_extents(problem);
-    if (!is_short(extents) || leaves_to_chunks(problem, false)) return std::nullopt;
+    if (!is_short(extents) || leaves_to_chunks(problem)) return std::nullopt;
     const WalkShape shape = heuristic_shape(extents, device);
     return LikelyLengths(problem).average([&](double longest) {
       extents.longest = static_cast<std::int64_t>(std::ceil(longest));

@@ -15,6 +15,7 @@
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
+#include "cuda/gla/expected_time.hpp"
 #include "cuda/gla/params.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -281,24 +282,11 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
                                      small ? kTimes.of_small_tiles() : kTimes, device);
   }
 
-  /// Of a few tokens, of which other kernels say what they expect, fitted to 46 problems of less
-  /// than 64 tokens on an H100.
-  std::optional<double> expected_us(const Problem& problem, const DeviceInfo&) const override {
-    if (leaves_to_chunks(problem, true)) return std::nullopt;
-    constexpr double kOfTile = 10.6;   // of either side's channels: launches, one after the other
-    constexpr double kOfChunk = 0.16;  // of each head, for each tile
-    constexpr double kBytesPerUs = 1.5e6;
-    const GlaBackwardParams side = side_of(problem, {}, false);
-    const std::int64_t state_passes =  // both walks of a direction read where they start
-        (problem.h0 ? 3 : 0) + (problem.ht ? 2 : 0);
-    const double states = static_cast<double>(problem.sequences() * problem.H * problem.K *
-                                              problem.V * state_passes) *
-                          sizeof(float) / kBytesPerUs;
-    const double work = (side.tile_channels == kSmallTile ? 0.5 : 1.0) *
-                        (keys_have_gates(problem) && values_have_gates(problem) ? 2.0 : 1.0);
-    return (side.own_tiles + side.other_tiles) *
-               (kOfTile + kOfChunk * work * static_cast<double>(side.slots * side.heads)) +
-           states;
+  /// Of short sequences.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (!has_short_sequences(problem)) return std::nullopt;
+    return short_us(problem, device, heuristic_config(problem, device));
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,

@@ -133,7 +133,7 @@ class ParallelKernel : public Kernel<ParallelConfig<Op>> {
   std::optional<double> expected_us(const AttentionProblem& problem,
                                     const DeviceInfo& device) const override {
     constexpr bool kBackward = !std::is_same_v<Op, ops::RecurrentAttention>;
-    if (leaves_to_chunks(problem, kBackward)) return std::nullopt;
+    if (!kBackward && leaves_to_chunks(problem)) return std::nullopt;
     return few_tokens_us(problem, device, kBackward);
   }
 };

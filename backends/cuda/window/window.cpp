@@ -192,7 +192,7 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   Support supports(const AttentionProblem& problem, const DeviceInfo& device) const override {
     if (const Support taken = takes(problem, device); !taken) return taken;
-    if (!Config::kBackward && leaves_to_chunks(problem, false)) {
+    if (!Config::kBackward && leaves_to_chunks(problem)) {
       return Support::no(refused::kShape, "chunks, or token by token, are faster forward");
     }
     return fits(problem, device, Config{});
@@ -225,7 +225,7 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   }
   std::optional<double> expected_us(const AttentionProblem& problem,
                                     const DeviceInfo& device) const override {
-    if (leaves_to_chunks(problem, Config::kBackward)) return std::nullopt;
+    if (!Config::kBackward && leaves_to_chunks(problem)) return std::nullopt;
     return config_us(problem, device, heuristic_config(problem, device));
   }
   /// Windows of as many tokens as sequences have, on average, or of half.

@@ -139,7 +139,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Of a few tokens, of which other kernels say what they expect.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    if (leaves_to_chunks(problem, false)) return std::nullopt;
+    if (leaves_to_chunks(problem)) return std::nullopt;
     return short_us(problem, device, heuristic_config(problem, device));
   }
 

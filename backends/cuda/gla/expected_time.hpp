@@ -1,0 +1,70 @@
+// About how long gradients of short sequences take, in microseconds, fitted to 55 problems on an H100.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <attune/core/device.hpp>
+#include <attune/ops/recurrent_attention_op.hpp>
+
+#include "cuda/chunks/likely_lengths.hpp"
+#include "cuda/gla/params.hpp"
+#include "cuda/walks/walk.hpp"
+
+namespace attune::cuda::gla {
+
+/// Walks of short sequences' chunks, for each tile of the state.
+struct Walks {
+  double busy = 0;  // with a state to start from or to end with, or several chunks
+  double idle = 0;  // that leave zeros
+};
+inline Walks walks_of(const ops::RecurrentAttentionProblem& problem,
+                      const GlaBackwardParams& side) {
+  const bool keys = keys_have_gates(problem);
+  const bool both = keys && values_have_gates(problem);
+  const int of_s = keys && !both ? 1 : 2;
+  const auto chunks = static_cast<double>(side.slots * side.heads);
+  if (!problem.h0 && !problem.ht) {
+    const std::int64_t most = std::min(problem.N, problem.T / (kChunkTokens + 1));
+    return {.busy = static_cast<double>((of_s + 2) * most * side.heads)};
+  }
+  const int of_d = both || problem.ht ? 2 : 1;  // busy
+  return {.busy = chunks * (of_d + (problem.h0 ? of_s : 0)),
+          .idle = chunks * (2 - of_d + (problem.h0 ? 0 : of_s))};
+}
+
+/// Launches, one after the other, and the blocks of chunks.
+inline double short_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
+                       const GlaBackwardConfig& config) {
+  constexpr double kOfLaunch = 2.8;
+  constexpr double kBusyWalk = 4.9, kIdleWalk = 2.1;  // of a chunk and tile
+  constexpr double kOfSmallTile = 0.5;
+  constexpr double kOfPanel = 2.3, kOfWidePanel = 3.3;  // of a chunk
+  constexpr double kPanelLatency = 1.2;                 // of a block that takes them all
+  constexpr double kOfLongChunk = 1.3, kBytesPerUs = 1.6e6;
+  const GlaBackwardParams side = side_of(problem, config, !keys_have_gates(problem));
+  const bool both = keys_have_gates(problem) && values_have_gates(problem);
+  const int sides = both ? 2 : 1;
+  const int launches = (both ? 11 : 5) + ((problem.gates & ops::kGateGamma) != 0 ? 1 : 0) +
+                       (problem.H != problem.Hkv ? 1 : 0) + (problem.N > 0 ? 1 : 0);
+  const double work = side.tile_channels == kSmallTile ? kOfSmallTile : 1.0;
+  const double chunks = static_cast<double>(side.slots * side.heads) / device.cores;
+  const Walks walks = walks_of(problem, side);
+  const double of_walks = work * side.own_tiles * side.other_tiles *
+                          (kBusyWalk * walks.busy + kIdleWalk * walks.idle) / device.cores;
+  const int panels = sides * (side.own_panels() + side.other_panels());
+  const int state_passes = (problem.h0 ? 3 : 0) + (problem.ht ? 2 : 0);
+  const auto state_bytes = static_cast<double>(std::int64_t{sizeof(float)} * problem.sequences() *
+                                               problem.H * problem.K * problem.V * state_passes);
+  constexpr int kAfterEachOther = 2;
+  const double longest = LikelyLengths(problem).average([&](double tokens) {
+    const std::int64_t of_sequence = chunks_of(static_cast<std::int64_t>(tokens));
+    return std::max(of_walks, kAfterEachOther * sides * kOfLongChunk * work *
+                                  static_cast<double>(ceil_div(of_sequence, config.segments)));
+  });
+  const double of_panel = std::max(problem.K, problem.V) > kLargeTile ? kOfWidePanel : kOfPanel;
+  return kOfLaunch * launches + longest + panels * (of_panel * chunks + kPanelLatency) +
+         state_bytes / kBytesPerUs;
+}
+
+}  // namespace attune::cuda::gla
