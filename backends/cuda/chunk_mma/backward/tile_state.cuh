@@ -93,10 +93,14 @@ __device__ __forceinline__ void load_start(TileState<Own>& state, const Backward
   });
 }
 
+/// Whether other segments need what the walk makes of the state.
+__device__ __forceinline__ bool leaves_segment(const BackwardParams& p, const TileWalk& walk) {
+  return p.is_cut && !walk.is_of_whole_sequence();
+}
 /// Whether there is anyone for the state where the walk ends.
 __device__ __forceinline__ bool wants_end(const BackwardParams& p, const TileWalk& walk,
                                           const StateSide& side) {
-  return p.is_cut || state_of(side.final, walk.place.sequence).data != nullptr;
+  return leaves_segment(p, walk) || state_of(side.final, walk.place.sequence).data != nullptr;
 }
 
 /// Where the walk ends: the segment's state for the others, or the sequence's for the caller.
@@ -104,7 +108,7 @@ template <class Own>
 __device__ __forceinline__ void store_end(TileState<Own>& state, const BackwardParams& p,
                                           const TileWalk& walk, const StateSide& side) {
   const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
-  if (p.is_cut) {
+  if (leaves_segment(p, walk)) {
     keep(state, p, walk, side.segment_states + (walk.segment * p.heads + walk.head) * size);
     return;
   }

@@ -51,6 +51,7 @@ struct TileWalk {
     chunk.rows = min(place.rows - order(n) * kTokens, kTokens);
     return chunk;
   }
+  __device__ bool is_of_whole_sequence() const { return place.is_first() && place.is_last(); }
   __device__ bool starts_sequence() const { return is_back ? place.is_last() : place.is_first(); }
 };
 
