@@ -82,7 +82,7 @@ OpShapes wide_heads(OpShapes shapes) {
       factor = {"K=256 V=512", "K=512 V=320", "K=296 V=40", "K=64 V=456",
                 "K=512 V=512", "K=499 V=131", "K=130 V=301"};
     }
-    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16"};
+    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16", "dtype=f32"};
     if (factor.front() == "H=1") factor = {"H=2", "H=4", "H=4 Hkv=2"};
   }
   return shapes;

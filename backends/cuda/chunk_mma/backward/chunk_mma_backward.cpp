@@ -178,6 +178,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
       BackwardParams params = params_of(part, slice.of(own), config, workspace);
       params.values.adds = slice.first > 0;
       params.adds_gates = params.values.adds;
+      params.splits_states = goes_by_panels(problem);
       if (has_states(problem)) launch_walks(params, stream);
       launch_gradients(params, goes_by_panels(problem), stream);
     });

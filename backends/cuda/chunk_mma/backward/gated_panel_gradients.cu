@@ -23,29 +23,34 @@ using Block = PanelBlock<PanelMemory>;
 /// Makes `products` those of the channels, over the block.
 template <bool kOfKeys>
 __device__ __forceinline__ void sum_products(const Block& block,
-                                             const TileProducts<kProducts>& products) {
-  using Loaded = LoadedPanel<Own>;
+                                             const float (&products)[kProducts<kOfKeys>]) {
+  using Octets = PanelOctets;
   ChannelMemory<1>& channels = block.memory.channels;
   if constexpr (kOfKeys) {
 #pragma unroll
-    for (int i = 0; i < Loaded::kLoads; ++i) {
-      const float sum = sum_of_loads(products[i]);
-      const int key = Loaded::row(i);
-      if (Loaded::channel() == 0) {
+    for (int i = 0; i < Octets::kCount; ++i) {
+      float sum = products[i];
+#pragma unroll
+      for (int apart = 1; apart < Octets::kLanes; apart *= 2) {
+        sum += __shfl_xor_sync(kFullWarp, sum, apart);
+      }
+      const int key = Octets::row(i);
+      if (Octets::channel() == 0) {
         channels.products[key] = channels.to_middle[key] * channels.to_end(key) * sum;
       }
     }
   } else {
-    float4 sum{products[0], products[1], products[2], products[3]};
-    constexpr int kApart = Loaded::kLanes;  // a warp has two rows at a time
-    static_assert(kWarpSize == 2 * kApart);
-    sum = {sum.x + __shfl_xor_sync(kFullWarp, sum.x, kApart),
-           sum.y + __shfl_xor_sync(kFullWarp, sum.y, kApart),
-           sum.z + __shfl_xor_sync(kFullWarp, sum.z, kApart),
-           sum.w + __shfl_xor_sync(kFullWarp, sum.w, kApart)};
     auto& of_warps = block.memory.products;
-    if (threadIdx.x % kWarpSize < kApart) {
-      *reinterpret_cast<float4*>(&of_warps[Own::number()][Loaded::channel()]) = sum;
+#pragma unroll
+    for (int e = 0; e < Octets::kChannels; ++e) {
+      float sum = products[e];
+#pragma unroll
+      for (int apart = Octets::kLanes; apart < kWarpSize; apart *= 2) {
+        sum += __shfl_xor_sync(kFullWarp, sum, apart);
+      }
+      if (threadIdx.x % kWarpSize < Octets::kLanes) {
+        of_warps[Own::number()][Octets::channel() + e] = sum;
+      }
     }
     __syncthreads();  // those of all warps are there
     if (threadIdx.x >= kPanelChannels) return;
@@ -60,17 +65,15 @@ __device__ __forceinline__ void sum_products(const Block& block,
 /// first panels of shared memory.
 template <bool kOfKeys, class Operands>
 __device__ __forceinline__ void load_own(const Block& block, Operands& loaded) {
-  PanelStages& stages = block.memory.stages;
   ChannelMemory<1>& channels = block.memory.channels;
-  decay_tokens(loaded.state, loaded.tokens, 0, channels.logs);
-  loaded.store(stages, 0);
   const ChunkScores& scores = block.scores();
+  decay_tokens(loaded.own_reads, loaded.tokens, 0, channels.logs);
+  loaded.store_own();
+  block.fetch_scores(kOfKeys ? scores.values : scores.keys, 2);
   if (threadIdx.x < kTokens) {
     channels.diagonal[threadIdx.x] =
         kOfKeys ? scores.value_diagonal[threadIdx.x] : scores.key_diagonal[threadIdx.x];
   }
-  __syncthreads();  // D and what was written to it are done with
-  block.fetch_scores(kOfKeys ? scores.values : scores.keys, 2);
   copy_async_wait<0>();
   __syncthreads();  // the panel's tokens and the scores are there
 }
@@ -83,18 +86,21 @@ __device__ __forceinline__ void load_side(const Block& block, Product<Own>& read
   const ChannelSide& side = kOfKeys ? p.keys : p.values;
   PanelStages& stages = block.memory.stages;
   ChannelMemory<1>& channels = block.memory.channels;
+  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(p, block.chunk, block.panel, stages);
+  if (p.has_states) begin_states(loaded);
   {
     ChannelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
-    scan_channels(channels, reinterpret_cast<Log2Sum*>(stages.panels[0]), gates);
+    // A panel of tokens, which are not there yet.
+    auto* const scratch = reinterpret_cast<Log2Sum*>(stages.panels[PanelStages::kStates]);
+    scan_channels(channels, scratch, gates);
   }
   clear(reads);
   clear(writes);
-  TileProducts<kProducts> products{};
+  float products[kProducts<kOfKeys>]{};
   const bool wants_products =
       side.gate_gradients.data != nullptr || (kOfKeys && wants_shared_gates(p));
-  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(p, block.chunk, block.panel);
   if (p.has_states) {
-    read_states<kOfKeys, kProducts>(reads, writes, products, wants_products, loaded, stages);
+    read_states<kOfKeys, kProducts<kOfKeys>>(reads, writes, products, wants_products, loaded);
   } else {
     loaded.fetch_own();
   }
@@ -132,13 +138,9 @@ __device__ __forceinline__ void run_side(const Block& block) {
 /// dv of a panel of values without gates.
 template <bool kQuads>
 __device__ __forceinline__ void run_values(const Block& block) {
-  const BackwardParams& p = block.p;
   Product<Own> dv;
-  clear(dv);
-  PanelOperands<false, false, kQuads> loaded(p, block.chunk, block.panel);
-  const int stage = read_back<false>(dv, loaded, block.memory.stages, p.has_states);
-  load_values(block, loaded, stage);
-  finish_values(dv, block, stage);
+  read_values<kQuads>(dv, block, [] {});
+  finish_values(dv, block);
 }
 
 /// grid: panels of keys and of values x heads x chunks.
@@ -146,7 +148,7 @@ template <bool kValueGates, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
     const __grid_constant__ BackwardParams p) {
   static_assert(sizeof(GateSums<Own, 1>) <= sizeof(PanelStages));
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
   __shared__ Chunk chunk;
   __shared__ bool has_work;
   const int panel = take_panel(p, chunk, has_work);

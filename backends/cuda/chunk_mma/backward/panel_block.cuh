@@ -2,21 +2,26 @@
 // other side, each of which adds a product with a tile of the chunk's states.
 #pragma once
 
+#include "cuda/chunk_mma/backward/panel_states.cuh"
 #include "cuda/chunk_mma/backward/scores.cuh"
+#include "cuda/chunk_mma/backward/warpgroup_products.cuh"
 
 namespace attune::cuda::chunk_mma::backward {
 
 /// Its warps; two such blocks share a multiprocessor.
-using PanelWarps = Warps<2>;
-inline constexpr int kPanelStages = 2;
+using PanelWarps = Warps<2, true>;
+using PanelOctets = OwnOctets<PanelWarps::kThreads>;
 
-/// Panels of its shared memory: a tile of a state and tokens, turn by turn.
+/// Panels of its shared memory: tiles of states, of which the next two are on their way, and tokens. Of
+/// what is there when all states are done with, any may be taken for something else.
 struct PanelStages {
-  std::byte panels[2 * kPanelStages][kPanelBytes];
+  static constexpr int kStates = 3;
+  static constexpr int kTokenPanels = 2;
+  std::byte panels[kStates + kTokenPanels][kPanelBytes];
 
   __device__ Panel at(int number) const { return panel_at(panels[0], number); }
-  __device__ Panel state(int stage) const { return at(2 * stage); }
-  __device__ Panel tokens(int stage) const { return at(2 * stage + 1); }
+  __device__ Panel state(int stage) const { return at(stage); }
+  __device__ Panel tokens(int stage) const { return at(kStates + stage); }
 };
 
 /// Its chunk, and its panel of keys or of values.
@@ -44,60 +49,68 @@ struct PanelBlock {
   }
 };
 
-/// <S, D> of a thread's elements: of each of its rows for keys, of each of its columns for values, or
-/// of all of them.
-template <int kCount>
-using TileProducts = float[kCount];
-static_assert(LoadedPanel<PanelWarps>::kLoads == LoadedPanel<PanelWarps>::kPerLoad);
-inline constexpr int kProducts = LoadedPanel<PanelWarps>::kLoads;
+/// Sums of <S, D> that a thread has: of each of its rows for keys, of each of its columns for values.
+template <bool kOfKeys>
+inline constexpr int kProducts = kOfKeys ? PanelOctets::kCount : PanelOctets::kChannels;
 
-/// A tile of a state and a panel of the other side's tokens that is multiplied by it, on their way to a
-/// stage; at last the own panel's tokens.
+/// The tiles of a chunk's states that a panel needs and the panels of the other side's tokens that are
+/// multiplied by them, on their way to stages; at last the own panel's tokens.
 template <bool kOfKeys, bool kValueGates, bool kQuads>
 class PanelOperands {
  public:
   using Loaded = LoadedPanel<PanelWarps>;
 
-  __device__ __forceinline__ PanelOperands(const BackwardParams& p, const Chunk& chunk, int panel)
-      : p_(p), chunk_(chunk), panel_(panel) {}
+  __device__ __forceinline__ PanelOperands(const BackwardParams& p, const Chunk& chunk, int panel,
+                                           PanelStages& stages)
+      : p_(p), chunk_(chunk), stages_(stages), panel_(panel) {}
 
-  __device__ __forceinline__ void fetch_forward(int other) {
-    fetch_tile(p_.forward, chunk_.adds_forward, other);
-    fetch_tokens<kQuads>(tokens, p_, others().walked_reads, chunk_, other);
+  /// Begins to copy a tile, where there is one. A group of copies each.
+  __device__ __forceinline__ void copy(bool is_back, int other, int stage) {
+    if (other < panels()) tile_of(is_back, other).copy(stages_.panels[stage]);
+    copy_async_commit();
   }
-  __device__ __forceinline__ void fetch_back(int other) {
-    fetch_tile(p_.back, chunk_.adds_back, other);
-    fetch_tokens<kQuads>(tokens, p_, others().walked_writes, chunk_, other);
+  /// Begins to load the tokens of the tile behind the next one, where there are registers for that.
+  __device__ __forceinline__ void fetch_ahead(bool is_back, int other) {
+    if (kFetchesAhead && other < panels()) fetch_tokens_of(is_back, other);
   }
-  /// What the own panel's tokens read with, in the place of a state, and what they write.
+  /// Leaves the tile that was copied last but one, and its tokens, in their stages for the products of
+  /// all warps, behind the next barrier.
+  __device__ __forceinline__ void hand_over(bool is_back, int other, int stage, int token_stage) {
+    if (!kFetchesAhead) fetch_tokens_of(is_back, other);
+    auto tile = tile_of(is_back, other);
+    tile.fetch_start();
+    tokens.store(stages_.tokens(token_stage), stages_.panels[0]);
+    copy_async_wait<1>();
+    tile.add_start(stages_.panels[stage]);
+    hand_to_products();
+  }
+  /// What the own panel's tokens read with, and what they write.
   __device__ __forceinline__ void fetch_own() {
     const ChannelSide& own = kOfKeys ? p_.keys : p_.values;
-    fetch_tokens<kQuads>(state, p_, own.reads, chunk_, panel_);
+    fetch_tokens<kQuads>(own_reads, p_, own.reads, chunk_, panel_);
     fetch_tokens<kQuads>(tokens, p_, own.writes, chunk_, panel_);
   }
   __device__ __forceinline__ void fetch_own_reads() {
     fetch_tokens<kQuads>(tokens, p_, kOfKeys ? p_.keys.reads : p_.values.reads, chunk_, panel_);
   }
-  __device__ __forceinline__ void store(PanelStages& to, int stage) const {
-    state.store(to.state(stage), to.panels[0]);
-    store_tokens(to, stage);
-  }
-  __device__ __forceinline__ void store_tokens(PanelStages& to, int stage) const {
-    tokens.store(to.tokens(stage), to.panels[0]);
+  __device__ __forceinline__ void store_own() const {
+    own_reads.store(stages_.at(0), stages_.panels[0]);
+    tokens.store(stages_.at(1), stages_.panels[0]);
   }
   /// What is left over the chunk of the thread's elements of a tile, by the decays of the other side's
-  /// channels: of columns e for keys, of rows for values.
-  __device__ __forceinline__ void load_totals(float (&totals)[kProducts], int other) const {
+  /// channels: of columns for keys, of rows for values.
+  __device__ __forceinline__ void load_totals(float (&totals)[PanelOctets::kChannels],
+                                              int other) const {
 #pragma unroll
-    for (int i = 0; i < kProducts; ++i) totals[i] = 1.0F;
+    for (float& total : totals) total = 1.0F;
     if constexpr (kOfKeys && !kValueGates) return;
     if (!others().gates.exist) return;
     const std::int64_t at = chunk_.number * p_.heads + chunk_.head;
     const float2* const from = others().chunk_totals + at * others().channels;
     const int last = others().channels - 1;
 #pragma unroll
-    for (int i = 0; i < kProducts; ++i) {
-      const int own = kOfKeys ? Loaded::channel() + i : Loaded::row(i);
+    for (int i = 0; i < kProducts<!kOfKeys>; ++i) {
+      const int own = kOfKeys ? PanelOctets::channel() + i : PanelOctets::row(i);
       totals[i] = __ldg(from + min(other * kPanelChannels + own, last)).x;
     }
   }
@@ -105,136 +118,170 @@ class PanelOperands {
   __device__ int panels() const {
     return (others().channels + kPanelChannels - 1) / kPanelChannels;
   }
+  __device__ PanelStages& stages() const { return stages_; }
 
-  /// Tokens that products are of: those of the chunk, or all where to tell takes registers that there
-  /// are none of.
-  __device__ int rows() const { return kValueGates ? kTokens : chunk_.place.rows; }
-
-  Loaded state;
+  Loaded own_reads;
   Loaded tokens;
 
  private:
+  static constexpr bool kFetchesAhead = !kValueGates;
+
+  __device__ __forceinline__ void fetch_tokens_of(bool is_back, int other) {
+    const TokenRows& rows = is_back ? others().walked_writes : others().walked_reads;
+    fetch_tokens<kQuads>(tokens, p_, rows, chunk_, other);
+  }
   __device__ const ChannelSide& others() const { return kOfKeys ? p_.values : p_.keys; }
-  __device__ __forceinline__ void fetch_tile(const StateSide& side, bool adds, int other) {
-    fetch_state<kValueGates>(state, p_, chunk_, side, adds, kOfKeys ? panel_ : other,
-                             kOfKeys ? other : panel_);
+  __device__ __forceinline__ auto tile_of(bool is_back, int other) const {
+    return StateTile<PanelWarps::kThreads, kValueGates>(
+        p_, chunk_, is_back, kOfKeys ? panel_ : other, kOfKeys ? other : panel_);
   }
 
   const BackwardParams& p_;
   const Chunk& chunk_;
+  PanelStages& stages_;
   const int panel_;
 };
 
-/// sums += what a panel of tokens, of which so many exist, reads of a tile of a state, which is of keys
-/// by values.
+/// Begins sums += what a panel of tokens reads of a tile of a state, which is of keys by values.
 template <bool kOfKeys>
 __device__ __forceinline__ void read_tile(Product<PanelWarps>& sums, const PanelStages& stages,
-                                          int stage, int rows) {
-  if (rows < kTokens && 16 * PanelWarps::row_block() >= rows) return;
+                                          int stage, int token_stage) {
   if constexpr (kOfKeys) {
-    multiply_rows<PanelWarps>(sums, stages.tokens(stage), stages.state(stage));
+    begin_rows<PanelWarps>(sums, stages.tokens(token_stage), stages.state(stage));
   } else {
-    multiply_columns<PanelWarps>(sums, stages.tokens(stage), stages.state(stage), 0, kSteps);
+    begin_columns<PanelWarps>(sums, stages.tokens(token_stage), stages.state(stage));
   }
 }
 
-/// Adds those of S, which the thread has stored in `forward`, and of D, which it has loaded, times what
-/// `totals` says is left of them over the chunk.
+/// Adds those of the thread's parts of S and of D, times what `totals` says is left of them over the
+/// chunk.
 template <bool kOfKeys, int kCount>
-__device__ __forceinline__ void add_products(TileProducts<kCount>& products,
-                                             const LoadedPanel<PanelWarps>& back,
-                                             const Panel& forward,
-                                             const float (&totals)[kProducts]) {
-  using Loaded = LoadedPanel<PanelWarps>;
+__device__ __forceinline__ void add_products(float (&products)[kCount], const std::byte* forward,
+                                             const std::byte* back,
+                                             const float (&totals)[PanelOctets::kChannels]) {
 #pragma unroll
-  for (int i = 0; i < Loaded::kLoads; ++i) {
-    const float2 left = load_pair(forward, Loaded::row(i), Loaded::channel());
-    const float2 right = load_pair(forward, Loaded::row(i), Loaded::channel() + 2);
-    const float4 d = back.quad(i);
-    const float of[kProducts] = {d.x * left.x, d.y * left.y, d.z * right.x, d.w * right.y};
-    if constexpr (kOfKeys) {
-      products[i % kCount] +=
-          fmaf(of[0], totals[0], of[1] * totals[1]) + fmaf(of[2], totals[2], of[3] * totals[3]);
-    } else {
+  for (int i = 0; i < PanelOctets::kCount; ++i) {
+    const SplitOctet s(forward + PanelOctets::place(i));
+    const SplitOctet d(back + PanelOctets::place(i));
 #pragma unroll
-      for (int e = 0; e < kProducts; ++e) products[e] = fmaf(of[e], totals[i], products[e]);
+    for (int pair = 0; pair < 4; ++pair) {
+      const float2 x = joined(s.pairs[pair]);
+      const float2 y = joined(d.pairs[pair]);
+      if constexpr (kOfKeys) {
+        float& sum = products[i % kCount];
+        sum = fmaf(x.x * y.x, totals[2 * pair], sum);
+        sum = fmaf(x.y * y.y, totals[2 * pair + 1], sum);
+      } else {
+        products[2 * pair] = fmaf(x.x * y.x, totals[i], products[2 * pair]);
+        products[2 * pair + 1] = fmaf(x.y * y.y, totals[i], products[2 * pair + 1]);
+      }
     }
   }
 }
 
-/// What tokens read of S and of D; leaves the own panel's tokens in `loaded`. Stage 1 is still read
-/// when it is done.
+/// Begins to copy the first tiles of S and of D.
+template <class Operands>
+__device__ __forceinline__ void begin_states(Operands& loaded) {
+  loaded.copy(false, 0, 0);
+  loaded.copy(true, 0, 1);
+}
+/// What tokens read of S and of D, once begun; leaves the own panel's tokens in `loaded`. All stages are
+/// done with when it is done.
 template <bool kOfKeys, int kCount, class Operands>
 __device__ __forceinline__ void read_states(Product<PanelWarps>& reads, Product<PanelWarps>& writes,
-                                            TileProducts<kCount>& products, bool wants_products,
-                                            Operands& loaded, PanelStages& stages) {
-  const int rows = loaded.rows();
-  const auto add_panel = [&](int other, auto&& fetch_next) {
-    loaded.store(stages, 0);
-    __syncthreads();  // S and what reads it are there
-    loaded.fetch_back(other);
-    read_tile<kOfKeys>(reads, stages, 0, rows);
-    if (wants_products) {
-      float totals[kProducts];
-      loaded.load_totals(totals, other);
-      add_products<kOfKeys, kCount>(products, loaded.state, stages.state(0), totals);
-    }
-    loaded.store(stages, 1);
-    __syncthreads();  // D and what is written to it are there, S is done with
-    fetch_next();
-    read_tile<kOfKeys>(writes, stages, 1, rows);
-  };
-  const int last = loaded.panels() - 1;
-  loaded.fetch_forward(0);
+                                            float (&products)[kCount], bool wants_products,
+                                            Operands& loaded) {
+  constexpr int kStates = PanelStages::kStates;
+  PanelStages& stages = loaded.stages();
+  const int panels = loaded.panels();
+  loaded.fetch_ahead(false, 0);
+  loaded.hand_over(false, 0, 0, 0);
+  loaded.fetch_ahead(true, 0);
+  int stage = 0;  // of S
 #pragma unroll 1
-  for (int other = 0; other < last; ++other) {
-    add_panel(other, [&] { loaded.fetch_forward(other + 1); });
+  for (int other = 0; other < panels; ++other) {
+    const int next = (stage + 1) % kStates;  // of D
+    __syncthreads();  // S and what reads it are there, D before it is done with
+    read_tile<kOfKeys>(reads, stages, stage, 0);
+    loaded.copy(false, other + 1, (stage + 2) % kStates);
+    loaded.hand_over(true, other, next, 1);
+    loaded.fetch_ahead(false, other + 1);
+    end_products(reads);
+    __syncthreads();  // D and what is written to it are there, S is done with
+    read_tile<kOfKeys>(writes, stages, next, 1);
+    if (wants_products) {
+      float totals[PanelOctets::kChannels];
+      loaded.load_totals(totals, other);
+      add_products<kOfKeys, kCount>(products, stages.panels[stage], stages.panels[next], totals);
+    }
+    loaded.copy(true, other + 1, stage);  // over what the thread alone still reads
+    stage = (stage + 2) % kStates;
+    if (other + 1 < panels) loaded.hand_over(false, other + 1, stage, 0);
+    loaded.fetch_ahead(true, other + 1);
+    end_products(writes);
   }
-  add_panel(last, [&] { loaded.fetch_own(); });
+  loaded.fetch_own();
+  __syncthreads();  // all stages are done with
 }
 
-/// What tokens read of D alone; leaves what the own panel reads with in `loaded`. Returns a stage that
-/// is done with.
+/// Begins to copy the first tiles of D.
+template <class Operands>
+__device__ __forceinline__ void begin_back(Operands& loaded) {
+  loaded.copy(true, 0, 0);
+  loaded.copy(true, 1, 1);
+}
+/// What tokens read of D alone, likewise; leaves what the own panel reads with in `loaded`.
 template <bool kOfKeys, class Operands>
-__device__ __forceinline__ int read_back(Product<PanelWarps>& writes, Operands& loaded,
-                                         PanelStages& stages, bool has_states) {
-  const int panels = has_states ? loaded.panels() : 0;
-  if (panels > 0) {
-    loaded.fetch_back(0);
+__device__ __forceinline__ void read_back(Product<PanelWarps>& writes, Operands& loaded) {
+  constexpr int kStates = PanelStages::kStates;
+  PanelStages& stages = loaded.stages();
+  const int panels = loaded.panels();
+  loaded.fetch_ahead(true, 0);
+  loaded.hand_over(true, 0, 0, 0);
+  loaded.fetch_ahead(true, 1);
+  int stage = 0;
+#pragma unroll 1
+  for (int other = 0; other < panels; ++other) {
+    const int token_stage = other % PanelStages::kTokenPanels;
+    __syncthreads();  // D and what is written to it are there, those before them are done with
+    read_tile<kOfKeys>(writes, stages, stage, token_stage);
+    loaded.copy(true, other + 2, (stage + 2) % kStates);
+    stage = (stage + 1) % kStates;
+    if (other + 1 < panels) loaded.hand_over(true, other + 1, stage, 1 - token_stage);
+    loaded.fetch_ahead(true, other + 2);
+    end_products(writes);
+  }
+  loaded.fetch_own_reads();
+  __syncthreads();  // all stages are done with
+}
+
+/// dv of a panel of values without gates, but for what scores add; find_decays() is called while the
+/// first states are on their way.
+template <bool kQuads, class Block, class FindDecays>
+__device__ __forceinline__ void read_values(Product<PanelWarps>& dv, const Block& block,
+                                            FindDecays&& find_decays) {
+  const BackwardParams& p = block.p;
+  PanelStages& stages = block.memory.stages;
+  clear(dv);
+  PanelOperands<false, false, kQuads> loaded(p, block.chunk, block.panel, stages);
+  if (p.has_states) begin_back(loaded);
+  find_decays();
+  if (p.has_states) {
+    read_back<false>(dv, loaded);
   } else {
     loaded.fetch_own_reads();
   }
-#pragma unroll 1
-  for (int other = 0; other < panels; ++other) {
-    const int stage = other % kPanelStages;
-    loaded.store(stages, stage);
-    __syncthreads();  // D and what is written to it are there
-    if (other + 1 < panels) {
-      loaded.fetch_back(other + 1);
-    } else {
-      loaded.fetch_own_reads();
-    }
-    read_tile<kOfKeys>(writes, stages, stage, loaded.rows());
-  }
-  return panels % kPanelStages;
-}
-
-/// Leaves P and do of a panel of values without gates in a stage that is done with.
-template <class Block, class Operands>
-__device__ __forceinline__ void load_values(const Block& block, const Operands& loaded, int stage) {
-  block.fetch_scores(block.scores().keys, 2 * stage);
-  loaded.store_tokens(block.memory.stages, stage);
+  block.fetch_scores(block.scores().keys, 0);
+  loaded.tokens.store(stages.at(1), stages.panels[0]);
   copy_async_wait<0>();
   __syncthreads();  // P and do are there
 }
-/// Adds what they make of dv, and stores it.
+/// Adds what scores make of dv, and stores it.
 template <class Block>
-__device__ __forceinline__ void finish_values(Product<PanelWarps>& dv, const Block& block,
-                                              int stage) {
+__device__ __forceinline__ void finish_values(Product<PanelWarps>& dv, const Block& block) {
   const BackwardParams& p = block.p;
   const PanelStages& stages = block.memory.stages;
-  multiply_transposed<PanelWarps>(dv, stages.state(stage), stages.tokens(stage),
-                                  PanelWarps::row_block(), kSteps);
+  multiply_transposed<PanelWarps>(dv, stages.at(0), stages.at(1), PanelWarps::row_block(), kSteps);
   store_gradients<PanelWarps>(dv, p, block.chunk, p.values.write_gradients, block.panel,
                               p.values.channels, p.values.adds);
 }

@@ -32,21 +32,22 @@ __device__ __forceinline__ void run_keys(const Block& block) {
   const BackwardParams& p = block.p;
   const TokenDecays& decays = block.memory.decays;
   PanelStages& stages = block.memory.stages;
+  PanelOperands<true, false, kQuads> loaded(p, block.chunk, block.panel, stages);
+  if (p.has_states) begin_states(loaded);
   find_decays(block);
   Product<Own> dq;
   Product<Own> dk;
   clear(dq);
   clear(dk);
-  TileProducts<1> products{};
-  PanelOperands<true, false, kQuads> loaded(p, block.chunk, block.panel);
+  float products[1]{};
   if (p.has_states) {
-    read_states<true, 1>(dq, dk, products, wants_shared_gates(p), loaded, stages);
+    read_states<true, 1>(dq, dk, products, wants_shared_gates(p), loaded);
   } else {
     loaded.fetch_own();
   }
-  loaded.store(stages, 0);
-  __syncthreads();  // q, k and decays are there, D and v are done with
+  loaded.store_own();
   block.fetch_scores(block.scores().values, 2);
+  __syncthreads();  // q, k and decays are there
   GateTerms<Own> gates;
   gates.states = products[0] * decays.total.high;
   const Panel q = stages.at(0);
@@ -72,23 +73,18 @@ __device__ __forceinline__ void run_keys(const Block& block) {
 
 template <bool kQuads>
 __device__ __forceinline__ void run_values(const Block& block) {
-  const BackwardParams& p = block.p;
   const TokenDecays& decays = block.memory.decays;
-  find_decays(block);
   Product<Own> dv;
-  clear(dv);
-  PanelOperands<false, false, kQuads> loaded(p, block.chunk, block.panel);
-  const int stage = read_back<false>(dv, loaded, block.memory.stages, p.has_states);
-  load_values(block, loaded, stage);
+  read_values<kQuads>(dv, block, [&] { find_decays(block); });
   for_each<Own>(dv, [&](float& sum, int token, int) { sum *= decays.to_end(token); });
-  finish_values(dv, block, stage);
+  finish_values(dv, block);
 }
 
 /// grid: panels of keys and of values x heads x chunks.
 template <bool kQuads>
 __global__ __launch_bounds__(Own::kThreads,
                              2) void panel_gradients(const __grid_constant__ BackwardParams p) {
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
   __shared__ Chunk chunk;
   __shared__ bool has_work;
   const int panel = take_panel(p, chunk, has_work);

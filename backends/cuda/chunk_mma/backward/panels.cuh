@@ -8,8 +8,9 @@
 namespace attune::cuda::chunk_mma::backward {
 
 /// The warps of a block: four for the rows of a product of 64 x 64, each 16 of them, times so many
-/// for its columns.
-template <int kWarpsForColumns>
+/// for its columns. Warpgroups have all rows of some columns; else warps that lie side by side have
+/// the same rows, which spreads triangles over the schedulers.
+template <int kWarpsForColumns, bool kOfWarpgroups = false>
 struct Warps {
   static constexpr int kColumnWarps = kWarpsForColumns;
   static constexpr int kRowWarps = kTokens / 16;
@@ -19,8 +20,12 @@ struct Warps {
   static constexpr int kColumnBlocks = kColumns / 16;
 
   __device__ static int number() { return static_cast<int>(threadIdx.x) / kWarpSize; }
-  __device__ static int row_block() { return number() / kColumnWarps; }
-  __device__ static int column_part() { return number() % kColumnWarps; }
+  __device__ static int row_block() {
+    return kOfWarpgroups ? number() % kRowWarps : number() / kColumnWarps;
+  }
+  __device__ static int column_part() {
+    return kOfWarpgroups ? number() / kRowWarps : number() % kColumnWarps;
+  }
   __device__ static int first_column() { return column_part() * kColumns; }
   /// Element [n][e] of a lane's Product is that of row row(e), column column(n, e).
   __device__ static int row(int e) {

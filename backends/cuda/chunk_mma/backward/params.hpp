@@ -54,10 +54,10 @@ constexpr int walk_panels(std::int64_t keys, std::int64_t values, std::int64_t w
   const bool are_wide = panels_of(keys) > 1 && panels_of(values) > 1;
   return are_wide && 2 * panels_of(keys) * panels_of(values) * walks > kBlocksAtOnce ? 2 : 1;
 }
-/// Columns of a kept state: whole float4s, zeros behind V.
+/// Columns of a kept state, zeros behind V: whole copies of 16 bytes, of bf16 too.
 constexpr std::int64_t state_columns(std::int64_t values) {
-  constexpr std::int64_t kQuad = 4;
-  return ceil_div(values, kQuad) * kQuad;
+  constexpr std::int64_t kOfCopy = 8;
+  return ceil_div(values, kOfCopy) * kOfCopy;
 }
 
 /// Rows of q, k, v or do: [B, T, heads, channels].
@@ -115,9 +115,11 @@ struct KeptDecays {
 
 /// One of the two states, S or D, of all chunks.
 struct StateSide {
-  ConstStateView initial;           // initial_state, dfinal_state
-  StateView final;                  // dinitial_state
-  float* states = nullptr;          // [chunk, H, K, state_columns], from zero at a segment's start
+  ConstStateView initial;  // initial_state, dfinal_state
+  StateView final;         // dinitial_state
+  /// [chunk, H, K, state_columns], from zero at a segment's start: f32 or, where splits_states, a row's
+  /// high parts and then its low parts, of bf16.
+  float* states = nullptr;
   float* segment_states = nullptr;  // [segment, H, K, state_columns]: what it adds, then its start
   KeptDecays keys;                  // of all channels, where these have no gates
   KeptDecays values;                // only where these have gates
@@ -145,6 +147,7 @@ struct BackwardParams {
   StateSide back;                   // D
 
   bool has_states = true;           // else S and D are zeros
+  bool splits_states = false;       // kept as panels take them
   ChunkScores* scores = nullptr;    // [chunk, H], where gradients go by panels
   GateParts* gate_parts = nullptr;  // [chunk, H, parts_of_gates()], likewise
 
@@ -181,9 +184,9 @@ constexpr std::size_t chunk_shared_bytes(std::int64_t keys, std::int64_t values,
 
 /// The most of a block that makes scores, a panel's gradients or, with gates, a strong chunk's.
 constexpr std::size_t panels_shared_bytes(bool gated) {
-  constexpr std::size_t kPanels = 4;
+  constexpr std::size_t kPanels = 5;
   constexpr std::size_t kDecays = 4096;
-  constexpr std::size_t kOfStrongChunk = 5 * kPanelBytes;
+  constexpr std::size_t kOfStrongChunk = 4 * kPanelBytes;
   return kPanels * kPanelBytes + (gated ? kOfStrongChunk : kDecays);
 }
 

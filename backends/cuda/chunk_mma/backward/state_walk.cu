@@ -1,6 +1,7 @@
 // The states of all chunks: a block walks a tile of 64 x 64 or 128 x 128 of one head's S or D through
 // the chunks of a segment, S with time and D against it, and keeps it as it is at every chunk.
 #include "cuda/chunk_mma/backward/tile_state.cuh"
+#include "cuda/chunk_mma/backward/warpgroup_products.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
@@ -80,36 +81,32 @@ __device__ __forceinline__ float advanced(const Decays& decays, const DecayFacto
   return decayed_sum(total, state, added);
 }
 
-/// state = total state + keys^T values
+/// Begins keys^T values of the warp's part of the tile.
+template <class Own>
+__device__ __forceinline__ void begin_product(Product<Own>& added, const std::byte* panels) {
+  const int thread = thread_again();
+  begin_transposed(added, panel_at(panels, Own::key_panel(thread)),
+                   Own::first_row(thread) % kPanelChannels,
+                   panel_at(panels, Own::kPanels + Own::value_panel(thread)),
+                   Own::first_tile_column(thread) % kPanelChannels);
+}
+
+/// state = total state + added
 template <class Own, class Scan>
-__device__ __forceinline__ void advance(TileState<Own>& state, const std::byte* panels,
+__device__ __forceinline__ void advance(TileState<Own>& state, const Product<Own>& added,
                                         const typename Scan::Decays& decays) {
   const int thread = thread_again();
-  const Panel keys = panel_at(panels, Own::key_panel(thread));
-  const Panel values = panel_at(panels, Own::kPanels + Own::value_panel(thread));
-  const int first_column = Own::first_tile_column(thread);
 #pragma unroll
-  for (int block = 0; block < Own::kRowBlocks; ++block) {
-    const int first_row = Own::first_row(thread) % kPanelChannels + 16 * block;
-    Product<Own> added;
-    clear(added);
-    multiply<Own>(
-        added, 0, kSteps, [&](int step) { return keys.across_transposed(16 * step, first_row); },
-        [&](int step, int column) {
-          return values.down_transposed(16 * step, first_column % kPanelChannels + column);
-        });
+  for (int half = 0; half < 2; ++half) {
+    const int row = Own::first_row(thread) + 8 * half + thread % kWarpSize / 4;
+    const DecayFactor total = Scan::total(decays, row);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = Own::first_row(thread) + 16 * block + 8 * half + thread % kWarpSize / 4;
-      const DecayFactor total = Scan::total(decays, row);
-#pragma unroll
-      for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
-        float2& pair = state.pair(thread, block, half, n);
-        const float* const sums = &added[n][2 * half];
-        const int column = first_column + 8 * n + thread % 4 * 2;
-        pair = {advanced<Scan>(decays, total, column, pair.x, sums[0]),
-                advanced<Scan>(decays, total, column + 1, pair.y, sums[1])};
-      }
+    for (int n = 0; n < 2 * Own::kColumnBlocks; ++n) {
+      float2& pair = state.pair(thread, half, n);
+      const float* const sums = &added[n][2 * half];
+      const int column = Own::first_tile_column(thread) + 8 * n + thread % 4 * 2;
+      pair = {advanced<Scan>(decays, total, column, pair.x, sums[0]),
+              advanced<Scan>(decays, total, column + 1, pair.y, sums[1])};
     }
   }
   __syncwarp();  // the warp's part is whole
@@ -120,7 +117,7 @@ template <class Own, class Scan, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
     const __grid_constant__ BackwardParams p) {
   using Decays = typename Scan::Decays;
-  extern __shared__ __align__(128) std::byte shared[];
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
   auto& memory = *reinterpret_cast<WalkMemory<Own, Decays>*>(shared);
   __shared__ TileWalk walk;  // in registers it would take too many
   __shared__ bool has_work;
@@ -137,13 +134,18 @@ __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
   // What the last chunk makes of the state is for others, or for no one.
   const int steps = max(walk.chunks - (wants_end(p, walk, side) ? 0 : 1), 0);
   const int last = steps - 1;
-  if (steps > 0) tokens.fetch(walk.chunk(0));
+  const auto fetch_tokens_of = [&](int n) { tokens.fetch(walk.chunk(min(n, last))); };
+  if (steps > 0) fetch_tokens_of(0);
   if (scan.is_mine() && steps > 0) {
     scan.fetch(0);
     scan.store(memory.decays[0]);
     scan.fetch(min(1, last));
   }
   load_start(memory.state, p, walk, side);
+  if (scan.is_mine() && steps > 0) {
+    scan.store(memory.decays[1]);
+    scan.fetch(min(2, last));
+  }
   const auto thread = static_cast<int>(threadIdx.x);
   const bool has_part =  // of the tile, the thread's warp
       walk.first_key + Own::key_panel(thread) * kPanelChannels < p.keys.channels &&
@@ -153,30 +155,40 @@ __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
   float decay = 1.0F;
   const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   __syncthreads();  // the first chunk's decays are there
+  // Behind the last chunk that one is loaded again: a branch would wait for its loads.
+  if (steps > 0) {
+    tokens.template store<Scan>(memory.panels[0], shared, memory.decays[0]);
+    fetch_tokens_of(1);
+  }
 
   for (int n = 0; n < steps; ++n) {
     const Decays& decays = memory.decays[n % kDecayStages];
-    std::byte* const panels = memory.panels[n % kStages];
-    tokens.template store<Scan>(panels, shared, decays);
-    // Behind the last chunk that one is loaded again: a branch would wait for its loads.
-    tokens.fetch(walk.chunk(min(n + 1, last)));
-    if (scan.is_mine()) {
-      scan.store(memory.decays[(n + 1) % kDecayStages]);
-      scan.fetch(min(n + 2, last));
-    }
+    hand_to_products();
+    __syncthreads();  // the chunk's panels, and the next one's decays, are there
+    Product<Own> added;
+    begin_product<Own>(added, memory.panels[n % kStages]);  // a branch would wait for it
     const std::int64_t at = (walk.first_chunk + walk.order(n)) * p.heads + walk.head;
+    keep_state(memory.state, p, walk, side.states + at * size);
     if (kept >= 0) {
       kept_decays.of_chunks[at * kept_decays.width + kept] = decay;
       const DecayFactor own = Scan::kept_total(decays);
       decay = fmaf(decay, own.high, decay * own.low);
     }
-    keep(memory.state, p, walk, side.states + at * size);
-    __syncthreads();  // the chunk's panels, and the next one's decays, are there, the state is kept
-    if (has_part) advance<Own, Scan>(memory.state, panels, decays);
+    if (n < last) {
+      tokens.template store<Scan>(memory.panels[(n + 1) % kStages], shared,
+                                  memory.decays[(n + 1) % kDecayStages]);
+    }
+    fetch_tokens_of(n + 2);
+    if (scan.is_mine()) {
+      scan.store(memory.decays[(n + 2) % kDecayStages]);
+      scan.fetch(min(n + 3, last));
+    }
+    end_products(added);
+    if (has_part) advance<Own, Scan>(memory.state, added, decays);
   }
   if (steps < walk.chunks) {
     const std::int64_t at = (walk.first_chunk + walk.order(steps)) * p.heads + walk.head;
-    keep(memory.state, p, walk, side.states + at * size);
+    keep_state(memory.state, p, walk, side.states + at * size);
     return;
   }
   if (kept >= 0) {

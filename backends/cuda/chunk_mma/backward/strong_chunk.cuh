@@ -122,6 +122,13 @@ class StrongChunk {
       return 1.0F;
     }
   }
+  /// Of a state, rows of so many.
+  __device__ __forceinline__ float element_of(const float* state, std::int64_t at,
+                                              std::int64_t width) const {
+    if (!p_.splits_states) return state[at];
+    const auto* const high = reinterpret_cast<const SplitPart*>(state) + at + at / width * width;
+    return __bfloat162float(high[0]) + __bfloat162float(high[width]);
+  }
   template <bool kOfKeys>
   __device__ __forceinline__ void load(float2 (&state)[Rows<kOfKeys>::kPairs],
                                        const StateSide& from, bool adds) const {
@@ -134,7 +141,7 @@ class StrongChunk {
     const std::int64_t at = chunk_.number * p_.heads + chunk_.head;
     const std::int64_t segment = chunk_.segment * p_.heads + chunk_.head;
     const std::int64_t size = p_.keys.channels * width;
-    const float* const own = from.states + at * size + first;
+    const float* const own = from.states + at * size;
     const float* const start = from.segment_states + segment * size + first;
     const auto left = [&](bool of_keys, int channel) {
       return of_keys ? kept_decay(from.keys, at, first_key_ + channel)
@@ -147,9 +154,9 @@ class StrongChunk {
       const int column = Lanes::column(n) + e;
       if (column >= columns) return 0.0F;
       const std::int64_t offset = (2 * n * Lanes::kLanes + e) * step;
-      if (!adds) return own[offset];
-      const float decay = row_decay * left(!kOfKeys, column);
-      return fmaf(start[offset], decay, own[offset]);
+      const float x = element_of(own, first + offset, width);
+      if (!adds) return x;
+      return fmaf(start[offset], row_decay * left(!kOfKeys, column), x);
     };
 #pragma unroll
     for (int n = 0; n < Lanes::kPairs; ++n) state[n] = {element(n, 0), element(n, 1)};

@@ -11,30 +11,30 @@ template <class Own>
 class TileState {
  public:
   /// Two neighbouring elements of the warp's part, of a thread's Product of a block of rows.
-  __device__ float2& pair(int thread, int block, int half, int n) {
+  __device__ float2& pair(int thread, int half, int n) {
     const int row = thread % kWarpSize / 4;
     const int column = 8 * n + thread % 4 * 2;
     float* const first = &parts_[thread / kWarpSize][row][place(row, column)];
-    return *reinterpret_cast<float2*>(first + (16 * block + 8 * half) * Own::kColumns);
+    return *reinterpret_cast<float2*>(first + 8 * half * Own::kColumns);
   }
-  /// Calls visit(quad, row, column) with four elements of a row of the warp's part: eight lanes have a
-  /// row, a line of the caller's memory.
+  /// Calls visit(quad, row, column) with four elements of a row of the warp's part: some lanes that
+  /// lie side by side have a row, whole lines of the caller's memory.
   template <class Visit>
   __device__ __forceinline__ void for_each_quad(int thread, Visit&& visit) {
     constexpr int kLanes = Own::kColumns / 4;
     const int row = thread % kWarpSize / kLanes;
     const int column = thread % kLanes * 4;
-    float* const own = &parts_[thread / kWarpSize][row][place(row, column)];
 #pragma unroll
     for (int first = 0; first < Own::kRows; first += kWarpSize / kLanes) {
-      visit(*reinterpret_cast<float4*>(own + first * Own::kColumns), row + first, column);
+      float* const own = &parts_[thread / kWarpSize][row + first][place(row + first, column)];
+      visit(*reinterpret_cast<float4*>(own), row + first, column);
     }
   }
 
  private:
   /// Pairs of four rows that follow each other lie in different banks.
   __device__ static int place(int row, int column) { return column ^ (row % 4 * 8); }
-  static_assert(Own::kColumns == kWarpSize);
+  static_assert(Own::kColumns % kWarpSize == 0);
   float parts_[Own::kWarps][Own::kRows][Own::kColumns];
 };
 
@@ -46,8 +46,8 @@ __device__ __forceinline__ int thread_again() {
   return thread;
 }
 
-/// Keeps the warp's part of the tile in a state [K, state_columns] of the workspace.
-template <class Own>
+/// Keeps the warp's part of the tile in a state [K, state_columns] of the workspace, f32 or split.
+template <bool kSplits, class Own>
 __device__ __forceinline__ void keep(TileState<Own>& state, const BackwardParams& p,
                                      const TileWalk& walk, float* to) {
   const auto columns = static_cast<int>(state_columns(p.values.channels));
@@ -57,10 +57,29 @@ __device__ __forceinline__ void keep(TileState<Own>& state, const BackwardParams
   state.for_each_quad(thread, [&](const float4& quad, int row, int column) {
     const int key = first_key + row;
     const int value = first_value + column;
-    if (key < p.keys.channels && value < columns) {
-      *reinterpret_cast<float4*>(to + key * columns + value) = quad;
+    if (key >= p.keys.channels || value >= columns) return;
+    float* const own_row = to + key * columns;
+    if constexpr (kSplits) {
+      const SplitPair left = split(quad.x, quad.y);
+      const SplitPair right = split(quad.z, quad.w);
+      auto* const high = reinterpret_cast<SplitPart*>(own_row) + value;
+      *reinterpret_cast<uint2*>(high) = {left.high, right.high};
+      *reinterpret_cast<uint2*>(high + columns) = {left.low, right.low};
+    } else {
+      *reinterpret_cast<float4*>(own_row + value) = quad;
     }
   });
+}
+
+/// Keeps it as the state of a chunk.
+template <class Own>
+__device__ __forceinline__ void keep_state(TileState<Own>& state, const BackwardParams& p,
+                                           const TileWalk& walk, float* to) {
+  if (p.splits_states) {
+    keep<true>(state, p, walk, to);
+  } else {
+    keep<false>(state, p, walk, to);
+  }
 }
 
 /// Calls visit(element, key, value) for the elements of the warp's part that exist; key and value are
@@ -109,7 +128,7 @@ __device__ __forceinline__ void store_end(TileState<Own>& state, const BackwardP
                                           const TileWalk& walk, const StateSide& side) {
   const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   if (leaves_segment(p, walk)) {
-    keep(state, p, walk, side.segment_states + (walk.segment * p.heads + walk.head) * size);
+    keep<false>(state, p, walk, side.segment_states + (walk.segment * p.heads + walk.head) * size);
     return;
   }
   const StateView to = state_of(side.final, walk.place.sequence);

@@ -6,30 +6,32 @@
 namespace attune::cuda::chunk_mma::backward {
 
 /// The warps of a block that walks a tile of the state of kTilePanels x kTilePanels panels: eight, or
-/// sixteen of as many rows again, which load half as many tokens for an element of the state.
+/// sixteen, which load half as many tokens for an element of the state. A warpgroup has 64 rows of some
+/// columns, a warp 16 of them.
 template <int kTilePanels>
 struct TileWarps {
   static constexpr int kPanels = kTilePanels;
   static constexpr int kChannels = kPanels * kPanelChannels;  // of keys, and of values
-  static constexpr int kRowBlocks = kPanels;                  // of 16 rows, of a warp
-  static constexpr int kRows = 16 * kRowBlocks;
-  static constexpr int kColumnBlocks = 2;  // of 16 columns
-  static constexpr int kColumns = 16 * kColumnBlocks;
-  static constexpr int kColumnWarps = kChannels / kColumns;
-  static constexpr int kWarps = kChannels / kRows * kColumnWarps;
+  static constexpr int kRows = 16;                            // of a warp
+  static constexpr int kRowWarps = kPanelChannels / kRows;    // of a warpgroup
+  static constexpr int kColumnParts = 2;
+  static constexpr int kColumns = kChannels / kColumnParts;
+  static constexpr int kColumnBlocks = kColumns / 16;
+  static constexpr int kWarps = kChannels / kRows * kColumnParts;
   static constexpr int kThreads = kWarps * kWarpSize;
 
   /// Of a thread's warp, in the tile.
-  __device__ static int first_row(int thread) { return thread / kWarpSize / kColumnWarps * kRows; }
+  __device__ static int first_row(int thread) {
+    const int warp = thread / kWarpSize;
+    return warp / (kRowWarps * kColumnParts) * kPanelChannels + warp % kRowWarps * kRows;
+  }
   __device__ static int first_tile_column(int thread) {
-    return thread / kWarpSize % kColumnWarps * kColumns;
+    return thread / kWarpSize / kRowWarps % kColumnParts * kColumns;
   }
   __device__ static int key_panel(int thread) { return first_row(thread) / kPanelChannels; }
   __device__ static int value_panel(int thread) {
     return first_tile_column(thread) / kPanelChannels;
   }
-  /// As multiply() wants it: the columns that it asks for are of the warp's.
-  __device__ static int first_column() { return 0; }
 };
 
 /// What a block walks.
