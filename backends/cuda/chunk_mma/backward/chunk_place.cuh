@@ -58,6 +58,24 @@ struct PlacedRows {
         exist(rows.exist) {}
 };
 
+/// Such rows, found once for a block and kept in shared memory.
+struct HeadRows {
+  const float* first = nullptr;
+  std::int64_t step = 0;
+
+  __device__ static HeadRows of(const BackwardParams& p, const TokenRows& rows, const Place& place,
+                                std::int64_t head, int channel) {
+    const PlacedRows placed(p, rows, place, head, channel);
+    return {placed.first, placed.step};
+  }
+  /// Those from `row` on, from `channel` on.
+  __device__ __forceinline__ PlacedRows placed(int row, int channel, bool exist) const {
+    PlacedRows rows(first + row * step + channel, step);
+    rows.exist = exist;
+    return rows;
+  }
+};
+
 /// The log decay that all key channels of a token share.
 __device__ __forceinline__ float shared_log_decay(const BackwardParams& p, const Place& place,
                                                   std::int64_t head, int row) {

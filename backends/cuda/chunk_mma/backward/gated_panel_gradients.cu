@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_side(const Block& block, Product<Own>& read
   const ChannelSide& side = kOfKeys ? p.keys : p.values;
   PanelStages& stages = block.memory.stages;
   ChannelMemory<1>& channels = block.memory.channels;
-  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(p, block.chunk, block.panel, stages);
+  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(block);
   if (p.has_states) begin_states(loaded);
   {
     ChannelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
@@ -149,18 +149,16 @@ __global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
     const __grid_constant__ BackwardParams p) {
   static_assert(sizeof(GateSums<Own, 1>) <= sizeof(PanelStages));
   extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
-  __shared__ Chunk chunk;
-  __shared__ bool has_work;
-  const int panel = take_panel(p, chunk, has_work);
-  if (panel < 0) return;
+  __shared__ PanelWork work;
+  if (!take_panel(p, work)) return;
   auto& memory = *reinterpret_cast<PanelMemory*>(shared);
-  const int key_panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels;
-  if (panel < key_panels) {
-    run_side<true, kValueGates, kQuads>({p, chunk, memory, panel});
+  const Block block{p, work, work.chunk, memory, work.panel};
+  if (work.is_of_keys) {
+    run_side<true, kValueGates, kQuads>(block);
   } else if constexpr (kValueGates) {
-    run_side<false, true, kQuads>({p, chunk, memory, panel - key_panels});
+    run_side<false, true, kQuads>(block);
   } else {
-    run_values<kQuads>({p, chunk, memory, panel - key_panels});
+    run_values<kQuads>(block);
   }
 }
 

@@ -24,10 +24,22 @@ struct PanelStages {
   __device__ Panel tokens(int stage) const { return at(kStates + stage); }
 };
 
-/// Its chunk, and its panel of keys or of values.
+/// Its chunk, its panel of keys or of values, and where what it walks is; in shared memory.
+struct PanelWork {
+  Chunk chunk;
+  bool has_work = false;
+  bool is_of_keys = false;
+  int panel = 0;
+  StateSource forward;
+  StateSource back;
+  HeadRows reads;  // the other side's tokens
+  HeadRows writes;
+};
+
 template <class Memory>
 struct PanelBlock {
   const BackwardParams& p;
+  const PanelWork& work;
   const Chunk& chunk;
   Memory& memory;
   int panel;
@@ -60,9 +72,13 @@ class PanelOperands {
  public:
   using Loaded = LoadedPanel<PanelWarps>;
 
-  __device__ __forceinline__ PanelOperands(const BackwardParams& p, const Chunk& chunk, int panel,
-                                           PanelStages& stages)
-      : p_(p), chunk_(chunk), stages_(stages), panel_(panel) {}
+  template <class Block>
+  __device__ __forceinline__ explicit PanelOperands(const Block& block)
+      : p_(block.p),
+        work_(block.work),
+        chunk_(block.chunk),
+        stages_(block.memory.stages),
+        panel_(block.panel) {}
 
   /// Begins to copy a tile, where there is one. A group of copies each.
   __device__ __forceinline__ void copy(bool is_back, int other, int stage) {
@@ -127,16 +143,21 @@ class PanelOperands {
   static constexpr bool kFetchesAhead = !kValueGates;
 
   __device__ __forceinline__ void fetch_tokens_of(bool is_back, int other) {
-    const TokenRows& rows = is_back ? others().walked_writes : others().walked_reads;
-    fetch_tokens<kQuads>(tokens, p_, rows, chunk_, other);
+    const HeadRows& rows = is_back ? work_.writes : work_.reads;
+    const bool exist = is_back || others().walked_reads.exist;
+    const int channel = other * kPanelChannels;
+    tokens.template fetch<kQuads>(rows.placed(0, channel, exist), chunk_.place.rows,
+                                  others().channels - channel);
   }
   __device__ const ChannelSide& others() const { return kOfKeys ? p_.values : p_.keys; }
   __device__ __forceinline__ auto tile_of(bool is_back, int other) const {
     return StateTile<PanelWarps::kThreads, kValueGates>(
-        p_, chunk_, is_back, kOfKeys ? panel_ : other, kOfKeys ? other : panel_);
+        p_, chunk_, is_back ? work_.back : work_.forward, is_back ? p_.back : p_.forward,
+        kOfKeys ? panel_ : other, kOfKeys ? other : panel_);
   }
 
   const BackwardParams& p_;
+  const PanelWork& work_;
   const Chunk& chunk_;
   PanelStages& stages_;
   const int panel_;
@@ -263,7 +284,7 @@ __device__ __forceinline__ void read_values(Product<PanelWarps>& dv, const Block
   const BackwardParams& p = block.p;
   PanelStages& stages = block.memory.stages;
   clear(dv);
-  PanelOperands<false, false, kQuads> loaded(p, block.chunk, block.panel, stages);
+  PanelOperands<false, false, kQuads> loaded(block);
   if (p.has_states) begin_back(loaded);
   find_decays();
   if (p.has_states) {
@@ -301,18 +322,29 @@ __device__ __forceinline__ void store_gate_parts(const Block& block,
   to.states = states;
 }
 
-/// The chunk and the panel of a block, of panels of keys and then of values x heads x chunks; both
-/// arguments are in shared memory. Returns the panel, or -1 where there is no work.
-__device__ __forceinline__ int take_panel(const BackwardParams& p, Chunk& chunk, bool& has_work) {
-  const int panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels +
-                     (p.values.channels + kPanelChannels - 1) / kPanelChannels;
-  const std::int64_t number = quotient(block_number(), panels);
+/// The work of a block, of panels of keys and then of values x heads x chunks. Returns whether there is
+/// any.
+__device__ __forceinline__ bool take_panel(const BackwardParams& p, PanelWork& work) {
   if (threadIdx.x == 0) {
-    has_work =
+    const int key_panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels;
+    const int panels = key_panels + (p.values.channels + kPanelChannels - 1) / kPanelChannels;
+    const std::int64_t number = quotient(block_number(), panels);
+    const auto panel = static_cast<int>(block_number() - number * panels);
+    Chunk& chunk = work.chunk;
+    work.has_work =
         find_chunk(p, number, chunk) && p.scores[chunk.number * p.heads + chunk.head].strong == 0;
+    work.is_of_keys = panel < key_panels;
+    work.panel = work.is_of_keys ? panel : panel - key_panels;
+    if (work.has_work) {
+      const ChannelSide& others = work.is_of_keys ? p.values : p.keys;
+      work.reads = HeadRows::of(p, others.walked_reads, chunk.place, chunk.head, 0);
+      work.writes = HeadRows::of(p, others.walked_writes, chunk.place, chunk.head, 0);
+      work.forward = StateSource::of(p, chunk, p.forward, chunk.adds_forward);
+      work.back = StateSource::of(p, chunk, p.back, chunk.adds_back);
+    }
   }
   __syncthreads();  // the block's work is known
-  return has_work ? static_cast<int>(block_number() - number * panels) : -1;
+  return work.has_work;
 }
 
 /// Of all chunks.

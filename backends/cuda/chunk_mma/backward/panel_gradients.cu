@@ -32,7 +32,7 @@ __device__ __forceinline__ void run_keys(const Block& block) {
   const BackwardParams& p = block.p;
   const TokenDecays& decays = block.memory.decays;
   PanelStages& stages = block.memory.stages;
-  PanelOperands<true, false, kQuads> loaded(p, block.chunk, block.panel, stages);
+  PanelOperands<true, false, kQuads> loaded(block);
   if (p.has_states) begin_states(loaded);
   find_decays(block);
   Product<Own> dq;
@@ -85,16 +85,14 @@ template <bool kQuads>
 __global__ __launch_bounds__(Own::kThreads,
                              2) void panel_gradients(const __grid_constant__ BackwardParams p) {
   extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
-  __shared__ Chunk chunk;
-  __shared__ bool has_work;
-  const int panel = take_panel(p, chunk, has_work);
-  if (panel < 0) return;
+  __shared__ PanelWork work;
+  if (!take_panel(p, work)) return;
   auto& memory = *reinterpret_cast<PanelMemory*>(shared);
-  const int key_panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels;
-  if (panel < key_panels) {
-    run_keys<kQuads>({p, chunk, memory, panel});
+  const Block block{p, work, work.chunk, memory, work.panel};
+  if (work.is_of_keys) {
+    run_keys<kQuads>(block);
   } else {
-    run_values<kQuads>({p, chunk, memory, panel - key_panels});
+    run_values<kQuads>(block);
   }
 }
 

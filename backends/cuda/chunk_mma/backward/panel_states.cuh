@@ -13,11 +13,14 @@ struct OwnOctets {
   static constexpr int kLanes = kPanelChannels / kChannels;
   static constexpr int kRows = kThreads / kLanes;  // at a time
   static constexpr int kCount = kTokens / kRows;
+  static_assert(kRows % 8 == 0);  // rows that the swizzle places alike
 
   __device__ static int channel() { return static_cast<int>(threadIdx.x) % kLanes * kChannels; }
   __device__ static int row(int i) { return i * kRows + static_cast<int>(threadIdx.x) / kLanes; }
   /// Of the high parts; low parts are PanelShape::kPanelBytes behind.
-  __device__ static std::uint32_t place(int i) { return swizzled(row(i), channel() * 2); }
+  __device__ static std::uint32_t place(int i) {
+    return swizzled(row(0), channel() * 2) + i * kRows * kPanelRowBytes;
+  }
 };
 
 /// Eight channels of a row, split.
@@ -39,53 +42,68 @@ struct SplitOctet {
   }
 };
 
-/// A tile of one of a chunk's states.
+/// Where one of a chunk's states is, found once for a block and kept in shared memory.
+struct StateSource {
+  const SplitPart* split = nullptr;  // rows as StateSide has them
+  const float* start = nullptr;      // of its segment; null where nothing of that is missing
+
+  __device__ static StateSource of(const BackwardParams& p, const Chunk& chunk,
+                                   const StateSide& side, bool adds) {
+    const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
+    const std::int64_t at = chunk.number * p.heads + chunk.head;
+    const std::int64_t segment = chunk.segment * p.heads + chunk.head;
+    return {reinterpret_cast<const SplitPart*>(side.states + at * size),
+            adds ? side.segment_states + segment * size : nullptr};
+  }
+};
+
+/// A tile of it.
 template <int kThreads, bool kValueGates>
 class StateTile {
  public:
   using Own = OwnOctets<kThreads>;
 
-  __device__ StateTile(const BackwardParams& p, const Chunk& chunk, bool is_back, int key_panel,
-                       int value_panel)
+  __device__ StateTile(const BackwardParams& p, const Chunk& chunk, const StateSource& source,
+                       const StateSide& side, int key_panel, int value_panel)
       : p_(p),
         chunk_(chunk),
-        side_(is_back ? p.back : p.forward),
-        adds_(is_back ? chunk.adds_back : chunk.adds_forward),
+        source_(source),
+        side_(side),
         first_key_(key_panel * kPanelChannels),
         first_value_(value_panel * kPanelChannels + Own::channel()) {}
 
   /// Begins to copy it to a panel of shared memory; zeros where it has no rows or columns.
   __device__ __forceinline__ void copy(std::byte* panel) const {
     const auto columns = static_cast<int>(state_columns(p_.values.channels));
-    const auto* const first = reinterpret_cast<const SplitPart*>(side_.states + at() * size());
+    const int exist = first_value_ < columns ? p_.keys.channels - first_key_ : 0;
+    const int first = 2 * (first_key_ + Own::row(0)) * columns + first_value_;
     const std::uint32_t to = shared_address(panel);
 #pragma unroll
     for (int i = 0; i < Own::kCount; ++i) {
-      const int key = first_key_ + Own::row(i);
-      const bool exists = key < p_.keys.channels && first_value_ < columns;
-      const SplitPart* const high = first + (exists ? 2 * key * columns + first_value_ : 0);
+      const bool exists = Own::row(i) < exist;
+      const SplitPart* const high =
+          source_.split + (exists ? first + 2 * i * Own::kRows * columns : 0);
       copy_async_16(to + Own::place(i), high, exists);
       copy_async_16(to + PanelShape::kPanelBytes + Own::place(i), high + columns, exists);
     }
   }
   /// Begins to load what is missing of it, where it is what tokens of the segment made of zero.
   __device__ __forceinline__ void fetch_start() {
-    if (!adds_) return;
+    if (source_.start == nullptr) return;
     const auto columns = static_cast<int>(state_columns(p_.values.channels));
-    const std::int64_t segment = chunk_.segment * p_.heads + chunk_.head;
-    const float* const first = side_.segment_states + segment * size();
     const int column = min(first_value_, columns - Own::kChannels);
 #pragma unroll
     for (int i = 0; i < Own::kCount; ++i) {
       const int key = min(first_key_ + Own::row(i), p_.keys.channels - 1);
-      const auto* const quads = reinterpret_cast<const float4*>(first + key * columns + column);
+      const auto* const quads =
+          reinterpret_cast<const float4*>(source_.start + key * columns + column);
       start_[i][0] = __ldg(quads);
       start_[i][1] = __ldg(quads + 1);
     }
   }
   /// Adds that to what has been copied by the thread.
   __device__ __forceinline__ void add_start(std::byte* panel) const {
-    if (!adds_) return;
+    if (source_.start == nullptr) return;
     float of_values[Own::kChannels];
     load_value_decays(of_values);
     const float* const of_keys = side_.keys.of_chunks + at() * side_.keys.width;
@@ -109,9 +127,6 @@ class StateTile {
 
  private:
   __device__ std::int64_t at() const { return chunk_.number * p_.heads + chunk_.head; }
-  __device__ std::int64_t size() const {
-    return p_.keys.channels * state_columns(p_.values.channels);
-  }
   __device__ __forceinline__ void load_value_decays(float (&decays)[Own::kChannels]) const {
 #pragma unroll
     for (int e = 0; e < Own::kChannels; ++e) {
@@ -125,8 +140,8 @@ class StateTile {
 
   const BackwardParams& p_;
   const Chunk& chunk_;
+  const StateSource& source_;
   const StateSide& side_;
-  const bool adds_;
   const int first_key_;
   const int first_value_;  // of the thread
   float4 start_[Own::kCount][2];

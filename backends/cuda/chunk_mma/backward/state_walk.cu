@@ -28,12 +28,12 @@ class WalkedChunks {
         keys_(walk.is_back ? p.keys.walked_reads : p.keys.walked_writes),
         values_(walk.is_back ? p.values.walked_reads : p.values.walked_writes) {}
 
-  __device__ __forceinline__ void fetch(const Place& chunk) {
-#pragma unroll
-    for (int panel = 0; panel < Own::kPanels; ++panel) {
-      fetch(loaded_keys_[panel], keys_, chunk, walk_.first_key, panel);
-      fetch(loaded_values_[panel], values_, chunk, walk_.first_value, panel);
-    }
+  /// Begins to load the n-th chunk of the walk.
+  __device__ __forceinline__ void fetch(int n) {
+    const int first = walk_.order(n) * kTokens;
+    const int rows = min(walk_.place.rows - first, kTokens);
+    fetch(loaded_keys_, keys_, walk_.keys, first, rows, walk_.first_key);
+    fetch(loaded_values_, values_, walk_.values, first, rows, walk_.first_value);
   }
   template <class Scan>
   __device__ __forceinline__ void store(std::byte* panels, std::byte* memory,
@@ -55,12 +55,16 @@ class WalkedChunks {
   __device__ __forceinline__ static bool exists(const TokenRows& rows, int first, int panel) {
     return panel == 0 || first + panel * kPanelChannels < rows.channels;
   }
-  /// Begins to load it; in the place of one that there is not, the first again.
-  __device__ __forceinline__ void fetch(LoadedPanel<Own>& loaded, const TokenRows& rows,
-                                        const Place& chunk, int first, int panel) {
-    const int channel = exists(rows, first, panel) ? first + panel * kPanelChannels : first;
-    loaded.template fetch<kQuads>({p_, rows, chunk, walk_.head, channel}, chunk.rows,
-                                  rows.channels - channel);
+  /// Begins to load panels; in the place of one that there is not, the first again.
+  __device__ __forceinline__ void fetch(LoadedPanel<Own> (&loaded)[Own::kPanels],
+                                        const TokenRows& tokens, const HeadRows& walked,
+                                        int first_row, int rows, int first) {
+#pragma unroll
+    for (int panel = 0; panel < Own::kPanels; ++panel) {
+      const int channel = exists(tokens, first, panel) ? panel * kPanelChannels : 0;
+      const PlacedRows from = walked.placed(first_row, channel, tokens.exist);
+      loaded[panel].template fetch<kQuads>(from, rows, tokens.channels - first - channel);
+    }
   }
 
   const BackwardParams& p_;
@@ -134,7 +138,7 @@ __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
   // What the last chunk makes of the state is for others, or for no one.
   const int steps = max(walk.chunks - (wants_end(p, walk, side) ? 0 : 1), 0);
   const int last = steps - 1;
-  const auto fetch_tokens_of = [&](int n) { tokens.fetch(walk.chunk(min(n, last))); };
+  const auto fetch_tokens_of = [&](int n) { tokens.fetch(min(n, last)); };
   if (steps > 0) fetch_tokens_of(0);
   if (scan.is_mine() && steps > 0) {
     scan.fetch(0);

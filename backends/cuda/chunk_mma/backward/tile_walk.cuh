@@ -44,6 +44,8 @@ struct TileWalk {
   int first_key = 0;
   int first_value = 0;
   bool is_back = false;
+  HeadRows keys;  // of the segment, from the tile's first channels on
+  HeadRows values;
 
   /// The n-th chunk of the walk, counted with time from the segment's start.
   __device__ int order(int n) const { return is_back ? chunks - 1 - n : n; }
@@ -73,6 +75,10 @@ __device__ __forceinline__ bool find_walk(const BackwardParams& p, int tile, Til
   if (!find_place(p, walk.segment, p.segment_tokens, walk.place)) return false;
   walk.first_chunk = walk.place.part(p, kTokens);
   walk.chunks = (walk.place.rows + kTokens - 1) / kTokens;
+  const TokenRows& keys = walk.is_back ? p.keys.walked_reads : p.keys.walked_writes;
+  const TokenRows& values = walk.is_back ? p.values.walked_reads : p.values.walked_writes;
+  walk.keys = HeadRows::of(p, keys, walk.place, walk.head, walk.first_key);
+  walk.values = HeadRows::of(p, values, walk.place, walk.head, walk.first_value);
   return true;
 }
 
