@@ -11,23 +11,45 @@ inline constexpr int kWarpgroupAlignment = 1024;
 
 #if ATTUNE_SM90A_CODE
 
-/// sums += a b of split operands, the small products first: a(tile, step) and b(tile, step) describe
-/// 16 deep steps of a part.
-template <Major kA, Major kB, int kCount, class A, class B>
-__device__ __forceinline__ void queue_products(float (&sums)[kCount], const Panel& left,
-                                               const Panel& right, A&& a, B&& b) {
+/// The number that all lanes of a warp have, as the compiler cannot see.
+__device__ __forceinline__ std::uint32_t of_warp(std::uint32_t number) {
+  return __shfl_sync(kFullWarp, number, 0);
+}
+
+/// How an operand's 16 deep steps are described: its high and its low part, of columns or rows from so
+/// many bytes on.
+template <Major kMajor>
+struct SplitOperand {
+  std::uint64_t high;
+  std::uint64_t low;
+
+  __device__ __forceinline__ SplitOperand(const Panel& panel, std::uint32_t first_byte) {
+    const std::uint32_t address = of_warp(panel.high.at(0, 0) + first_byte);
+    high = matrix_descriptor(address);
+    low = descriptor_further(high, PanelShape::kPanelBytes);
+  }
+  __device__ __forceinline__ std::uint64_t at(bool is_high, int step) const {
+    constexpr std::uint32_t kStepBytes =
+        kMajor == Major::kK ? 16 * sizeof(SplitPart) : 16 * kPanelRowBytes;
+    return descriptor_further(is_high ? high : low, step * kStepBytes);
+  }
+};
+
+/// sums += a b, the small products first.
+template <int kCount, Major kA, Major kB>
+__device__ __forceinline__ void queue_products(float (&sums)[kCount], const SplitOperand<kA>& a,
+                                               const SplitOperand<kB>& b) {
   static_assert(kCount == 16 || kCount == 32);
-  const std::uint32_t lefts[] = {left.low.at(0, 0), left.high.at(0, 0), left.high.at(0, 0)};
-  const std::uint32_t rights[] = {right.high.at(0, 0), right.low.at(0, 0), right.high.at(0, 0)};
+  constexpr bool kAreHigh[][2] = {{false, true}, {true, false}, {true, true}};
   wgmma_fence();
 #pragma unroll
-  for (int part = 0; part < 3; ++part) {
+  for (const auto& are_high : kAreHigh) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       if constexpr (kCount == 16) {
-        wgmma_n32<SplitPart, kA, kB>(sums, a(lefts[part], step), b(rights[part], step), true);
+        wgmma_n32<SplitPart, kA, kB>(sums, a.at(are_high[0], step), b.at(are_high[1], step), true);
       } else {
-        wgmma_n64<SplitPart, kA, kB>(sums, a(lefts[part], step), b(rights[part], step), true);
+        wgmma_n64<SplitPart, kA, kB>(sums, a.at(are_high[0], step), b.at(are_high[1], step), true);
       }
     }
   }
@@ -46,11 +68,8 @@ __device__ __forceinline__ auto& accumulator(Sums& sums) {
 template <class Own>
 __device__ __forceinline__ void begin_rows(Product<Own>& sums, const Panel& a, const Panel& b) {
 #if ATTUNE_SM90A_CODE
-  const std::uint32_t first = Own::first_column() * kPanelRowBytes;
-  queue_products<Major::kK, Major::kK>(
-      accumulator(sums), a, b,
-      [](std::uint32_t tile, int step) { return along_channels(tile, step); },
-      [first](std::uint32_t tile, int step) { return along_channels(tile + first, step); });
+  queue_products(accumulator(sums), SplitOperand<Major::kK>(a, 0),
+                 SplitOperand<Major::kK>(b, Own::first_column() * kPanelRowBytes));
 #else
   multiply_rows<Own>(sums, a, b);
 #endif
@@ -59,16 +78,12 @@ __device__ __forceinline__ void begin_rows(Product<Own>& sums, const Panel& a, c
 template <class Own>
 __device__ __forceinline__ void begin_columns(Product<Own>& sums, const Panel& a, const Panel& b) {
 #if ATTUNE_SM90A_CODE
-  const std::uint32_t first = Own::first_column() * sizeof(SplitPart);
-  queue_products<Major::kK, Major::kMN>(
-      accumulator(sums), a, b,
-      [](std::uint32_t tile, int step) { return along_channels(tile, step); },
-      [first](std::uint32_t tile, int step) { return along_rows(tile + first, step); });
+  queue_products(accumulator(sums), SplitOperand<Major::kK>(a, 0),
+                 SplitOperand<Major::kMN>(b, Own::first_column() * sizeof(SplitPart)));
 #else
   multiply_columns<Own>(sums, a, b, 0, kSteps);
 #endif
 }
-
 /// Begins sums = a^T b, over their rows: the thread's warp has the 16 rows from `row` on, channels of a,
 /// and the columns from `column` on, channels of b.
 template <int kCount>
@@ -77,10 +92,8 @@ __device__ __forceinline__ void begin_transposed(float (&sums)[kCount][4], const
                                                  int column) {
   clear(sums);
 #if ATTUNE_SM90A_CODE
-  const std::uint32_t first = column * sizeof(SplitPart);
-  queue_products<Major::kMN, Major::kMN>(
-      accumulator(sums), a, b, [](std::uint32_t tile, int step) { return along_rows(tile, step); },
-      [first](std::uint32_t tile, int step) { return along_rows(tile + first, step); });
+  queue_products(accumulator(sums), SplitOperand<Major::kMN>(a, 0),
+                 SplitOperand<Major::kMN>(b, column * sizeof(SplitPart)));
 #else
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
