@@ -81,13 +81,15 @@ __device__ __forceinline__ void store_channel_gates(ChannelTile<kPanels>& made,
   if (own.group() == 0 && first > 0) made.at(0, channel) = 0.0F;
   const TokenView& gradients = side.gate_gradients;
   if (gradients.data == nullptr || first_channel + channel >= side.channels) return;
-  float* const to = static_cast<float*>(gradients.data) + first_channel + channel +
-                    row_offset(gradients, place.span.batch, place.token(p, 0), chunk.head);
   const std::int64_t step = p.reverse ? -gradients.token : gradients.token;
+  float* to = static_cast<float*>(gradients.data) + first_channel + channel +
+              row_offset(gradients, place.span.batch, place.token(p, 0), chunk.head) +
+              own.token(0) * step;
 #pragma unroll
   for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
     const int row = own.token(i);
-    if (row < place.rows) store_share(to + row * step, made.at(row, channel), adds);
+    if (row < place.rows) store_share(to, made.at(row, channel), adds);
+    to += step;
   }
 }
 

@@ -1,5 +1,6 @@
 // From what each segment of a sequence makes of a state of zeros to the state that it starts from.
 #include "cuda/chunk_mma/backward/chunk_place.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_mma::backward {
@@ -9,10 +10,11 @@ constexpr int kThreads = 256;
 constexpr int kElements = 4;  // of a row, a thread
 
 /// Neighbours in a row of a head's state, in the segments of a sequence in the order of their walk.
+template <bool kOfValues>
 struct SegmentElements {
   float* states = nullptr;
   const float* key_decays = nullptr;
-  const float* value_decays = nullptr;  // or none
+  const float* value_decays = nullptr;  // only where these have gates
   int values = 0;                       // that there are decays of
   std::int64_t state_step = 0;
   std::int64_t key_step = 0;
@@ -21,22 +23,20 @@ struct SegmentElements {
 
   /// Each segment's start in the place of what it adds; leaves what the last one ends with. No branch
   /// stands between loads.
-  template <bool kOfValues>
   __device__ __forceinline__ void pass(float (&state)[kElements]) const {
-    constexpr int kTogether = 4;  // segments whose loads are under way together
+    constexpr int kTogether = 8;  // segments whose loads are under way together
     for (std::int64_t first = 0; first < count; first += kTogether) {
       float4 added[kTogether];
-      float factors[kTogether][kElements];
+      float of_key[kTogether];
+      float of_values[kTogether][kElements];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         const std::int64_t at = min(first + i, count - 1);
         added[i] = *reinterpret_cast<const float4*>(&states[at * state_step]);
+        of_key[i] = key_decays[at * key_step];
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
-          factors[i][e] = key_decays[at * key_step];
-          if constexpr (kOfValues) {
-            factors[i][e] *= value_decays[at * value_step + min(e, values - 1)];
-          }
+          of_values[i][e] = kOfValues ? value_decays[at * value_step + min(e, values - 1)] : 1.0F;
         }
       }
 #pragma unroll
@@ -46,7 +46,9 @@ struct SegmentElements {
         *start = {state[0], state[1], state[2], state[3]};
         const float of[] = {added[i].x, added[i].y, added[i].z, added[i].w};
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) state[e] = fmaf(state[e], factors[i][e], of[e]);
+        for (int e = 0; e < kElements; ++e) {
+          state[e] = fmaf(state[e], of_key[i] * of_values[i][e], of[e]);
+        }
       }
     }
   }
@@ -60,7 +62,8 @@ __device__ __forceinline__ const float* decays_of(const KeptDecays& decays, std:
 }
 
 /// grid: S and D x elements x heads x sequences. A sequence of one segment starts from zero.
-__global__ __launch_bounds__(kThreads) void find_segment_starts(
+template <bool kOfValues>
+__global__ __launch_bounds__(kThreads, kOfValues ? 2 : 3) void find_segment_starts(
     const __grid_constant__ BackwardParams p) {
   const std::int64_t columns = state_columns(p.values.channels);
   const std::int64_t size = p.keys.channels * columns;
@@ -83,7 +86,7 @@ __global__ __launch_bounds__(kThreads) void find_segment_starts(
   const std::int64_t step = is_back ? -p.heads : p.heads;
   const std::int64_t key = quotient(element, columns);
   const std::int64_t value = element - key * columns;
-  const SegmentElements own{
+  const SegmentElements<kOfValues> own{
       .states = side.segment_states + first * size + element,
       .key_decays = decays_of(side.keys, first, key),
       .value_decays = decays_of(side.values, first, value),
@@ -93,11 +96,7 @@ __global__ __launch_bounds__(kThreads) void find_segment_starts(
       .value_step = step * side.values.width,
       .count = count};
   float end[kElements]{};
-  if (own.value_decays == nullptr) {
-    own.pass<false>(end);
-  } else {
-    own.pass<true>(end);
-  }
+  own.pass(end);
 
   const StateView to = state_of(side.final, sequence);
   if (to.data == nullptr) return;
@@ -114,7 +113,9 @@ __global__ __launch_bounds__(kThreads) void find_segment_starts(
 void launch_segment_starts(const BackwardParams& p, cudaStream_t stream) {
   const std::int64_t size = p.keys.channels * state_columns(p.values.channels);
   const std::int64_t blocks = 2 * p.sequence_count * p.heads * ceil_div(size, kThreads * kElements);
-  launch<find_segment_starts>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
+  with_value<false, true>(p.values.gates.exist, [&]<bool kOfValues>() {
+    launch<find_segment_starts<kOfValues>>({.grid = grid_of(blocks), .block = kThreads}, stream, p);
+  });
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

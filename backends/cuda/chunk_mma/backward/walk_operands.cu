@@ -37,25 +37,25 @@ class ChannelRows {
   float loaded_[Thread::kTokensOfGroup];
 };
 
-/// Where the operands of the thread's tokens go.
+/// Where the operands of the thread's tokens go, one after the other.
 template <class Thread>
 struct OperandRows {
-  const Thread& own;
-  float* first;
+  float* next;
   std::int64_t step;
-  int exist;
+  int exist;  // of the thread's tokens
 
   __device__ OperandRows(const BackwardParams& p, const TokenRows& rows, const Chunk& chunk,
-                         const Thread& thread, int first_channel)
-      : own(thread) {
+                         const Thread& own, int first_channel, int first) {
     const int channel = first_channel + own.channel();
-    exist = channel < operand_channels(rows.channels) ? chunk.place.rows : 0;
+    exist = channel < operand_channels(rows.channels) ? chunk.place.rows - own.token(0) : 0;
     const PlacedRows to(p, rows, chunk.place, chunk.head, channel);
-    first = const_cast<float*>(to.first);
     step = to.step;
+    next = const_cast<float*>(to.first) + own.token(first) * step;
   }
-  __device__ void store(int i, float x) const {
-    if (own.token(i) < exist) first[own.token(i) * step] = x;
+  /// Stores that of token i, which `next` is of, and goes on to the next one or the one before it.
+  __device__ __forceinline__ void store(int i, float x, bool goes_back) {
+    if (i < exist) *next = x;
+    next += goes_back ? -step : step;
   }
 };
 
@@ -91,16 +91,17 @@ __global__ __launch_bounds__(OwnOf<kPanels>::kThreads, 2 / kPanels) void make_wa
   }
   const int channel = first_channel + own.channel();
   const bool exists = channel < side.channels;
-  const OperandRows<Thread> read_operands(p, side.walked_reads, chunk, own, first_channel);
-  const OperandRows<Thread> write_operands(p, side.walked_writes, chunk, own, first_channel);
+  OperandRows<Thread> read_operands(p, side.walked_reads, chunk, own, first_channel, 0);
 #pragma unroll
   for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
     before.add(gates.log(i));
-    read_operands.store(i, exists ? reads[i] * before.exp2_of_any() : 0.0F);
+    read_operands.store(i, exists ? reads[i] * before.exp2_of_any() : 0.0F, false);
   }
+  constexpr int kLast = Thread::kTokensOfGroup - 1;
+  OperandRows<Thread> write_operands(p, side.walked_writes, chunk, own, first_channel, kLast);
 #pragma unroll
-  for (int i = Thread::kTokensOfGroup - 1; i >= 0; --i) {
-    write_operands.store(i, exists ? writes[i] * behind.exp2_of_any() : 0.0F);
+  for (int i = kLast; i >= 0; --i) {
+    write_operands.store(i, exists ? writes[i] * behind.exp2_of_any() : 0.0F, true);
     behind.add(gates.log(i));
   }
   if (own.group() == 0 && exists) {
