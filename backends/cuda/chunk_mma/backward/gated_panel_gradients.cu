@@ -3,7 +3,7 @@
 // may have gates has dq_i = 2^(x_i) (exp(G_mid) S do_i + ...), dk_j = 2^(-x_j) (exp(G_last - G_mid)
 // D v_j + ...), and makes the gradients of its gates.
 #include "cuda/chunk_mma/backward/channel_sums.cuh"
-#include "cuda/chunk_mma/backward/panel_block.cuh"
+#include "cuda/chunk_mma/backward/panel_walk.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 

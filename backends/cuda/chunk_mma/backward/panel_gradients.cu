@@ -2,7 +2,7 @@
 // block for each panel of keys, whose dq and dk it makes, and for each panel of values, whose dv it
 // makes, of the chunk's states and of what scores add (chunk_scores.cu). No two blocks add to one
 // gradient.
-#include "cuda/chunk_mma/backward/panel_block.cuh"
+#include "cuda/chunk_mma/backward/panel_walk.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
