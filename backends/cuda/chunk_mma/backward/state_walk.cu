@@ -116,6 +116,14 @@ __device__ __forceinline__ void advance(TileState<Own>& state, const Product<Own
   __syncwarp();  // the warp's part is whole
 }
 
+/// Whether there are channels of the head in the part of the tile that the thread's warp has.
+template <class Own>
+__device__ __forceinline__ bool warp_has_part(const BackwardParams& p, const TileWalk& walk) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  return walk.first_key + Own::key_panel(thread) * kPanelChannels < p.keys.channels &&
+         walk.first_value + Own::value_panel(thread) * kPanelChannels < p.values.channels;
+}
+
 /// grid: S and D x tiles x heads x segments.
 template <class Own, class Scan, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
@@ -150,10 +158,7 @@ __global__ __launch_bounds__(Own::kThreads, 2 / Own::kPanels) void walk_states(
     scan.store(memory.decays[1]);
     scan.fetch(min(2, last));
   }
-  const auto thread = static_cast<int>(threadIdx.x);
-  const bool has_part =  // of the tile, the thread's warp
-      walk.first_key + Own::key_panel(thread) * kPanelChannels < p.keys.channels &&
-      walk.first_value + Own::value_panel(thread) * kPanelChannels < p.values.channels;
+  const bool has_part = warp_has_part<Own>(p, walk);
   const int kept = p.is_cut ? scan.kept() : -1;
   const KeptDecays& kept_decays = scan.kept_decays(side);
   float decay = 1.0F;
