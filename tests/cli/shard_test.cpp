@@ -118,13 +118,6 @@ TEST(Shard, TheLocalRankIsTheLaunchers) {
   EXPECT_THROW(cli::local_rank(environment_of({{"LOCAL_RANK", "-2"}})), UsageError);
 }
 
-TEST(Shard, HowManyRanksAMachineHasIsTheLaunchers) {
-  EXPECT_EQ(cli::local_ranks(environment_of({})), 1);
-  EXPECT_EQ(cli::local_ranks(environment_of({{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})), 4);
-  EXPECT_EQ(cli::local_ranks(environment_of({{"LOCAL_WORLD_SIZE", "8"}})), 8);
-  EXPECT_THROW(cli::local_ranks(environment_of({{"PMI_LOCAL_SIZE", "0"}})), UsageError);
-}
-
 TEST(Shard, NamesOfDatabasesSortAsTheirNumbers) {
   EXPECT_EQ(cli::shard_file_name({3, 16, ""}), "003-of-016.db");
   EXPECT_EQ(cli::shard_file_name({42, 5000, ""}), "0042-of-5000.db");

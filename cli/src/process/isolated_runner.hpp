@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include <attune/core/parallel_for.hpp>
 #include <attune/tuner/candidate_runner.hpp>
 
 #include "process/child_process.hpp"
@@ -32,19 +30,15 @@ namespace attune::cli {
 /// A worker ends with the thread that started it, so one thread has a device for itself.
 class IdleWorkers {
  public:
-  /// One that waits for a problem of the device, or of any, or null.
+  /// One that waits for a problem of the device, or null.
   std::unique_ptr<ChildProcess> take(const std::string& device) {
     const std::lock_guard lock(mutex_);
-    auto& own = workers_[device];
-    return std::exchange(own != nullptr ? own : workers_[kAnyDevice], nullptr);
+    return std::exchange(workers_[device], nullptr);
   }
   void put(const std::string& device, std::unique_ptr<ChildProcess> worker) {
     const std::lock_guard lock(mutex_);
     workers_[device] = std::move(worker);
   }
-
-  /// Of a worker that has met no problem yet.
-  static constexpr const char* kAnyDevice = "";
 
  private:
   std::mutex mutex_;
@@ -58,16 +52,10 @@ struct IsolationSettings {
   std::chrono::milliseconds timeout{2000};
   /// Bytes that a worker on the host may use besides what the problem takes; 0: no limit.
   std::int64_t memory = 0;
-  /// Threads of the host that a worker of an accelerator takes, at most: others may run beside it.
-  int host_threads = std::numeric_limits<int>::max();
   std::function<bool()> stop = [] { return false; };
   /// Of an accelerator, from one problem to the next; null: every problem gets a fresh one.
   std::shared_ptr<IdleWorkers> idle;
 };
-
-/// A worker that knows no problem yet: it may start while the devices of this process do.
-std::unique_ptr<ChildProcess> start_worker(const std::vector<std::string>& plugins,
-                                           const HostThreads* threads = nullptr);
 
 /// Half of this machine's memory, as its devices tell it.
 std::int64_t default_worker_memory();

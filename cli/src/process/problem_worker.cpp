@@ -71,6 +71,17 @@ void ProblemWorker::leave() {
   if (process_ != nullptr && may_be_kept()) settings_.idle->put(device(), std::move(process_));
 }
 
+void ProblemWorker::launch() {
+  std::vector<std::string> arguments{"worker"};
+  for (const std::string& plugin : settings_.plugins) {
+    arguments.insert(arguments.end(), {"--plugin", plugin});
+  }
+  if (const HostThreads* threads = workload_.device->threads(); threads != nullptr) {
+    arguments.insert(arguments.end(), {"--threads", str(threads->most)});
+  }
+  process_ = std::make_unique<ChildProcess>(arguments);
+}
+
 void ProblemWorker::open() {
   process_->send(to_line({
       {"do", "open"},
@@ -82,7 +93,6 @@ void ProblemWorker::open() {
       {"default", workload_.default_kernel->name()},
       {"objective", workload_.objective == nullptr ? "time" : workload_.objective->name()},
       {"memory", is_on_host() ? settings_.memory : 0},
-      {"host_threads", is_on_host() ? 0 : settings_.host_threads},
   }));
   unanswered_ = 1;
   receive(kToOpen);
@@ -105,7 +115,7 @@ bool ProblemWorker::go_on_with_another() {
 void ProblemWorker::start() {
   for (const bool last : {false, true}) {
     try {
-      process_ = start_worker(settings_.plugins, workload_.device->threads());
+      launch();
       return open();
     } catch (const CandidateFailure& failure) {
       if (failure.outcome() == TrialOutcome::kNotReached) throw;
@@ -148,16 +158,6 @@ CandidateFailure ProblemWorker::how_it_ended() {
   const std::string how = process_->end();
   if (how.find(kCannotAnswer) != std::string::npos) throw ExecutionError(str("the worker: ", how));
   return {process_->ended_from_outside() ? TrialOutcome::kFailed : TrialOutcome::kCrashed, how};
-}
-
-std::unique_ptr<ChildProcess> start_worker(const std::vector<std::string>& plugins,
-                                           const HostThreads* threads) {
-  std::vector<std::string> arguments{"worker"};
-  for (const std::string& plugin : plugins) {
-    arguments.insert(arguments.end(), {"--plugin", plugin});
-  }
-  if (threads != nullptr) arguments.insert(arguments.end(), {"--threads", str(threads->most)});
-  return std::make_unique<ChildProcess>(arguments);
 }
 
 }  // namespace attune::cli

@@ -38,6 +38,7 @@ class ProblemWorker {
   std::string device() const { return str(workload_.device->info().id); }
   bool is_on_host() const;
   bool may_be_kept() const { return settings_.idle != nullptr && !is_on_host(); }
+  void launch();
   void open();
   bool go_on_with_another();
   void start();

@@ -1,7 +1,7 @@
 // What a tuner and its worker say to each other: one JSON object a line.
 //
 //   {"do":"open","op":..,"problem":..,"device":..,"seed":..,"oracle":..,"default":..,"objective":..,
-//    "memory":..,"host_threads":..}
+//    "memory":..}
 //   {"do":"prepare","candidates":[..],"budget_ms":60000}     -> {"verdicts":[..]}
 //   {"do":"check","kernel":..,"config":..,"round":0}         -> {"verdict":..} or {"fits":false}
 //   {"do":"check_full","kernel":..,"config":..,"like":{..}}  -> {"verdict":..}

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <initializer_list>
 
 #include <attune/core/error.hpp>
 #include <attune/core/params.hpp>
@@ -99,17 +98,6 @@ Shard parse_shard(std::string_view source, std::string_view text) {
   return {static_cast<int>(index), static_cast<int>(count), std::string(source)};
 }
 
-/// Of the first of the variables that is there, which must be at least that.
-std::optional<int> first_number(const Environment& environment,
-                                std::initializer_list<const char*> names, std::int64_t least) {
-  for (const char* name : names) {
-    if (const auto text = environment(name)) {
-      return static_cast<int>(std::min<std::int64_t>(number(name, *text, least), kMostShards));
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Environment process_environment() {
@@ -144,18 +132,13 @@ Shard read_shard(std::string_view option, std::string_view text, const Environme
 }
 
 std::optional<int> local_rank(const Environment& environment) {
-  return first_number(environment,
-                      {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID",
-                       "PMI_LOCAL_RANK", "FLUX_TASK_LOCAL_ID", "LOCAL_RANK"},
-                      0);
-}
-
-int local_ranks(const Environment& environment) {
-  return first_number(environment,
-                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS",
-                       "PMI_LOCAL_SIZE", "LOCAL_WORLD_SIZE"},
-                      1)
-      .value_or(1);
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID",
+                           "PMI_LOCAL_RANK", "FLUX_TASK_LOCAL_ID", "LOCAL_RANK"}) {
+    if (const auto text = environment(name)) {
+      return static_cast<int>(std::min<std::int64_t>(number(name, *text, 0), kMostShards));
+    }
+  }
+  return std::nullopt;
 }
 
 std::vector<int> shards_of(const CommandContext& command, std::span<const ListedProblem> problems,

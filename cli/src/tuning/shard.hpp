@@ -48,8 +48,6 @@ std::optional<Shard> shard_from_environment(const Environment& environment);
 
 /// Which process of its machine the launcher says this is, from 0; nothing where it does not.
 std::optional<int> local_rank(const Environment& environment);
-/// How many of its processes the launcher says are on this machine; 1 where it does not.
-int local_ranks(const Environment& environment);
 
 /// For each of the problems that a command lists the shard that it belongs to, of `shards`. Which
 /// device it was recorded on counts unless --backend says where all are tuned.

@@ -163,7 +163,6 @@ ExitCode run(const Invocation& call) {
   }
   const bool dry = call.options.flag("dry-run");
   const std::optional<Shard> shard = shard_of(call);
-  std::shared_ptr<IdleWorkers> idle = first_workers(call, dry);
   const CommandContext command(call,
                                {.writes_database = !dry, .database = database_of(call, shard)});
   command.check_device();
@@ -187,10 +186,9 @@ ExitCode run(const Invocation& call) {
   check_database(command, targets, retune);
   const InterruptGuard guard;
   const std::vector<const Device*> devices = devices_of(call, command, targets);
-  TuneRun tuning(command,
-                 {.tuner = tuner_settings(call, command.seed(), devices.size(), std::move(idle)),
-                  .budget = call.options.duration("budget"),
-                  .retune = retune});
+  TuneRun tuning(command, {.tuner = tuner_settings(call, command.seed()),
+                           .budget = call.options.duration("budget"),
+                           .retune = retune});
   {
     TuneProgress progress(command.context().events(), targets.size(), command.unit(), call.quiet);
     tuning.tune(targets, devices, progress);

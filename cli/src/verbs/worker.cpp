@@ -9,7 +9,6 @@
 
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
-#include <attune/core/parallel_for.hpp>
 #include <attune/framework.hpp>
 
 #include "process/lines.hpp"
@@ -46,8 +45,6 @@ class Worker {
   std::unique_ptr<tuning::CandidateRunner> runner_;
   std::set<std::string> warm_;
   Surroundings surroundings_;
-  HostThreads share_;
-  std::optional<ThreadsScope> in_share_;
 };
 
 json Worker::answer(const json& request) {
@@ -67,9 +64,6 @@ json Worker::answer(const json& request) {
 void Worker::open(const json& request) {
   runner_.reset();  // of the problem before: its memory first
   warm_.clear();
-  in_share_.reset();
-  share_.most = request.at("host_threads").get<int>();
-  if (share_.most > 0) in_share_.emplace(&share_);
   surroundings_ = {};
   const OpInfo& op = registry_.op(request.at("op").get<std::string>());
   problem_ = op.parse(parse_params(request.at("problem").get<std::string>(), ' '));
