@@ -6,6 +6,7 @@
 
 #include "output/text.hpp"
 #include "problems/command_context.hpp"
+#include "process/isolated_runner.hpp"
 #include "program/interrupt.hpp"
 #include "program/verb.hpp"
 #include "tuning/dry_run.hpp"
@@ -14,11 +15,40 @@
 #include "tuning/tune_plan.hpp"
 #include "tuning/tune_progress.hpp"
 #include "tuning/tune_run.hpp"
-#include "tuning/tune_settings.hpp"
 #include "verbs/db/db_verbs.hpp"
 
 namespace attune::cli {
 namespace {
+
+IsolationSettings isolation_settings(const Invocation& call) {
+  IsolationSettings settings;
+  settings.plugins = call.options.texts("plugin");
+  settings.timeout = call.options.duration("timeout").value_or(settings.timeout);
+  settings.memory = default_worker_memory();
+  settings.stop = interrupted;
+  settings.idle = std::make_shared<IdleWorkers>();
+  return settings;
+}
+
+Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
+  Tuner::Settings settings;
+  constexpr std::int64_t kMost = 1'000'000;
+  settings.warmup =
+      static_cast<int>(call.options.integer("warmup", 0, kMost).value_or(settings.warmup));
+  settings.iters =
+      static_cast<int>(call.options.integer("iters", 1, kMost).value_or(settings.iters));
+  settings.prepare_budget =
+      call.options.duration("prepare-budget").value_or(std::chrono::minutes(2));
+  settings.seed = seed;
+  settings.stop = interrupted;
+  if (call.options.one_of("isolate", {"on", "off"}).value_or("on") == "on") {
+    settings.make_runner = [isolation =
+                                isolation_settings(call)](const tuning::Workload& workload) {
+      return make_isolated_runner(workload, isolation);
+    };
+  }
+  return settings;
+}
 
 /// --gpus local: the only accelerator that this process sees, else the one with the number that the
 /// launcher gave it among those of its machine.
