@@ -178,7 +178,8 @@ struct RandomProblem {
 std::vector<RandomProblem> random_problems() {
   std::vector<RandomProblem> all;
   for (const OpShapes& shapes :
-       {anything(ops::RecurrentAttention::kName), anything(ops::RecurrentAttentionBackward::kName),
+       {anything(ops::RecurrentAttention::kName),
+        anything(ops::RecurrentAttentionBackward::kName),
         few_tokens(ops::RecurrentAttention::kName),
         few_tokens(ops::RecurrentAttentionBackward::kName),
         scalar_decay(ops::RecurrentAttention::kName),
@@ -190,7 +191,8 @@ std::vector<RandomProblem> random_problems() {
         pools(channel_decay(ops::RecurrentAttention::kName)),
         wide_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         wide_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
-        summaries(anything(ops::StateSummary::kName)), decode(ops::RecurrentDecode::kName),
+        summaries(anything(ops::StateSummary::kName)),
+        decode(ops::RecurrentDecode::kName),
         unequal_lengths(scalar_decay(ops::RecurrentAttention::kName)),
         long_sequences(scalar_decay(ops::RecurrentAttention::kName)),
         long_sequences(channel_decay(ops::RecurrentAttention::kName)),
