@@ -57,7 +57,7 @@ inline std::int64_t padded_value_operands(const Problem& problem) {
 /// others.
 inline std::int64_t narrow_tail(const Problem& problem) {
   constexpr std::int64_t kLongWalk = 2048, kShortWalk = 128;  // tokens of a sequence
-  constexpr std::int64_t kManyBlocks = 3 * 132;
+  constexpr std::int64_t kManyBlocks = 3 * 132;  // three on each multiprocessor of an H100
   if (!is_split(problem) || problem.K <= kMaxSplitKeys || problem.N > 1) return 0;
   const bool many =
       problem.T >= kShortWalk &&

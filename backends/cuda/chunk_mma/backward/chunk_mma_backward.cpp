@@ -76,9 +76,9 @@ void launch_walks(const BackwardParams& params, cudaStream_t stream) {
   if (params.is_cut) launch_segment_starts(params, stream);
 }
 
-void launch_gradients(const BackwardParams& params, bool by_panels, cudaStream_t stream) {
+void launch_gradients(const BackwardParams& params, cudaStream_t stream) {
   const bool are_gated = params.keys.gates.exist || params.values.gates.exist;
-  if (!by_panels) {
+  if (!params.splits_states) {  // a block a chunk, not a panel of it
     return params.values.gates.exist ? launch_value_channel_gradients(params, stream)
            : are_gated               ? launch_channel_gradients(params, stream)
                                      : launch_chunk_gradients(params, stream);
@@ -180,7 +180,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
       params.adds_gates = params.values.adds;
       params.splits_states = goes_by_panels(problem);
       if (has_states(problem)) launch_walks(params, stream);
-      launch_gradients(params, goes_by_panels(problem), stream);
+      launch_gradients(params, stream);
     });
     if (shares_heads(problem)) {
       sum_heads(problem, workspace.dk, args.dk, stream);

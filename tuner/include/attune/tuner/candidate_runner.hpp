@@ -1,7 +1,7 @@
 // Where candidates run: the interface between the tuner, which decides, and what checks and times.
 //
-// The tuner asks for one check or one time after the other and keeps all results, so a runner may
-// be lost on the way: `attune tune` runs candidates in a worker process, which a candidate may
+// The tuner asks for one check, or a few samples, after the other and keeps all results, so a runner
+// may be lost on the way: `attune tune` runs candidates in a worker process, which a candidate may
 // crash, hang, or leave with an unusable device, and goes on with a fresh one. Without
 // Settings::make_runner candidates run in this process.
 #pragma once
