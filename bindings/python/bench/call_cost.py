@@ -5,7 +5,8 @@ to do: what arguments, selection, allocation and results cost. Times are the bes
 50 calls, in us, all calls in turns; on a GPU those of queueing, which waits for nothing. C is called through
 ctypes, whose own part is the row behind it. "On one thread" is without autograd's thread of a GPU
 (torch.autograd.set_multithreading_enabled(False)). JAX's row needs JAX on that device, and is what jax.jit
-needs to start a call, too.
+needs to start a call, too. Of eight layers, one behind the other, in one backward pass: what a layer of a model
+costs, as autograd's thread of a GPU is woken once a pass.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ import attune_kernels as attune
 import attune_kernels.torch as at
 
 CALLS = 50
+LAYERS = 8
 
 
 def measure(calls, repeats, finish):
@@ -153,6 +155,14 @@ def doors(device, tokens, heads, dim):
     def nothing(*operands):
         return Nothing.apply(*operands)[0]
 
+    def layers(call):
+        def stack(q, k, v):
+            for _ in range(LAYERS):
+                q = call(q, k, v)
+            return q
+
+        return stack
+
     def raw_backward():
         torch.ops.attune.forward.default(q, k, v)
         torch.ops.attune.backward.default(d_o, None, q, k, v)
@@ -171,6 +181,8 @@ def doors(device, tokens, heads, dim):
         "torch, forward and backward, on one thread": lambda: on_one_thread(attend),
         "the same of a Function that does nothing, on one thread": lambda: on_one_thread(nothing),
         "the same of a view, on one thread": lambda: on_one_thread(lambda q, k, v: q.view_as(k)),
+        "torch, forward and backward, of eight layers": lambda: with_backward(layers(attend)),
+        "the same of a Function that does nothing, of eight layers": lambda: with_backward(layers(nothing)),
         "torch, both operators without autograd": raw_backward,
     }
     if q.is_cpu:
