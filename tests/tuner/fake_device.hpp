@@ -53,7 +53,7 @@ struct World {
   }
 };
 
-class FakeDevice final : public Device {
+class FakeDevice : public Device {
  public:
   explicit FakeDevice(World& world, DeviceInfo info = fake_info())
       : world_(world), info_(std::move(info)) {}

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "cuda/runtime/check.hpp"
+#include "cuda/runtime/digest.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -95,6 +96,21 @@ void GpuDevice::synchronize(void* stream) const {
   const DeviceGuard guard(index_);
   const UnrelatedToCaptures unrelated;
   check(cudaStreamSynchronize(as_stream(stream)));
+}
+
+std::vector<Digest> GpuDevice::digests(std::span<const ConstTensorView> views) const {
+  const DeviceGuard guard(index_);
+  std::vector<Digest> digests(views.size());
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(digests));
+  constexpr std::size_t kWords = sizeof(Digest) / sizeof(std::int64_t);
+  Tensor memory(DType::kI64, {static_cast<std::int64_t>(views.size() * kWords)}, *this);
+  if (views.empty()) return digests;
+  copy_to_device(memory.view().data, bytes.data(), bytes.size(), nullptr);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    launch_digest(views[i], static_cast<Digest*>(memory.view().data) + i, nullptr);
+  }
+  copy_to_host(bytes.data(), memory.view().data, bytes.size(), nullptr);
+  return digests;
 }
 
 bool GpuDevice::is_capturing(void* stream) const noexcept {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <new>
 
+#include <attune/core/digest.hpp>
 #include <attune/core/error.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/operand_case.hpp>
@@ -17,14 +17,10 @@ namespace {
 constexpr std::byte kFirstPoison{0xFF};   // NaN in every floating-point type
 constexpr std::byte kSecondPoison{0x7B};  // a large finite number
 
-/// The first output whose bytes differ, or "".
-std::string first_difference(const TensorMap& a, const TensorMap& b) {
-  for (const auto& [name, tensor] : a) {
-    const Tensor& other = b.find(name)->second;
-    const std::size_t bytes = tensor.bytes();
-    if (bytes != 0 && std::memcmp(tensor.view().data, other.view().data, bytes) != 0) return name;
-  }
-  return "";
+std::vector<Digest> digests_of_outputs(const Harness& harness) {
+  std::vector<ConstTensorView> views;
+  for (const NamedTensor& output : harness.first().outputs()) views.push_back(output.view);
+  return digests_of(views, harness.device());
 }
 
 Verdict wrong(std::string reason, double error) {
@@ -39,23 +35,35 @@ Verdict verdict_of(const OutputCheck& output) {
                output.error);
 }
 
-/// The first output that is not as expected, or kOk with the worst error. `outputs`: of the case,
-/// on the host, which suffice where nothing is expected and outputs are large.
-Verdict compare(const Case& with, const TensorMap& outputs, const TensorMap& expected) {
+/// The first output that is not as expected, or kOk with the worst error. `digests`: of the outputs,
+/// which suffice where nothing is expected and outputs are large.
+Verdict compare(const Harness& harness, const std::vector<Digest>& digests,
+                const TensorMap& expected) {
+  std::vector<OutputCheck> checks;
   if (expected.empty()) {
-    for (const auto& [name, output] : outputs) {
-      const Verdict verdict = verdict_of(check_output(name, output, nullptr, {}, {}));
-      if (!verdict.ok()) return verdict;
+    const std::vector<NamedTensor> outputs = harness.first().outputs();
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      checks.push_back(check_finite(outputs[i], digests[i], harness.device()));
     }
-    return {TrialOutcome::kOk, "", 0};
+  } else {
+    checks = harness.first().compare(expected);
   }
   double worst = 0;
-  for (const OutputCheck& output : with.compare(expected)) {
+  for (const OutputCheck& output : checks) {
     Verdict verdict = verdict_of(output);
     if (!verdict.ok()) return verdict;
     worst = std::max(worst, output.error);
   }
   return {TrialOutcome::kOk, "", worst};
+}
+
+/// The first output of which two runs give different bits, or "".
+std::string first_difference(const Harness& harness, const std::vector<Digest>& first,
+                             const std::vector<Digest>& second) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (first[i] != second[i]) return harness.first().outputs()[i].name;
+  }
+  return "";
 }
 
 Verdict check_runs(Harness& harness, const Candidate& candidate, const TensorMap& expected,
@@ -68,16 +76,15 @@ Verdict check_runs(Harness& harness, const Candidate& candidate, const TensorMap
   if (const std::string damage = harness.take_damage(); !damage.empty()) {
     return wrong(str("writes ", damage, " bytes"), 0);
   }
-  const TensorMap first = copy_outputs(harness.first(), harness.device());
-  const Verdict verdict = compare(harness.first(), first, expected);
+  const std::vector<Digest> first = digests_of_outputs(harness);
+  const Verdict verdict = compare(harness, first, expected);
   if (!verdict.ok()) return verdict;
   if (inputs == Inputs::kCompare && harness.sums_of_inputs() != before) {
     return wrong("changes its inputs", verdict.error);
   }
   harness.reset(kSecondPoison);
   harness.run(candidate);
-  const std::string differs =
-      first_difference(first, copy_outputs(harness.first(), harness.device()));
+  const std::string differs = first_difference(harness, first, digests_of_outputs(harness));
   if (!differs.empty()) {
     return wrong(str(differs, ": two runs do not give the same bits"), verdict.error);
   }

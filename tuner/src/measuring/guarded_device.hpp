@@ -5,16 +5,18 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <attune/core/device.hpp>
+#include <attune/core/digest.hpp>
 
 namespace attune::tuning {
 
 /// Passes everything on to another device. The guards on both sides of a block are filled with a
 /// pattern, which take_damage() looks for.
-class GuardedDevice final : public Device {
+class GuardedDevice final : public Device, public DigestingDevice {
  public:
   /// `device` outlives this.
   explicit GuardedDevice(const Device& device) : device_(device) {}
@@ -42,6 +44,9 @@ class GuardedDevice final : public Device {
     device_.fill(to, value, bytes, stream);
   }
   void synchronize(void* stream) const override { device_.synchronize(stream); }
+  std::vector<Digest> digests(std::span<const ConstTensorView> views) const override {
+    return digests_of(views, device_);
+  }
   bool is_capturing(void* stream) const noexcept override { return device_.is_capturing(stream); }
   double time_us(FunctionRef<void(void*, int)> launch, int repeats) const override {
     return device_.time_us(launch, repeats);

@@ -10,6 +10,7 @@
 
 #include <attune/core/case.hpp>
 #include <attune/core/case_tensors.hpp>
+#include <attune/core/digest.hpp>
 #include <attune/core/function_ref.hpp>
 #include <attune/core/operand_check.hpp>
 
@@ -31,9 +32,11 @@ inline constexpr double kAbsoluteTolerance = 1e-6;
 /// passes, too. Asked for only where it decides; empty for outputs that are no gate's gradient.
 using SummandRms = std::function<double()>;
 
-/// Holds `actual` (host, dense) against `expected`, or, where that is null, only looks for values
-/// that are not finite.
-OutputCheck check_output(const std::string& name, const Tensor& actual, const Tensor* expected,
+/// Whether all values of an output on `device` are finite, by its digest.
+OutputCheck check_finite(const NamedTensor& output, const Digest& digest, const Device& device);
+
+/// Holds `actual` (host, dense) against `expected`.
+OutputCheck check_output(const std::string& name, const Tensor& actual, const Tensor& expected,
                          const Tolerances& tolerances, const SummandRms& summand_rms);
 
 /// Of the values that are finite.
@@ -58,9 +61,8 @@ class OperandCase : public Case {
     std::vector<OutputCheck> checks;
     for (const NamedTensor& output : outputs()) {
       const auto found = expected.find(output.name);
-      checks.push_back(check_output(output.name, to_host(output.view, tensors_.device()),
-                                    found == expected.end() ? nullptr : &found->second,
-                                    tolerances(output.view.dtype), summand_rms(output, expected)));
+      checks.push_back(found == expected.end() ? finite(output)
+                                               : close(output, found->second, expected));
     }
     return checks;
   }
@@ -74,6 +76,14 @@ class OperandCase : public Case {
   const Device& device() const { return tensors_.device(); }
 
  private:
+  OutputCheck finite(const NamedTensor& output) const {
+    return check_finite(output, digests_of({&output.view, 1}, device()).front(), device());
+  }
+  OutputCheck close(const NamedTensor& output, const Tensor& to, const TensorMap& expected) const {
+    return check_output(output.name, to_host(output.view, device()), to,
+                        tolerances(output.view.dtype), summand_rms(output, expected));
+  }
+
   /// Of an output: what the io type allows, and what its own does.
   Tolerances tolerances(DType output) const {
     const DType io = element_types(problem_).io;

@@ -1,0 +1,13 @@
+// Digests of arrays in a GPU's memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attune/core/digest.hpp>
+
+namespace attune::cuda {
+
+/// Adds the elements of `view` to `digest`; both are in the current device's memory.
+void launch_digest(const ConstTensorView& view, Digest* digest, cudaStream_t stream);
+
+}  // namespace attune::cuda
