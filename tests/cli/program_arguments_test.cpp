@@ -91,11 +91,15 @@ const std::vector<BadCall>& bad_calls() {
       {{"tune", kOp, "T=[1:99999:+1]", "D=4", "--dry-run"}, 2, "T: more than 10000"},
       {{"tune", kOp, "T=4", "D=4", "--config", "a=1"}, 2, "--config"},
       {{"tune", kOp, "T=4", "D=4", "--db", "/"}, 4, "--db /"},
+      {{"tune", kOp, "T=4", "D=4", "--backend", "cpu", "--gpus", "local"},
+       3,
+       "--gpus local: there is no accelerator"},
       {{"check"}, 2, "expected files"},
       {{"db"}, 2, "expected one of path, ls, show, stats, verify, merge"},
       {{"db", "lss"}, 2, "did you mean 'ls'?"},
       {{"db", "ls", "/absent.db"}, 4, "/absent.db"},
       {{"db", "show", "xyz"}, 2, "'xyz' is neither an op nor a key"},
+      {{"db", "verify", "--shards", "2"}, 2, "--shards goes with --covers"},
       {{"doctor", "now"}, 2, "'now'"},
   };
   return calls;
@@ -120,6 +124,20 @@ TEST(BadArguments, EndWithTheirExitCodeAndALineThatNamesThem) {
     EXPECT_EQ(count(outcome.err, "\n"), count(outcome.err, "attune: ")) << line << "\n"
                                                                         << outcome.err;
     EXPECT_EQ(outcome.err.find("--help'") != std::string::npos, call.exit_code == 2) << line;
+  }
+}
+
+TEST(BadArguments, OfAListNameItsLine) {
+  const Sandbox here;
+  const std::string list = here.file("shapes.txt");
+  for (const auto& [line, message] : {std::pair("recurent_attention T=4 D=4", "no op"),
+                                      std::pair("recurrent_attention T=4 gat=g", "no field 'gat'"),
+                                      std::pair("recurrent_attention T=4", "K: got 0")}) {
+    std::ofstream(list) << "recurrent_attention T=4 D=4\n\n" << line << '\n';
+    const Outcome outcome = here.run({"tune", "@" + list, "--dry-run"});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(list + ":3: "));
+    EXPECT_THAT(outcome.err, HasSubstr(message));
   }
 }
 

@@ -13,7 +13,9 @@ namespace {
 
 using cli::Shard;
 using cli::UsageError;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Variables = std::map<std::string, std::string>;
 
 cli::Environment environment_of(Variables variables) {
@@ -103,7 +105,11 @@ TEST(Shard, WhatTheUserSaysComesFirst) {
 }
 
 TEST(Shard, ABadValueNamesItsVariable) {
-  EXPECT_THAT(failure_of({{"ATTUNE_SHARD", "auto"}}), HasSubstr("ATTUNE_SHARD"));
+  for (const char* text : {"auto", "7", "2/2", "0/x"}) {
+    EXPECT_THAT(failure_of({{"ATTUNE_SHARD", text}}),
+                AllOf(HasSubstr(str("environment variable ATTUNE_SHARD: '", text, "'")),
+                      Not(HasSubstr("or auto"))));
+  }
   EXPECT_THAT(failure_of({{"RANK", "one"}, {"WORLD_SIZE", "2"}}),
               HasSubstr("environment variable RANK: 'one'"));
   EXPECT_THAT(failure_of({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}), HasSubstr("PMI: number 2 of 2"));

@@ -134,17 +134,29 @@ const OpInfo& CommandContext::op(std::string_view name) const {
 std::vector<ListedProblem> CommandContext::listed(std::span<const std::string> words) const {
   std::vector<ListedProblem> problems;
   for (const Spec& spec : read_specs(words)) {
-    if (spec.op.empty())
-      throw UsageError(
-          "expected an op and the fields of its problem, as in 'recurrent_attention T=512 H=8 "
-          "D=64'");
-    for (NamedProblem& named : expand(spec)) {
-      const OpInfo& info = op(named.op);
-      problems.push_back({&info, info.parse(std::move(named.params)), spec.recorded.device_class,
-                          spec.recorded.platform, spec.recorded.hits});
+    const std::string where = spec.source.empty() ? "" : spec.source + ": ";
+    try {
+      add_problems(spec, problems);
+    } catch (const UsageError& error) {
+      throw UsageError(where + error.what());
+    } catch (const InvalidArgument& error) {
+      throw UsageError(where + error.what());
     }
   }
   return problems;
+}
+
+void CommandContext::add_problems(const Spec& spec, std::vector<ListedProblem>& problems) const {
+  if (spec.op.empty()) {
+    throw UsageError(
+        "expected an op and the fields of its problem, as in 'recurrent_attention T=512 H=8 "
+        "D=64'");
+  }
+  for (NamedProblem& named : expand(spec)) {
+    const OpInfo& info = op(named.op);
+    problems.push_back({&info, info.parse(std::move(named.params)), spec.recorded.device_class,
+                        spec.recorded.platform, spec.recorded.hits});
+  }
 }
 
 std::vector<Target> CommandContext::targets(std::vector<ListedProblem> problems) const {

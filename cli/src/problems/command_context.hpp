@@ -16,6 +16,8 @@
 
 namespace attune::cli {
 
+struct Spec;  // spec.hpp
+
 /// A problem of an op on a device. What it points to lives as long as the context.
 struct Target {
   const OpInfo* op = nullptr;  // as named: an alias stays one
@@ -116,6 +118,7 @@ class CommandContext {
   std::string options_text() const;
 
  private:
+  void add_problems(const Spec& spec, std::vector<ListedProblem>& problems) const;
   void read_platform(const Invocation& call);
   void read_config(const Invocation& call);
   void read_bounds(const Invocation& call);

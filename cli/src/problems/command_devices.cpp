@@ -85,12 +85,13 @@ std::vector<const Device*> CommandContext::accelerators_like(const Device& like,
   for (const Device* device : registry().devices()) {
     if (device->info().id.backend == backend) all.push_back(device);
   }
-  if (list == "all") return all;
+  if (list == "all" || list == "local") return all;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     std::int64_t number = 0;
     if (!parse_integer(list.substr(begin, end - begin), number)) {
-      throw UsageError(str("--gpus '", list, "': expected all, or numbers joined by commas"));
+      throw UsageError(
+          str("--gpus '", list, "': expected all, local, or numbers joined by commas"));
     }
     const auto found = std::find_if(all.begin(), all.end(), [&](const Device* device) {
       return device->info().id.index == number;

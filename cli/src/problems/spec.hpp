@@ -45,7 +45,11 @@ struct Spec {
   std::string op;  // "": not said
   std::vector<SpecAxis> axes;
   RecordedCalls recorded = {};
-  friend bool operator==(const Spec&, const Spec&) = default;
+  std::string source =
+      {};  // "shapes.jsonl:3"; "": the command line. Says nothing of what is meant.
+  friend bool operator==(const Spec& a, const Spec& b) {
+    return a.op == b.op && a.axes == b.axes && a.recorded == b.recorded;
+  }
 };
 
 /// One problem, not yet read by its op.

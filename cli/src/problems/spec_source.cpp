@@ -105,7 +105,9 @@ class SourceReader {
       for (std::string line; lines.next(line);) {
         const std::size_t begin = line.find_first_not_of(" \t");
         if (begin == std::string::npos || line[begin] == '#') continue;
-        add(parse_line(std::string_view(line).substr(begin)));
+        Spec spec = parse_line(std::string_view(line).substr(begin));
+        spec.source = str(source, ':', lines.number());
+        add(std::move(spec));
       }
     } catch (const UsageError& error) {
       throw UsageError(str(source, ':', lines.number(), ": ", error.what()));

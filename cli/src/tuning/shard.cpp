@@ -31,6 +31,8 @@ constexpr std::array kLaunchers{
     kKubernetes,
 };
 
+constexpr std::string_view kExpectedShard = "expected i/n with i from 0 to n - 1, as in 3/16";
+
 /// A whole number of the environment, at least `least`.
 std::int64_t number(std::string_view name, const std::string& text, std::int64_t least) {
   std::int64_t value = 0;
@@ -85,17 +87,17 @@ std::optional<Shard> shard_of_array(const Environment& environment) {
   return checked(from_first / step, number(kCount, *count, 1), "Slurm array");
 }
 
-Shard parse_shard(std::string_view source, std::string_view text) {
+/// "i/n"; nothing where it is none.
+std::optional<Shard> parse_shard(std::string_view source, std::string_view text) {
   const std::size_t slash = text.find('/');
   std::int64_t index = 0;
   std::int64_t count = 0;
   if (slash == std::string_view::npos || !parse_integer(text.substr(0, slash), index) ||
       !parse_integer(text.substr(slash + 1), count) || index < 0 || count < 1 || index >= count ||
       count > kMostShards) {
-    throw UsageError(
-        str(source, " '", text, "': expected i/n with i from 0 to n - 1, as in 3/16, or auto"));
+    return std::nullopt;
   }
-  return {static_cast<int>(index), static_cast<int>(count), std::string(source)};
+  return Shard{static_cast<int>(index), static_cast<int>(count), std::string(source)};
 }
 
 }  // namespace
@@ -110,8 +112,8 @@ Environment process_environment() {
 
 std::optional<Shard> shard_from_environment(const Environment& environment) {
   if (const auto given = environment("ATTUNE_SHARD")) {
-    if (*given == "auto") throw UsageError("environment variable ATTUNE_SHARD: expected i/n");
-    return parse_shard("ATTUNE_SHARD", *given);
+    if (auto shard = parse_shard("ATTUNE_SHARD", *given)) return shard;
+    throw UsageError(str("environment variable ATTUNE_SHARD: '", *given, "': ", kExpectedShard));
   }
   const std::optional<Shard> array = shard_of_array(environment);
   std::optional<Shard> ranks = shard_of_launcher(environment);
@@ -123,7 +125,10 @@ std::optional<Shard> shard_from_environment(const Environment& environment) {
 }
 
 Shard read_shard(std::string_view option, std::string_view text, const Environment& environment) {
-  if (text != "auto") return parse_shard(option, text);
+  if (text != "auto") {
+    if (auto shard = parse_shard(option, text)) return *std::move(shard);
+    throw UsageError(str(option, " '", text, "': ", kExpectedShard, ", or auto"));
+  }
   if (auto shard = shard_from_environment(environment)) return *std::move(shard);
   throw UsageError(str(option,
                        " auto: no launcher says which shard this is (Slurm, Open MPI, PMI, Flux, "

@@ -53,7 +53,7 @@ Tuner::Settings tuner_settings(const Invocation& call, std::uint64_t seed) {
 /// --gpus local: the only accelerator that this process sees, else the one with the number that the
 /// launcher gave it among those of its machine.
 std::vector<const Device*> local_device(const CommandContext& command, const Device& like) {
-  const std::vector<const Device*> all = command.accelerators_like(like, "all");
+  const std::vector<const Device*> all = command.accelerators_like(like, "local");
   if (all.size() == 1) return all;
   const std::optional<int> rank = local_rank(process_environment());
   if (!rank) {

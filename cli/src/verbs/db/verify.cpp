@@ -105,6 +105,9 @@ void add_report(const std::string& path, const Report& report, Result result, Ta
 
 ExitCode verify_files(const Invocation& call, const CommandContext& command, Words words) {
   if (call.options.flag("covers")) return verify_coverage(call, command, words);
+  for (const char* name : {"shards", "device-class"}) {
+    if (call.options.flag(name)) throw UsageError(str("--", name, " goes with --covers"));
+  }
   const bool strict = call.options.flag("strict");
   Table table(
       {"file", "result", "rows", "bad_rows", "stale", "unknown", "invalid", "schema", "detail"});
