@@ -85,13 +85,12 @@ double tuning_cost_us(const OpInfo& op, ProblemRef problem) {
 }
 
 double tuning_cost_us(double call_us, double bytes, double sample_us) {
-  constexpr double kSamples = 12;         // that a candidate is timed before it leaves, on average
-  constexpr double kCheckUs = 4000;       // against the oracle, on the reduced problem
-  constexpr double kBytesPerUs = 1.35e4;  // of what the host compares at full size ...
-  constexpr double kMostBytes = 4.5e8;  // ... of every candidate, or, as it takes long, of the best
-  constexpr double kBestShare = 0.125;
-  const double checked = bytes <= kMostBytes ? bytes : kBestShare * bytes;
-  return kCheckUs + 2 * call_us + kSamples * std::max(sample_us, call_us) + checked / kBytesPerUs;
+  constexpr double kSamples = 12;      // that a candidate is timed before it leaves, on average
+  constexpr double kCheckUs = 4000;    // against the oracle, on the reduced problem
+  constexpr double kBytesPerUs = 6e4;  // of tensors that are drawn and copied to the device
+  constexpr double kMostBytes = 2e8;   // then a problem has one copy, and its states are half of it
+  return kCheckUs + 2 * call_us + kSamples * std::max(sample_us, call_us) +
+         std::min(bytes, kMostBytes) / kBytesPerUs;
 }
 
 }  // namespace attune::distributed

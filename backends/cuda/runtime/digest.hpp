@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <attune/core/digest.hpp>
+#include <attune/core/in_place.hpp>
 
 namespace attune::cuda {
 

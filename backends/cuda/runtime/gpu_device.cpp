@@ -98,6 +98,11 @@ void GpuDevice::synchronize(void* stream) const {
   check(cudaStreamSynchronize(as_stream(stream)));
 }
 
+void GpuDevice::copy(void* to, const void* from, std::size_t bytes, void* stream) const {
+  const DeviceGuard guard(index_);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, as_stream(stream)));
+}
+
 std::vector<Digest> GpuDevice::digests(std::span<const ConstTensorView> views) const {
   const DeviceGuard guard(index_);
   std::vector<Digest> digests(views.size());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <attune/core/device.hpp>
-#include <attune/core/digest.hpp>
+#include <attune/core/in_place.hpp>
 
 #include "cuda/runtime/handles.hpp"
 
@@ -15,7 +15,7 @@ namespace attune::cuda {
 
 /// Streams are cudaStream_t. Allocations come from a pool of attune's own, in the order of their
 /// stream, and may be captured in a graph.
-class GpuDevice final : public Device, public DigestingDevice {
+class GpuDevice final : public Device, public InPlaceDevice {
  public:
   /// Makes no context on the GPU; the first use does.
   explicit GpuDevice(int index);
@@ -30,6 +30,7 @@ class GpuDevice final : public Device, public DigestingDevice {
   void fill(void* to, std::byte value, std::size_t bytes, void* stream) const override;
   void synchronize(void* stream) const override;
   std::vector<Digest> digests(std::span<const ConstTensorView> views) const override;
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) const override;
   bool is_capturing(void* stream) const noexcept override;
 
   /// Records the launches in a graph and times its replay, so that the cost of queueing is not in

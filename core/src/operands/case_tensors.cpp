@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <attune/core/case_tensors.hpp>
+#include <attune/core/in_place.hpp>
 
 namespace attune {
 namespace {
@@ -119,17 +121,34 @@ const TensorView* CaseTensors::output(std::string name, DType dtype, const Exten
 const TensorView* CaseTensors::updated(std::string name, Tensor values, const Storage& storage) {
   Entry& entry = add_values(std::move(name), std::move(values), storage);
   entry.is_output = true;
+  if (device_->info().id != DeviceId{} && entry.memory.bytes() != 0) keep_on_device(entry);
   return &entry.view;
+}
+
+/// What an entry is reset to, as long as the device has room for it. States are large, and every
+/// check of a candidate resets them twice.
+void CaseTensors::keep_on_device(Entry& entry) {
+  try {
+    Tensor kept(entry.memory.dtype(), entry.memory.shape(), *device_);
+    copy_within(*device_, kept.view().data, entry.memory.view().data, kept.bytes(), nullptr);
+    device_->synchronize(nullptr);
+    entry.initial = std::move(kept);
+  } catch (const std::bad_alloc&) {
+    return;  // the host's copy stays what it is reset to
+  }
 }
 
 void CaseTensors::reset(std::byte poison) {
   for (Entry& entry : entries_) {
     if (!entry.is_output || entry.memory.bytes() == 0) continue;
     void* const memory = entry.memory.view().data;
-    if (entry.initial.bytes() != 0) {
-      device_->copy_to_device(memory, entry.initial.view().data, entry.memory.bytes(), nullptr);
-    } else {
+    const ConstTensorView initial = entry.initial.view();
+    if (entry.initial.bytes() == 0) {
       device_->fill(memory, poison, entry.memory.bytes(), nullptr);
+    } else if (initial.device == device_->info().id) {
+      copy_within(*device_, memory, initial.data, entry.memory.bytes(), nullptr);
+    } else {
+      device_->copy_to_device(memory, initial.data, entry.memory.bytes(), nullptr);
     }
   }
   device_->synchronize(nullptr);

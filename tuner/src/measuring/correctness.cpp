@@ -6,8 +6,8 @@
 #include <map>
 #include <new>
 
-#include <attune/core/digest.hpp>
 #include <attune/core/error.hpp>
+#include <attune/core/in_place.hpp>
 #include <attune/core/log.hpp>
 #include <attune/core/operand_case.hpp>
 

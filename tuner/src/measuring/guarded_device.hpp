@@ -10,13 +10,13 @@
 #include <vector>
 
 #include <attune/core/device.hpp>
-#include <attune/core/digest.hpp>
+#include <attune/core/in_place.hpp>
 
 namespace attune::tuning {
 
 /// Passes everything on to another device. The guards on both sides of a block are filled with a
 /// pattern, which take_damage() looks for.
-class GuardedDevice final : public Device, public DigestingDevice {
+class GuardedDevice final : public Device, public InPlaceDevice {
  public:
   /// `device` outlives this.
   explicit GuardedDevice(const Device& device) : device_(device) {}
@@ -46,6 +46,9 @@ class GuardedDevice final : public Device, public DigestingDevice {
   void synchronize(void* stream) const override { device_.synchronize(stream); }
   std::vector<Digest> digests(std::span<const ConstTensorView> views) const override {
     return digests_of(views, device_);
+  }
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    copy_within(device_, to, from, bytes, stream);
   }
   bool is_capturing(void* stream) const noexcept override { return device_.is_capturing(stream); }
   double time_us(FunctionRef<void(void*, int)> launch, int repeats) const override {

@@ -50,11 +50,12 @@ class CaseTensors {
     Tensor memory;  // everything between the first and the last element
     TensorView view;
     bool is_output = false;
-    Tensor initial;  // host copy of `memory`, of an updated tensor
+    Tensor initial;  // copy of `memory`, of an updated tensor: on the device if there is room
   };
 
   Entry& add(std::string name, DType dtype, const Extents& shape, const Storage& storage);
   Entry& add_values(std::string name, Tensor values, const Storage& storage);
+  void keep_on_device(Entry& entry);
 
   const Device* device_;
   std::deque<Entry> entries_;

@@ -10,8 +10,8 @@
 
 #include <attune/core/case.hpp>
 #include <attune/core/case_tensors.hpp>
-#include <attune/core/digest.hpp>
 #include <attune/core/function_ref.hpp>
+#include <attune/core/in_place.hpp>
 #include <attune/core/operand_check.hpp>
 
 namespace attune {

@@ -1,6 +1,7 @@
-// What the digests of any device have to be.
+// What any device has to do with arrays where they are.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -9,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <attune/core/digest.hpp>
+#include <attune/core/in_place.hpp>
 
 namespace attune::test {
 
@@ -117,6 +118,21 @@ inline void expect_many_at_once_are_as_each(const Device& device) {
   EXPECT_EQ(all[1], Digest());
   EXPECT_EQ(all[2].not_finite, -1) << "of integers";
   EXPECT_TRUE(digests_of({}, device).empty());
+}
+
+inline void expect_copies(const Device& device) {
+  const std::vector<float> values = counted<float>(kManyElements);
+  Tensor from(DType::kF32, {kManyElements}, device);
+  Tensor to(DType::kF32, {kManyElements}, device);
+  device.copy_to_device(from.view().data, values.data(), from.bytes(), nullptr);
+  device.fill(to.view().data, std::byte{0}, to.bytes(), nullptr);
+  copy_within(device, static_cast<float*>(to.view().data) + 1, from.view().data,
+              from.bytes() - 2 * sizeof(float), nullptr);
+  device.synchronize(nullptr);
+  const Tensor copy = to_host(to.view(), device);
+  EXPECT_EQ(copy.values<float>().front(), 0);
+  EXPECT_EQ(copy.values<float>().back(), 0);
+  EXPECT_TRUE(std::equal(values.begin(), values.end() - 2, copy.values<float>().begin() + 1));
 }
 
 inline void expect_digests(const Device& device) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <type_traits>
 
-#include <attune/core/digest.hpp>
+#include <attune/core/in_place.hpp>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -86,18 +86,33 @@ Digest digest_of(const ConstTensorView& view) {
   return typed(static_cast<const float*>(view.data));
 }
 
+const InPlaceDevice* in_place(const Device& device) {
+  return dynamic_cast<const InPlaceDevice*>(&device);
+}
+
+bool is_host(const Device& device) { return device.info().id == DeviceId{}; }
+
 }  // namespace
 
 std::vector<Digest> digests_of(std::span<const ConstTensorView> views, const Device& device) {
-  if (const auto* reader = dynamic_cast<const DigestingDevice*>(&device)) {
-    return reader->digests(views);
-  }
+  if (const InPlaceDevice* there = in_place(device)) return there->digests(views);
   std::vector<Digest> digests;
   for (const ConstTensorView& view : views) {
-    const bool is_there = device.info().id == DeviceId{} && view.is_contiguous();
+    const bool is_there = is_host(device) && view.is_contiguous();
     digests.push_back(is_there ? digest_of(view) : digest_of(to_host(view, device).view()));
   }
   return digests;
+}
+
+void copy_within(const Device& device, void* to, const void* from, std::size_t bytes,
+                 void* stream) {
+  if (const InPlaceDevice* there = in_place(device)) return there->copy(to, from, bytes, stream);
+  if (is_host(device)) return device.copy_to_device(to, from, bytes, stream);
+  std::vector<std::byte> copy(bytes);
+  device.copy_to_host(copy.data(), from, bytes, stream);
+  device.synchronize(stream);
+  device.copy_to_device(to, copy.data(), bytes, stream);
+  device.synchronize(stream);
 }
 
 }  // namespace attune
