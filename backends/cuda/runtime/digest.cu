@@ -16,25 +16,15 @@ constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr std::int64_t kBlocksPerMultiprocessor = 8;
 
-struct DigestParams {
-  const void* data;
-  std::int64_t count;
-  int rank;  // >= 1
-  std::int64_t shape[Extents::kMaxRank];
-  std::int64_t strides[Extents::kMaxRank];
-  std::uint64_t exponent;  // an element with all of these bits is not finite; 0: integers
-  Digest* digest;
-};
-
 /// Where element `index` in row-major order lies.
-__device__ std::int64_t place_of(const DigestParams& p, std::int64_t index) {
+__device__ std::int64_t place_of(const DigestedArray& array, std::int64_t index) {
   std::int64_t place = 0;
-  for (int dim = p.rank - 1; dim > 0; --dim) {
-    const std::int64_t outer = index / p.shape[dim];
-    place += (index - outer * p.shape[dim]) * p.strides[dim];
+  for (int dim = array.rank - 1; dim > 0; --dim) {
+    const std::int64_t outer = index / array.shape[dim];
+    place += (index - outer * array.shape[dim]) * array.strides[dim];
     index = outer;
   }
-  return place + index * p.strides[0];
+  return place + index * array.strides[0];
 }
 
 /// Each bit of the result depends on each bit of both. Steele, Lea and Flood, "Fast splittable
@@ -46,25 +36,46 @@ __device__ std::uint64_t scattered(std::uint64_t bits, std::int64_t index) {
   return x ^ (x >> 31);
 }
 
+/// This thread's elements.
 template <class Bits>
-__global__ __launch_bounds__(kThreads) void digest_elements(DigestParams p) {
-  const auto* data = static_cast<const Bits*>(p.data);
+__device__ Digest digest_of_some(const DigestedArray& array) {
+  const auto* data = static_cast<const Bits*>(array.data);
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  unsigned long long sum = 0;
-  std::int64_t not_finite = -1;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.count; i += step) {
-    const std::uint64_t bits = data[place_of(p, i)];
-    sum += scattered(bits, i);
-    if (p.exponent != 0 && (bits & p.exponent) == p.exponent && not_finite < 0) not_finite = i;
+  Digest digest;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < array.count;
+       i += step) {
+    const std::uint64_t bits = data[place_of(array, i)];
+    digest.sum += scattered(bits, i);
+    const bool finite = array.exponent == 0 || (bits & array.exponent) != array.exponent;
+    if (!finite && digest.not_finite < 0) digest.not_finite = i;
   }
+  return digest;
+}
+
+__device__ Digest digest_of_some(const DigestedArray& array) {
+  switch (array.element_bytes) {
+    case sizeof(std::uint16_t):
+      return digest_of_some<std::uint16_t>(array);
+    case sizeof(std::uint32_t):
+      return digest_of_some<std::uint32_t>(array);
+    default:
+      return digest_of_some<std::uint64_t>(array);
+  }
+}
+
+/// Grid: (blocks that share an array, arrays).
+__global__ __launch_bounds__(kThreads) void digest_arrays(DigestedArray* arrays) {
+  DigestedArray& array = arrays[blockIdx.y];
+  const Digest some = digest_of_some(array);
+  unsigned long long sum = some.sum;
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0U, sum, lanes);
   if (threadIdx.x % kWarp == 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&p.digest->sum), sum);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&array.digest.sum), sum);
   }
   // As a number without a sign, -1 is beyond every index.
-  if (not_finite >= 0) {
-    atomicMin(reinterpret_cast<unsigned long long*>(&p.digest->not_finite),
-              static_cast<unsigned long long>(not_finite));
+  if (some.not_finite >= 0) {
+    atomicMin(reinterpret_cast<unsigned long long*>(&array.digest.not_finite),
+              static_cast<unsigned long long>(some.not_finite));
   }
 }
 
@@ -83,39 +94,29 @@ std::uint64_t exponent_of(DType dtype) {
   return 0;
 }
 
-/// Dense arrays of any rank have one dimension: then no place takes a division.
-DigestParams params_of(const ConstTensorView& view, Digest* digest) {
-  DigestParams p{};
-  p.data = view.data;
-  p.count = element_count(view.shape);
-  p.exponent = exponent_of(view.dtype);
-  p.digest = digest;
-  if (view.is_contiguous()) {
-    p.rank = 1;
-    p.strides[0] = 1;
-    return p;
-  }
-  p.rank = view.rank();
-  std::copy(view.shape.begin(), view.shape.end(), p.shape);
-  std::copy(view.strides.begin(), view.strides.end(), p.strides);
-  return p;
-}
-
 }  // namespace
 
-void launch_digest(const ConstTensorView& view, Digest* digest, cudaStream_t stream) {
-  const DigestParams p = params_of(view, digest);
-  const std::int64_t blocks = std::min((p.count + kThreads - 1) / kThreads,
-                                       kBlocksPerMultiprocessor * multiprocessor_count());
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kThreads)};
-  switch (size_of(view.dtype)) {
-    case sizeof(std::uint16_t):
-      return launch<digest_elements<std::uint16_t>>(shape, stream, p);
-    case sizeof(std::uint32_t):
-      return launch<digest_elements<std::uint32_t>>(shape, stream, p);
-    default:
-      return launch<digest_elements<std::uint64_t>>(shape, stream, p);
-  }
+/// Dense arrays of any rank have one dimension: then no place takes a division.
+DigestedArray::DigestedArray(const ConstTensorView& view)
+    : data(view.data),
+      count(element_count(view.shape)),
+      element_bytes(static_cast<int>(size_of(view.dtype))),
+      exponent(exponent_of(view.dtype)) {
+  strides[0] = 1;
+  if (view.is_contiguous()) return;
+  rank = view.rank();
+  std::copy(view.shape.begin(), view.shape.end(), shape);
+  std::copy(view.strides.begin(), view.strides.end(), strides);
+}
+
+void launch_digests(std::span<const DigestedArray> arrays, DigestedArray* there,
+                    cudaStream_t stream) {
+  std::int64_t most = 0;
+  for (const DigestedArray& array : arrays) most = std::max(most, array.count);
+  const std::int64_t blocks =
+      std::min((most + kThreads - 1) / kThreads, kBlocksPerMultiprocessor * multiprocessor_count());
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(arrays.size()));
+  launch<digest_arrays>({grid, dim3(kThreads)}, stream, there);
 }
 
 }  // namespace attune::cuda

@@ -105,16 +105,15 @@ void GpuDevice::copy(void* to, const void* from, std::size_t bytes, void* stream
 
 std::vector<Digest> GpuDevice::digests(std::span<const ConstTensorView> views) const {
   const DeviceGuard guard(index_);
-  std::vector<Digest> digests(views.size());
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(digests));
-  constexpr std::size_t kWords = sizeof(Digest) / sizeof(std::int64_t);
-  Tensor memory(DType::kI64, {static_cast<std::int64_t>(views.size() * kWords)}, *this);
-  if (views.empty()) return digests;
-  copy_to_device(memory.view().data, bytes.data(), bytes.size(), nullptr);
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    launch_digest(views[i], static_cast<Digest*>(memory.view().data) + i, nullptr);
-  }
-  copy_to_host(bytes.data(), memory.view().data, bytes.size(), nullptr);
+  std::vector<DigestedArray> arrays(views.begin(), views.end());
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(arrays));
+  Tensor there(DType::kI64, {static_cast<std::int64_t>(bytes.size() / sizeof(std::int64_t))},
+               *this);
+  copy_to_device(there.view().data, bytes.data(), bytes.size(), nullptr);
+  launch_digests(arrays, static_cast<DigestedArray*>(there.view().data), nullptr);
+  copy_to_host(bytes.data(), there.view().data, bytes.size(), nullptr);
+  std::vector<Digest> digests;
+  for (const DigestedArray& array : arrays) digests.push_back(array.digest);
   return digests;
 }
 

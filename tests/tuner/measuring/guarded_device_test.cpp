@@ -50,6 +50,18 @@ TEST_F(GuardedDeviceTest, SeesDamageOfAnyBlock) {
   for (std::byte* const block : {first, second, third}) device.deallocate(block, nullptr);
 }
 
+TEST_F(GuardedDeviceTest, SeesWhatIsNoWholeWords) {
+  std::byte* const odd = allocate(61);
+  EXPECT_EQ(device.take_damage(), "");
+  odd[61] = std::byte{0};
+  EXPECT_EQ(device.take_damage(), "1 byte past the end of a block of 61");
+  EXPECT_EQ(device.take_damage(), "");
+  const auto before = device.sums_of_unwritten({});
+  odd[60] = std::byte{0};
+  EXPECT_NE(device.sums_of_unwritten({}), before);
+  device.deallocate(odd, nullptr);
+}
+
 TEST_F(GuardedDeviceTest, SumsWhatNobodyMayWrite) {
   std::byte* const input = allocate(64);
   std::byte* const output = allocate(64);

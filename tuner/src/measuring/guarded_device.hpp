@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,9 +57,17 @@ class GuardedDevice final : public Device, public InPlaceDevice {
   }
 
  private:
+  struct Guard {
+    std::byte* at;
+    bool before;        // the block; else behind it
+    std::size_t bytes;  // of the block
+  };
+  std::vector<Guard> suspects() const;
+
   const Device& device_;
   mutable std::mutex mutex_;
   mutable std::map<std::byte*, std::size_t> blocks_;  // what was asked for, by address
+  mutable std::optional<Digest> intact_;              // of a guard
 };
 
 }  // namespace attune::tuning
