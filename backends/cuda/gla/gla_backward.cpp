@@ -256,12 +256,12 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
       return Support::no(refused::kShape, "takes up to 2^30 tokens and 2^29 chunks x heads");
     }
-    return Support::yes();
+    return GlaBackwardKernel::fits(p, device, Config{});
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    if (problem.sequences() * problem.H * config.segments > kMostBlocks) {
-      return Support::no(refused::kShape, "takes up to 2^29 sequences x heads x segments");
+    if (segmented_walks(problem).count * config.segments > kMostBlocks) {
+      return Support::no(refused::kShape, "takes up to 2^29 sequences x heads x segments x tiles");
     }
     return Support::yes();
   }

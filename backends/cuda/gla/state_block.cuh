@@ -56,13 +56,29 @@ __device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardPara
   return p.sequence_count;
 }
 
-/// The number of a block's walk, where they are over some of the sequences; that of all walks where
-/// there are no more. For all of a warp.
-inline __device__ __noinline__ std::int64_t walk_of_block(const GlaBackwardParams& p) {
+/// The number among all walks of the one that is number `index` of those over some of the sequences;
+/// that of all walks where there are no more. For all of a warp.
+inline __device__ __noinline__ std::int64_t walk_over_some(const GlaBackwardParams& p,
+                                                           std::int64_t index) {
   const std::int64_t of_sequence = p.heads * p.segments;
-  const std::int64_t sequence = sequence_of_chunks(p, blockIdx.x / of_sequence);
-  return sequence * of_sequence + (sequence < p.sequence_count ? blockIdx.x % of_sequence : 0);
+  const std::int64_t sequence = sequence_of_chunks(p, index / of_sequence);
+  return sequence * of_sequence + (sequence < p.sequence_count ? index % of_sequence : 0);
 }
+
+/// What a block takes of a launch of walks: neighbours take the tiles of the state of one walk, and
+/// then its other terms, so that what they load of the same tokens comes from the cache.
+struct BlockPlace {
+  unsigned walk, term;
+  int tile;
+
+  __device__ __forceinline__ BlockPlace(const GlaBackwardParams& p, unsigned terms) {
+    const auto tiles = static_cast<unsigned>(p.own_tiles * p.other_tiles);
+    const unsigned of_tile = blockIdx.x / tiles;
+    tile = static_cast<int>(blockIdx.x % tiles);
+    walk = of_tile / terms;
+    term = of_tile % terms;
+  }
+};
 
 /// A block of the state, or of its gradient: a tile of the channels along its rows, and one of
 /// those along its columns.
@@ -71,9 +87,8 @@ class StateBlock {
  public:
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
 
-  __device__ explicit StateBlock(const GlaBackwardParams& p)
-      : own_tile_(static_cast<int>(blockIdx.y) / p.other_tiles),
-        other_tile_(static_cast<int>(blockIdx.y) % p.other_tiles) {}
+  __device__ StateBlock(const GlaBackwardParams& p, int tile)
+      : own_tile_(tile / p.other_tiles), other_tile_(tile % p.other_tiles) {}
 
   __device__ int own_tile() const { return own_tile_; }
   __device__ int other_tile() const { return other_tile_; }

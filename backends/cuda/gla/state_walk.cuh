@@ -56,13 +56,13 @@ class StateWalk {
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
   static constexpr bool kFlows = kLeaves == Leaves::kFlows;
 
-  __device__ StateWalk(const GlaBackwardParams& p, Shared& shared)
-      : p_(p), s_(shared), walk_(shared.walk), block_(p) {}
+  __device__ StateWalk(const GlaBackwardParams& p, Shared& shared, int tile)
+      : p_(p), s_(shared), walk_(shared.walk), block_(p, tile) {}
 
   /// By one warp.
   __device__ void init(std::int64_t index) {
     if constexpr (kFlows) {
-      if (p_.walks_over_some()) index = walk_of_block(p_);
+      if (p_.walks_over_some()) index = walk_over_some(p_, index);
     }
     if (threadIdx.x != 0) return;
     s_.walk = index < p_.walks() ? walk_of(p_, kDirection, index) : ChunkWalk{};
@@ -408,11 +408,11 @@ class StateWalk {
 
 #if ATTUNE_SM90A_CODE
 
-/// A block's walk, number `index` of all.
+/// A block's walk, number `index` of all, with a tile of its state.
 template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
 __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShared<kD>& shared,
-                                          std::int64_t index) {
-  StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared);
+                                          std::int64_t index, int tile) {
+  StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared, tile);
   if (threadIdx.x < kWarpSize) block.init(index);
   __syncthreads();  // the walk and its barriers are there
   const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
@@ -445,11 +445,16 @@ __device__ __forceinline__ void start_walks() {
 /// Which of the terms of S and D are made by a launch of walks of one side: one that needs nothing
 /// of the others, or dy's, after the first.
 enum class Terms : int { kFirst, kOfWrites };
+template <Terms kTerms>
+__host__ __device__ constexpr int terms_of(const GlaBackwardParams& p) {
+  if (kTerms == Terms::kOfWrites) return 1;
+  return p.du.data != nullptr ? 3 : 2;
+}
 
 template <int kD>
 inline constexpr int kStateBlocks = kD == kSmallTile ? 2 : 1;  // of a multiprocessor
 
-/// Blocks (sequence, head and segment; tile of the state; term).
+/// Blocks (sequence, head and segment; term; tile of the state).
 template <class T, int kD, Terms kTerms>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks(
     const __grid_constant__ GlaBackwardParams p) {
@@ -457,15 +462,19 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
   start_walks<kTerms == Terms::kOfWrites>();
+  const BlockPlace at(p, terms_of<kTerms>(p));
   if constexpr (kTerms == Terms::kOfWrites) {
-    take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows>(p, shared, blockIdx.x);
-  } else if (blockIdx.z == 0) {
-    take_walk<T, kD, Gated::kRows, Direction::kWithTime, Leaves::kFlows>(p, shared, blockIdx.x);
-  } else if (blockIdx.z == 1) {
-    take_walk<T, kD, Gated::kColumns, Direction::kAgainstTime, Leaves::kFlows>(p, shared,
-                                                                               blockIdx.x);
+    take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows>(p, shared, at.walk,
+                                                                            at.tile);
+  } else if (at.term == 0) {
+    take_walk<T, kD, Gated::kRows, Direction::kWithTime, Leaves::kFlows>(p, shared, at.walk,
+                                                                         at.tile);
+  } else if (at.term == 1) {
+    take_walk<T, kD, Gated::kColumns, Direction::kAgainstTime, Leaves::kFlows>(p, shared, at.walk,
+                                                                               at.tile);
   } else {
-    take_walk<T, kD, Gated::kColumns, Direction::kWithTime, Leaves::kFlows>(p, shared, blockIdx.x);
+    take_walk<T, kD, Gated::kColumns, Direction::kWithTime, Leaves::kFlows>(p, shared, at.walk,
+                                                                            at.tile);
   }
 #endif
 }
@@ -478,11 +487,14 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
   start_walks<kDirection == Direction::kAgainstTime>();
-  take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(p, shared, blockIdx.x);
+  const BlockPlace at(p, 1);
+  take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(p, shared, at.walk, at.tile);
 #endif
 }
 
-/// The same of both sides: blocks (sequence, head and segment; tile of the state; side).
+inline constexpr int kSides = 2;
+
+/// The same of both sides: blocks (sequence, head and segment; side; tile of the state).
 template <class T, int kD, Direction kDirection>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks_of_sides(
     const __grid_constant__ GlaBackwardParams keys,
@@ -491,15 +503,18 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
   start_walks<kDirection == Direction::kAgainstTime>();
-  if (blockIdx.z == 0) {
-    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(keys, shared, blockIdx.x);
+  const BlockPlace at(keys, kSides);
+  if (at.term == 0) {
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(keys, shared, at.walk, at.tile);
   } else {
-    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(values, shared, blockIdx.x);
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(values, shared, at.walk, at.tile);
   }
 #endif
 }
 
-/// Blocks (sequence, head and segment but one; tile of the state; direction): no segment starts
+inline constexpr int kDirections = 2;
+
+/// Blocks (sequence, head and segment but one; direction; tile of the state): no segment starts
 /// from what the last one adds with time, or the first one against it.
 template <class T, int kD, Gated kGated>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void segment_sums(
@@ -508,24 +523,24 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
   take_over_from_previous_launch();
+  const BlockPlace at(p, kDirections);
   const int needed = p.segments - 1;
-  const std::int64_t index = std::int64_t{blockIdx.x / needed} * p.segments + blockIdx.x % needed;
-  if (blockIdx.z == 0) {
-    take_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, shared, index);
+  const std::int64_t index = std::int64_t{at.walk / needed} * p.segments + at.walk % needed;
+  if (at.term == 0) {
+    take_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, shared, index, at.tile);
   } else {
-    take_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, shared, index + 1);
+    take_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, shared, index + 1,
+                                                                           at.tile);
   }
 #endif
 }
 
-/// `walks` of each tile of the state, `count` times, if there are any.
+/// `walks` of each tile of the state, of so many terms, if there are any.
 template <auto kKernel, int kD, class... Others>
-void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cudaStream_t stream,
+void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int terms, cudaStream_t stream,
                   const Others&... others) {
   if (walks == 0) return;
-  launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks),
-                                static_cast<unsigned>(p.own_tiles * p.other_tiles),
-                                static_cast<unsigned>(count)),
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks * terms * p.own_tiles * p.other_tiles)),
                    .block = dim3(StateRoles<kD>::kThreads),
                    .shared_bytes = sizeof(StateShared<kD>),
                    .overlaps_previous = true},
@@ -535,7 +550,6 @@ void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int count, cud
 /// What segments start from, of S and D with the own side's rows.
 template <class T, int kD, Gated kGated>
 void launch_segment_sums(const GlaBackwardParams& p, cudaStream_t stream) {
-  constexpr int kDirections = 2;
   if (p.segments == 1) return;
   launch_walks<segment_sums<T, kD, kGated>, kD>(p, p.walks() / p.segments * (p.segments - 1),
                                                 kDirections, stream);
@@ -546,9 +560,10 @@ template <class T>
 void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kRows>(p, stream);
-    const int firsts = p.du.data != nullptr ? 3 : 2;
-    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walked(), firsts, stream);
-    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walked(), 1, stream);
+    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walked(), terms_of<Terms::kFirst>(p),
+                                                        stream);
+    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walked(),
+                                                           terms_of<Terms::kOfWrites>(p), stream);
   });
 }
 
@@ -560,10 +575,10 @@ void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackward
     constexpr auto kAgainstTime = Direction::kAgainstTime;
     launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
     if (keys.checkpoints != values.checkpoints) {  // neither side waits for the other
-      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walked(), 2, stream,
+      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walked(), kSides, stream,
                                                                values);
-      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walked(), 2, stream,
-                                                                  values);
+      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walked(), kSides,
+                                                                  stream, values);
       return;
     }
     for (const GlaBackwardParams* const side : {&keys, &values}) {
