@@ -126,12 +126,25 @@ bool GpuDevice::is_capturing(void* stream) const noexcept {
          status != cudaStreamCaptureStatusNone;
 }
 
+GpuDevice::Stopwatch GpuDevice::take_stopwatch() const {
+  const std::lock_guard lock(stopwatches_mutex_);
+  if (stopwatches_.empty()) return {};
+  Stopwatch last = std::move(stopwatches_.back());
+  stopwatches_.pop_back();
+  return last;
+}
+
+void GpuDevice::put_back(Stopwatch stopwatch) const {
+  const std::lock_guard lock(stopwatches_mutex_);
+  stopwatches_.push_back(std::move(stopwatch));
+}
+
 double GpuDevice::time_us(FunctionRef<void(void* stream, int repeat)> launch, int repeats) const {
   const DeviceGuard guard(index_);
   const UnrelatedToCaptures unrelated;
-  const Stream stream = make_stream();
-  const Event begin = make_event();
-  const Event end = make_event();
+  Stopwatch stopwatch =
+      take_stopwatch();  // lost where a launch throws: its stream may be capturing
+  const auto& [stream, begin, end] = stopwatch;
   GraphExec replay;
   if (const Graph graph = record(launch, repeats, stream.get())) {
     std::size_t nodes = 0;
@@ -150,6 +163,7 @@ double GpuDevice::time_us(FunctionRef<void(void* stream, int repeat)> launch, in
   check(cudaEventSynchronize(end.get()));
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+  put_back(std::move(stopwatch));
   return static_cast<double>(milliseconds) * 1e3;
 }
 

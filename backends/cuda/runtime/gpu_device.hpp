@@ -38,12 +38,22 @@ class GpuDevice final : public Device, public InPlaceDevice {
   double time_us(FunctionRef<void(void* stream, int repeat)> launch, int repeats) const override;
 
  private:
+  struct Stopwatch {
+    Stream stream = make_stream();
+    Event begin = make_event();
+    Event end = make_event();
+  };
+
   cudaMemPool_t pool() const;
+  Stopwatch take_stopwatch() const;
+  void put_back(Stopwatch stopwatch) const;
 
   int index_;
   DeviceInfo info_;
   mutable std::once_flag pool_made_;
   mutable MemoryPool pool_;
+  mutable std::mutex stopwatches_mutex_;
+  mutable std::vector<Stopwatch> stopwatches_;  // idle ones: to make one takes as long as a launch
 };
 
 /// Reads a GPU's properties without making a context on it.
