@@ -29,6 +29,13 @@ struct HeadChunk {
     return reverse ? kChunkTokens - 1 - position : position;
   }
   __device__ bool has(int position) const { return row(position) < rows; }
+  /// Bit i: there is a token at position first + i, of kCount.
+  template <int kCount>
+  __device__ unsigned tokens_from(int first) const {
+    constexpr unsigned kAll = (1U << kCount) - 1;
+    if (reverse) return kAll << min(max(kChunkTokens - rows - first, 0), kCount) & kAll;
+    return kAll >> min(max(first + kCount - rows, 0), kCount);
+  }
 };
 
 /// The sequence that has a slot, or the last one that starts before it.
@@ -143,21 +150,56 @@ __device__ __forceinline__ int warpgroup_of_block() {
   return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
 }
 
+/// What a thread copies of a tile of kD channels that kThreads copy: 16 bytes, at the same channels,
+/// of every kAtOnce-th row.
+template <int kThreads, int kD>
+struct RowPieces {
+  static constexpr int kWords = kD / 8;  // of a row
+  static constexpr int kAtOnce = kThreads / kWords;
+  static constexpr int kCount = kChunkTokens / kAtOnce;
+  static_assert(kAtOnce * kWords == kThreads && kAtOnce * kCount == kChunkTokens);
+
+  int row;  // the first
+  int channel;
+  __device__ __forceinline__ RowPieces() {
+    const int thread = unknown_thread();
+    row = thread / kWords;
+    channel = thread % kWords * 8;
+  }
+  /// Where they are in a row of the tile.
+  __device__ __forceinline__ std::uint32_t byte(int tile_row) const {
+    return tile_byte(tile_row, channel);
+  }
+};
+
+/// The row of a permuted tile (decays.cuh) that holds a position. The rows of an even position and of
+/// the next are neighbours; those of positions 16 apart are two apart.
+__device__ __forceinline__ int permuted_row(int position) {
+  return position % 16 / 2 * 8 + position / 16 * 2 + position % 2;
+}
+
 /// All of a block's threads start to copy rows, of channels from `first` on, to a tile: that of
-/// position i to row row_of(i). Zeros where there is no token or channel.
-template <class T, int kThreads, int kD, class F>
+/// position i to row i, or to the one of a permuted tile. Zeros where there is no token or channel.
+template <class T, int kThreads, bool kPermuted, int kD>
 __device__ __forceinline__ void start_rows(TokenTile<kD>& tile, const ConstTokenView& from,
                                            const HeadChunk& chunk, std::int64_t head, int first,
-                                           int channels, F&& row_of) {
-  constexpr int kWords = kD / 8;  // of a row
-  const T* const rows =
-      static_cast<const T*>(from.data) + row_offset(from, chunk.batch, chunk.token, head);
-  for (int i = unknown_thread(); i < kChunkTokens * kWords; i += kThreads) {
-    const int position = i / kWords;
-    const int channel = i % kWords * 8;
-    const bool valid = chunk.has(position) && first + channel < channels;
-    copy_async_16(shared_address(&tile) + tile_byte(row_of(position), channel),
-                  rows + (valid ? chunk.row(position) * from.token + first + channel : 0), valid);
+                                           int channels) {
+  using Pieces = RowPieces<kThreads, kD>;
+  static_assert(!kPermuted || Pieces::kAtOnce % 16 == 0);
+  constexpr int kTileStep = kPermuted ? Pieces::kAtOnce / 8 : Pieces::kAtOnce;
+  const Pieces pieces;
+  const std::uint32_t to = shared_address(&tile);
+  const int tile_row = kPermuted ? permuted_row(pieces.row) : pieces.row;
+  const int rows = first + pieces.channel < channels ? chunk.rows : 0;
+  const int step = chunk.reverse ? -Pieces::kAtOnce : Pieces::kAtOnce;
+  int row = chunk.row(pieces.row);
+  const T* at = static_cast<const T*>(from.data) +
+                row_offset(from, chunk.batch, chunk.token + row, head) + first + pieces.channel;
+#pragma unroll 4
+  for (int i = 0; i < Pieces::kCount; ++i) {
+    copy_async_16(to + pieces.byte(tile_row + i * kTileStep), at, row < rows);
+    row += step;
+    at += step * from.token;
   }
 }
 
@@ -177,15 +219,20 @@ __device__ __forceinline__ std::uint32_t columns_address(std::uint32_t panel,
 template <class T, int kThreads, int kD>
 __device__ __forceinline__ void write_rows(const TokenView& to, const TokenTile<kD>& tile,
                                            const HeadChunk& chunk, int first, int channels) {
-  constexpr int kWords = kD / 8;
-  T* const rows =
-      static_cast<T*>(to.data) + row_offset(to, chunk.batch, chunk.token, chunk.head) + first;
-  for (int i = unknown_thread(); i < chunk.rows * kWords; i += kThreads) {
-    const int row = i / kWords;
-    const int channel = i % kWords * 8;
-    if (first + channel >= channels) continue;
-    *reinterpret_cast<uint4*>(rows + row * to.token + channel) =
-        *reinterpret_cast<const uint4*>(tile.bytes[0] + tile_byte(row, channel));
+  using Pieces = RowPieces<kThreads, kD>;
+  const Pieces pieces;
+  const int rows = first + pieces.channel < channels ? chunk.rows : 0;
+  T* at = static_cast<T*>(to.data) +
+          row_offset(to, chunk.batch, chunk.token + pieces.row, chunk.head) + first +
+          pieces.channel;
+#pragma unroll 4
+  for (int i = 0; i < Pieces::kCount; ++i) {
+    const int row = pieces.row + i * Pieces::kAtOnce;
+    if (row < rows) {
+      *reinterpret_cast<uint4*>(at) =
+          *reinterpret_cast<const uint4*>(tile.bytes[0] + pieces.byte(row));
+    }
+    at += Pieces::kAtOnce * to.token;
   }
 }
 

@@ -79,10 +79,7 @@ __device__ __forceinline__ RunTile<unsigned char*> rows_of(unsigned char* tile, 
 /// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.
 __device__ __forceinline__ unsigned valid_positions(const HeadChunk& chunk, const RunLane& at,
                                                     bool has_channel) {
-  unsigned valid = 0;
-#pragma unroll
-  for (int i = 0; i < kRun; ++i) valid |= chunk.has(at.position(i)) ? 1U << i : 0U;
-  return has_channel ? valid : 0U;
+  return has_channel ? chunk.tokens_from<kRun>(at.position(0)) : 0U;
 }
 
 /// Two neighbouring elements of each row; zeros where there are none.
@@ -215,11 +212,7 @@ __device__ __forceinline__ float2 over_warps(const float2 (&decays)[kBlockWarps]
 // Sums over tokens are cheap where a thread has many of few channels: tiles have their rows
 // permuted so that the columns a thread holds are 16 tokens in a row.
 
-/// The row of a permuted tile that holds a position, and its reverse; the rows of an even position
-/// and of the next are neighbours.
-__device__ __forceinline__ int permuted_row(int position) {
-  return position % 16 / 2 * 8 + position / 16 * 2 + position % 2;
-}
+/// The reverse of permuted_row().
 __device__ __forceinline__ int position_of_row(int row) {
   return row % 8 / 2 * 16 + row / 8 * 2 + row % 2;
 }
@@ -270,11 +263,20 @@ class ColumnDecays {
   __device__ __forceinline__ bool has_channel(int first, int second) const {
     return first + at.channel() + 8 * second < p_.own;
   }
-  /// Of this thread's first position and channel, of channels from `first` on.
-  template <class View>
-  __device__ __forceinline__ std::int64_t first_offset(const View& view, int first) const {
-    const std::int64_t token = chunk_.token + chunk_.row(at.position(0));
-    return row_offset(view, chunk_.batch, token, chunk_.head) + first + at.channel();
+  /// f(i, second, has, element) of this thread's positions and both its channels, of channels from
+  /// `first` on: whether there is such a token and channel, and where it is.
+  template <class Element, class View, class F>
+  __device__ __forceinline__ void for_each_row(const View& view, int first, F&& f) const {
+    const unsigned valid[] = {has_channel(first, 0) ? valid_ : 0U,
+                              has_channel(first, 1) ? valid_ : 0U};
+    const RunRows<Element> rows(view, chunk_, at, first + at.channel());
+    Element* row = rows.first;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      f(i, 0, (valid[0] >> i & 1U) != 0, row);
+      f(i, 1, (valid[1] >> i & 1U) != 0, row + 8);
+      row += rows.step;
+    }
   }
 
   /// Makes the compiler compute again what it would keep: decays and addresses.
@@ -290,9 +292,7 @@ class ColumnDecays {
  private:
   /// Natural log decays; 0 where there is no token, what channels share where there is no channel.
   __device__ __forceinline__ void load_logs(int first) {
-    valid_ = 0;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) valid_ |= chunk_.has(at.position(i)) ? 1U << i : 0U;
+    valid_ = chunk_.template tokens_from<16>(at.position(0));
     const ConstTokenView& own = p_.channel_gate.rows;
     if (p_.channel_gate.is_f32) {
       load_gates<float>(own, first);
@@ -315,20 +315,12 @@ class ColumnDecays {
   }
   template <class Element>
   __device__ __forceinline__ void load_gates(const ConstTokenView& gates, int first) {
-    const bool channels[] = {has_channel(first, 0), has_channel(first, 1)};
-    const auto* const rows = static_cast<const Element*>(gates.data);
-    const std::int64_t begin = first_offset(gates, first);
-    const std::int64_t step = chunk_.reverse ? -gates.token : gates.token;
     Element loaded[32];  // all loads are under way before the first is used
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-#pragma unroll
-      for (int second = 0; second < 2; ++second) {
-        Element& gate = loaded[at.element(i, second)];
-        gate = from_float<Element>(0.0F);
-        if (has(i) && channels[second]) gate = rows[begin + i * step + 8 * second];
-      }
-    }
+    for_each_row<const Element>(gates, first, [&](int i, int second, bool has, auto* gate) {
+      Element& to = loaded[at.element(i, second)];
+      to = from_float<Element>(0.0F);
+      if (has) to = *gate;
+    });
 #pragma unroll
     for (int e = 0; e < 32; ++e) logs_[e] = to_float(loaded[e]);
   }

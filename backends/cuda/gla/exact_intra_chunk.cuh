@@ -34,6 +34,7 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kStep = kPanelChannels;  // channels taken at once
   static constexpr int kMost = kMostChannels;
+  static constexpr bool kBeginsAll = false;
 
   __device__ ExactIntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads&)
       : Base(p, shared) {

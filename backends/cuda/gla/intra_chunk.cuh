@@ -52,6 +52,7 @@ struct IntraChunkShared {
   Channels flows[2][kFlowTiles];  // of x and y, then dx and dy; by row in memory
   TokenTile<kPanelChannels> p;    // [i][j] permuted
   TokenTile<kPanelChannels> a;    // [i][j]
+  alignas(16) float state_products[kFlowTiles][kPart];
   SharedBarrier full;
   HeadChunk chunk;  // here, for few registers are left for it
 };
@@ -68,6 +69,9 @@ class IntraChunk {
   static constexpr int kThreads = Shared::kThreads;
   static constexpr int kStep = Shared::kPart;  // channels taken at once
   static constexpr int kMost = Shared::kMost;
+  /// Whether channels begin where they are taken, the first ones too: the code is there once.
+  static constexpr bool kBeginsAll = !kOnePart && kMost > kStep &&
+                                     (kOfBoth || Shared::kUngated < kMost);
 
   __device__ IntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads& loads)
       : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
@@ -77,12 +81,11 @@ class IntraChunk {
     return kOnePart ? static_cast<int>(blockIdx.y) * kStep : 0;
   }
 
-  /// Starts on the first channels, while other loads are under way, and waits for all of them.
-  /// Goes before all else.
+  /// Starts on channels, the first ones while other loads are under way, and waits for all of them.
   template <bool kFlows = true>
   __device__ void begin(int first = first_of_block()) {
-    start_rows<T, kThreads>(s_.x, p_.x, chunk_, chunk_.head, first, p_.own, permuted_row);
-    start_rows<T, kThreads>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own, permuted_row);
+    start_rows<T, kThreads, true>(s_.x, p_.x, chunk_, chunk_.head, first, p_.own);
+    start_rows<T, kThreads, true>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own);
     copy_async_commit();
     if (kFlows) start_flows(first);
     decays_.load(first);
@@ -95,7 +98,7 @@ class IntraChunk {
   __device__ void begin_flows() {
     dependency_wait();
     dependents_launch();
-    start_flows(first_of_block());
+    if (!kBeginsAll) start_flows(first_of_block());
   }
 
   /// P of the other side, whose rows are there.
@@ -110,7 +113,7 @@ class IntraChunk {
 
   /// The outputs of channels from `first` on, and what they add to A.
   __device__ void take_channels(int first) {
-    if (!kOnePart && first > 0) begin_next<true>(first);
+    if (kBeginsAll || (!kOnePart && first > 0)) begin_next<true>(first);
     scale_channels();
     if (!kOnePart && p_.makes_scores) add_scores(first);
     decays_.forget();
@@ -132,7 +135,7 @@ class IntraChunk {
   }
   /// Only what they add to A.
   __device__ void take_scores(int first) {
-    if (first > 0) begin_next<false>(first);
+    if (kBeginsAll || first > 0) begin_next<false>(first);
     scale_channels();
     add_scores(first);
   }
@@ -205,15 +208,20 @@ class IntraChunk {
     if (threadIdx.x != 0) return;
     const int panels = p_.own_panels();
     const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
-    loads_.expect(static_cast<unsigned>(2 * p_.other_tiles) * bytes);
-    void* const flows[] = {p_.x_flow, p_.y_flow};
-    for (int side = 0; side < 2; ++side) {
-      const unsigned char* const from =
-          workspace_panel(flows[side], chunk_.index, panels, first / kPanelChannels);
-      for (int i = 0; i < p_.other_tiles; ++i) {
-        loads_.start(shared_address(&s_.flows[side][i]), from + i * tensor_bytes(p_, panels),
-                     bytes);
-      }
+    constexpr unsigned kProducts = sizeof(s_.state_products[0]);
+    loads_.expect(static_cast<unsigned>(p_.other_tiles) * (2 * bytes + kProducts));
+    const int panel = first / kPanelChannels;
+    const unsigned char* x_flow = workspace_panel(p_.x_flow, chunk_.index, panels, panel);
+    const unsigned char* y_flow = workspace_panel(p_.y_flow, chunk_.index, panels, panel);
+    const float* products = p_.state_products + chunk_.index * own_channels(p_) + first;
+#pragma unroll 1
+    for (int i = 0; i < p_.other_tiles; ++i) {
+      loads_.start(shared_address(&s_.flows[kReads][i]), x_flow, bytes);
+      loads_.start(shared_address(&s_.flows[kWrites][i]), y_flow, bytes);
+      loads_.start(shared_address(s_.state_products[i]), products, kProducts);
+      x_flow += tensor_bytes(p_, panels);
+      y_flow += tensor_bytes(p_, panels);
+      products += p_.slots * p_.heads * own_channels(p_);
     }
   }
 
@@ -398,21 +406,20 @@ class IntraChunk {
       if (quarter >= 2) sum += last_two;
       const float before = __shfl_up_sync(kFullWarp, sum, 1, 4);
       const float common = fmaf(decays_.template over_half<kReads>(second), sum_row(read[second]),
-                                state_product(first + decays_.at.channel() + 8 * second)) +
+                                state_product(decays_.at.channel() + 8 * second)) +
                            (quarter >= 1 ? before : 0.0F);
 #pragma unroll
       for (int i = 0; i < 16; ++i) terms[decays_.at.element(i, second)] += common;
     }
   }
-  /// E S . D of the chunk, summed over the other side.
-  __device__ __forceinline__ float state_product(int channel) const {
+  /// E S . D of the chunk and one of the channels that are there, summed over the other side.
+  __device__ float state_product(int channel) const {
     if (!chunk_.has_flows) return 0.0F;
-    const float* const products = p_.state_products + chunk_.index * own_channels(p_) + channel;
-    float sum = *products;
+    float sum = s_.state_products[0][channel];
 #pragma unroll
     for (int tile = 1; tile < Shared::kFlowTiles; ++tile) {
       if (p_.other_tiles == tile) return sum;
-      sum += products[tile * p_.slots * p_.heads * own_channels(p_)];
+      sum += s_.state_products[tile][channel];
     }
     return sum;
   }
@@ -420,21 +427,12 @@ class IntraChunk {
   /// gates.
   __device__ __forceinline__ float2 put_gate_gradients(const float (&gradients)[32],
                                                        int first) const {
-    const TokenView& to = p_.dchannel_gate;
-    const bool channels[] = {decays_.has_channel(first, 0), decays_.has_channel(first, 1)};
-    auto* const rows = static_cast<float*>(to.data);
-    const std::int64_t begin = decays_.first_offset(to, first);
-    const std::int64_t step = chunk_.reverse ? -to.token : to.token;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-#pragma unroll
-      for (int second = 0; second < 2; ++second) {
-        if (decays_.has(i) && channels[second]) {
-          rows[begin + i * step + 8 * second] = gradients[decays_.at.element(i, second)];
-        }
-      }
-    }
+    decays_.template for_each_row<float>(p_.dchannel_gate, first,
+                                         [&](int i, int second, bool has, float* to) {
+                                           if (has) *to = gradients[decays_.at.element(i, second)];
+                                         });
     if (!shares_gates()) return {};
+    const bool channels[] = {decays_.has_channel(first, 0), decays_.has_channel(first, 1)};
     float sums[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) {

@@ -152,9 +152,11 @@ __device__ __forceinline__ void begin_with_p(Block& block, const Other& other) {
   if constexpr (Other::kLoadsParts) {
     other.finish_loads();
     block.make_p(other);
-    async_proxy_fence();
-    __syncthreads();  // the other side's tiles are free
-    block.template begin<false>();
+    if constexpr (!Block::kBeginsAll) {
+      async_proxy_fence();
+      __syncthreads();  // the other side's tiles are free
+      block.template begin<false>();
+    }
   } else {
     block.template begin<false>();
     block.make_p(other);
@@ -192,7 +194,7 @@ __device__ __forceinline__ void take_part(const GlaBackwardParams& p,
   }
   Block block(p, shared.gated, loads);
   if constexpr (!other.kLoadsParts) other.start_loads();
-  block.template begin<false>();
+  if constexpr (!Block::kBeginsAll) block.template begin<false>();
   for_all_channels<Block>(p, [&](int from) { block.take_scores(from); });
   dependency_wait();
   dependents_launch();
@@ -316,7 +318,7 @@ template <class Block>
 __device__ __forceinline__ void make_scores(const GlaBackwardParams& p,
                                             typename Block::Shared& shared, TileLoads& loads) {
   Block block(p, shared, loads);
-  block.template begin<false>();
+  if constexpr (!Block::kBeginsAll) block.template begin<false>();
   for_all_channels<Block>(p, [&](int first) { block.take_scores(first); });
   store_scores(p, block, shared.chunk);
 }
@@ -327,7 +329,7 @@ __device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
                                                    TileLoads& loads) {
   Block block(p, shared, loads);
   start_scores(p, block, shared.chunk);
-  block.begin();
+  if constexpr (!Block::kBeginsAll) block.begin();
   take_all_channels(p, block);
   if (p.makes_scores) store_scores(p, block, shared.chunk);
 }

@@ -29,8 +29,8 @@ class UngatedSide {
       : p_(p), tiles_(tiles), chunk_(chunk) {}
 
   __device__ void start_loads(int first = 0) const {
-    start_rows<T, kThreads>(tiles_.u, p_.u, chunk_, chunk_.head, first, p_.other, same_row);
-    start_rows<T, kThreads>(tiles_.z, p_.z, chunk_, chunk_.kv_head, first, p_.other, same_row);
+    start_rows<T, kThreads, false>(tiles_.u, p_.u, chunk_, chunk_.head, first, p_.other);
+    start_rows<T, kThreads, false>(tiles_.z, p_.z, chunk_, chunk_.kv_head, first, p_.other);
   }
   /// Waits for them and all other loads.
   __device__ void finish_loads() const {
@@ -80,8 +80,6 @@ class UngatedSide {
   using Staged = TokenTile<kStep>;
   static constexpr int kOfOne = 2 * kLoaded;  // channels of one tensor in the place of both
 
-  __device__ static int same_row(int position) { return position; }
-
   /// Adds the products of the channels that are there, or begins with them.
   template <bool kAdds>
   __device__ __forceinline__ void add_scores(float (&scores)[32]) const {
@@ -95,8 +93,8 @@ class UngatedSide {
 
   /// Channels of one tensor from `first` on in the place of both, where not all of both are there.
   __device__ void load_one(const ConstTokenView& from, std::int64_t head, int first) const {
-    start_rows<T, kThreads>(reinterpret_cast<TokenTile<kOfOne>&>(tiles_), from, chunk_, head, first,
-                            p_.other, same_row);
+    start_rows<T, kThreads, false>(reinterpret_cast<TokenTile<kOfOne>&>(tiles_), from, chunk_, head,
+                                   first, p_.other);
     finish_loads();
   }
 
@@ -127,6 +125,7 @@ class UngatedSide {
     const int panels = p_.other_panels();
     const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
     loads.expect(static_cast<unsigned>(p_.own_tiles) * bytes);
+#pragma unroll 1
     for (int i = 0; i < p_.own_tiles; ++i) {
       loads.start(shared_address(staged + i * sizeof(Staged)),
                   workspace_panel(flow, chunk_.index, panels, first / kPanelChannels) +
