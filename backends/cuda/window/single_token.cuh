@@ -11,7 +11,6 @@
 // of the gates m + read x, and of the state before e_a e_b (D_ab + scale read_a read_b).
 #pragma once
 
-#include "cuda/chunks/token_tile.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
@@ -45,18 +44,6 @@ struct TokenRow {
     return warp_sum(sum);
   }
 };
-
-/// Sums each of eight values over the lanes: a lane gets that of eighth_of(lane).
-__device__ __forceinline__ float fold_eight(float (&x)[2 * kRowsAtOnce]) {
-  fold_lanes<4>(x, lane());
-  fold_lanes<2>(x, lane());
-  fold_lanes<1>(x, lane());
-  x[0] += __shfl_xor_sync(kFullWarp, x[0], 1);
-  return x[0] + __shfl_xor_sync(kFullWarp, x[0], 16);
-}
-__device__ __forceinline__ int eighth_of(int lane) {
-  return (lane >> 3 & 1) * 4 + (lane >> 2 & 1) * 2 + (lane >> 1 & 1);
-}
 
 /// kColumns: which side the columns are of.
 template <class T, int kColumns>
@@ -234,8 +221,8 @@ class SingleToken {
 #pragma unroll
       for (int c = 0; c < kColumnsOfLane; ++c) of(i, c, row, of_rows[i], sums[c]);
     }
-    const float sum = fold_eight(of_rows);
-    const int mine = first + eighth_of(lane());
+    const float sum = sum_of_lanes<kRowsAtOnce>(of_rows);
+    const int mine = first + lane() / 2 % kRowsAtOnce;
     if ((lane() & 17) == 0 && mine < shares_.rows) {
       rows_.sums()[(strip * 3 + which) * shares_.rows + mine] = sum;
     }

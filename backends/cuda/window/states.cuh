@@ -7,20 +7,24 @@
 namespace attune::cuda::window {
 
 /// Calls visit(other, own, offset in the view) for each element of the block's part of a state, in
-/// an order in which lanes touch neighbours in memory.
+/// an order in which lanes touch neighbours in memory. Behind the last own channel stands that one.
 template <class View, class Visit>
 __device__ __forceinline__ void for_each_element(const Block& b, const View& view, Visit&& visit) {
-  const std::int64_t base = b.head * view.head + b.first * view.k;
+  const auto first_of = [&](int own) {
+    return b.head * view.head + (b.first + min(own, max(b.count, 1) - 1)) * view.k;
+  };
   const int others = b.side.other_channels;
   if (view.k <= view.v) {
-    for (int other = b.warp; other < others; other += b.warps) {
-      visit(other, lane(), base + lane() * view.k + other * view.v);
+    std::int64_t at = first_of(lane()) + b.warp * view.v;
+    for (int other = b.warp; other < others; other += b.warps, at += b.warps * view.v) {
+      visit(other, lane(), at);
     }
     return;
   }
   for (int own = b.warp; own < kOwn; own += b.warps) {
-    for (int other = lane(); other < others; other += kWarpSize) {
-      visit(other, own, base + own * view.k + other * view.v);
+    std::int64_t at = first_of(own) + lane() * view.v;
+    for (int other = lane(); other < others; other += kWarpSize, at += kWarpSize * view.v) {
+      visit(other, own, at);
     }
   }
 }
@@ -28,9 +32,8 @@ __device__ __forceinline__ void for_each_element(const Block& b, const View& vie
 /// Asks for the block's part of a state, zeros behind its last channel.
 __device__ __forceinline__ void load_state(const Block& b, const ConstStateView& view, int to) {
   for_each_element(b, view, [&](int other, int own, std::int64_t at) {
-    const bool valid = own < b.count;
-    copy_async_4(shared_address(b.mine + to + other * kStateStride + own),
-                 view.data + (valid ? at : 0), valid);
+    copy_async_4(shared_address(b.mine + to + other * kStateStride + own), view.data + at,
+                 own < b.count);
   });
 }
 __device__ __forceinline__ void store_state(const Block& b, const StateView& view, int from) {

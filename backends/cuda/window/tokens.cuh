@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "cuda/chunks/token_tile.cuh"
 #include "cuda/chunks/views.cuh"
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/window/window.hpp"
@@ -69,6 +70,22 @@ struct GateElement {
   __device__ float log() const { return wide + to_float(narrow); }
 };
 
+/// Where the rows of four tokens are that follow each other, the first of them in the sequence; the
+/// last one of the sequence stands for those behind it.
+struct FourRows {
+  std::int64_t at[4];
+
+  /// `left`: tokens of the sequence from the first on.
+  template <class View>
+  __device__ FourRows(const Block& b, const View& view, std::int64_t step, int left,
+                      std::int64_t of_head) {
+    const std::int64_t next = b.p.descending ? -view.token : view.token;
+    at[0] = b.offset(view, step, of_head);
+#pragma unroll
+    for (int i = 1; i < 4; ++i) at[i] = at[i - 1] + (i < left ? next : 0);
+  }
+};
+
 /// Four tokens of a channel of the other side.
 __device__ __forceinline__ std::array<float, 4> four_of(const Block& b, int rows, int channel,
                                                         int token) {
@@ -82,35 +99,33 @@ __device__ __forceinline__ void store_four(const Block& b, int rows, int channel
                                                                                       x[2], x[3]};
 }
 
-/// The rows of the other side's channels, of four tokens a thread; zeros behind the last token.
+/// The rows of the other side's channels, of four tokens a thread; zeros behind the last of `count`
+/// tokens.
 template <class T, int kTokens>
-__device__ void stage_others(const Block& b, std::int64_t first_step) {
+__device__ void stage_others(const Block& b, std::int64_t first_step, int count) {
   const Side& side = b.side;
   const int others = side.other_channels;
   for (int item = threadIdx.x; item < others * (kTokens / 4); item += threads()) {
     const int channel = item % others;
     const int token = item / others * 4;
-    const auto four = [&](auto&& make) {
-      const auto of = [&](int i) { return make(min(first_step + token + i, b.span.length - 1)); };
-      return std::array{of(0), of(1), of(2), of(3)};
+    const int left = count - token;
+    const auto rows_of = [&](const ConstTokenView& view, std::int64_t head) {
+      return FourRows(b, view, first_step + min(token, count - 1), left, head);
     };
-    const auto read = four([&](std::int64_t step) {
-      return Element<T>(side.other_read, side.other_read.data != nullptr,
-                        b.offset(side.other_read, step, b.head) + channel);
+    const FourRows reads = rows_of(side.other_read, b.head);
+    const FourRows writes = rows_of(side.other_write, b.shared_head());
+    const FourRows gates = rows_of(side.other_gate.rows, b.head);
+    const auto four = [](auto&& of) { return std::array{of(0), of(1), of(2), of(3)}; };
+    const auto read = four([&](int i) {
+      return Element<T>(side.other_read, side.other_read.data != nullptr, reads.at[i] + channel);
     });
-    const auto write = four([&](std::int64_t step) {
-      return Element<T>(side.other_write, true,
-                        b.offset(side.other_write, step, b.shared_head()) + channel);
-    });
-    const auto gate = four([&](std::int64_t step) {
-      return GateElement<T>(side.other_gate,
-                            b.offset(side.other_gate.rows, step, b.head) + channel);
-    });
+    const auto write =
+        four([&](int i) { return Element<T>(side.other_write, true, writes.at[i] + channel); });
+    const auto gate =
+        four([&](int i) { return GateElement<T>(side.other_gate, gates.at[i] + channel); });
     const auto store = [&](int rows, auto&& value, float behind) {
-      const auto of = [&](int i) {
-        return first_step + token + i < b.span.length ? value(i) : behind;
-      };
-      store_four(b, rows, channel, token, {of(0), of(1), of(2), of(3)});
+      store_four(b, rows, channel, token,
+                 four([&](int i) { return i < left ? value(i) : behind; }));
     };
     store(
         b.side.at.other_read, [&](int i) { return read[i].value(); }, 0.0F);
@@ -153,34 +168,62 @@ __device__ __forceinline__ std::array<float, 4> four_decays(const Block& b, int 
   std::array<float, 4> decays{1.0F, 1.0F, 1.0F, 1.0F};
   if (b.side.other_gate.given()) decays = four_of(b, b.side.at.other_decays, channel, token);
   if (!b.side.has_shared_decays) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) decays[i] *= b.shared[b.side.at.shared_decays + token + i];
+    const auto shared =
+        *reinterpret_cast<const float4*>(b.shared + b.side.at.shared_decays + token);
+    decays[0] *= shared.x, decays[1] *= shared.y, decays[2] *= shared.z, decays[3] *= shared.w;
   }
   return decays;
 }
 
-/// D_ij of the window's first `count` tokens: a warp has a token j, and goes from token to token i
-/// with its row decayed.
+/// Sums each of kCount values over the lanes: lane l gets that of number l / 2 % kCount.
+template <int kCount>
+__device__ __forceinline__ float sum_of_lanes(float (&x)[16]) {
+  if constexpr (kCount > 8) fold_lanes<8>(x, lane());
+  if constexpr (kCount > 4) fold_lanes<4>(x, lane());
+  fold_lanes<2>(x, lane());
+  fold_lanes<1>(x, lane());
+  float sum = x[0] + __shfl_xor_sync(kFullWarp, x[0], 1);
+#pragma unroll
+  for (int apart = 2 * kCount; apart < kWarpSize; apart *= 2) {
+    sum += __shfl_xor_sync(kFullWarp, sum, apart);
+  }
+  return sum;
+}
+
+/// D_ij of the window's first `count` tokens: a warp has one or two tokens j, and goes from token to
+/// token i with their rows decayed.
 template <int kTokens>
 __device__ void make_scores(const Block& b, int count) {
-  for (int j = warp_of_block(); j < count; j += threads() / kWarpSize) {
-    float sums[kTokens] = {};
+  constexpr int kOfWarp = kTokens > 8 ? 2 : 1;
+  for (int j = kOfWarp * warp_of_block(); j < count; j += kOfWarp * threads() / kWarpSize) {
+    float sums[kOfWarp][16] = {};
     for (int channel = lane(); channel < b.side.other_channels; channel += kWarpSize) {
-      float decayed = b.shared[b.side.at.other_write + channel * b.side.at.stride + j];
+      float decayed[kOfWarp];
 #pragma unroll
-      for (int i = 0; i < kTokens; ++i) {
-        if (i % 4 == 0 && (i + 3 < j || i >= count)) continue;
-        const auto read = four_of(b, b.side.at.other_read, channel, i / 4 * 4);
-        const auto decays = four_decays(b, channel, i / 4 * 4);
-        if (i > j) decayed *= decays[i % 4];
-        if (i >= j) sums[i] = fmaf(read[i % 4], decayed, sums[i]);
+      for (int own = 0; own < kOfWarp; ++own) {
+        decayed[own] = b.shared[b.side.at.other_write + channel * b.side.at.stride + j + own];
+      }
+#pragma unroll
+      for (int four = 0; four < kTokens; four += 4) {
+        if (four + 3 < j || four >= count) continue;
+        const auto read = four_of(b, b.side.at.other_read, channel, four);
+        const auto decays = four_decays(b, channel, four);
+#pragma unroll
+        for (int i = four; i < four + 4; ++i) {
+#pragma unroll
+          for (int own = 0; own < kOfWarp; ++own) {
+            if (i > j + own) decayed[own] *= decays[i - four];
+            sums[own][i] = fmaf(read[i - four], decayed[own], sums[own][i]);  // left out: i < j
+          }
+        }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      if (i < j || i >= count) continue;
-      const float sum = warp_sum(sums[i]);
-      if (lane() == 0) b.shared[b.side.at.scores + i * kTokens + j] = b.p.scale * sum;
+    for (int own = 0; own < kOfWarp; ++own) {
+      const float sum = sum_of_lanes<kTokens>(sums[own]);
+      const int i = lane() / 2;
+      if (lane() % 2 != 0 || i < j + own || i >= count) continue;
+      b.shared[b.side.at.scores + i * kTokens + j + own] = b.p.scale * sum;
     }
   }
 }

@@ -67,9 +67,10 @@ class Walk {
 
  private:
   __device__ void put_gamma_term() const {
-    if (b_.side.gamma_terms == nullptr || b_.warp != 0 || lane() != 0 || b_.count == 0) return;
-    b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] =
-        static_cast<float>(gamma_gradient_);
+    if (b_.side.gamma_terms == nullptr || b_.warp != 0 || b_.count == 0) return;
+    const float sum = warp_sum(static_cast<float>(gamma_gradient_));
+    if (lane() != 0) return;
+    b_.side.gamma_terms[(b_.sequence * b_.p.heads + b_.head) * b_.side.tiles() + b_.tile] = sum;
   }
   __device__ bool has_state_before(std::int64_t window) const {
     return window > 0 || initial_.data != nullptr;
@@ -89,7 +90,7 @@ class Walk {
     __syncthreads();  // the window before has been read
     const bool others =
         windows_ > 1 || b_.is_first_tile;  // or they are as the tile before had them
-    if (others) stage_others<T, kTokens>(b_, window * kTokens);
+    if (others) stage_others<T, kTokens>(b_, window * kTokens, tokens_of(window));
     stage_own<T, kTokens>(b_, window * kTokens);
     __syncthreads();  // rows are there
     if (others) {
@@ -190,23 +191,22 @@ class Walk {
       for (int token = 0; token < count && lane() < b_.count; ++token)
         gate_gradient_ += b_.own(b_.side.at.write, token) * b_.own(b_.side.at.partial, token);
     }
-    for (int token = count - 1; token >= 0; --token) {
+    for (int token = count - 1; token >= 0 && lane() < b_.count; --token) {
       const std::int64_t step = begin + token;
-      if (lane() < b_.count) {
-        const float read = is_last || b_.side.read_terms == nullptr
-                               ? b_.own(b_.side.at.read, token) * b_.own(b_.side.at.x, token)
-                               : b_.side.read_terms[term(step)];
-        gate_gradient_ += read - b_.own(b_.side.at.write, token) * b_.own(b_.side.at.y, token);
-        if (has_no_past(token, step)) gate_gradient_ = 0.0;
-        if (b_.side.gate_gradient.data != nullptr) {
-          static_cast<float*>(
-              b_.side.gate_gradient
-                  .data)[b_.offset(b_.side.gate_gradient, step, b_.head) + channel()] =
-              static_cast<float>(gate_gradient_);
-        }
+      const float read = is_last || b_.side.read_terms == nullptr
+                             ? b_.own(b_.side.at.read, token) * b_.own(b_.side.at.x, token)
+                             : b_.side.read_terms[term(step)];
+      gate_gradient_ += read - b_.own(b_.side.at.write, token) * b_.own(b_.side.at.y, token);
+      if (has_no_past(token, step)) gate_gradient_ = 0.0;
+      const auto gradient = static_cast<float>(gate_gradient_);
+      b_.own(b_.side.at.x, token) = gradient;  // which has been read
+      if (b_.side.gate_gradient.data != nullptr) {
+        static_cast<float*>(
+            b_.side.gate_gradient
+                .data)[b_.offset(b_.side.gate_gradient, step, b_.head) + channel()] = gradient;
       }
-      write_shared_gate(step);
     }
+    if (b_.side.has_shared_decays) write_shared_gates(begin, count);
   }
 
   /// Whether there is nothing before a token for its decay to act on.
@@ -215,11 +215,18 @@ class Walk {
     return b_.own(b_.side.at.decays, token) * b_.shared[b_.side.at.shared_decays + token] == 0.0F;
   }
 
-  __device__ void write_shared_gate(std::int64_t step) {
-    if (!b_.side.has_shared_decays) return;
-    const float sum = warp_sum(lane() < b_.count ? static_cast<float>(gate_gradient_) : 0.0F);
+  /// Sums over channels, of all tokens at once: one behind the other they would wait for each other.
+  __device__ void write_shared_gates(std::int64_t begin, int count) {
+    float sums[16] = {};
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      if (i < count && lane() < b_.count) sums[i] = b_.own(b_.side.at.x, i);
+    }
+    const float sum = sum_of_lanes<kTokens>(sums);
+    const int token = lane() / 2;
+    if (lane() % 2 != 0 || token >= count) return;
     gamma_gradient_ += sum;
-    if (lane() != 0) return;
+    const std::int64_t step = begin + token;
     if (b_.side.shared_terms != nullptr) {
       const std::int64_t rows = b_.p.batches * b_.p.sequences.tokens * b_.p.heads;
       b_.side.shared_terms[b_.tile * rows + b_.row_of(step)] = sum;
@@ -235,7 +242,7 @@ class Walk {
   ConstStateView final_gradient_;
   std::int64_t staged_ = -1;     // the window that is in shared memory
   double gate_gradient_ = 0.0;   // in warp 0: the lane's channel's, of the tokens that follow
-  double gamma_gradient_ = 0.0;  // and that of g_gamma
+  double gamma_gradient_ = 0.0;  // and the lane's tokens' part of that of g_gamma
 };
 
 /// Zeros behind the last of packed sequences, shared out over all blocks.
