@@ -63,24 +63,28 @@ __device__ __forceinline__ void find_gradients(Product<Own> (&behind)[kKeyPanels
   const BackwardParams& p = block.p;
   const auto& panels = block.panels;
   LoadedStates<Own, false> states;
-  states.fetch(p, block.chunk, 0, 0);
+  if (p.has_states) states.fetch(p, block.chunk, 0, 0);
   Scores<Own> scores;
-  scores.multiply(panels);
+  scores.multiply(panels, block.chunk);
   scores.decay(gates, [&](int, int) { return p.scale; });
   take_diagonal<Own>(scores.values, block.keys().diagonal);
   Gradients<Own, kKeyPanels, kValuePanels> sums;
-  sums.read_states(states, panels, p, block.chunk, [&](LoadedStates<Own, false>& loaded, int key) {
-    decay_rows(loaded.forward, loaded.back, block.keys(), key);
-    loaded.forward.store(panels.forward_state(), panels.memory);
-    loaded.back.store(panels.back_state(), panels.memory);
-  });
+  if (p.has_states) {
+    sums.read_states(states, panels, p, block.chunk,
+                     [&](LoadedStates<Own, false>& loaded, int key) {
+                       decay_rows(loaded.forward, loaded.back, block.keys(), key);
+                       loaded.forward.store(panels.forward_state(), panels.memory);
+                       loaded.back.store(panels.back_state(), panels.memory);
+                     });
+  }
   scores.store(panels);
   __syncthreads();  // scores are there
 
 #pragma unroll
   for (int value = 0; value < kValuePanels; ++value) {
     Product<Own>& dv = sums.dv[value];
-    multiply_transposed<Own>(dv, panels.key_scores(), panels.d_o(value), Own::row_block(), kSteps);
+    multiply_transposed<Own>(dv, panels.key_scores(), panels.d_o(value), Own::row_block(),
+                             block.chunk.steps());
     store_gradients<Own>(dv, p, block.chunk, p.values.write_gradients, value, p.values.channels,
                          p.values.adds);
   }

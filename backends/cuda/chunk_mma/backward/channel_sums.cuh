@@ -123,7 +123,8 @@ __device__ __forceinline__ void finish_reads(Product<Own>& reads, Product<Own>& 
   const BackwardParams& p = of.p;
   Product<Own> others;
   clear(others);
-  multiply_columns<Own>(others, of.scores, of.writes(panel), 0, Own::row_block() + 1);
+  const int end = has_rows<Own>(of.chunk) ? Own::row_block() + 1 : 0;
+  multiply_columns<Own>(others, of.scores, of.writes(panel), 0, end);
   clear(behind);
   add_products<Own>(behind, -1.0F, others, of.reads(panel));
   for_each<Own>(reads, [&](float& sum, int, int) { sum *= p.scale; });
@@ -150,7 +151,7 @@ __device__ __forceinline__ void finish_writes(Product<Own>& writes, Product<Own>
     add_products<Own>(own, 1.0F, writes, of.writes(panel));
     add_rows<Own>(gates.writes, own);
   }
-  multiply_transposed<Own>(writes, of.scores, of.reads(panel), Own::row_block(), kSteps);
+  multiply_transposed<Own>(writes, of.scores, of.reads(panel), Own::row_block(), of.chunk.steps());
   add_products<Own>(behind, 1.0F, writes, of.writes(panel));
   finish<Own>(writes, of.reads(panel), of.channels, panel, -1.0F);
   store_gradients<Own>(writes, p, of.chunk, of.side.write_gradients, of.first_panel + panel,

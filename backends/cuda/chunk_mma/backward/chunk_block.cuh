@@ -21,7 +21,15 @@ struct Chunk {
   std::int64_t segment = 0;   // of its segment
   bool adds_forward = false;  // S is what tokens of the segment made of zero: its start is missing
   bool adds_back = false;     // D likewise
+
+  /// Of 16 tokens, the last of which may have fewer: products stop behind them.
+  __device__ int steps() const { return (place.rows + 15) / 16; }
 };
+/// Whether any of a warp's rows of a product are tokens of it.
+template <class Own>
+__device__ __forceinline__ bool has_rows(const Chunk& chunk) {
+  return Own::row_block() < chunk.steps();
+}
 
 /// The number-th of the chunks of all heads.
 __device__ __forceinline__ bool find_chunk(const BackwardParams& p, std::int64_t number,
@@ -178,6 +186,12 @@ struct Gradients {
   Product<Own> dk[kKeyPanels];
   Product<Own> dv[kValuePanels];
 
+  __device__ Gradients() {
+    for (auto& sums : dq) clear(sums);
+    for (auto& sums : dk) clear(sums);
+    for (auto& sums : dv) clear(sums);
+  }
+
   /// Their first terms: what tokens read of the chunk's states. store(states, key) stores a panel of
   /// both.
   template <class Store>
@@ -185,9 +199,7 @@ struct Gradients {
                                               const Panels<kKeyPanels, kValuePanels>& panels,
                                               const BackwardParams& p, const Chunk& chunk,
                                               Store&& store) {
-    for (auto& sums : dq) clear(sums);
-    for (auto& sums : dk) clear(sums);
-    for (auto& sums : dv) clear(sums);
+    const bool takes_part = has_rows<Own>(chunk);
 #pragma unroll
     for (int key = 0; key < kKeyPanels; ++key) {
 #pragma unroll
@@ -199,9 +211,11 @@ struct Gradients {
         } else if (key + 1 < kKeyPanels) {
           states.fetch(p, chunk, key + 1, 0);
         }
-        multiply_rows<Own>(dq[key], panels.d_o(value), panels.forward_state());
-        multiply_rows<Own>(dk[key], panels.v(value), panels.back_state());
-        multiply_columns<Own>(dv[value], panels.k(key), panels.back_state(), 0, kSteps);
+        if (takes_part) {
+          multiply_rows<Own>(dq[key], panels.d_o(value), panels.forward_state());
+          multiply_rows<Own>(dk[key], panels.v(value), panels.back_state());
+          multiply_columns<Own>(dv[value], panels.k(key), panels.back_state(), 0, kSteps);
+        }
         __syncthreads();  // S and D are done with
       }
     }

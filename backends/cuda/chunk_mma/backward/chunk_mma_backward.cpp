@@ -7,7 +7,6 @@
 #include "cuda/chunks/wide_rows.hpp"
 #include "cuda/chunks/with_copies.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/gate_gradients.hpp"
 
@@ -59,14 +58,6 @@ void sum_gamma(const Problem& problem, const Args& args, const Workspace& worksp
                          .head_stride = args.dgamma->stride(1),
                          .sign = slopes ? -1.0F : 1.0F},
                         stream);
-}
-
-/// The states of chunks that have none.
-void clear_states(const Workspace& workspace, cudaStream_t stream) {
-  for (const StateSide* const side : {&workspace.forward, &workspace.back}) {
-    check(
-        cudaMemsetAsync(side->states, 0, static_cast<std::size_t>(workspace.states_bytes), stream));
-  }
 }
 
 void launch_walks(const BackwardParams& params, cudaStream_t stream) {
@@ -172,7 +163,6 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const Workspace workspace(problem, config, site.workspace.data());
     const Args own = of_query_heads(problem, args, workspace);
-    if (!has_states(problem) && !goes_by_panels(problem)) clear_states(workspace, stream);
     for_each_slice(problem, [&](const KeySlice& slice) {
       const Problem part = slice.of(problem);
       BackwardParams params = params_of(part, slice.of(own), config, workspace);

@@ -119,9 +119,11 @@ struct Scores {
   Product<Own> values;
 
   template <int kKeyPanels, int kValuePanels>
-  __device__ __forceinline__ void multiply(const Panels<kKeyPanels, kValuePanels>& panels) {
+  __device__ __forceinline__ void multiply(const Panels<kKeyPanels, kValuePanels>& panels,
+                                           const Chunk& chunk) {
     clear(keys);
     clear(values);
+    if (!has_rows<Own>(chunk)) return;
     add_key_scores<Own>(keys, panels);
     add_value_scores<Own>(values, panels);
   }

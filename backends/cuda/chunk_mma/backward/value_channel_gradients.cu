@@ -178,7 +178,7 @@ template <int kKeyPanels>
 __device__ __forceinline__ void make_key_scores(const Block<kKeyPanels>& block) {
   Product<Own> scores;
   clear(scores);
-  add_key_scores<Own>(scores, block.panels);
+  if (has_rows<Own>(block.chunk)) add_key_scores<Own>(scores, block.panels);
   scale_scores<Own>(scores, block.p.scale);
   take_diagonal<Own>(scores, block.channels.values.diagonal);
   store_scores<Own>(block.key_scores(), scores);
@@ -192,10 +192,16 @@ __device__ __forceinline__ void read_states(KeySums<kKeyPanels>& sums, Product<O
                                             int value_panel) {
   const auto& panels = block.panels;
   auto& products = block.channels.products;
-  LoadedStates<Own, true> states;
-  states.fetch(block.p, block.chunk, 0, value_panel);
   clear(o);
   clear(dv);
+  if (!block.p.has_states) {
+    if (threadIdx.x < kPanelChannels) block.channels.values.products[threadIdx.x] = 0.0F;
+    __syncthreads();  // P is there
+    return;
+  }
+  const bool takes_part = has_rows<Own>(block.chunk);
+  LoadedStates<Own, true> states;
+  states.fetch(block.p, block.chunk, 0, value_panel);
 #pragma unroll
   for (int key = 0; key < kKeyPanels; ++key) {
     decay_columns(states, block.channels.values);
@@ -205,10 +211,12 @@ __device__ __forceinline__ void read_states(KeySums<kKeyPanels>& sums, Product<O
     states.back.store(panels.back_state(), panels.memory);
     __syncthreads();  // S and D are there
     if (key + 1 < kKeyPanels) states.fetch(block.p, block.chunk, key + 1, value_panel);
-    multiply_rows<Own>(sums.dq[key], panels.d_o(0), panels.forward_state());
-    multiply_rows<Own>(sums.dk[key], panels.v(0), panels.back_state());
-    multiply_columns<Own>(dv, panels.k(key), panels.back_state(), 0, kSteps);
-    multiply_columns<Own>(o, panels.q(key), panels.forward_state(), 0, kSteps);
+    if (takes_part) {
+      multiply_rows<Own>(sums.dq[key], panels.d_o(0), panels.forward_state());
+      multiply_rows<Own>(sums.dk[key], panels.v(0), panels.back_state());
+      multiply_columns<Own>(dv, panels.k(key), panels.back_state(), 0, kSteps);
+      multiply_columns<Own>(o, panels.q(key), panels.forward_state(), 0, kSteps);
+    }
     __syncthreads();  // S and D are done with
   }
   if (threadIdx.x >= kPanelChannels) return;
@@ -223,7 +231,7 @@ __device__ __forceinline__ void take_values(KeySums<kKeyPanels>& sums,
                                             const Block<kKeyPanels>& block, int panel) {
   const SideOfChunk<1> side = block.side_of_values(panel);
   if (panel == 0) make_key_scores(block);
-  add_value_scores<Own>(sums.scores, block.panels);
+  if (has_rows<Own>(block.chunk)) add_value_scores<Own>(sums.scores, block.panels);
   Product<Own> o[1];
   Product<Own> dv[1];
   read_states(sums, o[0], dv[0], block, panel);

@@ -26,7 +26,7 @@ constexpr bool has_value_gates(const Problem& problem) {
 }
 /// Whether a chunk may start from a state, or leave one that has a gradient; else all are zeros.
 constexpr bool has_states(const Problem& problem) {
-  return problem.N > 0 || problem.T > kTokens || problem.h0 || problem.ht;
+  return problem.T > kTokens || problem.h0 || problem.ht;
 }
 /// Whether the gradients of a chunk are the work of a block for each panel of its channels
 /// (panel_block.cuh), not of one.
@@ -127,9 +127,8 @@ struct Workspace {
     const std::int64_t tokens = segment_tokens_of(problem, config);
     const std::int64_t segments = parts_of(problem, tokens) * problem.H;
     is_cut = tokens <= problem.T;
-    states_bytes = chunks * size;
     for (StateSide* const side : {&forward, &back}) {
-      side->states = parts.take<float>(states_bytes);
+      if (has_states(problem)) side->states = parts.take<float>(chunks * size);
       if (!is_cut) continue;
       side->segment_states = parts.take<float>(segments * size);
       const auto take = [&](KeptDecays& decays, std::int64_t width) {
@@ -156,7 +155,6 @@ struct Workspace {
   }
 
   StateSide forward, back;
-  std::int64_t states_bytes = 0;  // of one side's
   bool is_cut = false;
   WalkOperands keys, values;
   float* dk = nullptr;  // of query heads, where these share keys and values
