@@ -16,10 +16,6 @@ using Config = ChunkMmaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-// In f32; fewer are faster one by one, or with gates of channels in chunks of 16.
-inline constexpr std::int64_t kMinSplitTokens = 8;
-inline constexpr std::int64_t kMinGatedTokens = 24;
-
 inline bool is_split(const Problem& problem) { return problem.dtype == DType::kF32; }
 inline bool has_key_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
 inline bool has_value_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }

@@ -37,11 +37,6 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     if (problem.K > kMostSlicedKeys) {
       return Support::no(refused::kShape, str("takes K <= ", kMostSlicedKeys));
     }
-    const std::int64_t fewest = has_channel_gates(problem) ? kMinGatedTokens : kMinSplitTokens;
-    if (is_split(problem) && problem.T < fewest * std::max<std::int64_t>(problem.N, 1)) {
-      return Support::no(refused::kShape,
-                         str("takes sequences of ", fewest, " tokens or more in f32"));
-    }
     if (problem.T > kMostTokens)
       return Support::no(refused::kShape, str("takes T <= ", kMostTokens));
     if (!takes_rows(problem)) {

@@ -2,55 +2,73 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "cuda/chunk_mma/blocks.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/short_walk.hpp"
 
 namespace attune::cuda::chunk_mma {
 
-/// A launch in f32, besides its chunks.
-inline constexpr double kSplitLaunchUs = 3.2;
-
-/// Microseconds of the walks of a problem in f32, with slices of the keys side by side.
+/// Microseconds of the walks of a problem in f32, with slices of the keys side by side: all blocks
+/// together, or the one that walks most, on average over what that may have.
 inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
                             const Config& config) {
-  constexpr double kOfBothWalks = 1.33;  // the first one reads nothing
-  constexpr double kShared = 0.27;       // more for each further block of a multiprocessor
-  constexpr double kOfValueGates = 1.23;
+  constexpr double kOfLaunch = 0.9, kOfBlock = 2.4;
+  constexpr double kOfState = 0.73;      // of a block, to read or to write 64 keys of it
+  constexpr double kOfBothWalks = 1.37;  // the first one reads nothing
+  constexpr double kOfSegments = 3.5;
+  constexpr double kShared = 0.23;  // more for each further block of a multiprocessor
+  constexpr double kOfValueGates = 1.14;
   const int keys = padded_slice_keys(problem);
-  double chunk_us = keys > 64 ? 4.5 : config.warps > 4 ? 3.3 : 2.7;
-  if (has_channel_gates(problem)) chunk_us *= 1 + keys / 600.0;
+  double chunk_us = keys > 64 ? 4.6 : config.warps > 4 ? 3.05 : 2.75;
+  if (has_channel_gates(problem)) chunk_us *= 1 + keys / 455.0;
   if (has_value_gates(problem)) chunk_us *= kOfValueGates;
+  const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
+  const auto block_us = [&](double tokens) {
+    const double chunks = std::ceil(tokens / kSplitChunk);
+    return kOfBlock + kOfState * states * keys / 64 +
+           chunk_us * std::ceil(chunks / config.segments);
+  };
   const std::int64_t room = room_for(problem, device, config);
   const std::int64_t blocks = block_count(problem, config);
   const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
-  chunk_us *= 1 + kShared * static_cast<double>(together - 1);
-  const std::int64_t tokens = problem.T / std::max<std::int64_t>(problem.N, 1);
-  const std::int64_t chunks = ceil_div(ceil_div(tokens, kSplitChunk), config.segments);
-  const double us =
-      static_cast<double>(chunks * ceil_div(blocks, room)) * chunk_us + kSplitLaunchUs;
-  return config.segments > 1 ? us * kOfBothWalks + kSplitLaunchUs : us;
+  const double rounds = static_cast<double>(ceil_div(blocks, room)) *
+                        (1 + kShared * static_cast<double>(together - 1));
+  const auto part = static_cast<double>(parts_of(problem, config).tokens);
+  const LikelyLengths lengths(problem);
+  const double us = kOfLaunch + lengths.average([&](double longest) {
+    if (part > 0) longest = std::min(longest, part);
+    return std::max(rounds * block_us(lengths.mean), block_us(longest));
+  });
+  return config.segments > 1 || part > 0 ? us * kOfBothWalks + kOfSegments : us;
 }
 
-/// Microseconds of a problem in f32, fitted to an H200; what gates of value channels take besides,
-/// to an H100.
+/// Microseconds of a problem in f32, fitted to 177 problems on an H100.
 inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfOperand = 8e-6;  // a channel of q and k made and read again
-  constexpr double kOfSummand = 3e-6;  // an output of a slice, read again
+  constexpr double kOfOperands = 4.8, kOfSums = 2.7;
+  constexpr double kOfOperand = 8.9e-6;  // a channel of q and k made and read again
+  constexpr double kOfSummand = 3.9e-6;  // an output of a slice, read again
+  constexpr double kOfLaunch = 0.9, kBytesPerUs = 0.9e6;
+  const std::int64_t rows = problem.B * problem.T * problem.H;
   double us = split_walk_us(first_walk(problem), device, config);
   if (const std::int64_t tail = narrow_tail(problem); tail > 0) {
     us += split_walk_us(with_keys(problem, tail), device, config);
   }
   const auto operands_us = [&](std::int64_t channels) {
-    return kSplitLaunchUs +
-           kOfOperand * static_cast<double>(problem.B * problem.T * problem.H * channels);
+    return kOfOperands + kOfOperand * static_cast<double>(rows * channels);
   };
   if (has_key_gates(problem)) us += operands_us(problem.K);
   if (has_value_gates(problem)) us += operands_us(problem.V);
   const std::int64_t slices = slices_of_launch(problem);
-  if (slices == 1) return us;
-  return us + kSplitLaunchUs + kOfSummand * static_cast<double>(slices * plane_elements(problem));
+  if (slices > 1)
+    us += kOfSums + kOfSummand * static_cast<double>(slices * plane_elements(problem));
+  const std::int64_t states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
+  const std::int64_t floats = 2 * rows * (problem.K + problem.V) +
+                              states * problem.sequences() * problem.H * problem.K * problem.V;
+  return std::max(
+      us, kOfLaunch + static_cast<double>(std::int64_t{sizeof(float)} * floats) / kBytesPerUs);
 }
 
 /// Whether sequences have so many tokens or fewer, on average.

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <tuple>
 #include <vector>
@@ -70,8 +71,9 @@ struct WalkExtents {
   std::int64_t heads = 0;  // of all sequences
   std::int64_t rows = 1;
   std::int64_t columns = 1;
-  std::int64_t tokens = 0;  // of a sequence, on average
-  int parts = 1;            // of operands
+  std::int64_t tokens = 0;          // of a sequence, on average
+  std::array<double, 3> longest{};  // what the longest may have (chunks/likely_lengths.hpp)
+  int parts = 1;                    // of operands
   bool column_gates = false;
   bool final_only = false;  // the final state is all that is wanted
 };

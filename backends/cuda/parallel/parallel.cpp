@@ -89,8 +89,8 @@ bool has_single_tokens(const AttentionProblem& problem) { return problem.N == 0 
 struct Costs {
   double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
 };
-constexpr Costs kForwardCosts{2.1, 0.37, 0.033, 0.78, 2.1, 0.02, 0, 0};
-constexpr Costs kBackwardCosts{1.5, 0.06, 0.07, 0.24, 4.9, 0.07, 3.5, 0.11};
+constexpr Costs kForwardCosts{2.5, 0.22, 0.066, 0.24, 2.57, 0.013, 0, 0};
+constexpr Costs kBackwardCosts{2.0, 0.2, 0.058, 0.28, 4.16, 0.33, 3.4, 0.07};
 
 double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
   constexpr int kWarpsOfCore = 16;

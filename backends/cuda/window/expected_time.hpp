@@ -1,5 +1,5 @@
-// About how long a pass by windows takes, fitted to the times of some 2700 configs of 130 problems
-// each way on an H100.
+// About how long a pass by windows takes, fitted to the times of 1,475 configs of 172 problems forward
+// and of 2,743 of 339 backward on an H100.
 #pragma once
 
 #include <algorithm>
@@ -30,36 +30,36 @@ struct Costs {
   double warp;           // share that each four further warps on a multiprocessor slow the others
   double bytes;          // share of the states' traffic that nothing hides
 };
-inline constexpr Costs kForwardCosts{.launch = 1.3,
+inline constexpr Costs kForwardCosts{.launch = 1.1,
                                      .sums = 0,
-                                     .block = 0.9,
-                                     .window = 0.74,
-                                     .staged = 0.66,
-                                     .score = 0.058,
-                                     .tile = 1.62,
-                                     .pair = 0.103,
+                                     .block = 0.28,
+                                     .window = 1.2,
+                                     .staged = 0.29,
+                                     .score = 0.03,
+                                     .tile = 2,
+                                     .pair = 0.085,
                                      .gate = 0,
-                                     .state = 0.004,
-                                     .state_channel = 0.0043,
-                                     .state_token = 1.15,
-                                     .update = 0.074,
-                                     .warp = 0.035,
-                                     .bytes = 0.96};
-inline constexpr Costs kBackwardCosts{.launch = 2.8,
-                                      .sums = 1.84,
-                                      .block = 2.95,
+                                     .state = 0.0039,
+                                     .state_channel = 0.0069,
+                                     .state_token = 0.97,
+                                     .update = 0.088,
+                                     .warp = 0.033,
+                                     .bytes = 0.86};
+inline constexpr Costs kBackwardCosts{.launch = 3.26,
+                                      .sums = 2.06,
+                                      .block = 1.74,
                                       .window = 0.004,
-                                      .staged = 0.79,
-                                      .score = 0.02,
-                                      .tile = 2.08,
-                                      .pair = 0.216,
-                                      .gate = 0.21,
-                                      .state = 0.005,
-                                      .state_channel = 0.0207,
-                                      .state_token = 0.0042,
-                                      .update = 0.069,
-                                      .warp = 0.055,
-                                      .bytes = 1.46};
+                                      .staged = 0.338,
+                                      .score = 0.0275,
+                                      .tile = 2.51,
+                                      .pair = 0.112,
+                                      .gate = 0.18,
+                                      .state = 0.0053,
+                                      .state_channel = 0.0307,
+                                      .state_token = 0.025,
+                                      .update = 0.0774,
+                                      .warp = 0.058,
+                                      .bytes = 1.6};
 
 /// What a pass is asked for.
 struct Pass {
@@ -132,18 +132,27 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
 
-/// Of single tokens' gradients, a block each of `walks`, with so many bytes of states.
-inline double single_tokens_us(std::int64_t walks, const TokenShares& shares,
-                               std::int64_t state_bytes, bool sums, const DeviceInfo& device) {
-  constexpr double kBytesPerUs = 2.2e6;
-  constexpr double kBlock = 5;
-  constexpr double kRows = 2;  // of a warp at once
-  const std::int64_t resident = std::max(kMostWarpsOfToken / shares.warps(), 1);
-  const std::int64_t rounds = ceil_div(walks, resident * std::max(device.cores, 1));
-  const std::int64_t turns = ceil_div(shares.rows, kRowsAtOnce * shares.groups);
-  return kBackwardCosts.launch + (sums ? kBackwardCosts.sums : 0) +
-         std::max((kBlock + kRows * static_cast<double>(turns)) * static_cast<double>(rounds),
-                  static_cast<double>(state_bytes) / kBytesPerUs);
+/// Of single tokens' gradients, a block each of `walks`.
+struct SingleTokens {
+  std::int64_t walks = 0;
+  TokenShares shares;
+  bool h0 = false, ht = false;
+  bool sums = false;             // a launch behind it
+  std::int64_t state_bytes = 0;  // read and written
+};
+inline double single_tokens_us(const SingleTokens& pass, const DeviceInfo& device) {
+  constexpr double kBytesPerUs = 0.95e6;
+  constexpr double kFirst = 0.9, kNext = 4.9;        // of a block, and of one behind another
+  constexpr double kInitial = 2.1, kGradient = 0.9;  // of a state's rows that a warp has at once
+  const std::int64_t resident = std::max(kMostWarpsOfToken / pass.shares.warps(), 1);
+  const auto rounds =
+      static_cast<double>(ceil_div(pass.walks, resident * std::max(device.cores, 1)));
+  const auto turns =
+      static_cast<double>(ceil_div(pass.shares.rows, kRowsAtOnce * pass.shares.groups));
+  const double of_turn = (pass.h0 ? kInitial : 0) + (pass.ht ? kGradient : 0);
+  return kBackwardCosts.launch + (pass.sums ? kBackwardCosts.sums : 0) +
+         std::max(kFirst + kNext * (rounds - 1) + of_turn * turns * rounds,
+                  static_cast<double>(pass.state_bytes) / kBytesPerUs);
 }
 
 }  // namespace attune::cuda::window

@@ -127,7 +127,13 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
                     ((gates & ops::kGateG) != 0 && key_parts(problem, config.tokens) > 1);
   if (config.tokens == 1) {
     const TokenShares shares(static_cast<int>(problem.K), static_cast<int>(problem.V));
-    return single_tokens_us(walks, shares, state_bytes, sums, device);
+    return single_tokens_us({.walks = walks,
+                             .shares = shares,
+                             .h0 = problem.h0,
+                             .ht = problem.ht,
+                             .sums = sums,
+                             .state_bytes = state_bytes},
+                            device);
   }
   Pass pass{.walks = walks,
             .mean = lengths.mean,
@@ -200,9 +206,9 @@ class WindowKernel : public Kernel<WindowConfig<Op>> {
   Support fits(const AttentionProblem& problem, const DeviceInfo& device,
                const Config& config) const override {
     if (config.tokens == 1) {
-      if (Config::kBackward && problem.T == 1 && problem.N <= 1 && config == kSingleTokens)
-        return Support::yes();
-      return Support::no(refused::kConfig, "tokens=1: for gradients of single tokens");
+      const bool single = problem.T == 1 && problem.N <= 1 && (problem.h0 || problem.ht);
+      if (Config::kBackward && single && config == kSingleTokens) return Support::yes();
+      return Support::no(refused::kConfig, "tokens=1: for gradients of single tokens with states");
     }
     if (config.teams * config.warps > kMostWarps || config.teams > config.tiles) {
       return Support::no(refused::kConfig, str("teams=", config.teams, ": at most tiles, and ",

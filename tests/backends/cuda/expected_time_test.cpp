@@ -69,7 +69,8 @@ TEST(CudaExpectedTime, MakesTheFastestKernelTheDefaultOfShortSequencesGradients)
   EXPECT_EQ(default_of("B=5 T=23 H=96 K=320 V=320 dtype=bf16 gate=g"), "cuda.chunk_mma.backward");
   EXPECT_EQ(default_of("T=479 H=3 K=16 V=16 N=151 gate=g"), "cuda.chunk_mma.backward");
   EXPECT_EQ(default_of("T=24 H=64 K=32 V=160 N=1 gate=g+gk"), "cuda.chunk_mma.backward");
-  EXPECT_EQ(default_of("B=37 T=5 H=96 K=16 V=16 dtype=bf16 gate=g"), "cuda.parallel.backward");
+  EXPECT_EQ(default_of("T=9 H=128 K=48 V=48 N=9 dtype=bf16 gate=gamma+gk"),
+            "cuda.parallel.backward");
   EXPECT_EQ(default_of("T=43 H=24 K=256 V=64 N=19 dtype=f16 gate=gk"), "cuda.parallel.backward");
   EXPECT_EQ(default_of("T=20 H=16 K=99 V=99 N=17 gate=gk+gv h0=yes ht=yes"),
             "cuda.window.backward");
