@@ -83,8 +83,9 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     if (narrow) return config;
     if (is_split(problem)) {
       const Config other = config_of(problem, device, 4);
-      const double us = split_us(problem, device, config);
-      return split_us(problem, device, other) < kSurely * us ? other : config;
+      const Problem alike = of_one_length(problem);  // to be cut as their batch is
+      const double us = split_us(alike, device, config);
+      return split_us(alike, device, other) < kSurely * us ? other : config;
     }
     Config longer = config;
     longer.chunk = 64;
@@ -153,6 +154,15 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     if (!fits(problem, device, config)) config.warps = 4;
     config.segments = segments_for(problem, device, config);
     return config;
+  }
+
+  /// The batch that packed sequences are if all are as long as they are on average.
+  static Problem of_one_length(Problem problem) {
+    if (problem.N <= 1) return problem;
+    problem.B = problem.N;
+    problem.T /= problem.N;
+    problem.N = 0;
+    return problem;
   }
 
   /// Whether blocks wait for each other that would share multiprocessors with two stages.
