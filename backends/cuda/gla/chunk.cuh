@@ -150,8 +150,8 @@ __device__ __forceinline__ int warpgroup_of_block() {
   return __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
 }
 
-/// What a thread copies of a tile of kD channels that kThreads copy: 16 bytes, at the same channels,
-/// of every kAtOnce-th row.
+/// What a thread copies of a tile of kD channels that kThreads copy: 16 bytes, at the same
+/// channels, of every kAtOnce-th row.
 template <int kThreads, int kD>
 struct RowPieces {
   static constexpr int kWords = kD / 8;  // of a row
@@ -172,8 +172,8 @@ struct RowPieces {
   }
 };
 
-/// The row of a permuted tile (decays.cuh) that holds a position. The rows of an even position and of
-/// the next are neighbours; those of positions 16 apart are two apart.
+/// The row of a permuted tile (decays.cuh) that holds a position. The rows of an even position and
+/// of the next are neighbours; those of positions 16 apart are two apart.
 __device__ __forceinline__ int permuted_row(int position) {
   return position % 16 / 2 * 8 + position / 16 * 2 + position % 2;
 }

@@ -56,8 +56,8 @@ __device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardPara
   return p.sequence_count;
 }
 
-/// The number among all walks of the one that is number `index` of those over some of the sequences;
-/// that of all walks where there are no more. For all of a warp.
+/// The number among all walks of number `index` of those over some of the sequences; that of all
+/// walks where there are no more. For all of a warp.
 inline __device__ __noinline__ std::int64_t walk_over_some(const GlaBackwardParams& p,
                                                            std::int64_t index) {
   const std::int64_t of_sequence = p.heads * p.segments;
