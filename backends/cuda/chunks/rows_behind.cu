@@ -25,9 +25,9 @@ struct Params {
   std::array<Rows, 6> rows;
 };
 
-/// grid: blocks x tensors. Nothing before it on the stream writes these rows, or the bounds, since its
-/// call began: it clears beside the launch before it, and ends after it.
+/// grid: blocks x tensors.
 __global__ __launch_bounds__(kThreads) void clear_rows(const __grid_constant__ Params p) {
+  take_over_from_previous_launch();
   using Word = std::uint16_t;  // the width of the narrowest elements
   const Rows& rows = p.rows[blockIdx.y];
   const std::int64_t end = p.sequences.tokens * rows.heads;
@@ -40,7 +40,6 @@ __global__ __launch_bounds__(kThreads) void clear_rows(const __grid_constant__ P
       to[i] = 0;
     }
   }
-  take_over_from_previous_launch();
 }
 
 }  // namespace rows_behind_kernels
