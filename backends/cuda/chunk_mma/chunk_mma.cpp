@@ -3,6 +3,7 @@
 
 #include "cuda/chunk_mma/expected_time.hpp"
 #include "cuda/chunk_mma/run.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
@@ -83,7 +84,7 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     if (narrow) return config;
     if (is_split(problem)) {
       const Config other = config_of(problem, device, 4);
-      const Problem alike = of_one_length(problem);  // to be cut as their batch is
+      const Problem alike = as_batch(problem);
       const double us = split_us(alike, device, config);
       return split_us(alike, device, other) < kSurely * us ? other : config;
     }
@@ -154,15 +155,6 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     if (!fits(problem, device, config)) config.warps = 4;
     config.segments = segments_for(problem, device, config);
     return config;
-  }
-
-  /// The batch that packed sequences are if all are as long as they are on average.
-  static Problem of_one_length(Problem problem) {
-    if (problem.N <= 1) return problem;
-    problem.B = problem.N;
-    problem.T /= problem.N;
-    problem.N = 0;
-    return problem;
   }
 
   /// Whether blocks wait for each other that would share multiprocessors with two stages.

@@ -10,6 +10,7 @@
 
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
@@ -68,14 +69,9 @@ bool is_in_parts(const Problem& problem, const Config& config) {
   return parts_of(problem, config).tokens > 0;
 }
 
-/// What a config is chosen for: packed sequences that may be cut by their own lengths are a batch
-/// of average ones, so that those of one length are cut as it is, and have its bits.
-Problem as_batch(Problem problem) {
-  if (problem.N <= 1 || problem.pool || problem.snapshot_every > 0) return problem;
-  problem.B = problem.N;
-  problem.T = std::max<std::int64_t>(problem.T / problem.N, 1);
-  problem.N = 0;
-  return problem;
+/// What a config is chosen for, where packed sequences may be cut by their own lengths.
+Problem chosen_for(const Problem& problem) {
+  return problem.pool || problem.snapshot_every > 0 ? problem : as_batch(problem);
 }
 
 /// Scratch memory of a slice of the key channels.
@@ -204,7 +200,7 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   }
 
   Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {
-    const Problem problem = as_batch(called);
+    const Problem problem = chosen_for(called);
     Config best = tiles_for(problem, widest_tile(problem));
     for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
@@ -222,7 +218,7 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   std::vector<Config> candidate_configs(const Problem& called,
                                         const DeviceInfo& device) const override {
     constexpr std::int64_t kMostRounds = 4;
-    const Problem problem = as_batch(called);
+    const Problem problem = chosen_for(called);
     std::vector<Config> configs;
     for (Config config : all_configs<Config>()) {
       if (!fits(problem, device, config)) continue;

@@ -44,4 +44,14 @@ struct LikelyLengths {
   std::array<double, 3> longest;
 };
 
+/// The batch that packed sequences are if all are as long as they are on average. A config that is
+/// chosen for it suits those of one length, which then are cut as it is, and have its bits.
+inline ops::RecurrentAttentionProblem as_batch(ops::RecurrentAttentionProblem problem) {
+  if (problem.N <= 1) return problem;
+  problem.B = problem.N;
+  problem.T = std::max<std::int64_t>(problem.T / problem.N, 1);
+  problem.N = 0;
+  return problem;
+}
+
 }  // namespace attune::cuda

@@ -142,8 +142,8 @@ void GpuDevice::put_back(Stopwatch stopwatch) const {
 double GpuDevice::time_us(FunctionRef<void(void* stream, int repeat)> launch, int repeats) const {
   const DeviceGuard guard(index_);
   const UnrelatedToCaptures unrelated;
-  Stopwatch stopwatch =
-      take_stopwatch();  // lost where a launch throws: its stream may be capturing
+  // It is lost where a launch throws: its stream may be capturing.
+  Stopwatch stopwatch = take_stopwatch();
   const auto& [stream, begin, end] = stopwatch;
   GraphExec replay;
   if (const Graph graph = record(launch, repeats, stream.get())) {

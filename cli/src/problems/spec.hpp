@@ -45,8 +45,8 @@ struct Spec {
   std::string op;  // "": not said
   std::vector<SpecAxis> axes;
   RecordedCalls recorded = {};
-  std::string source =
-      {};  // "shapes.jsonl:3"; "": the command line. Says nothing of what is meant.
+  /// "shapes.jsonl:3", or "" of the command line. It says nothing of what is meant.
+  std::string source = {};
   friend bool operator==(const Spec& a, const Spec& b) {
     return a.op == b.op && a.axes == b.axes && a.recorded == b.recorded;
   }
