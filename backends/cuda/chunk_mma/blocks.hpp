@@ -90,6 +90,16 @@ inline SequenceParts parts_of(const Problem& problem, const Config& config) {
                          least_tokens(config));
 }
 
+/// Of a block's state.
+inline std::int64_t state_bytes(const Problem& problem, const Config& config) {
+  return std::int64_t{padded_slice_keys(problem)} * values_per_block(config) *
+         std::int64_t{sizeof(float)};
+}
+/// Whether what segments start from is made ahead.
+inline bool has_starts(const Problem& problem, const SequenceParts& parts, const Config& config) {
+  return parts.tokens == 0 && makes_starts(config.segments, state_bytes(problem, config));
+}
+
 /// Of the outputs that a slice of key channels makes.
 inline std::int64_t plane_elements(const Problem& problem) {
   return problem.B * problem.T * problem.H * problem.V;
@@ -116,6 +126,8 @@ inline int segments_for(const Problem& problem, const DeviceInfo& device, Config
   constexpr SegmentTimes kOfSplit{.both_walks = 1.4,
                                   .launch = 1,
                                   .state = 0.15,
+                                  .starts = 1,
+                                  .start = 0.06,
                                   .block = 2,
                                   .most_blocks = 4,
                                   .long_segment = 1};
@@ -123,7 +135,8 @@ inline int segments_for(const Problem& problem, const DeviceInfo& device, Config
   const Problem first = first_walk(problem);
   return cheapest_segments({.blocks = block_count(first, config),
                             .room = room_for(first, device, config),
-                            .chunks = mean_chunks(first, config.chunk)},
+                            .chunks = mean_chunks(first, config.chunk),
+                            .state_bytes = state_bytes(first, config)},
                            device, is_split(problem) ? kOfSplit : SegmentTimes{})
       .segments;
 }

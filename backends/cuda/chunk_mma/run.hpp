@@ -9,6 +9,7 @@
 
 #include "cuda/chunk_mma/blocks.hpp"
 #include "cuda/chunks/plane_sums.hpp"
+#include "cuda/chunks/segment_starts.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/walks/walk.hpp"
@@ -87,7 +88,22 @@ inline SegmentWalkParams params_of(const Problem& problem, const Args& args, con
   params.set_sums(config.segments);
   params.segment_states = workspace.states;
   params.segment_decays = workspace.decays;
+  params.has_starts = has_starts(problem, params.parts, config);
   return params;
+}
+
+/// Of slices of `keys` padded key channels, with the decays of each key channel where there are gates
+/// of channels.
+inline SegmentSums sums_of(const SegmentWalkParams& params, const Config& config, int keys,
+                           int slices, bool of_channels) {
+  return {.states = params.segment_states,
+          .decays = of_channels ? nullptr : params.segment_decays,
+          .key_decays = of_channels ? params.segment_decays : nullptr,
+          .owners = params.sequence_count * params.heads * slices,
+          .places = params.segments,
+          .count = params.segments - 1,
+          .keys = keys,
+          .values = params.value_tiles * values_per_block(config)};
 }
 
 /// What makes operands of one side's channels, without its tensors.
@@ -195,11 +211,21 @@ inline void walk_split(const Problem& problem, const Args& args, const Config& c
                        cudaStream_t stream) {
   SegmentWalkParams params = params_of(problem, args, config, workspace);
   params.parts = parts;
+  params.has_starts = has_starts(problem, parts, config);
   params.set_sums(config.segments);
   if (has_key_gates(problem)) make_key_operands(problem, args, workspace.key_operands, stream);
   const SplitWalkParams split = split_params(problem, args, params, workspace, planes);
   with_value<Gated::kNone, Gated::kKeys, Gated::kValues>(split.gated(), [&]<Gated kGated>() {
     if (params.is_cut()) launch_split_segment_states<float, kGated>(split, config, stream);
+    if (params.has_starts) {
+      SegmentSums sums =
+          sums_of(params, config, padded_slice_keys(problem), split.slices, kGated != Gated::kNone);
+      if (kGated == Gated::kValues) {
+        sums.value_decays = split.segment_value_decays;
+        sums.value_row = split.values.channels;
+      }
+      launch_segment_starts(sums, stream);
+    }
     launch_split_walk<float, kGated>(split, config, stream);
   });
 }
@@ -232,6 +258,9 @@ inline void run_slice(const Problem& problem, const Args& args, const Config& co
   const SegmentWalkParams params = params_of(problem, args, config, workspace);
   launch_part_places(params, stream);
   if (params.is_cut()) launch_segment_states<T>(params, config, stream);
+  if (params.has_starts) {
+    launch_segment_starts(sums_of(params, config, padded_slice_keys(problem), 1, false), stream);
+  }
   launch_chunk_mma<T>(params, config, stream);
 }
 

@@ -3,7 +3,8 @@
 // A segment can be walked before those in front of it once its start is known. That takes their
 // keys and values alone: one pass finds what each segment adds to an empty state, and the blocks
 // that make outputs begin with L_{r-1} + d_{r-1} (L_{r-2} + d_{r-2} (...)), where L is what a
-// segment added and d what it decayed. The first segment's L includes the caller's initial state.
+// segment added and d what it decayed. The first segment's L includes the caller's initial state. Of
+// many segments these sums are made by a launch of their own (segment_starts.hpp).
 #pragma once
 
 #include "cuda/chunk_mma/decays.cuh"
@@ -80,7 +81,8 @@ __device__ __forceinline__ void load_segment_start(State<Shape>& state, const Pa
       return float4{0.0F, 0.0F, 0.0F, 0.0F};
     });
   }
-  for (int segment = 0; segment < walk.segment; ++segment) {
+  for (int segment = p.has_starts ? max(walk.segment - 1, 0) : 0; segment < walk.segment;
+       ++segment) {
     const std::int64_t index = sum_index(p, walk, segment);
     add_segment<Shape>(state, p, walk, index, Decays(p, walk, index));
   }

@@ -14,8 +14,9 @@ namespace attune::cuda {
 /// Of a walk over sequences without segments.
 struct WholeWalk {
   std::int64_t blocks = 1;
-  std::int64_t room = 1;    // blocks that a device has room for at once
-  std::int64_t chunks = 1;  // of a sequence, on average
+  std::int64_t room = 1;         // blocks that a device has room for at once
+  std::int64_t chunks = 1;       // of a sequence, on average
+  std::int64_t state_bytes = 0;  // of a block's state
 };
 
 /// Chunks of so many tokens that a sequence has, packed ones on average: their lengths are not
@@ -23,6 +24,15 @@ struct WholeWalk {
 inline std::int64_t mean_chunks(const ops::RecurrentAttentionProblem& problem,
                                 std::int64_t tokens) {
   return ceil_div(problem.T / std::max<std::int64_t>(problem.N, 1), tokens);
+}
+
+/// Whether what segments start from is made ahead (segment_starts.hpp): where a launch takes less than
+/// the last segment's block, which would pass the sums of all others.
+constexpr bool makes_starts(int segments, std::int64_t state_bytes) {
+  constexpr std::int64_t kKiB = 1024;
+  constexpr std::int64_t kLatency = 16 * kKiB;  // of a sum, in bytes that are loaded meanwhile
+  constexpr std::int64_t kMostPassed = 1408 * kKiB;
+  return segments * (state_bytes + kLatency) > kMostPassed;
 }
 
 /// Segments of a sequence, and what they cost, in the time of a chunk.
@@ -42,6 +52,8 @@ struct SegmentTimes {
   double both_walks = 1.8;         // where there are two: the first one reads nothing
   double launch = 2;               // of the first one
   double state = 0.3;              // of a segment, which those behind it load
+  double starts = 2;               // of the launch that makes what they start from, if there is one
+  double start = 0.1;              // of a segment in it
   double block = 0;                // that takes the place of one that is done
   std::int64_t most_blocks = 0;    // of a multiprocessor, where more may pay than it has room for
   std::int64_t long_segment = 16;  // chunks that are none of a short one
@@ -67,8 +79,10 @@ inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& d
   SegmentsCost best{1, walk_time(1)};
   for (const int segments : kSegments) {
     if (segments == 1 || !is_meant(segments)) continue;
-    if (segments * walk.blocks > most) break;
-    const double states = times.state * segments * std::max(rounds(segments) / 2, 1.0);
+    if (segments * walk.blocks > most || segments > walk.chunks) break;
+    const double states = makes_starts(segments, walk.state_bytes)
+                              ? times.starts + times.start * segments
+                              : times.state * segments * std::max(rounds(segments) / 2, 1.0);
     const double cost = times.both_walks * walk_time(segments) + times.launch + states;
     if (cost < best.chunks) best = {segments, cost};
   }

@@ -87,6 +87,8 @@ struct SegmentWalkParams {
   /// state, and [sequence, head, segment] of the segments' decays; of parts [head, sum, ...].
   float4* segment_states = nullptr;
   float* segment_decays = nullptr;
+  /// What a segment adds has been made what the next one starts from (segment_starts.hpp).
+  bool has_starts = false;
 
   /// Whether a launch finds what segments add to the state, first.
   constexpr bool is_cut() const { return segments > 1 || parts.tokens > 0; }

@@ -35,6 +35,16 @@ TEST(SegmentCounts, ShortSegmentsHaveNumbersOfTheirOwn) {
   EXPECT_EQ(segments_of({.blocks = 14, .room = 132, .chunks = 40}), 8);
 }
 
+TEST(SegmentCounts, StartsAreMadeAheadWhereToPassThemTakesLonger) {
+  constexpr std::int64_t kSmall = 64 * 64 * 4, kLarge = 128 * 128 * 4;
+  EXPECT_FALSE(cuda::makes_starts(40, kSmall));
+  EXPECT_TRUE(cuda::makes_starts(64, kSmall));
+  EXPECT_FALSE(cuda::makes_starts(16, kLarge));
+  EXPECT_TRUE(cuda::makes_starts(24, kLarge));
+  // 128 starts cost what passing a dozen does: one head has a block on every multiprocessor.
+  EXPECT_EQ(segments_of({.blocks = 1, .room = 132, .chunks = 2048, .state_bytes = kLarge}), 128);
+}
+
 TEST(SegmentCounts, RoundsOfBlocksAreForF32) {
   constexpr cuda::chunk_mma::Config kConfig{.warps = 8, .chunk = 32};
   RecurrentAttentionProblem problem{.T = 16184, .H = 3, .K = 473, .V = 473};

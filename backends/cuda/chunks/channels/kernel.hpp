@@ -118,22 +118,18 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return Support::yes();
   }
 
-  /// Wide blocks make the operands of a head once; of short sequences narrow ones are sooner done,
-  /// where there is room for them. The fewest stages suffice where a chunk takes long; of short
-  /// ones, as many as there is memory for beside the other blocks of a multiprocessor.
+  /// Wide blocks make the operands of a head once; narrow ones are sooner done, where there is room for
+  /// them. The fewest stages suffice where a chunk takes long; of short sequences, as many as there is
+  /// memory for beside the other blocks of a multiprocessor.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     const int widest = axis_value_for(&Config::tile_v, problem.V);
-    const bool narrow =
+    const bool has_multiprocessor =
         is_short(problem) &&
         problem.sequences() * problem.H * value_tiles(problem, kNarrowest) <= device.cores;
-    if (narrow || !has_instance(problem, widest)) {
-      return config_of(problem, device, kNarrowest, narrow);
-    }
+    const Config narrow = config_of(problem, device, kNarrowest, has_multiprocessor);
+    if (widest == kNarrowest || !has_instance(problem, widest)) return narrow;
     const Config wide = config_of(problem, device, widest, false);
-    const bool shares_operands = gated_of(problem) == Gated::kKeys && problem.K <= 128;
-    if (shares_operands || widest == kNarrowest) return wide;
-    const Config other = config_of(problem, device, kNarrowest, false);
-    return walk_us(problem, device, wide) < walk_us(problem, device, other) ? wide : other;
+    return walk_us(problem, device, wide) < walk_us(problem, device, narrow) ? wide : narrow;
   }
 
   /// Of a few tokens, of which other kernels say what they expect.
@@ -206,6 +202,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       params.parts = parts_of(problem, config);
       params.subsegments = subsegments_of(problem, config);
     }
+    params.has_starts = part == Part::kAll && has_starts(problem, params.parts, config);
     params.set_sums(saved_states_of(config.segments));
     place_workspace(params, problem, config, workspace.data());
     return params;
@@ -312,6 +309,17 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// Tokens of a segment that take longer than a launch.
   static constexpr std::int64_t kLeastTokens = 256;
 
+  /// Of segments that are not cut in two.
+  static bool has_starts(const Problem& problem, const SequenceParts& parts, const Config& config) {
+    return parts.tokens == 0 && config.segments > kMostCutInTwo &&
+           makes_starts(config.segments, state_bytes(problem, config));
+  }
+  /// Of a block.
+  static std::int64_t state_bytes(const Problem& problem, const Config& config) {
+    return std::int64_t{widest_keys(problem, config.tile_v)} * config.tile_v *
+           std::int64_t{sizeof(float)};
+  }
+
   static SequenceParts parts_of(const Problem& problem, const Config& config) {
     return parts_by_length(problem, value_tiles(problem, config.tile_v), config.segments,
                            kLeastTokens);
@@ -339,8 +347,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return config;
   }
 
-  /// Microseconds of a problem that is not short, to choose among blocks by: fitted to 30 problems on
-  /// an H100.
+  /// Microseconds of a problem, to choose among blocks by: fitted to 30 problems on an H100, and right
+  /// for 44 others of up to 128 key channels.
   static double walk_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
     constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
     constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
@@ -365,7 +373,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     const Block block = block_of(problem, config);
     return cheapest_segments({.blocks = block_count(problem, config),
                               .room = room_for_blocks(device, block.bytes, block.resident),
-                              .chunks = mean_chunks(problem, block.chunk_tokens)},
+                              .chunks = mean_chunks(problem, block.chunk_tokens),
+                              .state_bytes = state_bytes(problem, config)},
                              device);
   }
 

@@ -3,7 +3,8 @@
 // Where the segments of a sequence start from: S_r = D_{r-1} S_{r-1} + L_{r-1}, where L is what a
 // subsegment adds to an empty state and D its total decay, of every channel. A first launch finds L
 // and D of the subsegments of all segments but the last; the first one's L includes the caller's
-// initial state, unless summaries are wanted.
+// initial state, unless summaries are wanted. Of many segments a launch of its own then makes S_r
+// (segment_starts.hpp), so that a walk need not pass all before its own.
 #pragma once
 
 #include "cuda/chunks/channels/operands.cuh"
@@ -202,6 +203,8 @@ __device__ __forceinline__ void load_start(States<Shape>& states, const Params& 
     load_initial_states<Shape>(states, p, walk);
   } else if (walk.segment == 0) {
     return load_saved<Shape>(states, p, walk, saved_initial_index(p, walk));
+  } else if (p.has_starts) {
+    return load_saved<Shape>(states, p, walk, sum_index(p, walk, walk.segment - 1));
   } else {
     load_saved<Shape>(states, p, walk, sum_index(p, walk, 0));
   }

@@ -15,6 +15,7 @@
 
 #include "cuda/chunks/channels/segment_join.cuh"
 #include "cuda/chunks/channels/state.cuh"
+#include "cuda/chunks/segment_starts.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/wgmma.cuh"
 
@@ -301,6 +302,20 @@ __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void 
   }
 }
 
+template <class Shape>
+SegmentSums sums_of(const Params& p) {
+  const int values = p.value_tiles * Shape::kValues;
+  return {.states = p.segment_states,
+          .key_decays = Shape::kKeysDecay ? p.segment_decays : nullptr,
+          .value_decays = Shape::kValuesDecay ? p.segment_value_decays : nullptr,
+          .value_row = values,
+          .owners = p.sequence_count * p.heads,
+          .places = saved_states_of(p.segments),
+          .count = p.segments - 1,
+          .keys = Shape::kKeys,
+          .values = values};
+}
+
 /// Queues a part, or everything: with more than one segment, what finds their states first.
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
@@ -329,6 +344,7 @@ void launch_walks(const Params& params, const Config& config, cudaStream_t strea
       }
       return;
     }
+    if (params.has_starts) launch_segment_starts(sums_of<Shape>(params), stream);
     with_value_of<kWalkedIn>(walked_in(params), [&]<WalkedIn kIn>() {
       launch_walk.template operator()<true, kIn>(params.segments);
     });
