@@ -202,11 +202,14 @@ void SuspectNote::runs(const QuarantineRow& candidate) {
 
 void SuspectNote::clear() { write(owner_ + text_of(QuarantineRow())); }
 
-void SuspectNote::write(std::string_view text) {
+/// A file that keeps its size costs the disk no entry in its journal, for which processes would wait
+/// for one another. What a longer note has left below is not read.
+void SuspectNote::write(std::string text) {
+  constexpr std::size_t kUsualBytes = 4096;
   // Tuning goes on without a note where none can be written.
   if (descriptor_ < 0) return;
-  const ssize_t written = ::pwrite(descriptor_, text.data(), text.size(), 0);
-  if (::ftruncate(descriptor_, std::max<ssize_t>(written, 0)) != 0) return;
+  if (text.size() < kUsualBytes) text.resize(kUsualBytes, '\n');
+  [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, text.data(), text.size(), 0);
 }
 
 void take_suspects(const std::string& path,

@@ -45,7 +45,7 @@ class SuspectNote {
   void clear();
 
  private:
-  void write(std::string_view text);
+  void write(std::string text);
 
   AtRisk at_risk_;
   std::string owner_;  // the lines that say whose it is
