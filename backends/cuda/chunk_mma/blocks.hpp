@@ -136,7 +136,7 @@ inline int segments_for(const Problem& problem, const DeviceInfo& device, Config
   return cheapest_segments({.blocks = block_count(first, config),
                             .room = room_for(first, device, config),
                             .chunks = mean_chunks(first, config.chunk),
-                            .state_bytes = state_bytes(first, config)},
+                            .state_bytes = bytes_for_starts(first, state_bytes(first, config))},
                            device, is_split(problem) ? kOfSplit : SegmentTimes{})
       .segments;
 }

@@ -16,8 +16,15 @@ struct WholeWalk {
   std::int64_t blocks = 1;
   std::int64_t room = 1;         // blocks that a device has room for at once
   std::int64_t chunks = 1;       // of a sequence, on average
-  std::int64_t state_bytes = 0;  // of a block's state
+  std::int64_t state_bytes = 0;  // of a block, where starts may be made ahead
 };
+
+/// Of a block's state, or 0. Packed sequences cut by their own lengths pass the sums of their segments,
+/// so that several sequences are cut as if all did: a batch has the cuts of packed ones.
+inline std::int64_t bytes_for_starts(const ops::RecurrentAttentionProblem& problem,
+                                     std::int64_t state_bytes) {
+  return problem.sequences() > 1 ? 0 : state_bytes;
+}
 
 /// Chunks of so many tokens that a sequence has, packed ones on average: their lengths are not
 /// known on the host.
@@ -80,9 +87,9 @@ inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& d
   for (const int segments : kSegments) {
     if (segments == 1 || !is_meant(segments)) continue;
     if (segments * walk.blocks > most || segments > walk.chunks) break;
-    const double states = makes_starts(segments, walk.state_bytes)
-                              ? times.starts + times.start * segments
-                              : times.state * segments * std::max(rounds(segments) / 2, 1.0);
+    const bool has_starts = walk.state_bytes > 0 && makes_starts(segments, walk.state_bytes);
+    const double states = has_starts ? times.starts + times.start * segments
+                                     : times.state * segments * std::max(rounds(segments) / 2, 1.0);
     const double cost = times.both_walks * walk_time(segments) + times.launch + states;
     if (cost < best.chunks) best = {segments, cost};
   }

@@ -2,6 +2,7 @@
 // to take. Nothing runs: the GPU is made up.
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -76,6 +77,42 @@ TEST(CudaExpectedTime, MakesTheFastestKernelTheDefaultOfShortSequencesGradients)
             "cuda.window.backward");
   EXPECT_EQ(default_of("T=32 H=4 K=320 V=320 N=22 dtype=bf16 gate=gk ht=yes"),
             "cuda.window.backward");
+}
+
+/// The config of a kernel of recurrent attention, where it takes the problem.
+std::string config_of(std::string_view name, const std::string& spec) {
+  const OpInfo& op = registry().op(ops::RecurrentAttention::kName);
+  const AnyProblem problem = op.parse(parse_params(spec, ' '));
+  for (const RegisteredKernel* const entry : registry().kernels(op.name, "cuda", "gpu")) {
+    const ErasedKernel& kernel = *entry->kernel;
+    if (kernel.name() != name || !kernel.erased_supports(problem, h100())) continue;
+    return config_text(kernel, kernel.erased_heuristic(problem, h100()));
+  }
+  return "";
+}
+
+/// Whose results then are the same to the bit. (Segments of packed sequences beyond the 32nd there are
+/// none: few configs have more.)
+TEST(CudaExpectedTime, PackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
+  int taken = 0;
+  for (const std::string_view kernel : {"cuda.gla_wgmma", "cuda.gla_mma"}) {
+    for (const int count : {2, 3, 8}) {
+      for (const int length : {100, 600, 900, 4096, 20000}) {
+        for (const char* rest : {"H=1 D=32 gate=gk", "H=1 K=512 V=64 gate=gk",
+                                 "H=2 K=384 V=512 gate=g+gk", "H=4 K=256 V=128 gate=gv",
+                                 "H=1 K=192 V=192 gate=gk+gv", "H=12 K=128 V=384 gate=gk"}) {
+          const std::string dims = str(" ", rest, " dtype=bf16");
+          const std::string batch = config_of(kernel, str("B=", count, " T=", length, dims));
+          EXPECT_EQ(config_of(kernel, str("T=", count * length, " N=", count, dims)), batch)
+              << kernel << ' ' << count << " of " << length << dims;
+          taken += batch.empty() ? 0 : 1;
+        }
+      }
+    }
+  }
+  EXPECT_GT(taken, 100);
+  EXPECT_EQ(config_of("cuda.gla_wgmma", "B=2 T=4096 H=1 D=32 gate=gk dtype=f16"),
+            "values=64,stages=5,segments=32");
 }
 
 }  // namespace

@@ -52,6 +52,15 @@ TEST(SegmentCounts, RoundsOfBlocksAreForF32) {
   EXPECT_EQ(segments_of({.blocks = 48, .room = 132, .chunks = 506}), 2);
 }
 
+/// Packed sequences have none made ahead, and a batch has their cuts.
+TEST(SegmentCounts, StartsMadeAheadAreForOneSequence) {
+  EXPECT_EQ(cuda::bytes_for_starts(RecurrentAttentionProblem{.B = 1, .T = 8192}, 1024), 1024);
+  EXPECT_EQ(cuda::bytes_for_starts(RecurrentAttentionProblem{.B = 1, .T = 8192, .N = 1}, 1024),
+            1024);
+  EXPECT_EQ(cuda::bytes_for_starts(RecurrentAttentionProblem{.B = 2, .T = 8192}, 1024), 0);
+  EXPECT_EQ(cuda::bytes_for_starts(RecurrentAttentionProblem{.B = 1, .T = 8192, .N = 2}, 1024), 0);
+}
+
 /// Packed sequences are cut by their own lengths, those of average length as their batch is: but for
 /// more segments than a sequence has, and slices that go by themselves in a batch alone.
 TEST(SegmentCounts, PackedSequencesOfOneLengthHaveTheSegmentsOfTheirBatch) {

@@ -19,7 +19,9 @@
 #include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunks/channels/shape.hpp"
+#include "cuda/chunks/channels/slices.hpp"
 #include "cuda/chunks/few_tokens.hpp"
+#include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/segment_counts.hpp"
 #include "cuda/chunks/short_walk.hpp"
@@ -28,14 +30,7 @@
 
 namespace attune::cuda::channels {
 
-using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
-
-inline Gated gated_of(const Problem& problem) {
-  const bool keys = (problem.gates & ops::kGateGk) != 0;
-  const bool values = (problem.gates & ops::kGateGv) != 0;
-  return keys && values ? Gated::kBoth : keys ? Gated::kKeys : Gated::kValues;
-}
 
 /// A gate of a call, and whether all its rows start at multiples of 16 bytes.
 inline ChannelGate channel_gate(const std::optional<ConstTensorView>& gate) {
@@ -122,12 +117,17 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// them. The fewest stages suffice where a chunk takes long; of short sequences, as many as there is
   /// memory for beside the other blocks of a multiprocessor.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    constexpr std::int64_t kFewTokens = 640;  // whose blocks begin and end as long as they walk
     const int widest = axis_value_for(&Config::tile_v, problem.V);
     const bool has_multiprocessor =
         is_short(problem) &&
         problem.sequences() * problem.H * value_tiles(problem, kNarrowest) <= device.cores;
     const Config narrow = config_of(problem, device, kNarrowest, has_multiprocessor);
-    if (widest == kNarrowest || !has_instance(problem, widest)) return narrow;
+    const bool sooner =
+        has_multiprocessor && is_short(problem, kFewTokens) && problem.K <= kMostOfOneSlice;
+    if (sooner || widest == kNarrowest || !has_instance(problem, widest)) {
+      return narrow;
+    }
     const Config wide = config_of(problem, device, widest, false);
     return walk_us(problem, device, wide) < walk_us(problem, device, narrow) ? wide : narrow;
   }
@@ -156,26 +156,33 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     Params unplaced;
     unplaced.parts = parts_of(problem, config);
-    return key_slices_bytes(problem, slice_keys(problem, config.tile_v)) +
-           place_workspace(unplaced, problem, config, nullptr);
+    unplaced.slices = slices_of(problem, config.tile_v).side_by_side;
+    const std::size_t outputs =
+        unplaced.slices > 1 ? plane_bytes(problem, unplaced.slices)
+                            : key_slices_bytes(problem, slices_of(problem, config.tile_v).keys);
+    return outputs + place_workspace(unplaced, problem, config, nullptr);
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
+    if (slices_of(problem, config.tile_v).side_by_side > 1) {
+      return run_side_by_side(problem, args, config, site.workspace, stream);
+    }
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
                                std::span<std::byte> workspace) {
       launch(slice, params_of(slice, of_slice, config, workspace), config, stream);
     };
-    run_key_slices(problem, args, slice_keys(problem, config.tile_v), site.workspace, stream,
+    run_key_slices(problem, args, slices_of(problem, config.tile_v).keys, site.workspace, stream,
                    run_slice);
   }
 
   bool summarises(const Problem& problem, const ConfigBlob& blob) const override {
     return has_instance(problem, this->unpack(blob).tile_v) && gated_of(problem) == Gated::kKeys &&
            problem.K <= kMostKeys && takes_rows(problem) && !problem.pool &&
-           problem.state_dtype == DType::kF32;
+           problem.state_dtype == DType::kF32 &&
+           slices_of(problem, this->unpack(blob).tile_v).side_by_side == 1;
   }
   std::size_t summarising_bytes(const Problem& problem, const ConfigBlob& blob) const override {
     Params unplaced;
@@ -198,7 +205,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                   channel_gate(args.gk), channel_gate(args.gv)};
     params.part = part;
     params.query_growth = query_growth(params.scale);
+    params.slice_keys = widest_keys(problem, config.tile_v);
+    params.copied_keys = params.key_channels;
     if (part == Part::kAll) {
+      params.slices = slices_of(problem, config.tile_v).side_by_side;
+      if (params.slices > 1) params.copied_keys = params.slice_keys;
       params.parts = parts_of(problem, config);
       params.subsegments = subsegments_of(problem, config);
     }
@@ -215,6 +226,28 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       });
     });
   }
+  /// All slices of key channels in one launch, and a sum of what they make of the outputs.
+  static void run_side_by_side(const Problem& problem, const Args& args, const Config& config,
+                               std::span<std::byte> workspace, cudaStream_t stream) {
+    const int slices = slices_of(problem, config.tile_v).side_by_side;
+    const std::size_t of_planes = plane_bytes(problem, slices);
+    Params params = params_of(problem, args, config, workspace.subspan(of_planes));
+    const std::int64_t row = padded_channels(problem.V);
+    const std::int64_t head = slices * row;
+    const std::int64_t token = problem.H * head;
+    params.o = {workspace.data(), problem.T * token, token, head};
+    params.output_plane = row;
+    launch(problem, params, config, stream);
+    const GroupSumParams sum{.partials = workspace.data(),
+                             .rows = problem.B * problem.T,
+                             .tokens = problem.T,
+                             .heads = problem.H,
+                             .group = slices,
+                             .columns = row,
+                             .out = token_view(args.o)};
+    with_element<__half, __nv_bfloat16>(
+        problem.dtype, [&]<class T>() { launch_group_sums<T>(std::span(&sum, 1), stream); });
+  }
   static void launch_part(Part part, const Problem& problem, const Args& args,
                           const SummaryViews& summaries, const Config& config,
                           const LaunchSite& site) {
@@ -226,23 +259,19 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   static constexpr int kNarrowest = smallest_value(&Config::tile_v);
 
-  static bool is_short(const Problem& problem) {
-    constexpr std::int64_t kShort = 1024;  // tokens
-    return problem.T < kShort * std::max<std::int64_t>(problem.N, 1);
+  static KeySlices slices_of(const Problem& problem, int tile_v) {
+    return key_slices_of(problem, Traits::kProducts, tile_v, tile_v > kNarrowest);
   }
-
-  /// Key channels of a slice, where there are several: what a block has room for beside so many
-  /// value channels, if two slices do.
-  static int slice_keys(const Problem& problem, int tile_v) {
-    constexpr int kMostOfWide = 192;
-    const bool wide = Traits::kProducts == Products::kWgmma && tile_v > kNarrowest &&
-                      gated_of(problem) == Gated::kKeys && problem.K > kMostKeys &&
-                      problem.K <= 2 * kMostOfWide;
-    return wide ? kMostOfWide : kMostKeys;
+  /// Of the planes that slices make of the outputs.
+  static std::size_t plane_bytes(const Problem& problem, int slices) {
+    constexpr std::size_t kAlignment = 256;
+    const auto elements = static_cast<std::size_t>(problem.B * problem.T * problem.H *
+                                                   padded_channels(problem.V) * slices);
+    return (elements * size_of(problem.dtype) + kAlignment - 1) / kAlignment * kAlignment;
   }
   /// Key channels of the instance for the first slice.
   static int widest_keys(const Problem& problem, int tile_v) {
-    return padded_keys(std::min<std::int64_t>(problem.K, slice_keys(problem, tile_v)));
+    return padded_keys(std::min<std::int64_t>(problem.K, slices_of(problem, tile_v).keys));
   }
 
   static bool has_instance(const Problem& problem, int tile_v) {
@@ -252,7 +281,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
 
   static Problem last_slice(Problem problem, const Config& config) {
-    problem.K = (problem.K - 1) % slice_keys(problem, config.tile_v) + 1;
+    problem.K = (problem.K - 1) % slices_of(problem, config.tile_v).keys + 1;
     return problem;
   }
 
@@ -286,7 +315,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   /// Blocks of the kernel that makes the outputs.
   static std::int64_t block_count(const Problem& problem, const Config& config) {
-    return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) * config.segments;
+    return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) *
+           slices_of(problem, config.tile_v).side_by_side * config.segments;
   }
 
   /// Microseconds of short sequences, fitted to 85 problems on an H100.
@@ -300,7 +330,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
         .chunk = kOfPanel * widest_keys(problem, config.tile_v) / kPanelChannels,
         .chunk_tokens = static_cast<double>(block_of(problem, config).chunk_tokens),
         .rounds = std::max(blocks / std::max(device.cores, 1), 1.0),
-        .key_slices = static_cast<double>(ceil_div(problem.K, slice_keys(problem, config.tile_v)))};
+        .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches)};
     const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
     return short_walk_us(walk, LikelyLengths(problem)) +
            4.0 * static_cast<double>(states * problem.K * problem.V) / kStateBytesPerUs;
@@ -353,9 +383,10 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
     constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
     constexpr double kBytesOfSum = 6, kBytesPerUs = 2.5e6;  // of an output, for each further slice
-    const int slice = slice_keys(problem, config.tile_v);
+    const int slice = slices_of(problem, config.tile_v).keys;
     double chunk_us = 0;
-    for (std::int64_t keys = problem.K; keys > 0; keys -= slice) {
+    std::int64_t launches = slices_of(problem, config.tile_v).launches;
+    for (std::int64_t keys = problem.K; launches > 0; keys -= slice, --launches) {
       chunk_us += kOfChunk + kOfKey * padded_keys(std::min<std::int64_t>(keys, slice));
     }
     if (config.tile_v > kNarrowest) {
@@ -371,11 +402,12 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                                     Config config) {
     config.segments = 1;
     const Block block = block_of(problem, config);
-    return cheapest_segments({.blocks = block_count(problem, config),
-                              .room = room_for_blocks(device, block.bytes, block.resident),
-                              .chunks = mean_chunks(problem, block.chunk_tokens),
-                              .state_bytes = state_bytes(problem, config)},
-                             device);
+    return cheapest_segments(
+        {.blocks = block_count(problem, config),
+         .room = room_for_blocks(device, block.bytes, block.resident),
+         .chunks = mean_chunks(problem, block.chunk_tokens),
+         .state_bytes = bytes_for_starts(problem, state_bytes(problem, config))},
+        device);
   }
 
   /// Places the segments' states and decays; returns the bytes they take.
@@ -387,7 +419,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     const std::int64_t of_head = params.parts.tokens > 0
                                      ? parts_of_sums(params.parts).sums(problem.T)
                                      : problem.sequences() * saved_states_of(config.segments);
-    const std::int64_t saved = of_head * problem.H;
+    const std::int64_t saved = of_head * problem.H * params.slices;
     const std::int64_t keys = widest_keys(problem, config.tile_v);
     const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
     WorkspaceParts parts(workspace);

@@ -167,8 +167,14 @@ struct Params : SegmentWalkParams {
   float* segment_value_decays = nullptr;  // [sequence, head, saved state, value tile, values]
   Part part = Part::kAll;
   SummaryViews summaries = {};
-  int subsegments = 1;     // of a segment
-  float query_growth = 1;  // 2^c (operands.cuh), where operands are f16
+  /// Slices of key channels side by side, along the grid's y. What each makes of the outputs is a plane:
+  /// o is [B, T, heads, planes, value_channels].
+  int slices = 1;
+  std::int64_t output_plane = 0;  // elements from one to the next
+  int slice_keys = 0;             // channels of a slice, padded
+  int copied_keys = 0;            // of these those that there are: all where slices share a launch
+  int subsegments = 1;            // of a segment
+  float query_growth = 1;         // 2^c (operands.cuh), where operands are f16
 
   constexpr bool sums_all() const { return part != Part::kAll; }
   /// The same with room for what subsegments of parts add.

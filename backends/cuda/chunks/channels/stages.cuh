@@ -183,10 +183,10 @@ class Loader {
  public:
   __device__ Loader(const Params& p, const Walk& walk)
       : p_(p),
-        q_(source_of(p.q, walk, walk.head, 0)),
-        k_(source_of(p.k, walk, walk.head / p.heads_per_kv, 0)),
+        q_(source_of(p.q, walk, walk.head, walk.slice * Shape::kKeys)),
+        k_(source_of(p.k, walk, walk.head / p.heads_per_kv, walk.slice * Shape::kKeys)),
         v_(source_of(p.v, walk, walk.head / p.heads_per_kv, walk.first_value)),
-        key_gates_(p, p.gk, walk, 0),
+        key_gates_(p, p.gk, walk, walk.slice * Shape::kKeys),
         value_gates_(p, p.gv, walk, walk.first_value) {}
 
   /// Begins to copy chunk number `chunk`, which is one after that of the last call. What there is
@@ -194,7 +194,7 @@ class Loader {
   __device__ __forceinline__ void load(const Stage<Shape>& to, const Walk& walk, int chunk) {
     if (chunk < walk.chunks) {
       const int rows = walk.rows(chunk);
-      const int keys = p_.key_channels;
+      const int keys = p_.copied_keys;
       const int values = p_.value_channels - walk.first_value;  // of the block's and beyond
       load_tile<Shape::kKeys>(k_, p_.k, to.k, rows, keys);
       load_tile<Shape::kValues>(v_, p_.v, to.v, rows, values);

@@ -295,7 +295,7 @@ class OutputRows {
   __device__ OutputRows(const Params& p, const Walk& walk)
       : p_(p),
         to_(rows_of<T>(p.o, walk, walk.head, walk.first_value).first + copied_row() * step() +
-            channel(0)) {}
+            channel(0) + walk.slice * p.output_plane) {}
 
   /// Writes those of a chunk, which is one after that of the last call.
   __device__ __forceinline__ void store(TileOutputs<Shape>& outputs, const Stage<Shape>& stage,

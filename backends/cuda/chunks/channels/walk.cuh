@@ -233,18 +233,28 @@ inline WalkedIn walked_in(const Params& p) {
   return p.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments;
 }
 
+/// make_walk() in a grid that has slices of key channels along y.
+template <class Shape, bool kMayBeParts>
+__device__ __forceinline__ Walk make_sliced_walk(const Params& p, int segments) {
+  Walk walk = make_walk<Shape, kMayBeParts>(p, segments);
+  walk.slice = static_cast<int>(blockIdx.y);
+  return walk;
+}
+
 /// Calls visit(signals, make) for what a block walks, which make() makes: a segment, or without
 /// outputs one or two subsegments.
 template <class Shape, bool kWithOutputs, bool kParts, class Visit>
 __device__ __forceinline__ void for_each_walk(const RoleSignals<Shape>& signals, const Params& p,
                                               Visit&& visit) {
   if constexpr (kWithOutputs) {
-    const auto make = [&] { return make_walk<Shape, kParts>(p, p.segments); };
+    const auto make = [&] { return make_sliced_walk<Shape, kParts>(p, p.segments); };
     if (p.sequences.leaves_out_single_tokens && make().span.is_left_out) return;
     if (kParts && !has_segment(make())) return;
     visit(signals, make);
   } else {
-    const auto head_walk = [&] { return make_walk<Shape, kParts>(p, first_launch_blocks(p)); };
+    const auto head_walk = [&] {
+      return make_sliced_walk<Shape, kParts>(p, first_launch_blocks(p));
+    };
     const Walk head = head_walk();
     if (p.sequences.leaves_out_single_tokens && head.span.is_left_out) return;
     if (kParts && !has_segment(head)) return;
@@ -272,8 +282,10 @@ __device__ __forceinline__ void walk_block(const Params& p) {
 #if __CUDA_ARCH__ >= 900
     dependents_launch();  // single tokens, which run beside this
 #endif
-    clear_rows_behind<T>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
-                         static_cast<int>(threadIdx.x), Shape::kBlockThreads);
+    TokenView planes = p.o;
+    if (p.slices > 1) planes.head = p.output_plane;
+    clear_rows_behind<T>(p.sequences, p.sequence_count, planes, p.heads * p.slices,
+                         p.value_channels, static_cast<int>(threadIdx.x), Shape::kBlockThreads);
   }
   const auto walk_as = [&]<Role kRole>() {
     for_each_walk<Shape, kWithOutputs, kParts>(
@@ -292,8 +304,8 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   }
 }
 
-/// grid: value tiles x segments x heads x sequences; without outputs, x first_launch_blocks(). Or
-/// value tiles x heads x parts.
+/// grid: value tiles x segments x heads x sequences, slices; without outputs, x first_launch_blocks().
+/// Or value tiles x heads x parts, slices.
 template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
 __global__ __launch_bounds__(Shape::kBlockThreads, Shape::kResidentBlocks) void walk_chunks(
     const __grid_constant__ Params p) {
@@ -309,7 +321,7 @@ SegmentSums sums_of(const Params& p) {
           .key_decays = Shape::kKeysDecay ? p.segment_decays : nullptr,
           .value_decays = Shape::kValuesDecay ? p.segment_value_decays : nullptr,
           .value_row = values,
-          .owners = p.sequence_count * p.heads,
+          .owners = p.sequence_count * p.heads * p.slices,
           .places = saved_states_of(p.segments),
           .count = p.segments - 1,
           .keys = Shape::kKeys,
@@ -319,10 +331,10 @@ SegmentSums sums_of(const Params& p) {
 /// Queues a part, or everything: with more than one segment, what finds their states first.
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
-  with_shape<kProducts, kGated>(padded_keys(params.key_channels), config, [&]<class Shape>() {
+  with_shape<kProducts, kGated>(params.slice_keys, config, [&]<class Shape>() {
     const auto launch_walk = [&]<bool kWithOutputs, WalkedIn kIn>(int segments) {
       launch<walk_chunks<T, Shape, kWithOutputs, kIn, Advance>>(
-          {.grid = block_count(params, segments),
+          {.grid = dim3(block_count(params, segments), static_cast<unsigned>(params.slices)),
            .block = Shape::kBlockThreads,
            .shared_bytes = shared_bytes<Shape>(params.stages)},
           stream, params);
