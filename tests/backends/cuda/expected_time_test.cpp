@@ -1,5 +1,6 @@
-// Which kernel of platform cuda is the default of gradients of short sequences, by what each expects
-// to take. Nothing runs: the GPU is made up.
+// What kernels of platform cuda choose on the host: which is the default of gradients of short
+// sequences, by what each expects to take, and configs that packed sequences share with their batch.
+// Nothing runs: the GPU is made up.
 #include <limits>
 #include <string>
 #include <string_view>

@@ -41,7 +41,7 @@ TEST(SegmentCounts, StartsAreMadeAheadWhereToPassThemTakesLonger) {
   EXPECT_TRUE(cuda::makes_starts(64, kSmall));
   EXPECT_FALSE(cuda::makes_starts(16, kLarge));
   EXPECT_TRUE(cuda::makes_starts(24, kLarge));
-  // 128 starts cost what passing a dozen does: one head has a block on every multiprocessor.
+  // To pass so many would take longer than the walk: one head has a block on every multiprocessor.
   EXPECT_EQ(segments_of({.blocks = 1, .room = 132, .chunks = 2048, .state_bytes = kLarge}), 128);
 }
 

@@ -264,10 +264,10 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
   /// Of the planes that slices make of the outputs.
   static std::size_t plane_bytes(const Problem& problem, int slices) {
-    constexpr std::size_t kAlignment = 256;
-    const auto elements = static_cast<std::size_t>(problem.B * problem.T * problem.H *
-                                                   padded_channels(problem.V) * slices);
-    return (elements * size_of(problem.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    WorkspaceParts planes(nullptr);
+    planes.take(problem.B * problem.T * problem.H * padded_channels(problem.V) * slices *
+                static_cast<std::int64_t>(size_of(problem.dtype)));
+    return planes.used();
   }
   /// Key channels of the instance for the first slice.
   static int widest_keys(const Problem& problem, int tile_v) {
