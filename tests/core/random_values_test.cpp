@@ -1,6 +1,8 @@
 // Random tensors of cases: the same from the same seed, also where they are copies of each other.
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -62,6 +64,30 @@ TEST(RandomValues, OfAnotherSeedStreamOrRangeAreOthersAlsoWhereTheyRepeat) {
   EXPECT_FALSE(equal(first, even.uniform(DType::kF32, {100}, 0, 1))) << "another distribution";
   RandomValues wide(1);
   EXPECT_FALSE(equal(first, wide.normal(DType::kF32, {100}, 2))) << "another deviation";
+}
+
+/// The distance at which values repeat, or 0 where the first do not come again.
+std::size_t period_of(std::span<const float> values) {
+  constexpr std::size_t kRun = 16;
+  for (std::size_t i = 1; i + kRun <= values.size(); ++i) {
+    if (std::equal(values.begin(), values.begin() + kRun, values.begin() + static_cast<long>(i))) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+TEST(RandomValues, OfALargeTensorRepeatItsFirstMillion) {
+  RandomValues small_one(1);
+  RandomValues large_one(1);
+  Tensor few = small_one.normal(DType::kF32, {1000});
+  Tensor many = large_one.normal(DType::kF32, {3, 1'100'000});
+  const std::span<float> values = many.values<float>();
+  EXPECT_TRUE(std::ranges::equal(values.first(1000), few.values<float>()));
+  const std::size_t period = period_of(values);
+  ASSERT_GT(period, 1'000'000U);
+  EXPECT_TRUE(std::equal(values.begin() + static_cast<long>(period), values.end(), values.begin()));
+  for (const std::size_t row : {64U, 100U, 128U}) EXPECT_NE(period % row, 0U) << "rows of " << row;
 }
 
 TEST(RandomValues, ThatRepeatShareNoMemory) {

@@ -36,11 +36,25 @@ void for_blocks(std::size_t count, const Work& work) {
   });
 }
 
+/// Values that are drawn; a tensor of more repeats them. A prime, so that rows differ from those that
+/// they repeat.
+constexpr std::size_t kMostDrawn = 1'048'583;
+
 template <class T, class Value>
 void fill(Tensor& tensor, std::uint64_t stream, const Value& value) {
   const std::span<T> values = tensor.values<T>();
-  for_blocks(values.size(), [&](std::size_t first, std::size_t end) {
-    for (std::size_t i = first; i < end; ++i) values[i] = T(value(mix(stream + i)));
+  const std::span<T> drawn = values.first(std::min(values.size(), kMostDrawn));
+  for_blocks(drawn.size(), [&](std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) drawn[i] = T(value(mix(stream + i)));
+  });
+  const std::span<T> repeated = values.subspan(drawn.size());
+  for_blocks(repeated.size(), [&](std::size_t first, std::size_t end) {
+    while (first < end) {
+      const std::span<T> from = drawn.subspan(first % drawn.size());
+      const std::size_t count = std::min(from.size(), end - first);
+      std::memcpy(&repeated[first], from.data(), count * sizeof(T));
+      first += count;
+    }
   });
 }
 

@@ -61,7 +61,9 @@ class CaseTensors {
   std::deque<Entry> entries_;
 };
 
-/// Random values. Element i of a stream depends on nothing but the seed, the stream and i.
+/// Random values. Element i of a stream depends on nothing but the seed, the stream and i. A tensor
+/// of more than a million repeats its first million, which a host copies many times faster than it
+/// draws.
 class RandomValues {
  public:
   explicit RandomValues(std::uint64_t seed) : seed_(seed) {}
