@@ -47,12 +47,12 @@ void fill(Tensor& tensor, std::uint64_t stream, const Value& value) {
   for_blocks(drawn.size(), [&](std::size_t first, std::size_t end) {
     for (std::size_t i = first; i < end; ++i) drawn[i] = T(value(mix(stream + i)));
   });
-  const std::span<T> repeated = values.subspan(drawn.size());
-  for_blocks(repeated.size(), [&](std::size_t first, std::size_t end) {
+  const std::span<T> rest = values.subspan(drawn.size());
+  for_blocks(rest.size(), [&](std::size_t first, std::size_t end) {
     while (first < end) {
       const std::span<T> from = drawn.subspan(first % drawn.size());
       const std::size_t count = std::min(from.size(), end - first);
-      std::memcpy(&repeated[first], from.data(), count * sizeof(T));
+      std::memcpy(&rest[first], from.data(), count * sizeof(T));
       first += count;
     }
   });
