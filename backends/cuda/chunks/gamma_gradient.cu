@@ -1,5 +1,6 @@
 #include "cuda/chunks/chunk_walk.cuh"
 #include "cuda/chunks/gamma_gradient.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/tiles/tma.cuh"
@@ -9,81 +10,109 @@ namespace attune::cuda {
 inline namespace gamma_gradient_kernels {  // nvcc names an anonymous one anew in every build
 
 constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarpSize;
 
-/// Terms [N, H, count], which a thread adds up, or a warp where they are many.
-template <int kThreadsOfOne>
-struct TermsOfWalks {
-  static constexpr int kThreadsOfSum = kThreadsOfOne;
+/// Which of a head's terms make one sum.
+struct TermRange {
+  std::int64_t first;
   std::int64_t count;
+};
 
-  __device__ float sum(const GammaGradient& p, std::int64_t sequence, std::int64_t head) const {
-    const std::int64_t sequences = p.shared() ? p.sequence_count : 1;
-    float sum = 0.0F;
-    for (std::int64_t i = threadIdx.x % kThreadsOfSum; i < sequences * count; i += kThreadsOfSum) {
-      const std::int64_t n = quotient(i, count);
-      sum += p.terms[((sequence + n) * p.heads + head) * count + i - n * count];
-    }
-    return kThreadsOfSum == 1 ? sum : warp_sum(sum);
+/// Terms [N, H, of a sequence].
+struct TermsOfWalks {
+  std::int64_t of_sequence;
+
+  __device__ TermRange range(const GammaGradient& p, std::int64_t sequence) const {
+    return {sequence * of_sequence, (p.shared() ? p.sequence_count : 1) * of_sequence};
+  }
+  __device__ float at(const GammaGradient& p, std::int64_t head, std::int64_t term) const {
+    const std::int64_t sequence = quotient(term, of_sequence);
+    return p.terms[(sequence * p.heads + head) * of_sequence + term - sequence * of_sequence];
   }
 };
 
-/// Terms [H, slots], which a warp adds up.
+/// Terms [H, slots].
 struct TermsOfChunks {
-  static constexpr int kThreadsOfSum = kWarpSize;
   std::int64_t slots;
 
-  __device__ float sum(const GammaGradient& p, std::int64_t sequence, std::int64_t head) const {
-    std::int64_t first = 0;
-    std::int64_t end = slots;
-    if (!p.shared()) {
-      const SequenceSpan span = span_of(p.sequences, sequence);
-      first = first_chunk_slot(p.sequences, sequence, span);
-      end = first + chunks_of(span.length);
-    }
-    float sum = 0.0F;
-    for (std::int64_t slot = first + threadIdx.x % kWarpSize; slot < end; slot += kWarpSize) {
-      sum += p.terms[head * slots + slot];
-    }
-    return warp_sum(sum);
+  __device__ TermRange range(const GammaGradient& p, std::int64_t sequence) const {
+    if (p.shared()) return {0, slots};
+    const SequenceSpan span = span_of(p.sequences, sequence);
+    return {first_chunk_slot(p.sequences, sequence, span), chunks_of(span.length)};
+  }
+  __device__ float at(const GammaGradient& p, std::int64_t head, std::int64_t term) const {
+    return p.terms[head * slots + term];
   }
 };
 
+/// Over so many threads, each sum's first one. With more than a warp they are a block.
+template <int kThreadsOfSum>
+__device__ __forceinline__ float sum_of_threads(float x) {
+  if constexpr (kThreadsOfSum > 1) x = warp_sum(x);
+  if constexpr (kThreadsOfSum > kWarpSize) {
+    __shared__ float of_warps[kWarps];
+    if (threadIdx.x % kWarpSize == 0) of_warps[threadIdx.x / kWarpSize] = x;
+    __syncthreads();  // all warps' sums are there
+    x = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) x += of_warps[i];
+  }
+  return x;
+}
+
 /// A sum for each head and, unless sequences share theirs, sequence.
-template <class Terms>
+template <int kThreadsOfSum, class Terms>
 __global__ __launch_bounds__(kThreads) void sum_terms(const __grid_constant__ GammaGradient p,
                                                       Terms terms) {
+  constexpr int kAtOnce = kThreadsOfSum == kThreads ? 8 : 1;  // loads under way
   take_over_from_previous_launch();
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t output = thread / Terms::kThreadsOfSum;
+  const std::int64_t output = thread / kThreadsOfSum;
   const std::int64_t head = output % p.heads;
   const std::int64_t sequence = output / p.heads;
   if (sequence >= (p.shared() ? 1 : p.sequence_count)) return;
-  const float sum = terms.sum(p, sequence, head);
-  if (thread % Terms::kThreadsOfSum != 0) return;
+  const TermRange range = terms.range(p, sequence);
+  float sum = 0.0F;
+  for (std::int64_t own = thread % kThreadsOfSum; own < range.count;
+       own += kAtOnce * kThreadsOfSum) {
+    float some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t term = own + i * kThreadsOfSum;
+      some[i] = term < range.count ? terms.at(p, head, range.first + term) : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += some[i];
+  }
+  sum = sum_of_threads<kThreadsOfSum>(sum);
+  if (thread % kThreadsOfSum != 0) return;
   p.out.data[sequence * p.out.sequence + head * p.out.head] = p.sign * sum;
 }
 
-template <class Terms>
+template <int kThreadsOfSum, class Terms>
 void launch_sum(const GammaGradient& p, const Terms& terms, cudaStream_t stream) {
   const std::int64_t outputs = (p.shared() ? 1 : p.sequence_count) * p.heads;
-  const std::int64_t blocks = (outputs * Terms::kThreadsOfSum + kThreads - 1) / kThreads;
-  launch<sum_terms<Terms>>({.grid = dim3(static_cast<unsigned>(blocks)),
-                            .block = dim3(kThreads),
-                            .overlaps_previous = true},
-                           stream, p, terms);
+  const std::int64_t blocks = (outputs * kThreadsOfSum + kThreads - 1) / kThreads;
+  launch<sum_terms<kThreadsOfSum, Terms>>({.grid = dim3(static_cast<unsigned>(blocks)),
+                                           .block = dim3(kThreads),
+                                           .overlaps_previous = true},
+                                          stream, p, terms);
 }
 
 }  // namespace gamma_gradient_kernels
 
 void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_t stream) {
-  constexpr std::int64_t kFew = 4;
+  constexpr std::int64_t kMostOfThread = 4, kMostOfWarp = 64;
   const std::int64_t terms = (p.shared() ? p.sequence_count : 1) * count;
-  if (terms <= kFew) return launch_sum(p, TermsOfWalks<1>{count}, stream);
-  launch_sum(p, TermsOfWalks<kWarpSize>{count}, stream);
+  const int threads = terms <= kMostOfThread ? 1 : terms <= kMostOfWarp ? kWarpSize : kThreads;
+  with_value<1, kWarpSize, kThreads>(threads, [&]<int kThreadsOfSum>() {
+    launch_sum<kThreadsOfSum>(p, TermsOfWalks{count}, stream);
+  });
 }
 
+/// By a warp each, however many: sequences in a batch and packed ones have the same bits.
 void launch_sum_of_chunks(const GammaGradient& p, std::int64_t slots, cudaStream_t stream) {
-  launch_sum(p, TermsOfChunks{slots}, stream);
+  launch_sum<kWarpSize>(p, TermsOfChunks{slots}, stream);
 }
 
 }  // namespace attune::cuda
