@@ -27,11 +27,12 @@ struct Params {
 
 /// grid: blocks x tensors.
 __global__ __launch_bounds__(kThreads) void clear_rows(const __grid_constant__ Params p) {
-  take_over_from_previous_launch();
   using Word = std::uint16_t;  // the width of the narrowest elements
   const Rows& rows = p.rows[blockIdx.y];
   const std::int64_t end = p.sequences.tokens * rows.heads;
+  // Known before what goes ahead is done: launches of the same call have waited for it.
   std::int64_t row = bound_of(p.sequences, p.sequence_count) * rows.heads + blockIdx.x;
+  take_over_from_previous_launch();
   for (; row < end; row += gridDim.x) {
     auto* const to = reinterpret_cast<Word*>(rows.data + row / rows.heads * rows.token +
                                              row % rows.heads * rows.head);

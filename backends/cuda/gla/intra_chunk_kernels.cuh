@@ -384,10 +384,11 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.full);
-  if_weak(p, shared.chunk, loads,
-          [&] { take_chunk_of_both<IntraChunk<T, Shared, true>>(p, shared, loads); });
+  if_weak(p, shared.chunk, loads, [&] {
+    take_over_from_previous_launch();
+    take_chunk_of_both<IntraChunk<T, Shared, true>>(p, shared, loads);
+  });
 #endif
 }
 
@@ -398,9 +399,11 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  take_over_from_previous_launch();
   TileLoads loads(shared.full);
-  if_weak(p, shared.chunk, loads, [&] { take_part_of_both<T>(p, shared, loads); });
+  if_weak(p, shared.chunk, loads, [&] {
+    take_over_from_previous_launch();
+    take_part_of_both<T>(p, shared, loads);
+  });
 #endif
 }
 

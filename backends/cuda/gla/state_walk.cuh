@@ -406,14 +406,22 @@ class StateWalk {
 
 #endif
 
+/// How a launch of walks stands to the one before it: behind it, but for finding its walks, or
+/// beside it. Of walks with the own side's rows those of D need checkpoints of S alone, for which they
+/// wait where they are.
+enum class Starts : int { kBehind, kBeside };
+
 #if ATTUNE_SM90A_CODE
 
 /// A block's walk, number `index` of all, with a tile of its state.
-template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
+template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves,
+          Starts kStarts = Starts::kBehind>
 __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShared<kD>& shared,
                                           std::int64_t index, int tile) {
+  if constexpr (kStarts == Starts::kBeside) dependents_launch();
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared, tile);
   if (threadIdx.x < kWarpSize) block.init(index);
+  if constexpr (kStarts == Starts::kBehind) take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
   const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
   if (!is_idle) block.clear_missing();
@@ -430,17 +438,6 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
 }
 
 #endif
-
-/// Starts a launch of walks of D with the own side's rows beside the one before it: of that one it
-/// needs checkpoints of S alone, for which it waits where they are.
-template <bool kBeside>
-__device__ __forceinline__ void start_walks() {
-  if constexpr (kBeside) {
-    dependents_launch();
-  } else {
-    take_over_from_previous_launch();
-  }
-}
 
 /// Which of the terms of S and D are made by a launch of walks of one side: one that needs nothing
 /// of the others, or dy's, after the first.
@@ -461,11 +458,10 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  start_walks<kTerms == Terms::kOfWrites>();
   const BlockPlace at(p, terms_of<kTerms>(p));
   if constexpr (kTerms == Terms::kOfWrites) {
-    take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows>(p, shared, at.walk,
-                                                                            at.tile);
+    take_walk<T, kD, Gated::kRows, Direction::kAgainstTime, Leaves::kFlows, Starts::kBeside>(
+        p, shared, at.walk, at.tile);
   } else if (at.term == 0) {
     take_walk<T, kD, Gated::kRows, Direction::kWithTime, Leaves::kFlows>(p, shared, at.walk,
                                                                          at.tile);
@@ -479,6 +475,10 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #endif
 }
 
+constexpr Starts starts_of(Direction direction) {
+  return direction == Direction::kAgainstTime ? Starts::kBeside : Starts::kBehind;
+}
+
 /// The same of one of two sides, in one direction.
 template <class T, int kD, Direction kDirection>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walk_of_both(
@@ -486,9 +486,9 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  start_walks<kDirection == Direction::kAgainstTime>();
   const BlockPlace at(p, 1);
-  take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(p, shared, at.walk, at.tile);
+  take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows, starts_of(kDirection)>(
+      p, shared, at.walk, at.tile);
 #endif
 }
 
@@ -502,12 +502,14 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  start_walks<kDirection == Direction::kAgainstTime>();
+  constexpr Starts kStarts = starts_of(kDirection);
   const BlockPlace at(keys, kSides);
   if (at.term == 0) {
-    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(keys, shared, at.walk, at.tile);
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows, kStarts>(keys, shared, at.walk,
+                                                                        at.tile);
   } else {
-    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows>(values, shared, at.walk, at.tile);
+    take_walk<T, kD, Gated::kBoth, kDirection, Leaves::kFlows, kStarts>(values, shared, at.walk,
+                                                                        at.tile);
   }
 #endif
 }
@@ -522,7 +524,6 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
-  take_over_from_previous_launch();
   const BlockPlace at(p, kDirections);
   const int needed = p.segments - 1;
   const std::int64_t index = std::int64_t{at.walk / needed} * p.segments + at.walk % needed;

@@ -312,11 +312,11 @@ template <class T, int kColumns>
 __global__ __launch_bounds__(kMostWarpsOfToken* kWarpSize) void take_single_tokens(
     const __grid_constant__ Params p) {
   extern __shared__ float4 shared[];
-  take_over_from_previous_launch();
   const std::int64_t number = block_number();
-  if (number >= p.sequence_count * p.heads) return;
   const std::int64_t sequence = quotient(number, p.heads);
   const TokenShares shares(p.sides[1 - kColumns].channels, p.sides[kColumns].channels);
+  take_over_from_previous_launch();
+  if (number >= p.sequence_count * p.heads) return;
   const SingleToken<T, kColumns> token(p, shares, reinterpret_cast<float*>(shared), sequence,
                                        number - sequence * p.heads);
   token.stage();

@@ -265,15 +265,15 @@ template <class T, int kTokens, bool kBackward>
 __global__ __launch_bounds__(kMostWarps* kWarpSize) void walk_windows(
     const __grid_constant__ Params p) {
   extern __shared__ float4 shared[];
-  take_over_from_previous_launch();
   const auto groups_of = [&](const Side& side) {
     return (side.tiles() + p.tiles_per_block - 1) / p.tiles_per_block;
   };
   const int groups_of_first = groups_of(p.sides[0]);
   const int groups = groups_of_first + (p.side_count > 1 ? groups_of(p.sides[1]) : 0);
   const std::int64_t number = block_number();
-  for (int i = 0; i < p.side_count; ++i) clear_behind<T, kBackward>(p, p.sides[i]);
   const std::int64_t walk = quotient(number, groups);
+  take_over_from_previous_launch();
+  for (int i = 0; i < p.side_count; ++i) clear_behind<T, kBackward>(p, p.sides[i]);
   if (walk >= p.sequence_count * p.heads) return;
   const auto group = static_cast<int>(number - walk * groups);
   const bool is_first = group < groups_of_first;

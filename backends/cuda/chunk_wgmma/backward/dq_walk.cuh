@@ -281,12 +281,15 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
   using Registers = DqRegisters<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DqShared<kD, kGateGradients>*>(shared_bytes);
-  take_over_from_previous_launch();
+  // Where sequences lie may be what the launch before writes, if it is not of this call.
+  const bool asks = p.sequences.bounds != nullptr && p.segments == 1;
+  if (asks) dependency_wait();
   DqWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of(p, Direction::kWithTime, blockIdx.x);
     block.init_barriers();
   }
+  take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
