@@ -100,9 +100,10 @@ attune_cuda_instances(chunk_wgmma/backward/segment_states
 attune_cuda_instances(gla/prepare
   TYPES bf16 f16 LAUNCHES "launch_gate_shifts<T>" "launch_prepare<T>")
 attune_cuda_instances(gla/gamma_terms TYPES bf16 f16 LAUNCHES "launch_gamma_terms<T>")
-attune_cuda_instances(gla/state_walk TYPES bf16 f16 LAUNCHES "launch_state_walks<T>")
+attune_cuda_instances(gla/state_walk
+  TYPES bf16 f16 HEADERS state_walk_kernels.cuh LAUNCHES "launch_state_walks<T>")
 attune_cuda_instances(gla/state_walk_of_both
-  TYPES bf16 f16 HEADERS state_walk.cuh LAUNCHES "launch_state_walks_of_both<T>")
+  TYPES bf16 f16 HEADERS state_walk_kernels.cuh LAUNCHES "launch_state_walks_of_both<T>")
 attune_cuda_instances(gla/intra_chunk
   TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk<T>")
 attune_cuda_instances(gla/intra_chunk_of_both
