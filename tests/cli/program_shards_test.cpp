@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -33,14 +33,16 @@ using ::testing::HasSubstr;
 constexpr int kProblems = 15;
 
 /// Where a program is, or "".
-std::string program_at(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (std::filesystem::exists(folder + '/' + name)) return folder + '/' + name;
-  }
-  return "";
+/// Whether a command does what it should, soon. Launchers may be installed and start nothing, as those
+/// of a cluster whose controller is away.
+bool succeeds(const std::string& command) {
+  return std::system(("timeout 20 " + command + " > /dev/null 2>&1").c_str()) == 0;
 }
+/// Whether a program is there and is the one of this name, of several that are called alike.
+bool is_there(const std::string& program, const std::string& name) {
+  return succeeds("sh -c '" + program + " --version | grep -q \"" + name + "\"'");
+}
+bool srun_starts_tasks() { return succeeds("srun -n 2 true"); }
 
 class Shards : public ::testing::Test {
  protected:
@@ -302,7 +304,7 @@ TEST_F(Shards, SeveralDevicesTakeLongProblemsFirstAndTheTableKeepsItsOrder) {
 }
 
 TEST_F(Shards, UnderMpirun) {
-  if (program_at("mpirun").empty()) GTEST_SKIP() << "no mpirun";
+  if (!is_there("mpirun", "Open MPI")) GTEST_SKIP() << "no mpirun of Open MPI";
   Call job = tune({"--shard", "auto", "--gpus", "local", "--db-dir", parts}, {"SIM_DEVICES=2"});
   job.under = {"mpirun", "-n", "2", "--continuous", "--oversubscribe", "--allow-run-as-root"};
   const Outcome outcome = here.run(job);
@@ -312,7 +314,7 @@ TEST_F(Shards, UnderMpirun) {
 }
 
 TEST_F(Shards, UnderSrun) {
-  if (program_at("srun").empty()) GTEST_SKIP() << "no srun";
+  if (!srun_starts_tasks()) GTEST_SKIP() << "no srun that starts two tasks";
   Call job = tune({"--shard", "auto", "--db-dir", parts});
   job.under = {"srun", "-n", "2"};
   const Outcome outcome = here.run(job);
@@ -320,8 +322,18 @@ TEST_F(Shards, UnderSrun) {
   expect_complete();
 }
 
+TEST_F(Shards, UnderASlurmArray) {
+  if (!srun_starts_tasks()) GTEST_SKIP() << "no Slurm that starts two tasks";
+  Call job = tune({"--shard", "auto", "--db-dir", parts});
+  job.under = {"sh", "-c", "sbatch --array=0-2 --wait --output=/dev/null --wrap \"$*\"", "sh"};
+  const Outcome outcome = here.run(job);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(part_files().size(), 3U);
+  expect_complete();
+}
+
 TEST_F(Shards, UnderGnuParallel) {
-  if (program_at("parallel").empty()) GTEST_SKIP() << "no parallel";
+  if (!is_there("parallel", "GNU parallel")) GTEST_SKIP() << "no GNU parallel";
   Call job = tune({"--shard", "{}/3", "--db", parts + "/{}.db"});
   job.arguments.insert(job.arguments.end(), {":::", "0", "1", "2"});
   job.under = {"parallel", "--joblog", here.file("joblog"), "-j1"};
