@@ -4,6 +4,7 @@
 #include "cuda/chunk_mma/decays.cuh"
 #include "cuda/chunk_mma/products.cuh"
 #include "cuda/chunk_mma/split_tiles.cuh"
+#include "cuda/chunk_mma/split_warpgroup.cuh"
 #include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::chunk_mma {
@@ -96,11 +97,40 @@ __device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>&
 template <class Shape>
 using SplitValues = SplitBlock[Shape::kChunk / 16];
 
-/// O^T = S^T Q^T, each token's column times scale exp(b_i).
-template <class Shape, class Decays>
-__device__ __forceinline__ void read_split_state(Outputs<Shape>& outputs, const State<Shape>& state,
-                                                 const SplitStage<Shape, true>& stage,
-                                                 const Decays& decays, float scale) {
+/// 16 key channels of a warp's state, as an operand.
+template <class Shape>
+__device__ __forceinline__ SplitBlock state_block(const State<Shape>& state, int step) {
+  SplitBlock block;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const auto& part = state[2 * step + i / 2];
+    block.set(i, split(part[i % 2 * 2], part[i % 2 * 2 + 1]));
+  }
+  return block;
+}
+
+/// O^T = S^T Q^T
+template <class Shape>
+__device__ __forceinline__ void multiply_queries(Outputs<Shape>& outputs, const State<Shape>& state,
+                                                 const SplitTile<Shape>& q) {
+  constexpr int kSteps = Shape::kKeys / 16;
+#if ATTUNE_SM90A_CODE
+  const SplitSteps<Shape, Major::kK> steps(q, 0);
+  SplitBlock own[2];  // of this step and of the one under way
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    if (step > 1) hold(own[step % 2]);
+    own[step % 2] = state_block<Shape>(state, step);
+    wgmma_fence();
+    queue_split(accumulator(outputs), own[step % 2], steps, step);
+    wgmma_commit();
+    if (step > 0) wgmma_wait<1>();
+  }
+  wgmma_wait<0>();
+  hold(own[0]);
+  hold(own[1]);
+  wgmma_pin(accumulator(outputs));
+#else
   constexpr int kBlocks = Shape::kChunk / 16;
 #pragma unroll
   for (int n = 0; n < Shape::kChunk / 8; ++n) {
@@ -108,18 +138,20 @@ __device__ __forceinline__ void read_split_state(Outputs<Shape>& outputs, const 
     for (float& output : outputs[n]) output = 0.0F;
   }
 #pragma unroll
-  for (int step = 0; step < Shape::kKeys / 16; ++step) {
-    SplitBlock own;
+  for (int step = 0; step < kSteps; ++step) {
+    const SplitBlock own = state_block<Shape>(state, step);
+    SplitBlock block[kBlocks];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const auto& part = state[2 * step + i / 2];
-      own.set(i, split(part[i % 2 * 2], part[i % 2 * 2 + 1]));
-    }
-    SplitBlock q[kBlocks];
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) q[n] = stage.q.across(16 * n, 16 * step);
-    mma_split(outputs, own, q);
+    for (int n = 0; n < kBlocks; ++n) block[n] = q.across(16 * n, 16 * step);
+    mma_split(outputs, own, block);
   }
+#endif
+}
+
+/// Each token's column times scale exp(b_i); with decays per channel, those are in q.
+template <class Shape, class Decays>
+__device__ __forceinline__ void scale_outputs(Outputs<Shape>& outputs, const Decays& decays,
+                                              float scale) {
   const int first = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int n = 0; n < Shape::kChunk / 8; ++n) {
@@ -142,15 +174,15 @@ __device__ __forceinline__ void load_values(SplitValues<Shape>& values, const Sp
 
 /// O^T += V^T P^T
 template <class Shape>
-__device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs,
-                                                const SplitValues<Shape>& values,
+__device__ __forceinline__ void add_split_chunk(Outputs<Shape>& outputs, const SplitTile<Shape>& v,
                                                 const SplitScores<Shape>& scores) {
 #pragma unroll
   for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    const SplitBlock values = v.across_transposed(16 * step, own_channel());
 #pragma unroll
     for (int n = step; n < Shape::kChunk / 16; ++n) {  // before them P is zero
       const SplitBlock p[1] = {scores.across(16 * n, 16 * step)};
-      mma_split(&outputs[2 * n], values[step], p);
+      mma_split(&outputs[2 * n], values, p);
     }
   }
 }
@@ -200,34 +232,89 @@ __device__ __forceinline__ void decay_to_end(SplitValues<Shape>& values,
   }
 }
 
-/// S^T = total S^T + V^T K, `values` being V^T decayed to the chunk's end; with decays per channel
-/// S^T = total (S^T + V^T K), where K has what is lacking, and V^T those of value channels.
-template <class Shape, class Decays>
-__device__ __forceinline__ void write_split_state(State<Shape>& state,
-                                                  const SplitValues<Shape>& values,
-                                                  const SplitTile<Shape>& k, const Decays& decays) {
-  constexpr int kSteps = Shape::kChunk / 16;
-  float2 of_values[2];
-  if constexpr (Decays::kOfValues) load_value_totals(of_values, decays);
+/// V^T K of a chunk, by panels of 64 key channels, `values` being V^T decayed to the chunk's end.
+template <class Shape>
+class KeyProducts {
+ public:
+  using Panel = float[kPanelChannels / 8][4];
+
+  __device__ __forceinline__ KeyProducts(const SplitValues<Shape>& values,
+                                         const SplitTile<Shape>& k)
+      : values_(values), k_(k) {}
+
+  /// Queues the first panel's.
+  __device__ __forceinline__ void begin() { multiply(0); }
+  /// Calls visit(panel, products) for each.
+  template <class Visit>
+  __device__ __forceinline__ void end(Visit&& visit) {
 #pragma unroll
-  for (int n = 0; n < Shape::kKeys / 16; ++n) {
-    float added[kSteps][2][4] = {};
+    for (int panel = 0; panel < kPanels; ++panel) {
+      if (panel > 0) multiply(panel);
+#if ATTUNE_SM90A_CODE
+      wgmma_wait<0>();
+      wgmma_pin(accumulator(sums_));
+#endif
+      visit(panel, sums_);
+    }
+#if ATTUNE_SM90A_CODE
+    for (const SplitBlock& block : values_) hold(block);
+#endif
+  }
+
+ private:
+  static constexpr int kPanels = Shape::kKeys / kPanelChannels;
+  static constexpr int kSteps = Shape::kChunk / 16;
+
+  __device__ __forceinline__ void multiply(int panel) {
+#if ATTUNE_SM90A_CODE
+    const SplitSteps<Shape, Major::kMN> steps(k_, panel * kPanelChannels);
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const SplitBlock keys[1] = {k.down_transposed(16 * step, 16 * n)};
-      mma_split(added[step], values[step], keys);
+      queue_split(accumulator(sums_), values_[step], steps, step);
+    }
+    wgmma_commit();
+#else
+#pragma unroll
+    for (int n = 0; n < kPanelChannels / 8; ++n) {
+#pragma unroll
+      for (float& sum : sums_[n]) sum = 0.0F;
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int n = 0; n < kPanelChannels / 16; ++n) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const SplitBlock keys[1] = {k_.down_transposed(16 * step, panel * kPanelChannels + 16 * n)};
+        mma_split(&sums_[2 * n], values_[step], keys);
+      }
+    }
+#endif
+  }
+
+  const SplitValues<Shape>& values_;
+  const SplitTile<Shape> k_;
+  Panel sums_;
+};
+
+/// S^T = total S^T + V^T K; with decays per channel S^T = total (S^T + V^T K), where K has what is
+/// lacking, and V^T those of value channels.
+template <class Shape, class Decays>
+__device__ __forceinline__ void write_split_state(State<Shape>& state, KeyProducts<Shape>& products,
+                                                  const Decays& decays) {
+  float2 of_values[2];
+  if constexpr (Decays::kOfValues) load_value_totals(of_values, decays);
+  products.end([&](int panel, const typename KeyProducts<Shape>::Panel& added) {
+#pragma unroll
+    for (int n = 0; n < kPanelChannels / 8; ++n) {
       float4 totals;  // of two keys
       if constexpr (Decays::kPerChannel) {
-        const int key = 16 * n + 8 * half + static_cast<int>(threadIdx.x) % 4 * 2;
+        const int key = panel * kPanelChannels + 8 * n + static_cast<int>(threadIdx.x) % 4 * 2;
         totals = *reinterpret_cast<const float4*>(&decays.keys.totals[key]);
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float& element = state[2 * n + half][e];
-        const float sum = added[0][half][e] + added[1][half][e];
+        float& element = state[panel * kPanelChannels / 8 + n][e];
+        const float sum = added[n][e];
         if constexpr (Decays::kPerChannel) {
           const float2 total = e % 2 == 0 ? float2{totals.x, totals.y} : float2{totals.z, totals.w};
           float whole = element + sum;
@@ -240,7 +327,7 @@ __device__ __forceinline__ void write_split_state(State<Shape>& state,
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace attune::cuda::chunk_mma

@@ -110,37 +110,36 @@ struct SplitStage {
   SplitTile<Shape> k, v, q;
 };
 
-/// What one thread loads of a chunk of kChannels channels of one tensor.
+/// What one thread loads of a chunk of kChannels channels of one tensor: some channels of one token
+/// in kRows.
 template <class Shape, int kChannels>
 class LoadedTile {
  public:
-  /// Begins to load it. What stands in for tokens and channels that do not exist are others. Rows
-  /// have a multiple of kPerCopy channels, zeros behind `channels`.
-  __device__ __forceinline__ void fetch(const Rows<const float>& from, const Walk& walk, int chunk,
+  /// Where that is, from the chunk's first token on, which are `step` apart.
+  __device__ static std::int64_t place(std::int64_t step) { return own_row() * step + channel(); }
+
+  /// Begins to load it from there; zeros for tokens from `rows` on and for channels from `channels`
+  /// on. Rows have a multiple of kPerCopy channels, zeros behind `channels`.
+  __device__ __forceinline__ void fetch(const float* from, std::int64_t step, int rows,
                                         int channels) {
-    const int last = walk.rows(chunk) - 1;
-    const float* const first = from.first + min(channel(), (channels - 1) / kPerCopy * kPerCopy);
+    const int existing = channel() < channels ? rows - own_row() : 0;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int row = min(i * kRows + own_row(), last);
-      loaded_[i] = load_float4(first + walk.token(walk.position(chunk) + row) * from.step,
-                               policy_evict_normal());
+      loaded_[i] = i * kRows < existing ? load_float4(from, policy_evict_normal()) : float4{};
+      from += kRows * step;
     }
   }
-  /// Waits for it; zeros for tokens from `rows` on and for channels from `channels` on. `memory` is
-  /// where shared memory begins.
-  __device__ __forceinline__ void store(const SplitTile<Shape>& to, std::byte* memory, int rows,
-                                        int channels) const {
+  /// Waits for it. `memory` is where shared memory begins.
+  __device__ __forceinline__ void store(const SplitTile<Shape>& to, std::byte* memory) const {
     const std::uint32_t begin = shared_address(memory);
-    const int existing = channel() < channels ? rows : 0;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int row = i * kRows + own_row();
-      const float4 x = row < existing ? loaded_[i] : float4{};
+      const float4& x = loaded_[i];
       const SplitPair left = split(x.x, x.y);
       const SplitPair right = split(x.z, x.w);
       const auto place = [&](const Tile<Shape>& tile) {
-        return reinterpret_cast<uint2*>(memory + (tile.at(row, channel() * 2) - begin));
+        return reinterpret_cast<uint2*>(memory +
+                                        (tile.at(i * kRows + own_row(), channel() * 2) - begin));
       };
       *place(to.high) = {left.high, right.high};
       *place(to.low) = {left.low, right.low};
@@ -167,51 +166,73 @@ class SplitTokens {
  public:
   __device__ SplitTokens(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key(walk)).first),
-        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first),
-        q_(rows_of<const float>(p.q, walk, walk.head, first_key(walk)).first),
+        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key(walk)).first +
+           OfKeys::place(step(walk, p.k))),
+        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first +
+           OfValues::place(step(walk, p.v))),
+        q_(rows_of<const float>(p.q, walk, walk.head, first_key(walk)).first +
+           OfKeys::place(step(walk, p.q))),
         o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first +
-           walk.slice * p.output_plane) {}
+           walk.slice * p.output_plane + first_row() * step(walk, p.o) + output_channel()) {}
 
   __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
     if (chunk >= walk.chunks) return;
+    const std::int64_t first = walk.position(chunk);
+    const int rows = walk.rows(chunk);
     const int keys = p_.key_channels - first_key(walk);
-    loaded_k_.fetch({k_, p_.k.token}, walk, chunk, keys);
-    loaded_v_.fetch({v_, p_.v.token}, walk, chunk, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) loaded_q_.fetch({q_, p_.q.token}, walk, chunk, keys);
+    const auto fetch = [&](auto& loaded, const float* from, const ConstTokenView& view,
+                           int channels) {
+      const std::int64_t apart = step(walk, view);
+      loaded.fetch(from + first * apart, apart, rows, channels);
+    };
+    fetch(loaded_k_, k_, p_.k, keys);
+    fetch(loaded_v_, v_, p_.v, p_.value_channels - walk.first_value);
+    if constexpr (kWithQueries) fetch(loaded_q_, q_, p_.q, keys);
   }
   /// Splits what was fetched, which is this chunk.
   __device__ __forceinline__ void store(const SplitStage<Shape, kWithQueries>& to,
                                         std::byte* memory, const Walk& walk, int chunk) const {
     if (chunk >= walk.chunks) return;
-    const int rows = walk.rows(chunk);
-    const int keys = p_.key_channels - first_key(walk);
-    loaded_k_.store(to.k, memory, rows, keys);
-    loaded_v_.store(to.v, memory, rows, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) loaded_q_.store(to.q, memory, rows, keys);
+    loaded_k_.store(to.k, memory);
+    loaded_v_.store(to.v, memory);
+    if constexpr (kWithQueries) loaded_q_.store(to.q, memory);
   }
   /// Writes the warp's 16 channels of a chunk's outputs. Eight lanes write 32 bytes in a row.
   __device__ __forceinline__ void store_outputs(const Outputs<Shape>& outputs, const Walk& walk,
                                                 int chunk) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    const int rows = walk.rows(chunk);
-    const int values = p_.value_channels - walk.first_value;
-    const Rows<float> o{o_, p_.o.token};
+    const int rows = walk.rows(chunk) - first_row();
+    const int channels = p_.value_channels - walk.first_value - output_channel();
+    const int existing[] = {channels > 0 ? rows : 0, channels > 8 ? rows : 0};
+    const std::int64_t apart = step(walk, p_.o);
+    float* to = o_ + walk.position(chunk) * apart;
 #pragma unroll
     for (int n = 0; n < Shape::kChunk / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = 8 * n + lane % 4 * 2 + e % 2;
-        const int channel = own_channel() + lane / 4 + e / 2 * 8;
-        if (row < rows && channel < values) {
-          o.at(walk.token(walk.position(chunk) + row))[channel] = outputs[n][e];
-        }
+      for (int row = 0; row < 2; ++row) {
+        float* const at = to + row * apart;
+        if (8 * n + row < existing[0]) at[0] = outputs[n][row];
+        if (8 * n + row < existing[1]) at[8] = outputs[n][2 + row];
       }
+      to += 8 * apart;
     }
   }
 
  private:
+  using OfKeys = LoadedTile<Shape, Shape::kKeys>;
+  using OfValues = LoadedTile<Shape, Shape::kValues>;
+
   __device__ static int first_key(const Walk& walk) { return walk.slice * Shape::kKeys; }
+  /// Of two of every eight tokens' outputs.
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x) % 4 * 2; }
+  /// And eight channels further.
+  __device__ static int output_channel() {
+    return own_channel() + static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  }
+  /// From a position's token to the next one's.
+  template <class View>
+  __device__ static std::int64_t step(const Walk& walk, const View& view) {
+    return walk.reverse ? -view.token : view.token;
+  }
 
   struct Nothing {};
   const SplitWalkParams& p_;
@@ -219,9 +240,9 @@ class SplitTokens {
   const float* const v_;
   const float* const q_;
   float* const o_;
-  LoadedTile<Shape, Shape::kKeys> loaded_k_;
-  LoadedTile<Shape, Shape::kValues> loaded_v_;
-  std::conditional_t<kWithQueries, LoadedTile<Shape, Shape::kKeys>, Nothing> loaded_q_;
+  OfKeys loaded_k_;
+  OfValues loaded_v_;
+  std::conditional_t<kWithQueries, OfKeys, Nothing> loaded_q_;
 };
 
 }  // namespace attune::cuda::chunk_mma

@@ -35,12 +35,15 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
                                               const SplitStage<Shape, true>& stage,
                                               const SplitScores<Shape>& scores,
                                               const Decays& decays, float scale) {
-  read_split_state<Shape>(outputs, state, stage, decays, scale);
-  SplitBlock values[Shape::kChunk / 16];
+  multiply_queries<Shape>(outputs, state, stage.q);
+  SplitValues<Shape> values;
   load_values<Shape>(values, stage.v);
-  add_split_chunk<Shape>(outputs, values, scores);
   decay_to_end<Shape>(values, decays);
-  write_split_state<Shape>(state, values, stage.k, decays);
+  KeyProducts<Shape> products(values, stage.k);
+  products.begin();
+  scale_outputs<Shape>(outputs, decays, scale);
+  add_split_chunk<Shape>(outputs, stage.v, scores);
+  write_split_state<Shape>(state, products, decays);
 }
 
 /// What a chunk adds to the state.
@@ -48,10 +51,12 @@ template <class Shape, class Decays>
 __device__ __forceinline__ void add_split_keys(State<Shape>& state,
                                                const SplitStage<Shape, false>& stage,
                                                const Decays& decays) {
-  SplitBlock values[Shape::kChunk / 16];
+  SplitValues<Shape> values;
   load_values<Shape>(values, stage.v);
   decay_to_end<Shape>(values, decays);
-  write_split_state<Shape>(state, values, stage.k, decays);
+  KeyProducts<Shape> products(values, stage.k);
+  products.begin();
+  write_split_state<Shape>(state, products, decays);
 }
 
 /// make_walk() in a grid that has slices of key channels along y.
@@ -71,7 +76,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   using Scores = SplitScores<Shape>;
   using DecayScan = DecaysOf<Shape, kGated>;
   using Decays = typename DecayScan::Decays;
-  extern __shared__ __align__(128) std::byte memory[];
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte memory[];
   const std::uint32_t begin = shared_address(memory);
   const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
   auto* const decays =
@@ -93,6 +98,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   /// Splits what was fetched, which is this chunk, and fetches the next one.
   const auto arrive = [&](int chunk) {
     tokens.store(stage_of(chunk), memory, walk, chunk);
+    hand_to_products();
     tokens.fetch(walk, chunk + 1);
   };
 
@@ -154,7 +160,7 @@ __global__ __launch_bounds__(
   using DecayScan = DecaysOf<Shape, kGated>;
   using Decays = typename DecayScan::Decays;
   constexpr int kStages = 2;
-  extern __shared__ __align__(128) std::byte memory[];
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte memory[];
   auto* const decays = reinterpret_cast<Decays*>(memory + kStages * KeysAndValues::kBytes);
   const Walk walk = make_split_walk<Shape>(p, p.segments - 1);
   if (walk.span.is_left_out || !has_next_segment(walk)) return;
@@ -176,6 +182,7 @@ __global__ __launch_bounds__(
     const KeysAndValues stage(shared_address(memory) + chunk % kStages * KeysAndValues::kBytes);
     Decays& own = decays[chunk % kStages];
     tokens.store(stage, memory, walk, chunk);
+    hand_to_products();
     if (scan.is_mine()) scan.sum(own);
     __syncthreads();  // the chunk's tiles and decays are there; the last but one is done with
     tokens.fetch(walk, chunk + 1);

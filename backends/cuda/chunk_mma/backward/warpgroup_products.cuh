@@ -3,18 +3,12 @@
 #pragma once
 
 #include "cuda/chunk_mma/backward/panels.cuh"
+#include "cuda/chunk_mma/split_warpgroup.cuh"
 #include "cuda/chunks/token_tile.cuh"
 
 namespace attune::cuda::chunk_mma::backward {
 
-inline constexpr int kWarpgroupAlignment = 1024;
-
 #if ATTUNE_SM90A_CODE
-
-/// The number that all lanes of a warp have, as the compiler cannot see.
-__device__ __forceinline__ std::uint32_t of_warp(std::uint32_t number) {
-  return __shfl_sync(kFullWarp, number, 0);
-}
 
 /// How an operand's 16 deep steps are described: its high and its low part, of columns or rows from so
 /// many bytes on.
@@ -54,12 +48,6 @@ __device__ __forceinline__ void queue_products(float (&sums)[kCount], const Spli
     }
   }
   wgmma_commit();
-}
-
-/// The elements of a Product as an accumulator.
-template <class Sums>
-__device__ __forceinline__ auto& accumulator(Sums& sums) {
-  return reinterpret_cast<float(&)[sizeof(Sums) / sizeof(float)]>(sums);
 }
 
 #endif
@@ -105,13 +93,6 @@ __device__ __forceinline__ void begin_transposed(float (&sums)[kCount][4], const
       mma_split(&sums[n], left, right);
     }
   }
-#endif
-}
-
-/// Orders what the thread has stored before products of it; goes before the barrier.
-__device__ __forceinline__ void hand_to_products() {
-#if ATTUNE_SM90A_CODE
-  async_proxy_fence();
 #endif
 }
 
