@@ -67,6 +67,19 @@ __device__ __forceinline__ Walk make_split_walk(const SplitWalkParams& p, int se
   return walk;
 }
 
+/// Waits for what was loaded to the state, by adding zeros that the compiler can't tell. Else the loop
+/// would wait at its first use, each time around, for whatever shares a scoreboard with those loads:
+/// the next chunk's tiles.
+template <class Shape>
+__device__ __forceinline__ void wait_for_state(State<Shape>& state, const Walk& walk) {
+  const auto zero = static_cast<float>(min(walk.chunks, 0));
+#pragma unroll
+  for (int j = 0; j < Shape::kKeys / 8; ++j) {
+#pragma unroll
+    for (float& element : state[j]) element += zero;
+  }
+}
+
 /// grid: value tiles x segments x heads x sequences, slices. block: 32 threads for 16 value channels.
 template <class Shape, Gated kGated, bool kKeeps>
 __global__
@@ -110,6 +123,7 @@ __launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void c
   float state[Shape::kKeys / 8][4];
   load_segment_start<Shape, SegmentDecaysOf<Shape, kGated>>(state, p, walk);
   for (int chunk = 0; chunk < p.stages - 1; ++chunk) arrive(chunk);
+  wait_for_state<Shape>(state, walk);
   __syncthreads();  // the first chunks and their decays are there
   if (walk.chunks > 0) make_scores_of(0);
 
