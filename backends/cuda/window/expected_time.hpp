@@ -132,7 +132,7 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
 
-/// Of single tokens' gradients, a block each of `walks`.
+/// Of single tokens' gradients, a block or a cluster each of `walks`.
 struct SingleTokens {
   std::int64_t walks = 0;
   TokenShares shares;
@@ -143,15 +143,15 @@ struct SingleTokens {
 inline double single_tokens_us(const SingleTokens& pass, const DeviceInfo& device) {
   constexpr double kBytesPerUs = 0.95e6;
   constexpr double kFirst = 0.9, kNext = 4.9;        // of a block, and of one behind another
+  constexpr double kExchange = 0.5;                  // of a cluster's blocks
   constexpr double kInitial = 2.1, kGradient = 0.9;  // of a state's rows that a warp has at once
   const std::int64_t resident = std::max(kMostWarpsOfToken / pass.shares.warps(), 1);
-  const auto rounds =
-      static_cast<double>(ceil_div(pass.walks, resident * std::max(device.cores, 1)));
-  const auto turns =
-      static_cast<double>(ceil_div(pass.shares.rows, kRowsAtOnce * pass.shares.groups));
+  const auto rounds = static_cast<double>(
+      ceil_div(pass.walks * pass.shares.blocks, resident * std::max(device.cores, 1)));
+  const double exchange = pass.shares.blocks > 1 ? kExchange : 0;
   const double of_turn = (pass.h0 ? kInitial : 0) + (pass.ht ? kGradient : 0);
   return kBackwardCosts.launch + (pass.sums ? kBackwardCosts.sums : 0) +
-         std::max(kFirst + kNext * (rounds - 1) + of_turn * turns * rounds,
+         std::max(kFirst + exchange + kNext * (rounds - 1) + of_turn * pass.shares.turns() * rounds,
                   static_cast<double>(pass.state_bytes) / kBytesPerUs);
 }
 

@@ -1,9 +1,11 @@
-// The gradients of sequences of one token, a block a sequence and head that passes over its states
-// once: what a window sums over either side's channels comes from the same loads.
+// The gradients of sequences of one token, a block or a cluster of them a sequence and head that
+// passes over its states once: what a window sums over either side's channels comes from the same
+// loads.
 //
-// Of the side whose channels lie side by side in the states, the columns, a lane has two of a strip
-// of 64. A warp takes eight rows, channels of the other side, at a time. With e the decays, S the
-// state before the token and D the gradient of the one after it, each side has, of its channel a,
+// The side whose channels lie side by side in the states has the columns. Of the rows, channels of
+// the other side, a cluster's blocks have some each, and finish those by themselves; sums by column
+// are added up over the cluster. With e the decays, S the state before the token and D the gradient
+// of the one after it, each side has, of its channel a,
 //
 //   x_a = scale e_a sum_b e_b S_ab read_b    y_a = sum_b D_ab write_b    m_a = e_a sum_b e_b S_ab D_ab
 //
@@ -13,261 +15,190 @@
 
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/tiles/tma.cuh"
+#include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/walks/numbers.cuh"
-#include "cuda/window/tokens.cuh"
+#include "cuda/window/single_token_states.cuh"
 
 namespace attune::cuda::window {
 
-/// A side's row, in shared memory, and sums of its channels by share.
-struct TokenRow {
-  float* memory;
-  int channels;
-  int shares;
+/// Channels of a side.
+struct Channels {
+  int first, end;
+  __device__ int count() const { return end - first; }
+};
+/// Number `rank` of parts of so many.
+__device__ __forceinline__ Channels part_of(int channels, int rank, int of_part) {
+  return {min(rank * of_part, channels), min((rank + 1) * of_part, channels)};
+}
 
-  __device__ float& read(int i) const { return memory[i]; }
-  __device__ float& write(int i) const { return memory[channels + i]; }
-  __device__ float& decay(int i) const { return memory[2 * channels + i]; }
-  __device__ float* sums() const { return memory + 3 * channels; }  // [shares][3][channels]
-  __device__ float* end() const { return sums() + 3 * shares * channels; }
-  __device__ float sum(int of, int channel) const {
-    float sum = 0.0F;
-#pragma unroll 1
-    for (int share = 0; share < shares; ++share)
-      sum += sums()[(share * 3 + of) * channels + channel];
-    return sum;
+/// Columns and rows, numbered for threads: a warp's are of one side.
+struct ChannelsOfBlock {
+  Channels columns, rows;
+
+  struct Channel {
+    bool is_row;
+    int i;  // the side's first one where there is none of that number
+    bool exists;
+  };
+  __device__ int first_row() const {
+    return TokenShares::parts(columns.count(), kWarpSize) * kWarpSize;
   }
-  /// What the token reads of itself.
-  __device__ float dot() const {
-    float sum = 0.0F;
-    for (int i = lane(); i < channels; i += kWarpSize) sum = fmaf(read(i), write(i), sum);
-    return warp_sum(sum);
+  __device__ int count() const { return first_row() + rows.count(); }
+  __device__ Channel channel(int number) const {
+    const bool is_row = number >= first_row();
+    const int first = is_row ? rows.first : columns.first;
+    const int i = number - (is_row ? first_row() : 0) + first;
+    const bool exists = i < (is_row ? rows.end : columns.end);
+    return {is_row, exists ? i : first, exists};
   }
 };
 
-/// kColumns: which side the columns are of.
+/// A block's part. kColumns: which side the columns are of.
 template <class T, int kColumns>
 class SingleToken {
  public:
-  __device__ SingleToken(const Params& p, const TokenShares& shares, float* memory,
-                         std::int64_t sequence, std::int64_t head)
+  __device__ SingleToken(const Params& p, float* memory, int rank, std::int64_t sequence,
+                         std::int64_t head)
       : p_(p),
-        shares_(shares),
-        columns_{memory, shares.columns, shares.groups},
-        rows_{columns_.end(), shares.rows, shares.strips},
-        sums_of_warps_(rows_.end()),
+        own_columns_(part_of(p.shares.columns, rank, p.shares.own_columns)),
+        own_rows_(part_of(p.shares.rows, rank, p.shares.own_rows)),
+        cluster_(p.shares, rank, memory),
+        columns_{cluster_.end(), p.shares.columns},
+        rows_{columns_.end(), p.shares.rows},
+        column_sums_{rows_.end(), p.shares.columns, p.shares.groups},
+        row_sums_{column_sums_.end(), p.shares.own_rows, p.shares.strips},
+        sums_of_warps_(row_sums_.end()),
+        shared_decay_(sums_of_warps_ + kMostWarpsOfToken),
+        states_(p, own_rows_.first, own_rows_.end, sequence, head),
         sequence_(sequence),
         head_(head),
-        batch_(p.sequences.bounds == nullptr ? sequence : 0),
         has_token_(span_of(p.sequences, sequence).length > 0) {}
 
-  /// The token's rows; zeros and decays of 1 where a packed sequence is empty.
-  __device__ void stage() const {
-    const float shared = shared_decay();
+  /// All of it.
+  __device__ void take() const {
+    cluster_.open(own_columns_.count());
+    // The first rows of states are asked for behind the token's own, and before these are there.
+    int number = static_cast<int>(threadIdx.x);
+    const Staged staged = ask(number);
+    const auto first = states_.first_turn();
+    put(staged);
 #pragma unroll 1
-    for (int s = 0; s < 2; ++s) stage(p_.sides[s], row_of(s), shared);
-  }
-
-  /// The warp's shares of all sums, and the gradient of the state before.
-  __device__ void pass_states() const {
-    const int warp = warp_of_block();
-    const int strip = warp % shares_.strips;
-    const Side& side = p_.sides[kColumns];
-    const ConstStateView initial = state_of(side.initial);
-    const ConstStateView gradient = state_of(side.final_gradient);
-    if (initial.data == nullptr && gradient.data == nullptr && !writes_gradient()) return;
-    const Columns own(columns_, strip);
-    float sums[3][kColumnsOfLane] = {};
-    for (int first = warp / shares_.strips * kRowsAtOnce; first < shares_.rows;
-         first += shares_.groups * kRowsAtOnce) {
-      take_rows(initial, gradient, own, first, strip, sums);
-    }
-    float* const to = columns_.sums() + warp / shares_.strips * 3 * shares_.columns;
-#pragma unroll
-    for (int c = 0; c < kColumnsOfLane; ++c) {
-      if (!own.has(c)) continue;
-#pragma unroll
-      for (int of = 0; of < 3; ++of) to[of * shares_.columns + own.at(c)] = sums[of][c];
-    }
-  }
-
-  /// All outputs, of all sums.
-  __device__ void finish() const {
-    const float shared = shared_decay();
-#pragma unroll 1
-    for (int s = 0; s < 2; ++s) {
-      finish(p_.sides[s], row_of(s), shared, p_.scale * row_of(1 - s).dot());
-    }
+    while ((number += threads()) < all_channels().count()) put(ask(number));
+    __syncthreads();  // both sides' rows are there
+    states_.pass(first, columns_, rows_, column_sums_, row_sums_);
+    __syncthreads();  // the block's sums are there
+    finish(cluster_.exchange(column_sums_));
   }
 
  private:
-  /// The columns of this lane.
-  struct Columns {
-    int first, count;
-    float read[kColumnsOfLane] = {}, write[kColumnsOfLane] = {}, decay[kColumnsOfLane] = {};
-
-    __device__ Columns(const TokenRow& row, int strip)
-        : first(strip * kStrip + lane()), count(row.channels) {
-#pragma unroll
-      for (int c = 0; c < kColumnsOfLane; ++c) {
-        if (!has(c)) continue;
-        read[c] = row.read(at(c)), write[c] = row.write(at(c)), decay[c] = row.decay(at(c));
-      }
-    }
-    __device__ int at(int c) const { return first + c * kWarpSize; }
-    __device__ bool has(int c) const { return at(c) < count; }
-  };
-  using Tile = float[kRowsAtOnce][kColumnsOfLane];
-
-  __device__ TokenRow row_of(int side) const { return side == kColumns ? columns_ : rows_; }
-  __device__ bool writes_gradient() const { return p_.sides[1].initial_gradient.data != nullptr; }
   __device__ Block block_of(const Side& side) const {
-    return {.p = p_,
-            .side = side,
-            .shared = nullptr,
-            .mine = nullptr,
-            .team = 0,
-            .warp = 0,
-            .warps = 1,
-            .sequence = sequence_,
-            .head = head_,
-            .span = {.batch = batch_, .begin = 0, .length = 1}};
+    return {
+        .p = p_,
+        .side = side,
+        .shared = nullptr,
+        .mine = nullptr,
+        .team = 0,
+        .warp = 0,
+        .warps = 1,
+        .sequence = sequence_,
+        .head = head_,
+        .span = {.batch = p_.sequences.bounds == nullptr ? sequence_ : 0, .begin = 0, .length = 1}};
   }
-  template <class View>
-  __device__ View state_of(View view) const {
-    if (view.data != nullptr) view.data += sequence_ * view.sequence + head_ * view.head;
-    return view;
+  __device__ ChannelsOfBlock all_channels() const {
+    return {{0, columns_.channels}, {0, rows_.channels}};
   }
-  __device__ float shared_decay() const {
-    if (!has_token_) return 1.0F;
-    const Block at = block_of(p_.sides[0]);
-    const GateElement<T> gate(p_.shared_gate, at.offset(p_.shared_gate.rows, 0, head_));
-    return exp2_approx((constant_decay(p_.gamma, sequence_, head_) + gate.log()) * kLog2E);
+  __device__ const Side& side_of(bool is_row) const {
+    return p_.sides[is_row ? 1 - kColumns : kColumns];
   }
 
-  __device__ void stage(const Side& side, const TokenRow& row, float shared) const {
+  /// By value: that of one of two members would keep them all in local memory.
+  __device__ TokenRow row_of(bool is_row) const {
+    return {is_row ? rows_.memory : columns_.memory, is_row ? rows_.channels : columns_.channels};
+  }
+
+  /// A channel of the token's rows, on its way.
+  struct Staged {
+    int number;
+    Element<T> read, write;
+    GateElement<T> gate, shared_gate;
+    float gamma;
+  };
+  __device__ __forceinline__ Staged ask(int number) const {
+    const auto [is_row, i, exists] = all_channels().channel(number);
+    const Side& side = side_of(is_row);
     const Block at = block_of(side);
-    const std::int64_t read_at = at.offset(side.read, 0, head_);
-    const std::int64_t write_at = at.offset(side.write, 0, at.shared_head());
-    const std::int64_t gate_at = at.offset(side.gate.rows, 0, head_);
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < side.channels; i += threads()) {
-      const Element<T> read(side.read, side.read.data != nullptr, read_at + i);
-      const Element<T> write(side.write, true, write_at + i);
-      const GateElement<T> gate(side.gate, gate_at + i);
-      row.read(i) = has_token_ ? read.value() : 0.0F;
-      row.write(i) = has_token_ ? write.value() : 0.0F;
-      row.decay(i) =
-          has_token_ ? exp2_approx(gate.log() * kLog2E) * (side.has_shared_decays ? shared : 1.0F)
-                     : 1.0F;
-    }
+    return {number,
+            {side.read, side.read.data != nullptr, at.offset(side.read, 0, head_) + i},
+            {side.write, true, at.offset(side.write, 0, at.shared_head()) + i},
+            {side.gate, at.offset(side.gate.rows, 0, head_) + i},
+            {p_.shared_gate, at.offset(p_.shared_gate.rows, 0, head_)},
+            constant_decay(p_.gamma, sequence_, head_)};
+  }
+  /// Zeros and a decay of 1 where a packed sequence is empty.
+  __device__ __forceinline__ void put(const Staged& x) const {
+    const auto [is_row, i, exists] = all_channels().channel(x.number);
+    if (!exists) return;
+    const TokenRow row = row_of(is_row);
+    const auto decay = [&](float log) { return has_token_ ? exp2_approx(log * kLog2E) : 1.0F; };
+    const float shared = decay(x.gamma + x.shared_gate.log());
+    row.read(i) = has_token_ ? x.read.value() : 0.0F;
+    row.write(i) = has_token_ ? x.write.value() : 0.0F;
+    row.decay(i) = decay(x.gate.log()) * (side_of(is_row).has_shared_decays ? shared : 1.0F);
+    if (x.number == 0) *shared_decay_ = shared;
   }
 
-  __device__ void finish(const Side& side, const TokenRow& row, float shared, float score) const {
+  /// What the token reads of itself on the other side.
+  __device__ void score(float& of_rows, float& of_columns) const {
+    of_rows = 0.0F, of_columns = 0.0F;
+#pragma unroll 2
+    for (int i = lane(); i < max(rows_.channels, columns_.channels); i += kWarpSize) {
+      if (i < columns_.channels) of_rows = fmaf(columns_.read(i), columns_.write(i), of_rows);
+      if (i < rows_.channels) of_columns = fmaf(rows_.read(i), rows_.write(i), of_columns);
+    }
+    of_rows = p_.scale * warp_sum(of_rows), of_columns = p_.scale * warp_sum(of_columns);
+  }
+
+  /// The outputs of the block's own channels. `column_sums`: of its columns.
+  __device__ void finish(const ShareSums& column_sums) const {
+    float of_rows, of_columns;
+    score(of_rows, of_columns);
+    float shared_gradient = 0.0F;
+    const ChannelsOfBlock own{own_columns_, own_rows_};
+#pragma unroll 1
+    for (int number = static_cast<int>(threadIdx.x); number < own.count(); number += threads()) {
+      const auto [is_row, i, exists] = own.channel(number);
+      if (!exists) continue;
+      const ShareSums shares{is_row ? row_sums_.memory : column_sums.memory,
+                             is_row ? row_sums_.channels : column_sums.channels,
+                             is_row ? row_sums_.shares : column_sums.shares};
+      const ChannelSums sums = shares.sum(i - (is_row ? own_rows_.first : own_columns_.first));
+      const float gate =
+          finish(side_of(is_row), row_of(is_row), i, sums, is_row ? of_rows : of_columns);
+      if (side_of(is_row).has_shared_decays) shared_gradient += gate;
+    }
+    const bool wanted =
+        p_.gamma_gradient.data != nullptr || p_.sides[0].shared_gradient.data != nullptr;
+    if (wanted) put_shared(shared_gradient);
+  }
+  /// Of one channel: the gradient of its gate.
+  __device__ float finish(const Side& side, const TokenRow& row, int i, const ChannelSums& sums,
+                          float score) const {
     const Block at = block_of(side);
     const bool has_past = side.initial.data != nullptr;
     const bool has_gradient = side.final_gradient.data != nullptr;
-    float shared_gradient = 0.0F;
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < side.channels; i += threads()) {
-      const float read = row.read(i), write = row.write(i), decay = row.decay(i);
-      const float x = has_past ? p_.scale * decay * row.sum(0, i) : 0.0F;
-      const float y = has_gradient ? row.sum(1, i) : 0.0F;
-      float gate = read * x;
-      if (has_past && has_gradient) gate += row.sum(2, i);
-      // Nothing passes a reset, and there is none without a token.
-      if (!has_past || !has_token_ || decay * shared == 0.0F) gate = 0.0F;
-      shared_gradient += gate;
-      if (has_token_) {
-        put(side, at, i, fmaf(score, write, x), fmaf(score, read, y), gate);
-      } else {
-        put(side, at, i, 0.0F, 0.0F, 0.0F);  // a row behind the last sequence
-      }
+    const float read = row.read(i), write = row.write(i), decay = row.decay(i);
+    const float x = has_past ? p_.scale * decay * sums.of[0] : 0.0F;
+    const float y = has_gradient ? sums.of[1] : 0.0F;
+    float gate = read * x;
+    if (has_past && has_gradient) gate += sums.of[2];
+    // Nothing passes a reset, and there is none without a token.
+    if (!has_past || !has_token_ || decay * *shared_decay_ == 0.0F) gate = 0.0F;
+    if (has_token_) {
+      put(side, at, i, fmaf(score, write, x), fmaf(score, read, y), gate);
+    } else {
+      put(side, at, i, 0.0F, 0.0F, 0.0F);  // a row behind the last sequence
     }
-    if (side.has_shared_decays && side.wants_gates) put_shared(side, at, shared_gradient);
-  }
-
-  /// Calls visit(i, c, offset) for the elements of rows from `first` on, in a state with strides
-  /// `down` and `across`.
-  template <class Visit>
-  __device__ __forceinline__ void for_each(const Columns& own, int first, std::int64_t down,
-                                           std::int64_t across, Visit&& visit) const {
-    std::int64_t at = first * down + own.first * across;
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-#pragma unroll
-      for (int c = 0; c < kColumnsOfLane; ++c) {
-        if (first + i < shares_.rows && own.has(c)) visit(i, c, at + c * kWarpSize * across);
-      }
-      at += down;
-    }
-  }
-  __device__ __forceinline__ void load(Tile& tile, const ConstStateView& from, const Columns& own,
-                                       int first) const {
-    if (from.data == nullptr) return;
-    for_each(own, first, from.v, from.k,
-             [&](int i, int c, std::int64_t at) { tile[i][c] = from.data[at]; });
-  }
-
-  /// Adds of(i, c, row, sum) of all elements to sums by column, and leaves those by row: sums
-  /// number `which`.
-  template <class Of>
-  __device__ __forceinline__ void add_up(int which, float (&sums)[kColumnsOfLane], int first,
-                                         int strip, Of&& of) const {
-    float of_rows[2 * kRowsAtOnce] = {};
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const int row = min(first + i, shares_.rows - 1);
-#pragma unroll
-      for (int c = 0; c < kColumnsOfLane; ++c) of(i, c, row, of_rows[i], sums[c]);
-    }
-    const float sum = sum_of_lanes<kRowsAtOnce>(of_rows);
-    const int mine = first + lane() / 2 % kRowsAtOnce;
-    if ((lane() & 17) == 0 && mine < shares_.rows) {
-      rows_.sums()[(strip * 3 + which) * shares_.rows + mine] = sum;
-    }
-  }
-
-  __device__ __forceinline__ void take_rows(const ConstStateView& initial,
-                                            const ConstStateView& gradient, const Columns& own,
-                                            int first, int strip,
-                                            float (&sums)[3][kColumnsOfLane]) const {
-    Tile state = {};
-    Tile change = {};
-    load(state, initial, own, first);
-    load(change, gradient, own, first);
-    if (initial.data != nullptr) {
-      add_up(0, sums[0], first, strip, [&](int i, int c, int row, float& of_row, float& of_column) {
-        of_row = fmaf(state[i][c] * own.decay[c], own.read[c], of_row);
-        state[i][c] *= rows_.decay(row);
-        of_column = fmaf(state[i][c], rows_.read(row), of_column);
-      });
-    }
-    if (gradient.data != nullptr) {
-      add_up(1, sums[1], first, strip, [&](int i, int c, int row, float& of_row, float& of_column) {
-        of_row = fmaf(change[i][c], own.write[c], of_row);
-        of_column = fmaf(change[i][c], rows_.write(row), of_column);
-      });
-    }
-    if (initial.data != nullptr && gradient.data != nullptr) {
-      add_up(2, sums[2], first, strip, [&](int i, int c, int, float& of_row, float& of_column) {
-        const float met = state[i][c] * own.decay[c] * change[i][c];
-        of_row += met;
-        of_column += met;
-      });
-    }
-    store_gradient(change, own, first);
-  }
-  __device__ __forceinline__ void store_gradient(const Tile& change, const Columns& own,
-                                                 int first) const {
-    if (!writes_gradient()) return;
-    const StateView to = state_of(p_.sides[1].initial_gradient);  // values along `k`
-    for_each(own, first, kColumns == 1 ? to.v : to.k, kColumns == 1 ? to.k : to.v,
-             [&](int i, int c, std::int64_t at) {
-               const int row = first + i;
-               to.data[at] = rows_.decay(row) * own.decay[c] *
-                             fmaf(p_.scale * rows_.read(row), own.read[c], change[i][c]);
-             });
+    return gate;
   }
 
   __device__ void put(const Side& side, const Block& at, int channel, float x, float y,
@@ -284,46 +215,52 @@ class SingleToken {
       store(T(), side.y, y);
     }
   }
-  /// The sum over all threads.
-  __device__ void put_shared(const Side& side, const Block& at, float gradient) const {
+  /// The sum over all threads of all blocks.
+  __device__ void put_shared(float gradient) const {
     gradient = warp_sum(gradient);
     if (lane() == 0) sums_of_warps_[warp_of_block()] = gradient;
     __syncthreads();  // all warps' sums are there
-    if (threadIdx.x != 0) return;
-    float sum = 0.0F;
-    for (int warp = 0; warp < shares_.warps(); ++warp) sum += sums_of_warps_[warp];
-    if (side.gamma_terms != nullptr) side.gamma_terms[sequence_ * p_.heads + head_] = sum;
-    if (side.shared_gradient.data == nullptr) return;
-    static_cast<float*>(side.shared_gradient.data)[at.offset(side.shared_gradient, 0, head_)] = sum;
+    if (warp_of_block() != 0) return;
+    const float of_warp = lane() < threads() / kWarpSize ? sums_of_warps_[lane()] : 0.0F;
+    const float of_block = warp_sum(of_warp);
+    if (lane() != 0) return;
+    const float sum = cluster_.sum_in_first(of_block);
+    if (own_rows_.first != 0) return;  // of another block than the first
+    if (const StateView& gamma = p_.gamma_gradient; gamma.data != nullptr) {
+      gamma.data[sequence_ * gamma.sequence + head_ * gamma.head] = p_.gamma_sign * sum;
+    }
+    const Side& keys = p_.sides[0];
+    if (keys.shared_gradient.data == nullptr) return;
+    const Block at = block_of(keys);
+    static_cast<float*>(keys.shared_gradient.data)[at.offset(keys.shared_gradient, 0, head_)] = sum;
   }
 
   const Params& p_;
-  TokenShares shares_;
+  Channels own_columns_, own_rows_;
+  ClusterSums cluster_;
   TokenRow columns_, rows_;
+  ShareSums column_sums_, row_sums_;
   float* sums_of_warps_;
+  float* shared_decay_;
+  TokenStates<kColumns> states_;
   std::int64_t sequence_;
   std::int64_t head_;
-  std::int64_t batch_;
   bool has_token_;
 };
 
-/// A block a sequence and head.
+/// A block a sequence and head, or a cluster along the grid's z.
 template <class T, int kColumns>
 __global__ __launch_bounds__(kMostWarpsOfToken* kWarpSize) void take_single_tokens(
     const __grid_constant__ Params p) {
   extern __shared__ float4 shared[];
   const std::int64_t number = block_number();
   const std::int64_t sequence = quotient(number, p.heads);
-  const TokenShares shares(p.sides[1 - kColumns].channels, p.sides[kColumns].channels);
   take_over_from_previous_launch();
-  if (number >= p.sequence_count * p.heads) return;
-  const SingleToken<T, kColumns> token(p, shares, reinterpret_cast<float*>(shared), sequence,
+  if (number >= p.sequence_count * p.heads) return;  // so do all blocks of the cluster
+  const SingleToken<T, kColumns> token(p, reinterpret_cast<float*>(shared),
+                                       static_cast<int>(blockIdx.z), sequence,
                                        number - sequence * p.heads);
-  token.stage();
-  __syncthreads();  // both sides' rows are there
-  token.pass_states();
-  __syncthreads();  // all sums are there
-  token.finish();
+  token.take();
 }
 
 /// The side whose channels lie side by side in the states.
@@ -336,14 +273,24 @@ inline int column_side(const Params& p) {
 
 template <class T>
 void launch_single_tokens(const Params& p, cudaStream_t stream) {
+  const std::int64_t walks = p.sequence_count * p.heads;
   with_value<0, 1>(column_side(p), [&]<int kColumns>() {
-    const TokenShares shares(p.sides[1 - kColumns].channels, p.sides[kColumns].channels);
-    launch<take_single_tokens<T, kColumns>>(
-        {.grid = grid_of(p.sequence_count * p.heads),
-         .block = static_cast<unsigned>(shares.warps() * kWarpSize),
-         .shared_bytes = shares.floats() * sizeof(float),
-         .overlaps_previous = true},
-        stream, p);
+    constexpr auto kKernel = take_single_tokens<T, kColumns>;
+    const int rows = p.sides[1 - kColumns].channels, columns = p.sides[kColumns].channels;
+    int blocks = blocks_of_token(rows, columns, walks, multiprocessor_count());
+    if (blocks > 1 && !takes_clusters<kKernel>()) blocks = 1;
+    Params with = p;
+    with.shares = TokenShares(rows, columns, blocks);
+    LaunchShape shape{.grid = grid_of(walks),
+                      .block = static_cast<unsigned>(with.shares.warps() * kWarpSize),
+                      .shared_bytes = with.shares.floats() * sizeof(float),
+                      .overlaps_previous = true};
+    shape.grid.z = static_cast<unsigned>(blocks);
+    if (blocks > 1) {
+      launch_clusters<kKernel>(shape, stream, with);
+    } else {
+      launch<kKernel>(shape, stream, with);
+    }
   });
 }
 

@@ -85,6 +85,12 @@ std::int64_t key_parts(const AttentionProblem& problem, int tokens) {
   return tokens == 1 ? 1 : ceil_div(problem.K, kOwn);
 }
 
+/// Whether a gradient of gamma may be a sum of what several blocks have.
+bool adds_up_gamma(const AttentionProblem& problem, int tokens) {
+  const bool wanted = (problem.gates & ops::kGateGamma) != 0;
+  return wanted && (tokens > 1 || problem.sequences() > 1);
+}
+
 /// The sides of a pass, and how many.
 std::pair<std::array<PassSide, 2>, int> sides_of(const AttentionProblem& problem, bool backward,
                                                  int tokens) {
@@ -123,10 +129,13 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
   const std::int64_t walks = problem.sequences() * problem.H;
   const std::int64_t state_bytes =
       std::int64_t{sizeof(float)} * walks * problem.K * problem.V * states;
-  const bool sums = problem.H != problem.Hkv || (gates & ops::kGateGamma) != 0 ||
+  const bool sums = problem.H != problem.Hkv || adds_up_gamma(problem, config.tokens) ||
                     ((gates & ops::kGateG) != 0 && key_parts(problem, config.tokens) > 1);
   if (config.tokens == 1) {
-    const TokenShares shares(static_cast<int>(problem.K), static_cast<int>(problem.V));
+    const auto rows = static_cast<int>(problem.K), columns = static_cast<int>(problem.V);
+    const int blocks =
+        device.has("sm_90") ? blocks_of_token(rows, columns, walks, device.cores) : 1;
+    const TokenShares shares(rows, columns, blocks);
     return single_tokens_us({.walks = walks,
                              .shares = shares,
                              .h0 = problem.h0,
@@ -307,7 +316,7 @@ struct BackwardMemory {
       dv_of_heads = floats(rows * problem.V);
     }
     if ((gates & ops::kGateG) != 0 && tiles > 1) dg_of_tiles = floats(rows * tiles);
-    if ((gates & ops::kGateGamma) != 0)
+    if (adds_up_gamma(problem, tokens))
       gamma_terms = floats(problem.sequences() * problem.H * tiles);
     if (several && (gates & (kSharedGates | ops::kGateGk)) != 0)
       key_terms = floats(rows * problem.K);
@@ -348,7 +357,8 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     p.side_count = 2;
     p.sides[0] = keys(key_side(problem, several), args, memory);
     p.sides[1] = values(value_side(problem, true, several), args, memory);
-    const Sums left = sums(p, args, memory, key_parts(problem, config.tokens));
+    Sums left = sums(p, args, memory, key_parts(problem, config.tokens));
+    if (config.tokens == 1 && args.dgamma) place_gamma(p, left.gamma);
     with_element<float, __half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
       if (config.tokens == 1) {
         launch_single_tokens<T>(p, stream);
@@ -395,6 +405,18 @@ class WindowBackward final : public WindowKernel<ops::RecurrentAttentionBackward
     side.gate_gradient = token_view(args.dgv);
     side.read_terms = memory.value_terms;
     return side;
+  }
+
+  /// Single tokens: where a block's sum is all of a gradient, it is written as such, and is a term
+  /// of it elsewhere.
+  static void place_gamma(Params& p, GammaGradient& gamma) {
+    if (gamma.shared() && p.sequence_count > 1) {
+      p.gamma_gradient = {.data = p.sides[0].gamma_terms, .sequence = p.heads, .head = 1};
+    } else {
+      p.gamma_gradient = gamma.out;
+      p.gamma_sign = gamma.sign;
+      gamma = {};  // nothing is left to add up
+    }
   }
 
   static Sums sums(const Params& p, const BackwardArgs& args, const BackwardMemory& memory,

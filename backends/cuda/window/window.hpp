@@ -36,12 +36,14 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/views.hpp"
+#include "cuda/window/token_shares.hpp"
 
 namespace attune::cuda::window {
 
 inline constexpr int kMostWarps = 16;  // of a block
 inline constexpr int kOwn = 32;        // channels of a block at a time: one a lane
 inline constexpr std::int64_t kMostChannels = 512;
+static_assert(kMostWarpsOfToken * kStrip >= kMostChannels);
 
 /// Offsets in shared memory, in floats: in what a block's teams share, the other side's rows, of
 /// which a channel's tokens lie side by side, and in what each team has for itself.
@@ -98,6 +100,11 @@ struct Params {
   int tiles_per_block = 1;
   int teams = 1;  // of a block, a tile each at a time
   int warps = 8;  // of a team
+
+  // Of single tokens. A head's gradient of gamma goes to a view of [N, H], times the sign.
+  TokenShares shares;
+  StateView gamma_gradient;
+  float gamma_sign = 1.0F;
 };
 
 inline constexpr int kStateStride = kOwn + 1;
@@ -132,33 +139,6 @@ constexpr std::size_t shared_bytes(int tokens, int teams, int warps, const Side&
   const Layout at = layout_of(tokens, warps, side);
   return static_cast<std::size_t>(at.floats + teams * at.team_floats) * sizeof(float);
 }
-
-// ---- single tokens (single_token.cuh)
-
-inline constexpr int kRowsAtOnce = 8;
-inline constexpr int kColumnsOfLane = 2;
-inline constexpr int kStrip = kColumnsOfLane * kOwn;  // columns of a warp
-inline constexpr int kMostWarpsOfToken = 16;
-static_assert(kMostWarpsOfToken * kStrip >= kMostChannels);
-
-/// How a block's warps share a head's states: strips of columns, and groups of rows.
-struct TokenShares {
-  int rows = 0, columns = 0, strips = 1, groups = 1;
-
-  constexpr TokenShares(int of_rows, int of_columns)
-      : rows(of_rows), columns(of_columns), strips((columns + kStrip - 1) / kStrip) {
-    const int most = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
-    groups = kMostWarpsOfToken / strips < most ? kMostWarpsOfToken / strips : most;
-  }
-  constexpr int warps() const { return strips * groups; }
-  /// Of what warps have of the three sums over the other side: of a row's, or of a column's.
-  constexpr int row_floats() const { return 3 * strips * rows; }
-  constexpr int column_floats() const { return 3 * groups * columns; }
-  /// And of each side's reads, writes and decays.
-  constexpr int floats() const {
-    return row_floats() + column_floats() + 3 * (rows + columns) + kMostWarpsOfToken;
-  }
-};
 
 // Queue a pass; `tokens` of a window: 4, 8 or 16.
 template <class T>
