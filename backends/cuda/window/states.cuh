@@ -54,8 +54,7 @@ __device__ void multiply_state(const Block& b, int state, int rows) {
 #pragma unroll 4
   for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
     const float s = b.mine[state + other * kStateStride + lane()];
-    const auto* const row =
-        reinterpret_cast<const float4*>(b.shared + rows + other * b.side.at.stride);
+    const auto* const row = reinterpret_cast<const float4*>(b.shared + rows + other * b.at.stride);
 #pragma unroll
     for (int i = 0; i < kTokens / 4; ++i) {
       const float4 x = row[i];
@@ -66,14 +65,14 @@ __device__ void multiply_state(const Block& b, int state, int rows) {
     }
   }
 #pragma unroll
-  for (int i = 0; i < kTokens; ++i) b.own(b.side.at.partial, b.warp * kTokens + i) = sums[i];
+  for (int i = 0; i < kTokens; ++i) b.own(b.at.partial, b.warp * kTokens + i) = sums[i];
 }
 /// What they are together, of the lane's channel.
 template <int kTokens>
 __device__ __forceinline__ float sum_of_shares(const Block& b, int token) {
   float sum = 0.0F;
 #pragma unroll
-  for (int w = 0; w < b.warps; ++w) sum += b.own(b.side.at.partial, w * kTokens + token);
+  for (int w = 0; w < b.warps; ++w) sum += b.own(b.at.partial, w * kTokens + token);
   return sum;
 }
 
@@ -84,10 +83,10 @@ __device__ void meet_states(const Block& b) {
   float sum = 0.0F;
   for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
     const int at = other * kStateStride + lane();
-    sum = fmaf(b.mine[b.side.at.state + at] * b.shared[b.side.at.other_total + other],
-               b.mine[b.side.at.gradient + at], sum);
+    sum = fmaf(b.mine[b.at.state + at] * b.shared[b.at.other_total + other],
+               b.mine[b.at.gradient + at], sum);
   }
-  b.own(b.side.at.partial, b.warp * kTokens) = sum;
+  b.own(b.at.partial, b.warp * kTokens) = sum;
 }
 
 /// A state over the window: decayed, and with the products of own rows, each times its decay to or
@@ -100,12 +99,12 @@ __device__ void update_state(const Block& b, int state, int own_rows, int own_de
   for (int i = 0; i < kTokens; ++i) {
     own[i] = i < count ? scale * b.own(own_rows, i) * b.own(own_decays, i) : 0.0F;
   }
-  const float decay = b.own(b.side.at.before, count - 1);
+  const float decay = b.own(b.at.before, count - 1);
   for (int other = b.warp; other < b.side.other_channels; other += b.warps) {
     float& s = b.mine[state + other * kStateStride + lane()];
     const auto* const row =
-        reinterpret_cast<const float4*>(b.shared + other_rows + other * b.side.at.stride);
-    float sum = s * decay * b.shared[b.side.at.other_total + other];
+        reinterpret_cast<const float4*>(b.shared + other_rows + other * b.at.stride);
+    float sum = s * decay * b.shared[b.at.other_total + other];
 #pragma unroll
     for (int i = 0; i < kTokens / 4; ++i) {
       const float4 x = row[i];

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "cuda/chunks/token_tile.cuh"
 #include "cuda/chunks/views.cuh"
 #include "cuda/tiles/exchange.cuh"
+#include "cuda/walks/numbers.cuh"
 #include "cuda/window/window.hpp"
 
 namespace attune::cuda::window {
@@ -14,10 +16,22 @@ __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % k
 __device__ __forceinline__ int threads() { return static_cast<int>(blockDim.x); }
 __device__ __forceinline__ int warp_of_block() { return static_cast<int>(threadIdx.x) / kWarpSize; }
 
+/// The thread's number from the block's end: its first warps have tokens to see to besides.
+__device__ __forceinline__ int number_from_end() {
+  return threads() - 1 - static_cast<int>(threadIdx.x);
+}
+
+/// Where a sequence and head have their rows of a tensor, in elements: the first token's, and how
+/// much further on the next one's is.
+struct alignas(16) Rows {
+  std::int64_t first, next;
+};
+
 /// What a warp's team works on, and where it has it.
 struct Block {
   const Params& p;
   const Side& side;
+  Layout at = {};
   float* shared;  // by the block's teams
   float* mine;    // the team's
   int team;
@@ -31,7 +45,10 @@ struct Block {
   int count = 0;              // 0: the team only helps
   bool is_first_tile = true;  // of those that the block has, one after the other
 
-  __device__ std::int64_t shared_head() const { return head / p.heads_per_kv; }
+  /// Makes the compiler compute again what it computed from it: kept from tile to tile, that would
+  /// fill the registers.
+  __device__ __forceinline__ void forget_warp() { asm volatile("" : "+r"(warp)); }
+  __device__ std::int64_t shared_head() const { return quotient(head, p.heads_per_kv); }
   __device__ std::int64_t token_of(std::int64_t step) const {
     return span.begin + (p.descending ? span.length - 1 - step : step);
   }
@@ -45,7 +62,26 @@ struct Block {
   __device__ std::int64_t offset(const View& view, std::int64_t step, std::int64_t of_head) const {
     return row_offset(view, span.batch, token_of(step), of_head);
   }
+  /// Of a window's block: found by find_rows().
+  __device__ Rows& rows(TokenTensor tensor) const {
+    return reinterpret_cast<Rows*>(shared + at.rows)[tensor];
+  }
+  __device__ std::int64_t offset(TokenTensor tensor, std::int64_t step) const {
+    const Rows of = rows(tensor);
+    return of.first + step * of.next;
+  }
 };
+
+/// Finds the block's rows, a tensor a thread: products of strides in 64 bits are most of what a row
+/// would take each time.
+__device__ __forceinline__ void find_rows(const Block& b) {
+  if (threadIdx.x >= kTokenTensors) return;
+  const auto tensor = static_cast<TokenTensor>(threadIdx.x);
+  const ConstTokenView& view = b.side.views[tensor];
+  const bool is_shared = tensor == kWrite || tensor == kOtherWrite;
+  b.rows(tensor) = {b.offset(view, 0, is_shared ? b.shared_head() : b.head),
+                    b.p.descending ? -view.token : view.token};
+}
 
 /// An element on its way, zero where there is no such tensor: asked for without a branch, so that
 /// those of several tokens are waited for together.
@@ -57,17 +93,23 @@ struct Element {
       : x(exists ? static_cast<const T*>(view.data)[at] : from_float<T>(0.0F)) {}
   __device__ float value() const { return to_float(x); }
 };
-/// The same of a gate.
+/// The same of a gate, in fp32 or in q's type: its bits.
 template <class T>
 struct GateElement {
-  float wide;
-  T narrow;
+  bool is_wide;
+  std::uint32_t bits = 0;
 
   __device__ GateElement(const GateView& gate, std::int64_t at)
-      : wide(gate.given() && gate.is_f32 ? static_cast<const float*>(gate.rows.data)[at] : 0.0F),
-        narrow(gate.given() && !gate.is_f32 ? static_cast<const T*>(gate.rows.data)[at]
-                                            : from_float<T>(0.0F)) {}
-  __device__ float log() const { return wide + to_float(narrow); }
+      : is_wide(std::is_same_v<T, float> || gate.is_f32) {
+    if (gate.given() && is_wide) bits = static_cast<const std::uint32_t*>(gate.rows.data)[at];
+    if (gate.given() && !is_wide) bits = static_cast<const std::uint16_t*>(gate.rows.data)[at];
+  }
+  __device__ float log() const {
+    if constexpr (!std::is_same_v<T, float>) {
+      if (!is_wide) return unpack<T>(bits).x;
+    }
+    return __uint_as_float(bits);
+  }
 };
 
 /// Where the rows of four tokens are that follow each other, the first of them in the sequence; the
@@ -76,13 +118,11 @@ struct FourRows {
   std::int64_t at[4];
 
   /// `left`: tokens of the sequence from the first on.
-  template <class View>
-  __device__ FourRows(const Block& b, const View& view, std::int64_t step, int left,
-                      std::int64_t of_head) {
-    const std::int64_t next = b.p.descending ? -view.token : view.token;
-    at[0] = b.offset(view, step, of_head);
+  __device__ FourRows(const Block& b, TokenTensor tensor, std::int64_t step, int left) {
+    const Rows rows = b.rows(tensor);
+    at[0] = rows.first + step * rows.next;
 #pragma unroll
-    for (int i = 1; i < 4; ++i) at[i] = at[i - 1] + (i < left ? next : 0);
+    for (int i = 1; i < 4; ++i) at[i] = at[i - 1] + (i < left ? rows.next : 0);
   }
 };
 
@@ -90,13 +130,13 @@ struct FourRows {
 __device__ __forceinline__ std::array<float, 4> four_of(const Block& b, int rows, int channel,
                                                         int token) {
   const float4 x =
-      *reinterpret_cast<const float4*>(b.shared + rows + channel * b.side.at.stride + token);
+      *reinterpret_cast<const float4*>(b.shared + rows + channel * b.at.stride + token);
   return {x.x, x.y, x.z, x.w};
 }
 __device__ __forceinline__ void store_four(const Block& b, int rows, int channel, int token,
                                            const std::array<float, 4>& x) {
-  *reinterpret_cast<float4*>(b.shared + rows + channel * b.side.at.stride + token) = {x[0], x[1],
-                                                                                      x[2], x[3]};
+  *reinterpret_cast<float4*>(b.shared + rows + channel * b.at.stride + token) = {x[0], x[1], x[2],
+                                                                                 x[3]};
 }
 
 /// The rows of the other side's channels, of four tokens a thread; zeros behind the last of `count`
@@ -105,16 +145,23 @@ template <class T, int kTokens>
 __device__ void stage_others(const Block& b, std::int64_t first_step, int count) {
   const Side& side = b.side;
   const int others = side.other_channels;
-  for (int item = threadIdx.x; item < others * (kTokens / 4); item += threads()) {
-    const int channel = item % others;
-    const int token = item / others * 4;
+  for (int item = number_from_end(); item < others * (kTokens / 4); item += threads()) {
+    const int number = static_cast<int>(small_quotient(item, others));
+    const int channel = item - number * others;
+    const int token = number * 4;
     const int left = count - token;
-    const auto rows_of = [&](const ConstTokenView& view, std::int64_t head) {
-      return FourRows(b, view, first_step + min(token, count - 1), left, head);
-    };
-    const FourRows reads = rows_of(side.other_read, b.head);
-    const FourRows writes = rows_of(side.other_write, b.shared_head());
-    const FourRows gates = rows_of(side.other_gate.rows, b.head);
+    if (left <= 0) {
+      store_four(b, b.at.other_read, channel, token, {});
+      store_four(b, b.at.other_write, channel, token, {});
+      if (side.other_gate.given()) {
+        store_four(b, b.at.other_decays, channel, token, {1.0F, 1.0F, 1.0F, 1.0F});
+      }
+      continue;
+    }
+    const std::int64_t step = first_step + token;
+    const FourRows reads(b, kOtherRead, step, left);
+    const FourRows writes(b, kOtherWrite, step, left);
+    const FourRows gates(b, kOtherGate, step, left);
     const auto four = [](auto&& of) { return std::array{of(0), of(1), of(2), of(3)}; };
     const auto read = four([&](int i) {
       return Element<T>(side.other_read, side.other_read.data != nullptr, reads.at[i] + channel);
@@ -128,51 +175,48 @@ __device__ void stage_others(const Block& b, std::int64_t first_step, int count)
                  four([&](int i) { return i < left ? value(i) : behind; }));
     };
     store(
-        b.side.at.other_read, [&](int i) { return read[i].value(); }, 0.0F);
+        b.at.other_read, [&](int i) { return read[i].value(); }, 0.0F);
     store(
-        b.side.at.other_write, [&](int i) { return write[i].value(); }, 0.0F);
+        b.at.other_write, [&](int i) { return write[i].value(); }, 0.0F);
     if (!side.other_gate.given()) continue;
     store(
-        b.side.at.other_decays, [&](int i) { return exp2_approx(gate[i].log() * kLog2E); }, 1.0F);
+        b.at.other_decays, [&](int i) { return exp2_approx(gate[i].log() * kLog2E); }, 1.0F);
   }
 }
 
-/// The rows of the block's own channels, and the decays that channels share.
+/// The rows of the block's own channels, and the decays that the others share.
 template <class T, int kTokens>
 __device__ void stage_own(const Block& b, std::int64_t first_step) {
   const Side& side = b.side;
   const int channel = b.first + min(lane(), max(b.count, 1) - 1);
+  const float gamma = constant_decay(b.p.gamma, b.sequence, b.head);
 #pragma unroll
   for (int token = b.warp; token < kTokens; token += b.warps) {
     const bool exists = first_step + token < b.span.length;
     const bool valid = exists && lane() < b.count;
     const std::int64_t step = min(first_step + token, b.span.length - 1);
-    const Element<T> read(side.read, side.read.data != nullptr,
-                          b.offset(side.read, step, b.head) + channel);
-    const Element<T> write(side.write, true, b.offset(side.write, step, b.shared_head()) + channel);
-    const GateElement<T> gate(side.gate, b.offset(side.gate.rows, step, b.head) + channel);
-    const GateElement<T> shared_gate(b.p.shared_gate, b.offset(b.p.shared_gate.rows, step, b.head));
-    const float gamma = constant_decay(b.p.gamma, b.sequence, b.head);
+    const Element<T> read(side.read, side.read.data != nullptr, b.offset(kRead, step) + channel);
+    const Element<T> write(side.write, true, b.offset(kWrite, step) + channel);
+    const GateElement<T> gate(side.gate, b.offset(kGate, step) + channel);
+    const GateElement<T> shared_gate(b.p.shared_gate, b.offset(kSharedGate, step));
     const float shared_decay = exists ? exp2_approx((gamma + shared_gate.log()) * kLog2E) : 1.0F;
-    b.own(b.side.at.read, token) = valid ? read.value() : 0.0F;
-    b.own(b.side.at.write, token) = valid ? write.value() : 0.0F;
-    b.own(b.side.at.decays, token) = (valid ? exp2_approx(gate.log() * kLog2E) : 1.0F) *
-                                     (side.has_shared_decays ? shared_decay : 1.0F);
-    if (lane() == 0 && b.team == 0) b.shared[b.side.at.shared_decays + token] = shared_decay;
+    b.own(b.at.read, token) = valid ? read.value() : 0.0F;
+    b.own(b.at.write, token) = valid ? write.value() : 0.0F;
+    b.own(b.at.decays, token) = (valid ? exp2_approx(gate.log() * kLog2E) : 1.0F) *
+                                (side.has_shared_decays ? shared_decay : 1.0F);
+    if (lane() == 0 && b.team == 0) {
+      b.shared[b.at.shared_decays + token] = side.has_shared_decays ? 1.0F : shared_decay;
+    }
   }
 }
 
 /// The decays of four tokens of a channel of the other side.
 __device__ __forceinline__ std::array<float, 4> four_decays(const Block& b, int channel,
                                                             int token) {
-  std::array<float, 4> decays{1.0F, 1.0F, 1.0F, 1.0F};
-  if (b.side.other_gate.given()) decays = four_of(b, b.side.at.other_decays, channel, token);
-  if (!b.side.has_shared_decays) {
-    const auto shared =
-        *reinterpret_cast<const float4*>(b.shared + b.side.at.shared_decays + token);
-    decays[0] *= shared.x, decays[1] *= shared.y, decays[2] *= shared.z, decays[3] *= shared.w;
-  }
-  return decays;
+  const auto shared = *reinterpret_cast<const float4*>(b.shared + b.at.shared_decays + token);
+  if (b.at.other_decays == 0) return {shared.x, shared.y, shared.z, shared.w};
+  const auto own = four_of(b, b.at.other_decays, channel, token);
+  return {shared.x * own[0], shared.y * own[1], shared.z * own[2], shared.w * own[3]};
 }
 
 /// Sums each of kCount values over the lanes: lane l gets that of number l / 2 % kCount.
@@ -190,23 +234,60 @@ __device__ __forceinline__ float sum_of_lanes(float (&x)[16]) {
   return sum;
 }
 
+/// Tokens j of which a warp has the scores, and how many warps have them all.
+template <int kTokens>
+inline constexpr int kScoresOfWarp = kTokens > 8 ? 2 : 1;
+template <int kTokens>
+__device__ int parts_of_scores(int count) {
+  return (count + kScoresOfWarp<kTokens> - 1) / kScoresOfWarp<kTokens>;
+}
+
+/// How many warps share the channels that a score is a sum over: those that tokens leave.
+template <int kTokens>
+__device__ int shares_of_score(const Block& b, int count) {
+  const int parts = parts_of_scores<kTokens>(count);
+  int shares = 1;
+  while (shares < kMostShares && (shares + 1) * parts * kWarpSize <= threads() &&
+         shares * kWarpSize < b.side.other_channels) {
+    ++shares;
+  }
+  return shares;
+}
+template <int kTokens>
+__device__ float& share_of_score(const Block& b, int share, int i, int j) {
+  return b.shared[b.at.scores + (share * kTokens + i) * kTokens + j];
+}
+template <int kTokens>
+__device__ float score(const Block& b, int shares, int i, int j) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int share = 0; share < kMostShares; ++share) {
+    if (share < shares) sum += share_of_score<kTokens>(b, share, i, j);
+  }
+  return sum;
+}
+
 /// D_ij of the window's first `count` tokens: a warp has one or two tokens j, and goes from token to
 /// token i with their rows decayed.
 template <int kTokens>
-__device__ void make_scores(const Block& b, int count) {
-  constexpr int kOfWarp = kTokens > 8 ? 2 : 1;
-  for (int j = kOfWarp * warp_of_block(); j < count; j += kOfWarp * threads() / kWarpSize) {
+__device__ void make_scores(const Block& b, int count, int shares) {
+  constexpr int kOfWarp = kScoresOfWarp<kTokens>;
+  const int parts = parts_of_scores<kTokens>(count);
+  for (int part = warp_of_block(); part < parts * shares; part += threads() / kWarpSize) {
+    const int share = static_cast<int>(small_quotient(part, parts));
+    const int j = kOfWarp * (part - share * parts);
     float sums[kOfWarp][16] = {};
-    for (int channel = lane(); channel < b.side.other_channels; channel += kWarpSize) {
+    for (int channel = share * kWarpSize + lane(); channel < b.side.other_channels;
+         channel += shares * kWarpSize) {
       float decayed[kOfWarp];
 #pragma unroll
       for (int own = 0; own < kOfWarp; ++own) {
-        decayed[own] = b.shared[b.side.at.other_write + channel * b.side.at.stride + j + own];
+        decayed[own] = b.shared[b.at.other_write + channel * b.at.stride + j + own];
       }
 #pragma unroll
       for (int four = 0; four < kTokens; four += 4) {
         if (four + 3 < j || four >= count) continue;
-        const auto read = four_of(b, b.side.at.other_read, channel, four);
+        const auto read = four_of(b, b.at.other_read, channel, four);
         const auto decays = four_decays(b, channel, four);
 #pragma unroll
         for (int i = four; i < four + 4; ++i) {
@@ -223,60 +304,67 @@ __device__ void make_scores(const Block& b, int count) {
       const float sum = sum_of_lanes<kTokens>(sums[own]);
       const int i = lane() / 2;
       if (lane() % 2 != 0 || i < j + own || i >= count) continue;
-      b.shared[b.side.at.scores + i * kTokens + j + own] = b.p.scale * sum;
+      share_of_score<kTokens>(b, share, i, j + own) = b.p.scale * sum;
     }
   }
 }
 
-/// Sums over pairs of different tokens, and the decays to and from the ends of the window.
+/// Sums over pairs of different tokens, and the decays to and from the ends of the window. A lane
+/// adds up the scores of a token with its own.
 template <int kTokens>
-__device__ void sum_pairs(const Block& b, int count) {
-  const float* const scores = b.shared + b.side.at.scores;
+__device__ void sum_pairs(const Block& b, int count, int shares) {
   for (int own = b.warp; own < count; own += b.warps) {
+    const float before = score<kTokens>(b, shares, own, lane() % kTokens);
+    const float after = score<kTokens>(b, shares, lane() % kTokens, own);
     float past = 1.0F;
     float x = 0.0F;
     for (int j = own - 1; j >= 0; --j) {
-      past *= b.own(b.side.at.decays, j + 1);
-      x = fmaf(scores[own * kTokens + j] * past, b.own(b.side.at.write, j), x);
+      past *= b.own(b.at.decays, j + 1);
+      x = fmaf(__shfl_sync(kFullWarp, before, j) * past, b.own(b.at.write, j), x);
     }
-    b.own(b.side.at.x, own) = x;
-    b.own(b.side.at.before, own) = past * b.own(b.side.at.decays, 0);
+    b.own(b.at.x, own) = x;
+    b.own(b.at.before, own) = past * b.own(b.at.decays, 0);
     past = 1.0F;
     float y = 0.0F;
     for (int i = own + 1; i < count; ++i) {
-      past *= b.own(b.side.at.decays, i);
-      y = fmaf(scores[i * kTokens + own] * past, b.own(b.side.at.read, i), y);
+      past *= b.own(b.at.decays, i);
+      y = fmaf(__shfl_sync(kFullWarp, after, i) * past, b.own(b.at.read, i), y);
     }
-    b.own(b.side.at.y, own) = y;
-    b.own(b.side.at.after, own) = past;
+    b.own(b.at.y, own) = y;
+    b.own(b.at.after, own) = past;
   }
 }
 
-/// The other side's rows as the state takes them, from the window's start and to its end.
+/// The other side's rows as the state takes them, from the window's start and to its end: those of
+/// a channel that are read and those that are written by a thread each.
 template <int kTokens>
 __device__ void decay_others(const Block& b) {
-  for (int channel = threadIdx.x; channel < b.side.other_channels; channel += threads()) {
+  const int others = b.side.other_channels;
+  for (int item = number_from_end(); item < 2 * others; item += threads()) {
+    const int channel = item < others ? item : item - others;
     float past = 1.0F;
+    if (item < others) {
 #pragma unroll
-    for (int token = 0; token < kTokens; token += 4) {
-      const auto decays = four_decays(b, channel, token);
-      auto read = four_of(b, b.side.at.other_read, channel, token);
+      for (int token = 0; token < kTokens; token += 4) {
+        const auto decays = four_decays(b, channel, token);
+        auto read = four_of(b, b.at.other_read, channel, token);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) read[i] *= past *= decays[i];
-      store_four(b, b.side.at.other_read, channel, token, read);
+        for (int i = 0; i < 4; ++i) read[i] *= past *= decays[i];
+        store_four(b, b.at.other_read, channel, token, read);
+      }
+      b.shared[b.at.other_total + channel] = past;
+      continue;
     }
-    b.shared[b.side.at.other_total + channel] = past;
-    past = 1.0F;
 #pragma unroll
     for (int token = kTokens - 4; token >= 0; token -= 4) {
       const auto decays = four_decays(b, channel, token);
-      auto write = four_of(b, b.side.at.other_write, channel, token);
+      auto write = four_of(b, b.at.other_write, channel, token);
 #pragma unroll
       for (int i = 3; i >= 0; --i) {
         write[i] *= past;
         past *= decays[i];
       }
-      store_four(b, b.side.at.other_write, channel, token, write);
+      store_four(b, b.at.other_write, channel, token, write);
     }
   }
 }

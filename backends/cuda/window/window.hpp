@@ -45,16 +45,21 @@ inline constexpr int kOwn = 32;        // channels of a block at a time: one a l
 inline constexpr std::int64_t kMostChannels = 512;
 static_assert(kMostWarpsOfToken * kStrip >= kMostChannels);
 
-/// Offsets in shared memory, in floats: in what a block's teams share, the other side's rows, of
-/// which a channel's tokens lie side by side, and in what each team has for itself.
-struct Layout {
-  int stride = 0;  // of a channel of the other side: conflicts of neither order of access
-  int other_read = 0, other_write = 0, other_decays = 0, other_total = 0;
-  int shared_decays = 0, scores = 0;
-  int floats = 0;
-  int read = 0, write = 0, decays = 0, x = 0, y = 0, before = 0, after = 0;
-  int partial = 0, state = 0, gradient = 0;
-  int team_floats = 0;
+/// Tensors of tokens, of which a block finds its rows once.
+enum TokenTensor {
+  kRead,
+  kWrite,
+  kGate,
+  kOtherRead,
+  kOtherWrite,
+  kOtherGate,
+  kSharedGate,
+  kX,
+  kY,
+  kGateGradient,
+  kSharedGradient,
+  kPlane,  // [B, T, H], in the workspace
+  kTokenTensors
 };
 
 /// What one side's blocks do. The states' views have the block's own channels along `k`.
@@ -79,7 +84,7 @@ struct Side {
   float* gamma_terms = nullptr;   // [N, H, tiles]
   float* read_terms = nullptr;    // [B, T, H, channels]: read_t (x_t - D_tt write_t), between walks
 
-  Layout at;
+  ConstTokenView views[kTokenTensors];  // by number: set where a walk is launched
 
   constexpr int tiles() const { return (channels + kOwn - 1) / kOwn; }
 };
@@ -99,7 +104,7 @@ struct Params {
   Side sides[2];
   int tiles_per_block = 1;
   int teams = 1;  // of a block, a tile each at a time
-  int warps = 8;  // of a team
+  int warps = 8;  // of a team: a power of two
 
   // Of single tokens. A head's gradient of gamma goes to a view of [N, H], times the sign.
   TokenShares shares;
@@ -108,6 +113,21 @@ struct Params {
 };
 
 inline constexpr int kStateStride = kOwn + 1;
+inline constexpr int kMostShares = 3;  // of a score, a warp each
+
+/// Offsets in shared memory, in floats: in what a block's teams share, the other side's rows, of
+/// which a channel's tokens lie side by side, and in what each team has for itself. What `tokens`
+/// alone decide comes first: device code has it as constants.
+struct Layout {
+  int stride = 0;  // of a channel of the other side: conflicts of neither order of access
+  int rows = 0, scores = 0, shared_decays = 0;
+  int other_read = 0, other_write = 0, other_total = 0;
+  int other_decays = 0;  // 0: none but those that channels share
+  int floats = 0;
+  int read = 0, write = 0, decays = 0, x = 0, y = 0, before = 0, after = 0;
+  int partial = 0, state = 0, gradient = 0;
+  int team_floats = 0;
+};
 
 constexpr Layout layout_of(int tokens, int warps, const Side& side) {
   Layout at;
@@ -118,19 +138,19 @@ constexpr Layout layout_of(int tokens, int warps, const Side& side) {
   };
   const int others = side.other_channels;
   at.stride = tokens == 4 ? 4 : tokens + 4;
+  at.rows = take(at.floats, 4 * kTokenTensors);
+  at.scores = take(at.floats, kMostShares * tokens * tokens);
+  at.shared_decays = take(at.floats, tokens);
   at.other_read = take(at.floats, others * at.stride);
   at.other_write = take(at.floats, others * at.stride);
-  if (side.other_gate.given()) at.other_decays = take(at.floats, others * at.stride);
   at.other_total = take(at.floats, others);
-  at.shared_decays = take(at.floats, tokens);
-  at.scores = take(at.floats, tokens * tokens);
-  for (int Layout::*rows : {&Layout::read, &Layout::write, &Layout::decays, &Layout::x, &Layout::y,
-                            &Layout::before, &Layout::after}) {
-    at.*rows = take(at.team_floats, tokens * kOwn);
+  if (side.other_gate.given()) at.other_decays = take(at.floats, others * at.stride);
+  for (int* const rows : {&at.read, &at.write, &at.decays, &at.x, &at.y, &at.before, &at.after}) {
+    *rows = take(at.team_floats, tokens * kOwn);
   }
   at.partial = take(at.team_floats, warps * tokens * kOwn);
-  if (side.keeps_state) at.state = take(at.team_floats, others * kStateStride);
-  if (side.keeps_gradient) at.gradient = take(at.team_floats, others * kStateStride);
+  at.state = take(at.team_floats, side.keeps_state ? others * kStateStride : 0);
+  at.gradient = take(at.team_floats, side.keeps_gradient ? others * kStateStride : 0);
   return at;
 }
 
