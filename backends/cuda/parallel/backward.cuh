@@ -39,35 +39,32 @@ __device__ __forceinline__ void query_gradients(const BackwardParams& p, std::in
   const OwnToken own(p, p.heads, number);
   if (!own.is_in_a_sequence) return;
   const std::int64_t batch = own.span.batch;
-  const std::int64_t shared_head = own.head / p.heads_per_kv;
+  const std::int64_t shared_head = quotient(own.head, p.heads_per_kv);
+  const int back = p.descending ? 1 : -1;
+  const auto first = static_cast<int>(own.step(p));
+  WalkedRows<T, kPerLane> k(p.k, batch, own.token, shared_head, p.keys, back);
+  WalkedRows<T, kPerLane> v(p.v, batch, own.token, shared_head, p.values, back);
+  WalkedGates<T, kPerLane> gates(p, own.sequence, batch, own.token, own.head, back);
+  k.ask_for_next();
+  v.ask_for_next();
+  if (first > 0) gates.ask_for_next();
   const auto q = load_row<T, kPerLane>(p.q, batch, own.token, own.head, p.keys);
   auto d_o = load_row<T, kPerLane>(p.d_o, batch, own.token, own.head, p.values);
   auto past = all_of<kPerLane>(1.0F);  // decays of the key channels
   auto dq = all_of<kPerLane>(0.0F);    // of other tokens
   auto of_itself = dq;
   auto gained = dq;  // of value channels
-  const std::int64_t first = own.step(p);
-  for (std::int64_t step = first;; --step) {
-    const std::int64_t token = own.token_of(p, step);
-    const auto k = load_row<T, kPerLane>(p.k, batch, token, shared_head, p.keys);
-    const auto v = load_row<T, kPerLane>(p.v, batch, token, shared_head, p.values);
-    const bool has_past = step > 0;
-    auto decays = all_of<kPerLane>(1.0F);
-    if (has_past) {
-      const float shared = shared_log<T>(p, own.sequence, batch, token, own.head);
-      decays = decays_of<T, kPerLane>(p.key_gate, shared, batch, token, own.head, p.keys);
-    }
-    const float dp = p.scale * dot(d_o, v);
+  for (int step = first;; --step) {
+    const float dp = p.scale * warp_sum(part_of_dot(d_o, v));
     if (step == first) {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) of_itself[i] = dp * k[i];
     } else {
       float score = 0.0F;
       if (p.value_terms.gained != nullptr) {
-        Channels<kPerLane> decayed;
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) decayed[i] = q[i] * past[i];
-        score = p.scale * dot(decayed, k);
+        auto decayed = q;
+        multiply(decayed, past);
+        score = p.scale * warp_sum(part_of_dot(decayed, k));
       }
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
@@ -75,11 +72,12 @@ __device__ __forceinline__ void query_gradients(const BackwardParams& p, std::in
         gained[i] = fmaf(score * d_o[i], v[i], gained[i]);
       }
     }
-    if (!has_past) break;
-    multiply(past, decays);
-    if (p.value_gate.given()) {
-      multiply(d_o, decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, own.head, p.values));
-    }
+    if (first == 0) break;
+    k.ask_for_next(step > 0);
+    v.ask_for_next(step > 0);
+    if (step == 0) break;
+    gates.decay(past, d_o);
+    gates.ask_for_next(step > 1);
   }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -105,40 +103,44 @@ __device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std
   const auto v = load_row<T, kPerLane>(p.v, batch, own.token, own.head, p.values);
   auto dk = all_of<kPerLane>(0.0F);
   auto dv = dk;
-  const std::int64_t first = own.step(p);
+  const auto first = static_cast<int>(own.step(p));
+  const auto last = static_cast<int>(own.span.length) - 1;
+  const int ahead = p.descending ? -1 : 1;
   for (std::int64_t i = 0; i < p.heads_per_kv; ++i) {  // one after the other: always the same sum
     const std::int64_t head = own.head * p.heads_per_kv + i;
+    WalkedGates<T, kPerLane> gates(p, own.sequence, batch, own.token + ahead, head, ahead);
     auto past = all_of<kPerLane>(1.0F);         // decays of the key channels
     auto past_values = all_of<kPerLane>(1.0F);  // and of the value channels
     auto dk_of_others = all_of<kPerLane>(0.0F);
     auto dv_of_others = dk_of_others;
-    const auto add = [&](std::int64_t token, const Channels<kPerLane>& decayed_k,
-                         const Channels<kPerLane>& decayed_v, Channels<kPerLane>& to_k,
-                         Channels<kPerLane>& to_v) {
-      const auto q = load_row<T, kPerLane>(p.q, batch, token, head, p.keys);
-      const auto d_o = load_row<T, kPerLane>(p.d_o, batch, token, head, p.values);
-      const float score = p.scale * dot(q, decayed_k);
-      const float dp = p.scale * dot(d_o, decayed_v);
+    for (int step = first; step <= last; ++step) {
+      const std::int64_t token = own.token + ahead * (step - first);
+      WalkedRows<T, kPerLane> q(p.q, batch, token, head, p.keys);
+      WalkedRows<T, kPerLane> d_o(p.d_o, batch, token, head, p.values);
+      q.ask_for_next();
+      d_o.ask_for_next();
+      if (step > first) gates.decay(past, past_values);
+      if (first < last) gates.ask_for_next(step < last);
+      auto decayed_q = q.channels();
+      auto decayed_d_o = d_o.channels();
+      multiply(decayed_q, past);
+      multiply(decayed_d_o, past_values);
+      const float score = p.scale * warp_sum(part_of_dot(decayed_q, k));
+      const float dp = p.scale * warp_sum(part_of_dot(decayed_d_o, v));
 #pragma unroll
       for (int c = 0; c < kPerLane; ++c) {
-        to_k[c] = fmaf(dp * past[c], q[c], to_k[c]);
-        to_v[c] = fmaf(score * past_values[c], d_o[c], to_v[c]);
+        dk_of_others[c] = fmaf(dp, decayed_q[c], dk_of_others[c]);
+        dv_of_others[c] = fmaf(score, decayed_d_o[c], dv_of_others[c]);
       }
-    };
-    add(own.token, k, v, dk, dv);
-    for (std::int64_t step = first + 1; step < own.span.length; ++step) {
-      const std::int64_t token = own.token_of(p, step);
-      const float shared = shared_log<T>(p, own.sequence, batch, token, head);
-      multiply(past, decays_of<T, kPerLane>(p.key_gate, shared, batch, token, head, p.keys));
-      if (p.value_gate.given()) {
-        multiply(past_values,
-                 decays_of<T, kPerLane>(p.value_gate, 0.0F, batch, token, head, p.values));
+      if (step == first) {  // what the token has of itself, no gate loses
+#pragma unroll
+        for (int c = 0; c < kPerLane; ++c) {
+          dk[c] += dk_of_others[c];
+          dv[c] += dv_of_others[c];
+          dk_of_others[c] = 0.0F;
+          dv_of_others[c] = 0.0F;
+        }
       }
-      auto decayed_k = k;
-      auto decayed_v = v;
-      multiply(decayed_k, past);
-      multiply(decayed_v, past_values);
-      add(token, decayed_k, decayed_v, dk_of_others, dv_of_others);
     }
 #pragma unroll
     for (int c = 0; c < kPerLane; ++c) {
