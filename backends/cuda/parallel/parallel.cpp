@@ -90,7 +90,7 @@ struct Costs {
   double launches, step, step_of_channel, gated, many, channel, sum, sum_token;
 };
 constexpr Costs kForwardCosts{1.7, 0.12, 0.027, 0.24, 2.57, 0.013, 0, 0};
-constexpr Costs kBackwardCosts{1.7, 0.1, 0.029, 0.28, 4.16, 0.16, 3.4, 0.07};
+constexpr Costs kBackwardCosts{1.7, 0.38, 0.018, 0.28, 4.16, 0.16, 3.4, 0.07};
 
 double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
   constexpr int kWarpsOfCore = 16;
