@@ -1,5 +1,6 @@
 // chunk_mma.cuh's walk for f32, each operand split into two of bf16 (split_tiles.cuh), with the gates
-// g and gamma, or with gates of channels, of which channel_operands.hpp made operands.
+// g and gamma, or with gates of channels, of which channel_operands.hpp made operands. Products with
+// the state are warpgroups' where there are such (split_warpgroup.cuh).
 //
 // Tiles are split as they arrive, once for all warps. With three stages a chunk's tiles are there a
 // chunk before its P is made, and a chunk takes a single barrier; with two it takes a second one.
