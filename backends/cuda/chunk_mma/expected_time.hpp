@@ -22,7 +22,7 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   constexpr double kShared = 0.23;  // more for each further block of a multiprocessor
   constexpr double kOfValueGates = 1.14;
   const int keys = padded_slice_keys(problem);
-  double chunk_us = keys > 64 ? 4.6 : config.warps > 4 ? 3.05 : 2.75;
+  double chunk_us = keys > 64 ? 3.5 : config.warps > 4 ? 2.7 : 2.5;
   if (has_channel_gates(problem)) chunk_us *= 1 + keys / 455.0;
   if (has_value_gates(problem)) chunk_us *= kOfValueGates;
   const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);

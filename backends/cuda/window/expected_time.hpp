@@ -29,6 +29,7 @@ struct Costs {
   double update;         // for each channel of a warp where a state is written
   double warp;           // share that each four further warps on a multiprocessor slow the others
   double bytes;          // share of the states' traffic that nothing hides
+  double since;          // of what blocks took before all warps shared scores
 };
 inline constexpr Costs kForwardCosts{.launch = 1.1,
                                      .sums = 0,
@@ -44,7 +45,8 @@ inline constexpr Costs kForwardCosts{.launch = 1.1,
                                      .state_token = 0.97,
                                      .update = 0.088,
                                      .warp = 0.033,
-                                     .bytes = 0.86};
+                                     .bytes = 0.86,
+                                     .since = 0.87};
 inline constexpr Costs kBackwardCosts{.launch = 3.26,
                                       .sums = 2.06,
                                       .block = 1.74,
@@ -59,7 +61,8 @@ inline constexpr Costs kBackwardCosts{.launch = 3.26,
                                       .state_token = 0.025,
                                       .update = 0.0774,
                                       .warp = 0.058,
-                                      .bytes = 1.6};
+                                      .bytes = 1.6,
+                                      .since = 1};
 
 /// What a pass is asked for.
 struct Pass {
@@ -127,7 +130,7 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const double fours = std::clamp(per_core, 1.0, resident) * block_warps / 4;
   const double rounds =
       std::max(std::ceil(per_core / resident), 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
-  return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
+  return cost.launch + cost.since * std::max(rounds * work / std::max(blocks, 1.0), longest) +
          (pass.sums ? cost.sums : 0) +
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
