@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "cuda/runtime/launch.hpp"
@@ -59,12 +61,22 @@ __device__ __forceinline__ void barrier_wait_of_cluster(SharedBarrier* barrier) 
       : "memory");
 }
 
-/// Whether the code that the current device runs of the kernel has clusters.
+/// Whether the code that the current device runs of the kernel has clusters: asked for once a device.
 template <auto kKernel>
 bool takes_clusters() {
-  cudaFuncAttributes attributes{};
-  check(cudaFuncGetAttributes(&attributes, kKernel));
-  return attributes.ptxVersion >= 90;
+  constexpr int kMaxDevices = 64;
+  static std::array<std::atomic<int>, kMaxDevices> versions{};  // of PTX; 0 is not known yet
+  int device = 0;
+  check(cudaGetDevice(&device));
+  std::atomic<int>& known = versions[static_cast<std::size_t>(device % kMaxDevices)];
+  int version = device < kMaxDevices ? known.load(std::memory_order_relaxed) : 0;
+  if (version == 0) {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kKernel));
+    version = attributes.ptxVersion;
+    if (device < kMaxDevices) known.store(version, std::memory_order_relaxed);
+  }
+  return version >= 90;
 }
 
 /// launch() where all blocks along the grid's z are a cluster: up to 8 of them.
