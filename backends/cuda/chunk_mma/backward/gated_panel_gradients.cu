@@ -79,14 +79,14 @@ __device__ __forceinline__ void load_own(const Block& block, Operands& loaded) {
 }
 
 /// What a panel's tokens read of the chunk's states, by the decays of its own channels up to the middle.
-template <bool kOfKeys, bool kValueGates, bool kQuads>
+template <bool kOfKeys, class Case>
 __device__ __forceinline__ void load_side(const Block& block, Product<Own>& reads,
                                           Product<Own>& writes) {
   const BackwardParams& p = block.p;
   const ChannelSide& side = kOfKeys ? p.keys : p.values;
   PanelStages& stages = block.memory.stages;
   ChannelMemory<1>& channels = block.memory.channels;
-  PanelOperands<kOfKeys, kValueGates, kQuads> loaded(block);
+  PanelOperands<kOfKeys, Case> loaded(block);
   if (p.has_states) begin_states(loaded);
   {
     ChannelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
@@ -111,14 +111,14 @@ __device__ __forceinline__ void load_side(const Block& block, Product<Own>& read
 }
 
 /// The gradients of a panel of a side, and of its gates.
-template <bool kOfKeys, bool kValueGates, bool kQuads>
+template <bool kOfKeys, class Case>
 __device__ __forceinline__ void run_side(const Block& block) {
   const BackwardParams& p = block.p;
   PanelStages& stages = block.memory.stages;
   ChannelMemory<1>& channels = block.memory.channels;
   Product<Own> reads[1];
   Product<Own> writes[1];
-  load_side<kOfKeys, kValueGates, kQuads>(block, reads[0], writes[0]);
+  load_side<kOfKeys, Case>(block, reads[0], writes[0]);
   const ChannelSide& side = kOfKeys ? p.keys : p.values;
   const SideOfChunk<1> of{p, block.chunk, side,         channels,   stages.panels[0],
                           0, 1,           stages.at(2), block.panel};
@@ -136,29 +136,30 @@ __device__ __forceinline__ void run_side(const Block& block) {
 }
 
 /// dv of a panel of values without gates.
-template <bool kQuads>
+template <class Case>
 __device__ __forceinline__ void run_values(const Block& block) {
   Product<Own> dv;
-  read_values<kQuads>(dv, block, [] {});
+  read_values<Case>(dv, block, [] {});
   finish_values(dv, block);
 }
 
 /// grid: panels of keys and of values x heads x chunks.
-template <bool kValueGates, bool kQuads>
+template <class Case>
 __global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
     const __grid_constant__ BackwardParams p) {
   static_assert(sizeof(GateSums<Own, 1>) <= sizeof(PanelStages));
   extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
   __shared__ PanelWork work;
-  if (!take_panel(p, work)) return;
+  constexpr PanelOrder kOrder = Case::kValueGates ? PanelOrder::kBySide : PanelOrder::kByChunk;
+  if (!take_panel<kOrder>(p, work)) return;
   auto& memory = *reinterpret_cast<PanelMemory*>(shared);
   const Block block{p, work, work.chunk, memory, work.panel};
   if (work.is_of_keys) {
-    run_side<true, kValueGates, kQuads>(block);
-  } else if constexpr (kValueGates) {
-    run_side<false, true, kQuads>(block);
+    run_side<true, Case>(block);
+  } else if constexpr (Case::kValueGates) {
+    run_side<false, Case>(block);
   } else {
-    run_values<kQuads>(block);
+    run_values<Case>(block);
   }
 }
 
@@ -167,10 +168,13 @@ __global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
 void launch_gated_panel_gradients(const BackwardParams& p, cudaStream_t stream) {
   with_value<false, true>(p.values.gates.exist, [&]<bool kValueGates>() {
     with_value<false, true>(p.quads, [&]<bool kQuads>() {
-      launch<gated_panel_gradients<kValueGates, kQuads>>({.grid = grid_of(panel_blocks(p)),
-                                                          .block = Own::kThreads,
-                                                          .shared_bytes = sizeof(PanelMemory)},
-                                                         stream, p);
+      with_value<false, true>(p.is_cut, [&]<bool kCut>() {
+        launch<gated_panel_gradients<PanelCase<kValueGates, kQuads, kCut>>>(
+            {.grid = grid_of(panel_blocks(p)),
+             .block = Own::kThreads,
+             .shared_bytes = sizeof(PanelMemory)},
+            stream, p);
+      });
     });
   });
 }

@@ -75,25 +75,39 @@ __device__ __forceinline__ void store_gate_parts(const Block& block,
   to.states = states;
 }
 
-/// The work of a block, of panels of keys and then of values x heads x chunks. Returns whether there is
-/// any.
+/// Where blocks of panels of keys and of values are among all of a launch.
+enum class PanelOrder {
+  kByChunk,  // those of a chunk follow each other: what they read of its states is in L2 then
+  kBySide,   // all of keys, then all of values: both sides' code is more than the instruction cache
+             // of neighbouring multiprocessors holds, which would wait for it half of the time
+};
+
+/// The work of a block, of panels of keys and of values x heads x chunks. Returns whether there is any.
+template <PanelOrder kOrder>
 __device__ __forceinline__ bool take_panel(const BackwardParams& p, PanelWork& work) {
   if (threadIdx.x == 0) {
-    const int key_panels = (p.keys.channels + kPanelChannels - 1) / kPanelChannels;
-    const int panels = key_panels + (p.values.channels + kPanelChannels - 1) / kPanelChannels;
-    const std::int64_t number = quotient(block_number(), panels);
-    const auto panel = static_cast<int>(block_number() - number * panels);
+    const int key_panels = panels_of(p.keys.channels);
+    const int value_panels = panels_of(p.values.channels);
+    const std::int64_t of_keys = p.chunks * p.heads * key_panels;
+    const bool by_side = kOrder == PanelOrder::kBySide;
+    const bool is_behind = by_side && block_number() >= of_keys;
+    const std::int64_t block = block_number() - (is_behind ? of_keys : 0);
+    const int panels = is_behind ? value_panels : by_side ? key_panels : key_panels + value_panels;
+    const std::int64_t number = quotient(block, panels);
+    const auto panel = static_cast<int>(block - number * panels) + (is_behind ? key_panels : 0);
     Chunk& chunk = work.chunk;
-    work.has_work =
-        find_chunk(p, number, chunk) && p.scores[chunk.number * p.heads + chunk.head].strong == 0;
     work.is_of_keys = panel < key_panels;
     work.panel = work.is_of_keys ? panel : panel - key_panels;
+    work.has_work = find_chunk(p, number, chunk);
     if (work.has_work) {
+      const int strong =
+          p.scores[chunk.number * p.heads + chunk.head].strong;  // on its way meanwhile
       const ChannelSide& others = work.is_of_keys ? p.values : p.keys;
       work.reads = HeadRows::of(p, others.walked_reads, chunk.place, chunk.head, 0);
       work.writes = HeadRows::of(p, others.walked_writes, chunk.place, chunk.head, 0);
       work.forward = StateSource::of(p, chunk, p.forward, chunk.adds_forward);
       work.back = StateSource::of(p, chunk, p.back, chunk.adds_back);
+      work.has_work = strong == 0;
     }
   }
   __syncthreads();  // the block's work is known
@@ -102,8 +116,8 @@ __device__ __forceinline__ bool take_panel(const BackwardParams& p, PanelWork& w
 
 /// Of all chunks.
 inline std::int64_t panel_blocks(const BackwardParams& p) {
-  return (ceil_div(p.keys.channels, kPanelChannels) + ceil_div(p.values.channels, kPanelChannels)) *
-         p.heads * p.chunks;
+  return std::int64_t{panels_of(p.keys.channels) + panels_of(p.values.channels)} * p.heads *
+         p.chunks;
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

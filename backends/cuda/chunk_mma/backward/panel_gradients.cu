@@ -27,12 +27,12 @@ __device__ __forceinline__ void find_decays(const Block& block) {
   scan.sum(block.memory.decays);
 }
 
-template <bool kQuads>
+template <class Case>
 __device__ __forceinline__ void run_keys(const Block& block) {
   const BackwardParams& p = block.p;
   const TokenDecays& decays = block.memory.decays;
   PanelStages& stages = block.memory.stages;
-  PanelOperands<true, false, kQuads> loaded(block);
+  PanelOperands<true, Case> loaded(block);
   if (p.has_states) begin_states(loaded);
   find_decays(block);
   Product<Own> dq;
@@ -71,28 +71,28 @@ __device__ __forceinline__ void run_keys(const Block& block) {
   store_gate_parts(block, block.memory.gates);
 }
 
-template <bool kQuads>
+template <class Case>
 __device__ __forceinline__ void run_values(const Block& block) {
   const TokenDecays& decays = block.memory.decays;
   Product<Own> dv;
-  read_values<kQuads>(dv, block, [&] { find_decays(block); });
+  read_values<Case>(dv, block, [&] { find_decays(block); });
   for_each<Own>(dv, [&](float& sum, int token, int) { sum *= decays.to_end(token); });
   finish_values(dv, block);
 }
 
 /// grid: panels of keys and of values x heads x chunks.
-template <bool kQuads>
+template <class Case>
 __global__ __launch_bounds__(Own::kThreads,
                              2) void panel_gradients(const __grid_constant__ BackwardParams p) {
   extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
   __shared__ PanelWork work;
-  if (!take_panel(p, work)) return;
+  if (!take_panel<PanelOrder::kByChunk>(p, work)) return;
   auto& memory = *reinterpret_cast<PanelMemory*>(shared);
   const Block block{p, work, work.chunk, memory, work.panel};
   if (work.is_of_keys) {
-    run_keys<kQuads>(block);
+    run_keys<Case>(block);
   } else {
-    run_values<kQuads>(block);
+    run_values<Case>(block);
   }
 }
 
@@ -100,10 +100,12 @@ __global__ __launch_bounds__(Own::kThreads,
 
 void launch_panel_gradients(const BackwardParams& p, cudaStream_t stream) {
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
-    launch<panel_gradients<kQuads>>({.grid = grid_of(panel_blocks(p)),
-                                     .block = Own::kThreads,
-                                     .shared_bytes = sizeof(PanelMemory)},
-                                    stream, p);
+    with_value<false, true>(p.is_cut, [&]<bool kCut>() {
+      launch<panel_gradients<PanelCase<false, kQuads, kCut>>>({.grid = grid_of(panel_blocks(p)),
+                                                               .block = Own::kThreads,
+                                                               .shared_bytes = sizeof(PanelMemory)},
+                                                              stream, p);
+    });
   });
 }
 

@@ -57,8 +57,8 @@ struct StateSource {
   }
 };
 
-/// A tile of it.
-template <int kThreads, bool kValueGates>
+/// A tile of it; kAddsStarts: states may lack what their segments started from.
+template <int kThreads, bool kValueGates, bool kAddsStarts>
 class StateTile {
  public:
   using Own = OwnOctets<kThreads>;
@@ -89,7 +89,7 @@ class StateTile {
   }
   /// Begins to load what is missing of it, where it is what tokens of the segment made of zero.
   __device__ __forceinline__ void fetch_start() {
-    if (source_.start == nullptr) return;
+    if (!kAddsStarts || source_.start == nullptr) return;
     const auto columns = static_cast<int>(state_columns(p_.values.channels));
     const int column = min(first_value_, columns - Own::kChannels);
 #pragma unroll
@@ -103,7 +103,7 @@ class StateTile {
   }
   /// Adds that to what has been copied by the thread.
   __device__ __forceinline__ void add_start(std::byte* panel) const {
-    if (source_.start == nullptr) return;
+    if (!kAddsStarts || source_.start == nullptr) return;
     float of_values[Own::kChannels];
     load_value_decays(of_values);
     const float* const of_keys = side_.keys.of_chunks + at() * side_.keys.width;

@@ -7,13 +7,21 @@
 
 namespace attune::cuda::chunk_mma::backward {
 
+/// What a kernel's instance is for.
+template <bool kHasValueGates, bool kTakesQuads, bool kMayBeCut>
+struct PanelCase {
+  static constexpr bool kValueGates = kHasValueGates;
+  static constexpr bool kQuads = kTakesQuads;  // four channels of all rows may be loaded at once
+  static constexpr bool kCut = kMayBeCut;      // sequences may have several segments
+};
+
 /// Sums of <S, D> that a thread has: of each of its rows for keys, of each of its columns for values.
 template <bool kOfKeys>
 inline constexpr int kProducts = kOfKeys ? PanelOctets::kCount : PanelOctets::kChannels;
 
 /// The tiles of a chunk's states that a panel needs and the panels of the other side's tokens that are
 /// multiplied by them, on their way to stages; at last the own panel's tokens.
-template <bool kOfKeys, bool kValueGates, bool kQuads>
+template <bool kOfKeys, class Case>
 class PanelOperands {
  public:
   using Loaded = LoadedPanel<PanelWarps>;
@@ -49,11 +57,12 @@ class PanelOperands {
   /// What the own panel's tokens read with, and what they write.
   __device__ __forceinline__ void fetch_own() {
     const ChannelSide& own = kOfKeys ? p_.keys : p_.values;
-    fetch_tokens<kQuads>(own_reads, p_, own.reads, chunk_, panel_);
-    fetch_tokens<kQuads>(tokens, p_, own.writes, chunk_, panel_);
+    fetch_tokens<Case::kQuads>(own_reads, p_, own.reads, chunk_, panel_);
+    fetch_tokens<Case::kQuads>(tokens, p_, own.writes, chunk_, panel_);
   }
   __device__ __forceinline__ void fetch_own_reads() {
-    fetch_tokens<kQuads>(tokens, p_, kOfKeys ? p_.keys.reads : p_.values.reads, chunk_, panel_);
+    fetch_tokens<Case::kQuads>(tokens, p_, kOfKeys ? p_.keys.reads : p_.values.reads, chunk_,
+                               panel_);
   }
   __device__ __forceinline__ void store_own() const {
     own_reads.store(stages_.at(0), stages_.panels[0]);
@@ -65,7 +74,7 @@ class PanelOperands {
                                               int other) const {
 #pragma unroll
     for (float& total : totals) total = 1.0F;
-    if constexpr (kOfKeys && !kValueGates) return;
+    if constexpr (kOfKeys && !Case::kValueGates) return;
     if (!others().gates.exist) return;
     const std::int64_t at = chunk_.number * p_.heads + chunk_.head;
     const float2* const from = others().chunk_totals + at * others().channels;
@@ -86,18 +95,19 @@ class PanelOperands {
   Loaded tokens;
 
  private:
-  static constexpr bool kFetchesAhead = !kValueGates;
+  // Starts take the registers for that where values have gates.
+  static constexpr bool kFetchesAhead = !Case::kValueGates || !Case::kCut;
 
   __device__ __forceinline__ void fetch_tokens_of(bool is_back, int other) {
     const HeadRows& rows = is_back ? work_.writes : work_.reads;
     const bool exist = is_back || others().walked_reads.exist;
     const int channel = other * kPanelChannels;
-    tokens.template fetch<kQuads>(rows.placed(0, channel, exist), chunk_.place.rows,
-                                  others().channels - channel);
+    tokens.template fetch<Case::kQuads>(rows.placed(0, channel, exist), chunk_.place.rows,
+                                        others().channels - channel);
   }
   __device__ const ChannelSide& others() const { return kOfKeys ? p_.values : p_.keys; }
   __device__ __forceinline__ auto tile_of(bool is_back, int other) const {
-    return StateTile<PanelWarps::kThreads, kValueGates>(
+    return StateTile<PanelWarps::kThreads, Case::kValueGates, Case::kCut>(
         p_, chunk_, is_back ? work_.back : work_.forward, is_back ? p_.back : p_.forward,
         kOfKeys ? panel_ : other, kOfKeys ? other : panel_);
   }
@@ -173,12 +183,12 @@ __device__ __forceinline__ void read_states(Product<PanelWarps>& reads, Product<
     loaded.copy(false, other + 1, (stage + 2) % kStates);
     loaded.hand_over(true, other, next, 1);
     loaded.fetch_ahead(false, other + 1);
+    float totals[PanelOctets::kChannels];
+    if (wants_products) loaded.load_totals(totals, other);
     end_products(reads);
     __syncthreads();  // D and what is written to it are there, S is done with
     read_tile<kOfKeys>(writes, stages, next, 1);
     if (wants_products) {
-      float totals[PanelOctets::kChannels];
-      loaded.load_totals(totals, other);
       add_products<kOfKeys, kCount>(products, stages.panels[stage], stages.panels[next], totals);
     }
     loaded.copy(true, other + 1, stage);  // over what the thread alone still reads
@@ -224,13 +234,13 @@ __device__ __forceinline__ void read_back(Product<PanelWarps>& writes, Operands&
 
 /// dv of a panel of values without gates, but for what scores add; find_decays() is called while the
 /// first states are on their way.
-template <bool kQuads, class Block, class FindDecays>
+template <class Case, class Block, class FindDecays>
 __device__ __forceinline__ void read_values(Product<PanelWarps>& dv, const Block& block,
                                             FindDecays&& find_decays) {
   const BackwardParams& p = block.p;
   PanelStages& stages = block.memory.stages;
   clear(dv);
-  PanelOperands<false, false, kQuads> loaded(block);
+  PanelOperands<false, Case> loaded(block);
   if (p.has_states) begin_back(loaded);
   find_decays();
   if (p.has_states) {
