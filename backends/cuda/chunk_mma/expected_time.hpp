@@ -15,12 +15,12 @@ namespace attune::cuda::chunk_mma {
 /// together, or the one that walks most, on average over what that may have.
 inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
                             const Config& config) {
-  constexpr double kOfLaunch = 0.9, kOfBlock = 2.4;
-  constexpr double kOfState = 0.73;      // of a block, to read or to write 64 keys of it
-  constexpr double kOfBothWalks = 1.37;  // the first one reads nothing
-  constexpr double kOfSegments = 3.5;
-  constexpr double kShared = 0.23;  // more for each further block of a multiprocessor
-  constexpr double kOfValueGates = 1.14;
+  constexpr double kOfLaunch = 1.76, kOfBlock = 1.55;
+  constexpr double kOfState = 0.576;     // of a block, to read or to write 64 keys of it
+  constexpr double kOfBothWalks = 1.29;  // the first one reads nothing
+  constexpr double kOfSegments = 3.62;
+  constexpr double kShared = 0.201;  // more for each further block of a multiprocessor
+  constexpr double kOfValueGates = 1.19;
   const int keys = padded_slice_keys(problem);
   double chunk_us = keys > 64 ? 3.5 : config.warps > 4 ? 2.7 : 2.5;
   if (has_channel_gates(problem)) chunk_us *= 1 + keys / 455.0;
@@ -45,12 +45,12 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   return config.segments > 1 || part > 0 ? us * kOfBothWalks + kOfSegments : us;
 }
 
-/// Microseconds of a problem in f32, fitted to 177 problems on an H100.
+/// Microseconds of a problem in f32, fitted to 214 configs of 39 problems on an H100.
 inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfOperands = 4.8, kOfSums = 2.7;
-  constexpr double kOfOperand = 8.9e-6;  // a channel of q and k made and read again
-  constexpr double kOfSummand = 3.9e-6;  // an output of a slice, read again
-  constexpr double kOfLaunch = 0.9, kBytesPerUs = 0.9e6;
+  constexpr double kOfOperands = 4.45, kOfSums = 3.76;
+  constexpr double kOfOperand = 1.1e-5;   // a channel of q and k made and read again
+  constexpr double kOfSummand = 1.51e-6;  // an output of a slice, read again
+  constexpr double kOfLaunch = 0.9, kBytesPerUs = 1.6e6;
   const std::int64_t rows = problem.B * problem.T * problem.H;
   double us = split_walk_us(first_walk(problem), device, config);
   if (const std::int64_t tail = narrow_tail(problem); tail > 0) {
@@ -93,27 +93,26 @@ inline bool is_short(const Problem& problem, const DeviceInfo& device) {
   return has_at_most(problem, most);
 }
 
-/// Microseconds of such a problem: of its blocks, or of its rows and states through memory, fitted
-/// to 122 problems on an H100.
+/// Microseconds of such a problem: of its blocks, and of its rows and states through memory, fitted to
+/// 175 configs of 44 problems on an H100.
 inline double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfBlock = 1.8;
-  constexpr double kOfChunk = 0.5, kOfChunkOfKey = 0.01;
-  constexpr double kShared = 0.2;  // more of that for each further block of a multiprocessor
-  constexpr double kBytesPerUs = 1.5e6;
-  const std::int64_t blocks = block_count(problem, config);
-  const std::int64_t room = room_for(problem, device, config);
-  const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
-  const ShortWalk walk{.block = kOfBlock,
-                       .chunk = kOfChunk + kOfChunkOfKey * padded_slice_keys(problem),
-                       .chunk_tokens = static_cast<double>(config.chunk),
-                       .rounds = static_cast<double>(ceil_div(blocks, room)) *
-                                 (1 + kShared * static_cast<double>(together - 1)),
-                       .key_slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)))};
-  const std::int64_t rows = problem.B * problem.T * (problem.H + problem.Hkv);
-  const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
-  const auto bytes =
-      static_cast<double>(2 * rows * (problem.K + problem.V) + 4 * states * problem.K * problem.V);
-  return std::max(short_walk_us(walk, LikelyLengths(problem)), bytes / kBytesPerUs);
+  constexpr double kOfBlock = 0.883;
+  constexpr double kOfState = 0.382,
+                   kElements = 64 * 64;  // of a block, to read or to write so many
+  constexpr double kOfChunk = 1.14, kOfChunkOfKey = 0.00483;
+  constexpr double kShared = 0.234;  // of a round, for each further block of a multiprocessor
+  constexpr double kBytesPerUs = 2.08e6;
+  const int keys = padded_slice_keys(problem);
+  const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
+  const ShortWalk walk{
+      .block = kOfBlock + kOfState * states * keys * values_per_block(config) / kElements,
+      .chunk = kOfChunk + kOfChunkOfKey * keys,
+      .chunk_tokens = static_cast<double>(config.chunk),
+      .rounds = shared_rounds(block_count(problem, config), room_for(problem, device, config),
+                              device, kShared),
+      .key_slices = static_cast<double>(ceil_div(problem.K, most_keys(problem))),
+      .traffic = short_bytes(problem, states) / kBytesPerUs};
+  return short_walk_us(walk, LikelyLengths(problem));
 }
 
 }  // namespace attune::cuda::chunk_mma

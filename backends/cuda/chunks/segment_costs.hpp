@@ -12,6 +12,7 @@
 
 #include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
+#include "cuda/chunks/side_by_side.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
@@ -80,12 +81,6 @@ inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int
   double cost = 0;
   for (const std::int64_t longest : chunks.longest) cost += std::max(together, of_walk(longest));
   return cost / static_cast<double>(chunks.longest.size());
-}
-
-/// Work and traffic hide each other where neither is much more than the other: a root of squares. Not
-/// std::hypot, whose symbol is newer than manylinux_2_34, the Linux that wheels are for.
-inline double side_by_side(double work, double traffic) {
-  return std::sqrt(work * work + traffic * traffic);
 }
 
 /// Of the walks and of what goes ahead of them, in the unit of `times`.

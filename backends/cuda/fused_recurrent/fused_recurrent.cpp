@@ -175,7 +175,7 @@ WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem) {
           .tokens = mean_tokens(problem),
           .longest = longest_tokens(problem),
           .segment_multiple = 16,
-          .states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0)};
+          .writes_state = problem.writes_states()};
 }
 
 Support needs_gpu(const DeviceInfo& device) {

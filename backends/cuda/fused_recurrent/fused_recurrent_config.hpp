@@ -97,7 +97,7 @@ struct WalkExtents {
   std::int64_t longest = 0;           // about what the longest sequence has
   std::int64_t segment_multiple = 1;  // that the tokens of a segment are rounded up to
   bool final_only = false;            // the final state is all that is wanted
-  int states = 0;                     // that are given or wanted
+  bool writes_state = false;          // one is wanted
 };
 /// Of a walk forward.
 WalkExtents forward_extents(const ops::RecurrentAttentionProblem& problem);

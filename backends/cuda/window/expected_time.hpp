@@ -1,5 +1,5 @@
-// About how long a pass by windows takes, fitted to the times of 1,475 configs of 172 problems forward
-// and of 2,743 of 339 backward on an H100.
+// About how long a pass by windows takes, fitted to the times of 3,239 configs of 150 problems forward
+// and of 2,111 of 74 backward on an H100, with the lengths that packed sequences had.
 #pragma once
 
 #include <algorithm>
@@ -18,51 +18,44 @@ namespace attune::cuda::window {
 struct Costs {
   double launch, sums;
   double block;          // of each
-  double window;         // of each that a block has
   double staged;         // for each channel of a thread, of four tokens of the other side
   double score;          // for each 32 channels of a warp's pair of tokens
   double tile;           // of each, once a window
   double pair, gate;     // for each of a warp's pairs of own tokens, and each token's decays
-  double state;          // of each, once a window
-  double state_channel;  // and for each channel of a warp
+  double state_channel;  // of each state, once a window, for each channel of a warp
   double state_token;    // more of that for each token of a window
-  double update;         // for each channel of a warp where a state is written
+  double load, update;   // for each channel of a warp, of each state read, and where one is written
   double warp;           // share that each four further warps on a multiprocessor slow the others
   double bytes;          // share of the states' traffic that nothing hides
-  double since;          // of what blocks took before all warps shared scores
 };
-inline constexpr Costs kForwardCosts{.launch = 1.1,
+inline constexpr Costs kForwardCosts{.launch = 1.16,
                                      .sums = 0,
-                                     .block = 0.28,
-                                     .window = 1.2,
-                                     .staged = 0.29,
-                                     .score = 0.03,
-                                     .tile = 2,
-                                     .pair = 0.085,
+                                     .block = 1.31,
+                                     .staged = 0.338,
+                                     .score = 0.0128,
+                                     .tile = 1.23,
+                                     .pair = 0.0974,
                                      .gate = 0,
-                                     .state = 0.0039,
-                                     .state_channel = 0.0069,
-                                     .state_token = 0.97,
-                                     .update = 0.088,
-                                     .warp = 0.033,
-                                     .bytes = 0.86,
-                                     .since = 0.87};
-inline constexpr Costs kBackwardCosts{.launch = 3.26,
-                                      .sums = 2.06,
-                                      .block = 1.74,
-                                      .window = 0.004,
-                                      .staged = 0.338,
-                                      .score = 0.0275,
-                                      .tile = 2.51,
-                                      .pair = 0.112,
-                                      .gate = 0.18,
-                                      .state = 0.0053,
-                                      .state_channel = 0.0307,
-                                      .state_token = 0.025,
-                                      .update = 0.0774,
-                                      .warp = 0.058,
-                                      .bytes = 1.6,
-                                      .since = 1};
+                                     .state_channel = 0.00772,
+                                     .state_token = 0.221,
+                                     .load = 0.0281,
+                                     .update = 0.0649,
+                                     .warp = 0.0563,
+                                     .bytes = 0.615};
+inline constexpr Costs kBackwardCosts{.launch = 1.6,
+                                      .sums = 2.33,
+                                      .block = 2.45,
+                                      .staged = 0.435,
+                                      .score = 0.0148,
+                                      .tile = 1.8,
+                                      .pair = 0.0904,
+                                      .gate = 0.0654,
+                                      .state_channel = 0.0179,
+                                      .state_token = 0.0677,
+                                      .load = 0.0162,
+                                      .update = 0.0539,
+                                      .warp = 0.0474,
+                                      .bytes = 0.981};
 
 /// What a pass is asked for.
 struct Pass {
@@ -79,6 +72,7 @@ struct Pass {
 struct PassSide {
   Side side;
   bool other_gates = false;
+  int read_states = 0;  // gradients of states are states, too
   bool writes_state = false;
 };
 
@@ -88,17 +82,16 @@ inline double block_us(const Costs& cost, const Pass& pass, const PassSide& of, 
   const int block_warps = pass.teams * pass.warps;
   const auto shares = [](double work, int workers) { return std::ceil(work / workers); };
   const double others = of.side.other_channels;
-  const double common = cost.window +
-                        cost.staged * shares(others * pass.tokens / 4, 32 * block_warps) *
+  const double common = cost.staged * shares(others * pass.tokens / 4, 32 * block_warps) *
                             (of.other_gates ? 1.5 : 1.0) +
                         cost.score * shares(tokens, block_warps) * shares(others, 32) * tokens;
   const int states = (of.side.keeps_state ? 1 : 0) + (of.side.keeps_gradient ? 1 : 0);
   const double per_warp = others / pass.warps;
-  const double own =
-      cost.tile + cost.pair * shares(tokens, pass.warps) * tokens +
-      (of.side.wants_gates ? cost.gate * tokens : 0) +
-      states * (cost.state + cost.state_channel * per_warp * (1 + cost.state_token * pass.tokens)) +
-      (of.writes_state ? cost.update * per_warp : 0);
+  const double own = cost.tile + cost.pair * shares(tokens, pass.warps) * tokens +
+                     (of.side.wants_gates ? cost.gate * tokens : 0) +
+                     states * cost.state_channel * per_warp * (1 + cost.state_token * pass.tokens) +
+                     of.read_states * cost.load * per_warp +
+                     (of.writes_state ? cost.update * per_warp : 0);
   const double rounds = shares(std::min(pass.tiles, of.side.tiles()), pass.teams);
   if (windows == 1) return cost.block + common + rounds * own;
   const double passes = pass.backward && of.side.wants_x ? 2 * windows - 1 : windows;
@@ -130,12 +123,12 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const double fours = std::clamp(per_core, 1.0, resident) * block_warps / 4;
   const double rounds =
       std::max(std::ceil(per_core / resident), 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
-  return cost.launch + cost.since * std::max(rounds * work / std::max(blocks, 1.0), longest) +
+  return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
          (pass.sums ? cost.sums : 0) +
          cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
 
-/// Of single tokens' gradients, a block or a cluster each of `walks`.
+/// Of single tokens' gradients, a block or a cluster each of `walks`: fitted to 20 problems.
 struct SingleTokens {
   std::int64_t walks = 0;
   TokenShares shares;
@@ -144,10 +137,10 @@ struct SingleTokens {
   std::int64_t state_bytes = 0;  // read and written
 };
 inline double single_tokens_us(const SingleTokens& pass, const DeviceInfo& device) {
-  constexpr double kBytesPerUs = 0.95e6;
-  constexpr double kFirst = 0.9, kNext = 4.9;        // of a block, and of one behind another
-  constexpr double kExchange = 0.5;                  // of a cluster's blocks
-  constexpr double kInitial = 2.1, kGradient = 0.9;  // of a state's rows that a warp has at once
+  constexpr double kBytesPerUs = 2e6;
+  constexpr double kFirst = 0.73, kNext = 3;          // of a block, and of one behind another
+  constexpr double kExchange = 2.6;                   // of a cluster's blocks
+  constexpr double kInitial = 2.5, kGradient = 0.85;  // of a state's rows that a warp has at once
   const std::int64_t resident = std::max(kMostWarpsOfToken / pass.shares.warps(), 1);
   const auto rounds = static_cast<double>(
       ceil_div(pass.walks * pass.shares.blocks, resident * std::max(device.cores, 1)));

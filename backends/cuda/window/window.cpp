@@ -98,14 +98,21 @@ std::pair<std::array<PassSide, 2>, int> sides_of(const AttentionProblem& problem
   const auto has = [&](std::int32_t gates) { return (problem.gates & gates) != 0; };
   ConstTokenView given;
   given.data = &problem;  // any
-  const auto with = [&](Side side, bool other_gates, bool writes_state) {
+  const auto with = [&](Side side, bool other_gates, int read_states, bool writes_state) {
     if (other_gates) side.other_gate.rows = given;
-    return PassSide{side, other_gates, writes_state};
+    return PassSide{side, other_gates, read_states, writes_state};
   };
-  const PassSide values = with(value_side(problem, backward, several), has(ops::kGateGk),
-                               backward ? problem.h0 : problem.writes_states());
-  if (!backward) return {{values, {}}, 1};
-  return {{with(key_side(problem, several), has(ops::kGateGv), false), values}, 2};
+  const Side value = value_side(problem, backward, several);
+  if (!backward) {
+    const int read_states = problem.reads_states() ? 1 : 0;
+    return {{with(value, has(ops::kGateGk), read_states, problem.writes_states()), {}}, 1};
+  }
+  const auto read_states = [&](bool state, bool gradient) {
+    return (state && problem.h0 ? 1 : 0) + (gradient && problem.ht ? 1 : 0);
+  };
+  const PassSide keys =
+      with(key_side(problem, several), has(ops::kGateGv), read_states(true, true), false);
+  return {{keys, with(value, has(ops::kGateGk), read_states(value.wants_x, true), problem.h0)}, 2};
 }
 
 template <class Config>

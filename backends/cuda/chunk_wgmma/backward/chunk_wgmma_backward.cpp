@@ -219,15 +219,15 @@ class BackwardKernel : public Kernel<BackwardConfig>,
                                      small ? kTimes.of_small_tiles() : kTimes, device);
   }
 
-  /// Of short sequences, fitted to 29 problems of an H100: walks of a chunk or two wait for their
+  /// Of short sequences, fitted to 26 problems of an H100: walks of a chunk or two wait for their
   /// first tokens, and for the longest one.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (!has_short_sequences(problem)) return std::nullopt;
-    constexpr double kBegin = 4.2, kOfLaunch = 1.8;
-    constexpr double kOfWalk = 11, kOfLongChunk = 5.5;  // of both walks
-    constexpr double kOfSmallTile = 0.6;
-    constexpr double kBytesPerUs = 1.7e6;
+    constexpr double kBegin = 0.713, kOfLaunch = 1.74;
+    constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
+    constexpr double kOfSmallTile = 0.544;
+    constexpr double kBytesPerUs = 2.32e6;
     const double work = tile_channels(problem) == kSmallTile ? kOfSmallTile : 1.0;
     const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
     const bool has_sums = tiles > 1 || problem.H != problem.Hkv;

@@ -114,28 +114,27 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
 
   /// Wide blocks make the operands of a head once; narrow ones are sooner done, where there is room for
-  /// them. The fewest stages suffice where a chunk takes long; of short sequences, as many as there is
-  /// memory for beside the other blocks of a multiprocessor.
+  /// them.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     constexpr std::int64_t kFewTokens = 640;  // whose blocks begin and end as long as they walk
     const int widest = axis_value_for(&Config::tile_v, problem.V);
     const bool has_multiprocessor =
         is_short(problem) &&
         problem.sequences() * problem.H * value_tiles(problem, kNarrowest) <= device.cores;
-    const Config narrow = config_of(problem, device, kNarrowest, has_multiprocessor);
+    const Config narrow = config_of(problem, device, kNarrowest);
     const bool sooner =
         has_multiprocessor && is_short(problem, kFewTokens) && problem.K <= kMostOfOneSlice;
     if (sooner || widest == kNarrowest || !has_instance(problem, widest)) {
       return narrow;
     }
-    const Config wide = config_of(problem, device, widest, false);
+    const Config wide = config_of(problem, device, widest);
     return walk_us(problem, device, wide) < walk_us(problem, device, narrow) ? wide : narrow;
   }
 
   /// Of a few tokens, of which other kernels say what they expect.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    if (leaves_to_chunks(problem)) return std::nullopt;
+    if (!has_few_tokens(problem)) return std::nullopt;
     return short_us(problem, device, heuristic_config(problem, device));
   }
 
@@ -319,21 +318,28 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
            slices_of(problem, config.tile_v).side_by_side * config.segments;
   }
 
-  /// Microseconds of short sequences, fitted to 85 problems on an H100.
+  /// Microseconds of short sequences: of their blocks, and of rows and states through memory, fitted to
+  /// 287 configs of 46 problems on an H100.
   static double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-    constexpr double kOfBlock = 2;
-    constexpr double kOfPanel = 0.87;  // of key channels, of a chunk
-    constexpr double kStateBytesPerUs = 1.9e6;
-    const auto blocks = static_cast<double>(block_count(problem, config));
+    constexpr double kOfBlock = 2.14;
+    constexpr double kOfState = 0.129;  // of a block, to read or to write 64 by 64 elements of it
+    constexpr double kOfPanel = 0.877;  // of key channels, of a chunk
+    constexpr double kOfWide = 1.44;
+    constexpr double kShared = 0.429;  // of a round, for each further block of a multiprocessor
+    constexpr double kBytesPerUs = 1.92e6;
+    const Block block = block_of(problem, config);
+    const double panels = widest_keys(problem, config.tile_v) / static_cast<double>(kPanelChannels);
+    const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
     const ShortWalk walk{
-        .block = kOfBlock,
-        .chunk = kOfPanel * widest_keys(problem, config.tile_v) / kPanelChannels,
-        .chunk_tokens = static_cast<double>(block_of(problem, config).chunk_tokens),
-        .rounds = std::max(blocks / std::max(device.cores, 1), 1.0),
-        .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches)};
-    const std::int64_t states = problem.sequences() * problem.H * (problem.h0 + problem.ht);
-    return short_walk_us(walk, LikelyLengths(problem)) +
-           4.0 * static_cast<double>(states * problem.K * problem.V) / kStateBytesPerUs;
+        .block = kOfBlock + kOfState * states * panels * config.tile_v / kNarrowest,
+        .chunk = kOfPanel * panels * (config.tile_v > kNarrowest ? kOfWide : 1.0),
+        .chunk_tokens = static_cast<double>(block.chunk_tokens),
+        .rounds =
+            shared_rounds(block_count(problem, config),
+                          room_for_blocks(device, block.bytes, block.resident), device, kShared),
+        .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches),
+        .traffic = short_bytes(problem, states) / kBytesPerUs};
+    return short_walk_us(walk, LikelyLengths(problem));
   }
 
   /// Tokens of a segment that take longer than a launch.
@@ -365,14 +371,16 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     return chunks >= saved * config.segments * config.segments ? kMostSubsegments : 1;
   }
 
-  /// With blocks of so many value channels; as many stages as there is memory for where a block has
-  /// a multiprocessor to itself.
-  Config config_of(const Problem& problem, const DeviceInfo& device, int tile_v,
-                   bool has_multiprocessor) const {
+  /// With blocks of so many value channels. The fewest stages suffice where a chunk takes long, and for
+  /// short sequences: on 60 problems of an H100 five took 0.95 to 1.7 times as long, 1.05 in the mean.
+  /// Else as many as there is memory for beside the other blocks of a multiprocessor.
+  Config config_of(const Problem& problem, const DeviceInfo& device, int tile_v) const {
     Config config{.tile_v = tile_v, .stages = largest_value(&Config::stages)};
-    if (Traits::fewest_stages_do(problem, config)) config.stages = kFewestStages;
+    if (is_short(problem) || Traits::fewest_stages_do(problem, config)) {
+      config.stages = kFewestStages;
+    }
     while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
-    if (!has_multiprocessor) config.stages = shared_stages(problem, device, config);
+    config.stages = shared_stages(problem, device, config);
     config.segments = segments_cost(problem, device, config).segments;
     return config;
   }
