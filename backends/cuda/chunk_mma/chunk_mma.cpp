@@ -95,12 +95,13 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     return is_better && longer.segments > 1 && fits(problem, device, longer) ? longer : config;
   }
 
-  /// In 16 bits it comes after cuda.chunk_wgmma, but for short sequences.
+  /// In 16 bits it comes after cuda.chunk_wgmma where it says nothing.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    if (is_split(problem)) return split_us(problem, device, heuristic_config(problem, device));
-    if (!is_short(problem, device)) return std::nullopt;
-    return short_us(problem, device, heuristic_config(problem, device));
+    const Config config = heuristic_config(problem, device);
+    if (is_split(problem)) return split_us(problem, device, config);
+    if (!has_expected_time(problem)) return std::nullopt;
+    return walks_us(problem, device, config, is_short(problem) ? kShortWalks : kLongWalks);
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is
@@ -137,12 +138,12 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
     if (is_split(problem)) return run_split(problem, args, config, site.workspace, stream);
-    run_key_slices(problem, args, kMostKeys, site.workspace, stream,
-                   [&](const Problem& slice, const Args& own, std::span<std::byte> memory) {
-                     with_element<__half, __nv_bfloat16>(slice.dtype, [&]<class T>() {
-                       run_slice<T>(slice, own, config, memory, stream);
-                     });
-                   });
+    run_key_slices(
+        problem, args, kMostKeys, site.workspace, stream,
+        [&](const Problem& slice, const Args& own, std::span<std::byte> memory, std::int64_t) {
+          with_element<__half, __nv_bfloat16>(
+              slice.dtype, [&]<class T>() { run_slice<T>(slice, own, config, memory, stream); });
+        });
   }
 
  private:

@@ -78,41 +78,75 @@ inline bool has_at_most(const Problem& problem, std::int64_t tokens) {
 
 /// Whether sequences in 16 bits are so short that a block's beginning and end are what takes time:
 /// blocks of cuda.chunk_wgmma are too few then, and of wide heads too wide. On a pool of states the
-/// average has to be shorter, as one may be long and is not cut; many packed ones of small states may
-/// be longer, as cuda.chunk_wgmma looks for the parts of each and sums them up ahead.
-inline bool is_short(const Problem& problem, const DeviceInfo& device) {
-  constexpr std::int64_t kTokens = 100, kMore = 256, kPooled = 32, kMorePooled = 128;
-  constexpr std::int64_t kSmallState = 64 * 128, kWide = 128;  // elements; key channels
-  constexpr std::int64_t kFewestCut = 4, kRounds = 3;
-  const bool many = problem.N >= kFewestCut && !problem.pool &&
-                    problem.K * problem.V <= kSmallState &&
-                    problem.N * problem.H >= kRounds * device.cores;
-  const bool more = problem.K > kWide || many;
-  const std::int64_t most =
-      problem.pool ? (more ? kMorePooled : kPooled) : (more ? kMore : kTokens);
-  return has_at_most(problem, most);
+/// average has to be shorter, as one may be long and is not cut.
+inline bool is_short(const Problem& problem) {
+  constexpr std::int64_t kTokens = 64, kPooled = 32, kPooledOfWide = 128;
+  constexpr std::int64_t kWide = 128;  // key channels
+  if (!problem.pool) return has_at_most(problem, kTokens);
+  return has_at_most(problem, problem.K > kWide ? kPooledOfWide : kPooled);
 }
 
-/// Microseconds of such a problem: of its blocks, and of its rows and states through memory, fitted to
-/// 175 configs of 44 problems on an H100.
-inline double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfBlock = 0.883;
-  constexpr double kOfState = 0.382,
-                   kElements = 64 * 64;  // of a block, to read or to write so many
-  constexpr double kOfChunk = 1.14, kOfChunkOfKey = 0.00483;
-  constexpr double kShared = 0.234;  // of a round, for each further block of a multiprocessor
-  constexpr double kBytesPerUs = 2.08e6;
+/// Microseconds of walks in 16 bits.
+struct WalkCosts {
+  double block, state;         // of a block; to read or to write 64 by 64 elements of its state
+  double chunk, chunk_of_key;  // of 32 tokens
+  double long_chunk;           // of 64 tokens, in such chunks
+  double wide;                 // share of that with eight warps
+  double shared;               // of a round, for each further block of a multiprocessor
+  double both_walks;           // share of both where sequences are cut
+  double cut, segment;         // the launch ahead of them, and for each segment
+};
+/// Fitted to 175 configs of 44 problems of up to 64 tokens on an H100.
+inline constexpr WalkCosts kShortWalks{.block = 0.883,
+                                       .state = 0.382,
+                                       .chunk = 1.14,
+                                       .chunk_of_key = 0.00483,
+                                       .long_chunk = 1,
+                                       .wide = 1,
+                                       .shared = 0.234,
+                                       .both_walks = 1,
+                                       .cut = 0,
+                                       .segment = 0};
+/// To 548 configs of 73 problems of more than 24 tokens, all sequences of one length.
+inline constexpr WalkCosts kLongWalks{.block = 2.55,
+                                      .state = 0.203,
+                                      .chunk = 0.276,
+                                      .chunk_of_key = 0.0071,
+                                      .long_chunk = 2.01,
+                                      .wide = 1.28,
+                                      .shared = 0.421,
+                                      .both_walks = 1.53,
+                                      .cut = 0.536,
+                                      .segment = 0.215};
+
+/// Of a problem in 16 bits: of its blocks, and of its rows and states through memory.
+inline double walks_us(const Problem& problem, const DeviceInfo& device, const Config& config,
+                       const WalkCosts& costs) {
+  constexpr double kElements = 64 * 64, kBytesPerUs = 2.08e6;
   const int keys = padded_slice_keys(problem);
   const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
+  const bool is_cut = config.segments > 1;
+  const double both = is_cut ? costs.both_walks : 1;
+  const auto slices = static_cast<double>(ceil_div(problem.K, most_keys(problem)));
   const ShortWalk walk{
-      .block = kOfBlock + kOfState * states * keys * values_per_block(config) / kElements,
-      .chunk = kOfChunk + kOfChunkOfKey * keys,
-      .chunk_tokens = static_cast<double>(config.chunk),
+      .block =
+          both * (costs.block + costs.state * states * keys * values_per_block(config) / kElements),
+      .chunk = both * (costs.chunk + costs.chunk_of_key * keys) *
+               (config.chunk > 32 ? costs.long_chunk : 1) * (config.warps > 4 ? costs.wide : 1),
+      .chunk_tokens = static_cast<double>(config.chunk) * config.segments,
       .rounds = shared_rounds(block_count(problem, config), room_for(problem, device, config),
-                              device, kShared),
-      .key_slices = static_cast<double>(ceil_div(problem.K, most_keys(problem))),
+                              device, costs.shared),
+      .key_slices = slices,
       .traffic = short_bytes(problem, states) / kBytesPerUs};
-  return short_walk_us(walk, LikelyLengths(problem));
+  const double us = short_walk_us(walk, LikelyLengths(problem));
+  return is_cut ? us + slices * (costs.cut + costs.segment * config.segments) : us;
+}
+
+/// Whether that says of a problem in 16 bits what it takes; of longer sequences cuda.chunk_wgmma is
+/// the faster one.
+inline bool has_expected_time(const Problem& problem) {
+  constexpr std::int64_t kTokens = 4096;
+  return is_short(problem) || (!problem.pool && has_at_most(problem, kTokens));
 }
 
 }  // namespace attune::cuda::chunk_mma

@@ -2,13 +2,15 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <optional>
 
 #include <attune/core/axis_values.hpp>
 #include <attune/ops/summarising_walk.hpp>
 
+#include "cuda/chunk_wgmma/costs.hpp"
 #include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/segment_costs.hpp"
@@ -21,23 +23,10 @@
 namespace attune::cuda::chunk_wgmma {
 namespace {
 
-using Config = ChunkWgmmaConfig;
-using Problem = ops::RecurrentAttentionProblem;
-
-constexpr int kNarrowest = smallest_value(&Config::tile_v);
 /// Coordinates of panels and indices of items are 32-bit integers.
 constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
 constexpr int kMostSegments = largest_value(&Config::segments);
 constexpr int kMostWithCosts = 8;
-
-/// The narrowest tile for all key channels at once. Where there is none, that of slices: the widest
-/// with so many value channels, if two of those do.
-int tile_k_of(const Problem& problem, int tile_v) {
-  constexpr int kWidest = largest_value(&Config::tile_k);
-  constexpr int kWidestOfWide = 192;
-  if (problem.K <= kWidest) return axis_value_for(&Config::tile_k, problem.K);
-  return tile_v > kNarrowest && problem.K <= 2 * kWidestOfWide ? kWidestOfWide : kWidest;
-}
 
 /// As many stages as there is an instance for with these tiles; 0 where there is none.
 int most_stages(const Config& tiles) {
@@ -55,11 +44,6 @@ int widest_tile(const Problem& problem) {
   const int wanted = axis_value_for(&Config::tile_v, problem.V);
   const bool exists = most_stages({.tile_k = tile_k_of(problem, wanted), .tile_v = wanted}) > 0;
   return exists ? wanted : kNarrowest;
-}
-
-std::int64_t items_of(const Problem& problem, const Config& config) {
-  const std::int64_t tiles = (problem.V + config.tile_v - 1) / config.tile_v;
-  return problem.sequences() * problem.H * tiles * config.segments;
 }
 
 std::int64_t chunks_of_sequence(const Problem& problem) { return walk_extents(problem).chunks; }
@@ -89,57 +73,6 @@ bool may_be_cut(const Problem& problem, const Config& config) {
                                  static_cast<std::int64_t>(sizeof(float));
   const std::int64_t of_rows = 4 * problem.T * problem.H * (problem.K + problem.V);  // of 16 bits
   return of_states <= of_rows;
-}
-
-/// How long a chunk takes blocks that come in rounds of one a multiprocessor: what it takes a block
-/// alone, `alone`, or what memory takes for the round, of which a block asks for `traffic`.
-double rounds_of(std::int64_t blocks, const DeviceInfo& device, double alone, double traffic) {
-  const std::int64_t rest = blocks % device.cores;
-  const double round = std::max(alone, traffic * device.cores);
-  const double last = rest == 0 ? 0 : std::max(alone, traffic * static_cast<double>(rest));
-  return round * static_cast<double>(blocks / device.cores) + last;
-}
-
-/// How long blocks walk so many parts of each sequence: all of them together, or the one that walks
-/// most.
-double walk_of(const SequenceChunks& chunks, int parts, std::int64_t blocks,
-               const DeviceInfo& device, double alone, double traffic) {
-  const auto of_part = [&](std::int64_t of_sequence) {
-    return static_cast<double>(ceil_div(of_sequence, parts));
-  };
-  const double together = of_part(chunks.mean) * rounds_of(blocks, device, alone, traffic);
-  double sum = 0;
-  for (const std::int64_t longest : chunks.longest) {
-    sum += std::max(together, of_part(longest) * alone);
-  }
-  return sum / static_cast<double>(chunks.longest.size());
-}
-
-/// Relative cost of a call, in units of the time that a block alone takes for a chunk with 128
-/// value channels. A segment before its turn is walked once more for its state, which then goes
-/// through memory. The constants are fitted to 6,000 timings on an H200 with D = 128: of 169
-/// problems, what costs least here is within 5 % of the fastest config for 161.
-double cost_of(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kHalfTile = 0.75;     // a chunk with 64 value channels
-  constexpr double kTraffic = 0.0129;    // 78 blocks take all that memory gives
-  constexpr double kBeginAndEnd = 3;     // of an item
-  constexpr double kFirstWalk = 0.55;    // against a second one
-  constexpr double kFirstTraffic = 0.5;  // no q, no o
-  constexpr double kLaunch = 4;          // of the first walk
-  constexpr double kStateTraffic = 0.015;
-  const double width = config.tile_v / 128.0;
-  const double alone = width < 1 ? kHalfTile : 1;
-  const SequenceChunks chunks(problem);
-  const std::int64_t items = items_of(problem, config);
-  const double walk = walk_of(chunks, config.segments, items, device, alone, kTraffic * width) +
-                      kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
-  if (config.segments == 1) return walk;
-  const int subsegments = subsegments_of_segment(walk_extents(problem), config);
-  const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
-  const double first_walk = walk_of(chunks, config.segments * subsegments, firsts, device,
-                                    kFirstWalk * alone, kFirstTraffic * kTraffic * width);
-  return walk + first_walk + kLaunch +
-         kStateTraffic * width * static_cast<double>(items * subsegments);
 }
 
 class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
@@ -213,6 +146,14 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
     return more_segments(problem, device, best);
   }
 
+  /// Of sequences of more than a chunk, where few blocks of cuda.chunk_mma may be sooner done; else it
+  /// comes first, but behind kernels of short sequences.
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    if (problem.pool || has_short_sequences(problem)) return std::nullopt;
+    return config_us(problem, device, heuristic_config(problem, device));
+  }
+
   /// Both tiles over V, all that a state fits into, with the segments that the heads leave room
   /// for.
   std::vector<Config> candidate_configs(const Problem& called,
@@ -242,9 +183,10 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
-                               std::span<std::byte> workspace) {
+                               std::span<std::byte> workspace, std::int64_t first) {
       const Config own = tiles_of_slice(slice, config);
       WalkParams params = forward_walk(slice, of_slice, own, workspace);
+      params.runs_beside_previous = first > 0 && own.segments == 1 && !is_in_parts(slice, own);
       if (is_in_parts(slice, own)) {
         cut_into_parts(params, slice, own, workspace, static_cast<cudaStream_t>(site.stream));
       }

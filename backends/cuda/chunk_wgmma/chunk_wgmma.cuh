@@ -248,7 +248,8 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   auto& shared = *reinterpret_cast<WalkShared<Shape>*>(shared_memory);
   init_rings(shared);
   // Else before the scratch of the launch before is read, if that is what this is behind.
-  if (!Shape::kIsInParts && (p.segments == 1 || p.scratch.sums_all)) dependency_wait();
+  const bool reads_none = p.segments == 1 || p.scratch.sums_all;
+  if (!Shape::kIsInParts && reads_none && !p.runs_beside_previous) dependency_wait();
   dependents_launch();
   clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
@@ -266,7 +267,7 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
       StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
   }
   // The launch behind this waits for this one alone, of which no block may have needed the first.
-  if constexpr (Shape::kIsInParts) dependency_wait();
+  if (Shape::kIsInParts || p.runs_beside_previous) dependency_wait();
 #endif
 }
 

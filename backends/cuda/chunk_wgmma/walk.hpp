@@ -85,6 +85,8 @@ struct WalkParams {
   /// In the first launch, a token's decay acts on what the token writes, too.
   bool inclusive = false;
   float scale = 1;
+  /// Takes nothing from the launch before it: a slice of the key channels behind another.
+  bool runs_beside_previous = false;
 };
 
 /// What a launch goes through: the first segments of a sequence, each in subsegments.

@@ -41,23 +41,24 @@ inline std::size_t key_slices_bytes(const ops::RecurrentAttentionProblem& proble
   return problem.K > most ? PaddedOutput::bytes(problem) : 0;
 }
 
-/// Calls run(problem, args, workspace) for slices of up to `most` key channels.
+/// Calls run(problem, args, workspace, first) for slices of up to `most` key channels, from `first` on.
+/// All have the same workspace.
 template <class Run>
 void run_key_slices(const ops::RecurrentAttentionProblem& problem,
                     const ops::RecurrentAttentionArgs& args, std::int64_t most,
                     std::span<std::byte> workspace, cudaStream_t stream, Run&& run) {
-  if (problem.K <= most) return run(problem, args, workspace);
+  if (problem.K <= most) return run(problem, args, workspace, std::int64_t{0});
   const std::span<std::byte> rest = workspace.subspan(key_slices_bytes(problem, most));
   for (std::int64_t first = 0; first < problem.K; first += most) {
     ops::RecurrentAttentionProblem slice = problem;
     slice.K = std::min(most, problem.K - first);
     ops::RecurrentAttentionArgs own = key_slice(args, first, slice.K);
     if (first == 0) {
-      run(slice, own, rest);
+      run(slice, own, rest, first);
       continue;
     }
     const PaddedOutput added(own, workspace.data());
-    run(slice, own, rest);
+    run(slice, own, rest, first);
     added.add(stream);
   }
 }

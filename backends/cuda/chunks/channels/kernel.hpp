@@ -170,7 +170,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       return run_side_by_side(problem, args, config, site.workspace, stream);
     }
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
-                               std::span<std::byte> workspace) {
+                               std::span<std::byte> workspace, std::int64_t) {
       launch(slice, params_of(slice, of_slice, config, workspace), config, stream);
     };
     run_key_slices(problem, args, slices_of(problem, config.tile_v).keys, site.workspace, stream,
