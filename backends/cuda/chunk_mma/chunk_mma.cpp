@@ -82,12 +82,15 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     const bool narrow = problem.V <= 64 || (!is_split(problem) && has_at_most(problem, kFewTokens));
     const Config config = config_of(problem, device, narrow ? 4 : 8);
     if (narrow) return config;
+    const Config other = config_of(problem, device, 4);
+    const Problem alike = as_batch(problem);
     if (is_split(problem)) {
-      const Config other = config_of(problem, device, 4);
-      const Problem alike = as_batch(problem);
       const double us = split_us(alike, device, config);
       return split_us(alike, device, other) < kSurely * us ? other : config;
     }
+    const auto us = [&](const Config& of) { return walks_us(alike, device, of, kLongWalks); };
+    const bool is_expected = !problem.pool && has_at_most(problem, kMostExpectedTokens);
+    if (is_expected && us(other) < us(config)) return other;
     Config longer = config;
     longer.chunk = 64;
     longer.segments = segments_for(problem, device, longer);

@@ -88,19 +88,18 @@ inline bool is_short(const Problem& problem) {
 
 /// Microseconds of walks in 16 bits.
 struct WalkCosts {
-  double block, state;         // of a block; to read or to write 64 by 64 elements of its state
-  double chunk, chunk_of_key;  // of 32 tokens
-  double long_chunk;           // of 64 tokens, in such chunks
-  double wide;                 // share of that with eight warps
-  double shared;               // of a round, for each further block of a multiprocessor
-  double both_walks;           // share of both where sequences are cut
-  double cut, segment;         // the launch ahead of them, and for each segment
+  double block, state;  // of a block; to read or to write 64 by 64 elements of its state
+  double chunk[4];      // of 32 tokens, by panels of key channels
+  double long_chunk;    // of 64 tokens, in such chunks
+  double wide;          // share of that with eight warps
+  double shared;        // of a round, for each further block of a multiprocessor
+  double both_walks;    // share of both where sequences are cut
+  double cut, segment;  // the launch ahead of them, and for each segment
 };
 /// Fitted to 175 configs of 44 problems of up to 64 tokens on an H100.
 inline constexpr WalkCosts kShortWalks{.block = 0.883,
                                        .state = 0.382,
-                                       .chunk = 1.14,
-                                       .chunk_of_key = 0.00483,
+                                       .chunk = {1.45, 1.76, 2.07, 2.38},
                                        .long_chunk = 1,
                                        .wide = 1,
                                        .shared = 0.234,
@@ -108,16 +107,15 @@ inline constexpr WalkCosts kShortWalks{.block = 0.883,
                                        .cut = 0,
                                        .segment = 0};
 /// To 548 configs of 73 problems of more than 24 tokens, all sequences of one length.
-inline constexpr WalkCosts kLongWalks{.block = 2.55,
-                                      .state = 0.203,
-                                      .chunk = 0.276,
-                                      .chunk_of_key = 0.0071,
-                                      .long_chunk = 2.01,
-                                      .wide = 1.28,
-                                      .shared = 0.421,
-                                      .both_walks = 1.53,
-                                      .cut = 0.536,
-                                      .segment = 0.215};
+inline constexpr WalkCosts kLongWalks{.block = 2.25,
+                                      .state = 0.187,
+                                      .chunk = {0.78, 1.2, 2.05, 2.05},
+                                      .long_chunk = 2.06,
+                                      .wide = 1.31,
+                                      .shared = 0.447,
+                                      .both_walks = 1.45,
+                                      .cut = 0.967,
+                                      .segment = 0.229};
 
 /// Of a problem in 16 bits: of its blocks, and of its rows and states through memory.
 inline double walks_us(const Problem& problem, const DeviceInfo& device, const Config& config,
@@ -131,7 +129,7 @@ inline double walks_us(const Problem& problem, const DeviceInfo& device, const C
   const ShortWalk walk{
       .block =
           both * (costs.block + costs.state * states * keys * values_per_block(config) / kElements),
-      .chunk = both * (costs.chunk + costs.chunk_of_key * keys) *
+      .chunk = both * costs.chunk[keys / kPanelChannels - 1] *
                (config.chunk > 32 ? costs.long_chunk : 1) * (config.warps > 4 ? costs.wide : 1),
       .chunk_tokens = static_cast<double>(config.chunk) * config.segments,
       .rounds = shared_rounds(block_count(problem, config), room_for(problem, device, config),
@@ -142,11 +140,11 @@ inline double walks_us(const Problem& problem, const DeviceInfo& device, const C
   return is_cut ? us + slices * (costs.cut + costs.segment * config.segments) : us;
 }
 
-/// Whether that says of a problem in 16 bits what it takes; of longer sequences cuda.chunk_wgmma is
-/// the faster one.
+/// Of longer sequences cuda.chunk_wgmma is the faster one.
+inline constexpr std::int64_t kMostExpectedTokens = 4096;
+/// Whether that says of a problem in 16 bits what it takes.
 inline bool has_expected_time(const Problem& problem) {
-  constexpr std::int64_t kTokens = 4096;
-  return is_short(problem) || (!problem.pool && has_at_most(problem, kTokens));
+  return is_short(problem) || (!problem.pool && has_at_most(problem, kMostExpectedTokens));
 }
 
 }  // namespace attune::cuda::chunk_mma
