@@ -6,6 +6,7 @@
 #include "cuda/chunks/tile_copies.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/tiles/ring.cuh"
+#include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -37,11 +38,12 @@ void with_shape(const BackwardShape& shape, F&& f) {
 /// Walk number `index` of all sequences, heads, tiles of channels and segments.
 __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction direction,
                                              std::int64_t index) {
-  const std::int64_t owner = index / p.segments;
+  const std::int64_t owner = quotient(index, p.segments);
   const std::int64_t owners = p.heads * p.tiles();
-  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / owners));
-  walk.sequence = static_cast<int>(owner / owners);
-  walk.owner = static_cast<int>(owner % owners);
+  const std::int64_t sequence = quotient(owner, owners);
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
+  walk.sequence = static_cast<int>(sequence);
+  walk.owner = static_cast<int>(owner - sequence * owners);
   walk.head = walk.owner / p.tiles();
   walk.kv_head = walk.head / p.heads_per_kv;
   const int key_tile = walk.owner % p.tiles() / p.value_tiles;
@@ -50,7 +52,7 @@ __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction 
   walk.value_channel = value_tile * kTileChannels;
   walk.key_partial = walk.head * p.value_tiles + value_tile;
   walk.value_partial = walk.head * p.key_tiles + key_tile;
-  take_segment(walk, p, direction, index % p.segments);
+  take_segment(walk, p, direction, index - owner * p.segments);
   return walk;
 }
 
