@@ -113,7 +113,7 @@ inline constexpr WalkCosts kLongWalks{.block = 2.25,
                                       .long_chunk = 2.06,
                                       .wide = 1.31,
                                       .shared = 0.447,
-                                      .both_walks = 1.45,
+                                      .both_walks = 1.55,
                                       .cut = 0.967,
                                       .segment = 0.229};
 
