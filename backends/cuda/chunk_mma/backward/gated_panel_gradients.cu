@@ -163,19 +163,21 @@ __global__ __launch_bounds__(Own::kThreads, 2) void gated_panel_gradients(
   }
 }
 
+template <class Case>
+void launch_case(const BackwardParams& p, cudaStream_t stream) {
+  launch<gated_panel_gradients<Case>>({.grid = grid_of(panel_blocks(p)),
+                                       .block = Own::kThreads,
+                                       .shared_bytes = sizeof(PanelMemory)},
+                                      stream, p);
+}
+
 }  // namespace gated_panel_gradients_kernels
 
 void launch_gated_panel_gradients(const BackwardParams& p, cudaStream_t stream) {
   with_value<false, true>(p.values.gates.exist, [&]<bool kValueGates>() {
-    with_value<false, true>(p.quads, [&]<bool kQuads>() {
-      with_value<false, true>(p.is_cut, [&]<bool kCut>() {
-        launch<gated_panel_gradients<PanelCase<kValueGates, kQuads, kCut>>>(
-            {.grid = grid_of(panel_blocks(p)),
-             .block = Own::kThreads,
-             .shared_bytes = sizeof(PanelMemory)},
-            stream, p);
-      });
-    });
+    if (!p.quads) return launch_case<PanelCase<kValueGates, false, true>>(p, stream);
+    with_value<false, true>(
+        p.is_cut, [&]<bool kCut>() { launch_case<PanelCase<kValueGates, true, kCut>>(p, stream); });
   });
 }
 

@@ -100,12 +100,10 @@ __global__ __launch_bounds__(Own::kThreads,
 
 void launch_panel_gradients(const BackwardParams& p, cudaStream_t stream) {
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
-    with_value<false, true>(p.is_cut, [&]<bool kCut>() {
-      launch<panel_gradients<PanelCase<false, kQuads, kCut>>>({.grid = grid_of(panel_blocks(p)),
-                                                               .block = Own::kThreads,
-                                                               .shared_bytes = sizeof(PanelMemory)},
-                                                              stream, p);
-    });
+    launch<panel_gradients<PanelCase<false, kQuads, true>>>({.grid = grid_of(panel_blocks(p)),
+                                                             .block = Own::kThreads,
+                                                             .shared_bytes = sizeof(PanelMemory)},
+                                                            stream, p);
   });
 }
 
