@@ -1,9 +1,10 @@
 // What the longest of packed sequences may have: lengths are known to the device alone. What a
-// kernel expects is an average over these.
+// kernel expects is a mean over these.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include <attune/ops/recurrent_attention_op.hpp>
@@ -22,12 +23,16 @@ struct LikelyLengths {
     longest = {mean, std::min(kTimesMean * mean, half), half};
   }
 
-  /// The average of f(tokens of the longest).
+  /// Of times f(tokens of the longest) the root of their mean square: one that may be very long counts
+  /// for more than it would on average.
   template <class F>
   double average(F&& f) const {
-    double sum = 0;
-    for (const double tokens : longest) sum += f(tokens);
-    return sum / static_cast<double>(longest.size());
+    double squares = 0;
+    for (const double tokens : longest) {
+      const double us = f(tokens);
+      squares += us * us;
+    }
+    return std::sqrt(squares / static_cast<double>(longest.size()));
   }
   /// Tokens that a token has before it and with it, on average, where the longest has so many and
   /// the others are alike.
