@@ -46,7 +46,8 @@ inline bool leaves_to_chunks(const ops::RecurrentAttentionProblem& problem) {
 }
 
 /// Whether sequences are of a chunk or less, on average: then chunked kernels in 16 bits say what they
-/// expect a backward pass to take. Of longer ones the order of the kernels is enough.
+/// expect a backward pass to take, of longer ones the order of the kernels is enough; and forward
+/// cuda.chunk_wgmma says it of longer ones.
 inline bool has_short_sequences(const ops::RecurrentAttentionProblem& problem) {
   constexpr std::int64_t kTokens = 64;
   return problem.T <= kTokens * std::max<std::int64_t>(problem.N, 1);
