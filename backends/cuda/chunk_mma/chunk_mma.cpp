@@ -78,19 +78,19 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   /// long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
     constexpr std::int64_t kFewTokens = 160;
-    constexpr double kSurely = 0.95;
     const bool narrow = problem.V <= 64 || (!is_split(problem) && has_at_most(problem, kFewTokens));
     const Config config = config_of(problem, device, narrow ? 4 : 8);
     if (narrow) return config;
     const Config other = config_of(problem, device, 4);
     const Problem alike = as_batch(problem);
-    if (is_split(problem)) {
-      const double us = split_us(alike, device, config);
-      return split_us(alike, device, other) < kSurely * us ? other : config;
-    }
-    const auto us = [&](const Config& of) { return walks_us(alike, device, of, kLongWalks); };
-    const bool is_expected = !problem.pool && has_at_most(problem, kMostExpectedTokens);
+    const auto us = [&](const Config& of) {
+      return is_split(problem) ? split_us(alike, device, of)
+                               : walks_us(alike, device, of, kLongWalks);
+    };
+    const bool is_expected =
+        is_split(problem) || (!problem.pool && has_at_most(problem, kMostExpectedTokens));
     if (is_expected && us(other) < us(config)) return other;
+    if (is_split(problem)) return config;
     Config longer = config;
     longer.chunk = 64;
     longer.segments = segments_for(problem, device, longer);
