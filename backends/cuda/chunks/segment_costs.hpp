@@ -11,8 +11,8 @@
 #include <attune/core/device.hpp>
 
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
-#include "cuda/chunks/side_by_side.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {

@@ -20,11 +20,11 @@
 
 #include "cuda/chunks/channels/shape.hpp"
 #include "cuda/chunks/channels/slices.hpp"
+#include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/segment_counts.hpp"
-#include "cuda/chunks/short_walk.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
@@ -330,7 +330,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     const Block block = block_of(problem, config);
     const double panels = widest_keys(problem, config.tile_v) / static_cast<double>(kPanelChannels);
     const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
-    const ShortWalk walk{
+    const ExpectedWalk walk{
         .block = kOfBlock + kOfState * states * panels * config.tile_v / kNarrowest,
         .chunk = kOfPanel * panels * (config.tile_v > kNarrowest ? kOfWide : 1.0),
         .chunk_tokens = static_cast<double>(block.chunk_tokens),
@@ -338,8 +338,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
             shared_rounds(block_count(problem, config),
                           room_for_blocks(device, block.bytes, block.resident), device, kShared),
         .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches),
-        .traffic = short_bytes(problem, states) / kBytesPerUs};
-    return short_walk_us(walk, LikelyLengths(problem));
+        .traffic = bytes_in_16_bits(problem, states) / kBytesPerUs};
+    return expected_walk_us(walk, LikelyLengths(problem));
   }
 
   /// Tokens of a segment that take longer than a launch.

@@ -1,4 +1,4 @@
-// How long a forward walk over short sequences takes, which its blocks' beginnings and ends decide.
+// How long a walk is expected to take: what kernels reckon alike, each with constants of its own.
 #pragma once
 
 #include <algorithm>
@@ -8,22 +8,27 @@
 #include <attune/core/device.hpp>
 
 #include "cuda/chunks/likely_lengths.hpp"
-#include "cuda/chunks/side_by_side.hpp"
 
 namespace attune::cuda {
 
-/// Of sequences without segments. Microseconds, as fitted by each kernel.
-struct ShortWalk {
+/// Work and traffic hide each other where neither is much more than the other: a root of squares. Not
+/// std::hypot, whose symbol is newer than manylinux_2_34, the Linux that wheels are for.
+inline double side_by_side(double work, double traffic) {
+  return std::sqrt(work * work + traffic * traffic);
+}
+
+/// A forward walk, or the one behind that of segments' states. Microseconds, as fitted by each kernel.
+struct ExpectedWalk {
   double block = 0;         // of each, besides its chunks
   double chunk = 0;         // of one
-  double chunk_tokens = 1;  // in one
+  double chunk_tokens = 1;  // that all segments have in one
   double rounds = 1;        // of blocks that a device has room for at once
   double key_slices = 1;    // launches one after the other, whose outputs are added
   double traffic = 0;       // of all of it through memory
 };
 
 /// Bytes of a problem in 16 bits: rows of heads, and of k and v, and states.
-inline double short_bytes(const ops::RecurrentAttentionProblem& problem, int states) {
+inline double bytes_in_16_bits(const ops::RecurrentAttentionProblem& problem, int states) {
   const std::int64_t rows = problem.B * problem.T * (problem.H + problem.Hkv);
   return static_cast<double>(2 * rows * (problem.K + problem.V) +
                              4 * states * problem.sequences() * problem.H * problem.K * problem.V);
@@ -40,7 +45,7 @@ inline double shared_rounds(std::int64_t blocks, std::int64_t room, const Device
 }
 
 /// All blocks together, or the one of the longest sequence, on average over how long that may be.
-inline double short_walk_us(const ShortWalk& walk, const LikelyLengths& lengths) {
+inline double expected_walk_us(const ExpectedWalk& walk, const LikelyLengths& lengths) {
   constexpr double kLaunch = 2.2, kAddedSlice = 4.12;
   const auto block_us = [&](double tokens) {
     return walk.block + walk.chunk * std::ceil(tokens / walk.chunk_tokens);
