@@ -7,16 +7,19 @@
 #include <math_constants.h>
 
 #include "cuda/parallel/pairs.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda::parallel {
 
-/// dgamma of a sequence, or its term.
+/// dgamma of a sequence, or its terms.
 __device__ __forceinline__ void put_gamma_gradient(const BackwardParams& p, std::int64_t sequence,
                                                    std::int64_t head, float gradient) {
-  if (channel_of(0) != 0) return;
-  p.dgamma.data[sequence * p.dgamma.sequence + head * p.dgamma.head] = p.dgamma_sign * gradient;
+  float* const to = p.dgamma.data + sequence * p.dgamma.sequence + head * p.dgamma.head;
+  for (int term = channel_of(0); term < p.dgamma_terms; term += kWarpSize) {
+    to[term] = term == 0 ? p.dgamma_sign * gradient : 0.0F;
+  }
 }
 
 /// The gradients of the gates of a sequence's first token.
@@ -34,14 +37,14 @@ __device__ __forceinline__ void clear_gate_gradients(const BackwardParams& p, co
 }
 
 /// dq, and what gates gain.
-template <class T, int kPerLane>
+template <class T, int kPerLane, bool kSingleTokens>
 __device__ __forceinline__ void query_gradients(const BackwardParams& p, std::int64_t number) {
   const OwnToken own(p, p.heads, number);
   if (!own.is_in_a_sequence) return;
   const std::int64_t batch = own.span.batch;
   const std::int64_t shared_head = quotient(own.head, p.heads_per_kv);
   const int back = p.descending ? 1 : -1;
-  const auto first = static_cast<int>(own.step(p));
+  const int first = kSingleTokens ? 0 : static_cast<int>(own.step(p));
   WalkedRows<T, kPerLane> k(p.k, batch, own.token, shared_head, p.keys, back);
   WalkedRows<T, kPerLane> v(p.v, batch, own.token, shared_head, p.values, back);
   WalkedGates<T, kPerLane> gates(p, own.sequence, batch, own.token, own.head, back);
@@ -94,7 +97,7 @@ __device__ __forceinline__ void query_gradients(const BackwardParams& p, std::in
 }
 
 /// dk and dv, and what gates lose.
-template <class T, int kPerLane>
+template <class T, int kPerLane, bool kSingleTokens>
 __device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std::int64_t number) {
   const OwnToken own(p, p.heads / p.heads_per_kv, number);
   if (!own.is_in_a_sequence) return;
@@ -103,8 +106,8 @@ __device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std
   const auto v = load_row<T, kPerLane>(p.v, batch, own.token, own.head, p.values);
   auto dk = all_of<kPerLane>(0.0F);
   auto dv = dk;
-  const auto first = static_cast<int>(own.step(p));
-  const auto last = static_cast<int>(own.span.length) - 1;
+  const int first = kSingleTokens ? 0 : static_cast<int>(own.step(p));
+  const int last = kSingleTokens ? 0 : static_cast<int>(own.span.length) - 1;
   const int ahead = p.descending ? -1 : 1;
   for (std::int64_t i = 0; i < p.heads_per_kv; ++i) {  // one after the other: always the same sum
     const std::int64_t head = own.head * p.heads_per_kv + i;
@@ -157,15 +160,17 @@ __device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std
   store_row<T>(p.dv, batch, own.token, own.head, p.values, dv);
 }
 
-template <class T, int kPerLane>
+/// `kSingleTokens`: no sequence has more than one, so that there is nothing to go along, and a
+/// multiprocessor has room for more warps.
+template <class T, int kPerLane, bool kSingleTokens>
 __global__ void token_gradients(const __grid_constant__ BackwardParams p) {
   take_over_from_previous_launch();
   const std::int64_t queries = p.rows() * p.heads;
   const std::int64_t number = warp_number();
   if (number < queries) {
-    query_gradients<T, kPerLane>(p, number);
+    query_gradients<T, kPerLane, kSingleTokens>(p, number);
   } else if (number < queries + p.rows() * p.kv_heads()) {
-    key_value_gradients<T, kPerLane>(p, number - queries);
+    key_value_gradients<T, kPerLane, kSingleTokens>(p, number - queries);
   }
 }
 
@@ -225,6 +230,7 @@ __device__ __forceinline__ void channel_gate_gradients(const BackwardParams& p,
   const auto channel = static_cast<int>(number % tiles) * kWarpSize + channel_of(0);
   if (channel >= of.count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
+  if (!p.takes(span.length)) return;
   const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t at =
         ((span.batch * p.sequences.tokens + token) * p.heads + head) * of.count + channel;
@@ -249,6 +255,7 @@ __device__ __forceinline__ void shared_gate_gradients(const BackwardParams& p,
   const std::int64_t head = number % p.heads;
   const std::int64_t sequence = number / p.heads;
   const SequenceSpan span = span_of(p.sequences, sequence);
+  if (!p.takes(span.length)) return;
   const auto term = [&](std::int64_t token) -> GateTerm {
     const std::int64_t row = (span.batch * p.sequences.tokens + token) * p.heads + head;
     GateTerm of{0, 0, shared_log<T>(p, sequence, span.batch, token, head)};
@@ -294,8 +301,11 @@ void launch_backward(const BackwardParams& p, int warps, cudaStream_t stream) {
             .block = static_cast<unsigned>(warps * kWarpSize),
             .overlaps_previous = true};
   };
+  const LaunchShape tokens = shape(p.rows() * (p.heads + p.kv_heads()));
   with_channels(p.keys > p.values ? p.keys : p.values, [&]<int kPerLane>() {
-    launch<token_gradients<T, kPerLane>>(shape(p.rows() * (p.heads + p.kv_heads())), stream, p);
+    with_value<false, true>(p.single_tokens, [&]<bool kSingleTokens>() {
+      launch<token_gradients<T, kPerLane, kSingleTokens>>(tokens, stream, p);
+    });
   });
   if (p.single_tokens) return;
   const std::int64_t warps_of_head =

@@ -62,11 +62,17 @@ struct OwnToken {
 
   /// `heads`: of the tensor whose rows are shared out; those of a head follow each other.
   __device__ OwnToken(const Inputs& p, std::int64_t heads, std::int64_t number) {
-    const std::int64_t tokens = p.sequences.tokens;
+    const std::int64_t tokens = p.by_sequence() ? p.most_tokens : p.sequences.tokens;
     const std::int64_t row = quotient(number, tokens);
     token = number - row * tokens;
     sequence = quotient(row, heads);
     head = row - sequence * heads;
+    if (p.by_sequence()) {
+      span = span_of(p.sequences, sequence);
+      is_in_a_sequence = token < span.length && p.takes(span.length);
+      token += span.begin;
+      return;
+    }
     if (p.sequences.bounds != nullptr) {
       std::int64_t low = 0;
       std::int64_t high = p.sequence_count - 1;
@@ -78,7 +84,8 @@ struct OwnToken {
       sequence = low;
     }
     span = span_of(p.sequences, sequence);
-    is_in_a_sequence = token >= span.begin && token < span.begin + span.length;
+    is_in_a_sequence =
+        token >= span.begin && token < span.begin + span.length && p.takes(span.length);
   }
 
   /// Its place in the order of the walk.

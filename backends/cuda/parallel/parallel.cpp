@@ -97,7 +97,9 @@ struct Costs {
 constexpr Costs kForwardCosts{1.39, 0.234, 0.251, 0.0147, 0.492, 3.1, 0.00791, 0, 0};
 constexpr Costs kBackwardCosts{2.16, 0.169, 0.0753, 0.0133, 0.39, 9.08, 0.0186, 1.74, 0.272};
 
-double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
+/// Where the longest sequence has so many tokens and one has so many to go to, on average.
+double pairs_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward,
+                double longest, double steps) {
   constexpr int kWarpsOfCore = 16;
   const Costs& cost = backward ? kBackwardCosts : kForwardCosts;
   const double channels_of_lane = static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(
@@ -113,13 +115,15 @@ double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, 
   const bool sums_gates = backward && problem.gates != 0 && !has_single_tokens(problem);
   const double find =
       cost.find * std::log2(static_cast<double>(std::max<std::int64_t>(problem.N, 1)));
-  // Pairs of tokens grow with the square of a sequence's length.
-  const LikelyLengths lengths(problem);
+  return cost.launches + find + cost.channel * channels_of_lane +
+         (sums_gates ? cost.sum * (1 + cost.sum_token * longest) : 0) +
+         longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
+}
+
+double few_tokens_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward) {
+  const LikelyLengths lengths(problem);  // pairs of tokens grow with the square of a length
   return lengths.average([&](double longest) {
-    return cost.launches + find + cost.channel * channels_of_lane +
-           (sums_gates ? cost.sum * (1 + cost.sum_token * longest) : 0) +
-           longest * step * (1 + (backward ? group : 0)) +
-           passes * cost.many * warps * lengths.steps(longest) * step;
+    return pairs_us(problem, device, backward, longest, lengths.steps(longest));
   });
 }
 
@@ -179,6 +183,30 @@ struct BackwardMemory {
   float* gamma_terms = nullptr;  // [N, H], where sequences may share a gradient
 };
 
+/// All but where the gradient of gamma goes.
+BackwardParams backward_params(const AttentionProblem& problem, const BackwardArgs& args,
+                               const BackwardMemory& memory) {
+  BackwardParams params;
+  static_cast<Inputs&>(params) = inputs_of(problem, args);
+  params.d_o = token_view(args.d_o);
+  params.dq = token_view(args.dq);
+  params.dk = token_view(args.dk);
+  params.dv = token_view(args.dv);
+  params.key_terms = memory.key_terms;
+  params.value_terms = memory.value_terms;
+  params.dg = token_view(args.dg);
+  params.dgk = token_view(args.dgk);
+  params.dgv = token_view(args.dgv);
+  params.single_tokens = has_single_tokens(problem);
+  return params;
+}
+
+void launch_of_type(const AttentionProblem& problem, const BackwardParams& params, int warps,
+                    cudaStream_t stream) {
+  with_element<float, __half, __nv_bfloat16>(
+      problem.dtype, [&]<class T>() { launch_backward<T>(params, warps, stream); });
+}
+
 StateView gamma_gradient_of(const BackwardArgs& args) {
   if (!args.dgamma) return {};
   return {.data = static_cast<float*>(args.dgamma->data),
@@ -199,18 +227,7 @@ class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> 
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const BackwardMemory memory(problem, site.workspace.data());
-    BackwardParams params;
-    static_cast<Inputs&>(params) = inputs_of(problem, args);
-    params.d_o = token_view(args.d_o);
-    params.dq = token_view(args.dq);
-    params.dk = token_view(args.dk);
-    params.dv = token_view(args.dv);
-    params.key_terms = memory.key_terms;
-    params.value_terms = memory.value_terms;
-    params.dg = token_view(args.dg);
-    params.dgk = token_view(args.dgk);
-    params.dgv = token_view(args.dgv);
-    params.single_tokens = has_single_tokens(problem);
+    BackwardParams params = backward_params(problem, args, memory);
     const StateView dgamma = gamma_gradient_of(args);
     params.dgamma_sign = args.gamma.source == ops::ConstantDecay::Source::kSlopes ? -1.0F : 1.0F;
     const bool has_terms =
@@ -218,8 +235,7 @@ class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> 
     params.dgamma = has_terms && !params.single_tokens
                         ? StateView{.data = memory.gamma_terms, .sequence = problem.H, .head = 1}
                         : dgamma;
-    with_element<float, __half, __nv_bfloat16>(
-        problem.dtype, [&]<class T>() { launch_backward<T>(params, config.warps, stream); });
+    launch_of_type(problem, params, config.warps, stream);
     if (!has_terms || params.single_tokens) return;
     launch_sum_of_walks({.terms = memory.gamma_terms,
                          .out = dgamma,
@@ -231,6 +247,29 @@ class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> 
 };
 
 }  // namespace
+
+double short_sequences_us(const AttentionProblem& problem, const DeviceInfo& device,
+                          double tokens) {
+  return pairs_us(problem, device, true, tokens, (tokens + 1) / 2);
+}
+
+std::size_t short_sequences_bytes(const AttentionProblem& problem) {
+  return BackwardMemory(problem, nullptr).parts.used();
+}
+
+void launch_short_sequences(const AttentionProblem& problem, const BackwardArgs& args,
+                            float* dgamma_terms, int terms_of_head, std::byte* memory,
+                            cudaStream_t stream) {
+  BackwardParams params = backward_params(problem, args, BackwardMemory(problem, memory));
+  params.most_tokens = kShortSequence;
+  if (dgamma_terms != nullptr) {
+    params.dgamma = {
+        .data = dgamma_terms, .sequence = problem.H * terms_of_head, .head = terms_of_head};
+    params.dgamma_terms = terms_of_head;
+  }
+  launch_of_type(problem, params, ParallelConfig<ops::RecurrentAttentionBackward>{}.warps, stream);
+}
+
 }  // namespace attune::cuda::parallel
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_parallel() {

@@ -21,8 +21,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
+#include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/views.hpp"
@@ -43,6 +45,7 @@ struct Inputs {
   int values = 0;
   bool descending = false;
   float scale = 1.0F;
+  std::int64_t most_tokens = 0;  // of a sequence; longer ones are another launch's. 0: none are
 
   ConstTokenView q, k, v;
   GateView shared_gate;  // g
@@ -50,8 +53,19 @@ struct Inputs {
   GateView value_gate;   // gv
   ConstantDecayView gamma;
 
-  constexpr std::int64_t rows() const { return batches * sequences.tokens; }
+  /// Whether warps are for the first `most_tokens` tokens of each sequence: else for all tokens, of
+  /// which they find the sequence.
+  constexpr bool by_sequence() const {
+    return most_tokens > 0 && sequence_count * most_tokens < batches * sequences.tokens;
+  }
+  /// For which there are warps, of a head.
+  constexpr std::int64_t rows() const {
+    return by_sequence() ? sequence_count * most_tokens : batches * sequences.tokens;
+  }
   constexpr std::int64_t kv_heads() const { return heads / heads_per_kv; }
+  constexpr bool takes(std::int64_t length) const {
+    return most_tokens == 0 || length <= most_tokens;
+  }
 };
 
 struct ForwardParams : Inputs {
@@ -72,6 +86,7 @@ struct BackwardParams : Inputs {
   TokenView dg, dgk, dgv;      // fp32; none where not wanted
   StateView dgamma;            // [N, H], strides `sequence` and `head`; of g_gamma's values
   float dgamma_sign = 1;       // -1 for slopes
+  int dgamma_terms = 1;        // of each sequence and head: the gradient and zeros
   bool single_tokens = false;  // no sequence has more
 
   constexpr bool wants_shared_gates() const { return dg.data != nullptr || dgamma.data != nullptr; }
@@ -82,5 +97,22 @@ template <class T>
 void launch_forward(const ForwardParams& params, int warps, cudaStream_t stream);
 template <class T>
 void launch_backward(const BackwardParams& params, int warps, cudaStream_t stream);
+
+// Of a backward pass that walks packed sequences by chunks, which begin with no state: those of few
+// tokens are made here, as a walk takes as long for one token as for a chunk.
+
+/// Tokens up to which a sequence is short: as many pairs of them as take about a chunk's time.
+inline constexpr std::int64_t kShortSequence = 16;
+
+/// What they are expected to take, each of so many tokens; in microseconds.
+double short_sequences_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
+                          double tokens);
+std::size_t short_sequences_bytes(const ops::RecurrentAttentionProblem& problem);
+/// Queues the gradients of short sequences, behind what else writes to their rows. `dgamma_terms`:
+/// null, or [N, H, terms_of_head], of which theirs become terms of the gradient of gamma's values.
+/// `memory` is of short_sequences_bytes().
+void launch_short_sequences(const ops::RecurrentAttentionProblem& problem,
+                            const ops::RecurrentAttentionBackwardArgs& args, float* dgamma_terms,
+                            int terms_of_head, std::byte* memory, cudaStream_t stream);
 
 }  // namespace attune::cuda::parallel

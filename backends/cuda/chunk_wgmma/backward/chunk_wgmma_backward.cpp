@@ -12,6 +12,7 @@
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/parallel/parallel.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"
@@ -86,11 +87,28 @@ void set_outputs(BackwardParams& params, const Args& args) {
   }
 }
 
-/// `sums_all`: summaries are wanted.
+/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are: where sequences
+/// are short on average, have no states, and are so many that walks take turns. Pairs take longer
+/// than a walk of one tile sooner.
+std::int64_t most_left_out(const Problem& problem, const Config& config) {
+  constexpr std::int64_t kMostListed = std::int64_t{1} << 20;  // tokens: a grid has 65,535 along y
+  constexpr std::int64_t kManyWalks = 4 * 132;  // of rounds and an H100's multiprocessors
+  constexpr std::int64_t kOnAverage = 12, kOnAverageOfTiles = 32;
+  if (problem.N <= 1 || problem.h0 || problem.ht || config.segments > 1) return 0;
+  const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
+  const bool small = tile_channels(problem) == kSmallTile;
+  const std::int64_t walks = chunk_slots(problem) * problem.H * tiles / (small ? 2 : 1);
+  const std::int64_t most = tiles > 1 ? kOnAverageOfTiles : kOnAverage;
+  const bool is_short = problem.T <= std::min(most * problem.N, kMostListed);
+  return is_short && walks >= kManyWalks ? parallel::kShortSequence : 0;
+}
+
+/// `sums_all`: summaries are wanted, of all sequences.
 BackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
                          const LaunchSite& site, bool sums_all) {
   BackwardParams params;
   params.sums_all = sums_all;
+  if (!sums_all) params.walked.most_left_out = most_left_out(problem, config);
   set_tensors(params, args);
   params.gamma = decay_view(args.gamma, problem.H);
   if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
@@ -150,10 +168,19 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
   const BackwardShape shape = shape_of(problem, args);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   launch_segment_starts(params, shape, stream);
+  const bool leaves_out = params.walked.most_left_out > 0;
+  if (leaves_out) {
+    launch_long_sequences(params.sequences, problem.sequences(), params.walked, stream);
+  }
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
   sum_partials<T>(params, args, stream);
   if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
+  const int terms = params.tiles() * params.segments;  // of dgamma, of a sequence and head
+  if (leaves_out) {
+    parallel::launch_short_sequences(problem, args, args.dgamma ? params.dgamma_terms : nullptr,
+                                     terms, params.of_short, stream);
+  }
   if (args.dgamma) {
     launch_sum_of_walks({.terms = params.dgamma_terms,
                          .out = params.dgamma,
@@ -161,7 +188,7 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
                          .heads = params.heads,
                          .sequences = params.sequences,
                          .sequence_count = problem.sequences()},
-                        params.tiles() * params.segments, stream);
+                        terms, stream);
   }
 }
 
@@ -227,6 +254,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     constexpr double kBegin = 0.713, kOfLaunch = 1.74;
     constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
     constexpr double kOfSmallTile = 0.544;
+    constexpr double kOfLook = 3;  // both walks, of a block that finds no sequence
     constexpr double kBytesPerUs = 2.32e6;
     const double work = tile_channels(problem) == kSmallTile ? kOfSmallTile : 1.0;
     const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
@@ -237,15 +265,27 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     const std::int64_t states = (problem.h0 ? 2 : 0) + (problem.ht ? 1 : 0);
     const auto state_bytes = static_cast<double>(std::int64_t{sizeof(float)} * problem.sequences() *
                                                  problem.H * problem.K * problem.V * states);
-    const double walks = kOfWalk * work *
-                         static_cast<double>(chunk_slots(problem) * problem.H * tiles) /
-                         static_cast<double>(device.cores);
-    const int segments = heuristic_config(problem, device).segments;
-    return kBegin + kOfLaunch * launches + state_bytes / kBytesPerUs +
-           LikelyLengths(problem).average([&](double longest) {
-             const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
-             return std::max(walks,
-                             kOfLongChunk * work * static_cast<double>(ceil_div(chunks, segments)));
+    const double blocks_of_chunk = static_cast<double>(problem.H * tiles) / device.cores;
+    const Config config = heuristic_config(problem, device);
+    const LikelyLengths lengths(problem);
+    const auto walks_us = [&](std::int64_t slots, double longest) {
+      const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
+      return std::max(kOfWalk * work * static_cast<double>(slots) * blocks_of_chunk,
+                      kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
+    };
+    const std::int64_t left_out = most_left_out(problem, config);
+    const double looks =
+        kOfLook * blocks_of_chunk * static_cast<double>(problem.T / (left_out + 1));
+    return kBegin + kOfLaunch * (launches + (left_out > 0 ? 1 : 0)) + state_bytes / kBytesPerUs +
+           lengths.average([&](double longest) {
+             const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
+             if (left_out == 0 || other > static_cast<double>(left_out))
+               return walks_us(chunk_slots(problem), longest);
+             const double walks =
+                 longest > static_cast<double>(left_out)
+                     ? walks_us(chunks_of(static_cast<std::int64_t>(longest)), longest)
+                     : 0;
+             return looks + walks + parallel::short_sequences_us(problem, device, other);
            });
   }
 
@@ -260,6 +300,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     BackwardParams unplaced;
+    unplaced.walked.most_left_out = most_left_out(problem, config);
     return place_workspace(unplaced, problem, config, nullptr);
   }
 

@@ -409,10 +409,11 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
   dependents_launch();
   DkdvWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
-    shared.walk = walk_of(p, Direction::kAgainstTime, blockIdx.x);
+    shared.walk = walk_of_block(p, Direction::kAgainstTime);
     block.init_barriers();
   }
   __syncthreads();  // the walk and its barriers are there
+  if (p.walked.numbers != nullptr && shared.walk.length == 0) return dependency_wait();
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
@@ -436,7 +437,7 @@ template <class T>
 void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
                       cudaStream_t stream) {
   with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    launch<dkdv_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
+    launch<dkdv_walk<T, kD, kGateGradients>>({.grid = walk_grid(params),
                                               .block = dim3(Roles<kD>::kThreads),
                                               .shared_bytes = sizeof(DkdvShared<kD>),
                                               .overlaps_previous = true},

@@ -281,16 +281,18 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
   using Registers = DqRegisters<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DqShared<kD, kGateGradients>*>(shared_bytes);
-  // Where sequences lie may be what the launch before writes, if it is not of this call.
+  // Where sequences lie may be what the launch before writes, if it is not of this call, and which
+  // are long.
   const bool asks = p.sequences.bounds != nullptr && p.segments == 1;
   if (asks) dependency_wait();
   DqWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
-    shared.walk = walk_of(p, Direction::kWithTime, blockIdx.x);
+    shared.walk = walk_of_block(p, Direction::kWithTime);
     block.init_barriers();
   }
   take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
+  if (p.walked.numbers != nullptr && shared.walk.length == 0) return;
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
@@ -312,7 +314,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
 template <class T>
 void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream) {
   with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    launch<dq_walk<T, kD, kGateGradients>>({.grid = dim3(static_cast<unsigned>(params.walks)),
+    launch<dq_walk<T, kD, kGateGradients>>({.grid = walk_grid(params),
                                             .block = dim3(Roles<kD>::kThreads),
                                             .shared_bytes = sizeof(DqShared<kD, kGateGradients>),
                                             .overlaps_previous = true},

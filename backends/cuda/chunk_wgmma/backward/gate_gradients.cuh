@@ -94,9 +94,8 @@ class GateGradientWarp {
   /// Leaves the sum of what was written.
   __device__ void finish() const {
     const float total = warp_sum(total_);
-    if (p_.dgamma_terms != nullptr && threadIdx.x % kWarpSize == 0) {
-      p_.dgamma_terms[blockIdx.x] = total;
-    }
+    if (p_.dgamma_terms == nullptr || threadIdx.x % kWarpSize != 0) return;
+    p_.dgamma_terms[number_of_block(p_, walk_.sequence)] = total;
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/chunks/padded_rows.hpp"
+#include "cuda/parallel/parallel.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -14,6 +15,12 @@ int tile_channels(const Problem& problem) {
 
 int tiles_of(std::int64_t channels) {
   return static_cast<int>((channels + kTileChannels - 1) / kTileChannels);
+}
+
+dim3 walk_grid(const BackwardParams& params) {
+  if (params.walked.numbers == nullptr) return dim3(static_cast<unsigned>(params.walks));
+  return dim3(static_cast<unsigned>(params.heads * params.tiles()),
+              static_cast<unsigned>(params.walked.most));
 }
 
 std::size_t place_workspace(BackwardParams& params, const Problem& problem,
@@ -52,6 +59,13 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
   if (config.segments > 1 || params.sums_all) {
     params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
     params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
+  }
+  if (params.walked.most_left_out > 0) {
+    const std::int64_t most = problem.T / (params.walked.most_left_out + 1);
+    params.walked.most = std::clamp(most, std::int64_t{1}, problem.N);
+    params.walked.numbers = parts.take<int>(params.walked.most * std::int64_t{sizeof(int)});
+    params.of_short =
+        parts.take<std::byte>(static_cast<std::int64_t>(parallel::short_sequences_bytes(problem)));
   }
   return parts.used();
 }

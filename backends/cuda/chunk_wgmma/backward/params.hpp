@@ -12,6 +12,7 @@
 
 #include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/long_sequences.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 
@@ -49,7 +50,8 @@ struct BackwardParams {
   int value_dim = 0;
   int key_tiles = 1;  // of kTileChannels
   int value_tiles = 1;
-  int segments = 1;  // walks that share a sequence
+  int segments = 1;      // walks that share a sequence
+  LongSequences walked;  // by walks with outputs; short ones are another launch's
   float scale = 1;
   bool reverse = false;
 
@@ -69,6 +71,7 @@ struct BackwardParams {
   float* segment_sums = nullptr;    // [2, N, H, tiles, segments, D * D]
   float* segment_decays = nullptr;  // [2, N, H, tiles, segments]
   std::int64_t walks = 0;           // N * H * tiles * segments
+  std::byte* of_short = nullptr;    // the other launch's
   bool sums_all = false;  // also what first segments add to gradients: summaries are wanted
 
   /// Of a head.
@@ -81,6 +84,9 @@ struct BackwardShape {
   int channels = kTileChannels;  // of a block
   bool gate_gradients = false;   // whether dg or dgamma is wanted
 };
+
+/// Of walks with outputs. Where short sequences are left out: (walks of a sequence, long ones).
+dim3 walk_grid(const BackwardParams& params);
 
 /// Channels of K and of V of a block.
 int tile_channels(const ops::RecurrentAttentionProblem& problem);

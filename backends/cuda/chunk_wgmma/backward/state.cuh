@@ -56,6 +56,21 @@ __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction 
   return walk;
 }
 
+/// The number of a block's walk with outputs. Where short sequences are left out, `sequence` is the
+/// block's.
+__device__ __forceinline__ std::int64_t number_of_block(const BackwardParams& p,
+                                                        std::int64_t sequence) {
+  return (p.walked.numbers == nullptr ? 0 : sequence * gridDim.x) + blockIdx.x;
+}
+
+/// The walk; without tokens where the block has none.
+__device__ __forceinline__ ChunkWalk walk_of_block(const BackwardParams& p, Direction direction) {
+  const int sequence = p.walked.numbers == nullptr ? 0 : p.walked.numbers[blockIdx.y];
+  ChunkWalk walk = walk_of(p, direction, number_of_block(p, max(sequence, 0)));
+  if (sequence < 0) walk.length = walk.count = 0;
+  return walk;
+}
+
 /// The walk's tile of the matrix of a sequence and head, with key channels along rows, as the dq
 /// walk has it.
 template <class Element, class View>
