@@ -90,6 +90,7 @@ __device__ __forceinline__ void query_gradients(const BackwardParams& p, std::in
   if (first > 0) {
     store_terms(p.value_terms.gained, p, batch, own.token, own.head, p.values, gained);
     store_terms(p.key_terms.gained, p, batch, own.token, own.head, p.keys, dq);
+    store_sum(p.shared_terms.gained, p, batch, own.token, own.head, dq);
   } else {
     clear_gate_gradients<kPerLane>(p, own);
   }
@@ -154,6 +155,7 @@ __device__ __forceinline__ void key_value_gradients(const BackwardParams& p, std
     }
     if (first == 0) continue;
     store_terms(p.key_terms.lost, p, batch, own.token, head, p.keys, dk_of_others);
+    store_sum(p.shared_terms.lost, p, batch, own.token, head, dk_of_others);
     store_terms(p.value_terms.lost, p, batch, own.token, head, p.values, dv_of_others);
   }
   store_row<T>(p.dk, batch, own.token, own.head, p.keys, dk);
@@ -174,32 +176,14 @@ __global__ void token_gradients(const __grid_constant__ BackwardParams p) {
   }
 }
 
-/// Calls visit(token, term) from a sequence's last step to its second, with what term(token) gave:
-/// of several tokens before the first of them is visited, so that their loads are under way
-/// together.
-template <class Term, class Visit>
-__device__ __forceinline__ void for_steps_back(const BackwardParams& p, const SequenceSpan& span,
-                                               Term&& term, Visit&& visit) {
-  constexpr int kTogether = 4;
-  const auto token_at = [&](std::int64_t step) {
-    return span.begin + (p.descending ? span.length - 1 - step : step);
-  };
-  for (std::int64_t last = span.length - 1; last > 0; last -= kTogether) {
-    decltype(term(std::int64_t{0})) terms[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) terms[i] = term(token_at(max(last - i, std::int64_t{1})));
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (i < last) visit(token_at(last - i), terms[i]);
-    }
-  }
+/// Where the token lies that is processed as a sequence's step-th.
+__device__ __forceinline__ std::int64_t token_of_step(const BackwardParams& p,
+                                                      const SequenceSpan& span, std::int64_t step) {
+  return span.begin + (p.descending ? span.length - 1 - step : step);
 }
 
-/// What a token's gate gains and loses, and the log of its decay: nothing passes a reset.
-struct GateTerm {
-  float gained, lost, log;
-  __device__ bool is_reset() const { return log == -CUDART_INF_F; }
-};
+/// Nothing passes such a token.
+__device__ __forceinline__ bool is_reset(float log) { return log == -CUDART_INF_F; }
 
 /// A gate with a decay for every channel of one side.
 struct ChannelGate {
@@ -231,24 +215,34 @@ __device__ __forceinline__ void channel_gate_gradients(const BackwardParams& p,
   if (channel >= of.count) return;
   const SequenceSpan span = span_of(p.sequences, sequence);
   if (!p.takes(span.length)) return;
-  const auto term = [&](std::int64_t token) -> GateTerm {
-    const std::int64_t at =
-        ((span.batch * p.sequences.tokens + token) * p.heads + head) * of.count + channel;
-    const std::int64_t row = row_offset(of.gate.rows, span.batch, token, head);
-    return {
-        of.terms.gained[at], of.terms.lost[at],
-        shared_log<T>(p, sequence, span.batch, token, head) + gate_at<T>(of.gate, row + channel)};
-  };
   double sum = 0.0;
-  for_steps_back(p, span, term, [&](std::int64_t token, const GateTerm& at) {
-    sum += static_cast<double>(at.gained) - static_cast<double>(at.lost);
-    if (at.is_reset()) sum = 0.0;
-    static_cast<float*>(of.out.data)[row_offset(of.out, span.batch, token, head) + channel] =
-        static_cast<float>(sum);
-  });
+  constexpr int kTogether = 8;  // tokens, whose loads are under way together
+  for (std::int64_t last = span.length - 1; last > 0; last -= kTogether) {
+    float gained[kTogether], lost[kTogether], log[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (i >= last) continue;
+      const std::int64_t token = token_of_step(p, span, last - i);
+      const std::int64_t at =
+          ((span.batch * p.sequences.tokens + token) * p.heads + head) * of.count + channel;
+      gained[i] = of.terms.gained[at];
+      lost[i] = of.terms.lost[at];
+      log[i] = shared_log<T>(p, sequence, span.batch, token, head) +
+               gate_at<T>(of.gate, row_offset(of.gate.rows, span.batch, token, head) + channel);
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (i >= last) continue;
+      sum += static_cast<double>(gained[i]) - static_cast<double>(lost[i]);
+      if (is_reset(log[i])) sum = 0.0;
+      const std::int64_t row =
+          row_offset(of.out, span.batch, token_of_step(p, span, last - i), head);
+      static_cast<float*>(of.out.data)[row + channel] = static_cast<float>(sum);
+    }
+  }
 }
 
-/// Those of g and g_gamma: sums over the key channels.
+/// Those of g and g_gamma, a lane a token.
 template <class T>
 __device__ __forceinline__ void shared_gate_gradients(const BackwardParams& p,
                                                       std::int64_t number) {
@@ -256,27 +250,44 @@ __device__ __forceinline__ void shared_gate_gradients(const BackwardParams& p,
   const std::int64_t sequence = number / p.heads;
   const SequenceSpan span = span_of(p.sequences, sequence);
   if (!p.takes(span.length)) return;
-  const auto term = [&](std::int64_t token) -> GateTerm {
-    const std::int64_t row = (span.batch * p.sequences.tokens + token) * p.heads + head;
-    GateTerm of{0, 0, shared_log<T>(p, sequence, span.batch, token, head)};
-    for (int channel = channel_of(0); channel < p.keys; channel += kWarpSize) {
-      const std::int64_t at = row * p.keys + channel;
-      of.gained += p.key_terms.gained[at] - p.key_terms.lost[at];  // what is left of it
-    }
-    return of;
-  };
-  double sum = 0.0;
+  const int lane = channel_of(0);
+  double later = 0.0;  // what tokens behind those of the warp have
   double total = 0.0;
-  for_steps_back(p, span, term, [&](std::int64_t token, const GateTerm& of) {
-    sum += static_cast<double>(warp_sum(of.gained));
-    if (of.is_reset()) sum = 0.0;
-    total += sum;
-    if (p.dg.data != nullptr && channel_of(0) == 0) {
-      static_cast<float*>(p.dg.data)[row_offset(p.dg, span.batch, token, head)] =
-          static_cast<float>(sum);
+  for (std::int64_t last = span.length - 1; last > 0; last -= kWarpSize) {
+    const bool is_there = lane < last;
+    double sum = 0.0;
+    bool ends = false;  // whether a reset is between this token and the last
+    const std::int64_t token = token_of_step(p, span, is_there ? last - lane : 1);
+    if (is_there) {
+      const std::int64_t at = (span.batch * p.sequences.tokens + token) * p.heads + head;
+      ends = is_reset(shared_log<T>(p, sequence, span.batch, token, head));
+      if (!ends) {
+        sum = static_cast<double>(p.shared_terms.gained[at]) -
+              static_cast<double>(p.shared_terms.lost[at]);
+      }
     }
-  });
-  if (p.dgamma.data != nullptr) put_gamma_gradient(p, sequence, head, static_cast<float>(total));
+#pragma unroll
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const double of_later = __shfl_up_sync(kFullWarp, sum, distance);
+      const bool later_ends = __shfl_up_sync(kFullWarp, static_cast<int>(ends), distance) != 0;
+      if (lane < distance || ends) continue;
+      sum += of_later;
+      ends = later_ends;
+    }
+    if (!ends) sum += later;
+    later = __shfl_sync(kFullWarp, sum, kWarpSize - 1);
+    if (!is_there) continue;
+    total += sum;
+    if (p.dg.data == nullptr) continue;
+    static_cast<float*>(p.dg.data)[row_offset(p.dg, span.batch, token, head)] =
+        static_cast<float>(sum);
+  }
+  if (p.dgamma.data == nullptr) return;
+#pragma unroll
+  for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
+    total += __shfl_xor_sync(kFullWarp, total, apart);
+  }
+  put_gamma_gradient(p, sequence, head, static_cast<float>(total));
 }
 
 /// Warps for the keys' gates, then for the values', then for those that channels share.

@@ -239,6 +239,19 @@ __device__ __forceinline__ void store_terms(float* terms, const Inputs& p, std::
   }
 }
 
+/// The sum of a row, of sums [B, T, H].
+template <int kPerLane>
+__device__ __forceinline__ void store_sum(float* sums, const Inputs& p, std::int64_t batch,
+                                          std::int64_t token, std::int64_t head,
+                                          const Channels<kPerLane>& row) {
+  if (sums == nullptr) return;
+  float sum = row[0];
+#pragma unroll
+  for (int i = 1; i < kPerLane; ++i) sum += row[i];
+  sum = warp_sum(sum);
+  if (channel_of(0) == 0) sums[(batch * p.sequences.tokens + token) * p.heads + head] = sum;
+}
+
 /// g + g_gamma of a token.
 template <class T>
 __device__ __forceinline__ float shared_log(const Inputs& p, std::int64_t sequence,

@@ -31,7 +31,6 @@ using ForwardArgs = ops::RecurrentAttentionArgs;
 using BackwardArgs = ops::RecurrentAttentionBackwardArgs;
 
 constexpr int kWarpSize = 32;
-constexpr std::int32_t kGatesOfKeys = ops::kGateG | ops::kGateGamma | ops::kGateGk;
 
 /// Of either pass.
 template <class KernelOp>
@@ -84,7 +83,7 @@ Inputs inputs_of(const AttentionProblem& problem, const Args& args) {
 /// Whether no sequence has more than one token.
 bool has_single_tokens(const AttentionProblem& problem) { return problem.N == 0 && problem.T == 1; }
 
-/// Microseconds, fitted to 63 problems forward and 25 backward on an H100.
+/// Microseconds, fitted to 63 problems forward and 50 backward on an H100.
 struct Costs {
   double launches;
   double find;                   // of packed sequences a token's, for each halving of them
@@ -92,10 +91,11 @@ struct Costs {
   double gated;                  // share of that for a side whose channels have gates
   double many;                   // of what warps that wait for each other have in all
   double channel;
-  double sum, sum_token;  // of gradients of gates, and for each token of the longest sequence
+  // Of gradients of channels' gates, for each token of the longest sequence, and of shared gates alone.
+  double sum, sum_token, shared_sum;
 };
-constexpr Costs kForwardCosts{1.39, 0.234, 0.251, 0.0147, 0.492, 3.1, 0.00791, 0, 0};
-constexpr Costs kBackwardCosts{2.16, 0.169, 0.0753, 0.0133, 0.39, 9.08, 0.0186, 1.74, 0.272};
+constexpr Costs kForwardCosts{1.39, 0.234, 0.251, 0.0147, 0.492, 3.1, 0.00791, 0, 0, 0};
+constexpr Costs kBackwardCosts{2.17, 0.169, 0.0183, 0.00805, 0.762, 13.6, 0.0131, 2.41, 0.44, 4.51};
 
 /// Where the longest sequence has so many tokens and one has so many to go to, on average.
 double pairs_us(const AttentionProblem& problem, const DeviceInfo& device, bool backward,
@@ -113,10 +113,12 @@ double pairs_us(const AttentionProblem& problem, const DeviceInfo& device, bool 
   const auto group = static_cast<double>(problem.H / problem.Hkv);
   const double passes = backward ? 2 : 1;
   const bool sums_gates = backward && problem.gates != 0 && !has_single_tokens(problem);
+  const double sums = !sums_gates         ? 0
+                      : channel_gates > 0 ? cost.sum + cost.sum_token * longest
+                                          : cost.shared_sum;
   const double find =
       cost.find * std::log2(static_cast<double>(std::max<std::int64_t>(problem.N, 1)));
-  return cost.launches + find + cost.channel * channels_of_lane +
-         (sums_gates ? cost.sum * (1 + cost.sum_token * longest) : 0) +
+  return cost.launches + find + cost.channel * channels_of_lane + sums +
          longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
 }
 
@@ -169,7 +171,8 @@ struct BackwardMemory {
       if (!given) return {};
       return {floats(rows * channels), floats(rows * channels)};
     };
-    key_terms = terms((problem.gates & kGatesOfKeys) != 0, problem.K);
+    shared_terms = terms((problem.gates & (ops::kGateG | ops::kGateGamma)) != 0, 1);
+    key_terms = terms((problem.gates & ops::kGateGk) != 0, problem.K);
     value_terms = terms((problem.gates & ops::kGateGv) != 0, problem.V);
     if ((problem.gates & ops::kGateGamma) != 0 && problem.sequences() > 1)
       gamma_terms = floats(problem.sequences() * problem.H);
@@ -179,7 +182,7 @@ struct BackwardMemory {
   }
 
   WorkspaceParts parts;
-  GateTerms key_terms, value_terms;
+  GateTerms shared_terms, key_terms, value_terms;
   float* gamma_terms = nullptr;  // [N, H], where sequences may share a gradient
 };
 
@@ -192,6 +195,7 @@ BackwardParams backward_params(const AttentionProblem& problem, const BackwardAr
   params.dq = token_view(args.dq);
   params.dk = token_view(args.dk);
   params.dv = token_view(args.dv);
+  params.shared_terms = memory.shared_terms;
   params.key_terms = memory.key_terms;
   params.value_terms = memory.value_terms;
   params.dg = token_view(args.dg);

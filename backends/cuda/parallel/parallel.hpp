@@ -72,7 +72,7 @@ struct ForwardParams : Inputs {
   TokenView o;
 };
 
-/// Terms of the gradients of one side's gates, fp32 [B, T, H, channels]; null where there are none.
+/// Terms of gradients of gates, fp32 [B, T, H, channels]; null where there are none.
 struct GateTerms {
   float* gained = nullptr;
   float* lost = nullptr;
@@ -81,7 +81,8 @@ struct GateTerms {
 struct BackwardParams : Inputs {
   ConstTokenView d_o;
   TokenView dq, dk, dv;
-  GateTerms key_terms;         // of g, g_gamma and gk
+  GateTerms shared_terms;      // of g and g_gamma: [B, T, H]
+  GateTerms key_terms;         // of gk
   GateTerms value_terms;       // of gv
   TokenView dg, dgk, dgv;      // fp32; none where not wanted
   StateView dgamma;            // [N, H], strides `sequence` and `head`; of g_gamma's values
