@@ -102,14 +102,15 @@ void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_byt
        .overlaps_previous = p.walked() > 0},
       stream, p);
 }
-template <auto kKernel>
-void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream) {
+template <auto kKernel, class... Others>
+void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream,
+                   const Others&... others) {
   constexpr std::int64_t kBlocks = 512;
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(std::min(p.slots * p.heads, kBlocks))),
                    .block = dim3(kBlockThreads),
                    .shared_bytes = shared_bytes,
                    .overlaps_previous = true},
-                  stream, p);
+                  stream, p, others...);
 }
 
 /// Calls f.operator()<kD>() for the channels of the side with the most, or more.
@@ -280,7 +281,7 @@ void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
 //   the values' channels make P; the keys' take P, and make A; the values' take A.
 //
 // Between the kernels that do so scores are in the workspace. Strong chunks, of either side, go
-// through exact ones in the same order.
+// through an exact one in the same order.
 
 inline constexpr int kScoreBytes = kPanelBytes;
 inline constexpr int kScoreWords = kScoreBytes / static_cast<int>(sizeof(uint4));
@@ -366,18 +367,6 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void scores(
 #endif
 }
 
-template <class T>
-__global__ __launch_bounds__(kBlockThreads,
-                             1) void exact_scores(const __grid_constant__ GlaBackwardParams p) {
-#if ATTUNE_SM90A_CODE
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
-  TileLoads loads(shared.full);
-  for_each_strong(p, shared.chunk, loads,
-                  [&] { make_scores<ExactIntraChunk<T, true>>(p, shared, loads); });
-#endif
-}
-
 template <class T, class Shared>
 __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_of_both(
     const __grid_constant__ GlaBackwardParams p) {
@@ -407,15 +396,23 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 #endif
 }
 
+/// The same of strong chunks, all by the block that finds one.
 template <class T>
 __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaBackwardParams keys,
+    const __grid_constant__ GlaBackwardParams values) {
 #if ATTUNE_SM90A_CODE
+  using Block = ExactIntraChunk<T, true>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<ExactIntraChunkShared*>(shared_bytes);
   TileLoads loads(shared.full);
-  for_each_strong(p, shared.chunk, loads,
-                  [&] { take_chunk_of_both<ExactIntraChunk<T, true>>(p, shared, loads); });
+  for_each_strong(keys, shared.chunk, loads, [&] {
+    make_scores<Block>(values, shared, loads);
+    __syncthreads();  // P is there
+    take_chunk_of_both<Block>(keys, shared, loads);
+    __syncthreads();  // A is there
+    take_chunk_of_both<Block>(values, shared, loads);
+  });
 #endif
 }
 
@@ -424,7 +421,6 @@ template <class T, class Shared, class Parts>
 void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                             cudaStream_t stream) {
   launch_weak<scores<T, Shared>>(values, Shared::kThreads, sizeof(Shared), stream);
-  launch_strong<exact_scores<T>>(values, sizeof(ExactIntraChunkShared), stream);
   for (const GlaBackwardParams* const side : {&keys, &values}) {
     if (may_share_chunks<Parts>(*side)) {
       launch_weak<intra_chunk_of_both_parts<T, Parts>>(*side, Parts::kThreads, sizeof(Parts),
@@ -432,8 +428,8 @@ void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardPara
     } else {
       launch_weak<intra_chunk_of_both<T, Shared>>(*side, Shared::kThreads, sizeof(Shared), stream);
     }
-    launch_strong<exact_intra_chunk_of_both<T>>(*side, sizeof(ExactIntraChunkShared), stream);
   }
+  launch_strong<exact_intra_chunk_of_both<T>>(keys, sizeof(ExactIntraChunkShared), stream, values);
 }
 
 template <class T>

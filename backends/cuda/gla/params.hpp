@@ -117,6 +117,7 @@ struct GlaBackwardParams {
   void* scores = nullptr;              // [64][64]: what it takes, P or A; a tile
   void* made_scores = nullptr;         // likewise, what it makes for the other one
   float* diagonal_scores = nullptr;    // fp32 [8][8][8]: those within 8 tokens, if strong
+  bool prepared_beside_other = false;  // its operands, beside the other one's
   bool makes_scores = true;            // A: for the other one, or for dz and du
 
   // Of each direction, by [sequences, heads, segments]: what a segment adds to S or D, and its

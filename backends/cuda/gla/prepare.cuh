@@ -28,16 +28,14 @@ __device__ __forceinline__ float size_of_shared_decays(const GlaBackwardParams& 
   return size;
 }
 
-/// A block per chunk, head and 64 channels.
+/// A block's work.
 template <class T>
-__global__ __launch_bounds__(kBlockThreads) void prepare(
-    const __grid_constant__ GlaBackwardParams p) {
+__device__ __forceinline__ void prepare_chunk(const GlaBackwardParams& p) {
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
   __shared__ float shared_over[kBlockWarps];  // sizes of what channels share
   __shared__ HeadChunk chunk;
   const auto panels = static_cast<unsigned>(p.own_panels());
   const int panel = static_cast<int>(blockIdx.x % panels);
-  take_over_from_previous_launch();
   if (threadIdx.x == 0) chunk = head_chunk(p, chunk_of_block(p, blockIdx.x / panels));
   __syncthreads();  // the chunk is known
   if (chunk.rows == 0) return;
@@ -107,6 +105,20 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
       reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]);
   if (at.warp == 0) *total = until;
   if (at.warp == 1 && !is_whole) total[kWarpSize] = {0.0F, 0.0F};
+}
+
+/// A block per chunk, head and 64 channels. Of two sides the second launch runs beside the first,
+/// behind whose last blocks it starts, which have waited for the gates' shifts; what comes next waits
+/// for it alone.
+template <class T>
+__global__ __launch_bounds__(kBlockThreads) void prepare(
+    const __grid_constant__ GlaBackwardParams p) {
+#if ATTUNE_SM90A_CODE
+  if (!p.prepared_beside_other) dependency_wait();
+  dependents_launch();
+  prepare_chunk<T>(p);
+  if (p.prepared_beside_other) dependency_wait();
+#endif
 }
 
 template <class T>

@@ -68,8 +68,7 @@ TEST(CudaExpectedTime, MakesTheFastestKernelTheDefaultOfShortSequencesGradients)
             "cuda.chunk_wgmma.backward");
   EXPECT_EQ(default_of("T=657 H=1 K=160 V=160 N=230 dtype=bf16 gate=g ht=yes"),
             "cuda.chunk_wgmma.backward");
-  EXPECT_EQ(default_of("B=5 T=23 H=96 K=320 V=320 dtype=bf16 gate=g"), "cuda.chunk_mma.backward");
-  EXPECT_EQ(default_of("T=479 H=3 K=16 V=16 N=151 gate=g"), "cuda.chunk_mma.backward");
+  EXPECT_EQ(default_of("T=26 H=4 K=256 V=256 N=5 dtype=bf16 gate=gamma"), "cuda.parallel.backward");
   EXPECT_EQ(default_of("T=24 H=64 K=32 V=160 N=1 gate=g+gk"), "cuda.chunk_mma.backward");
   EXPECT_EQ(default_of("T=9 H=128 K=48 V=48 N=9 dtype=bf16 gate=gamma+gk"),
             "cuda.parallel.backward");
