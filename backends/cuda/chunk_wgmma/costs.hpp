@@ -102,19 +102,21 @@ inline double cost_of(const Problem& problem, const DeviceInfo& device, const Co
 
 /// Microseconds of a chunk of a block with 64 value channels, by its key channels.
 inline double chunk_us(int tile_k) {
-  return tile_k == 64 ? 0.545 : tile_k == 128 ? 0.987 : tile_k == 192 ? 1.63 : 2.01;
+  return tile_k == 64 ? 0.538 : tile_k == 128 ? 0.843 : tile_k == 192 ? 1.37 : 1.56;
 }
 
-/// Microseconds of a call: of its blocks, and of its rows and states through memory, fitted to 457
-/// configs of 71 problems of sequences of one length on an H100. Among configs cost_of() chooses better.
+/// Microseconds of a call: of its blocks, and of its rows and states through memory, which chunks wait
+/// for, too. Fitted to 658 configs of 143 problems of sequences of one length on an H100. Among configs
+/// cost_of() chooses better.
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kLaunch = 3.7, kOfBlock = 1.83;
-  constexpr double kOfState = 1.05,
+  constexpr double kLaunch = 2.33, kOfBlock = 2.68;
+  constexpr double kOfState = 1.84,
                    kElements = 128 * 128;  // of a block, to read or to write so many
-  constexpr double kWide = 1.23;           // a chunk with 128 value channels
-  constexpr double kBothWalks = 1.36;      // the first one reads less
-  constexpr double kOfCut = 1.19, kOfSegment = 0.174, kStateBytesPerUs = 1.64e6;
-  constexpr double kAddedSlice = 11, kBytesPerUs = 2e6;
+  constexpr double kWide = 1.22;           // a chunk with 128 value channels
+  constexpr double kBothWalks = 1.25;      // the first one reads less
+  constexpr double kOfCut = 1.2, kOfSegment = 0.22, kStateBytesPerUs = 2.63e6;
+  constexpr double kAddedSlice = 7.08, kBytesPerUs = 3.49e6;
+  constexpr double kAddedBytes = 8.7;  // of an output that it adds, and a value read again
   const auto slices = static_cast<double>(slices_of(problem, config));
   const auto items = static_cast<double>(items_of(problem, config));
   const bool is_cut = config.segments > 1;
@@ -137,8 +139,9 @@ inline double config_us(const Problem& problem, const DeviceInfo& device, const 
     walk = slices * (walk * kBothWalks + kOfCut + kOfSegment * config.segments +
                      2 * items * elements * sizeof(float) / kStateBytesPerUs);
   }
-  return kLaunch + side_by_side(walk, bytes_in_16_bits(problem, states) / kBytesPerUs) +
-         (slices > 1 ? kAddedSlice : 0.0);
+  const auto outputs = static_cast<double>(problem.B * problem.T * problem.H * problem.V);
+  const double bytes = bytes_in_16_bits(problem, states) + (slices - 1) * kAddedBytes * outputs;
+  return kLaunch + walk + bytes / kBytesPerUs + kAddedSlice * (slices - 1);
 }
 
 }  // namespace attune::cuda::chunk_wgmma

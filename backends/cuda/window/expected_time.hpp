@@ -27,6 +27,7 @@ struct Costs {
   double load, update;   // for each channel of a warp, of each state read, and where one is written
   double warp;           // share that each four further warps on a multiprocessor slow the others
   double bytes;          // share of the states' traffic that nothing hides
+  double apart;          // more of that where tiles that share sectors are one behind the other
 };
 inline constexpr Costs kForwardCosts{.launch = 1.16,
                                      .sums = 0,
@@ -41,7 +42,8 @@ inline constexpr Costs kForwardCosts{.launch = 1.16,
                                      .load = 0.0281,
                                      .update = 0.0649,
                                      .warp = 0.0563,
-                                     .bytes = 0.615};
+                                     .bytes = 0.615,
+                                     .apart = 0.5};
 inline constexpr Costs kBackwardCosts{.launch = 1.6,
                                       .sums = 2.33,
                                       .block = 2.45,
@@ -55,19 +57,22 @@ inline constexpr Costs kBackwardCosts{.launch = 1.6,
                                       .load = 0.0162,
                                       .update = 0.0539,
                                       .warp = 0.0474,
-                                      .bytes = 0.981};
+                                      .bytes = 0.981,
+                                      .apart = 0};
 
 /// What a pass is asked for.
 struct Pass {
   std::int64_t walks = 0;  // of sequences and heads
   double mean = 1;         // tokens of a sequence
   double longest = 1;
+  bool unlike = false;    // sequences may be of several lengths
   bool may_vary = false;  // some sequences may have more windows than others
   int tokens = 4;         // of a window
   int teams = 1, warps = 1, tiles = 1;
   bool backward = false;
   bool sums = false;             // a launch behind it
   std::int64_t state_bytes = 0;  // read and written
+  bool shares_sectors = false;   // rows of states end within one, so tiles of values share some
 };
 struct PassSide {
   Side side;
@@ -104,6 +109,7 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   constexpr double kBytesPerUs = 2.8e6;
   constexpr int kResidentWarps = 16;        // by registers
   constexpr std::int64_t kReserved = 1024;  // bytes of shared memory that a block takes besides
+  constexpr double kUnlike = 0.2;           // of a round, as some blocks end later than others
   const Costs& cost = pass.backward ? kBackwardCosts : kForwardCosts;
   double windows = std::max(std::ceil(pass.mean / pass.tokens), 1.0);
   const double most = std::max(std::ceil(pass.longest / pass.tokens), 1.0);
@@ -122,10 +128,14 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const double per_core = blocks / std::max(device.cores, 1);
   const double fours = std::clamp(per_core, 1.0, resident) * block_warps / 4;
   const double rounds =
-      std::max(std::ceil(per_core / resident), 1.0) * (1 + cost.warp * std::max(fours - 1, 0.0));
+      (std::max(std::ceil(per_core / resident), 1.0) + (pass.unlike ? kUnlike : 0)) *
+      (1 + cost.warp * std::max(fours - 1, 0.0));
+  const bool apart =
+      pass.shares_sectors && std::min(pass.tiles, sides.back().side.tiles()) > pass.teams;
+  const double bytes_share = cost.bytes * (1 + (apart ? cost.apart : 0));
   return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
          (pass.sums ? cost.sums : 0) +
-         cost.bytes * static_cast<double>(pass.state_bytes) / kBytesPerUs;
+         bytes_share * static_cast<double>(pass.state_bytes) / kBytesPerUs;
 }
 
 /// Of single tokens' gradients, a block or a cluster each of `walks`: fitted to 20 problems.

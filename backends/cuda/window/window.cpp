@@ -151,8 +151,10 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
                              .state_bytes = state_bytes},
                             device);
   }
+  constexpr std::int64_t kFloatsOfSector = 8;
   Pass pass{.walks = walks,
             .mean = lengths.mean,
+            .unlike = problem.N > 1 && !problem.pool,
             .may_vary = problem.N > 1 && problem.T > config.tokens,
             .tokens = config.tokens,
             .teams = config.teams,
@@ -160,7 +162,8 @@ double config_us(const AttentionProblem& problem, const DeviceInfo& device, cons
             .tiles = config.tiles,
             .backward = Config::kBackward,
             .sums = Config::kBackward && sums,
-            .state_bytes = state_bytes};
+            .state_bytes = state_bytes,
+            .shares_sectors = problem.V % kFloatsOfSector != 0};
   return lengths.average([&](double longest) {
     pass.longest = longest;
     return pass_us(pass, std::span(sides.data(), static_cast<std::size_t>(count)),

@@ -410,12 +410,17 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                                     Config config) {
     config.segments = 1;
     const Block block = block_of(problem, config);
+    // Wide blocks take about as long for a chunk as narrow ones, but their states are larger.
+    const double width = static_cast<double>(config.tile_v) / kNarrowest;
+    SegmentTimes times;
+    times.state *= width;
+    times.start *= width;
     return cheapest_segments(
         {.blocks = block_count(problem, config),
          .room = room_for_blocks(device, block.bytes, block.resident),
          .chunks = mean_chunks(problem, block.chunk_tokens),
          .state_bytes = bytes_for_starts(problem, state_bytes(problem, config))},
-        device);
+        device, times);
   }
 
   /// Places the segments' states and decays; returns the bytes they take.
