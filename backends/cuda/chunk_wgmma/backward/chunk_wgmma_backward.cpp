@@ -3,6 +3,7 @@
 
 #include <attune/ops/summarising_walk.hpp>
 
+#include "cuda/chunk_wgmma/backward/expected_time.hpp"
 #include "cuda/chunk_wgmma/backward/params.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/gamma_gradient.hpp"
@@ -27,20 +28,6 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 constexpr std::int64_t kLargestHead = 512;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
-
-/// Of one segment.
-std::int64_t walks_of(const Problem& problem) {
-  return problem.sequences() * problem.H * tiles_of(problem.K) * tiles_of(problem.V);
-}
-
-/// dq, then dk and dv: one time stands for both.
-SegmentedWalks segmented_walks(const Problem& problem) {
-  static constexpr int kLaunches[] = {1};
-  return {.count = walks_of(problem),
-          .launches = kLaunches,
-          .chunks = SequenceChunks(problem),
-          .most_passed = kMostPassedSegments};
-}
 
 CUtensorMap map_of(const ConstTensorView& tensor) {
   return tensor.empty() ? CUtensorMap{} : head_map(tensor, kChunkTokens);
@@ -85,22 +72,6 @@ void set_outputs(BackwardParams& params, const Args& args) {
     const std::int64_t owners = params.heads * params.tiles();
     params.dg = {params.dg_partials, args.dg->size(1) * owners, owners, 1};
   }
-}
-
-/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are: where sequences
-/// are short on average, have no states, and are so many that walks take turns. Pairs take longer
-/// than a walk of one tile sooner.
-std::int64_t most_left_out(const Problem& problem, const Config& config) {
-  constexpr std::int64_t kMostListed = std::int64_t{1} << 20;  // tokens: a grid has 65,535 along y
-  constexpr std::int64_t kManyWalks = 4 * 132;  // of rounds and an H100's multiprocessors
-  constexpr std::int64_t kOnAverage = 12, kOnAverageOfTiles = 32;
-  if (problem.N <= 1 || problem.h0 || problem.ht || config.segments > 1) return 0;
-  const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
-  const bool small = tile_channels(problem) == kSmallTile;
-  const std::int64_t walks = chunk_slots(problem) * problem.H * tiles / (small ? 2 : 1);
-  const std::int64_t most = tiles > 1 ? kOnAverageOfTiles : kOnAverage;
-  const bool is_short = problem.T <= std::min(most * problem.N, kMostListed);
-  return is_short && walks >= kManyWalks ? parallel::kShortSequence : 0;
 }
 
 /// `sums_all`: summaries are wanted, of all sequences.
@@ -237,58 +208,14 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     return Support::yes();
   }
 
-  /// Of 56 timings of 8 problems, what costs least here is within 4 % of the fastest.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    constexpr WalkTimes kTimes{
-        .chunk = 5.5, .sum = 0.12, .round = 0.9, .sums = 3.5, .pass = 0.75, .state = 0.154};
-    const bool small = tile_channels(problem) == kSmallTile;
-    return cheapest_segments<Config>(segmented_walks(problem),
-                                     small ? kTimes.of_small_tiles() : kTimes, device);
+    return cheapest_config(problem, device);
   }
-
-  /// Of short sequences, fitted to 26 problems of an H100: walks of a chunk or two wait for their
-  /// first tokens, and for the longest one.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (!has_short_sequences(problem)) return std::nullopt;
-    constexpr double kBegin = 0.713, kOfLaunch = 1.74;
-    constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
-    constexpr double kOfSmallTile = 0.544;
-    constexpr double kOfLook = 3;  // both walks, of a block that finds no sequence
-    constexpr double kBytesPerUs = 2.32e6;
-    const double work = tile_channels(problem) == kSmallTile ? kOfSmallTile : 1.0;
-    const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
-    const bool has_sums = tiles > 1 || problem.H != problem.Hkv;
-    const int launches = 2 + (has_sums ? 1 : 0) +
-                         (tiles > 1 && (problem.gates & ops::kGateG) != 0 ? 1 : 0) +
-                         ((problem.gates & ops::kGateGamma) != 0 ? 1 : 0) + (problem.N > 0 ? 1 : 0);
-    const std::int64_t states = (problem.h0 ? 2 : 0) + (problem.ht ? 1 : 0);
-    const auto state_bytes = static_cast<double>(std::int64_t{sizeof(float)} * problem.sequences() *
-                                                 problem.H * problem.K * problem.V * states);
-    const double blocks_of_chunk = static_cast<double>(problem.H * tiles) / device.cores;
-    const Config config = heuristic_config(problem, device);
-    const LikelyLengths lengths(problem);
-    const auto walks_us = [&](std::int64_t slots, double longest) {
-      const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
-      return std::max(kOfWalk * work * static_cast<double>(slots) * blocks_of_chunk,
-                      kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
-    };
-    const std::int64_t left_out = most_left_out(problem, config);
-    const double looks =
-        kOfLook * blocks_of_chunk * static_cast<double>(problem.T / (left_out + 1));
-    return kBegin + kOfLaunch * (launches + (left_out > 0 ? 1 : 0)) + state_bytes / kBytesPerUs +
-           lengths.average([&](double longest) {
-             const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
-             if (left_out == 0 || other > static_cast<double>(left_out))
-               return walks_us(chunk_slots(problem), longest);
-             const double walks =
-                 longest > static_cast<double>(left_out)
-                     ? walks_us(chunks_of(static_cast<std::int64_t>(longest)), longest)
-                     : 0;
-             return looks + walks + parallel::short_sequences_us(problem, device, other);
-           });
+    return short_call_us(problem, device);
   }
-
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs = all_configs<Config>();

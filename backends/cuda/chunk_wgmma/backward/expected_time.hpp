@@ -1,0 +1,99 @@
+// Which config, and which packed sequences are left to pairs of tokens, by what a call is expected to
+// take; in microseconds of an H100.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <attune/core/device.hpp>
+
+#include "cuda/chunk_wgmma/backward/params.hpp"
+#include "cuda/chunks/likely_lengths.hpp"
+#include "cuda/chunks/segment_costs.hpp"
+#include "cuda/parallel/parallel.hpp"
+
+namespace attune::cuda::chunk_wgmma::backward {
+
+/// Of one segment.
+inline std::int64_t walks_of(const ops::RecurrentAttentionProblem& problem) {
+  return problem.sequences() * problem.H * tiles_of(problem.K) * tiles_of(problem.V);
+}
+
+/// dq, then dk and dv: one time stands for both.
+inline SegmentedWalks segmented_walks(const ops::RecurrentAttentionProblem& problem) {
+  static constexpr int kLaunches[] = {1};
+  return {.count = walks_of(problem),
+          .launches = kLaunches,
+          .chunks = SequenceChunks(problem),
+          .most_passed = kMostPassedSegments};
+}
+
+/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are: where sequences
+/// are short on average, have no states, and are so many that walks take turns. Heads of one tile have
+/// cheap walks, so that pairs pay for fewer tokens.
+inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
+                                  const BackwardConfig& config) {
+  constexpr std::int64_t kMostListed = std::int64_t{1} << 20;  // tokens: a grid has 65,535 along y
+  constexpr std::int64_t kManyWalks = 4 * 132;  // of rounds and an H100's multiprocessors
+  constexpr std::int64_t kOnAverage = 12, kOnAverageOfTiles = 32;
+  if (problem.N <= 1 || problem.h0 || problem.ht || config.segments > 1) return 0;
+  const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
+  const bool small = tile_channels(problem) == kSmallTile;
+  const std::int64_t walks = chunk_slots(problem) * problem.H * tiles / (small ? 2 : 1);
+  const std::int64_t most = tiles > 1 ? kOnAverageOfTiles : kOnAverage;
+  const bool is_short = problem.T <= std::min(most * problem.N, kMostListed);
+  return is_short && walks >= kManyWalks ? parallel::kShortSequence : 0;
+}
+
+/// Of 56 timings of 8 problems, what costs least here is within 4 % of the fastest.
+inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& problem,
+                                      const DeviceInfo& device) {
+  constexpr WalkTimes kTimes{
+      .chunk = 5.5, .sum = 0.12, .round = 0.9, .sums = 3.5, .pass = 0.75, .state = 0.154};
+  const bool small = tile_channels(problem) == kSmallTile;
+  return cheapest_segments<BackwardConfig>(segmented_walks(problem),
+                                           small ? kTimes.of_small_tiles() : kTimes, device);
+}
+
+/// A call on short sequences, fitted to 26 problems: walks of a chunk or two wait for their first
+/// tokens, and for the longest one.
+inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
+                            const DeviceInfo& device) {
+  constexpr double kBegin = 0.713, kOfLaunch = 1.74;
+  constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
+  constexpr double kOfSmallTile = 0.544;
+  constexpr double kOfLook = 3;  // both walks, of a block that finds no sequence
+  constexpr double kBytesPerUs = 2.32e6;
+  const double work = tile_channels(problem) == kSmallTile ? kOfSmallTile : 1.0;
+  const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
+  const bool has_sums = tiles > 1 || problem.H != problem.Hkv;
+  const int launches = 2 + (has_sums ? 1 : 0) +
+                       (tiles > 1 && (problem.gates & ops::kGateG) != 0 ? 1 : 0) +
+                       ((problem.gates & ops::kGateGamma) != 0 ? 1 : 0) + (problem.N > 0 ? 1 : 0);
+  const std::int64_t states = (problem.h0 ? 2 : 0) + (problem.ht ? 1 : 0);
+  const auto state_bytes = static_cast<double>(std::int64_t{sizeof(float)} * problem.sequences() *
+                                               problem.H * problem.K * problem.V * states);
+  const double blocks_of_chunk = static_cast<double>(problem.H * tiles) / device.cores;
+  const BackwardConfig config = cheapest_config(problem, device);
+  const LikelyLengths lengths(problem);
+  const auto walks_us = [&](std::int64_t slots, double longest) {
+    const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
+    return std::max(kOfWalk * work * static_cast<double>(slots) * blocks_of_chunk,
+                    kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
+  };
+  const std::int64_t left_out = most_left_out(problem, config);
+  const double looks = kOfLook * blocks_of_chunk * static_cast<double>(problem.T / (left_out + 1));
+  return kBegin + kOfLaunch * (launches + (left_out > 0 ? 1 : 0)) + state_bytes / kBytesPerUs +
+         lengths.average([&](double longest) {
+           const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
+           if (left_out == 0 || other > static_cast<double>(left_out))
+             return walks_us(chunk_slots(problem), longest);
+           const double walks =
+               longest > static_cast<double>(left_out)
+                   ? walks_us(chunks_of(static_cast<std::int64_t>(longest)), longest)
+                   : 0;
+           return looks + walks + parallel::short_sequences_us(problem, device, other);
+         });
+}
+
+}  // namespace attune::cuda::chunk_wgmma::backward
