@@ -44,9 +44,9 @@ endfunction()
 # cuda.fused_recurrent, its backward pass and its summary
 attune_cuda_instances(fused_recurrent/walk TYPES bf16 f16 f32 LAUNCHES "launch_walk<T>")
 
-# cuda.parallel and cuda.parallel.backward
-attune_cuda_instances(parallel/forward TYPES bf16 f16 f32 LAUNCHES "launch_forward<T>")
-attune_cuda_instances(parallel/backward TYPES bf16 f16 f32 LAUNCHES "launch_backward<T>")
+# Pairs of tokens: cuda.parallel, cuda.parallel.backward and short sequences of others
+attune_cuda_instances(pairs/forward TYPES bf16 f16 f32 LAUNCHES "launch_forward<T>")
+attune_cuda_instances(pairs/backward TYPES bf16 f16 f32 LAUNCHES "launch_backward<T>")
 
 # cuda.window and cuda.window.backward
 attune_cuda_instances(window/forward

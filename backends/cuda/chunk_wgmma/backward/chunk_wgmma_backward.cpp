@@ -13,7 +13,7 @@
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/parallel/parallel.hpp"
+#include "cuda/pairs/gradients.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"
@@ -149,8 +149,8 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
   if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
   const int terms = params.tiles() * params.segments;  // of dgamma, of a sequence and head
   if (leaves_out) {
-    parallel::launch_short_sequences(problem, args, args.dgamma ? params.dgamma_terms : nullptr,
-                                     terms, params.of_short, stream);
+    pairs::launch_short_sequences(problem, args, args.dgamma ? params.dgamma_terms : nullptr, terms,
+                                  params.of_short, stream);
   }
   if (args.dgamma) {
     launch_sum_of_walks({.terms = params.dgamma_terms,

@@ -10,7 +10,7 @@
 #include "cuda/chunk_wgmma/backward/params.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/segment_costs.hpp"
-#include "cuda/parallel/parallel.hpp"
+#include "cuda/pairs/expected_time.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -42,7 +42,7 @@ inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
   const std::int64_t walks = chunk_slots(problem) * problem.H * tiles / (small ? 2 : 1);
   const std::int64_t most = tiles > 1 ? kOnAverageOfTiles : kOnAverage;
   const bool is_short = problem.T <= std::min(most * problem.N, kMostListed);
-  return is_short && walks >= kManyWalks ? parallel::kShortSequence : 0;
+  return is_short && walks >= kManyWalks ? pairs::kShortSequence : 0;
 }
 
 /// Of 56 timings of 8 problems, what costs least here is within 4 % of the fastest.
@@ -92,7 +92,7 @@ inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
                longest > static_cast<double>(left_out)
                    ? walks_us(chunks_of(static_cast<std::int64_t>(longest)), longest)
                    : 0;
-           return looks + walks + parallel::short_sequences_us(problem, device, other);
+           return looks + walks + pairs::short_sequences_us(problem, device, other);
          });
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/chunks/padded_rows.hpp"
-#include "cuda/parallel/parallel.hpp"
+#include "cuda/pairs/gradients.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -65,7 +65,7 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
     params.walked.most = std::clamp(most, std::int64_t{1}, problem.N);
     params.walked.numbers = parts.take<int>(params.walked.most * std::int64_t{sizeof(int)});
     params.of_short =
-        parts.take<std::byte>(static_cast<std::int64_t>(parallel::short_sequences_bytes(problem)));
+        parts.take<std::byte>(static_cast<std::int64_t>(pairs::short_sequences_bytes(problem)));
   }
   return parts.used();
 }

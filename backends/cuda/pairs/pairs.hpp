@@ -21,15 +21,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <cstdint>
 
-#include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/views.hpp"
 
-namespace attune::cuda::parallel {
+namespace attune::cuda::pairs {
 
 /// Channels of keys or values that a warp has registers for.
 inline constexpr std::int64_t kMostChannels = 16 * 32;
@@ -68,6 +66,29 @@ struct Inputs {
   }
 };
 
+/// `args`: of either pass.
+template <class Args>
+Inputs inputs_of(const ops::RecurrentAttentionProblem& problem, const Args& args) {
+  Inputs p;
+  p.sequences = sequences_view(args.cu_seqlens, problem.T);
+  p.sequence_count = problem.sequences();
+  p.batches = problem.B;
+  p.heads = problem.H;
+  p.heads_per_kv = problem.H / problem.Hkv;
+  p.keys = static_cast<int>(problem.K);
+  p.values = static_cast<int>(problem.V);
+  p.descending = problem.reverse;
+  p.scale = static_cast<float>(args.scale);
+  p.q = token_view(args.q);
+  p.k = token_view(args.k);
+  p.v = token_view(args.v);
+  p.shared_gate = gate_view(args.g);
+  p.key_gate = gate_view(args.gk);
+  p.value_gate = gate_view(args.gv);
+  p.gamma = decay_view(args.gamma, problem.H);
+  return p;
+}
+
 struct ForwardParams : Inputs {
   TokenView o;
 };
@@ -99,21 +120,4 @@ void launch_forward(const ForwardParams& params, int warps, cudaStream_t stream)
 template <class T>
 void launch_backward(const BackwardParams& params, int warps, cudaStream_t stream);
 
-// Of a backward pass that walks packed sequences by chunks, which begin with no state: those of few
-// tokens are made here, as a walk takes as long for one token as for a chunk.
-
-/// Tokens up to which a sequence is short: as many pairs of them as take about a chunk's time.
-inline constexpr std::int64_t kShortSequence = 16;
-
-/// What they are expected to take, each of so many tokens; in microseconds.
-double short_sequences_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
-                          double tokens);
-std::size_t short_sequences_bytes(const ops::RecurrentAttentionProblem& problem);
-/// Queues the gradients of short sequences, behind what else writes to their rows. `dgamma_terms`:
-/// null, or [N, H, terms_of_head], of which theirs become terms of the gradient of gamma's values.
-/// `memory` is of short_sequences_bytes().
-void launch_short_sequences(const ops::RecurrentAttentionProblem& problem,
-                            const ops::RecurrentAttentionBackwardArgs& args, float* dgamma_terms,
-                            int terms_of_head, std::byte* memory, cudaStream_t stream);
-
-}  // namespace attune::cuda::parallel
+}  // namespace attune::cuda::pairs

@@ -5,11 +5,11 @@
 #include <cstddef>
 
 #include "cuda/chunks/views.cuh"
-#include "cuda/parallel/parallel.hpp"
+#include "cuda/pairs/pairs.hpp"
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/walks/numbers.cuh"
 
-namespace attune::cuda::parallel {
+namespace attune::cuda::pairs {
 
 /// A lane's channels: lane, lane + 32 and so on.
 template <int kPerLane>
@@ -308,4 +308,4 @@ __device__ __forceinline__ std::int64_t warp_number() {
   return block_number() * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
 }
 
-}  // namespace attune::cuda::parallel
+}  // namespace attune::cuda::pairs

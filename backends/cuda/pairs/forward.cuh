@@ -1,11 +1,11 @@
 // The outputs, a warp a token of a query head.
 #pragma once
 
-#include "cuda/parallel/pairs.cuh"
+#include "cuda/pairs/pairs.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
 
-namespace attune::cuda::parallel {
+namespace attune::cuda::pairs {
 
 /// Of a thread. With 168 a multiprocessor has twelve warps; rows of fp32 would have to be spilled.
 template <class T>
@@ -89,4 +89,4 @@ void launch_forward(const ForwardParams& p, int warps, cudaStream_t stream) {
   });
 }
 
-}  // namespace attune::cuda::parallel
+}  // namespace attune::cuda::pairs

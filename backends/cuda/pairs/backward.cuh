@@ -6,12 +6,12 @@
 
 #include <math_constants.h>
 
-#include "cuda/parallel/pairs.cuh"
+#include "cuda/pairs/pairs.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
 
-namespace attune::cuda::parallel {
+namespace attune::cuda::pairs {
 
 /// dgamma of a sequence, or its terms.
 __device__ __forceinline__ void put_gamma_gradient(const BackwardParams& p, std::int64_t sequence,
@@ -324,4 +324,4 @@ void launch_backward(const BackwardParams& p, int warps, cudaStream_t stream) {
   launch<gate_gradients<T>>(shape(p.sequence_count * p.heads * warps_of_head), stream, p);
 }
 
-}  // namespace attune::cuda::parallel
+}  // namespace attune::cuda::pairs
