@@ -181,9 +181,8 @@ bool has_few_constant_decays(const Problem& problem) {
 template <class T>
 void run_as(const Problem& problem, const Args& args, const Config& config,
             const LaunchSite& site) {
-  GatedSides sides = gated_sides(problem, args, config, site);
+  const GatedSides sides = gated_sides(problem, args, config, site);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
-  sides.first.prepared_beside_other = sides.both;
   const GlaBackwardParams& first = sides.first;
   if (sides.both) {
     launch_gate_shifts<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.gate_shift),

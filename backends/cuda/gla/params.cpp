@@ -159,6 +159,7 @@ void GatedSides::exchange() {
   second.gate_shift = first.gate_shift;
   second.gate_shift_sign = -1.0F;
   second.makes_scores = false;
+  first.prepared_beside_other = true;
   second.dy_partials = first.dz_partials;
 }
 

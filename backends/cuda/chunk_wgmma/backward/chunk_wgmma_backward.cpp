@@ -216,6 +216,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     if (!has_short_sequences(problem)) return std::nullopt;
     return short_call_us(problem, device);
   }
+
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs = all_configs<Config>();
