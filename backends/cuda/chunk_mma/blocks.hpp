@@ -86,8 +86,7 @@ inline std::int64_t least_tokens(const Config& config) {
   return kMinChunks * config.chunk;
 }
 inline SequenceParts parts_of(const Problem& problem, const Config& config) {
-  return parts_by_length(problem, head_tiles(problem, config), config.segments,
-                         least_tokens(config));
+  return walked_parts(problem, head_tiles(problem, config), config.segments, least_tokens(config));
 }
 
 /// Of a block's state.

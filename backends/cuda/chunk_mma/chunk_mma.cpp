@@ -85,7 +85,7 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
     const Problem alike = as_batch(problem);
     const auto us = [&](const Config& of) {
       return is_split(problem) ? split_us(alike, device, of)
-                               : walks_us(alike, device, of, kLongWalks);
+                               : chunk_mma::walks_us(alike, device, of, kLongWalks);
     };
     const bool is_expected =
         is_split(problem) || (!problem.pool && has_at_most(problem, kMostExpectedTokens));
@@ -101,10 +101,14 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   /// In 16 bits it comes after cuda.chunk_wgmma where it says nothing.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
+    if (!is_split(problem) && !has_expected_time(problem)) return std::nullopt;
+    return walks_us(problem, device);
+  }
+  double walks_us(const Problem& problem, const DeviceInfo& device) const {
     const Config config = heuristic_config(problem, device);
     if (is_split(problem)) return split_us(problem, device, config);
-    if (!has_expected_time(problem)) return std::nullopt;
-    return walks_us(problem, device, config, is_short(problem) ? kShortWalks : kLongWalks);
+    const WalkCosts& costs = is_short(problem) ? kShortWalks : kLongWalks;
+    return chunk_mma::walks_us(problem, device, config, costs);
   }
 
   /// Shapes of a block that measured best somewhere, each with about as many segments as there is

@@ -36,7 +36,8 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
   const double rounds = static_cast<double>(ceil_div(blocks, room)) *
                         (1 + kShared * static_cast<double>(together - 1));
-  const auto part = static_cast<double>(parts_of(problem, config).tokens);
+  const SequenceParts parts = parts_of(problem, config);
+  const auto part = static_cast<double>(parts.are_whole ? 0 : parts.tokens);
   const LikelyLengths lengths(problem);
   const double us = kOfLaunch + lengths.average([&](double longest) {
     if (part > 0) longest = std::min(longest, part);

@@ -10,6 +10,7 @@
 #include "cuda/chunk_mma/blocks.hpp"
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/segment_starts.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/walks/walk.hpp"
@@ -46,12 +47,12 @@ struct Workspace {
     const std::int64_t keys = padded_slice_keys(problem);
     const std::int64_t slices = slices_of_launch(problem);
     const SequenceParts cut = parts_of(problem, config);
-    if (config.segments > 1 || cut.tokens > 0) {
+    places = parts.take<PartPlace>(cut.places_bytes());
+    if (config.segments > 1 || (cut.tokens > 0 && !cut.are_whole)) {
       const std::int64_t segments =
           (cut.tokens > 0 ? cut.sums(problem.T) : problem.sequences() * config.segments) *
           problem.H * slices;
       const int width = values_per_block(config);
-      places = parts.take<PartPlace>(cut.places_bytes());
       states = parts.take<float4>(segments * value_tiles(problem, width) * width * keys * kFloat);
       decays = parts.take<float>(segments * (has_channel_gates(problem) ? keys : 1) * kFloat);
       if (has_value_gates(problem)) {
@@ -109,7 +110,7 @@ inline SegmentSums sums_of(const SegmentWalkParams& params, const Config& config
 /// What makes operands of one side's channels, without its tensors.
 inline ChannelOperandsParams operands_params(const Problem& problem, const Args& args,
                                              const OperandsMemory& operands) {
-  return {.sequences = walked_sequences(args, problem.T),
+  return {.sequences = pairs::chunked_sequences(problem, args),
           .sequence_count = problem.sequences(),
           .parts = OperandsMemory::chunk_count(problem),
           .heads = static_cast<int>(problem.H),

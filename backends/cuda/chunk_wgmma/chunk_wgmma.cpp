@@ -151,6 +151,9 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (problem.pool || has_short_sequences(problem)) return std::nullopt;
+    return walks_us(problem, device);
+  }
+  double walks_us(const Problem& problem, const DeviceInfo& device) const {
     return config_us(problem, device, heuristic_config(problem, device));
   }
 
@@ -230,6 +233,7 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   static WalkParams summed_walk(const Problem& problem, const Args& args, const Config& config,
                                 const LaunchSite& site) {
     WalkParams params = forward_walk(problem, args, config, site.workspace);
+    params.sequences.most_left_out = 0;  // nobody takes what is left out of a part of a pass
     params.scratch = segment_scratch(site.workspace, params.extents, config);
     params.scratch.sums_all = true;
     return params;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
@@ -84,7 +85,7 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                     .o = head_map(args.o, kChunkTokens),
                     .o_rows = token_view(args.o),
                     .extents = extents,
-                    .sequences = walked_sequences(args, problem.T),
+                    .sequences = pairs::chunked_sequences(problem, args),
                     .gates = gate_view(args.g),
                     .gamma = decay_view(args.gamma, problem.H),
                     .initial = initial_states(args),
@@ -163,8 +164,8 @@ WalkBatch walk_batch(const WalkParams& params) {
   if (params.parts.tokens > 0) return WalkBatch::kParts;
   if (params.snapshots.every > 0) return WalkBatch::kSnapshots;
   const SequencesView& sequences = params.sequences;
-  const bool is_mixed = sequences.leaves_out_single_tokens &&
-                        sequences.tokens < kTokensOfPrompts * params.extents.sequences;
+  const bool is_mixed =
+      sequences.most_left_out > 0 && sequences.tokens < kTokensOfPrompts * params.extents.sequences;
   if (is_mixed) return WalkBatch::kMixed;
   const bool is_pool = params.initial.slots.data != nullptr || params.final.slots.data != nullptr;
   return is_pool ? WalkBatch::kPool : WalkBatch::kAny;
@@ -178,10 +179,11 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
       params.parts.tokens > 0 ? params.parts.count : extents.sequences * range.segments;
   const std::int64_t items = walks * range.subsegments * extents.heads * tiles;
   const bool are_alike = params.sequences.bounds == nullptr;
-  if (!are_alike && !params.sequences.leaves_out_single_tokens) {
+  if (!are_alike && params.sequences.most_left_out == 0) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
   }
-  // A block that finds nothing but single tokens takes its multiprocessor for a microsecond or two.
+  // A block that finds nothing but sequences that are left out takes its multiprocessor for a
+  // microsecond or two.
   constexpr std::int64_t kRounds = 4;
   const std::int64_t rounds = are_alike ? 1 : kRounds;
   const std::int64_t blocks = rounds * blocks_per_sm * multiprocessor_count();

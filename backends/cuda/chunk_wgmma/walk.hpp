@@ -146,7 +146,7 @@ enum class WalkBatch {
   kPool,       // states lie in slots, which are read early; so are those of the next two
   kSnapshots,  // states are kept on the way
   kParts,      // packed sequences are cut by their own lengths
-  kMixed       // most sequences may be single tokens, which are left out
+  kMixed       // most sequences may be short ones, which are left out
 };
 inline constexpr WalkBatch kWalkBatches[] = {
     WalkBatch::kAny, WalkBatch::kPool, WalkBatch::kSnapshots, WalkBatch::kParts, WalkBatch::kMixed};

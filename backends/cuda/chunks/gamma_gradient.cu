@@ -31,17 +31,19 @@ struct TermsOfWalks {
   }
 };
 
-/// Terms [H, slots].
+/// Terms [H, slots, of a chunk].
 struct TermsOfChunks {
   std::int64_t slots;
+  std::int64_t of_chunk;
 
   __device__ TermRange range(const GammaGradient& p, std::int64_t sequence) const {
-    if (p.shared()) return {0, slots};
+    if (p.shared()) return {0, slots * of_chunk};
     const SequenceSpan span = span_of(p.sequences, sequence);
-    return {first_chunk_slot(p.sequences, sequence, span), chunks_of(span.length)};
+    return {first_chunk_slot(p.sequences, sequence, span) * of_chunk,
+            chunks_of(span.length) * of_chunk};
   }
   __device__ float at(const GammaGradient& p, std::int64_t head, std::int64_t term) const {
-    return p.terms[head * slots + term];
+    return p.terms[head * slots * of_chunk + term];
   }
 };
 
@@ -111,8 +113,9 @@ void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_
 }
 
 /// By a warp each, however many: sequences in a batch and packed ones have the same bits.
-void launch_sum_of_chunks(const GammaGradient& p, std::int64_t slots, cudaStream_t stream) {
-  launch_sum<kWarpSize>(p, TermsOfChunks{slots}, stream);
+void launch_sum_of_chunks(const GammaGradient& p, std::int64_t slots, int of_chunk,
+                          cudaStream_t stream) {
+  launch_sum<kWarpSize>(p, TermsOfChunks{slots, of_chunk}, stream);
 }
 
 }  // namespace attune::cuda

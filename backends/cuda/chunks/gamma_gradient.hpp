@@ -25,7 +25,8 @@ struct GammaGradient {
 /// Of terms [N, H, count].
 void launch_sum_of_walks(const GammaGradient& params, std::int64_t count, cudaStream_t stream);
 
-/// Of terms [H, slots], one for each chunk of 64 tokens (chunk.hpp).
-void launch_sum_of_chunks(const GammaGradient& params, std::int64_t slots, cudaStream_t stream);
+/// Of terms [H, slots, of_chunk], those of each chunk of 64 tokens (chunk.hpp).
+void launch_sum_of_chunks(const GammaGradient& params, std::int64_t slots, int of_chunk,
+                          cudaStream_t stream);
 
 }  // namespace attune::cuda

@@ -1,5 +1,5 @@
 // How warps find sequences to work on where most of them may be left out: single tokens on a pool
-// (decode/single_tokens.hpp).
+// (decode/single_tokens.hpp), or short ones (pairs/short_sequences.hpp).
 #pragma once
 
 #include "cuda/chunks/views.cuh"

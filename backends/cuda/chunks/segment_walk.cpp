@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/chunks/walked_list.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/walks/sequence_parts.hpp"
 #include "cuda/walks/walk.hpp"
 
@@ -24,7 +26,7 @@ SegmentWalkParams walk_params(const ops::RecurrentAttentionProblem& problem,
   params.o = token_view(args.o);
   params.final_state = final_states(args);
   params.snapshots = snapshots_view(args);
-  params.sequences = walked_sequences(args, problem.T);
+  params.sequences = pairs::chunked_sequences(problem, args);
   params.sequence_count = problem.sequences();
   params.heads = static_cast<int>(problem.H);
   params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
@@ -60,6 +62,15 @@ SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std
   const std::int64_t tokens = std::max({of_average, of_rounds, least});
   if (problem.T < 2 * tokens) return {};
   return {.tokens = tokens, .count = part_count(problem.N, problem.T, true, tokens)};
+}
+
+SequenceParts walked_parts(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
+                           int segments, std::int64_t least_tokens) {
+  const SequenceParts cut = parts_by_length(problem, tiles, segments, least_tokens);
+  SequencesView sequences{.tokens = problem.T};
+  sequences.most_left_out = pairs::most_left_out(problem);
+  if (cut.tokens > 0 || segments > 1 || sequences.most_left_out == 0) return cut;
+  return {.tokens = problem.T + 1, .count = most_walked(sequences, problem.N), .are_whole = true};
 }
 
 }  // namespace attune::cuda

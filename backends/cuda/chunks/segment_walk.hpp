@@ -41,11 +41,13 @@ struct alignas(16) PartPlace {
 };
 
 /// Packed sequences cut by their own lengths, each into as many segments as it has so many tokens,
-/// which are numbered as in walks/sequence_parts.hpp.
+/// which are numbered as in walks/sequence_parts.hpp. Or those of them that are walked, none of which
+/// is cut, where short ones are left out.
 struct SequenceParts {
   std::int64_t tokens = 0;  // 0: all are cut into as many
   std::int64_t count = 0;   // of numbers
   PartPlace* places = nullptr;
+  bool are_whole = false;
 
   constexpr std::int64_t places_bytes() const { return count * std::int64_t{sizeof(PartPlace)}; }
   /// What segments of a head add to the state, all of them.
@@ -91,7 +93,7 @@ struct SegmentWalkParams {
   bool has_starts = false;
 
   /// Whether a launch finds what segments add to the state, first.
-  constexpr bool is_cut() const { return segments > 1 || parts.tokens > 0; }
+  constexpr bool is_cut() const { return segments > 1 || (parts.tokens > 0 && !parts.are_whole); }
   /// With so many of a sequence and head where all are cut into as many segments. By length, as
   /// many as there are, or more, begin before the next sequence's: of_tokens is rounded up.
   constexpr void set_sums(std::int64_t of_head) {
@@ -131,6 +133,10 @@ std::int64_t room_for_blocks(const DeviceInfo& device, std::int64_t block_bytes,
 /// a device busy while it is walked. Of averages that stay whole, segments have `least_tokens`.
 SequenceParts parts_by_length(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
                               int segments, std::int64_t least_tokens);
+
+/// The same, or the parts of a walk that leaves short sequences out.
+SequenceParts walked_parts(const ops::RecurrentAttentionProblem& problem, std::int64_t tiles,
+                           int segments, std::int64_t least_tokens);
 
 /// Queues what finds the places of all parts, if there are any; goes before the walks.
 void launch_part_places(const SegmentWalkParams& params, cudaStream_t stream);

@@ -86,7 +86,7 @@ SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens,
 
 SequencesView walked_sequences(const ops::RecurrentAttentionArgs& args, std::int64_t tokens) {
   SequencesView view = sequences_view(args.cu_seqlens, tokens);
-  view.leaves_out_single_tokens = args.final_slots.has_value();
+  if (args.final_slots) view.most_left_out = 1;
   return view;
 }
 

@@ -33,7 +33,7 @@ __device__ __forceinline__ SequenceSpan span_of(const SequencesView& sequences, 
   if (sequences.bounds == nullptr) return {n, 0, sequences.tokens};
   const std::int64_t begin = bound_of(sequences, n);
   const std::int64_t length = max(bound_of(sequences, n + 1) - begin, std::int64_t{0});
-  return {0, begin, length, length == 1 && sequences.leaves_out_single_tokens};
+  return {0, begin, length, length > 0 && length <= sequences.most_left_out};
 }
 
 /// Writes zeros to the rows of `out` behind the last of `count` packed sequences, a row a block at

@@ -77,8 +77,8 @@ struct SequencesView {
   std::int64_t stride = 1;
   bool is_i64 = false;
   std::int64_t tokens = 0;  // T
-  /// Sequences of one token are another launch's (decode/single_tokens.hpp).
-  bool leaves_out_single_tokens = false;
+  /// Packed sequences of one to so many tokens are another launch's, and not a walk's.
+  std::int64_t most_left_out = 0;
 };
 
 /// ops::ConstantDecay.
@@ -106,7 +106,8 @@ ConstStateView initial_states(const ops::RecurrentAttentionArgs& args);
 StateView final_states(const ops::RecurrentAttentionArgs& args);
 SnapshotsView snapshots_view(const ops::RecurrentAttentionArgs& args);
 SequencesView sequences_view(const std::optional<ConstTensorView>& cu_seqlens, std::int64_t tokens);
-/// Those that a walk takes: without sequences of one token, where states are a pool's.
+/// Those that a walk takes: without sequences of one token, where states are a pool's
+/// (decode/single_tokens.hpp).
 SequencesView walked_sequences(const ops::RecurrentAttentionArgs& args, std::int64_t tokens);
 ConstantDecayView decay_view(const ops::ConstantDecay& gamma, std::int64_t heads);
 

@@ -104,7 +104,7 @@ __device__ __forceinline__ void for_each_state(const Params& p, std::int64_t sta
   const unsigned of_sequences = static_cast<unsigned>(p.sequence_count) * heads;
   const unsigned all = static_cast<unsigned>(states) * heads;
   for (unsigned at = blockIdx.x; at < all; at += gridDim.x) {
-    if (p.sequences.leaves_out_single_tokens) {
+    if (p.sequences.most_left_out > 0) {
       at = next_walked(p.sequences, at, gridDim.x, of_sequences,
                        [&](unsigned i) { return i / heads; });
       if (at >= all) return;
@@ -279,7 +279,7 @@ dim3 blocks_of(const Params& params, std::int64_t states) {
   constexpr std::int64_t kMostBlocks = 0x7fffffff;
   constexpr int kRounds = 2;
   constexpr int kResidentBlocks = 8;
-  const bool may_be_few = params.sequences.leaves_out_single_tokens;
+  const bool may_be_few = params.sequences.most_left_out > 0;
   const std::int64_t most =
       may_be_few ? kRounds * kResidentBlocks * multiprocessor_count() : kMostBlocks;
   return dim3(static_cast<unsigned>(std::min(states * params.heads, most)));

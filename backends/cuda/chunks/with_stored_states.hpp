@@ -1,6 +1,7 @@
 // A kernel of recurrent attention whose states are f32, made one that takes states of 16 bits: of
 // those it is given copies (wide_states.hpp). Pools of f32 states it takes itself, but for packed
-// sequences of one token (decode/single_tokens.hpp).
+// sequences of one token (decode/single_tokens.hpp); and where there are no states, packed sequences,
+// but for short ones if it leaves those out (pairs/short_sequences.hpp).
 #pragma once
 
 #include <algorithm>
@@ -13,12 +14,15 @@
 
 #include "cuda/chunks/wide_states.hpp"
 #include "cuda/decode/single_tokens.hpp"
+#include "cuda/pairs/expected_time.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/handles.hpp"
 
 namespace attune::cuda {
 
 /// `Inner` has the alias Config, and takes what initial_states(), final_states() and
-/// snapshots_view() say of its arguments.
+/// snapshots_view() say of its arguments. If it has walks_us(problem, device), which says what it takes
+/// for any sequences, it walks chunked_sequences(), else walked_sequences().
 template <class Inner>
 class WithStoredStates final : public Inner {
  public:
@@ -44,7 +48,15 @@ class WithStoredStates final : public Inner {
   }
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    return Inner::expected_us(typical(problem), device);
+    const std::optional<double> own = Inner::expected_us(typical(problem), device);
+    if constexpr (kMayLeaveShort) {
+      if (own && pairs::most_left_out(problem) > 0) {
+        return pairs::beside_forward_walk_us(problem, device, [&](const Problem& walked, double) {
+          return Inner::walks_us(walked, device);
+        });
+      }
+    }
+    return own;
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
@@ -60,13 +72,23 @@ class WithStoredStates final : public Inner {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     if (is_copied(problem)) return run_on_copies(problem, args, config, site, stream);
     Inner::run(problem, args, config, site);
-    run_single_tokens(problem, args, config, stream);
+    run_left_out(problem, args, config, stream);
   }
 
  private:
-  /// Behind the others, as outputs may be copied from where those write theirs.
-  static void run_single_tokens(const Problem& problem, const Args& args, const Config& config,
-                                cudaStream_t stream) {
+  static constexpr bool kMayLeaveShort =
+      requires(const Inner& inner, const Problem& problem, const DeviceInfo& device) {
+    inner.walks_us(problem, device);
+  };
+
+  /// The sequences that the walk leaves out, behind the others, as outputs may be copied from where
+  /// those write theirs.
+  static void run_left_out(const Problem& problem, const Args& args, const Config& config,
+                           cudaStream_t stream) {
+    if constexpr (kMayLeaveShort) {
+      if (pairs::most_left_out(problem) > 0)
+        return pairs::launch_short_outputs(problem, args, stream);
+    }
     if (!problem.pool || problem.N == 0) return;
     bool beside_walk = false;
     if constexpr (requires { Inner::leaves_single_tokens(problem, config); }) {
@@ -82,7 +104,7 @@ class WithStoredStates final : public Inner {
     states.load(stream);
     Inner::run(taken(problem), wide, config,
                {.stream = site.stream, .workspace = site.workspace.subspan(copies_bytes(problem))});
-    run_single_tokens(problem, args, config, stream);
+    run_left_out(problem, args, config, stream);
     states.store(stream);
   }
 

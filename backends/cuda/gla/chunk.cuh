@@ -19,7 +19,7 @@ struct HeadChunk {
   std::int64_t kv_head = 0;  // the head of y and z
   std::int64_t batch = 0;
   std::int64_t token = 0;  // the first in memory
-  int rows = 0;            // tokens, 0 for a slot that no sequence uses
+  int rows = 0;            // tokens, 0 for a slot of no sequence, or of one that is left out
   bool reverse = false;
   bool has_flows = true;  // or those of the walks are zeros, and not in the workspace
 
@@ -53,8 +53,12 @@ __device__ __forceinline__ unsigned sequence_of_slot(const GlaBackwardParams& p,
   return low;
 }
 
-/// Chunk `index` of [heads, slots], of which there are fewer than 2^30.
+/// In the place of a chunk's index: there is none.
+inline constexpr unsigned kNoChunk = ~0U;
+
+/// Chunk `index` of [heads, slots], of which there are fewer than 2^30, or kNoChunk.
 __device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsigned index) {
+  if (index == kNoChunk) return {};
   const auto slots = static_cast<unsigned>(p.slots);
   const unsigned slot = index % slots;
   HeadChunk chunk;
@@ -67,17 +71,23 @@ __device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsi
   const std::int64_t number = slot - first_chunk_slot(p.sequences, chunk.sequence, span);
   chunk.batch = span.batch;
   chunk.token = span.begin + number * kChunkTokens;
-  const std::int64_t left = span.length - number * kChunkTokens;
+  const std::int64_t left = span.is_left_out ? 0 : span.length - number * kChunkTokens;
   chunk.rows = static_cast<int>(min(max(left, std::int64_t{0}), std::int64_t{kChunkTokens}));
   chunk.has_flows = span.length > kChunkTokens || !p.has_no_states();
   return chunk;
 }
 
-/// The chunk that a block takes, of [heads, slots]: neighbours in time take neighbours in memory,
-/// which are the heads of the same tokens.
+/// The chunk that a block takes, of [heads, slots], or kNoChunk: neighbours in time take neighbours in
+/// memory, which are the heads of the same tokens.
 __device__ __forceinline__ unsigned chunk_of_block(const GlaBackwardParams& p, unsigned block) {
   const auto heads = static_cast<unsigned>(p.heads);
-  return block % heads * static_cast<unsigned>(p.slots) + block / heads;
+  unsigned slot = block / heads;
+  if (p.walked_chunks.numbers != nullptr) {
+    const int listed = p.walked_chunks.numbers[slot];
+    if (listed < 0) return kNoChunk;
+    slot = static_cast<unsigned>(listed);
+  }
+  return block % heads * static_cast<unsigned>(p.slots) + slot;
 }
 
 /// Byte of a channel (an even one, of which two are accessed) of a row in a tile.

@@ -10,6 +10,7 @@
 
 #include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/gla/params.hpp"
+#include "cuda/pairs/expected_time.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::gla {
@@ -35,8 +36,8 @@ inline Walks walks_of(const ops::RecurrentAttentionProblem& problem,
 }
 
 /// Launches, one after the other, and the blocks of chunks.
-inline double short_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
-                       const GlaBackwardConfig& config) {
+inline double walked_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
+                        const GlaBackwardConfig& config) {
   constexpr double kOfLaunch = 2.8;
   constexpr double kBusyWalk = 4.9, kIdleWalk = 2.1;  // of a chunk and tile
   constexpr double kOfSmallTile = 0.5;
@@ -66,6 +67,23 @@ inline double short_us(const ops::RecurrentAttentionProblem& problem, const Devi
   const double of_panel = std::max(problem.K, problem.V) > kLargeTile ? kOfWidePanel : kOfPanel;
   return kOfLaunch * launches + longest + panels * (of_panel * chunks + kPanelLatency) +
          state_bytes / kBytesPerUs;
+}
+
+/// A call, of which pairs of tokens may take short ones.
+inline double short_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
+                       const GlaBackwardConfig& config) {
+  constexpr double kOfLaunches = 10, kOfLook = 1.2;  // of a chunk's panel, without a sequence
+  const std::int64_t left_out = most_left_out(problem);
+  if (left_out == 0) return walked_us(problem, device, config);
+  const GlaBackwardParams side = side_of(problem, config, false);
+  const std::int64_t panels =
+      problem.T / (left_out + 1) * problem.H * (side.own_panels() + side.other_panels());
+  const double looks =
+      kOfLaunches + kOfLook * static_cast<double>(panels) / std::max(device.cores, 1);
+  return pairs::beside_walk_us(problem, device, true, looks,
+                               [&](const ops::RecurrentAttentionProblem& walked, double) {
+                                 return walked_us(walked, device, config);
+                               });
 }
 
 }  // namespace attune::cuda::gla

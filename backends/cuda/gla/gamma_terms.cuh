@@ -30,7 +30,9 @@ struct GammaShared {
   HeadChunk chunk;
 };
 
-/// A block of 256 threads, of a chunk and head.
+/// A block of 256 threads, of a chunk and head and of a panel of the gated side's channels, whose term
+/// it makes: the few chunks that there are leave multiprocessors for each panel to have scores of its
+/// own.
 template <class T>
 class GammaTerms {
  public:
@@ -73,7 +75,7 @@ class GammaTerms {
     }
   }
 
-  /// The terms of 64 channels of the gated side, this thread's of one of them.
+  /// The terms of the panel's channels from `first` on, this thread's of one of them.
   __device__ float take_channels(int first) {
     stage_rows(s_.x, p_.x, chunk_.head, first, p_.own);
     stage_rows(s_.y, p_.y, chunk_.kv_head, first, p_.own);
@@ -89,7 +91,6 @@ class GammaTerms {
       if (part == 1) sum += of_writes(channel);
       if (part == 2) sum += static_cast<float>(chunk_.rows) * of_states(first + channel);
     }
-    __syncthreads();  // the panels are free
     return sum;
   }
 
@@ -211,25 +212,28 @@ __global__ __launch_bounds__(kBlockThreads,
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<GammaShared*>(shared_bytes);
   take_over_from_previous_launch();
-  if (threadIdx.x == 0) shared.chunk = head_chunk(p, chunk_of_block(p, blockIdx.x));
+  const auto panel = static_cast<int>(blockIdx.y);
+  const unsigned index = chunk_of_block(p, blockIdx.x);
+  if (threadIdx.x == 0) shared.chunk = head_chunk(p, index);
   __syncthreads();  // the chunk is known
-  if (shared.chunk.rows == 0) return;
-  GammaTerms<T> terms(p, shared);
-  terms.make_scores();
   float sum = 0.0F;
-  for (int first = 0; first < p.own; first += kPanelChannels) sum += terms.take_channels(first);
-  sum = warp_sum(sum);
+  if (shared.chunk.rows > 0) {
+    GammaTerms<T> terms(p, shared);
+    terms.make_scores();
+    sum = warp_sum(terms.take_channels(panel * kPanelChannels));
+  }
   if (threadIdx.x % kWarpSize == 0) shared.warp_sums[threadIdx.x / kWarpSize] = sum;
   __syncthreads();  // all warps' sums are there
   if (threadIdx.x != 0) return;
   float total = 0.0F;
   for (int warp = 0; warp < kBlockWarps; ++warp) total += shared.warp_sums[warp];
-  p.dgamma_terms[shared.chunk.index] = total;
+  p.dgamma_terms[std::int64_t{index} * p.gamma_parts + panel] = total;
 }
 
 template <class T>
 void launch_gamma_terms(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<gamma_terms<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
+  launch<gamma_terms<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads),
+                                       static_cast<unsigned>(p.gamma_parts)),
                           .block = dim3(kBlockThreads),
                           .shared_bytes = sizeof(GammaShared),
                           .overlaps_previous = true},

@@ -18,6 +18,8 @@
 #include "cuda/gla/expected_time.hpp"
 #include "cuda/gla/params.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/pairs/short_sequences.hpp"
+#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"
@@ -122,6 +124,7 @@ void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
 void set_common(GlaBackwardParams& params, const Problem& problem, const Args& args,
                 bool of_values) {
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  params.sequences.most_left_out = most_left_out(problem);
   params.initial_state = own_first(state_view(args.initial_state), of_values);
   params.dfinal_state = own_first(state_view(args.dfinal_state), of_values);
   params.score_scale = static_cast<float>(args.scale);
@@ -170,12 +173,16 @@ GroupSumParams sum_of_group(const void* partials, const Problem& problem, const 
           .out = token_view(out)};
 }
 
-/// The gradient of constant decays is a number of each sequence and head, which sums what scores in
-/// 16 bits make of every token. One or two may miss the tolerance where their terms cancel: of 128
-/// draws of one such number one did, of 108 of two the worst was within it by a tenth.
-bool has_few_constant_decays(const Problem& problem) {
-  constexpr std::int64_t kFew = 2;
-  return (problem.gates & ops::kGateGamma) != 0 && problem.sequences() * problem.H <= kFew;
+/// Finds the chunks that are walked, if not all are, of whose terms of the gradient of gamma the
+/// others' are zeros.
+void list_walked(const GlaBackwardParams& p, cudaStream_t stream) {
+  if (p.walked_chunks.numbers == nullptr) return;
+  if (p.dgamma_terms != nullptr) {
+    const std::int64_t terms = p.slots * p.heads;
+    check(cudaMemsetAsync(p.dgamma_terms, 0, static_cast<std::size_t>(terms) * sizeof(float),
+                          stream));
+  }
+  launch_walked_list(p.sequences, p.sequence_count, p.walked_chunks, kChunkTokens, stream);
 }
 
 template <class T>
@@ -184,6 +191,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   const GatedSides sides = gated_sides(problem, args, config, site);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   const GlaBackwardParams& first = sides.first;
+  list_walked(first, stream);
   if (sides.both) {
     launch_gate_shifts<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.gate_shift),
                           stream);
@@ -207,6 +215,12 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
                                    sum_of_group(first.dz_partials, problem, dz)};
     launch_group_sums<T>(sums, stream);
   }
+  if (sides.of_short != nullptr) {
+    pairs::launch_short_gradients(
+        problem, args,
+        {.data = first.dgamma_terms, .sequence = 1, .head = first.slots, .of_chunks = true},
+        sides.of_short, stream);
+  }
   if (first.dgamma.data != nullptr) {
     launch_sum_of_chunks({.terms = first.dgamma_terms,
                           .out = first.dgamma,
@@ -214,7 +228,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
                           .heads = first.heads,
                           .sequences = first.sequences,
                           .sequence_count = first.sequence_count},
-                         first.slots, stream);
+                         first.slots, first.gamma_parts, stream);
   }
 }
 

@@ -57,10 +57,11 @@ __device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& c
     chunk = head_chunk(p, index);
     loads.init();
   }
-  const bool strong = is_strong(p, index);
+  const bool strong = index != kNoChunk && is_strong(p, index);
   __syncthreads();  // the chunk is known
   if (chunk.rows == 0) {
-    if (p.dgamma_terms != nullptr && threadIdx.x == 0) p.dgamma_terms[index] = 0.0F;
+    const bool is_noted = index != kNoChunk && p.dgamma_terms != nullptr;
+    if (is_noted && threadIdx.x == 0) p.dgamma_terms[index] = 0.0F;
   } else if (!strong) {
     f();
   }
@@ -74,13 +75,14 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
                                                 const TileLoads& loads, F&& f) {
   dependents_launch();
   if (threadIdx.x == 0) loads.init();
-  const auto chunks = static_cast<unsigned>(p.slots * p.heads);
+  const auto chunks = static_cast<unsigned>(p.walked_slots() * p.heads);
   const unsigned lane = threadIdx.x % kWarpSize;
   for (unsigned first = blockIdx.x; first < chunks; first += gridDim.x * kWarpSize) {
     const unsigned mine = first + lane * gridDim.x;
-    unsigned strong = __ballot_sync(kFullWarp, mine < chunks && is_strong(p, mine));
+    const unsigned own = mine < chunks ? chunk_of_block(p, mine) : kNoChunk;
+    unsigned strong = __ballot_sync(kFullWarp, own != kNoChunk && is_strong(p, own));
     for (; strong != 0; strong &= strong - 1) {
-      const unsigned index = first + static_cast<unsigned>(__ffs(strong) - 1) * gridDim.x;
+      const unsigned index = __shfl_sync(kFullWarp, own, __ffs(static_cast<int>(strong)) - 1);
       if (threadIdx.x == 0) chunk = head_chunk(p, index);
       __syncthreads();  // the chunk is known
       if (chunk.rows > 0) f();
@@ -95,22 +97,23 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
 template <auto kKernel>
 void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
                  cudaStream_t stream, int parts = 1) {
-  launch<kKernel>(
-      {.grid = dim3(static_cast<unsigned>(p.slots * p.heads), static_cast<unsigned>(parts)),
-       .block = dim3(static_cast<unsigned>(threads)),
-       .shared_bytes = shared_bytes,
-       .overlaps_previous = p.walked() > 0},
-      stream, p);
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads),
+                                static_cast<unsigned>(parts)),
+                   .block = dim3(static_cast<unsigned>(threads)),
+                   .shared_bytes = shared_bytes,
+                   .overlaps_previous = p.walked() > 0},
+                  stream, p);
 }
 template <auto kKernel, class... Others>
 void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream,
                    const Others&... others) {
   constexpr std::int64_t kBlocks = 512;
-  launch<kKernel>({.grid = dim3(static_cast<unsigned>(std::min(p.slots * p.heads, kBlocks))),
-                   .block = dim3(kBlockThreads),
-                   .shared_bytes = shared_bytes,
-                   .overlaps_previous = true},
-                  stream, p, others...);
+  launch<kKernel>(
+      {.grid = dim3(static_cast<unsigned>(std::min(p.walked_slots() * p.heads, kBlocks))),
+       .block = dim3(kBlockThreads),
+       .shared_bytes = shared_bytes,
+       .overlaps_previous = true},
+      stream, p, others...);
 }
 
 /// Calls f.operator()<kD>() for the channels of the side with the most, or more.

@@ -39,6 +39,7 @@
 
 #include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/views.hpp"
+#include "cuda/chunks/walked_list.hpp"
 #include "cuda/gla/gla_backward_config.hpp"
 
 namespace attune::cuda::gla {
@@ -104,10 +105,12 @@ struct GlaBackwardParams {
   void* u_flow = nullptr;           // scale S^T (E x)
   void* checkpoints = nullptr;      // [own tiles, other tiles]: S, rounded, where it survives
   float* state_products = nullptr;  // by other tile [own tiles' channels]: E S . D by row
-  float* dgamma_terms = nullptr;    // []: dg summed over the chunk
+  float* dgamma_terms = nullptr;    // [gamma_parts]: dg summed over the chunk
+  int gamma_parts = 1;  // own panels where few constant decays are wanted (gamma_terms.cuh)
   // Where blocks share a chunk: dg by part and permuted row, and how many parts have theirs there.
   float* part_terms = nullptr;  // [kMostParts, 64]
   unsigned* parts_done = nullptr;
+  WalkedList walked_chunks;
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
   void* u_from_start = nullptr;        // E' u
@@ -131,6 +134,10 @@ struct GlaBackwardParams {
   void* dy_partials = nullptr;
   void* dz_partials = nullptr;
 
+  /// Chunks of a head that blocks have.
+  constexpr std::int64_t walked_slots() const {
+    return walked_chunks.numbers == nullptr ? slots : walked_chunks.most;
+  }
   constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
   /// Whether sequences start from no state, and nobody has a use for what they end with: then
   /// nothing flows between chunks where there is one.
@@ -156,6 +163,12 @@ struct GlaBackwardParams {
 
 bool keys_have_gates(const ops::RecurrentAttentionProblem& problem);
 bool values_have_gates(const ops::RecurrentAttentionProblem& problem);
+/// The gradient of constant decays is a number of each sequence and head, which sums what scores in
+/// 16 bits make of every token. One or two may miss the tolerance where their terms cancel: of 128
+/// draws of one such number one did, of 108 of two the worst was within it by a tenth.
+bool has_few_constant_decays(const ops::RecurrentAttentionProblem& problem);
+/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are.
+std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem);
 
 /// A problem as one of its sides sees it, without tensors and workspace.
 GlaBackwardParams side_of(const ops::RecurrentAttentionProblem& problem,
@@ -167,6 +180,7 @@ struct GatedSides {
   GlaBackwardParams second;  // of the values if both have
   bool first_of_values = false;
   bool both = false;
+  std::byte* of_short = nullptr;  // what makes the sequences' that are left out
   std::size_t workspace_bytes = 0;
 
   /// Divides `workspace` among them; without one, only counts its bytes.
@@ -203,7 +217,8 @@ template <class T>
 void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
                                 cudaStream_t stream);
 
-/// dgamma_terms anew, in fp32, where only one side has gates; after the walks.
+/// dgamma_terms anew, in fp32, where one side alone has gates and few constant decays are wanted; after
+/// the walks and what stays within chunks, which leaves other terms there.
 template <class T>
 void launch_gamma_terms(const GlaBackwardParams& params, cudaStream_t stream);
 

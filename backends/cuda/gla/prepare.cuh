@@ -123,10 +123,11 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
 
 template <class T>
 void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<prepare<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads * p.own_panels())),
-                      .block = dim3(kBlockThreads),
-                      .overlaps_previous = true},
-                     stream, p);
+  launch<prepare<T>>(
+      {.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads * p.own_panels())),
+       .block = dim3(kBlockThreads),
+       .overlaps_previous = true},
+      stream, p);
 }
 
 // ---- where both sides have gates

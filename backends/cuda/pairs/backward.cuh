@@ -6,6 +6,7 @@
 
 #include <math_constants.h>
 
+#include "cuda/chunks/chunk_walk.cuh"
 #include "cuda/pairs/pairs.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
@@ -16,9 +17,13 @@ namespace attune::cuda::pairs {
 /// dgamma of a sequence, or its terms.
 __device__ __forceinline__ void put_gamma_gradient(const BackwardParams& p, std::int64_t sequence,
                                                    std::int64_t head, float gradient) {
-  float* const to = p.dgamma.data + sequence * p.dgamma.sequence + head * p.dgamma.head;
-  for (int term = channel_of(0); term < p.dgamma_terms; term += kWarpSize) {
-    to[term] = term == 0 ? p.dgamma_sign * gradient : 0.0F;
+  const GammaOutput& out = p.dgamma;
+  const std::int64_t number =
+      out.of_chunks ? first_chunk_slot(p.sequences, sequence, span_of(p.sequences, sequence))
+                    : sequence;
+  float* const to = out.data + number * out.sequence + head * out.head;
+  for (int term = channel_of(0); term < out.terms; term += kWarpSize) {
+    to[term] = term == 0 ? out.sign * gradient : 0.0F;
   }
 }
 

@@ -9,7 +9,9 @@
 #include <attune/core/device.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
+#include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/pairs/gradients.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::pairs {
@@ -54,10 +56,40 @@ inline double pairs_us(const ops::RecurrentAttentionProblem& problem, const Devi
          longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
 }
 
-/// Short sequences (gradients.hpp), each of so many tokens.
-inline double short_sequences_us(const ops::RecurrentAttentionProblem& problem,
-                                 const DeviceInfo& device, double tokens) {
-  return pairs_us(problem, device, true, tokens, (tokens + 1) / 2);
+/// A pass that leaves short sequences to pairs (short_sequences.hpp), on average over what lengths may
+/// be. walk(walked, longest): what the walk of all sequences takes, or of the longest one if the others
+/// are short. `looks`: what blocks that find no sequence take besides.
+template <class Walk>
+double beside_walk_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
+                      bool backward, double looks, Walk&& walk) {
+  const LikelyLengths lengths(problem);
+  return lengths.average([&](double longest) {
+    const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
+    if (other > kShortSequence) return walk(problem, longest);
+    const double us = looks + pairs_us(problem, device, backward, other, (other + 1) / 2);
+    if (longest <= kShortSequence) return us;
+    ops::RecurrentAttentionProblem walked = problem;
+    walked.N = 1;
+    walked.T = static_cast<std::int64_t>(longest);
+    return us + walk(walked, longest);
+  });
+}
+
+/// The same of a forward pass.
+template <class Walk>
+double beside_forward_walk_us(const ops::RecurrentAttentionProblem& problem,
+                              const DeviceInfo& device, Walk&& walk) {
+  constexpr double kOfLaunches = 4, kOfOperands = 6, kOfSlice = 9;
+  constexpr double kOfLook = 0.45, kOfLookOfSlices = 1.35;  // of a block without a sequence
+  constexpr std::int64_t kOfOneSlice = 256;                 // keys
+  const bool is_sliced = problem.K > kOfOneSlice;
+  const bool has_operands =
+      problem.dtype == DType::kF32 && (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
+  const auto blocks =
+      static_cast<double>(problem.T / (kShortSequence + 1) * forward_blocks(problem));
+  const double looks = kOfLaunches + (has_operands ? kOfOperands : 0) + (is_sliced ? kOfSlice : 0) +
+                       (is_sliced ? kOfLookOfSlices : kOfLook) * blocks / std::max(device.cores, 1);
+  return beside_walk_us(problem, device, false, looks, walk);
 }
 
 }  // namespace attune::cuda::pairs

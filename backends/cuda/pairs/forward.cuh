@@ -17,6 +17,7 @@ __global__ void __maxnreg__(kMostRegisters<T>) outputs(const __grid_constant__ F
   const std::int64_t number = warp_number();
   if (number >= p.rows() * p.heads) return;
   const OwnToken own(p, p.heads, number);
+  if (p.most_tokens > 0 && !own.is_in_a_sequence) return;  // a row of zeros, or another launch's
   const std::int64_t batch = own.span.batch;
   auto o = all_of<kPerLane>(0.0F);
   if (own.is_in_a_sequence) {

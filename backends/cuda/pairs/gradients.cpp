@@ -50,22 +50,4 @@ void launch_gradients(const AttentionProblem& problem, const BackwardParams& par
       problem.dtype, [&]<class T>() { launch_backward<T>(params, warps, stream); });
 }
 
-std::size_t short_sequences_bytes(const AttentionProblem& problem) {
-  return BackwardMemory(problem, nullptr).parts.used();
-}
-
-void launch_short_sequences(const AttentionProblem& problem, const BackwardArgs& args,
-                            float* dgamma_terms, int terms_of_head, std::byte* memory,
-                            cudaStream_t stream) {
-  constexpr int kWarps = 4;  // of a block
-  BackwardParams params = backward_params(problem, args, BackwardMemory(problem, memory));
-  params.most_tokens = kShortSequence;
-  if (dgamma_terms != nullptr) {
-    params.dgamma = {
-        .data = dgamma_terms, .sequence = problem.H * terms_of_head, .head = terms_of_head};
-    params.dgamma_terms = terms_of_head;
-  }
-  launch_gradients(problem, params, kWarps, stream);
-}
-
 }  // namespace attune::cuda::pairs

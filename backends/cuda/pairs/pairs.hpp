@@ -99,16 +99,25 @@ struct GateTerms {
   float* lost = nullptr;
 };
 
+/// Where the gradient of g_gamma's values goes, of a sequence and head.
+struct GammaOutput {
+  float* data = nullptr;
+  std::int64_t sequence = 0;  // strides
+  std::int64_t head = 0;
+  bool of_chunks =
+      false;       // `sequence` is from chunk to chunk (chunk.hpp), and the first one's is meant
+  int terms = 1;   // that are summed up behind it: the gradient and zeros
+  float sign = 1;  // -1 for slopes
+};
+
 struct BackwardParams : Inputs {
   ConstTokenView d_o;
   TokenView dq, dk, dv;
-  GateTerms shared_terms;      // of g and g_gamma: [B, T, H]
-  GateTerms key_terms;         // of gk
-  GateTerms value_terms;       // of gv
-  TokenView dg, dgk, dgv;      // fp32; none where not wanted
-  StateView dgamma;            // [N, H], strides `sequence` and `head`; of g_gamma's values
-  float dgamma_sign = 1;       // -1 for slopes
-  int dgamma_terms = 1;        // of each sequence and head: the gradient and zeros
+  GateTerms shared_terms;  // of g and g_gamma: [B, T, H]
+  GateTerms key_terms;     // of gk
+  GateTerms value_terms;   // of gv
+  TokenView dg, dgk, dgv;  // fp32; none where not wanted
+  GammaOutput dgamma;
   bool single_tokens = false;  // no sequence has more
 
   constexpr bool wants_shared_gates() const { return dg.data != nullptr || dgamma.data != nullptr; }

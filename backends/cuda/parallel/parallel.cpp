@@ -116,14 +116,13 @@ class ParallelBackward : public ParallelKernel<ops::RecurrentAttentionBackward> 
     const BackwardMemory memory(problem, site.workspace.data());
     BackwardParams params = backward_params(problem, args, memory);
     const StateView dgamma = gamma_gradient_of(args);
-    params.dgamma_sign = args.gamma.source == ops::ConstantDecay::Source::kSlopes ? -1.0F : 1.0F;
-    const bool has_terms =
-        dgamma.data != nullptr && dgamma.sequence == 0 && problem.sequences() > 1;
-    params.dgamma = has_terms && !params.single_tokens
-                        ? StateView{.data = memory.gamma_terms, .sequence = problem.H, .head = 1}
-                        : dgamma;
+    const bool has_terms = dgamma.data != nullptr && dgamma.sequence == 0 &&
+                           problem.sequences() > 1 && !params.single_tokens;
+    params.dgamma = {.data = dgamma.data, .sequence = dgamma.sequence, .head = dgamma.head};
+    if (has_terms) params.dgamma = {.data = memory.gamma_terms, .sequence = problem.H, .head = 1};
+    if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma.sign = -1.0F;
     launch_gradients(problem, params, config.warps, stream);
-    if (!has_terms || params.single_tokens) return;
+    if (!has_terms) return;
     launch_sum_of_walks({.terms = memory.gamma_terms,
                          .out = dgamma,
                          .heads = params.heads,

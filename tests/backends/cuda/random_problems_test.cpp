@@ -159,7 +159,7 @@ OpShapes many_short_sequences(OpShapes shapes) {
   for (std::vector<std::string>& factor : shapes.factors) {
     if (factor.front() == "B=1") factor = {"N=70", "N=150", "N=300", "N=1100"};
     if (factor.front().starts_with("h0=")) factor = {"h0=no ht=no"};
-    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16"};
+    if (factor.front().starts_with("dtype=")) factor = {"dtype=bf16", "dtype=f16", "dtype=f32"};
     if (factor.front() == "H=1") factor = {"H=8", "H=8 Hkv=2", "H=12"};
     if (factor.front().starts_with("K=")) {
       factor = {"K=64 V=64",   "K=128 V=128", "K=96 V=40",   "K=160 V=160", "K=16 V=136",
@@ -167,7 +167,7 @@ OpShapes many_short_sequences(OpShapes shapes) {
     }
   }
   for (Range& range : shapes.ranges) {
-    if (range.field == "T") range = {"T", 20, 2000};
+    if (range.field == "T") range = {"T", 20, 4000};
   }
   return shapes;
 }
@@ -216,7 +216,10 @@ std::vector<RandomProblem> random_problems() {
         long_sequences(channel_decay(ops::RecurrentAttention::kName)),
         few_packed_tokens(anything(ops::RecurrentAttentionBackward::kName)),
         few_packed_tokens(channel_decay(ops::RecurrentAttentionBackward::kName)),
-        many_short_sequences(scalar_decay(ops::RecurrentAttentionBackward::kName))}) {
+        many_short_sequences(scalar_decay(ops::RecurrentAttention::kName)),
+        many_short_sequences(channel_decay(ops::RecurrentAttention::kName)),
+        many_short_sequences(scalar_decay(ops::RecurrentAttentionBackward::kName)),
+        many_short_sequences(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

@@ -141,7 +141,7 @@ void launch_channel_gradients(const BackwardParams& p, cudaStream_t stream) {
     with_value<1, 2>(panels_of(p.values.channels), [&]<int kValuePanels>() {
       with_value<false, true>(p.quads, [&]<bool kQuads>() {
         launch<channel_gradients<kKeyPanels, kValuePanels, kQuads>>(
-            {.grid = grid_of(p.heads * p.chunks),
+            {.grid = grid_of(p.heads * p.walked_chunks()),
              .block = Own::kThreads,
              .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, true, false)},
             stream, p);

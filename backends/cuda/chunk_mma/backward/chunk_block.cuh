@@ -31,13 +31,17 @@ __device__ __forceinline__ bool has_rows(const Chunk& chunk) {
   return Own::row_block() < chunk.steps();
 }
 
-/// The number-th of the chunks of all heads.
+/// The number-th of the walked chunks of all heads.
 __device__ __forceinline__ bool find_chunk(const BackwardParams& p, std::int64_t number,
                                            Chunk& chunk) {
   chunk = {};
-  chunk.number = quotient(number, p.heads);
-  chunk.head = number - chunk.number * p.heads;
-  if (chunk.number >= p.chunks) return false;
+  const std::int64_t of_head = quotient(number, p.heads);
+  chunk.head = number - of_head * p.heads;
+  chunk.number = p.chunks;
+  if (of_head >= p.walked_chunks()) return false;
+  const std::int64_t listed = p.walked.numbers == nullptr ? of_head : p.walked.numbers[of_head];
+  if (listed < 0) return false;
+  chunk.number = listed;
   if (!find_place(p, chunk.number, kTokens, chunk.place) || chunk.place.rows == 0) return false;
   if (!p.is_cut) return true;
   const std::int64_t length = chunk.place.span.length;
@@ -54,7 +58,7 @@ __device__ __forceinline__ bool take_chunk(const BackwardParams& p, Chunk& chunk
   if (threadIdx.x == 0) {
     has_work = find_chunk(p, block_number(), chunk);
     if (!has_work && p.gamma_terms != nullptr && chunk.number < p.chunks) {
-      p.gamma_terms[block_number()] = 0.0F;
+      p.gamma_terms[chunk.number * p.heads + chunk.head] = 0.0F;
     }
   }
   __syncthreads();  // the block's work is known

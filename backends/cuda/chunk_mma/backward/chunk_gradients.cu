@@ -98,7 +98,7 @@ void launch_chunk_gradients(const BackwardParams& p, cudaStream_t stream) {
     with_value<1, 2>(panels_of(p.values.channels), [&]<int kValuePanels>() {
       with_value<false, true>(p.quads, [&]<bool kQuads>() {
         launch<chunk_gradients<kKeyPanels, kValuePanels, kQuads>>(
-            {.grid = grid_of(p.heads * p.chunks),
+            {.grid = grid_of(p.heads * p.walked_chunks()),
              .block = WarpsOf<kKeyPanels, kValuePanels>::kThreads,
              .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, false, false)},
             stream, p);

@@ -7,6 +7,7 @@
 #include "cuda/chunks/wide_rows.hpp"
 #include "cuda/chunks/with_copies.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/walks/gate_gradients.hpp"
 
@@ -42,6 +43,30 @@ void sum_heads(const Problem& problem, const float* planes, const TensorView& ou
                             .group = problem.H / problem.Hkv,
                             .out = token_view(out)},
                            stream);
+}
+
+/// Without those that are left out.
+SequencesView walked_sequences(const Problem& problem, const Args& args) {
+  SequencesView view = sequences_view(args.cu_seqlens, problem.T);
+  view.most_left_out = most_left_out(problem);
+  return view;
+}
+
+/// Finds the chunks and segments that are walked, if not all are. Chunks that are not have terms of
+/// the gradient of gamma, which are zeros.
+void list_walked(const Problem& problem, const Args& args, const BackwardConfig& config,
+                 const Workspace& workspace, cudaStream_t stream) {
+  if (workspace.walked.numbers == nullptr) return;
+  const SequencesView sequences = walked_sequences(problem, args);
+  launch_walked_list(sequences, problem.N, workspace.walked, kTokens, stream);
+  if (has_states(problem)) {
+    launch_walked_list(sequences, problem.N, workspace.walked_segments,
+                       segment_tokens_of(problem, config), stream);
+  }
+  if (!args.dgamma) return;
+  const std::int64_t terms = parts_of(problem, kTokens) * problem.H;
+  check(cudaMemsetAsync(workspace.gamma_terms, 0, static_cast<std::size_t>(terms) * sizeof(float),
+                        stream));
 }
 
 void sum_gamma(const Problem& problem, const Args& args, const Workspace& workspace,
@@ -157,15 +182,17 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     return Workspace(problem, config, nullptr).bytes;
   }
 
-  void run(const Problem& problem, const Args& args, const Config& config,
+  void run(const Problem& problem, const Args& args, const BackwardConfig& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const Workspace workspace(problem, config, site.workspace.data());
     const Args own = of_query_heads(problem, args, workspace);
+    list_walked(problem, args, config, workspace, stream);
     for_each_slice(problem, [&](const KeySlice& slice) {
       const Problem part = slice.of(problem);
       BackwardParams params = params_of(part, slice.of(own), config, workspace);
+      params.sequences = walked_sequences(problem, args);
       params.values.adds = slice.first > 0;
       params.adds_gates = params.values.adds;
       params.splits_states = goes_by_panels(problem);
@@ -175,6 +202,14 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     if (shares_heads(problem)) {
       sum_heads(problem, workspace.dk, args.dk, stream);
       sum_heads(problem, workspace.dv, args.dv, stream);
+    }
+    if (most_left_out(problem) > 0) {
+      pairs::launch_short_gradients(problem, args,
+                                    {.data = args.dgamma ? workspace.gamma_terms : nullptr,
+                                     .sequence = problem.H,
+                                     .head = 1,
+                                     .of_chunks = true},
+                                    workspace.of_short, stream);
     }
     if (args.dgamma) sum_gamma(problem, args, workspace, stream);
   }

@@ -30,13 +30,14 @@ struct Place {
 };
 
 /// The `tokens` tokens of a part (sequence_parts.hpp), or what the sequence has of them. A sequence
-/// without any has one place.
+/// without any has one place, one that is left out none.
 __device__ __forceinline__ bool find_place(const BackwardParams& p, std::int64_t part,
                                            std::int64_t tokens, Place& place) {
   place.sequence = sequence_of_part(p.sequences, p.sequence_count, part, tokens);
   place.span = span_of(p.sequences, place.sequence);
   const std::int64_t own = part - first_part(p.sequences, place.sequence, place.span, tokens);
   place.first = own * tokens;
+  if (place.span.is_left_out) return false;
   if (own < 0 || place.first > max(place.span.length - 1, std::int64_t{0})) return false;
   place.rows = static_cast<int>(min(place.span.length - place.first, tokens));
   return true;

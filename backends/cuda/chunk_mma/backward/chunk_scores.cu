@@ -133,7 +133,9 @@ __global__ __launch_bounds__(Own::kThreads,
   __shared__ bool has_work;
   if (threadIdx.x == 0) {
     has_work = find_chunk(p, block_number(), chunk);
-    if (!has_work && chunk.number < p.chunks) p.scores[block_number()].strong = 0;
+    if (!has_work && chunk.number < p.chunks) {
+      p.scores[chunk.number * p.heads + chunk.head].strong = 0;
+    }
   }
   __syncthreads();  // the block's work is known
   if (!has_work) return;
@@ -165,11 +167,11 @@ __global__ __launch_bounds__(kChunksOfBlock* kWarpSize) void sum_gate_parts(
   Chunk chunk;
   if (!find_chunk(p, number, chunk)) {
     if (p.gamma_terms != nullptr && chunk.number < p.chunks && !p.adds_gates) {
-      p.gamma_terms[number] = 0.0F;
+      p.gamma_terms[chunk.number * p.heads + chunk.head] = 0.0F;
     }
     return;
   }
-  if (p.scores[number].strong != 0) return;
+  if (p.scores[chunk.number * p.heads + chunk.head].strong != 0) return;
   const GateParts* const parts = gate_parts_of(p, chunk);
   const int first = static_cast<int>(threadIdx.x) % kWarpSize * 2;
   float reads[2]{};
@@ -190,7 +192,7 @@ template <Gated kGated>
 void launch_scores(const BackwardParams& p, cudaStream_t stream) {
   using Memory = std::conditional_t<kGated == Gated::kNone, ScoreMemory, GatedScoreMemory>;
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
-    launch<chunk_scores<kGated, kQuads>>({.grid = grid_of(p.heads * p.chunks),
+    launch<chunk_scores<kGated, kQuads>>({.grid = grid_of(p.heads * p.walked_chunks()),
                                           .block = Own::kThreads,
                                           .shared_bytes = sizeof(Memory)},
                                          stream, p);
@@ -211,7 +213,7 @@ void launch_chunk_scores(const BackwardParams& p, cudaStream_t stream) {
 
 void launch_gate_sums(const BackwardParams& p, cudaStream_t stream) {
   if (p.dg.data == nullptr && p.gamma_terms == nullptr) return;
-  launch<sum_gate_parts>({.grid = grid_of(ceil_div(p.heads * p.chunks, kChunksOfBlock)),
+  launch<sum_gate_parts>({.grid = grid_of(ceil_div(p.heads * p.walked_chunks(), kChunksOfBlock)),
                           .block = kChunksOfBlock * kWarpSize},
                          stream, p);
 }

@@ -8,6 +8,7 @@
 
 #include "cuda/chunk_mma/backward/workspace.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
+#include "cuda/pairs/expected_time.hpp"
 
 namespace attune::cuda::chunk_mma::backward {
 
@@ -139,13 +140,23 @@ inline double slice_us(const Problem& problem, const DeviceInfo& device,
   return us + kOfLaunch * launches;
 }
 
-/// Microseconds of all slices.
+/// Microseconds of all slices, and of pairs of tokens, which may take short sequences.
 inline double expected_time_us(const Problem& problem, const DeviceInfo& device,
                                const BackwardConfig& config) {
-  double us = 0;
-  for_each_slice(problem,
-                 [&](const KeySlice& slice) { us += slice_us(slice.of(problem), device, config); });
-  return us;
+  constexpr double kOfLaunches = 10, kOfLook = 1.6;  // of a chunk's panel, without a sequence
+  const auto walked_us = [&](const Problem& walked, double = 0) {
+    double us = 0;
+    for_each_slice(
+        walked, [&](const KeySlice& slice) { us += slice_us(slice.of(walked), device, config); });
+    return us;
+  };
+  const std::int64_t left_out = most_left_out(problem);
+  if (left_out == 0) return walked_us(problem);
+  const std::int64_t panels =
+      problem.T / (left_out + 1) * problem.H * (panels_of(problem.K) + panels_of(problem.V));
+  const double looks =
+      kOfLaunches + kOfLook * static_cast<double>(panels) / std::max(device.cores, 1);
+  return pairs::beside_walk_us(problem, device, true, looks, walked_us);
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

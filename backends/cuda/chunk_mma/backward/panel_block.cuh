@@ -88,7 +88,7 @@ __device__ __forceinline__ bool take_panel(const BackwardParams& p, PanelWork& w
   if (threadIdx.x == 0) {
     const int key_panels = panels_of(p.keys.channels);
     const int value_panels = panels_of(p.values.channels);
-    const std::int64_t of_keys = p.chunks * p.heads * key_panels;
+    const std::int64_t of_keys = p.walked_chunks() * p.heads * key_panels;
     const bool by_side = kOrder == PanelOrder::kBySide;
     const bool is_behind = by_side && block_number() >= of_keys;
     const std::int64_t block = block_number() - (is_behind ? of_keys : 0);
@@ -117,7 +117,7 @@ __device__ __forceinline__ bool take_panel(const BackwardParams& p, PanelWork& w
 /// Of all chunks.
 inline std::int64_t panel_blocks(const BackwardParams& p) {
   return std::int64_t{panels_of(p.keys.channels) + panels_of(p.values.channels)} * p.heads *
-         p.chunks;
+         p.walked_chunks();
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

@@ -91,6 +91,8 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Backwar
   params.reverse = problem.reverse;
   params.has_initial = args.initial_state.has_value();
   params.chunks = parts_of(problem, kTokens);
+  params.walked = workspace.walked;
+  params.walked_segments = workspace.walked_segments;
   params.segment_tokens = segment_tokens_of(problem, config);
   params.segments = parts_of(problem, params.segment_tokens);
   params.is_cut = workspace.is_cut;

@@ -31,6 +31,7 @@
 #include <cstdint>
 
 #include "cuda/chunks/views.hpp"
+#include "cuda/chunks/walked_list.hpp"
 #include "cuda/tiles/panel.hpp"
 #include "cuda/walks/sequence_parts.hpp"
 #include "cuda/walks/walk.hpp"
@@ -139,7 +140,9 @@ struct BackwardParams {
   bool reverse = false;
   bool has_initial = false;
 
-  std::int64_t chunks = 0;          // numbers of chunks, as sequence_parts.hpp counts parts
+  std::int64_t chunks = 0;  // numbers of chunks, as sequence_parts.hpp counts parts
+  WalkedList walked;        // chunks
+  WalkedList walked_segments;
   std::int64_t segments = 0;        // numbers of segments
   std::int64_t segment_tokens = 0;  // a multiple of kTokens
   bool is_cut = false;              // any sequence may have more than one segment
@@ -150,6 +153,16 @@ struct BackwardParams {
   bool splits_states = false;       // kept as panels take them
   ChunkScores* scores = nullptr;    // [chunk, H], where gradients go by panels
   GateParts* gate_parts = nullptr;  // [chunk, H, parts_of_gates()], likewise
+
+  /// Chunks of a head that launches look for.
+  constexpr std::int64_t walked_chunks() const {
+    return walked.numbers == nullptr ? chunks : walked.most;
+  }
+
+  /// Segments of a head that walks look for.
+  constexpr std::int64_t segment_places() const {
+    return walked_segments.numbers == nullptr ? segments : walked_segments.most;
+  }
 
   bool stores_pairs = false;  // two elements may be stored at once
   TokenView dg;

@@ -217,7 +217,7 @@ void launch_walks(const BackwardParams& p, cudaStream_t stream) {
       ceil_div(p.keys.channels, Own::kChannels) * ceil_div(p.values.channels, Own::kChannels);
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
     launch<walk_states<Own, Scan, kQuads>>(
-        {.grid = grid_of(2 * tiles * p.heads * p.segments),
+        {.grid = grid_of(2 * tiles * p.heads * p.segment_places()),
          .block = Own::kThreads,
          .shared_bytes = sizeof(WalkMemory<Own, typename Scan::Decays>)},
         stream, p);
@@ -248,7 +248,8 @@ void launch_tile_walks(const BackwardParams& p, cudaStream_t stream) {
 }  // namespace
 
 void launch_state_walks(const BackwardParams& p, cudaStream_t stream) {
-  const bool are_wide = walk_panels(p.keys.channels, p.values.channels, p.heads * p.segments) == 2;
+  const bool are_wide =
+      walk_panels(p.keys.channels, p.values.channels, p.heads * p.segment_places()) == 2;
   if (are_wide && has_room_for_wide_tiles()) {
     launch_tile_walks<TileWarps<2>>(p, stream);
   } else {

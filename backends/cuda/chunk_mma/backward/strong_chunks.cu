@@ -74,6 +74,13 @@ __device__ __forceinline__ void walk_chunk(const BackwardParams& p, const Chunk&
   }
 }
 
+/// Of the number-th of the walked chunks of all heads.
+__device__ __forceinline__ bool is_strong(const BackwardParams& p, std::int64_t number) {
+  const std::int64_t of_head = quotient(number, p.heads);
+  const std::int64_t chunk = p.walked.numbers == nullptr ? of_head : p.walked.numbers[of_head];
+  return chunk >= 0 && p.scores[chunk * p.heads + number - of_head * p.heads].strong != 0;
+}
+
 /// grid: as many blocks as there are multiprocessors, which look for strong chunks, a thread each.
 template <bool kValueGates, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads,
@@ -82,11 +89,11 @@ __global__ __launch_bounds__(Own::kThreads,
   auto& memory = *reinterpret_cast<StrongMemory*>(shared);
   __shared__ Chunk chunk;
   __shared__ bool strong[Own::kThreads];
-  const std::int64_t all = p.heads * p.chunks;
+  const std::int64_t all = p.heads * p.walked_chunks();
   const std::int64_t step = gridDim.x;
   for (std::int64_t first = blockIdx.x; first < all; first += step * Own::kThreads) {
     const std::int64_t own = first + threadIdx.x * step;
-    strong[threadIdx.x] = own < all && p.scores[own].strong != 0;
+    strong[threadIdx.x] = own < all && is_strong(p, own);
     if (__syncthreads_or(strong[threadIdx.x] ? 1 : 0) == 0) continue;
     for (int i = 0; i < Own::kThreads; ++i) {
       if (!strong[i]) continue;
@@ -105,7 +112,7 @@ void launch_strong_chunks(const BackwardParams& p, cudaStream_t stream) {
     with_value<false, true>(p.quads, [&]<bool kQuads>() {
       constexpr std::int64_t kMostBlocks = 132;  // of which each takes a multiprocessor
       launch<strong_chunks<kValueGates, kQuads>>(
-          {.grid = grid_of(std::min(p.heads * p.chunks, kMostBlocks)),
+          {.grid = grid_of(std::min(p.heads * p.walked_chunks(), kMostBlocks)),
            .block = Own::kThreads,
            .shared_bytes = sizeof(StrongMemory)},
           stream, p);

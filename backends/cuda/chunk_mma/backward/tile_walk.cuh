@@ -69,9 +69,12 @@ __device__ __forceinline__ bool find_walk(const BackwardParams& p, int tile, Til
   const std::int64_t key_tiles = ceil_div(p.keys.channels, tile);
   rest = quotient(next, key_tiles);
   walk.first_key = static_cast<int>(next - rest * key_tiles) * tile;
-  walk.segment = quotient(rest, p.heads);
-  walk.head = rest - walk.segment * p.heads;
-  if (walk.segment >= p.segments) return false;
+  const std::int64_t of_head = quotient(rest, p.heads);
+  walk.head = rest - of_head * p.heads;
+  if (of_head >= p.segment_places()) return false;
+  const WalkedList& list = p.walked_segments;
+  walk.segment = list.numbers == nullptr ? of_head : list.numbers[of_head];
+  if (walk.segment < 0) return false;
   if (!find_place(p, walk.segment, p.segment_tokens, walk.place)) return false;
   walk.first_chunk = walk.place.part(p, kTokens);
   walk.chunks = (walk.place.rows + kTokens - 1) / kTokens;

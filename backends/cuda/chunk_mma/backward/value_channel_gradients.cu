@@ -334,7 +334,7 @@ void launch_value_channel_gradients(const BackwardParams& p, cudaStream_t stream
   with_value<1, 2>(panels_of(p.keys.channels), [&]<int kKeyPanels>() {
     with_value<false, true>(p.quads, [&]<bool kQuads>() {
       launch<value_channel_gradients<kKeyPanels, kQuads>>(
-          {.grid = grid_of(p.heads * p.chunks),
+          {.grid = grid_of(p.heads * p.walked_chunks()),
            .block = Own::kThreads,
            .shared_bytes = chunk_shared_bytes(p.keys.channels, p.values.channels, true, true)},
           stream, p);

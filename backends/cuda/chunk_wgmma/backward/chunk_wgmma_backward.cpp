@@ -13,7 +13,7 @@
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/pairs/gradients.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"
@@ -79,11 +79,11 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Config&
                          const LaunchSite& site, bool sums_all) {
   BackwardParams params;
   params.sums_all = sums_all;
-  if (!sums_all) params.walked.most_left_out = most_left_out(problem, config);
   set_tensors(params, args);
   params.gamma = decay_view(args.gamma, problem.H);
   if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
+  if (!sums_all) params.sequences.most_left_out = most_left_out(problem, config);
   params.heads = problem.H;
   params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
   params.key_dim = static_cast<int>(problem.K);
@@ -139,17 +139,19 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
   const BackwardShape shape = shape_of(problem, args);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   launch_segment_starts(params, shape, stream);
-  const bool leaves_out = params.walked.most_left_out > 0;
-  if (leaves_out) {
-    launch_long_sequences(params.sequences, problem.sequences(), params.walked, stream);
-  }
+  const bool leaves_out = params.sequences.most_left_out > 0;
+  launch_walked_list(params.sequences, problem.sequences(), params.walked, 0, stream);
   launch_dq_walk<T>(params, shape, stream);
   launch_dkdv_walk<T>(params, shape, stream);
   sum_partials<T>(params, args, stream);
   if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
   const int terms = params.tiles() * params.segments;  // of dgamma, of a sequence and head
   if (leaves_out) {
-    pairs::launch_short_sequences(problem, args, args.dgamma ? params.dgamma_terms : nullptr, terms,
+    pairs::launch_short_gradients(problem, args,
+                                  {.data = args.dgamma ? params.dgamma_terms : nullptr,
+                                   .sequence = params.heads * terms,
+                                   .head = terms,
+                                   .terms = terms},
                                   params.of_short, stream);
   }
   if (args.dgamma) {
@@ -228,7 +230,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     BackwardParams unplaced;
-    unplaced.walked.most_left_out = most_left_out(problem, config);
+    unplaced.sequences.most_left_out = most_left_out(problem, config);
     return place_workspace(unplaced, problem, config, nullptr);
   }
 

@@ -11,6 +11,7 @@
 #include "cuda/chunks/likely_lengths.hpp"
 #include "cuda/chunks/segment_costs.hpp"
 #include "cuda/pairs/expected_time.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -28,21 +29,18 @@ inline SegmentedWalks segmented_walks(const ops::RecurrentAttentionProblem& prob
           .most_passed = kMostPassedSegments};
 }
 
-/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are: where sequences
-/// are short on average, have no states, and are so many that walks take turns. Heads of one tile have
-/// cheap walks, so that pairs pay for fewer tokens.
+/// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are. Heads of one tile
+/// have cheap walks, so that pairs pay for fewer tokens.
 inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
                                   const BackwardConfig& config) {
-  constexpr std::int64_t kMostListed = std::int64_t{1} << 20;  // tokens: a grid has 65,535 along y
   constexpr std::int64_t kManyWalks = 4 * 132;  // of rounds and an H100's multiprocessors
   constexpr std::int64_t kOnAverage = 12, kOnAverageOfTiles = 32;
-  if (problem.N <= 1 || problem.h0 || problem.ht || config.segments > 1) return 0;
+  if (config.segments > 1) return 0;
   const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
   const bool small = tile_channels(problem) == kSmallTile;
   const std::int64_t walks = chunk_slots(problem) * problem.H * tiles / (small ? 2 : 1);
-  const std::int64_t most = tiles > 1 ? kOnAverageOfTiles : kOnAverage;
-  const bool is_short = problem.T <= std::min(most * problem.N, kMostListed);
-  return is_short && walks >= kManyWalks ? pairs::kShortSequence : 0;
+  return pairs::most_left_out(problem, tiles > 1 ? kOnAverageOfTiles : kOnAverage,
+                              walks >= kManyWalks);
 }
 
 /// Of 56 timings of 8 problems, what costs least here is within 4 % of the fastest.
@@ -75,25 +73,19 @@ inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
                                                problem.H * problem.K * problem.V * states);
   const double blocks_of_chunk = static_cast<double>(problem.H * tiles) / device.cores;
   const BackwardConfig config = cheapest_config(problem, device);
-  const LikelyLengths lengths(problem);
-  const auto walks_us = [&](std::int64_t slots, double longest) {
+  const auto walks_us = [&](const ops::RecurrentAttentionProblem& walked, double longest) {
     const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
-    return std::max(kOfWalk * work * static_cast<double>(slots) * blocks_of_chunk,
+    return std::max(kOfWalk * work * static_cast<double>(chunk_slots(walked)) * blocks_of_chunk,
                     kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
   };
   const std::int64_t left_out = most_left_out(problem, config);
+  const double us = kBegin + kOfLaunch * launches + state_bytes / kBytesPerUs;
+  if (left_out == 0) {
+    return us + LikelyLengths(problem).average(
+                    [&](double longest) { return walks_us(problem, longest); });
+  }
   const double looks = kOfLook * blocks_of_chunk * static_cast<double>(problem.T / (left_out + 1));
-  return kBegin + kOfLaunch * (launches + (left_out > 0 ? 1 : 0)) + state_bytes / kBytesPerUs +
-         lengths.average([&](double longest) {
-           const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
-           if (left_out == 0 || other > static_cast<double>(left_out))
-             return walks_us(chunk_slots(problem), longest);
-           const double walks =
-               longest > static_cast<double>(left_out)
-                   ? walks_us(chunks_of(static_cast<std::int64_t>(longest)), longest)
-                   : 0;
-           return looks + walks + pairs::short_sequences_us(problem, device, other);
-         });
+  return us + kOfLaunch + pairs::beside_walk_us(problem, device, true, looks, walks_us);
 }
 
 }  // namespace attune::cuda::chunk_wgmma::backward

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/chunks/padded_rows.hpp"
-#include "cuda/pairs/gradients.hpp"
+#include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -60,12 +60,11 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
     params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
     params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
   }
-  if (params.walked.most_left_out > 0) {
-    const std::int64_t most = problem.T / (params.walked.most_left_out + 1);
-    params.walked.most = std::clamp(most, std::int64_t{1}, problem.N);
-    params.walked.numbers = parts.take<int>(params.walked.most * std::int64_t{sizeof(int)});
+  if (params.sequences.most_left_out > 0) {
+    params.walked.most = most_walked(params.sequences, problem.N);
+    params.walked.numbers = parts.take<int>(params.walked.bytes());
     params.of_short =
-        parts.take<std::byte>(static_cast<std::int64_t>(pairs::short_sequences_bytes(problem)));
+        parts.take<std::byte>(static_cast<std::int64_t>(pairs::short_gradients_bytes(problem)));
   }
   return parts.used();
 }

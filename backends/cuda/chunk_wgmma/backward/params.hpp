@@ -12,7 +12,7 @@
 
 #include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
 #include "cuda/chunks/chunk.hpp"
-#include "cuda/chunks/long_sequences.hpp"
+#include "cuda/chunks/walked_list.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 
@@ -51,7 +51,7 @@ struct BackwardParams {
   int key_tiles = 1;  // of kTileChannels
   int value_tiles = 1;
   int segments = 1;      // walks that share a sequence
-  LongSequences walked;  // by walks with outputs; short ones are another launch's
+  WalkedList walked;     // sequences, by walks with outputs
   float scale = 1;
   bool reverse = false;
 

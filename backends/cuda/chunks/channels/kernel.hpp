@@ -135,7 +135,32 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     if (!has_few_tokens(problem)) return std::nullopt;
-    return short_us(problem, device, heuristic_config(problem, device));
+    return walks_us(problem, device);
+  }
+
+  /// Microseconds of short sequences: of their blocks, and of rows and states through memory, fitted to
+  /// 287 configs of 46 problems on an H100.
+  double walks_us(const Problem& problem, const DeviceInfo& device) const {
+    constexpr double kOfBlock = 2.14;
+    constexpr double kOfState = 0.129;  // of a block, to read or to write 64 by 64 elements of it
+    constexpr double kOfPanel = 0.877;  // of key channels, of a chunk
+    constexpr double kOfWide = 1.44;
+    constexpr double kShared = 0.429;  // of a round, for each further block of a multiprocessor
+    constexpr double kBytesPerUs = 1.92e6;
+    const Config config = heuristic_config(problem, device);
+    const Block block = block_of(problem, config);
+    const double panels = widest_keys(problem, config.tile_v) / static_cast<double>(kPanelChannels);
+    const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
+    const ExpectedWalk walk{
+        .block = kOfBlock + kOfState * states * panels * config.tile_v / kNarrowest,
+        .chunk = kOfPanel * panels * (config.tile_v > kNarrowest ? kOfWide : 1.0),
+        .chunk_tokens = static_cast<double>(block.chunk_tokens),
+        .rounds =
+            shared_rounds(block_count(problem, config),
+                          room_for_blocks(device, block.bytes, block.resident), device, kShared),
+        .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches),
+        .traffic = bytes_in_16_bits(problem, states) / kBytesPerUs};
+    return expected_walk_us(walk, LikelyLengths(problem));
   }
 
   /// With about as many segments as the device has room for.
@@ -206,6 +231,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     params.query_growth = query_growth(params.scale);
     params.slice_keys = widest_keys(problem, config.tile_v);
     params.copied_keys = params.key_channels;
+    if (part != Part::kAll) params.sequences.most_left_out = 0;  // nobody takes them
     if (part == Part::kAll) {
       params.slices = slices_of(problem, config.tile_v).side_by_side;
       if (params.slices > 1) params.copied_keys = params.slice_keys;
@@ -318,30 +344,6 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
            slices_of(problem, config.tile_v).side_by_side * config.segments;
   }
 
-  /// Microseconds of short sequences: of their blocks, and of rows and states through memory, fitted to
-  /// 287 configs of 46 problems on an H100.
-  static double short_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-    constexpr double kOfBlock = 2.14;
-    constexpr double kOfState = 0.129;  // of a block, to read or to write 64 by 64 elements of it
-    constexpr double kOfPanel = 0.877;  // of key channels, of a chunk
-    constexpr double kOfWide = 1.44;
-    constexpr double kShared = 0.429;  // of a round, for each further block of a multiprocessor
-    constexpr double kBytesPerUs = 1.92e6;
-    const Block block = block_of(problem, config);
-    const double panels = widest_keys(problem, config.tile_v) / static_cast<double>(kPanelChannels);
-    const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
-    const ExpectedWalk walk{
-        .block = kOfBlock + kOfState * states * panels * config.tile_v / kNarrowest,
-        .chunk = kOfPanel * panels * (config.tile_v > kNarrowest ? kOfWide : 1.0),
-        .chunk_tokens = static_cast<double>(block.chunk_tokens),
-        .rounds =
-            shared_rounds(block_count(problem, config),
-                          room_for_blocks(device, block.bytes, block.resident), device, kShared),
-        .key_slices = static_cast<double>(slices_of(problem, config.tile_v).launches),
-        .traffic = bytes_in_16_bits(problem, states) / kBytesPerUs};
-    return expected_walk_us(walk, LikelyLengths(problem));
-  }
-
   /// Tokens of a segment that take longer than a launch.
   static constexpr std::int64_t kLeastTokens = 256;
 
@@ -357,8 +359,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
 
   static SequenceParts parts_of(const Problem& problem, const Config& config) {
-    return parts_by_length(problem, value_tiles(problem, config.tile_v), config.segments,
-                           kLeastTokens);
+    return walked_parts(problem, value_tiles(problem, config.tile_v), config.segments,
+                        kLeastTokens);
   }
 
   /// Two, where an even share of the first launch saves more chunks than a second walk and more
@@ -423,11 +425,13 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
         device, times);
   }
 
-  /// Places the segments' states and decays; returns the bytes they take.
+  /// Places the segments, their states and decays; returns the bytes they take.
   static std::size_t place_workspace(Params& params, const Problem& problem, const Config& config,
                                      std::byte* workspace) {
-    const bool is_cut = config.segments > 1 || params.parts.tokens > 0;
-    if (!is_cut && !params.sums_all()) return 0;
+    WorkspaceParts parts(workspace);
+    params.parts.places = parts.take<PartPlace>(params.parts.places_bytes());
+    params.segments = config.segments;
+    if (!params.is_cut() && !params.sums_all()) return parts.used();
     constexpr std::int64_t kFloat = sizeof(float);
     const std::int64_t of_head = params.parts.tokens > 0
                                      ? parts_of_sums(params.parts).sums(problem.T)
@@ -435,8 +439,6 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     const std::int64_t saved = of_head * problem.H * params.slices;
     const std::int64_t keys = widest_keys(problem, config.tile_v);
     const std::int64_t values = value_tiles(problem, config.tile_v) * config.tile_v;
-    WorkspaceParts parts(workspace);
-    params.parts.places = parts.take<PartPlace>(params.parts.places_bytes());
     params.segment_states = parts.take<float4>(saved * keys * values * kFloat);
     params.segment_decays = parts.take<float>(saved * keys * kFloat);
     params.segment_value_decays = parts.take<float>(saved * values * kFloat);

@@ -248,7 +248,7 @@ __device__ __forceinline__ void for_each_walk(const RoleSignals<Shape>& signals,
                                               Visit&& visit) {
   if constexpr (kWithOutputs) {
     const auto make = [&] { return make_sliced_walk<Shape, kParts>(p, p.segments); };
-    if (p.sequences.leaves_out_single_tokens && make().span.is_left_out) return;
+    if (p.sequences.most_left_out > 0 && make().span.is_left_out) return;
     if (kParts && !has_segment(make())) return;
     visit(signals, make);
   } else {
@@ -256,7 +256,7 @@ __device__ __forceinline__ void for_each_walk(const RoleSignals<Shape>& signals,
       return make_sliced_walk<Shape, kParts>(p, first_launch_blocks(p));
     };
     const Walk head = head_walk();
-    if (p.sequences.leaves_out_single_tokens && head.span.is_left_out) return;
+    if (p.sequences.most_left_out > 0 && head.span.is_left_out) return;
     if (kParts && !has_segment(head)) return;
     const int subsegments = p.subsegments;
     const int summed = head.segments - (p.sums_all() ? 0 : 1);
