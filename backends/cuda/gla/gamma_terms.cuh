@@ -232,12 +232,12 @@ __global__ __launch_bounds__(kBlockThreads,
 
 template <class T>
 void launch_gamma_terms(const GlaBackwardParams& p, cudaStream_t stream) {
-  launch<gamma_terms<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads),
-                                       static_cast<unsigned>(p.gamma_parts)),
-                          .block = dim3(kBlockThreads),
-                          .shared_bytes = sizeof(GammaShared),
-                          .overlaps_previous = true},
-                         stream, p);
+  launch<gamma_terms<T>>(
+      {.grid = dim3(static_cast<unsigned>(p.slots * p.heads), static_cast<unsigned>(p.gamma_parts)),
+       .block = dim3(kBlockThreads),
+       .shared_bytes = sizeof(GammaShared),
+       .overlaps_previous = true},
+      stream, p);
 }
 
 }  // namespace attune::cuda::gla

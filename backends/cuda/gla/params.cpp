@@ -83,7 +83,7 @@ class Places {
   }
   /// Of chunks of sequences of more than so many tokens.
   WalkedList take_list(std::int64_t left_out) {
-    WalkedList list{.most = problem_.T / kChunkTokens + problem_.T / (left_out + 1) + 1};
+    WalkedList list{.most = pairs::most_walked_parts(problem_, left_out, kChunkTokens)};
     list.numbers = parts_.take<int>(list.bytes());
     return list;
   }

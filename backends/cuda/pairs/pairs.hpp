@@ -99,15 +99,15 @@ struct GateTerms {
   float* lost = nullptr;
 };
 
-/// Where the gradient of g_gamma's values goes, of a sequence and head.
+/// Where the gradient of g_gamma's values goes, of a sequence and head, or what is summed up to it
+/// behind pairs of tokens.
 struct GammaOutput {
   float* data = nullptr;
   std::int64_t sequence = 0;  // strides
   std::int64_t head = 0;
-  bool of_chunks =
-      false;       // `sequence` is from chunk to chunk (chunk.hpp), and the first one's is meant
-  int terms = 1;   // that are summed up behind it: the gradient and zeros
-  float sign = 1;  // -1 for slopes
+  bool of_chunks = false;  // `sequence` is a chunk's (chunk.hpp): of a sequence's first one
+  int terms = 1;           // that are summed up: the gradient and zeros
+  float sign = 1;          // -1 for slopes
 };
 
 struct BackwardParams : Inputs {

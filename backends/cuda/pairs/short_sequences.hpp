@@ -32,6 +32,12 @@ inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
   return is_short && are_many ? kShortSequence : 0;
 }
 
+/// The most parts of so many tokens (walks/sequence_parts.hpp) that the others have.
+inline std::int64_t most_walked_parts(const ops::RecurrentAttentionProblem& problem,
+                                      std::int64_t left_out, std::int64_t tokens) {
+  return problem.T / tokens + problem.T / (left_out + 1) + 1;
+}
+
 /// About as many blocks as walk a sequence forward: one for 64 value channels of a head.
 inline std::int64_t forward_blocks(const ops::RecurrentAttentionProblem& problem) {
   constexpr std::int64_t kTile = 64;

@@ -182,7 +182,7 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
     return Workspace(problem, config, nullptr).bytes;
   }
 
-  void run(const Problem& problem, const Args& args, const BackwardConfig& config,
+  void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);

@@ -117,8 +117,8 @@ void launch_walk_operands(const BackwardParams& p, const ChannelSide& side, cuda
   with_value<1, 2>(std::min(panels_of(side.channels), 2), [&]<int kPanels>() {
     const std::int64_t parts = ceil_div(side.channels, kPanels * kPanelChannels);
     launch<make_walk_operands<kPanels>>(
-        {.grid = grid_of(parts * p.heads * p.walked_chunks()), .block = OwnOf<kPanels>::kThreads}, stream, p,
-        side);
+        {.grid = grid_of(parts * p.heads * p.walked_chunks()), .block = OwnOf<kPanels>::kThreads},
+        stream, p, side);
   });
 }
 

@@ -163,7 +163,7 @@ struct Workspace {
       of_short =
           parts.take<std::byte>(static_cast<std::int64_t>(pairs::short_gradients_bytes(problem)));
       const auto take = [&](WalkedList& list, std::int64_t of_number) {
-        list.most = problem.T / of_number + problem.T / (left_out + 1) + 1;
+        list.most = pairs::most_walked_parts(problem, left_out, of_number);
         list.numbers = parts.take<int>(list.bytes());
       };
       take(walked, kTokens);

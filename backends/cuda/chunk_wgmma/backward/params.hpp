@@ -12,9 +12,9 @@
 
 #include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
 #include "cuda/chunks/chunk.hpp"
-#include "cuda/chunks/walked_list.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
+#include "cuda/chunks/walked_list.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -50,8 +50,8 @@ struct BackwardParams {
   int value_dim = 0;
   int key_tiles = 1;  // of kTileChannels
   int value_tiles = 1;
-  int segments = 1;      // walks that share a sequence
-  WalkedList walked;     // sequences, by walks with outputs
+  int segments = 1;   // walks that share a sequence
+  WalkedList walked;  // sequences, by walks with outputs
   float scale = 1;
   bool reverse = false;
 
