@@ -82,8 +82,8 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
     const unsigned own = mine < chunks ? chunk_of_block(p, mine) : kNoChunk;
     unsigned strong = __ballot_sync(kFullWarp, own != kNoChunk && is_strong(p, own));
     for (; strong != 0; strong &= strong - 1) {
-      const unsigned index = __shfl_sync(kFullWarp, own, __ffs(static_cast<int>(strong)) - 1);
-      if (threadIdx.x == 0) chunk = head_chunk(p, index);
+      const unsigned block = first + static_cast<unsigned>(__ffs(strong) - 1) * gridDim.x;
+      if (threadIdx.x == 0) chunk = head_chunk(p, chunk_of_block(p, block));
       __syncthreads();  // the chunk is known
       if (chunk.rows > 0) f();
       __syncthreads();  // nothing of it is needed any more
