@@ -24,15 +24,15 @@ inline constexpr std::int64_t kShortSequence = 16;
 /// `are_many`: walks of a chunk take turns. Neither may tell a slice of K from all of it.
 inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
                                   std::int64_t on_average, bool are_many) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1}
-                                       << 20;  // a grid has 65,535 long ones along y
+  constexpr std::int64_t kMostTokens = 1 << 20;  // a grid has 65,535 long ones along y
   const bool has_states = problem.h0 || problem.ht || problem.pool || problem.snapshot_every > 0;
   if (problem.N <= 1 || has_states || std::max(problem.K, problem.V) > kMostChannels) return 0;
   const bool is_short = problem.T <= std::min(on_average * problem.N, kMostTokens);
   return is_short && are_many ? kShortSequence : 0;
 }
 
-/// The most parts of so many tokens (walks/sequence_parts.hpp) that the others have.
+/// The most parts of so many tokens (walks/sequence_parts.hpp) that sequences of more than `left_out`
+/// have.
 inline std::int64_t most_walked_parts(const ops::RecurrentAttentionProblem& problem,
                                       std::int64_t left_out, std::int64_t tokens) {
   return problem.T / tokens + problem.T / (left_out + 1) + 1;
@@ -43,7 +43,7 @@ inline std::int64_t forward_blocks(const ops::RecurrentAttentionProblem& problem
   constexpr std::int64_t kTile = 64;
   return problem.H * ceil_div(problem.V, kTile);
 }
-/// The same of a forward pass.
+/// most_left_out() of a forward pass.
 std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem);
 /// What a forward pass by chunks walks: walked_sequences() without short ones.
 SequencesView chunked_sequences(const ops::RecurrentAttentionProblem& problem,

@@ -128,7 +128,9 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       return narrow;
     }
     const Config wide = config_of(problem, device, widest);
-    return walk_us(problem, device, wide) < walk_us(problem, device, narrow) ? wide : narrow;
+    return block_choice_us(problem, device, wide) < block_choice_us(problem, device, narrow)
+               ? wide
+               : narrow;
   }
 
   /// Of a few tokens, of which other kernels say what they expect.
@@ -389,7 +391,8 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   /// Microseconds of a problem, to choose among blocks by: fitted to 30 problems on an H100, and right
   /// for 44 others of up to 128 key channels.
-  static double walk_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+  static double block_choice_us(const Problem& problem, const DeviceInfo& device,
+                                const Config& config) {
     constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
     constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
     constexpr double kBytesOfSum = 6, kBytesPerUs = 2.5e6;  // of an output, for each further slice
