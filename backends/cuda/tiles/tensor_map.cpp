@@ -62,12 +62,17 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
   }
   const std::array<cuuint32_t, kRank> box{kPanelChannels, 1, static_cast<cuuint32_t>(rows), 1};
   const std::array<cuuint32_t, kRank> every_element{1, 1, 1, 1};
+  // A short row asked for by 256 bytes brings those of heads that are read later, or not at all.
+  constexpr std::int64_t kLine = 128;
+  const CUtensorMapL2promotion promotion = tensor.size(3) * width < kLine
+                                               ? CU_TENSOR_MAP_L2_PROMOTION_L2_64B
+                                               : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   CUtensorMap map;
   const auto encode = [&] {
     return encode_entry()(&map, element_type(tensor.dtype), kRank, const_cast<void*>(tensor.data),
                           extents.data(), strides.data(), box.data(), every_element.data(),
-                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   CUresult status = encode();
   if (status == CUDA_ERROR_INVALID_CONTEXT) {
