@@ -39,18 +39,21 @@ __device__ __forceinline__ int row_of_lane(int lane, int i, bool reverse) {
   return reverse ? kChunkTokens - 1 - at : at;
 }
 
-/// The gate of the token at `row` of the sequence, 0 where there are none. Rows past its end give
-/// some other token's, so that nothing depends on what is loaded.
-template <class T>
-__device__ __forceinline__ float load_gate(const WalkParams& p, const WalkItem& item, int row) {
-  if (p.gates.rows.data == nullptr) return 0.0F;
+/// The gate of the token at `row` of the sequence as it came: reading it would be waiting for it. Rows
+/// past the sequence's end give some other token's, so that nothing depends on what is loaded.
+template <class Bits>
+__device__ __forceinline__ std::uint32_t load_gate(const WalkParams& p, const WalkItem& item,
+                                                   int row) {
   const int token = item.begin + min(row + (p.shifted_gates ? 1 : 0), item.length - 1);
-  return gate_at<T>(p.gates, row_offset(p.gates.rows, item.batch, token, item.head));
+  return static_cast<const Bits*>(
+      p.gates.rows.data)[row_offset(p.gates.rows, item.batch, token, item.head)];
 }
 
 /// The log2 decay of the token at `row` of the sequence; rows past its end have none. A NaN stays.
+template <class T>
 __device__ __forceinline__ float log2_decay(const WalkParams& p, const WalkItem& item, int row,
-                                            float gate, float constant) {
+                                            std::uint32_t bits, float constant) {
+  const float gate = p.gates.is_f32 ? __uint_as_float(bits) : unpack<T>(bits).x;
   const float decay = (gate + constant) * kLog2E;
   const bool exists = row + (p.shifted_gates ? 1 : 0) < item.length;
   return !exists ? 0.0F : decay < kResetLog2 ? kResetLog2 : decay;
@@ -94,20 +97,28 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range
     const float constant = constant_decay(p.gamma, item.n, item.head);
     float product = 1.0F;
     for (int step = 0; step < item.count; step += kAhead) {
-      float2 gates[kAhead];
+      std::uint32_t gates[kAhead][kTokensPerLane] = {};
+      const auto load_gates = [&]<class Bits>() {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int row = item.row_of(min(step + i, item.count - 1), p.reverse);
-        gates[i].x = load_gate<T>(p, item, row + row_of_lane(lane, 0, p.reverse));
-        gates[i].y = load_gate<T>(p, item, row + row_of_lane(lane, 1, p.reverse));
-      }
+        for (int i = 0; i < kAhead; ++i) {
+          const int row = item.row_of(min(step + i, item.count - 1), p.reverse);
+#pragma unroll
+          for (int j = 0; j < kTokensPerLane; ++j) {
+            gates[i][j] = load_gate<Bits>(p, item, row + row_of_lane(lane, j, p.reverse));
+          }
+        }
+      };
+      if (p.gates.given() && p.gates.is_f32) load_gates.template operator()<std::uint32_t>();
+      if (p.gates.given() && !p.gates.is_f32) load_gates.template operator()<std::uint16_t>();
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (step + i >= item.count) break;
         const int row = item.row_of(step + i, p.reverse);
-        const float2 own{
-            log2_decay(p, item, row + row_of_lane(lane, 0, p.reverse), gates[i].x, constant),
-            log2_decay(p, item, row + row_of_lane(lane, 1, p.reverse), gates[i].y, constant)};
+        const auto decay_of = [&](int j) {
+          return log2_decay<T>(p, item, row + row_of_lane(lane, j, p.reverse), gates[i][j],
+                               constant);
+        };
+        const float2 own{decay_of(0), decay_of(1)};
         ring.wait_empty(at);
         product *=
             write_decays<kInclusive>(stages[at.stage], own, p.scale / kStateScale<T>, p.reverse);
