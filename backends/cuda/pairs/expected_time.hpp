@@ -16,20 +16,21 @@
 
 namespace attune::cuda::pairs {
 
-/// Microseconds, fitted to 63 problems forward and 50 backward on an H100.
+/// Microseconds, fitted to 148 problems forward and 69 backward on an H100, none of them packed.
 struct Costs {
   double launches;
   double find;                   // of packed sequences a token's, for each halving of them
   double step, step_of_channel;  // of a warp's tokens one after the other
   double gated;                  // share of that for a side whose channels have gates
   double many;                   // of what warps that wait for each other have in all
-  double channel;
+  double warp, warp_channel;     // of as many warps as a device has room for, besides their steps
   // Of gradients of channels' gates, for each token of the longest sequence, and of shared gates alone.
   double sum, sum_token, shared_sum;
 };
-inline constexpr Costs kForwardCosts{1.39, 0.234, 0.251, 0.0147, 0.492, 3.1, 0.00791, 0, 0, 0};
-inline constexpr Costs kBackwardCosts{2.17, 0.169,  0.0183, 0.00805, 0.762,
-                                      13.6, 0.0131, 2.41,   0.44,    4.51};
+inline constexpr Costs kForwardCosts{1.41,  0.234, 0.198, 0.0193, 0.567, 1.56,
+                                     0.376, 0.128, 0,     0,      0};
+inline constexpr Costs kBackwardCosts{2.03,  0.169, 0.0707, 0.0124, 0.611, 7.02,
+                                      0.256, 0.239, 1.94,   0.493,  5.03};
 
 /// Where the longest sequence has so many tokens and one has so many to go to, on average.
 inline double pairs_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
@@ -52,8 +53,10 @@ inline double pairs_us(const ops::RecurrentAttentionProblem& problem, const Devi
                                           : cost.shared_sum;
   const double find =
       cost.find * std::log2(static_cast<double>(std::max<std::int64_t>(problem.N, 1)));
-  return cost.launches + find + cost.channel * channels_of_lane + sums +
-         longest * step * (1 + (backward ? group : 0)) + passes * cost.many * warps * steps * step;
+  const double of_warps =
+      cost.warp + cost.warp_channel * channels_of_lane + passes * cost.many * steps * step;
+  return cost.launches + find + sums + longest * step * (1 + (backward ? group : 0)) +
+         warps * of_warps;
 }
 
 /// A pass that leaves short sequences to pairs (short_sequences.hpp), on average over what lengths may
