@@ -89,6 +89,8 @@ attune_cuda_instances(decode/step_products TYPES bf16 f16
 attune_cuda_instances(chunk_wgmma/chunk_wgmma TYPES bf16 f16 LAUNCHES "launch_walk<T>")
 attune_cuda_instances(chunk_wgmma/segment_states
   TYPES bf16 f16 LAUNCHES "launch_segment_states<T>")
+attune_cuda_instances(chunk_wgmma/parallel/parallel
+  TYPES bf16 f16 LAUNCHES "launch_parallel<T>" NAMESPACE attune::cuda::chunk_wgmma)
 
 # cuda.chunk_wgmma.backward
 attune_cuda_instances(chunk_wgmma/backward/dq_walk TYPES bf16 f16 LAUNCHES "launch_dq_walk<T>")

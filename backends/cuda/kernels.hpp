@@ -11,6 +11,8 @@ namespace attune::cuda {
 
 /// "cuda.chunk_wgmma": the gates g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_chunk_wgmma();
+/// "cuda.parallel_wgmma": the same, of sequences of a few chunks.
+std::unique_ptr<const ErasedKernel> make_parallel_wgmma();
 /// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
 /// and gv besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
@@ -69,6 +71,7 @@ struct ListedKernel {
 // clang-format off
 inline constexpr ListedKernel kKernels[] = {
     {make_chunk_wgmma, 30},
+    {make_parallel_wgmma, 30},
     {make_gla_wgmma, 30},
     {make_chunk_mma, 30},
     {make_gla_mma, 30},

@@ -85,40 +85,59 @@ __device__ __forceinline__ float write_decays(ChunkDecays& to, float2 own, float
   return total;
 }
 
+/// The gates of a lane's tokens of some chunks, which are loaded at once to wait for memory once.
+template <class T>
+struct GatesAhead {
+  static constexpr int kChunks = 4;
+  std::uint32_t gates[kChunks][kTokensPerLane] = {};
+
+  /// `row_of(i)`: where chunk i begins.
+  template <class RowOf>
+  __device__ __forceinline__ void load(const WalkParams& p, const WalkItem& item, RowOf&& row_of) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const auto load_all = [&]<class Bits>() {
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        const int row = row_of(i);
+#pragma unroll
+        for (int j = 0; j < kTokensPerLane; ++j) {
+          gates[i][j] = load_gate<Bits>(p, item, row + row_of_lane(lane, j, p.reverse));
+        }
+      }
+    };
+    if (p.gates.given() && p.gates.is_f32) load_all.template operator()<std::uint32_t>();
+    if (p.gates.given() && !p.gates.is_f32) load_all.template operator()<std::uint16_t>();
+  }
+  /// The log2 decays of the lane's tokens of chunk i, which begins at `row`.
+  __device__ __forceinline__ float2 decays(const WalkParams& p, const WalkItem& item, int i,
+                                           int row, float constant) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const auto decay_of = [&](int j) {
+      return log2_decay<T>(p, item, row + row_of_lane(lane, j, p.reverse), gates[i][j], constant);
+    };
+    return {decay_of(0), decay_of(1)};
+  }
+};
+
 /// The work of the warp that makes the decays of all chunks of the block's items. In the first of
 /// two launches it leaves their products, too.
 template <class T, class Shape, bool kInclusive = false, int kStages>
 __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range,
                                             Ring<kStages>& ring, ChunkDecays* stages) {
-  constexpr int kAhead = 4;  // chunks whose gates are loaded at once, to wait for memory once
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  constexpr int kAhead = GatesAhead<T>::kChunks;
   RingPosition<kStages> at;
   for_each_item<Shape>(p, range, [&](const WalkItem& item) {
     const float constant = constant_decay(p.gamma, item.n, item.head);
     float product = 1.0F;
     for (int step = 0; step < item.count; step += kAhead) {
-      std::uint32_t gates[kAhead][kTokensPerLane] = {};
-      const auto load_gates = [&]<class Bits>() {
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const int row = item.row_of(min(step + i, item.count - 1), p.reverse);
-#pragma unroll
-          for (int j = 0; j < kTokensPerLane; ++j) {
-            gates[i][j] = load_gate<Bits>(p, item, row + row_of_lane(lane, j, p.reverse));
-          }
-        }
-      };
-      if (p.gates.given() && p.gates.is_f32) load_gates.template operator()<std::uint32_t>();
-      if (p.gates.given() && !p.gates.is_f32) load_gates.template operator()<std::uint16_t>();
+      GatesAhead<T> gates;
+      gates.load(p, item,
+                 [&](int i) { return item.row_of(min(step + i, item.count - 1), p.reverse); });
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (step + i >= item.count) break;
         const int row = item.row_of(step + i, p.reverse);
-        const auto decay_of = [&](int j) {
-          return log2_decay<T>(p, item, row + row_of_lane(lane, j, p.reverse), gates[i][j],
-                               constant);
-        };
-        const float2 own{decay_of(0), decay_of(1)};
+        const float2 own = gates.decays(p, item, i, row, constant);
         ring.wait_empty(at);
         product *=
             write_decays<kInclusive>(stages[at.stage], own, p.scale / kStateScale<T>, p.reverse);
@@ -126,7 +145,7 @@ __device__ __forceinline__ void make_decays(const WalkParams& p, WalkRange range
         at.advance();
       }
     }
-    if (range.is_first && lane == 0 && item.tile == 0) {
+    if (range.is_first && threadIdx.x % kWarpSize == 0 && item.tile == 0) {
       scratch_decays<Shape>(p, item)[item.subsegment] = product;
     }
   });

@@ -1,6 +1,7 @@
 // What conformance does not reach of the chunked forward kernels: long sequences in segments,
 // decays that forget everything, states that leave the range of f16, final states in place, calls
 // that continue others.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -98,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=1"},
         KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=4"},
         KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,segments=8"},
+        KernelConfig{"sm_90a", "kernel=cuda.parallel_wgmma,tile_v=64,chunks=1"},
+        KernelConfig{"sm_90a", "kernel=cuda.parallel_wgmma,tile_v=128,chunks=2"},
         KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=4,chunk=32,stages=2,segments=1"},
         KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=4,chunk=32,stages=3,segments=4"},
         KernelConfig{"sm_80", "kernel=cuda.chunk_mma,warps=8,chunk=32,stages=2,segments=16"},
@@ -155,6 +158,27 @@ TEST_P(ChunkedForward, AStateBeyondTheRangeOfF16IsRead) {
 TEST_P(ChunkedForward, ATokenPastAChunkLeavesFiniteStates) {
   LongSequence inputs(65, 128, 128, type_or(DType::kBF16));
   for (float &gate : inputs.g.values<float>()) gate = -8.0F;
+  expect_near_oracle(inputs);
+}
+
+/// Bounds in device memory are not validated: a call with any of them ends, and leaves the GPU well.
+TEST_P(ChunkedForward, EndsWhateverTheBoundsAre) {
+  const LongSequence inputs(500, 64, 64, type_or(DType::kBF16));
+  const Tensor q = upload(inputs.q, *gpu_);
+  const Tensor k = upload(inputs.k, *gpu_);
+  const Tensor v = upload(inputs.v, *gpu_);
+  const Tensor g = upload(inputs.g, *gpu_);
+  for (const std::vector<std::int64_t> &wrong :
+       {std::vector<std::int64_t>{400, 420, 500}, {0, 300, 100, 500}, {-5, 1000, 40, 480, 7}}) {
+    Tensor bounds(DType::kI64, {static_cast<std::int64_t>(wrong.size())});
+    std::ranges::copy(wrong, bounds.values<std::int64_t>().begin());
+    const Tensor cu_seqlens = upload(bounds, *gpu_);
+    Tensor o(inputs.v.dtype(), inputs.v.shape(), *gpu_);
+    ops::recurrent_attention_into(
+        {.o = o}, q, k, v,
+        {.g = g, .cu_seqlens = cu_seqlens, .call = call("cuda", GetParam().config)});
+    EXPECT_EQ(to_host(o, *gpu_).shape(), inputs.v.shape());
+  }
   expect_near_oracle(inputs);
 }
 

@@ -1,0 +1,139 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <attune/core/axis_values.hpp>
+
+#include "cuda/chunk_wgmma/parallel/expected_time.hpp"
+#include "cuda/chunks/with_padded_rows.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/handles.hpp"
+
+namespace attune::cuda::chunk_wgmma {
+namespace {
+
+constexpr std::int64_t kMostKeys = largest_value(&ParallelWgmmaConfig::tile_k);
+constexpr std::int64_t kMostTokens = 8192;  // of all sequences of a batch: one may have them all
+
+class ParallelWgmmaKernel : public Kernel<ParallelWgmmaConfig> {
+ public:
+  using Config = ParallelWgmmaConfig;
+  using Problem = ops::RecurrentAttentionProblem;
+  using Args = ops::RecurrentAttentionArgs;
+
+  /// What it takes without copies (with_padded_rows.hpp).
+  static bool takes_rows(const Problem& problem) {
+    return problem.aligned && problem.layout != ops::Layout::kStrided;
+  }
+  static bool takes_rows(const Problem& problem, const Args& args) {
+    return problem.aligned && has_tensor_maps(args);
+  }
+
+  std::string_view name() const noexcept override { return "cuda.parallel_wgmma"; }
+  int version() const noexcept override { return 1; }
+  std::vector<std::string_view> features() const override {
+    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
+  }
+
+  Support supports(const Problem& p, const DeviceInfo& device) const override {
+    if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");
+    if (!device.has("sm_90a"))
+      return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
+    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
+    if (p.K > kMostKeys) {
+      return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostKeys));
+    }
+    if (!p.aligned)
+      return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
+    if (p.layout == ops::Layout::kStrided) {
+      return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
+    }
+    if (p.pool || p.snapshot_every > 0 || p.state_dtype != DType::kF32) {
+      return Support::no(refused::kShape, "states of a pool, of 16 bits, or kept on the way");
+    }
+    if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
+    if (p.T > kMostTokens) {
+      return Support::no(refused::kShape, str("T=", p.T, ": at most ", kMostTokens));
+    }
+    constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+    const Config most{.tile_v = smallest_value(&Config::tile_v), .chunks = 1};
+    if (std::max(p.B, 2 * parallel_blocks(p, most)) > kMostBlocks)
+      return Support::no(refused::kShape, "over 2^31 of a kind");
+    return Support::yes();
+  }
+  Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
+    const int tile_k = axis_value_for(&Config::tile_k, problem.K);
+    if (config.tile_k == tile_k) return Support::yes();
+    return Support::no(refused::kConfig,
+                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+  }
+
+  Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {
+    const Problem problem = as_batch(called);
+    const std::vector<Config> configs = candidate_configs(problem, device);
+    return *std::ranges::min_element(
+        configs, {}, [&](const Config& config) { return parallel_us(problem, device, config); });
+  }
+  std::optional<double> expected_us(const Problem& problem,
+                                    const DeviceInfo& device) const override {
+    return parallel_us(problem, device, heuristic_config(problem, device));
+  }
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    std::vector<Config> configs = all_configs<Config>();
+    std::erase_if(configs, [&](const Config& config) { return !fits(problem, device, config); });
+    return configs;
+  }
+
+  std::size_t workspace_bytes(const Problem& problem, const Config&) const override {
+    return problem.ht ? segment_scratch_bytes(walk_extents(problem), sums_of(problem)) : 0;
+  }
+
+  void run(const Problem& problem, const Args& args, const Config& config,
+           const LaunchSite& site) const override {
+    const DeviceGuard guard(args.q.device.index);
+    const auto stream = static_cast<cudaStream_t>(site.stream);
+    const ChunkWgmmaConfig sums = sums_of(problem);
+    WalkParams walk = forward_walk(problem, args, sums, {});
+    walk.sequences.most_left_out = 0;  // a short sequence takes a block no longer than a chunk
+    WalkParams summed = walk;
+    if (problem.ht) {
+      summed.scratch = segment_scratch(site.workspace, summed.extents, sums);
+      summed.scratch.sums_all = true;
+    }
+    walk.runs_beside_previous = problem.ht;
+    const ParallelParams params{.walk = walk,
+                                .slots = static_cast<unsigned>(parallel_slots(problem, config)),
+                                .blocks = static_cast<unsigned>(parallel_blocks(problem, config))};
+    with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+      if (problem.ht) launch_segment_states<T>(sums, summed, stream);
+      launch_parallel<T>(config, params, stream);
+    });
+    // Behind both: final states may overwrite initial ones.
+    if (!problem.ht) return;
+    launch_segment_join(
+        sums, summed, {.final_state = walk.final, .key_sums = {}, .initial = walk.initial}, stream);
+  }
+
+ private:
+  /// Of the walk that sums up final states.
+  static ChunkWgmmaConfig sums_of(const Problem& problem) {
+    return {.tile_k = axis_value_for(&ChunkWgmmaConfig::tile_k, problem.K), .tile_v = kSumValues};
+  }
+};
+
+}  // namespace
+}  // namespace attune::cuda::chunk_wgmma
+
+namespace attune::cuda {
+
+std::unique_ptr<const ErasedKernel> make_parallel_wgmma() {
+  return std::make_unique<WithPaddedRows<chunk_wgmma::ParallelWgmmaKernel>>();
+}
+
+}  // namespace attune::cuda
