@@ -9,6 +9,7 @@
 #include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunk_wgmma/costs.hpp"
+#include "cuda/chunk_wgmma/forward_kernel.hpp"
 #include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/key_slices.hpp"
@@ -75,20 +76,11 @@ bool may_be_cut(const Problem& problem, const Config& config) {
   return of_states <= of_rows;
 }
 
-class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
+class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
                          public ops::SummarisingWalk<ops::RecurrentAttention> {
  public:
-  using Config = ChunkWgmmaConfig;
   using Problem = ops::RecurrentAttentionProblem;  // both bases have one
   using Args = ops::RecurrentAttentionArgs;
-
-  /// What it takes without copies (with_padded_rows.hpp).
-  static bool takes_rows(const Problem& problem) {
-    return problem.aligned && problem.layout != ops::Layout::kStrided;
-  }
-  static bool takes_rows(const Problem& problem, const Args& args) {
-    return problem.aligned && has_tensor_maps(args);
-  }
 
   /// Whether the last launch of a call writes no outputs of single tokens on a pool, and waits for
   /// all before it (with_stored_states.hpp). Slices of K add up all outputs, and so do copies.
@@ -97,28 +89,12 @@ class ChunkWgmmaKernel : public Kernel<ChunkWgmmaConfig>,
   }
 
   std::string_view name() const noexcept override { return "cuda.chunk_wgmma"; }
-  int version() const noexcept override { return 1; }
 
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
-  }
   Support supports(const Problem& p, const DeviceInfo& device) const override {
-    if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");
-    if (!device.has("sm_90a"))
-      return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
-    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
-    if (p.K > kMostSlicedKeys) {
-      return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostSlicedKeys));
-    }
-    if (!p.aligned)
-      return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
-    if (p.layout == ops::Layout::kStrided) {
-      return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
-    }
+    if (const Support taken = takes(p, device, kMostSlicedKeys); !taken) return taken;
     if (p.reverse && p.snapshot_every > 0) {
       return Support::no(refused::kShape, "snapshots of a reversed walk lie within its chunks");
     }
-    if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
     const std::int64_t most = items_of(p, {.tile_v = kNarrowest, .segments = kMostSegments});
     if (std::max({p.T, p.B, p.H, most}) > kMostOfAKind)
       return Support::no(refused::kShape, "over 2^31 of a kind");

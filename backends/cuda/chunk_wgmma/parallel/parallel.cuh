@@ -34,13 +34,14 @@ __global__ __launch_bounds__(ParallelShape<Config>::kThreads,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
   const ParallelItem item = parallel_item<Shape>(params);
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
-  if (item.is_left_out) {
-  } else if (warpgroup == 0) {
-    registers_shrink<Shape::kProducerRegisters>();
-    produce<T>(p, item, shared);
-  } else {
-    registers_grow<Shape::kTeamRegisters>();
-    Team<T, Shape>(p, item, shared, warpgroup - 1).make_outputs();
+  if (!item.is_left_out) {
+    if (warpgroup == 0) {
+      registers_shrink<Shape::kProducerRegisters>();
+      produce<T>(p, item, shared);
+    } else {
+      registers_grow<Shape::kTeamRegisters>();
+      Team<T, Shape>(p, item, shared, warpgroup - 1).make_outputs();
+    }
   }
   // What comes behind waits for this launch alone.
   if (p.runs_beside_previous) dependency_wait();

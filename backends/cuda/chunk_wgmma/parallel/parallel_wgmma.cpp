@@ -8,6 +8,7 @@
 
 #include <attune/core/axis_values.hpp>
 
+#include "cuda/chunk_wgmma/forward_kernel.hpp"
 #include "cuda/chunk_wgmma/parallel/expected_time.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
@@ -20,43 +21,15 @@ namespace {
 constexpr std::int64_t kMostKeys = largest_value(&ParallelWgmmaConfig::tile_k);
 constexpr std::int64_t kMostTokens = 8192;  // of all sequences of a batch: one may have them all
 
-class ParallelWgmmaKernel : public Kernel<ParallelWgmmaConfig> {
+class ParallelWgmmaKernel : public ForwardKernel<ParallelWgmmaConfig> {
  public:
-  using Config = ParallelWgmmaConfig;
-  using Problem = ops::RecurrentAttentionProblem;
-  using Args = ops::RecurrentAttentionArgs;
-
-  /// What it takes without copies (with_padded_rows.hpp).
-  static bool takes_rows(const Problem& problem) {
-    return problem.aligned && problem.layout != ops::Layout::kStrided;
-  }
-  static bool takes_rows(const Problem& problem, const Args& args) {
-    return problem.aligned && has_tensor_maps(args);
-  }
-
   std::string_view name() const noexcept override { return "cuda.parallel_wgmma"; }
-  int version() const noexcept override { return 1; }
-  std::vector<std::string_view> features() const override {
-    return {"g", "gamma", "packed", "h0", "ht", "reverse"};
-  }
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
-    if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");
-    if (!device.has("sm_90a"))
-      return Support::no(refused::kDevice, "needs wgmma (compute capability 9.0)");
-    if (p.dtype == DType::kF32) return Support::no(refused::kDType, "f32: its operands are 16-bit");
-    if (p.K > kMostKeys) {
-      return Support::no(refused::kShape, str("K=", p.K, ": at most ", kMostKeys));
-    }
-    if (!p.aligned)
-      return Support::no(refused::kAlignment, "rows that do not start at multiples of 16 bytes");
-    if (p.layout == ops::Layout::kStrided) {
-      return Support::no(refused::kLayout, "strided rows: strides of 0 or less have no tensor map");
-    }
+    if (const Support taken = takes(p, device, kMostKeys); !taken) return taken;
     if (p.pool || p.snapshot_every > 0 || p.state_dtype != DType::kF32) {
       return Support::no(refused::kShape, "states of a pool, of 16 bits, or kept on the way");
     }
-    if (p.B == 0 || p.T == 0) return Support::no(refused::kShape, "no tokens");
     if (p.T > kMostTokens) {
       return Support::no(refused::kShape, str("T=", p.T, ": at most ", kMostTokens));
     }

@@ -9,7 +9,6 @@ namespace attune::cuda::chunk_wgmma {
 
 template <class Config>
 struct ParallelShape {
-  static constexpr bool kIsPool = false;
   static constexpr int kTileK = Config::kValue.tile_k;
   static constexpr int kTileV = Config::kValue.tile_v;
   static constexpr int kPanelsK = kTileK / kPanelChannels;
