@@ -45,6 +45,22 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
   }
 }
 
+/// What the state before a chunk is multiplied by in its outputs, of a lane's tokens.
+struct OutputFactors {
+  float2 of[kChunkTokens / 8];
+
+  __device__ __forceinline__ void load(const float* from_start, const Lane& me) {
+#pragma unroll
+    for (int n = 0; n < kChunkTokens / 8; ++n) {
+      of[n] = *reinterpret_cast<const float2*>(from_start + 8 * n + me.column);
+    }
+  }
+  __device__ __forceinline__ void scale(float (&o)[kChunkProduct]) const {
+#pragma unroll
+    for (int i = 0; i < kChunkProduct; ++i) o[i] *= i % 2 == 0 ? of[i / 4].x : of[i / 4].y;
+  }
+};
+
 /// The work of one state warpgroup. While products are under way, nothing but sums that are done is
 /// written to registers, where the state leaves room for that.
 template <class T, class Shape>
@@ -56,10 +72,10 @@ class StateWalk {
 
   __device__ __forceinline__ void run() {
     for_each_item<Shape>(p_, main_walk(p_), [&](const WalkItem& item) {
-      start_state<Shape>(state_, p_, item, me_, warpgroup_);
-      if (Shape::kFetchesAhead && item.count > 0) fetch_values();
+      start_state<Shape>(state_, p_, item, Lane::anew(), warpgroup_);
+      if (Shape::kFetchesAhead && item.count > 0) fetch_values(values_, value_at_, decay_at_);
       for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
-      if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {
+      if constexpr (Shape::kBatch == WalkBatch::kSnapshots || Shape::kIsInParts) {
         store_final(item_at<Shape>(p_, main_walk(p_), item.index));
       } else {
         store_final(item);
@@ -75,8 +91,8 @@ class StateWalk {
   /// Stores the state in one of [H, K, V], where there is one.
   __device__ __forceinline__ void store(const WalkItem& item, const StateView& to) {
     if (to.data == nullptr) return;
-    store_state<Shape>(state_, p_, item, me_, item.tile * Shape::kTileV + warpgroup_ * kStateRows,
-                       to);
+    store_state<Shape>(state_, p_, item, Lane::anew(),
+                       item.tile * Shape::kTileV + warpgroup_ * kStateRows, to);
   }
 
   /// Stores the state behind a chunk of an item where it is kept as a snapshot. Whether it may be
@@ -91,14 +107,23 @@ class StateWalk {
 
   __device__ __forceinline__ void walk_chunk(const WalkItem& item, int step) {
     constexpr int kOperandSteps = StateOperand::steps_at_once(Shape::kTileK);
-    const ChunkDecays& decays = shared_.decays[decay_at_.stage];
-    const int value_stage = value_at_.stage;
+    const auto value = value_at_;
+    const auto decay = decay_at_;
+    value_at_.advance();
+    decay_at_.advance();
+    const ChunkDecays& decays = shared_.decays[decay.stage];
     StateOperand operand;
-    if (!Shape::kFetchesAhead) shared_.decay_ring.wait_full(decay_at_);
+    OutputFactors factors;
+    if (!Shape::kFetchesAhead && !Shape::kLoadsEarly) shared_.decay_ring.wait_full(decay);
     shared_.q_ring.wait_full(chunk_at_);
-    queue_state_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]),
-                        decays.total);
-    if (!Shape::kFetchesAhead) fetch_values();
+    queue_state_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]), [&] {
+      if (Shape::kLoadsEarly) {
+        fetch_values(values_, value, decay);
+        factors.load(decays.from_start, me_);
+      }
+      return decays.total;
+    });
+    if (!Shape::kFetchesAhead && !Shape::kLoadsEarly) fetch_values(values_, value, decay);
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
     queue_state_update<T>(state_, scaled_, shared_address(shared_.k[chunk_at_.stage]));
@@ -108,53 +133,56 @@ class StateWalk {
     wgmma_pin(o_);
     operand.hold<kOperandSteps>();
     shared_.q_ring.release(chunk_at_.stage);
-    scale_outputs(decays.from_start);
-    shared_.decay_ring.release(decay_at_.stage);
-    if (!Shape::kFetchesAhead) values_.load(panel_of(value_stage), me_);
+    if (!Shape::kLoadsEarly) factors.load(decays.from_start, me_);
+    factors.scale(o_);
+    shared_.decay_ring.release(decay.stage);
+    if (!Shape::kFetchesAhead) values_.load(panel_of(value.stage), me_);
     shared_.score_ring.wait_full(score_at_);
     wgmma_pin(o_);
     wgmma_fence();
     add_scored_values();
-    decay_at_.advance();
-    value_at_.advance();
+    const bool has_next = step + 1 < item.count;
+    if constexpr (Shape::kFetchesAhead) {
+      wgmma_wait<1>();
+      state_.pin();
+      scaled_.hold();
+      shared_.k_ring.release(chunk_at_.stage);
+      ValueFragments ahead;  // of the next chunk, while this one's are still read
+      if (has_next) fetch_values(ahead, value_at_, decay_at_);
+    }
 
     wgmma_wait<0>();
     wgmma_pin(o_);
     state_.pin();
     values_.hold();
     scaled_.hold();
-    shared_.k_ring.release(chunk_at_.stage);
+    if (!Shape::kFetchesAhead) shared_.k_ring.release(chunk_at_.stage);
     shared_.score_ring.release(score_at_.stage);
-    store_outputs<T>(o_, panel_of(value_stage), me_);
-    warp_arrive(&shared_.output_full[value_stage]);
+    store_outputs<T>(o_, panel_of(value.stage), me_);
+    warp_arrive(&shared_.output_full[value.stage]);
+    if (Shape::kFetchesAhead && has_next) values_.load(panel_of(value_at_.stage), me_);
+    chunk_at_.advance();
+    score_at_.advance();
     if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {  // the fewest registers are in use
       store_snapshot(item.index, item.first, step);
     }
-    if (Shape::kFetchesAhead && step + 1 < item.count) fetch_values();
-    chunk_at_.advance();
-    score_at_.advance();
   }
 
   __device__ __forceinline__ std::uint32_t panel_of(int value_stage) const {
     return shared_address(shared_.v[value_stage]) + warpgroup_ * kPanelBytes;
   }
 
-  /// The values of the next chunk, and times their decays, for which it waits.
-  __device__ __forceinline__ void fetch_values() {
-    shared_.v_ring.wait_full(value_at_);
-    values_.load(panel_of(value_at_.stage), me_);
-    shared_.decay_ring.wait_full(decay_at_);
-    scaled_ = values_;
-    scaled_.template scale<T>(shared_.decays[decay_at_.stage].to_end, me_);
-  }
+  using ValuePosition = RingPosition<Shape::kValueStages>;
+  using DecayPosition = RingPosition<Shape::kDecayStages>;
 
-  __device__ __forceinline__ void scale_outputs(const float* factors) {
-#pragma unroll
-    for (int n = 0; n < kChunkTokens / 8; ++n) {
-      const float2 factor = *reinterpret_cast<const float2*>(factors + 8 * n + me_.column);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) o_[4 * n + i] *= i % 2 == 0 ? factor.x : factor.y;
-    }
+  /// The values of a chunk, and times their decays, for which it waits.
+  __device__ __forceinline__ void fetch_values(ValueFragments& values, const ValuePosition& value,
+                                               const DecayPosition& decay) {
+    shared_.v_ring.wait_full(value);
+    values.load(panel_of(value.stage), me_);
+    shared_.decay_ring.wait_full(decay);
+    scaled_ = values;
+    scaled_.template scale<T>(shared_.decays[decay.stage].to_end, me_);
   }
 
   /// O^T += V^T P^T
@@ -253,18 +281,17 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   dependents_launch();
   clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
-  switch (const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize)) {
-    case 0:
-      registers_shrink<Shape::kRegisters.producer>();
-      produce<T>(p, shared);
-      break;
-    case 1:
-      registers_shrink<Shape::kRegisters.scores>();
-      make_scores<T>(p, shared);
-      break;
-    default:
-      registers_grow<Shape::kRegisters.state>();
-      StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  constexpr int kFirstOfStates = 1 + Shape::kScoreWarpgroups;
+  if (warpgroup == 0) {
+    registers_shrink<Shape::kRegisters.producer>();
+    produce<T>(p, shared);
+  } else if (warpgroup < kFirstOfStates) {
+    registers_shrink<Shape::kRegisters.scores>();
+    make_scores<T>(p, shared, warpgroup - 1);
+  } else {
+    registers_grow<Shape::kRegisters.state>();
+    StateWalk<T, Shape>(p, shared, warpgroup - kFirstOfStates).run();
   }
   // The launch behind this waits for this one alone, of which no block may have needed the first.
   if (Shape::kIsInParts || p.runs_beside_previous) dependency_wait();

@@ -28,20 +28,31 @@ __device__ __forceinline__ void queue_scores(float (&scores)[kChunkProduct], std
   wgmma_commit();
 }
 
+/// Which of a thread's scores are of a token that is not behind the one that reads it, a bit each.
+__device__ __forceinline__ std::uint32_t unmasked_scores(const Lane& me, bool reverse) {
+  std::uint32_t unmasked = 0;
+#pragma unroll
+  for (int i = 0; i < kChunkProduct; ++i) {
+    const int row = me.row + i % 4 / 2 * 8;
+    const int column = i / 4 * 8 + me.column + i % 2;
+    unmasked |= static_cast<std::uint32_t>(reverse ? column >= row : column <= row) << i;
+  }
+  return unmasked;
+}
+
 /// The factors that a thread's scores are multiplied by, scale 2^(b_i - b_j); 0 where they are
 /// masked.
 struct ScoreFactors {
   float at[kChunkProduct];
 
   __device__ __forceinline__ void make(const ChunkDecays& decays, const Lane& me, float scale,
-                                       bool reverse) {
+                                       std::uint32_t unmasked) {
     const float log2_row[2] = {decays.log2_sum[me.row], decays.log2_sum[me.row + 8]};
 #pragma unroll
     for (int i = 0; i < kChunkProduct; ++i) {
-      const int row = me.row + i % 4 / 2 * 8;
       const int column = i / 4 * 8 + me.column + i % 2;
       const float factor = scale * exp2_approx(log2_row[i % 4 / 2] - decays.log2_sum[column]);
-      at[i] = (reverse ? column >= row : column <= row) ? factor : 0.0F;
+      at[i] = (unmasked >> i & 1U) != 0 ? factor : 0.0F;
     }
   }
 };
@@ -67,19 +78,26 @@ __device__ __forceinline__ void store_scores(const float (&scores)[kChunkProduct
   }
 }
 
-/// Makes P of all chunks of the block's items. Factors are made while the scores are under way, and
-/// once for all chunks of an item where decays are constant in time.
+/// Makes P of all chunks of the block's items, or, as one of several warpgroups, of every other one.
+/// Factors are made while the scores are under way, and once for all chunks of an item where decays
+/// are constant in time.
 template <class T, class Shape>
-__device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shape>& shared) {
+__device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shape>& shared,
+                                            int warpgroup) {
   const Lane me;
   const bool constant = p.gates.rows.data == nullptr && !p.shifted_gates;
+  const std::uint32_t unmasked = unmasked_scores(me, p.reverse);
   ScoreFactors factors;
+  int number = 0;  // of a chunk, over all items
   RingPosition<Shape::kStages> chunk;
   RingPosition<Shape::kDecayStages> decay;
   RingPosition<Shape::kScoreStages> score;
   for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
     bool was_whole = false;
-    for (int step = 0; step < item.count; ++step) {
+    for (int step = 0; step < item.count;
+         ++step, ++number, chunk.advance(), decay.advance(), score.advance()) {
+      constexpr int kOfAll = Shape::kScoreWarpgroups;
+      if (kOfAll > 1 && number % kOfAll != warpgroup) continue;
       float scores[kChunkProduct];
       shared.q_ring.wait_full(chunk);
       shared.k_ring.wait_full(chunk);
@@ -88,7 +106,7 @@ __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shap
       shared.decay_ring.wait_full(decay);
       const bool is_whole = item.rows_from(item.row_of(step, p.reverse)) == kChunkTokens;
       if (!(constant && was_whole && is_whole)) {
-        factors.make(shared.decays[decay.stage], me, p.scale, p.reverse);
+        factors.make(shared.decays[decay.stage], me, p.scale, unmasked);
       }
       was_whole = is_whole;
       shared.decay_ring.release(decay.stage);
@@ -100,9 +118,6 @@ __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shap
       store_scores<T>(scores, factors, me, shared_address(shared.scores[score.stage]));
       async_proxy_fence();
       shared.score_ring.publish(score.stage);
-      chunk.advance();
-      decay.advance();
-      score.advance();
     }
   });
 }

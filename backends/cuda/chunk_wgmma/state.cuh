@@ -47,6 +47,13 @@ struct Lane {
   int lane = thread % kWarpSize;
   int row = warp * 16 + lane / 4;  // and row + 8
   int column = lane % 4 * 2;       // and column + 1, in every eight columns
+
+  /// The same, read anew by each call: what was made of it need not stay in registers.
+  __device__ __forceinline__ static Lane anew() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return {.thread = thread % kWarpgroupSize};
+  }
 };
 
 /// Calls visit(i, k, v) for the register i of element (k, v) of the state.
@@ -284,19 +291,23 @@ struct StateOperand {
 };
 
 /// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
-/// when all of it has been, `decay` is applied to it, which the products do not see. `operand` must
-/// be held until they are done.
-template <class T, int kTileK>
+/// when all of it has been, its decay is applied to it, which the products do not see: what beside()
+/// returns, called while the first products are under way if there are several rounds of them.
+/// `operand` must be held until they are done.
+template <class T, int kTileK, class Beside>
 __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,
                                                  StateOperand& operand, std::uint32_t q_tile,
-                                                 float decay) {
+                                                 Beside&& beside) {
   constexpr int kSteps = kTileK / kWgmmaDepth;
   constexpr int kStepsAtOnce = StateOperand::steps_at_once(kTileK);
   static_assert(kSteps % kStepsAtOnce == 0);
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
   const std::uint64_t queries = matrix_descriptor(q_tile);
+  float decay;
+  if constexpr (kSteps == kStepsAtOnce) decay = beside();
 #pragma unroll
   for (int first = 0; first < kSteps; first += kStepsAtOnce) {
+    if (first == kStepsAtOnce) decay = beside();
     if (first > 0) {
       wgmma_wait<0>();
       wgmma_pin(o);
@@ -317,7 +328,8 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
 }
 
 /// Rounds the outputs of a chunk into a panel, one row for each token: 64 value channels x 64
-/// tokens over a warpgroup. A warp writes where it alone has read v.
+/// tokens over a warpgroup. A warp writes where it alone has read v. The fence before the copy engine
+/// reads it is left to those who start that.
 template <class T>
 __device__ __forceinline__ void store_outputs(const float (&o)[kChunkTokens / 2],
                                               std::uint32_t panel, const Lane& me) {
@@ -330,7 +342,6 @@ __device__ __forceinline__ void store_outputs(const float (&o)[kChunkTokens / 2]
                               pack<T>(pairs[2], pairs[3]), pack<T>(pairs[4], pairs[5]),
                               pack<T>(pairs[6], pairs[7]));
   }
-  async_proxy_fence();
 }
 
 }  // namespace attune::cuda::chunk_wgmma

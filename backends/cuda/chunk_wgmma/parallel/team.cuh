@@ -86,7 +86,7 @@ class Team {
         row_factor_ = {decays.from_start[me_.row], decays.from_start[me_.row + 8]};
       }
       ScoreFactors factors;
-      factors.make(decays, me_, p_.scale, p_.reverse);
+      factors.make(decays, me_, p_.scale, unmasked_scores(me_, p_.reverse));
       wait_for_scores<0>(scores, n);
 #pragma unroll
       for (int i = 0; i < kChunkProduct; ++i) {
