@@ -102,13 +102,12 @@ inline double cost_of(const Problem& problem, const DeviceInfo& device, const Co
 
 /// Microseconds of a chunk of a block with 64 value channels, by its key channels.
 inline double chunk_us(int tile_k) {
-  return tile_k == 64 ? 0.49 : tile_k == 128 ? 0.77 : tile_k == 192 ? 1.31 : 1.49;
+  return tile_k == 64 ? 0.538 : tile_k == 128 ? 0.843 : tile_k == 192 ? 1.33 : 1.49;
 }
 
 /// Microseconds of a call: of its blocks, and of its rows and states through memory, which chunks wait
-/// for, too. Fitted to 658 configs of 143 problems of sequences of one length on an H100; what a chunk
-/// takes has become less since, by what it was measured to on an H200. Among configs cost_of() chooses
-/// better.
+/// for, too. Fitted to 658 configs of 143 problems of sequences of one length on an H100; chunks of more
+/// than 128 keys take less since, as measured on an H200. Among configs cost_of() chooses better.
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kLaunch = 2.33, kOfBlock = 2.68;
   constexpr double kOfState = 1.84,
