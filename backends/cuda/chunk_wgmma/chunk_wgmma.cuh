@@ -76,7 +76,7 @@ class StateWalk {
       if (kFetch == ValueFetch::kAhead && item.count > 0) fetch_values(value_at_, decay_at_);
       for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
       if constexpr (Shape::kBatch == WalkBatch::kSnapshots || Shape::kIsInParts) {
-        if (p_.final.data == nullptr) return;  // before the item is made again
+        if (p_.final.data == nullptr) return;  // else it is made again: kept, it takes registers
         store_final(item_at<Shape>(p_, main_walk(p_), item.index));
       } else {
         store_final(item);

@@ -303,11 +303,11 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
   static_assert(kSteps % kStepsAtOnce == 0);
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
   const std::uint64_t queries = matrix_descriptor(q_tile);
+  constexpr int kBeside = kSteps > kStepsAtOnce ? kStepsAtOnce : 0;
   float decay;
-  if constexpr (kSteps == kStepsAtOnce) decay = beside();
 #pragma unroll
   for (int first = 0; first < kSteps; first += kStepsAtOnce) {
-    if (first == kStepsAtOnce) decay = beside();
+    if (first == kBeside) decay = beside();
     if (first > 0) {
       wgmma_wait<0>();
       wgmma_pin(o);
