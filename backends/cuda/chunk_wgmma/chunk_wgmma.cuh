@@ -73,7 +73,9 @@ class StateWalk {
   __device__ __forceinline__ void run() {
     for_each_item<Shape>(p_, main_walk(p_), [&](const WalkItem& item) {
       start_state<Shape>(state_, p_, item, Lane::anew(), warpgroup_);
-      if (kFetch == ValueFetch::kAhead && item.count > 0) fetch_values(value_at_, decay_at_);
+      if (kFetch == ValueFetch::kAhead && item.count > 0) {
+        fetch_values(values_, value_at_, decay_at_);
+      }
       for (int step = 0; step < item.count; ++step) walk_chunk(item, step);
       if constexpr (Shape::kBatch == WalkBatch::kSnapshots || Shape::kIsInParts) {
         if (p_.final.data == nullptr) return;  // else it is made again: kept, it takes registers
@@ -121,12 +123,12 @@ class StateWalk {
     shared_.q_ring.wait_full(chunk_at_);
     queue_state_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]), [&] {
       if (kFetch == ValueFetch::kBeside) {
-        fetch_values(value, decay);
+        fetch_values(values_, value, decay);
         factors.load(decays.from_start, me_);
       }
       return decays.total;
     });
-    if (kFetch == ValueFetch::kBehind) fetch_values(value, decay);
+    if (kFetch == ValueFetch::kBehind) fetch_values(values_, value, decay);
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
     queue_state_update<T>(state_, scaled_, shared_address(shared_.k[chunk_at_.stage]));
@@ -144,18 +146,27 @@ class StateWalk {
     wgmma_pin(o_);
     wgmma_fence();
     add_scored_values();
+    const bool has_next = step + 1 < item.count;
+    if constexpr (kFetch == ValueFetch::kAhead) {
+      wgmma_wait<1>();
+      state_.pin();
+      scaled_.hold();
+      shared_.k_ring.release(chunk_at_.stage);
+      ValueFragments ahead;  // of the next chunk, while this one's are still read
+      if (has_next) fetch_values(ahead, value_at_, decay_at_);
+    }
 
     wgmma_wait<0>();
     wgmma_pin(o_);
     state_.pin();
     values_.hold();
     scaled_.hold();
-    shared_.k_ring.release(chunk_at_.stage);
+    if (kFetch != ValueFetch::kAhead) shared_.k_ring.release(chunk_at_.stage);
     shared_.score_ring.release(score_at_.stage);
     store_outputs<T>(o_, panel_of(value.stage), me_);
-    if (!Shape::kFencesOnce) async_proxy_fence();
     warp_arrive(&shared_.output_full[value.stage]);
-    if (kFetch == ValueFetch::kAhead && step + 1 < item.count) fetch_values(value_at_, decay_at_);
+    // Loaded again: values that are carried over get the registers of the product under way.
+    if (kFetch == ValueFetch::kAhead && has_next) values_.load(panel_of(value_at_.stage), me_);
     chunk_at_.advance();
     score_at_.advance();
     if constexpr (Shape::kBatch == WalkBatch::kSnapshots) {  // the fewest registers are in use
@@ -171,12 +182,12 @@ class StateWalk {
   using DecayPosition = RingPosition<Shape::kDecayStages>;
 
   /// The values of a chunk, and times their decays, for which it waits.
-  __device__ __forceinline__ void fetch_values(const ValuePosition& value,
+  __device__ __forceinline__ void fetch_values(ValueFragments& values, const ValuePosition& value,
                                                const DecayPosition& decay) {
     shared_.v_ring.wait_full(value);
-    values_.load(panel_of(value.stage), me_);
+    values.load(panel_of(value.stage), me_);
     shared_.decay_ring.wait_full(decay);
-    scaled_ = values_;
+    scaled_ = values;
     scaled_.template scale<T>(shared_.decays[decay.stage].to_end, me_);
   }
 
@@ -276,18 +287,17 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
   dependents_launch();
   clear_rows_behind<T>(p.sequences, p.extents.sequences, p.o_rows, p.extents.heads, p.extents.V,
                        static_cast<int>(threadIdx.x), Shape::kThreads);
-  switch (const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize)) {
-    case 0:
-      registers_shrink<Shape::kRegisters.producer>();
-      produce<T>(p, shared);
-      break;
-    case 1:
-      registers_shrink<Shape::kRegisters.scores>();
-      make_scores<T>(p, shared);
-      break;
-    default:
-      registers_grow<Shape::kRegisters.state>();
-      StateWalk<T, Shape>(p, shared, warpgroup - 2).run();
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  constexpr int kFirstOfStates = 1 + Shape::kScoreWarpgroups;
+  if (warpgroup == 0) {
+    registers_shrink<Shape::kRegisters.producer>();
+    produce<T>(p, shared);
+  } else if (warpgroup < kFirstOfStates) {
+    registers_shrink<Shape::kRegisters.scores>();
+    make_scores<T>(p, shared, warpgroup - 1);
+  } else {
+    registers_grow<Shape::kRegisters.state>();
+    StateWalk<T, Shape>(p, shared, warpgroup - kFirstOfStates).run();
   }
   // The launch behind this waits for this one alone, of which no block may have needed the first.
   if (Shape::kIsInParts || p.runs_beside_previous) dependency_wait();

@@ -102,7 +102,7 @@ inline double cost_of(const Problem& problem, const DeviceInfo& device, const Co
 
 /// Microseconds of a chunk of a block with 64 value channels, by its key channels.
 inline double chunk_us(int tile_k) {
-  return tile_k == 64 ? 0.538 : tile_k == 128 ? 0.843 : tile_k == 192 ? 1.33 : 1.49;
+  return tile_k == 64 ? 0.49 : tile_k == 128 ? 0.77 : tile_k == 192 ? 1.33 : 1.49;
 }
 
 /// Microseconds of a call: of its blocks, and of its rows and states through memory, which chunks wait

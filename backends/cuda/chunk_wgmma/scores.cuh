@@ -78,20 +78,26 @@ __device__ __forceinline__ void store_scores(const float (&scores)[kChunkProduct
   }
 }
 
-/// Makes P of all chunks of the block's items. Factors are made while the scores are under way, and
-/// once for all chunks of an item where decays are constant in time.
+/// Makes P of all chunks of the block's items, or, as one of several warpgroups, of every other one.
+/// Factors are made while the scores are under way, and once for all chunks of an item where decays
+/// are constant in time.
 template <class T, class Shape>
-__device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shape>& shared) {
+__device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shape>& shared,
+                                            int warpgroup) {
   const Lane me;
   const bool constant = p.gates.rows.data == nullptr && !p.shifted_gates;
   const std::uint32_t unmasked = unmasked_scores(me, p.reverse);
   ScoreFactors factors;
+  int number = 0;  // of a chunk, over all items
   RingPosition<Shape::kStages> chunk;
   RingPosition<Shape::kDecayStages> decay;
   RingPosition<Shape::kScoreStages> score;
   for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
     bool was_whole = false;
-    for (int step = 0; step < item.count; ++step) {
+    for (int step = 0; step < item.count;
+         ++step, ++number, chunk.advance(), decay.advance(), score.advance()) {
+      constexpr int kOfAll = Shape::kScoreWarpgroups;
+      if (kOfAll > 1 && number % kOfAll != warpgroup) continue;
       float scores[kChunkProduct];
       shared.q_ring.wait_full(chunk);
       shared.k_ring.wait_full(chunk);
@@ -112,9 +118,6 @@ __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shap
       store_scores<T>(scores, factors, me, shared_address(shared.scores[score.stage]));
       async_proxy_fence();
       shared.score_ring.publish(score.stage);
-      chunk.advance();
-      decay.advance();
-      score.advance();
     }
   });
 }

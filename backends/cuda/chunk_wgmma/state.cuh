@@ -329,7 +329,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
 
 /// Rounds the outputs of a chunk into a panel, one row for each token: 64 value channels x 64
 /// tokens over a warpgroup. A warp writes where it alone has read v. The fence before the copy engine
-/// reads it is left to the caller.
+/// reads it is left to those who start that.
 template <class T>
 __device__ __forceinline__ void store_outputs(const float (&o)[kChunkTokens / 2],
                                               std::uint32_t panel, const Lane& me) {

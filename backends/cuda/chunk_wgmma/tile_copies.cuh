@@ -164,7 +164,7 @@ __device__ __forceinline__ void store_tiles(const WalkParams& p, WalkShared<Shap
   for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
     for (int step = 0; step < item.count; ++step) {
       barrier_wait(&shared.output_full[at.stage], at.phase);
-      if (Shape::kFencesOnce) async_proxy_fence();
+      async_proxy_fence();  // here once, where all state warps would wait for their stores
       store_tile<T, Shape>(p, item, item.row_of(step, p.reverse), shared.v[at.stage]);
       bulk_wait_read<1>();
       if (held >= 0) shared.v_ring.release(held);

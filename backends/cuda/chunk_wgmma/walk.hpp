@@ -155,7 +155,7 @@ WalkBatch walk_batch(const WalkParams& params);
 
 /// When a state warpgroup fetches a chunk's values, and makes them times their decays.
 enum class ValueFetch {
-  kAhead,   // at the end of the chunk before
+  kAhead,   // beside the last product of the chunk before
   kBeside,  // beside the first products with the state, before others keep shared memory busy
   kBehind   // once all of those are queued
 };
@@ -186,11 +186,20 @@ struct WalkShape {
   static constexpr int kValueStages = kTileK > 128 && kStages == 3 ? kStages : kStages + 1;
   /// Chunks that a block asks the memory for at once. One of a whole head of 128 channels is 48 KB
   /// and keeps the memory busy; with more, requests queue up, and some multiprocessors get ahead of
-  /// others: blocks of equal work end up to 20 us apart. Narrower chunks do not bear a limit.
-  static constexpr int kChunksUnderWay = kTileK == 128 && kTileV == 128 ? 1 : kValueStages;
+  /// others: blocks of equal work end up to 20 us apart. Of narrower ones that is two.
+  static constexpr int kChunksUnderWay = kTileK == 128 && kTileV == 128 ? 1
+                                         : kTileK <= 128 && kTileV == 64 && kStages == 4
+                                             ? 2
+                                             : kValueStages;
 
   static constexpr int kStateWarpgroups = kPanelsV;
-  static constexpr int kThreads = 128 * (2 + kStateWarpgroups);
+  /// With gates scores take about as long as states, so that those of two chunks are made at once
+  /// where registers are left for that. Each warpgroup finds its chunks in stages of its own: in
+  /// another's it might take the end of the chunk before for that of its own, as copies may end in
+  /// another order than they began.
+  static constexpr int kScoreWarpgroups =
+      kStateWarpgroups == 1 && kTileK <= 128 && kStages % 2 == 0 ? 2 : 1;
+  static constexpr int kThreads = 128 * (1 + kScoreWarpgroups + kStateWarpgroups);
   /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
   static constexpr RoleRegisters kRegisters =
       kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 256};
@@ -199,9 +208,6 @@ struct WalkShape {
   static constexpr ValueFetch kFetch = kTileK <= 128           ? ValueFetch::kAhead
                                        : kStateWarpgroups == 1 ? ValueFetch::kBeside
                                                                : ValueFetch::kBehind;
-  /// The fence before the copy engine takes outputs is the warp's that starts it, so that state warps
-  /// do not wait for their stores. Narrower blocks, which memory bounds, only get further apart by it.
-  static constexpr bool kFencesOnce = kFetch != ValueFetch::kAhead;
 };
 
 /// Queues the walk that writes o and the final state. With several segments it starts from the
