@@ -9,8 +9,6 @@
 #include <attune/ops/summarising_walk.hpp>
 
 #include "cuda/chunk_wgmma/costs.hpp"
-#include "cuda/chunk_wgmma/forward_kernel.hpp"
-#include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/key_slices.hpp"
 #include "cuda/chunks/likely_lengths.hpp"
@@ -20,6 +18,8 @@
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/wgmma_walk/forward_kernel.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 namespace {
@@ -143,6 +143,7 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
     for (Config config : all_configs<Config>()) {
       if (!fits(problem, device, config)) continue;
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
+      if (config.stages != most_stages(config)) continue;
       const std::int64_t most_items = (problem.N > 1 ? kMostSegments : kMostRounds) * device.cores;
       if (config.segments > 1 &&
           (!may_be_cut(problem, config) || items_of(problem, config) > most_items)) {

@@ -306,16 +306,20 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
 
 template <class T>
 void launch_walk(const ChunkWgmmaConfig& config, const WalkParams& params, cudaStream_t stream) {
-  with_instance(config, [&]<class Config>() {
-    using Shape = WalkShape<Config>;
-    with_value_of<kWalkBatches>(walk_batch(params), [&]<WalkBatch kBatch>() {
-      launch<chunk_wgmma<T, Config, kBatch>>(
-          {.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
-           .block = Shape::kThreads,
-           .shared_bytes = sizeof(WalkShared<Shape>),
-           .overlaps_previous = true},
-          stream, params);
-    });
+  ChunkWgmmaConfig instance = config;
+  instance.stages = ChunkWgmmaConfig::most_stages(config.tile_k);
+  with_instance(instance, [&]<class Config>() {
+    if constexpr (Config::kValue.stages == ChunkWgmmaConfig::most_stages(Config::kValue.tile_k)) {
+      using Shape = WalkShape<Config>;
+      with_value_of<kWalkBatches>(walk_batch(params), [&]<WalkBatch kBatch>() {
+        launch<chunk_wgmma<T, Config, kBatch>>(
+            {.grid = walk_grid(params, Shape::kTileV, main_walk(params), 1),
+             .block = Shape::kThreads,
+             .shared_bytes = sizeof(WalkShared<Shape>),
+             .overlaps_previous = true},
+            stream, params);
+      });
+    }
   });
 }
 

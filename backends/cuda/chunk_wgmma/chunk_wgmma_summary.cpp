@@ -10,13 +10,13 @@
 #include <attune/core/kernel.hpp>
 #include <attune/ops/state_summary_op.hpp>
 
-#include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/tensor_map.hpp"
 #include "cuda/walks/decay_sums.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 namespace {

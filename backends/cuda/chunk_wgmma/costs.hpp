@@ -8,9 +8,9 @@
 #include <attune/core/axis_values.hpp>
 #include <attune/core/device.hpp>
 
-#include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/segment_costs.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 

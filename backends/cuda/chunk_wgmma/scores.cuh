@@ -2,7 +2,7 @@
 // for j <= i (j >= i in reverse), in 16 bits in shared memory. The work of one warpgroup.
 #pragma once
 
-#include "cuda/chunk_wgmma/state.cuh"
+#include "cuda/wgmma_walk/state.cuh"
 
 #if ATTUNE_SM90A_CODE
 

@@ -1,9 +1,9 @@
 // What stands between the two launches of a walk where summaries are wanted: these, made of what the
 // subsegments of sequences add to the state (segment_states.cuh), and the states that come to them.
-#include "cuda/chunk_wgmma/state.cuh"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/wgmma_walk/state.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 inline namespace segment_join_kernels {  // nvcc names an anonymous one anew in every build

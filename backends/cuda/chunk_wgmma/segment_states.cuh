@@ -3,9 +3,9 @@
 // last one's state: those are left out where no summaries are wanted.
 #pragma once
 
-#include "cuda/chunk_wgmma/state.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/wgmma_walk/state.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -39,7 +39,7 @@ struct HeadChunk {
 };
 
 /// The sequence that has a slot, or the last one that starts before it.
-__device__ __forceinline__ unsigned sequence_of_slot(const GlaBackwardParams& p, unsigned slot) {
+__device__ __forceinline__ unsigned sequence_of_slot(const GlaParams& p, unsigned slot) {
   if (p.sequences.bounds == nullptr) {
     return slot / static_cast<unsigned>((p.sequences.tokens + kChunkTokens - 1) / kChunkTokens);
   }
@@ -57,7 +57,7 @@ __device__ __forceinline__ unsigned sequence_of_slot(const GlaBackwardParams& p,
 inline constexpr unsigned kNoChunk = ~0U;
 
 /// Chunk `index` of [heads, slots], of which there are fewer than 2^30, or kNoChunk.
-__device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsigned index) {
+__device__ __forceinline__ HeadChunk head_chunk(const GlaParams& p, unsigned index) {
   if (index == kNoChunk) return {};
   const auto slots = static_cast<unsigned>(p.slots);
   const unsigned slot = index % slots;
@@ -79,7 +79,7 @@ __device__ __forceinline__ HeadChunk head_chunk(const GlaBackwardParams& p, unsi
 
 /// The chunk that a block takes, of [heads, slots], or kNoChunk: neighbours in time take neighbours in
 /// memory, which are the heads of the same tokens.
-__device__ __forceinline__ unsigned chunk_of_block(const GlaBackwardParams& p, unsigned block) {
+__device__ __forceinline__ unsigned chunk_of_block(const GlaParams& p, unsigned block) {
   const auto heads = static_cast<unsigned>(p.heads);
   unsigned slot = block / heads;
   if (p.walked_chunks.numbers != nullptr) {
@@ -98,10 +98,10 @@ __device__ __forceinline__ std::uint32_t tile_byte(int row, int channel) {
 }
 
 /// Channels that a row of a side's tiles has room for.
-__host__ __device__ inline int own_channels(const GlaBackwardParams& p) {
+__host__ __device__ inline int own_channels(const GlaParams& p) {
   return p.tile_channels * p.own_tiles;
 }
-__host__ __device__ inline int other_channels(const GlaBackwardParams& p) {
+__host__ __device__ inline int other_channels(const GlaParams& p) {
   return p.tile_channels * p.other_tiles;
 }
 
@@ -111,7 +111,7 @@ __device__ __forceinline__ unsigned char* workspace_panel(void* tiles, std::int6
   return static_cast<unsigned char*>(tiles) + (index * count + panel) * kPanelBytes;
 }
 /// Bytes of a tensor of tiles of so many panels.
-__device__ __forceinline__ std::int64_t tensor_bytes(const GlaBackwardParams& p, int panels) {
+__device__ __forceinline__ std::int64_t tensor_bytes(const GlaParams& p, int panels) {
   return p.slots * p.heads * panels * kPanelBytes;
 }
 /// Of `panels` panels of a side those in a tile of kD channels, in bytes.

@@ -140,7 +140,7 @@ __device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
 
 /// What channels share of the log decays of this warp's tokens, natural.
 template <class T>
-__device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
+__device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const GlaParams& p,
                                                   const HeadChunk& chunk, const RunLane& at,
                                                   unsigned valid) {
   if (p.g.given() && p.g.is_f32) {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const Gl
 /// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
 /// All loads are under way before the first is used.
 template <class T>
-__device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaBackwardParams& p,
+__device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaParams& p,
                                                 const HeadChunk& chunk, const RunLane& at,
                                                 int channel, unsigned valid) {
   const ConstTokenView& own = p.channel_gate.rows;
@@ -236,8 +236,7 @@ enum Side : int { kReads, kWrites };
 template <class T>
 class ColumnDecays {
  public:
-  __device__ ColumnDecays(const GlaBackwardParams& p, const HeadChunk& chunk)
-      : p_(p), chunk_(chunk) {}
+  __device__ ColumnDecays(const GlaParams& p, const HeadChunk& chunk) : p_(p), chunk_(chunk) {}
 
   /// Of 64 channels of each warpgroup from `first` on.
   __device__ __forceinline__ void load(int first) {
@@ -365,7 +364,7 @@ class ColumnDecays {
     }
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   const HeadChunk& chunk_;
   unsigned valid_ = 0;  // bit i: there is a token at this thread's i-th position
   float logs_[32];      // from the middle of the chunk to each token, base 2

@@ -36,8 +36,7 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   static constexpr int kMost = kMostChannels;
   static constexpr bool kBeginsAll = false;
 
-  __device__ ExactIntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads&)
-      : Base(p, shared) {
+  __device__ ExactIntraChunk(const GlaParams& p, Shared& shared, TileLoads&) : Base(p, shared) {
     for (int i = static_cast<int>(threadIdx.x); i < kDiagonalScores; i += kBlockThreads) {
       (&s_.a_diagonal[0][0][0])[i] = 0.0F;
     }

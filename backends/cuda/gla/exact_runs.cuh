@@ -95,7 +95,7 @@ struct Run {
 template <class T, bool kTiled, class Shared>
 class ExactBase {
  public:
-  __device__ ExactBase(const GlaBackwardParams& p, Shared& shared)
+  __device__ ExactBase(const GlaParams& p, Shared& shared)
       : p_(p), s_(shared), chunk_(shared.chunk) {}
 
   __device__ void put_shared_gradients() {
@@ -253,7 +253,7 @@ class ExactBase {
     return common;
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   Shared& s_;
   const HeadChunk& chunk_;
   RunLane at_;

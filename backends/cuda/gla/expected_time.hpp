@@ -20,8 +20,7 @@ struct Walks {
   double busy = 0;  // with a state to start from or to end with, or several chunks
   double idle = 0;  // that leave zeros
 };
-inline Walks walks_of(const ops::RecurrentAttentionProblem& problem,
-                      const GlaBackwardParams& side) {
+inline Walks walks_of(const ops::RecurrentAttentionProblem& problem, const GlaParams& side) {
   const bool keys = keys_have_gates(problem);
   const bool both = keys && values_have_gates(problem);
   const int of_s = keys && !both ? 1 : 2;
@@ -44,7 +43,7 @@ inline double walked_us(const ops::RecurrentAttentionProblem& problem, const Dev
   constexpr double kOfPanel = 1.6, kOfWidePanel = 2.3;  // of a chunk
   constexpr double kPanelLatency = 0.9;                 // of a block that takes them all
   constexpr double kOfLongChunk = 1.3, kBytesPerUs = 1.6e6;
-  const GlaBackwardParams side = side_of(problem, config, !keys_have_gates(problem));
+  const GlaParams side = side_of(problem, config, !keys_have_gates(problem));
   const bool both = keys_have_gates(problem) && values_have_gates(problem);
   const int sides = both ? 2 : 1;
   const int launches = (both ? 11 : 5) + ((problem.gates & ops::kGateGamma) != 0 ? 1 : 0) +
@@ -75,7 +74,7 @@ inline double short_us(const ops::RecurrentAttentionProblem& problem, const Devi
   constexpr double kOfLaunches = 10, kOfLook = 1.2;  // of a chunk's panel, without a sequence
   const std::int64_t left_out = most_left_out(problem);
   if (left_out == 0) return walked_us(problem, device, config);
-  const GlaBackwardParams side = side_of(problem, config, false);
+  const GlaParams side = side_of(problem, config, false);
   const std::int64_t panels =
       problem.T / (left_out + 1) * problem.H * (side.own_panels() + side.other_panels());
   const double looks =

@@ -36,7 +36,7 @@ struct GammaShared {
 template <class T>
 class GammaTerms {
  public:
-  __device__ GammaTerms(const GlaBackwardParams& p, GammaShared& shared)
+  __device__ GammaTerms(const GlaParams& p, GammaShared& shared)
       : p_(p), s_(shared), chunk_(shared.chunk) {}
 
   /// P in fp32: products of inputs are exact.
@@ -200,7 +200,7 @@ class GammaTerms {
     return sum;
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   GammaShared& s_;
   const HeadChunk& chunk_;
   RunLane at_;
@@ -208,7 +208,7 @@ class GammaTerms {
 
 template <class T>
 __global__ __launch_bounds__(kBlockThreads,
-                             2) void gamma_terms(const __grid_constant__ GlaBackwardParams p) {
+                             2) void gamma_terms(const __grid_constant__ GlaParams p) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<GammaShared*>(shared_bytes);
   take_over_from_previous_launch();
@@ -231,7 +231,7 @@ __global__ __launch_bounds__(kBlockThreads,
 }
 
 template <class T>
-void launch_gamma_terms(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_gamma_terms(const GlaParams& p, cudaStream_t stream) {
   launch<gamma_terms<T>>(
       {.grid = dim3(static_cast<unsigned>(p.slots * p.heads), static_cast<unsigned>(p.gamma_parts)),
        .block = dim3(kBlockThreads),

@@ -41,7 +41,7 @@ SegmentedWalks segmented_walks(const Problem& problem) {
   static constexpr int kOfValues[] = {3, 1};  // S, D^T and S^T, then D
   static constexpr int kOfBoth[] = {2, 2};    // S, then D
   const bool both = keys_have_gates(problem) && values_have_gates(problem);
-  const GlaBackwardParams side = side_of(problem, {}, false);
+  const GlaParams side = side_of(problem, {}, false);
   SegmentedWalks walks{.count = problem.sequences() * problem.H * side.own_tiles * side.other_tiles,
                        .launches = kOfKeys,
                        .chunks = SequenceChunks(problem),
@@ -67,17 +67,7 @@ View own_first(View view, bool values_first) {
   return view;
 }
 
-/// Whether rows are of pairs of elements, which start at multiples of their size.
-bool in_pairs(const ConstTensorView& tensor) {
-  bool even = tensor.size(3) % 2 == 0 &&
-              reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
-  for (int dim = 0; dim + 1 < 4; ++dim) {
-    even = even && (tensor.size(dim) == 1 || tensor.stride(dim) % 2 == 0);
-  }
-  return even;
-}
-
-void set_key_side(GlaBackwardParams& params, const Args& args) {
+void set_key_side(GlaParams& params, const Args& args) {
   params.x = token_view(args.q);
   params.y = token_view(args.k);
   params.u = token_view(*args.d_o);
@@ -87,10 +77,10 @@ void set_key_side(GlaBackwardParams& params, const Args& args) {
   params.dz = token_view(args.dv);
   params.channel_gate = gate_view(args.gk);
   params.dchannel_gate = token_view(args.dgk);
-  params.gate_in_pairs = in_pairs(*args.gk) && in_pairs(*args.dgk);
+  params.gate_in_pairs = has_pairs(*args.gk) && has_pairs(*args.dgk);
 }
 
-void set_value_side(GlaBackwardParams& params, const Args& args) {
+void set_value_side(GlaParams& params, const Args& args) {
   params.x = token_view(*args.d_o);
   params.y = token_view(args.v);
   params.u = token_view(args.q);
@@ -100,11 +90,11 @@ void set_value_side(GlaBackwardParams& params, const Args& args) {
   params.du = token_view(args.dq);
   params.channel_gate = gate_view(args.gv);
   params.dchannel_gate = token_view(args.dgv);
-  params.gate_in_pairs = in_pairs(*args.gv) && in_pairs(*args.dgv);
+  params.gate_in_pairs = has_pairs(*args.gv) && has_pairs(*args.dgv);
 }
 
 /// What is not of one side's channels.
-void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
+void set_shared(GlaParams& params, const Args& args, bool of_values) {
   using Source = ops::ConstantDecay::Source;
   params.g = gate_view(args.g);
   params.gamma = decay_view(args.gamma, params.heads);
@@ -121,8 +111,7 @@ void set_shared(GlaBackwardParams& params, const Args& args, bool of_values) {
 }
 
 /// What each side sees.
-void set_common(GlaBackwardParams& params, const Problem& problem, const Args& args,
-                bool of_values) {
+void set_common(GlaParams& params, const Problem& problem, const Args& args, bool of_values) {
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
   params.sequences.most_left_out = most_left_out(problem);
   params.initial_state = own_first(state_view(args.initial_state), of_values);
@@ -137,7 +126,7 @@ TokenView rows_of_partials(const Problem& problem, void* partials, std::int64_t 
 }
 
 void set_partials(GatedSides& sides, const Problem& problem) {
-  GlaBackwardParams& first = sides.first;
+  GlaParams& first = sides.first;
   if (first.heads_per_kv == 1) return;
   first.dy = rows_of_partials(problem, first.dy_partials, first.own);
   first.dz = rows_of_partials(problem, first.dz_partials, first.other);
@@ -148,7 +137,7 @@ void set_partials(GatedSides& sides, const Problem& problem) {
 GatedSides gated_sides(const Problem& problem, const Args& args, const Config& config,
                        const LaunchSite& site) {
   GatedSides sides(problem, config, site.workspace.data());
-  GlaBackwardParams& first = sides.first;
+  GlaParams& first = sides.first;
   sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
   set_common(first, problem, args, sides.first_of_values);
   set_shared(first, args, sides.first_of_values);
@@ -175,7 +164,7 @@ GroupSumParams sum_of_group(const void* partials, const Problem& problem, const 
 
 /// Finds the chunks that are walked, if not all are, of whose terms of the gradient of gamma the
 /// others' are zeros.
-void list_walked(const GlaBackwardParams& p, cudaStream_t stream) {
+void list_walked(const GlaParams& p, cudaStream_t stream) {
   if (p.walked_chunks.numbers == nullptr) return;
   if (p.dgamma_terms != nullptr) {
     const std::int64_t terms = p.slots * p.heads;
@@ -190,7 +179,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
             const LaunchSite& site) {
   const GatedSides sides = gated_sides(problem, args, config, site);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
-  const GlaBackwardParams& first = sides.first;
+  const GlaParams& first = sides.first;
   list_walked(first, stream);
   if (sides.both) {
     launch_gate_shifts<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.gate_shift),

@@ -73,7 +73,7 @@ class IntraChunk {
   static constexpr bool kBeginsAll = !kOnePart && kMost > kStep &&
                                      (kOfBoth || Shared::kUngated < kMost);
 
-  __device__ IntraChunk(const GlaBackwardParams& p, Shared& shared, TileLoads& loads)
+  __device__ IntraChunk(const GlaParams& p, Shared& shared, TileLoads& loads)
       : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
 
   /// The channel that a block takes first.
@@ -460,7 +460,7 @@ class IntraChunk {
 
   static constexpr int kSteps = kChunkTokens / kDepth;
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   Shared& s_;
   const HeadChunk& chunk_;
   TileLoads& loads_;

@@ -14,7 +14,7 @@
 namespace attune::cuda::gla {
 
 /// Whether the decays of a chunk, of either side, are for the exact kernel.
-__device__ __forceinline__ bool is_strong(const GlaBackwardParams& p, unsigned chunk) {
+__device__ __forceinline__ bool is_strong(const GlaParams& p, unsigned chunk) {
   const auto any = [chunk](const unsigned* strong, int panels) {
     bool found = false;
     for (int panel = 0; panel < panels; ++panel) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ bool is_strong(const GlaBackwardParams& p, unsigned c
 
 /// f(first) of all the gated side's channels, as many at a time as a block takes.
 template <class Block, class F>
-__device__ __forceinline__ void for_all_channels(const GlaBackwardParams& p, F&& f) {
+__device__ __forceinline__ void for_all_channels(const GlaParams& p, F&& f) {
   if constexpr (Block::kStep == Block::kMost) {
     f(0);
   } else {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void for_all_channels(const GlaBackwardParams& p, F&&
 
 /// All channels of the gated side, and the gradients of what they share.
 template <class Block>
-__device__ __forceinline__ void take_all_channels(const GlaBackwardParams& p, Block& block) {
+__device__ __forceinline__ void take_all_channels(const GlaParams& p, Block& block) {
   for_all_channels<Block>(p, [&](int first) { block.take_channels(first); });
   block.put_shared_gradients();
 }
@@ -50,7 +50,7 @@ __device__ __forceinline__ void take_all_channels(const GlaBackwardParams& p, Bl
 /// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up. No block ends before
 /// the launch before it has: what comes next relies on that.
 template <class F>
-__device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& chunk,
+__device__ __forceinline__ void if_weak(const GlaParams& p, HeadChunk& chunk,
                                         const TileLoads& loads, F&& f) {
   const unsigned index = chunk_of_block(p, blockIdx.x);
   if (threadIdx.x == 0) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void if_weak(const GlaBackwardParams& p, HeadChunk& c
 /// Strong chunks: each block looks for some of them. f() for each. Sets the loads up. Runs beside
 /// the launch that takes the others, which needs all that this one does.
 template <class F>
-__device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, HeadChunk& chunk,
+__device__ __forceinline__ void for_each_strong(const GlaParams& p, HeadChunk& chunk,
                                                 const TileLoads& loads, F&& f) {
   dependents_launch();
   if (threadIdx.x == 0) loads.init();
@@ -95,8 +95,8 @@ __device__ __forceinline__ void for_each_strong(const GlaBackwardParams& p, Head
 /// A block for each chunk and head, or one for each part of it. They read what goes ahead of the walks
 /// before they wait for them.
 template <auto kKernel>
-void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_bytes,
-                 cudaStream_t stream, int parts = 1) {
+void launch_weak(const GlaParams& p, int threads, std::size_t shared_bytes, cudaStream_t stream,
+                 int parts = 1) {
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads),
                                 static_cast<unsigned>(parts)),
                    .block = dim3(static_cast<unsigned>(threads)),
@@ -105,7 +105,7 @@ void launch_weak(const GlaBackwardParams& p, int threads, std::size_t shared_byt
                   stream, p);
 }
 template <auto kKernel, class... Others>
-void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStream_t stream,
+void launch_strong(const GlaParams& p, std::size_t shared_bytes, cudaStream_t stream,
                    const Others&... others) {
   constexpr std::int64_t kBlocks = 512;
   launch<kKernel>(
@@ -118,7 +118,7 @@ void launch_strong(const GlaBackwardParams& p, std::size_t shared_bytes, cudaStr
 
 /// Calls f.operator()<kD>() for the channels of the side with the most, or more.
 template <class F>
-void with_most_channels(const GlaBackwardParams& p, F&& f) {
+void with_most_channels(const GlaParams& p, F&& f) {
   const auto tiles = static_cast<unsigned>(std::max(p.own_tiles, p.other_tiles));
   with_value<kSmallTile, kLargeTile, 2 * kLargeTile, kMostChannels>(
       p.tile_channels * static_cast<int>(std::bit_ceil(tiles)), f);
@@ -169,7 +169,7 @@ __device__ __forceinline__ void begin_with_p(Block& block, const Other& other) {
 }
 
 template <class Block, class T, int kD, int kUngated>
-__device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
+__device__ __forceinline__ void take_chunk(const GlaParams& p,
                                            OneSideShared<typename Block::Shared, kUngated>& shared,
                                            TileLoads& loads) {
   Block block(p, shared.gated, loads);
@@ -182,7 +182,7 @@ __device__ __forceinline__ void take_chunk(const GlaBackwardParams& p,
 /// What a block takes of a chunk that several share: the outputs of a part of the gated side's
 /// channels, with P; or those of the other side, with A.
 template <class Block, class T, int kUngated>
-__device__ __forceinline__ void take_part(const GlaBackwardParams& p,
+__device__ __forceinline__ void take_part(const GlaParams& p,
                                           OneSideShared<typename Block::Shared, kUngated>& shared,
                                           TileLoads& loads) {
   using OnePart = IntraChunk<T, typename Block::Shared, false, true>;
@@ -209,7 +209,7 @@ __device__ __forceinline__ void take_part(const GlaBackwardParams& p,
 
 template <class T, class Shared>
 __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   using Block = IntraChunk<T, Shared, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -223,7 +223,7 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 /// Blocks (chunk and head; part of its work).
 template <class T, class Shared>
 __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_parts(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   using Block = IntraChunk<T, Shared, false>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -234,8 +234,8 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 }
 
 template <class T, int kD>
-__global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
-    const __grid_constant__ GlaBackwardParams p) {
+__global__ __launch_bounds__(kBlockThreads,
+                             1) void exact_intra_chunk(const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   using Block = ExactIntraChunk<T, (kD > 128)>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -248,12 +248,12 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk(
 
 /// Of the gated side, in blocks that share a chunk.
 template <class Shared>
-int parts_of(const GlaBackwardParams& p) {
+int parts_of(const GlaParams& p) {
   return (p.own + Shared::kPart - 1) / Shared::kPart;
 }
 /// Whether chunks are few enough for several blocks to share the work of one.
 template <class Shared>
-bool may_share_chunks(const GlaBackwardParams& p) {
+bool may_share_chunks(const GlaParams& p) {
   constexpr std::int64_t kMostWarpgroups = 2;  // of a multiprocessor
   const std::int64_t warpgroups =
       p.slots * p.heads * (parts_of<Shared>(p) + 1) * Shared::kWarpgroups;
@@ -261,7 +261,7 @@ bool may_share_chunks(const GlaBackwardParams& p) {
 }
 
 template <class T>
-void launch_intra_chunk(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_intra_chunk(const GlaParams& p, cudaStream_t stream) {
   with_most_channels(p, [&]<int kD>() {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;
     using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
@@ -297,7 +297,7 @@ __device__ __forceinline__ uint4* scores_of(void* scores, const HeadChunk& chunk
 
 /// P is under way, but for a wait.
 template <class Block>
-__device__ __forceinline__ void start_scores(const GlaBackwardParams& p, Block& block,
+__device__ __forceinline__ void start_scores(const GlaParams& p, Block& block,
                                              const HeadChunk& chunk) {
   const uint4* const from = scores_of(p.scores, chunk);
   const std::uint32_t to = shared_address(&block.p());
@@ -308,7 +308,7 @@ __device__ __forceinline__ void start_scores(const GlaBackwardParams& p, Block& 
 }
 /// A, as the other side takes it.
 template <class Block>
-__device__ __forceinline__ void store_scores(const GlaBackwardParams& p, Block& block,
+__device__ __forceinline__ void store_scores(const GlaParams& p, Block& block,
                                              const HeadChunk& chunk) {
   const auto* const from = reinterpret_cast<const uint4*>(block.make_a().bytes[0]);
   block.store_diagonal_scores();
@@ -319,8 +319,8 @@ __device__ __forceinline__ void store_scores(const GlaBackwardParams& p, Block& 
 }
 
 template <class Block>
-__device__ __forceinline__ void make_scores(const GlaBackwardParams& p,
-                                            typename Block::Shared& shared, TileLoads& loads) {
+__device__ __forceinline__ void make_scores(const GlaParams& p, typename Block::Shared& shared,
+                                            TileLoads& loads) {
   Block block(p, shared, loads);
   if constexpr (!Block::kBeginsAll) block.template begin<false>();
   for_all_channels<Block>(p, [&](int first) { block.take_scores(first); });
@@ -328,7 +328,7 @@ __device__ __forceinline__ void make_scores(const GlaBackwardParams& p,
 }
 
 template <class Block>
-__device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
+__device__ __forceinline__ void take_chunk_of_both(const GlaParams& p,
                                                    typename Block::Shared& shared,
                                                    TileLoads& loads) {
   Block block(p, shared, loads);
@@ -340,7 +340,7 @@ __device__ __forceinline__ void take_chunk_of_both(const GlaBackwardParams& p,
 
 /// What a block takes of a chunk that several share: a part of the channels, or A.
 template <class T, class Shared>
-__device__ __forceinline__ void take_part_of_both(const GlaBackwardParams& p, Shared& shared,
+__device__ __forceinline__ void take_part_of_both(const GlaParams& p, Shared& shared,
                                                   TileLoads& loads) {
   using OnePart = IntraChunk<T, Shared, true, true>;
   const int first = OnePart::first_of_block();
@@ -358,8 +358,8 @@ __device__ __forceinline__ void take_part_of_both(const GlaBackwardParams& p, Sh
 #endif
 
 template <class T, class Shared>
-__global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void scores(
-    const __grid_constant__ GlaBackwardParams p) {
+__global__ __launch_bounds__(Shared::kThreads,
+                             Shared::kBlocks) void scores(const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
@@ -372,7 +372,7 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void scores(
 
 template <class T, class Shared>
 __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_of_both(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
@@ -387,7 +387,7 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 /// Blocks (chunk and head; part of its work).
 template <class T, class Shared>
 __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk_of_both_parts(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
@@ -402,8 +402,7 @@ __global__ __launch_bounds__(Shared::kThreads, Shared::kBlocks) void intra_chunk
 /// The same of strong chunks, all by the block that finds one.
 template <class T>
 __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
-    const __grid_constant__ GlaBackwardParams keys,
-    const __grid_constant__ GlaBackwardParams values) {
+    const __grid_constant__ GlaParams keys, const __grid_constant__ GlaParams values) {
 #if ATTUNE_SM90A_CODE
   using Block = ExactIntraChunk<T, true>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -421,10 +420,9 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
 
 /// `Parts`: of blocks that share chunks, where those are few.
 template <class T, class Shared, class Parts>
-void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardParams& values,
-                            cudaStream_t stream) {
+void launch_weak_and_strong(const GlaParams& keys, const GlaParams& values, cudaStream_t stream) {
   launch_weak<scores<T, Shared>>(values, Shared::kThreads, sizeof(Shared), stream);
-  for (const GlaBackwardParams* const side : {&keys, &values}) {
+  for (const GlaParams* const side : {&keys, &values}) {
     if (may_share_chunks<Parts>(*side)) {
       launch_weak<intra_chunk_of_both_parts<T, Parts>>(*side, Parts::kThreads, sizeof(Parts),
                                                        stream, parts_of<Parts>(*side) + 1);
@@ -436,7 +434,7 @@ void launch_weak_and_strong(const GlaBackwardParams& keys, const GlaBackwardPara
 }
 
 template <class T>
-void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+void launch_intra_chunk_of_both(const GlaParams& keys, const GlaParams& values,
                                 cudaStream_t stream) {
   with_most_channels(keys, [&]<int kD>() {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;

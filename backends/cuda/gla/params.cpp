@@ -23,7 +23,7 @@ class Places {
   Places(const Problem& problem, std::byte* workspace) : problem_(problem), parts_(workspace) {}
 
   /// What each side with gates has: that of its rows.
-  void place_side(GlaBackwardParams& p) {
+  void place_side(GlaParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     const std::int64_t channels = std::int64_t{p.tile_channels} * p.own_tiles;
     p.x_from_start = take_panels(p, p.own_panels());
@@ -38,7 +38,7 @@ class Places {
     }
   }
   /// What sides have in common, or the only one has.
-  void place_rest(GlaBackwardParams& p) {
+  void place_rest(GlaParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     const std::int64_t state = state_elements(p);
     place_checkpoints(p);
@@ -60,16 +60,16 @@ class Places {
       p.dz_partials = parts_.take(rows * padded_channels(p.other) * kElement);
     }
   }
-  void place_checkpoints(GlaBackwardParams& p) {
+  void place_checkpoints(GlaParams& p) {
     p.checkpoints = parts_.take(p.slots * p.heads * state_elements(p) * kElement);
   }
   /// What flows by way of the states of a side without gates.
-  void place_flows_of_other(GlaBackwardParams& p) {
+  void place_flows_of_other(GlaParams& p) {
     p.z_flow = take_panels(p, p.other_panels() * p.own_tiles);
     if (values_have_gates(problem_)) p.u_flow = take_panels(p, p.other_panels() * p.own_tiles);
   }
   /// What passes between sides with gates.
-  void place_exchange(GlaBackwardParams& p) {
+  void place_exchange(GlaParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     p.scores = parts_.take(chunks * kChunkTokens * kChunkTokens * kElement);
     p.made_scores = parts_.take(chunks * kChunkTokens * kChunkTokens * kElement);
@@ -92,10 +92,10 @@ class Places {
  private:
   static constexpr std::int64_t kDiagonalTokens = 8;
 
-  static std::int64_t state_elements(const GlaBackwardParams& p) {
+  static std::int64_t state_elements(const GlaParams& p) {
     return std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;
   }
-  void* take_panels(const GlaBackwardParams& p, int panels) {
+  void* take_panels(const GlaParams& p, int panels) {
     return parts_.take(p.slots * p.heads * kChunkTokens * kSmallTile * panels * kElement);
   }
 
@@ -104,12 +104,21 @@ class Places {
 };
 
 /// Whether the walks of one side leave multiprocessors for those of the other.
-bool leaves_room_beside(const GlaBackwardParams& p) {
+bool leaves_room_beside(const GlaParams& p) {
   constexpr std::int64_t kMultiprocessors = 132;  // of sm_90a devices; workspaces do not ask which
   return 2 * p.walks() * p.own_tiles * p.other_tiles <= kMultiprocessors;
 }
 
 }  // namespace
+
+bool has_pairs(const ConstTensorView& tensor) {
+  bool even = tensor.size(3) % 2 == 0 &&
+              reinterpret_cast<std::uintptr_t>(tensor.data) % (2 * size_of(tensor.dtype)) == 0;
+  for (int dim = 0; dim + 1 < 4; ++dim) {
+    even = even && (tensor.size(dim) == 1 || tensor.stride(dim) % 2 == 0);
+  }
+  return even;
+}
 
 bool keys_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGk) != 0; }
 bool values_have_gates(const Problem& problem) { return (problem.gates & ops::kGateGv) != 0; }
@@ -129,8 +138,8 @@ std::int64_t most_left_out(const Problem& problem) {
   return pairs::most_left_out(problem, pairs::kShortSequence, are_many);
 }
 
-GlaBackwardParams side_of(const Problem& problem, const Config& config, bool of_values) {
-  GlaBackwardParams params;
+GlaParams side_of(const Problem& problem, const Config& config, bool of_values) {
+  GlaParams params;
   params.own = static_cast<int>(of_values ? problem.V : problem.K);
   params.other = static_cast<int>(of_values ? problem.K : problem.V);
   const bool small = std::max(problem.K, problem.V) <= kSmallTile;
@@ -174,7 +183,7 @@ GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* 
 }
 
 void GatedSides::exchange() {
-  const auto give = [](const GlaBackwardParams& from, GlaBackwardParams& to) {
+  const auto give = [](const GlaParams& from, GlaParams& to) {
     to.u_from_start = from.x_from_start;
     to.z_to_end = from.y_to_end;
     to.other_total_decay = from.total_decay;

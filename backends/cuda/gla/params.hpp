@@ -1,5 +1,6 @@
 // What the kernels of the chunked backward pass with a decay for every channel take, by value, and
-// their launches.
+// their launches. Of the same, the forward pass with gates of keys (forward/) has x, y and their
+// gates, x_from_start, y_to_end, total_decay and, as scores, P.
 //
 // It is described from one side of the recurrence that has such gates: the keys' (gk), or the
 // values' (gv). Of that side, x is what reads the state (q, or do) and y what is written to it (k,
@@ -56,7 +57,7 @@ inline constexpr int kMostParts = kMostChannels / kSmallTile;
 /// segments before its own.
 inline constexpr int kMostPassedSegments = 4;
 
-struct GlaBackwardParams {
+struct GlaParams {
   // Rows [B, T, heads, own or other channels]; those without data are not wanted. Up to a multiple
   // of 8 channels there is room behind each row, with zeros in inputs.
   ConstTokenView x, y, u, z;
@@ -161,6 +162,8 @@ struct GlaBackwardParams {
   constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
 };
 
+/// Whether rows are of pairs of elements, which start at multiples of their size.
+bool has_pairs(const ConstTensorView& tensor);
 bool keys_have_gates(const ops::RecurrentAttentionProblem& problem);
 bool values_have_gates(const ops::RecurrentAttentionProblem& problem);
 /// The gradient of constant decays is a number of each sequence and head, which sums what scores in
@@ -171,13 +174,13 @@ bool has_few_constant_decays(const ops::RecurrentAttentionProblem& problem);
 std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem);
 
 /// A problem as one of its sides sees it, without tensors and workspace.
-GlaBackwardParams side_of(const ops::RecurrentAttentionProblem& problem,
-                          const GlaBackwardConfig& config, bool of_values);
+GlaParams side_of(const ops::RecurrentAttentionProblem& problem, const GlaBackwardConfig& config,
+                  bool of_values);
 
 /// The sides with gates: one, or the keys' and the values'. Their tensors are not set.
 struct GatedSides {
-  GlaBackwardParams first;   // of the keys if both have gates
-  GlaBackwardParams second;  // of the values if both have
+  GlaParams first;   // of the keys if both have gates
+  GlaParams second;  // of the values if both have
   bool first_of_values = false;
   bool both = false;
   std::byte* of_short = nullptr;  // what makes the sequences' that are left out
@@ -197,29 +200,29 @@ struct GatedSides {
 
 /// What the keys' gates take from the values': gate_shift [tokens of all batches, heads].
 template <class T>
-void launch_gate_shifts(const GlaBackwardParams& values, std::int64_t tokens, float* gate_shift,
+void launch_gate_shifts(const GlaParams& values, std::int64_t tokens, float* gate_shift,
                         cudaStream_t stream);
 /// The operands that enter the state and its gradient.
 template <class T>
-void launch_prepare(const GlaBackwardParams& params, cudaStream_t stream);
+void launch_prepare(const GlaParams& params, cudaStream_t stream);
 
 /// What goes through the states; after launch_prepare(), of both sides if both have gates.
 template <class T>
-void launch_state_walks(const GlaBackwardParams& params, cudaStream_t stream);
+void launch_state_walks(const GlaParams& params, cudaStream_t stream);
 template <class T>
-void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+void launch_state_walks_of_both(const GlaParams& keys, const GlaParams& values,
                                 cudaStream_t stream);
 
 /// What stays within chunks, and every output but dinitial_state and dgamma; after the walks.
 template <class T>
-void launch_intra_chunk(const GlaBackwardParams& params, cudaStream_t stream);
+void launch_intra_chunk(const GlaParams& params, cudaStream_t stream);
 template <class T>
-void launch_intra_chunk_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+void launch_intra_chunk_of_both(const GlaParams& keys, const GlaParams& values,
                                 cudaStream_t stream);
 
 /// dgamma_terms anew, in fp32, where one side alone has gates and few constant decays are wanted; after
 /// the walks and what stays within chunks, which leaves other terms there.
 template <class T>
-void launch_gamma_terms(const GlaBackwardParams& params, cudaStream_t stream);
+void launch_gamma_terms(const GlaParams& params, cudaStream_t stream);
 
 }  // namespace attune::cuda::gla

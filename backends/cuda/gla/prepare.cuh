@@ -18,8 +18,8 @@ inline constexpr float kStrongDecay = -80;
 /// That may be above 0, or far below it, where each channel's own gate takes it back. Channels that
 /// tiles have and heads have not are zeros, which must not be scaled by infinity.
 template <class T>
-__device__ __forceinline__ float size_of_shared_decays(const GlaBackwardParams& p,
-                                                       const HeadChunk& chunk, const RunLane& at) {
+__device__ __forceinline__ float size_of_shared_decays(const GlaParams& p, const HeadChunk& chunk,
+                                                       const RunLane& at) {
   float2 logs[kRun] = {};
   add_shared_decays<T>(logs, p, chunk, at, valid_positions(chunk, at, true));
   float size = 0.0F;
@@ -30,7 +30,7 @@ __device__ __forceinline__ float size_of_shared_decays(const GlaBackwardParams& 
 
 /// A block's work.
 template <class T>
-__device__ __forceinline__ void prepare_chunk(const GlaBackwardParams& p) {
+__device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
   __shared__ float2 logs_over[kBlockWarps][kWarpSize];
   __shared__ float shared_over[kBlockWarps];  // sizes of what channels share
   __shared__ HeadChunk chunk;
@@ -111,8 +111,7 @@ __device__ __forceinline__ void prepare_chunk(const GlaBackwardParams& p) {
 /// behind whose last blocks it starts, which have waited for the gates' shifts; what comes next waits
 /// for it alone.
 template <class T>
-__global__ __launch_bounds__(kBlockThreads) void prepare(
-    const __grid_constant__ GlaBackwardParams p) {
+__global__ __launch_bounds__(kBlockThreads) void prepare(const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   if (!p.prepared_beside_other) dependency_wait();
   dependents_launch();
@@ -122,7 +121,7 @@ __global__ __launch_bounds__(kBlockThreads) void prepare(
 }
 
 template <class T>
-void launch_prepare(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_prepare(const GlaParams& p, cudaStream_t stream) {
   launch<prepare<T>>(
       {.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads * p.own_panels())),
        .block = dim3(kBlockThreads),
@@ -141,7 +140,7 @@ inline constexpr int kShiftWarps = kShiftThreads / kWarpSize;
 /// A warp for each head of each token, of all batches.
 template <class T>
 __global__ __launch_bounds__(kShiftThreads) void find_gate_shifts(
-    const __grid_constant__ GlaBackwardParams p, std::int64_t rows, float* gate_shift) {
+    const __grid_constant__ GlaParams p, std::int64_t rows, float* gate_shift) {
   take_over_from_previous_launch();
   const std::int64_t row =
       std::int64_t{blockIdx.x} * kShiftWarps + static_cast<int>(threadIdx.x) / kWarpSize;
@@ -165,7 +164,7 @@ __global__ __launch_bounds__(kShiftThreads) void find_gate_shifts(
 }
 
 template <class T>
-void launch_gate_shifts(const GlaBackwardParams& values, std::int64_t tokens, float* gate_shift,
+void launch_gate_shifts(const GlaParams& values, std::int64_t tokens, float* gate_shift,
                         cudaStream_t stream) {
   const std::int64_t rows = tokens * values.heads;
   launch<find_gate_shifts<T>>({.grid = dim3(static_cast<unsigned>(ceil_div(rows, kShiftWarps))),

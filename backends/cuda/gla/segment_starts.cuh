@@ -14,8 +14,7 @@ inline constexpr int kStartsAtOnce = 8;  // loads under way
 template <Gated kGated>
 class StartsOfElements {
  public:
-  __device__ StartsOfElements(const GlaBackwardParams& p, bool with_time, std::int64_t owner,
-                              int word)
+  __device__ StartsOfElements(const GlaParams& p, bool with_time, std::int64_t owner, int word)
       : p_(p),
         step_(with_time ? 1 : -1),
         row_(word / (other_channels(p) / 4)),
@@ -73,7 +72,7 @@ class StartsOfElements {
     return {own, own, own, own};
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   int step_;
   int row_;
   int column_;
@@ -84,7 +83,7 @@ class StartsOfElements {
 /// Blocks (sequence and head; some elements of the state; direction).
 template <Gated kGated>
 __global__ __launch_bounds__(kStartThreads) void segment_starts(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
   take_over_from_previous_launch();
   const bool with_time = blockIdx.z == 0;
   const std::int64_t owner = blockIdx.x;
@@ -96,7 +95,7 @@ __global__ __launch_bounds__(kStartThreads) void segment_starts(
 
 /// Of both directions. Tiles' channels make whole blocks.
 template <Gated kGated>
-void launch_segment_starts(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_segment_starts(const GlaParams& p, cudaStream_t stream) {
   constexpr unsigned kDirections = 2;
   const int words = own_channels(p) * other_channels(p) / 4;
   launch<segment_starts<kGated>>(

@@ -15,7 +15,7 @@ enum class Gated : int { kRows, kColumns, kBoth };
 enum class Leaves : int { kFlows, kSegmentSum };
 
 /// Walk number `index` of all sequences, heads and segments.
-__device__ __forceinline__ ChunkWalk walk_of(const GlaBackwardParams& p, Direction direction,
+__device__ __forceinline__ ChunkWalk walk_of(const GlaParams& p, Direction direction,
                                              std::int64_t index) {
   const std::int64_t owner = index / p.segments;
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / p.heads));
@@ -29,7 +29,7 @@ __device__ __forceinline__ ChunkWalk walk_of(const GlaBackwardParams& p, Directi
 
 /// The packed sequence that `before` others of several chunks come before, of those; as many as there
 /// are, if there are no more. For all of a warp.
-__device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardParams& p,
+__device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaParams& p,
                                                            std::int64_t before) {
   constexpr int kAtOnce = 4;  // loads of a lane
   const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -58,8 +58,7 @@ __device__ __forceinline__ std::int64_t sequence_of_chunks(const GlaBackwardPara
 
 /// The number among all walks of number `index` of those over some of the sequences; that of all
 /// walks where there are no more. For all of a warp.
-inline __device__ __noinline__ std::int64_t walk_over_some(const GlaBackwardParams& p,
-                                                           std::int64_t index) {
+inline __device__ __noinline__ std::int64_t walk_over_some(const GlaParams& p, std::int64_t index) {
   const std::int64_t of_sequence = p.heads * p.segments;
   const std::int64_t sequence = sequence_of_chunks(p, index / of_sequence);
   return sequence * of_sequence + (sequence < p.sequence_count ? index % of_sequence : 0);
@@ -71,7 +70,7 @@ struct BlockPlace {
   unsigned walk, term;
   int tile;
 
-  __device__ __forceinline__ BlockPlace(const GlaBackwardParams& p, unsigned terms) {
+  __device__ __forceinline__ BlockPlace(const GlaParams& p, unsigned terms) {
     const auto tiles = static_cast<unsigned>(p.own_tiles * p.other_tiles);
     const unsigned of_tile = blockIdx.x / tiles;
     tile = static_cast<int>(blockIdx.x % tiles);
@@ -87,7 +86,7 @@ class StateBlock {
  public:
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
 
-  __device__ StateBlock(const GlaBackwardParams& p, int tile)
+  __device__ StateBlock(const GlaParams& p, int tile)
       : own_tile_(tile / p.other_tiles), other_tile_(tile % p.other_tiles) {}
 
   __device__ int own_tile() const { return own_tile_; }
@@ -97,8 +96,7 @@ class StateBlock {
 
   /// This block of a matrix with strides `k` of own channels and `v` of others.
   template <class Element, class View>
-  __device__ StateMatrix<Element> of(const GlaBackwardParams& p, const View& view,
-                                     Element* data) const {
+  __device__ StateMatrix<Element> of(const GlaParams& p, const View& view, Element* data) const {
     const int row = row_tile() * kD;
     const int column = column_tile() * kD;
     const std::int64_t down = kOwnRows ? view.k : view.v;
@@ -107,7 +105,7 @@ class StateBlock {
             (kOwnRows ? p.other : p.own) - column};
   }
   template <class Element, class View>
-  __device__ StateMatrix<Element> of_sequence(const GlaBackwardParams& p, const View& view,
+  __device__ StateMatrix<Element> of_sequence(const GlaParams& p, const View& view,
                                               const ChunkWalk& walk) const {
     if (view.data == nullptr) return {};
     return of<Element>(p, view, view.data + walk.sequence * view.sequence + walk.head * view.head);
@@ -115,18 +113,18 @@ class StateBlock {
 
   // ---- what segments add: with zeros where there is no channel
 
-  __device__ std::int64_t segment_index(const GlaBackwardParams& p, std::int64_t walk) const {
+  __device__ std::int64_t segment_index(const GlaParams& p, std::int64_t walk) const {
     return (kDirection == Direction::kWithTime ? 0 : p.walks()) + walk;
   }
   /// This block's own channels by the others, a row of them after the other.
-  __device__ float* segment_sum(const GlaBackwardParams& p, std::int64_t walk) const {
+  __device__ float* segment_sum(const GlaParams& p, std::int64_t walk) const {
     return p.segment_sums.data + segment_index(p, walk) * p.segment_sums.sequence +
            own_tile() * kD * p.segment_sums.k + other_tile() * kD * p.segment_sums.v;
   }
-  __device__ float* own_decays(const GlaBackwardParams& p, std::int64_t walk) const {
+  __device__ float* own_decays(const GlaParams& p, std::int64_t walk) const {
     return p.segment_decays + segment_index(p, walk) * own_channels(p) + own_tile() * kD;
   }
-  __device__ float* other_decays(const GlaBackwardParams& p, std::int64_t walk) const {
+  __device__ float* other_decays(const GlaParams& p, std::int64_t walk) const {
     return p.other_segment_decays + segment_index(p, walk) * other_channels(p) + other_tile() * kD;
   }
 
@@ -141,9 +139,8 @@ class StateBlock {
   }
 
   /// Of a walk whose rows are the own side's, and whose parameters are those of the sums' rows.
-  __device__ __forceinline__ void store_segment_sum(const float (&x)[kD / 2],
-                                                    const GlaBackwardParams& p, std::int64_t walk,
-                                                    int group) const {
+  __device__ __forceinline__ void store_segment_sum(const float (&x)[kD / 2], const GlaParams& p,
+                                                    std::int64_t walk, int group) const {
     float* const sum = segment_sum(p, walk);
     for_each_pair(group, [&](int i, int row, int column) {
       *reinterpret_cast<float2*>(sum + row * p.segment_sums.k + column) = {x[i], x[i + 1]};
@@ -151,7 +148,7 @@ class StateBlock {
   }
 
   /// Takes x through the segment of a walk.
-  __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const GlaBackwardParams& p,
+  __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const GlaParams& p,
                                                std::int64_t walk, int group) const {
     constexpr int kLoads = 16;
     const float* const sum = segment_sum(p, walk);
@@ -178,7 +175,7 @@ class StateBlock {
   }
 
   /// S before the walk, or D after it: that of the sequence, taken through the segments between.
-  __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaBackwardParams& p,
+  __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaParams& p,
                                              const ChunkWalk& walk, int group) const {
     const bool with_time = kDirection == Direction::kWithTime;
     if (p.makes_starts()) return load_made_start(x, p, walk.owner, group);
@@ -193,7 +190,7 @@ class StateBlock {
   }
 
  private:
-  __device__ __forceinline__ void load_made_start(float (&x)[kD / 2], const GlaBackwardParams& p,
+  __device__ __forceinline__ void load_made_start(float (&x)[kD / 2], const GlaParams& p,
                                                   std::int64_t walk, int group) const {
     const float* const start = segment_sum(p, walk);
     const auto down = static_cast<int>(kOwnRows ? p.segment_sums.k : p.segment_sums.v);

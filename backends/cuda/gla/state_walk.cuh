@@ -51,7 +51,7 @@ class StateWalk {
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
   static constexpr bool kFlows = kLeaves == Leaves::kFlows;
 
-  __device__ StateWalk(const GlaBackwardParams& p, Shared& shared, int tile)
+  __device__ StateWalk(const GlaParams& p, Shared& shared, int tile)
       : p_(p), s_(shared), walk_(shared.walk), block_(p, tile) {}
 
   /// By one warp.
@@ -392,7 +392,7 @@ class StateWalk {
     }
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   Shared& s_;
   const ChunkWalk& walk_;
   const StateBlock<kD, kGated, kDirection> block_;

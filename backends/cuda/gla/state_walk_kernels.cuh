@@ -22,7 +22,7 @@ enum class Starts : int { kBehind, kBeside };
 /// A block's walk, number `index` of all, with a tile of its state.
 template <class T, int kD, Gated kGated, Direction kDirection, Leaves kLeaves,
           Starts kStarts = Starts::kBehind>
-__device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShared<kD>& shared,
+__device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& shared,
                                           std::int64_t index, int tile) {
   if constexpr (kStarts == Starts::kBeside) dependents_launch();
   StateWalk<T, kD, kGated, kDirection, kLeaves> block(p, shared, tile);
@@ -49,7 +49,7 @@ __device__ __forceinline__ void take_walk(const GlaBackwardParams& p, StateShare
 /// of the others, or dy's, after the first.
 enum class Terms : int { kFirst, kOfWrites };
 template <Terms kTerms>
-__host__ __device__ constexpr int terms_of(const GlaBackwardParams& p) {
+__host__ __device__ constexpr int terms_of(const GlaParams& p) {
   if (kTerms == Terms::kOfWrites) return 1;
   return p.du.data != nullptr ? 3 : 2;
 }
@@ -60,7 +60,7 @@ inline constexpr int kStateBlocks = kD == kSmallTile ? 2 : 1;  // of a multiproc
 /// Blocks (sequence, head and segment; term; tile of the state).
 template <class T, int kD, Terms kTerms>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
@@ -88,7 +88,7 @@ constexpr Starts starts_of(Direction direction) {
 /// The same of one of two sides, in one direction.
 template <class T, int kD, Direction kDirection>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walk_of_both(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
@@ -103,8 +103,7 @@ inline constexpr int kSides = 2;
 /// The same of both sides: blocks (sequence, head and segment; side; tile of the state).
 template <class T, int kD, Direction kDirection>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void state_walks_of_sides(
-    const __grid_constant__ GlaBackwardParams keys,
-    const __grid_constant__ GlaBackwardParams values) {
+    const __grid_constant__ GlaParams keys, const __grid_constant__ GlaParams values) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
@@ -126,7 +125,7 @@ inline constexpr int kDirections = 2;
 /// from what the last one adds with time, or the first one against it.
 template <class T, int kD, Gated kGated>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void segment_sums(
-    const __grid_constant__ GlaBackwardParams p) {
+    const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
@@ -144,7 +143,7 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
 
 /// `walks` of each tile of the state, of so many terms, if there are any.
 template <auto kKernel, int kD, class... Others>
-void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int terms, cudaStream_t stream,
+void launch_walks(const GlaParams& p, std::int64_t walks, int terms, cudaStream_t stream,
                   const Others&... others) {
   if (walks == 0) return;
   launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks * terms * p.own_tiles * p.other_tiles)),
@@ -156,7 +155,7 @@ void launch_walks(const GlaBackwardParams& p, std::int64_t walks, int terms, cud
 
 /// What segments start from, of S and D with the own side's rows.
 template <class T, int kD, Gated kGated>
-void launch_segment_sums(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_segment_sums(const GlaParams& p, cudaStream_t stream) {
   if (p.segments == 1) return;
   launch_walks<segment_sums<T, kD, kGated>, kD>(p, p.walks() / p.segments * (p.segments - 1),
                                                 kDirections, stream);
@@ -164,7 +163,7 @@ void launch_segment_sums(const GlaBackwardParams& p, cudaStream_t stream) {
 }
 
 template <class T>
-void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
+void launch_state_walks(const GlaParams& p, cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kRows>(p, stream);
     launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walked(), terms_of<Terms::kFirst>(p),
@@ -175,7 +174,7 @@ void launch_state_walks(const GlaBackwardParams& p, cudaStream_t stream) {
 }
 
 template <class T>
-void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackwardParams& values,
+void launch_state_walks_of_both(const GlaParams& keys, const GlaParams& values,
                                 cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(keys.tile_channels, [&]<int kD>() {
     constexpr auto kWithTime = Direction::kWithTime;
@@ -188,7 +187,7 @@ void launch_state_walks_of_both(const GlaBackwardParams& keys, const GlaBackward
                                                                   stream, values);
       return;
     }
-    for (const GlaBackwardParams* const side : {&keys, &values}) {
+    for (const GlaParams* const side : {&keys, &values}) {
       launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, side->walked(), 1, stream);
       launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, side->walked(), 1, stream);
     }

@@ -25,7 +25,7 @@ class UngatedSide {
   static constexpr bool kLoadsParts = kLoaded < kD;
   using Tiles = UngatedTiles<kLoaded>;
 
-  __device__ UngatedSide(const GlaBackwardParams& p, Tiles& tiles, const HeadChunk& chunk)
+  __device__ UngatedSide(const GlaParams& p, Tiles& tiles, const HeadChunk& chunk)
       : p_(p), tiles_(tiles), chunk_(chunk) {}
 
   __device__ void start_loads(int first = 0) const {
@@ -188,7 +188,7 @@ class UngatedSide {
     }
   }
 
-  const GlaBackwardParams& p_;
+  const GlaParams& p_;
   Tiles& tiles_;
   const HeadChunk& chunk_;
 };

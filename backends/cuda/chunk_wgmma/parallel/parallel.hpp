@@ -11,7 +11,7 @@
 
 #include <attune/core/config_axes.hpp>
 
-#include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -8,12 +8,12 @@
 
 #include <attune/core/axis_values.hpp>
 
-#include "cuda/chunk_wgmma/forward_kernel.hpp"
 #include "cuda/chunk_wgmma/parallel/expected_time.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/wgmma_walk/forward_kernel.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 namespace {

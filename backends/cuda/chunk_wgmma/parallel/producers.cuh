@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/parallel/parallel.hpp"
-#include "cuda/chunk_wgmma/tile_copies.cuh"
+#include "cuda/wgmma_walk/tile_copies.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 

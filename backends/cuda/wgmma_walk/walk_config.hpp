@@ -12,7 +12,7 @@ struct ChunkWgmmaConfig {
   using Op = ops::RecurrentAttention;
   int tile_k = 128;  // key channels of a block: all of them, those past K are zeros
   int tile_v = 128;  // value channels of a block; 64 of them to a warpgroup
-  int stages = 4;    // chunks of q and k on the way or in use
+  int stages = 4;    // chunks of q and k on the way or in use: walks have most_stages()
   int segments = 1;  // of a sequence, walked at the same time
   friend constexpr bool operator==(const ChunkWgmmaConfig&, const ChunkWgmmaConfig&) = default;
 
@@ -22,8 +22,10 @@ struct ChunkWgmmaConfig {
                       axis("stages", &ChunkWgmmaConfig::stages, {2, 3, 4}),
                       launch_axis("segments", &ChunkWgmmaConfig::segments, {1, 2, 4, 8, 16, 32})};
   }
-  /// As many stages as shared memory holds, and one less. A state of 256 x 128 would not fit into
-  /// the registers.
+  /// As many as shared memory holds, whatever a config says: one less gains nothing, but databases
+  /// have it.
+  static constexpr int most_stages(int tile_k) { return tile_k > 128 ? 3 : 4; }
+  /// A state of 256 x 128 would not fit into the registers.
   static constexpr bool compiles(const ChunkWgmmaConfig& c) {
     if (c.tile_k == 256) return c.tile_v == 64 && c.stages <= 3;
     if (c.tile_k == 192) return c.stages == 3;

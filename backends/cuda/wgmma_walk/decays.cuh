@@ -4,8 +4,8 @@
 // the walk, token j contributes 2^(b_i - b_j) to token i >= j, and nothing to earlier ones.
 #pragma once
 
-#include "cuda/chunk_wgmma/items.cuh"
 #include "cuda/tiles/ring.cuh"
+#include "cuda/wgmma_walk/items.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -1,9 +1,9 @@
 // What a block works on: one value tile of one head of a segment of a sequence at a time.
 #pragma once
 
-#include "cuda/chunk_wgmma/walk.hpp"
 #include "cuda/chunks/next_walked.cuh"
 #include "cuda/chunks/raw_index.cuh"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -1,4 +1,5 @@
-// The chunked walk over sequences: its parameters, and how the host plans its launches.
+// The chunked walk over sequences on wgmma, of which cuda.chunk_wgmma, cuda.parallel_wgmma and
+// cuda.chunk_gla are made: its parameters, and how the host plans its launches.
 //
 // A walk computes, for scalar log decays a_t (natural) per sequence and head,
 //
@@ -26,11 +27,11 @@
 #include <cstdint>
 #include <span>
 
-#include "cuda/chunk_wgmma/chunk_wgmma_config.hpp"
 #include "cuda/chunks/chunk.hpp"
 #include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
+#include "cuda/wgmma_walk/walk_config.hpp"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -6,8 +6,8 @@
 // holds, for every eight channels of K, two neighbours of rows v and v + 8.
 #pragma once
 
-#include "cuda/chunk_wgmma/tile_copies.cuh"
 #include "cuda/chunks/value_pairs.cuh"
+#include "cuda/wgmma_walk/tile_copies.cuh"
 
 #if ATTUNE_SM90A_CODE
 
@@ -36,6 +36,16 @@ struct StateTile {
   __device__ __forceinline__ void scale(float factor) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) (*this)[i] *= factor;
+    pin();
+  }
+  /// Columns times factors of their own; `factors`: of a lane's first one.
+  __device__ __forceinline__ void scale(const float* factors) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      const float2 of = *reinterpret_cast<const float2*>(&factors[2 * i]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) (*this)[i + e] *= e % 2 == 0 ? of.x : of.y;
+    }
     pin();
   }
 };
@@ -291,8 +301,9 @@ struct StateOperand {
 };
 
 /// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
-/// when all of it has been, its decay is applied to it, which the products do not see: what beside()
-/// returns, called while the first products are under way if there are several rounds of them.
+/// when all of it has been, its decay is applied to it, or those of its columns, which the products do
+/// not see: what beside() returns, called while the first products are under way if there are several
+/// rounds of them.
 /// `operand` must be held until they are done.
 template <class T, int kTileK, class Beside>
 __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,
@@ -304,7 +315,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
   constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
   const std::uint64_t queries = matrix_descriptor(q_tile);
   constexpr int kBeside = kSteps > kStepsAtOnce ? kStepsAtOnce : 0;
-  float decay;
+  decltype(beside()) decay;
 #pragma unroll
   for (int first = 0; first < kSteps; first += kStepsAtOnce) {
     if (first == kBeside) decay = beside();

@@ -1,4 +1,4 @@
-#include "cuda/chunk_wgmma/walk.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 #include <algorithm>
 

@@ -2,10 +2,10 @@
 // Those that load run ahead of those who use the tiles.
 #pragma once
 
-#include "cuda/chunk_wgmma/decays.cuh"
-#include "cuda/chunk_wgmma/items.cuh"
 #include "cuda/tiles/ring.cuh"
 #include "cuda/tiles/wgmma.cuh"
+#include "cuda/wgmma_walk/decays.cuh"
+#include "cuda/wgmma_walk/items.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 
@@ -157,8 +157,9 @@ __device__ __forceinline__ void store_tile(const WalkParams& p, const WalkItem& 
 
 /// The work of the warp that stores the outputs of all chunks, from the stages that v came in, and
 /// hands these back once they have been read.
-template <class T, class Shape>
-__device__ __forceinline__ void store_tiles(const WalkParams& p, WalkShared<Shape>& shared) {
+template <class T, class Shared>
+__device__ __forceinline__ void store_tiles(const WalkParams& p, Shared& shared) {
+  using Shape = typename Shared::Shape;
   RingPosition<Shape::kValueStages> at;
   int held = -1;
   for_each_item<Shape>(p, main_walk(p), [&](const WalkItem& item) {
