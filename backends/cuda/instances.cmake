@@ -98,6 +98,11 @@ attune_cuda_instances(chunk_wgmma/backward/dkdv_walk TYPES bf16 f16 LAUNCHES "la
 attune_cuda_instances(chunk_wgmma/backward/segment_states
   TYPES bf16 f16 LAUNCHES "launch_segment_sums<T>")
 
+# cuda.chunk_gla
+attune_cuda_instances(gla/forward/operands
+  TYPES bf16 HEADERS operands.cuh walk.hpp LAUNCHES "launch_operands<T>")
+attune_cuda_instances(gla/forward/walk TYPES bf16 LAUNCHES "launch_walk<T>")
+
 # cuda.gla.backward
 attune_cuda_instances(gla/prepare
   TYPES bf16 f16 LAUNCHES "launch_gate_shifts<T>" "launch_prepare<T>")

@@ -16,6 +16,9 @@ std::unique_ptr<const ErasedKernel> make_parallel_wgmma();
 /// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
 /// and gv besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
+/// "cuda.chunk_gla": gk, with or without g and gamma, bf16, on sm_90a, K up to 256: operands by a launch
+/// of their own, which all value channels share.
+std::unique_ptr<const ErasedKernel> make_chunk_gla();
 /// "cuda.gla_wgmma": gk or gv, with or without g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();
 /// "cuda.gla_mma": gk, gv or both, with or without g and gamma, f16 and bf16, from sm_80 on.
@@ -73,6 +76,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_chunk_wgmma, 30},
     {make_parallel_wgmma, 30},
     {make_gla_wgmma, 30},
+    {make_chunk_gla, 30},
     {make_chunk_mma, 30},
     {make_gla_mma, 30},
     {make_chunk_tf32, 30},
