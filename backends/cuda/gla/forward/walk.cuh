@@ -8,11 +8,11 @@
 // Outputs go out from the stages that v came in.
 #pragma once
 
-#include "cuda/wgmma_walk/state.cuh"
 #include "cuda/chunks/chunk_walk.cuh"
 #include "cuda/gla/forward/walk.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/wgmma_walk/state.cuh"
 
 namespace attune::cuda::gla::forward {
 
