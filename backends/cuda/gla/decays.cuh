@@ -14,6 +14,10 @@ inline constexpr int kBlockWarps = kBlockThreads / kWarpSize;
 inline constexpr int kRun = kChunkTokens / kBlockWarps;  // positions of a warp
 static_assert(kBlockWarps * kRun == kChunkTokens && kWarpSize * 2 == kPanelChannels);
 
+/// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite, and
+/// with the decay itself they keep their precision.
+inline constexpr float kStrongDecay = -80;
+
 /// Where this thread's elements are.
 struct RunLane {
   int warp = static_cast<int>(threadIdx.x) / kWarpSize;

@@ -10,10 +10,6 @@
 
 namespace attune::cuda::gla {
 
-/// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite, and
-/// with the decay itself they keep their precision.
-inline constexpr float kStrongDecay = -80;
-
 /// How much of the log decays of this warp's tokens, base 2, channels share, whatever its signs.
 /// That may be above 0, or far below it, where each channel's own gate takes it back. Channels that
 /// tiles have and heads have not are zeros, which must not be scaled by infinity.

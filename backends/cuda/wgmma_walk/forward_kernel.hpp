@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include <attune/core/axis_values.hpp>
 #include <attune/core/kernel.hpp>
 #include <attune/ops/recurrent_attention_op.hpp>
 
@@ -32,6 +33,13 @@ class ForwardKernel : public Kernel<KernelConfig> {
   }
 
  protected:
+  /// Whether a config has the narrowest tile of all key channels.
+  static Support has_narrowest_tile(const Problem& problem, const Config& config) {
+    const int tile_k = axis_value_for(&Config::tile_k, problem.K);
+    if (config.tile_k == tile_k) return Support::yes();
+    return Support::no(refused::kConfig,
+                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+  }
   /// Whether it takes the device and rows of so many key channels.
   static Support takes(const Problem& p, const DeviceInfo& device, std::int64_t most_keys) {
     if (device.id.backend != "gpu") return Support::no(refused::kDevice, "needs a GPU");

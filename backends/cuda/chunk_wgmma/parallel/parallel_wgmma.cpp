@@ -40,10 +40,7 @@ class ParallelWgmmaKernel : public ForwardKernel<ParallelWgmmaConfig> {
     return Support::yes();
   }
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    const int tile_k = axis_value_for(&Config::tile_k, problem.K);
-    if (config.tile_k == tile_k) return Support::yes();
-    return Support::no(refused::kConfig,
-                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+    return has_narrowest_tile(problem, config);
   }
 
   Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {

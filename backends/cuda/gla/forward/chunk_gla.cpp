@@ -7,7 +7,6 @@
 
 #include <attune/core/axis_values.hpp>
 
-#include "cuda/wgmma_walk/forward_kernel.hpp"
 #include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
@@ -17,6 +16,7 @@
 #include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/wgmma_walk/forward_kernel.hpp"
 
 namespace attune::cuda::gla::forward {
 namespace {
@@ -104,10 +104,7 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    const int tile_k = axis_value_for(&Config::tile_k, problem.K);
-    if (config.tile_k == tile_k) return Support::yes();
-    return Support::no(refused::kConfig,
-                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+    return has_narrowest_tile(problem, config);
   }
 
   /// Wide blocks load operands once for twice as many value channels, where they leave no

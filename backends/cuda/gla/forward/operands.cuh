@@ -20,9 +20,6 @@
 
 namespace attune::cuda::gla::forward {
 
-/// Of half a chunk, base 2: with the inverse of a weaker one products of inputs are finite.
-inline constexpr float kStrongDecay = -80;
-
 /// Positions of a chunk, and of a panel of channels.
 struct OperandsShared {
   static constexpr int kBuffers = 2;
@@ -53,17 +50,6 @@ class ChunkOperands {
     start_panel(0);
     load_gates(0);
   }
-  /// Starts to copy the rows of a panel, if there is one.
-  __device__ void start_panel(int panel) {
-    const int first = panel * kPanelChannels;
-    if (first < own_channels(p_)) {
-      const int buffer = panel % OperandsShared::kBuffers;
-      queries_.start(s_.queries[buffer], first, p_.own);
-      keys_.start(s_.keys[buffer], first, p_.own);
-    }
-    copy_async_commit();
-  }
-
   /// Rows have been started on; starts on the next panel's.
   __device__ void take_panel(int panel) {
     const int channel = panel * kPanelChannels + at_.channel();
@@ -151,6 +137,17 @@ class ChunkOperands {
  private:
   static constexpr int kColumns = 2;  // blocks of 16 tokens that are read
   using WarpScores = float[kColumns][2][4];
+
+  /// Starts to copy the rows of a panel, if there is one.
+  __device__ void start_panel(int panel) {
+    const int first = panel * kPanelChannels;
+    if (first < own_channels(p_)) {
+      const int buffer = panel % OperandsShared::kBuffers;
+      queries_.start(s_.queries[buffer], first, p_.own);
+      keys_.start(s_.keys[buffer], first, p_.own);
+    }
+    copy_async_commit();
+  }
 
   /// Whether a panel's gates are loaded ahead.
   __device__ __forceinline__ bool has_whole_gates(int panel) const {

@@ -179,15 +179,15 @@ __device__ __forceinline__ void load_operands(const WalkParams& p, const WalkOpe
   RingPosition<Shape::kStages> at;
   dependency_wait();
   for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem& item, int row) {
-    const int first =
-        p.sequences.bounds != nullptr ? item.begin / kChunkTokens + item.n : item.n * item.chunks;
+    const std::int64_t first =
+        first_chunk_slot(p.sequences, item.n, {item.batch, item.begin, item.length});
     const std::int64_t index = item.head * operands.slots + first + row / kChunkTokens;
     const std::byte* const tiles = operands.tiles + 2 * index * kTileBytes;
-    const auto load_tile = [&](std::byte* tile, int first, SharedBarrier* full) {
+    const auto load_tile = [&](std::byte* tile, int operand, SharedBarrier* full) {
 #pragma unroll
       for (int panel = 0; panel < Shape::kPanelsK; ++panel) {
         bulk_load(shared_address(tile + panel * kPanelBytes),
-                  tiles + (2 * panel + first) * kPanelBytes, kPanelBytes, full);
+                  tiles + (2 * panel + operand) * kPanelBytes, kPanelBytes, full);
       }
     };
     shared.q_ring.wait_empty(at);

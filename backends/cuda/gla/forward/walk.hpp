@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "cuda/wgmma_walk/walk.hpp"
 #include "cuda/gla/forward/chunk_gla_config.hpp"
 #include "cuda/gla/params.hpp"
+#include "cuda/wgmma_walk/walk.hpp"
 
 namespace attune::cuda::gla::forward {
 
