@@ -99,8 +99,6 @@ attune_cuda_instances(chunk_wgmma/backward/segment_states
   TYPES bf16 f16 LAUNCHES "launch_segment_sums<T>")
 
 # cuda.chunk_gla
-attune_cuda_instances(gla/forward/operands
-  TYPES bf16 HEADERS operands.cuh walk.hpp LAUNCHES "launch_operands<T>")
 attune_cuda_instances(gla/forward/walk TYPES bf16 LAUNCHES "launch_walk<T>")
 
 # cuda.gla.backward

@@ -38,15 +38,15 @@ struct StateTile {
     for (int i = 0; i < kCount; ++i) (*this)[i] *= factor;
     pin();
   }
-  /// Columns times factors of their own; `factors`: of a lane's first one.
-  __device__ __forceinline__ void scale(const float* factors) {
+  /// Columns of `channels` from `first` on times the magnitudes of factors of their own; `factors`: of
+  /// a lane's first one of these.
+  __device__ __forceinline__ void scale_magnitudes(const float* factors, int first, int channels) {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
+    for (int i = 0; i < channels / 2; i += 4) {
       const float2 of = *reinterpret_cast<const float2*>(&factors[2 * i]);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) (*this)[i + e] *= e % 2 == 0 ? of.x : of.y;
+      for (int e = 0; e < 4; ++e) (*this)[first / 2 + i + e] *= fabsf(e % 2 == 0 ? of.x : of.y);
     }
-    pin();
   }
 };
 
@@ -301,9 +301,8 @@ struct StateOperand {
 };
 
 /// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
-/// when all of it has been, its decay is applied to it, or those of its columns, which the products do
-/// not see: what beside() returns, called while the first products are under way if there are several
-/// rounds of them.
+/// when all of it has been, its decay is applied to it, which the products do not see: what beside()
+/// returns, called while the first products are under way if there are several rounds of them.
 /// `operand` must be held until they are done.
 template <class T, int kTileK, class Beside>
 __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTileK>& state,

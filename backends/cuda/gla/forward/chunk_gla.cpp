@@ -25,9 +25,6 @@ using Config = ChunkGlaConfig;
 using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
-constexpr std::int64_t kMostKeys = largest_value(&Config::tile_k);
-constexpr int kNarrowest = smallest_value(&Config::tile_v);
-
 /// Divides a workspace, or only counts its bytes where there is none.
 struct OperandMemory {
   OperandMemory(const Problem& problem, const Config& config, std::byte* memory) {
@@ -37,11 +34,15 @@ struct OperandMemory {
     tiles = parts.take<std::byte>(2 * chunks * tile_bytes);
     scores = parts.take<std::byte>(chunks * kPanelBytes);
     decays = parts.take<float>(chunks * config.tile_k * static_cast<std::int64_t>(sizeof(float)));
+    progress.taken =
+        parts.take<int>(problem.sequences() * problem.H * static_cast<std::int64_t>(sizeof(int)));
+    progress.is_made = parts.take<unsigned>(chunks * static_cast<std::int64_t>(sizeof(unsigned)));
     bytes = parts.used();
   }
   std::byte* tiles;
   std::byte* scores;
   float* decays;
+  WalkProgress progress;
   std::size_t bytes;
 };
 
@@ -65,17 +66,19 @@ GlaParams operand_params(const Problem& problem, const Args& args, const Config&
   return params;
 }
 
-std::int64_t blocks_of(const Problem& problem, const Config& config) {
-  return problem.sequences() * problem.H * ceil_div(problem.V, config.tile_v);
+std::int64_t blocks_of(const Problem& problem) {
+  return problem.sequences() * problem.H * ceil_div(problem.V, kValueTile);
 }
 
 /// About what cuda.gla_wgmma takes, in microseconds: of 64 value channels of each chunk, were it of 64
-/// tokens. From the same problems.
-double fused_walks_us(const Problem& problem) {
+/// tokens, and more of segments, which few heads take. From the same problems.
+double fused_walks_us(const Problem& problem, const DeviceInfo& device) {
   constexpr double kLaunch = 8, kOfTile = 0.0165, kOfWideTile = 0.029;
+  constexpr double kInSegments = 1.6, kFewBlocks = 0.6;
   const auto tiles =
-      static_cast<double>(chunk_slots(problem) * problem.H * ceil_div(problem.V, kNarrowest));
-  return kLaunch + tiles * (problem.K > 128 ? kOfWideTile : kOfTile);
+      static_cast<double>(chunk_slots(problem) * problem.H * ceil_div(problem.V, kValueTile));
+  const bool is_cut = static_cast<double>(blocks_of(problem)) < kFewBlocks * device.cores;
+  return kLaunch + tiles * (problem.K > 128 ? kOfWideTile : kOfTile) * (is_cut ? kInSegments : 1.0);
 }
 constexpr double kSooner = 0.95;
 
@@ -98,7 +101,7 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
       return Support::no(refused::kFeature, "needs gk, and no gv");
     if (p.snapshot_every > 0) return Support::no(refused::kShape, "states kept on the way");
     if (const Support even = evens_out_roundings(p); !even) return even;
-    if (chunk_slots(p) * p.H > kMostChunks || blocks_of(p, {.tile_v = kNarrowest}) > kMostBlocks)
+    if (chunk_slots(p) * p.H > kMostChunks || blocks_of(p) > kMostBlocks)
       return Support::no(refused::kShape, "over 2^30 chunks of all heads");
     return Support::yes();
   }
@@ -107,13 +110,8 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
     return has_narrowest_tile(problem, config);
   }
 
-  /// Wide blocks load operands once for twice as many value channels, where they leave no
-  /// multiprocessor without one.
-  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
-    const int tile_k = axis_value_for(&Config::tile_k, problem.K);
-    const Config wide{.tile_k = tile_k, .tile_v = axis_value_for(&Config::tile_v, problem.V)};
-    if (Config::compiles(wide) && blocks_of(problem, wide) >= device.cores) return wide;
-    return {.tile_k = tile_k, .tile_v = kNarrowest};
+  Config heuristic_config(const Problem& problem, const DeviceInfo&) const override {
+    return {.tile_k = axis_value_for(&Config::tile_k, problem.K)};
   }
 
   /// Where it is sooner done than cuda.gla_wgmma, whose blocks make operands themselves; else it is
@@ -121,35 +119,30 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     const double own = walks_us(problem, device);
-    return own < kSooner * fused_walks_us(problem) ? std::optional(own) : std::nullopt;
+    return own < kSooner * fused_walks_us(problem, device) ? std::optional(own) : std::nullopt;
   }
-  /// Microseconds: of operands, of blocks that walk, or of what these move. From 16 problems on an
-  /// H200.
+  /// Microseconds: of the first chunk's operands, then of blocks that make as many as they walk. From 24
+  /// problems on an H200.
   double walks_us(const Problem& problem, const DeviceInfo& device) const {
-    constexpr double kLaunch = 7.7, kOfChunk = 0.009, kOfPanel = 0.0105, kBytesPerUs = 4.2e6;
+    constexpr double kLaunches = 8, kOfPanel = 2.4, kOfPanelBehindGates = 3.0;
     const Config config = heuristic_config(problem, device);
+    const bool is_wide = config.tile_k > 128;
+    const bool waits_for_gates = is_wide && problem.gate_dtype == ops::GateDType::kF32;
     const double panels = config.tile_k / static_cast<double>(kPanelChannels);
-    const auto chunks = static_cast<double>(chunk_slots(problem) * problem.H);
+    const double operands = panels * (waits_for_gates ? kOfPanelBehindGates : kOfPanel);
+    const auto blocks_of_head = static_cast<double>(ceil_div(problem.V, kValueTile));
     const ExpectedWalk walk{
         .block = 2.5,
-        .chunk = config.tile_k > 128          ? 1.27
-                 : config.tile_v > kNarrowest ? 1.26
-                                              : 0.88,
+        .chunk = std::max(is_wide ? 1.45 : 1.3, operands / blocks_of_head),
         .chunk_tokens = kChunkTokens,
-        .rounds = std::max(static_cast<double>(blocks_of(problem, config)) / device.cores, 1.0)};
-    const double bytes = chunks * kPanelBytes * (2 * panels + 1) +
-                         4.0 * static_cast<double>(problem.B * problem.T * problem.H * problem.V);
-    return kLaunch + chunks * (kOfChunk + kOfPanel * panels) +
-           std::max(expected_walk_us(walk, LikelyLengths(problem)), bytes / kBytesPerUs);
+        .rounds = std::max(static_cast<double>(blocks_of(problem)) / device.cores, 1.0)};
+    return kLaunches + operands + expected_walk_us(walk, LikelyLengths(problem));
   }
 
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
     std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& config) {
-      return !fits(problem, device, config) ||
-             (config.tile_v > kNarrowest && problem.V <= kNarrowest);
-    });
+    std::erase_if(configs, [&](const Config& config) { return !fits(problem, device, config); });
     return configs;
   }
 
@@ -163,14 +156,9 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     const OperandMemory memory(problem, config, site.workspace.data());
     const chunk_wgmma::WalkParams walk = chunk_wgmma::forward_walk(
-        problem, args, {.tile_k = config.tile_k, .tile_v = config.tile_v}, {});
-    launch_operands<__nv_bfloat16>(operand_params(problem, args, config, memory), stream);
-    launch_walk<__nv_bfloat16>(config, walk,
-                               {.tiles = memory.tiles,
-                                .scores = memory.scores,
-                                .decays = memory.decays,
-                                .slots = chunk_slots(problem)},
-                               stream);
+        problem, args, {.tile_k = config.tile_k, .tile_v = kValueTile}, {});
+    launch_walk<__nv_bfloat16>(config, walk, operand_params(problem, args, config, memory),
+                               memory.progress, stream);
   }
 };
 

@@ -11,16 +11,10 @@ namespace attune::cuda::gla::forward {
 struct ChunkGlaConfig {
   using Op = ops::RecurrentAttention;
   int tile_k = 128;  // key channels of a block: all of them, those past K are zeros
-  int tile_v = 64;   // value channels of a block; 64 of them to a warpgroup
   friend constexpr bool operator==(const ChunkGlaConfig&, const ChunkGlaConfig&) = default;
 
   static constexpr auto axes() {
-    return std::tuple{axis("tile_k", &ChunkGlaConfig::tile_k, {128, 256}),
-                      axis("tile_v", &ChunkGlaConfig::tile_v, {64, 128})};
-  }
-  /// A state of 256 x 128 would not fit into the registers.
-  static constexpr bool compiles(const ChunkGlaConfig& c) {
-    return c.tile_k == 128 || c.tile_v == 64;
+    return std::tuple{axis("tile_k", &ChunkGlaConfig::tile_k, {128, 256})};
   }
 };
 

@@ -1,182 +1,300 @@
-// The launch before the walk: of each chunk of 64 tokens of a head, what reads the state before it and
-// what is written to the state after it, the chunk's decay, and what its tokens read of one another.
+// What makes the walk's operands: of each chunk of 64 tokens of a head, what reads the state before it
+// and what is written to the state after it, the chunk's decay, and what its tokens read of one
+// another.
 //
-// By channel, with G the sums of log decays (base 2) from the chunk's start to a token:
+// By channel, with G the sums of log decays (base 2) from the chunk's start to a token, and R = G_end:
 //
-//   q'_i = scale 2^G_i q_i   k'_j = 2^(G_end - G_j) k_j   P_ij = scale sum 2^(G_i - G_j) q_i k_j
+//   q'_i = scale 2^(G_i - R) q_i   k'_j = 2^(R - G_j) k_j   P_ij = q'_i k'_j summed over channels
 //
-// P is a product of matrices where a sum R between G_i and G_j can be taken out: 2^(G_i - R) q_i and
-// 2^(R - G_j) k_j. That of half the chunk does for all pairs, unless decays are strong. Then tokens
-// in the second half of 64, 32, ..., 2 of them read those in the first by the sum at the middle of
+// of a state that has been decayed to the chunk's end before it is read. Where the decay is strong in
+// one of a panel's channels, these read it first, with R = 0 in q', and P is made of tokens in the
+// second half of 64, 32, ..., 2 of them that read those in the first, by the sum at the middle of
 // these, a product for each, in which no factor exceeds 1; and each token reads itself.
 //
-// Tiles hold zeros where there is no token and no channel.
+// Tiles are by row, as memory has the tokens, and hold zeros where there is no token and no channel.
 #pragma once
 
 #include "cuda/chunks/segment_walk.cuh"
 #include "cuda/gla/exact_runs.cuh"
 #include "cuda/gla/forward/row_copies.cuh"
-#include "cuda/runtime/launch.hpp"
+#include "cuda/tiles/ring.cuh"
 
 namespace attune::cuda::gla::forward {
 
-/// Positions of a chunk, and of a panel of channels.
+/// Of the makers, in blocks of so many key channels.
+template <int kTileK>
 struct OperandsShared {
   static constexpr int kBuffers = 2;
-  TokenTile<kPanelChannels> queries[kBuffers], keys[kBuffers];  // then scaled
-  TokenTile<kPanelChannels> scores;                             // by row
+  TokenTile<kPanelChannels> queries[kBuffers], keys[kBuffers];  // a panel, then scaled
+  /// Gates of 32 bits take twice the room, which operands of 256 channels leave none for.
+  static constexpr bool kHasRoomForF32 = kTileK < 256;
+  TokenTile<(kHasRoomForF32 ? 2 : 1) * kPanelChannels> gates;  // of the next panel
+  TokenTile<kPanelChannels> scores;
+  alignas(16) float decays[kTileK];
   float2 logs_over[kBlockWarps][kWarpSize];
-  HeadChunk chunk;
+  struct Chunk {
+    HeadChunk place;                          // without rows: there is no other chunk
+    const std::byte *queries, *keys, *gates;  // its first rows
+  } chunks[2];                                // this one, and the next
+  struct Item {
+    HeadChunk first;
+    std::int64_t walk;
+    int count, length;
+    const std::byte *queries, *keys, *gates;  // its first rows
+  } item;                                     // which the next chunk is of
+  Ring<2> chunk_ring;
+  Ring<kBuffers> panel_ring;  // of queries and keys that are stored
+  Ring<1> score_ring;         // and of decays
+
+  __device__ void init_rings() {
+    chunk_ring.init_copied(1, 1);
+    panel_ring.init_published(kBlockWarps, 1);
+    score_ring.init_published(kBlockWarps, 1);
+  }
 };
+
+inline constexpr int kMakersBarrier = 1;
+
+/// A decay over a chunk beyond which the inverse might leave no room for inputs; base 2.
+inline constexpr float kStrongChunk = -100;
 
 #if ATTUNE_SM90A_CODE
 
-/// A block's work. A warp has 16 tokens that read by 32 that are read of the scores.
-template <class T>
+/// The work of a block's first 256 threads. A warp has 16 tokens that read by 32 that are read of the
+/// scores.
+template <class T, class Shared>
 class ChunkOperands {
  public:
-  __device__ ChunkOperands(const GlaParams& p, OperandsShared& shared)
-      : p_(p),
-        s_(shared),
-        chunk_(shared.chunk),
-        queries_(p.x, shared.chunk, shared.chunk.head),
-        keys_(p.y, shared.chunk, shared.chunk.kv_head),
-        // Then gates are loaded without a question.
-        has_whole_gates_(p.gate_in_pairs && shared.chunk.rows == kChunkTokens && !p.g.given() &&
-                         p.gamma.source == ops::ConstantDecay::Source::kNone) {}
-
-  /// Starts on the first panel.
-  __device__ void begin() {
-    start_panel(0);
-    load_gates(0);
-  }
-  /// Rows have been started on; starts on the next panel's.
-  __device__ void take_panel(int panel) {
-    const int channel = panel * kPanelChannels + at_.channel();
-    const unsigned valid = valid_positions(chunk_, at_, channel < p_.own);
-    const int buffer = panel % OperandsShared::kBuffers;
-    const auto queries = positions_of(s_.queries[buffer].bytes[0], at_);
-    const auto keys = positions_of(s_.keys[buffer].bytes[0], at_);
-    float2 sums[kRun];
-    if (has_whole_gates(panel)) {
-      take_gates(sums);
-    } else {
-      load_log_decays<T>(sums, p_, chunk_, at_, channel, valid);
-    }
-    add_up(sums);
-    s_.logs_over[at_.warp][at_.lane] = sums[kRun - 1];
-    copy_async_wait<0>();
-    queries_.finish(s_.queries[buffer], panel * kPanelChannels, p_.own);
-    keys_.finish(s_.keys[buffer], panel * kPanelChannels, p_.own);
-    __syncthreads();  // all rows and warps' sums are there, and the other tiles are free
-    start_panel(panel + 1);
-    load_gates(panel + 1);
-    float2 before{0.0F, 0.0F};
-    float2 middle{0.0F, 0.0F};
-    float2 total{0.0F, 0.0F};
-#pragma unroll
-    for (int warp = 0; warp < kBlockWarps; ++warp) {
-      if (warp == kBlockWarps / 2) middle = total;
-      if (warp == at_.warp) before = total;
-      add(total, s_.logs_over[warp][at_.lane]);
-    }
-    const float2 rest = minus(total, middle);
-    const bool is_weak = middle.x >= kStrongDecay && middle.y >= kStrongDecay &&
-                         rest.x >= kStrongDecay && rest.y >= kStrongDecay;  // not of a NaN
-    if (at_.warp == 0) {
-      *reinterpret_cast<float2*>(&p_.total_decay[chunk_.index * own_channels(p_) + channel]) =
-          exp2_of(total);
-    }
-    const RunTile<unsigned char*> to = workspace_rows(panel);
-    if (__all_sync(kFullWarp, is_weak) != 0) {  // for all warps alike
-      add_to_all(sums, minus(before, middle));
-      const float2 of_reads = times({p_.scale, p_.scale}, exp2_of(middle));
-      const float2 of_writes = exp2_of(rest);
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        const float2 read = times(exp2_of(sums[i]), get(queries.row(i)));
-        const float2 written = times(exp2_of(minus({}, sums[i])), get(keys.row(i)));
-        put(queries.row(i), read);
-        put(keys.row(i), written);
-        put(to.row(i), times(of_reads, read));
-        put(to.row(i) + kPanelBytes, times(of_writes, written));
-      }
-      __syncthreads();  // all scaled rows are there
-      multiply(scores_, buffer);
-    } else {
-      add_to_all(sums, before);
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        const float2 since = times({p_.scale, p_.scale}, exp2_of(sums[i]));
-        put(to.row(i), times(since, get(queries.row(i))));
-        put(to.row(i) + kPanelBytes, times(exp2_of(minus(total, sums[i])), get(keys.row(i))));
-      }
-      add_strong_scores(sums, buffer, channel, valid);
-    }
+  __device__ ChunkOperands(const GlaParams& p, Shared& shared) : p_(p), s_(shared) {
+    at_.forget();
+    const auto lane = static_cast<std::uint32_t>(at_.lane) * 4U;
+    own_ = p.reverse ? (kBlockWarps - 1 - at_.warp) * kRunBytes + (lane ^ (kRun - 1) * kRunStep)
+                     : at_.warp * kRunBytes + lane;
+    left_ = block_address(0, at_.lane, row(), 0);
+    right_ = kToKeys + transposed_block_address(0, at_.lane, column(), 0);
+    copies_gates_ = (Shared::kHasRoomForF32 || !p.channel_gate.is_f32) &&
+                    has_whole_pieces(p.channel_gate.rows) && !p.g.given() &&
+                    p.gamma.source == ops::ConstantDecay::Source::kNone;
   }
 
-  /// Writes the scores, after all panels.
-  __device__ void put_scores() {
-    unsigned char* const panel = s_.scores.bytes[0];
-    for_each_pair([&](int n, int half, int e, int i, int j) {
-      const float low = j <= i ? scores_[n][half][e] * p_.score_scale : 0.0F;
-      const float high = j < i ? scores_[n][half][e + 1] * p_.score_scale : 0.0F;
-      const int row = chunk_.row(i);
-      const int column = chunk_.reverse ? chunk_.row(j + 1) : j;
-      *reinterpret_cast<std::uint32_t*>(panel + tile_byte(row, column)) =
-          chunk_.reverse ? pack<T>(high, low) : pack<T>(low, high);
-    });
-    async_proxy_fence();
-    __syncthreads();  // all scores are there
-    if (threadIdx.x != 0) return;
-    bulk_store(workspace_panel(p_.scores, chunk_.index, 1), shared_address(panel), kPanelBytes);
-    bulk_commit();
-    bulk_wait_read<0>();
+  /// Makes the operands of all chunks that are found.
+  __device__ __forceinline__ void make_all() {
+    goes_on_ = wait_for_chunk(0);
+    if (goes_on_) start_panel(0, 0);
+#pragma unroll 1
+    while (goes_on_) {
+      const unsigned strong = make_chunks();
+      if (strong == 0) return;
+      add_strong_scores(p_, s_, chunk_, strong, panel_ - 1);
+      publish_scores();
+    }
   }
 
  private:
   static constexpr int kColumns = 2;  // blocks of 16 tokens that are read
   using WarpScores = float[kColumns][2][4];
+  static constexpr std::uint32_t kRunBytes = kRun * kPanelRowBytes;
+  static constexpr std::uint32_t kRunStep = kPanelRowBytes + 16;  // to the next row, and swizzled
+  static constexpr std::uint32_t kToKeys = Shared::kBuffers * kPanelBytes;
 
-  /// Starts to copy the rows of a panel, if there is one.
-  __device__ void start_panel(int panel) {
+  __device__ static void sync() { named_barrier_sync<kMakersBarrier>(kBlockThreads); }
+
+  /// Makes chunks to the last, or to one that has panels of strong decays, which it returns: their
+  /// scores are missing.
+  __device__ __forceinline__ unsigned make_chunks() {
+    const int panels = own_channels(p_) / kPanelChannels;
+#pragma unroll 1
+    while (goes_on_) {
+      unsigned strong = 0;
+#pragma unroll 1
+      for (int panel = 0; panel < panels; ++panel) {
+        const bool is_last = panel + 1 == panels;
+        const bool is_weak = take_panel(panel, [&] {
+          if (is_last) goes_on_ = wait_for_chunk(chunk_ + 1);
+          if (goes_on_) start_panel(chunk_ + (is_last ? 1 : 0), is_last ? 0 : panel + 1);
+        });
+        if (!is_weak) strong |= 1U << panel;
+      }
+      put_scores();
+      if (strong != 0) return strong;
+      publish_scores();
+    }
+    return 0;
+  }
+  __device__ __forceinline__ void publish_scores() {
+    async_proxy_fence();
+    s_.score_ring.publish_chunk(chunk_++);
+  }
+
+  /// Whether there is such a chunk.
+  __device__ __forceinline__ bool wait_for_chunk(int chunk) {
+    s_.chunk_ring.wait_full(chunk);
+    return chunk_of(chunk).place.rows > 0;
+  }
+  __device__ __forceinline__ const typename Shared::Chunk& chunk_of(int chunk) const {
+    return s_.chunks[chunk % 2];
+  }
+
+  /// Makes a panel, but for scores where its decays are strong, and tells whether they are not. Calls
+  /// start_next() where its tiles are free.
+  template <class Next>
+  __device__ __forceinline__ bool take_panel(int panel, Next&& start_next) {
+    // Or all that can be made of these would be, once and for all panels, and fill the registers.
+    asm volatile("" : "+r"(own_), "+r"(left_), "+r"(right_));
+    const typename Shared::Chunk& of = chunk_of(chunk_);
+    const HeadChunk& chunk = of.place;
+    const int channel = panel * kPanelChannels + at_.channel();
+    const int buffer = panel_ % Shared::kBuffers;
+    const std::uint32_t tile = shared_address(&s_.queries[buffer]);
+    copy_async_wait<0>();
+    finish_panel(of, panel, buffer);
+    __syncwarp();  // the warp's rows are there
+    float2 sums[kRun];
+    if (copies_gates_) {
+      take_gates(sums);
+    } else {
+      load_log_decays<T>(sums, p_, chunk, at_, channel,
+                         valid_positions(chunk, at_, channel < p_.own));
+    }
+    add_up(sums);
+    s_.logs_over[at_.warp][at_.lane] = sums[kRun - 1];
+    sync();  // all warps' sums are there, and the other tiles are free
+    ++panel_;
+    start_next();
+    float2 before{0.0F, 0.0F};
+    float2 total{0.0F, 0.0F};
+#pragma unroll
+    for (int warp = 0; warp < kBlockWarps; ++warp) {
+      if (warp == at_.warp) before = total;
+      add(total, s_.logs_over[warp][at_.lane]);
+    }
+    const bool is_weak =
+        __all_sync(kFullWarp, total.x >= kStrongChunk && total.y >= kStrongChunk) != 0;
+    if (at_.warp == 0) {  // is_weak is the same for all warps
+      s_.score_ring.wait_empty(chunk_);
+      const float2 decay = exp2_of(total);
+      *reinterpret_cast<float2*>(&s_.decays[channel]) =
+          is_weak ? decay : float2{-decay.x, -decay.y};
+    }
+    add_to_all(sums, is_weak ? minus(before, total) : before);
+    const float2 rest = is_weak ? float2{} : total;
+    const std::uint32_t queries = tile + own_;
+    std::uint32_t read[kRun], written[kRun];  // all loads before stores, which might be to the same
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      read[i] = load_shared_4(queries ^ i * kRunStep);
+      written[i] = load_shared_4((queries ^ i * kRunStep) + kToKeys);
+    }
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const float2 query = times(exp2_of(sums[i]), unpack<T>(read[i]));
+      const float2 key = times(exp2_of(minus(rest, sums[i])), unpack<T>(written[i]));
+      put(queries ^ i * kRunStep, times({p_.scale, p_.scale}, query));
+      put((queries ^ i * kRunStep) + kToKeys, key);
+    }
+    async_proxy_fence();
+    s_.panel_ring.publish_chunk(panel_ - 1);
+    sync();  // all scaled rows are there
+    if (is_weak) multiply(scores_, tile);
+    return is_weak;
+  }
+
+  /// Puts the scores of all panels in their tile; the sums start anew.
+  __device__ __forceinline__ void put_scores() {
+    s_.score_ring.wait_empty(chunk_);
+    for_each_stored_pair(
+        [&](std::uint32_t at, float low, float high) { store_shared_4(at, pack<T>(low, high)); });
+  }
+  /// Calls visit(address, low, high) for this thread's pairs of scores, of which tokens that come later
+  /// have none.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_stored_pair(Visit&& visit) {
+    at_.forget();  // or what rows and columns a thread has would take registers everywhere
+    const std::uint32_t pairs =
+        shared_address(&s_.scores) + tile_byte(row() + at_.lane / 4, column() + at_.lane % 4 * 2);
+    for_each_pair([&](int n, int block, int e, int i, int j) {
+      float* const of = &scores_[n][block][e];
+      visit((pairs ^ (32 * n + 16 * block)) + e / 2 * kRunBytes, reads(i, j) ? of[0] : 0.0F,
+            reads(i, j + 1) ? of[1] : 0.0F);
+      of[0] = of[1] = 0.0F;
+    });
+  }
+
+  __device__ __forceinline__ RowCopies<T> queries_of(const typename Shared::Chunk& chunk) const {
+    return {chunk.queries, p_.x.token, chunk.place};
+  }
+  __device__ __forceinline__ RowCopies<T> keys_of(const typename Shared::Chunk& chunk) const {
+    return {chunk.keys, p_.y.token, chunk.place};
+  }
+  template <class Element>
+  __device__ __forceinline__ RowCopies<Element> gates_of(
+      const typename Shared::Chunk& chunk) const {
+    return {chunk.gates, p_.channel_gate.rows.token, chunk.place};
+  }
+
+  /// Starts to load a panel.
+  __device__ __forceinline__ void start_panel(int chunk, int panel) {
+    s_.panel_ring.wait_empty(panel_);
+    const typename Shared::Chunk& of = chunk_of(chunk);
+    const int buffer = panel_ % Shared::kBuffers;
     const int first = panel * kPanelChannels;
-    if (first < own_channels(p_)) {
-      const int buffer = panel % OperandsShared::kBuffers;
-      queries_.start(s_.queries[buffer], first, p_.own);
-      keys_.start(s_.keys[buffer], first, p_.own);
+    queries_of(of).start(shared_address(&s_.queries[buffer]), first, p_.own);
+    keys_of(of).start(shared_address(&s_.keys[buffer]), first, p_.own);
+    if (copies_gates_ && Shared::kHasRoomForF32 && p_.channel_gate.is_f32) {
+      gates_of<float>(of).start(shared_address(&s_.gates), first, p_.own);
+    } else if (copies_gates_) {
+      gates_of<T>(of).start(shared_address(&s_.gates), first, p_.own);
     }
     copy_async_commit();
   }
-
-  /// Whether a panel's gates are loaded ahead.
-  __device__ __forceinline__ bool has_whole_gates(int panel) const {
-    return has_whole_gates_ && (panel + 1) * kPanelChannels <= p_.own;
-  }
-  /// Of a panel that has such gates, if there is one.
-  __device__ __forceinline__ void load_gates(int panel) {
-    if (!has_whole_gates(panel)) return;
-    const int channel = panel * kPanelChannels + at_.channel();
-    if (p_.channel_gate.is_f32) {
-      const RunRows<const float> rows(p_.channel_gate.rows, chunk_, at_, channel);
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) gates_[i] = *reinterpret_cast<const uint2*>(rows.row(i));
-    } else {
-      const RunRows<const T> rows(p_.channel_gate.rows, chunk_, at_, channel);
-#pragma unroll
-      for (int i = 0; i < kRun; ++i)
-        gates_[i].x = *reinterpret_cast<const std::uint32_t*>(rows.row(i));
+  /// What is left of it when copies are there.
+  __device__ __forceinline__ void finish_panel(const typename Shared::Chunk& of, int panel,
+                                               int buffer) {
+    const int first = panel * kPanelChannels;
+    if (p_.own - first >= kPanelChannels) return;
+    queries_of(of).finish(s_.queries[buffer].bytes[0], first, p_.own);
+    keys_of(of).finish(s_.keys[buffer].bytes[0], first, p_.own);
+    if (copies_gates_ && p_.channel_gate.is_f32) {
+      gates_of<float>(of).finish(s_.gates.bytes[0], first, p_.own);
+    } else if (copies_gates_) {
+      gates_of<T>(of).finish(s_.gates.bytes[0], first, p_.own);
     }
   }
-  /// As log decays, base 2.
+  /// The copied gates as log decays, base 2.
   __device__ __forceinline__ void take_gates(float2 (&logs)[kRun]) const {
+    const std::uint32_t gates = shared_address(&s_.gates);
+    if (p_.channel_gate.is_f32) {
+      const auto lane = static_cast<std::uint32_t>(at_.lane);
+      const std::uint32_t run = own_ & ~(kRunBytes - 1);
+      const std::uint32_t flip = p_.reverse ? (kRun - 1) * kRunStep : 0;
+      const std::uint32_t own = gates + run + lane / 16 * kPanelBytes + (lane % 16 * 8 ^ flip);
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      const float2 gate = p_.channel_gate.is_f32
-                              ? float2{__uint_as_float(gates_[i].x), __uint_as_float(gates_[i].y)}
-                              : unpack<T>(gates_[i].x);
-      logs[i] = times({kLog2E, kLog2E}, gate);
+      for (int i = 0; i < kRun; ++i) {
+        const uint2 gate = load_shared_8(own ^ i * kRunStep);
+        logs[i] = {__uint_as_float(gate.x), __uint_as_float(gate.y)};
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) {
+        logs[i] = unpack<T>(load_shared_4((gates + own_) ^ i * kRunStep));
+      }
     }
+#pragma unroll
+    for (float2& log : logs) log = times({kLog2E, kLog2E}, log);
+  }
+  __device__ static __forceinline__ uint2 load_shared_8(std::uint32_t from) {
+    uint2 loaded;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(loaded.x), "=r"(loaded.y)
+                 : "r"(from)
+                 : "memory");
+    return loaded;
+  }
+  /// Whether rows begin at multiples of 16 bytes.
+  __device__ bool has_whole_pieces(const ConstTokenView& view) const {
+    const int piece = p_.channel_gate.is_f32 ? 4 : 8;
+    return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.batch % piece == 0 &&
+           view.token % piece == 0 && view.head % piece == 0;
   }
 
   __device__ static __forceinline__ float2 minus(float2 a, float2 b) {
@@ -201,62 +319,80 @@ class ChunkOperands {
     }
     return sum;
   }
-
   __device__ static __forceinline__ void add_to_all(float2 (&sums)[kRun], float2 x) {
 #pragma unroll
     for (float2& sum : sums) add(sum, x);
   }
 
-  /// Of this thread's channels in the workspace, whose keys lie a panel behind the queries.
-  __device__ __forceinline__ RunTile<unsigned char*> workspace_rows(int panel) const {
-    return rows_of(workspace_panel(p_.x_from_start, chunk_.index,
-                                   2 * own_channels(p_) / kPanelChannels, 2 * panel),
-                   at_.channel(), chunk_, at_);
+  /// Two elements of a row of a tile.
+  __device__ static __forceinline__ void put(std::uint32_t at, float2 pair) {
+    store_shared_4(at, pack<T>(pair.x, pair.y));
   }
-  __device__ static __forceinline__ void put(unsigned char* row, float2 pair) {
-    *reinterpret_cast<std::uint32_t*>(row) = pack<T>(pair.x, pair.y);
-  }
-
-  __device__ static __forceinline__ float2 get(const void* row) {
-    return unpack<T>(*static_cast<const std::uint32_t*>(row));
-  }
-
   /// Two elements of a tensor, or one.
   __device__ static __forceinline__ float2 get(const T* row, bool has_second) {
-    return has_second ? get(row) : float2{to_float(*row), 0.0F};
+    if (!has_second) return {to_float(*row), 0.0F};
+    return unpack<T>(*reinterpret_cast<const std::uint32_t*>(row));
   }
 
   /// Adds what the tiles' tokens read of those that come no later, and of some that do.
-  __device__ __forceinline__ void multiply(WarpScores& to, int buffer) const {
-    const std::uint32_t queries = shared_address(&s_.queries[buffer]);
-    const std::uint32_t keys = shared_address(&s_.keys[buffer]);
+  __device__ __forceinline__ void multiply(WarpScores& to, std::uint32_t tile) const {
+    const bool has_first = reads(row(), column());
+    const bool has_second = reads(row(), column() + kBlock);
 #pragma unroll
-    for (int step = 0; step < kPanelChannels / kBlock; ++step) {
-      std::uint32_t left[4];
-      load_left<false>(left, queries, at_.lane, row(), step * kBlock);
+    for (int first = 0; first < kPanelChannels / kBlock; first += 2) {
+      std::uint32_t left[2][4], right[2][kColumns][4];
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        if (column(n) > row()) continue;
-        std::uint32_t right[4];
-        load_right_rows(right, keys, at_.lane, column(n), step * kBlock);
-        multiply_block<T>(to[n], left, right);
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t byte = 2 * kBlock * (first + i);
+        load_matrices(left[i], (tile + left_) ^ byte);
+        load_matrices(right[i][0], (tile + right_) ^ byte);
+        load_matrices(right[i][1], ((tile + right_) ^ byte) + kBlock * kPanelRowBytes);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (has_first) multiply_block<T>(to[0], left[i], right[i][0]);
+        if (has_second) multiply_block<T>(to[1], left[i], right[i][1]);
       }
     }
   }
 
-  /// Rows are loaded again for each product, which takes the tiles' room.
-  __device__ __forceinline__ void add_strong_scores(const float2 (&sums)[kRun], int buffer,
-                                                    int channel, unsigned valid) {
+  /// Adds the scores of a chunk's panels with strong decays, with the help of the tiles of its last
+  /// panel, the `last`-th.
+  __device__ static __forceinline__ void add_strong_scores(const GlaParams& p, Shared& shared,
+                                                           int chunk, unsigned panels, int last) {
+    ChunkOperands own(p, shared);
+    shared.panel_ring.wait_empty(last + Shared::kBuffers);  // they are stored
+#pragma unroll 1
+    for (int panel = 0; panels >> panel != 0; ++panel) {
+      if ((panels >> panel & 1U) != 0) {
+        own.add_strong_panel(own.chunk_of(chunk).place, panel, last % Shared::kBuffers);
+      }
+    }
+    own.for_each_stored_pair([&](std::uint32_t at, float low, float high) {
+      const float2 others = unpack<T>(load_shared_4(at));
+      store_shared_4(at, pack<T>(others.x + low, others.y + high));
+    });
+  }
+  __device__ __forceinline__ void add_strong_panel(const HeadChunk& chunk, int panel, int buffer) {
     static_assert(kRun == 8);
-    const RunRows<const T> q(p_.x, chunk_, at_, channel);
-    const RunRows<const T> k(p_.y, chunk_, chunk_.kv_head, at_, channel);
-    const auto queries = positions_of(s_.queries[buffer].bytes[0], at_);
-    const auto keys = positions_of(s_.keys[buffer].bytes[0], at_);
+    const int channel = panel * kPanelChannels + at_.channel();
+    const unsigned valid = valid_positions(chunk, at_, channel < p_.own);
     const bool second = channel + 1 < p_.own;
+    float2 sums[kRun];
+    load_log_decays<T>(sums, p_, chunk, at_, channel, valid);
+    add_up(sums);
+    s_.logs_over[at_.warp][at_.lane] = sums[kRun - 1];
+    sync();  // all warps' sums are there
+    add_to_all(sums, over_warps_before(at_.warp));
+    RunRows<const T> q(p_.x, chunk, at_, channel);
+    RunRows<const T> k(p_.y, chunk, chunk.kv_head, at_, channel);
+    const std::uint32_t tile = shared_address(&s_.queries[buffer]);
 #pragma unroll 1
     for (int half = kChunkTokens / 2; half >= 0; half = half > 1 ? half / 2 : half - 1) {
+      asm volatile("" : "+l"(q.first), "+l"(k.first));  // or all addresses would be in registers
+      at_.forget();
       const float2 middle = over_warps_before(((at_.position(0) & -2 * half) | half) / kRun);
-      __syncthreads();  // the tiles are free
+      sync();  // the tiles are free
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
         const bool exists = (valid >> i & 1U) != 0;
@@ -265,30 +401,41 @@ class ChunkOperands {
                                             : half == 2  ? sums[i / 4 * 4 + 1]
                                             : half == 1  ? sums[i / 2 * 2]
                                                          : sums[i]);
-        put(queries.row(i), times(exp2_of(since), exists ? get(q.row(i), second) : float2{}));
-        put(keys.row(i),
+        const std::uint32_t query = (tile + own_) ^ i * kRunStep;
+        put(query, times(exp2_of(since), exists ? get(q.row(i), second) : float2{}));
+        put(query + kToKeys,
             times(exp2_of(minus({}, since)), exists ? get(k.row(i), second) : float2{}));
       }
-      __syncthreads();  // all rows are there
+      sync();  // all rows are there
       WarpScores read = {};
-      multiply(read, buffer);
+      multiply(read, tile);
       for_each_pair([&](int n, int block, int e, int i, int j) {
 #pragma unroll
         for (int next = 0; next < 2; ++next) {
           // In one run of twice as many tokens, in its second half and in the first.
-          const bool is_read = half == 0 ? i == j + next
-                                         : ((i ^ (j + next)) & -2 * half) == 0 && (i & half) != 0 &&
-                                               ((j + next) & half) == 0;
-          if (is_read) scores_[n][block][e + next] += read[n][block][e + next];
+          const int reader = position(i);
+          const int written = position(j + next);
+          const bool is_read = half == 0 ? reader == written
+                                         : ((reader ^ written) & -2 * half) == 0 &&
+                                               (reader & half) != 0 && (written & half) == 0;
+          if (is_read) scores_[n][block][e + next] += p_.scale * read[n][block][e + next];
         }
       });
     }
   }
 
+  /// Of a row of a tile.
+  __device__ __forceinline__ int position(int row) const {
+    return p_.reverse ? kChunkTokens - 1 - row : row;
+  }
+  /// Whether the token in a row, or some of the 16 from there on, reads what that in another writes.
+  __device__ __forceinline__ bool reads(int reader, int written) const {
+    return p_.reverse ? reader <= written : reader >= written;
+  }
   __device__ int row() const { return at_.warp / 2 * kBlock; }
-  __device__ int column(int n) const { return (at_.warp % 2 * kColumns + n) * kBlock; }
+  __device__ int column() const { return at_.warp % 2 * kColumns * kBlock; }
   /// Calls visit(n, block, e, i, j) for this thread's pairs of scores: elements e and e + 1 of the
-  /// token at position i, which reads, with those at j and j + 1.
+  /// token in row i, which reads, with those in rows j and j + 1.
   template <class Visit>
   __device__ __forceinline__ void for_each_pair(Visit&& visit) const {
 #pragma unroll
@@ -298,48 +445,24 @@ class ChunkOperands {
 #pragma unroll
         for (int e = 0; e < 4; e += 2) {
           visit(n, block, e, row() + at_.lane / 4 + e / 2 * 8,
-                column(n) + block * 8 + at_.lane % 4 * 2);
+                column() + n * kBlock + block * 8 + at_.lane % 4 * 2);
         }
       }
     }
   }
 
   const GlaParams& p_;
-  OperandsShared& s_;
-  const HeadChunk& chunk_;
-  const RowCopies<T> queries_, keys_;
-  const bool has_whole_gates_;
+  Shared& s_;
+  int panel_ = 0;  // the number of the next to be made, of all chunks; and of the chunk
+  int chunk_ = 0;
+  // Bytes of this thread in a tile: of its first position's row, and of the operands of products.
+  std::uint32_t own_, left_, right_;
+  bool goes_on_ = true;  // there is a next chunk
+  bool copies_gates_;    // with other rows
   RunLane at_;
-  uint2 gates_[kRun] = {};  // pairs of the next panel's, of 16 bits in the first word
   WarpScores scores_ = {};
 };
 
 #endif
-
-/// A block per chunk and head.
-template <class T>
-__global__ __launch_bounds__(kBlockThreads,
-                             2) void chunk_operands(const __grid_constant__ GlaParams p) {
-#if ATTUNE_SM90A_CODE
-  __shared__ OperandsShared shared;
-  take_over_from_previous_launch();
-  if (threadIdx.x == 0) shared.chunk = head_chunk(p, chunk_of_block(p, blockIdx.x));
-  __syncthreads();  // the chunk is known
-  if (shared.chunk.rows == 0) return;
-  ChunkOperands<T> operands(p, shared);
-  operands.begin();
-#pragma unroll 1
-  for (int panel = 0; panel < own_channels(p) / kPanelChannels; ++panel) operands.take_panel(panel);
-  operands.put_scores();
-#endif
-}
-
-template <class T>
-void launch_operands(const GlaParams& p, cudaStream_t stream) {
-  launch<chunk_operands<T>>({.grid = dim3(static_cast<unsigned>(p.slots * p.heads)),
-                             .block = dim3(kBlockThreads),
-                             .overlaps_previous = true},
-                            stream, p);
-}
 
 }  // namespace attune::cuda::gla::forward
