@@ -145,7 +145,7 @@ class StateWalk {
     shared_.score_ring.wait_full(score_at_);
     wgmma_pin(o_);
     wgmma_fence();
-    add_scored_values();
+    queue_scored_values<T>(o_, values_, shared_.scores[score_at_.stage]);
     const bool has_next = step + 1 < item.count;
     if constexpr (kFetch == ValueFetch::kAhead) {
       wgmma_wait<1>();
@@ -189,17 +189,6 @@ class StateWalk {
     shared_.decay_ring.wait_full(decay);
     scaled_ = values;
     scaled_.template scale<T>(shared_.decays[decay.stage].to_end, me_);
-  }
-
-  /// O^T += V^T P^T
-  __device__ __forceinline__ void add_scored_values() {
-    const std::uint64_t scores = matrix_descriptor(shared_address(shared_.scores[score_at_.stage]));
-#pragma unroll
-    for (int s = 0; s < ValueFragments::kSteps; ++s) {
-      wgmma_n64<T, Major::kK>(o_, values_.step[s], descriptor_further(scores, s * kDepthBytes),
-                              true);
-    }
-    wgmma_commit();
   }
 
   const WalkParams& p_;

@@ -1,6 +1,6 @@
 // What the kernels of the chunked backward pass with a decay for every channel take, by value, and
 // their launches. Of the same, the forward pass with gates of keys (forward/) has x, y and their
-// gates, x_from_start, y_to_end, total_decay and, as scores, P.
+// gates, total_decay, as scores P and, in x_from_start, operands of a form of their own.
 //
 // It is described from one side of the recurrence that has such gates: the keys' (gk), or the
 // values' (gv). Of that side, x is what reads the state (q, or do) and y what is written to it (k,

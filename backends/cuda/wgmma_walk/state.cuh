@@ -300,6 +300,36 @@ struct StateOperand {
   }
 };
 
+/// Queues O^T += S^T Q^T over the channels that an operand has, from the `first`-th 16 on, and commits it;
+/// the first of all begin O^T. `queries` describes the tile of Q.
+template <class T, int kSteps>
+__device__ __forceinline__ void queue_state_products(float (&o)[kChunkTokens / 2],
+                                                     const StateOperand& operand,
+                                                     std::uint64_t queries, int first) {
+  constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    const int step = first + s;
+    const std::uint64_t q = descriptor_further(
+        queries, step / kStepsOfPanel * kPanelBytes + step % kStepsOfPanel * kDepthBytes);
+    wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
+  }
+  wgmma_commit();
+}
+
+/// Queues O^T += V^T P^T and commits it.
+template <class T>
+__device__ __forceinline__ void queue_scored_values(float (&o)[kChunkTokens / 2],
+                                                    const ValueFragments& values,
+                                                    const std::byte* score_tile) {
+  const std::uint64_t scores = matrix_descriptor(shared_address(score_tile));
+#pragma unroll
+  for (int s = 0; s < ValueFragments::kSteps; ++s) {
+    wgmma_n64<T, Major::kK>(o, values.step[s], descriptor_further(scores, s * kDepthBytes), true);
+  }
+  wgmma_commit();
+}
+
 /// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
 /// when all of it has been, its decay is applied to it, which the products do not see: what beside()
 /// returns, called while the first products are under way if there are several rounds of them.
@@ -311,7 +341,6 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
   constexpr int kSteps = kTileK / kWgmmaDepth;
   constexpr int kStepsAtOnce = StateOperand::steps_at_once(kTileK);
   static_assert(kSteps % kStepsAtOnce == 0);
-  constexpr int kStepsOfPanel = kPanelChannels / kWgmmaDepth;
   const std::uint64_t queries = matrix_descriptor(q_tile);
   constexpr int kBeside = kSteps > kStepsAtOnce ? kStepsAtOnce : 0;
   decltype(beside()) decay;
@@ -326,14 +355,7 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
     operand.round<T, kStepsAtOnce>(state, first);
     if (first + kStepsAtOnce == kSteps) state.scale(decay);
     wgmma_fence();
-#pragma unroll
-    for (int s = 0; s < kStepsAtOnce; ++s) {
-      const int step = first + s;
-      const std::uint64_t q = descriptor_further(
-          queries, step / kStepsOfPanel * kPanelBytes + step % kStepsOfPanel * kDepthBytes);
-      wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
-    }
-    wgmma_commit();
+    queue_state_products<T, kStepsAtOnce>(o, operand, queries, first);
   }
 }
 

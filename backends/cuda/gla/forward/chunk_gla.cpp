@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include <attune/core/axis_values.hpp>
 
@@ -59,7 +58,6 @@ GlaParams operand_params(const Problem& problem, const Args& args, const Config&
   params.gamma = decay_view(args.gamma, problem.H);
   params.sequences = pairs::chunked_sequences(problem, args);
   params.scale = static_cast<float>(args.scale);
-  params.score_scale = params.scale;
   params.x_from_start = memory.tiles;
   params.scores = memory.scores;
   params.total_decay = memory.decays;
@@ -137,13 +135,6 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
         .chunk_tokens = kChunkTokens,
         .rounds = std::max(static_cast<double>(blocks_of(problem)) / device.cores, 1.0)};
     return kLaunches + operands + expected_walk_us(walk, LikelyLengths(problem));
-  }
-
-  std::vector<Config> candidate_configs(const Problem& problem,
-                                        const DeviceInfo& device) const override {
-    std::vector<Config> configs = all_configs<Config>();
-    std::erase_if(configs, [&](const Config& config) { return !fits(problem, device, config); });
-    return configs;
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {

@@ -139,8 +139,8 @@ class OperandCourier {
 
   /// Stores a chunk's operands, if there is one, and says that they are there. Returns the next chunk.
   __device__ __forceinline__ std::int64_t store(std::int64_t index) {
-    const int panels = own_channels(p_) / kPanelChannels;
     const int channels = own_channels(p_);
+    const int panels = channels / kPanelChannels;
     unsigned char* to = workspace_panel(p_.x_from_start, index, 2 * panels);
     // Before the first chunk is made others have time for the next.
     const int announces = chunk_ == 0 ? panels - 1 : 0;

@@ -270,8 +270,9 @@ class ChunkOperands {
       const std::uint32_t own = gates + run + lane / 16 * kPanelBytes + (lane % 16 * 8 ^ flip);
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
-        const uint2 gate = load_shared_8(own ^ i * kRunStep);
-        logs[i] = {__uint_as_float(gate.x), __uint_as_float(gate.y)};
+        std::uint32_t gate[2];
+        load_shared_words(gate, own ^ i * kRunStep);
+        logs[i] = {__uint_as_float(gate[0]), __uint_as_float(gate[1])};
       }
     } else {
 #pragma unroll
@@ -281,14 +282,6 @@ class ChunkOperands {
     }
 #pragma unroll
     for (float2& log : logs) log = times({kLog2E, kLog2E}, log);
-  }
-  __device__ static __forceinline__ uint2 load_shared_8(std::uint32_t from) {
-    uint2 loaded;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(loaded.x), "=r"(loaded.y)
-                 : "r"(from)
-                 : "memory");
-    return loaded;
   }
   /// Whether rows begin at multiples of 16 bytes.
   __device__ bool has_whole_pieces(const ConstTokenView& view) const {

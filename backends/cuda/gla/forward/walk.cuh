@@ -64,7 +64,6 @@ struct WalkShared {
 
 #if ATTUNE_SM90A_CODE
 
-using chunk_wgmma::kDepthBytes;
 using chunk_wgmma::kStateRows;
 using chunk_wgmma::kWgmmaDepth;
 using chunk_wgmma::Lane;
@@ -113,14 +112,7 @@ __device__ __forceinline__ void queue_decayed_read(float (&o)[kChunkTokens / 2],
     if (strong != 0) decay(first, strong);
     state.pin();
     wgmma_fence();
-#pragma unroll
-    for (int s = 0; s < kStepsAtOnce; ++s) {
-      const int step = first + s;
-      const std::uint64_t q = descriptor_further(
-          queries, step / kStepsOfPanel * kPanelBytes + step % kStepsOfPanel * kDepthBytes);
-      wgmma_n64<T, Major::kK>(o, operand.step[s], q, step > 0);
-    }
-    wgmma_commit();
+    chunk_wgmma::queue_state_products<T, kStepsAtOnce>(o, operand, queries, first);
   }
 }
 
@@ -159,7 +151,7 @@ class StateWalk {
     values.load(panel, me_);
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
-    add_scored_values(values);
+    chunk_wgmma::queue_scored_values<T>(o_, values, shared_.scores[chunk_at_.stage]);
     queue_state_update<T>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
     wgmma_commit();
 
@@ -175,17 +167,6 @@ class StateWalk {
     shared_.k_ring.release(chunk_at_.stage);
     chunk_at_.advance();
     value_at_.advance();
-  }
-
-  /// O^T += V^T P^T
-  __device__ __forceinline__ void add_scored_values(const ValueFragments& values) {
-    const std::uint64_t scores = matrix_descriptor(shared_address(shared_.scores[chunk_at_.stage]));
-#pragma unroll
-    for (int s = 0; s < ValueFragments::kSteps; ++s) {
-      wgmma_n64<T, Major::kK>(o_, values.step[s], descriptor_further(scores, s * kDepthBytes),
-                              true);
-    }
-    wgmma_commit();
   }
 
   const WalkParams& p_;
