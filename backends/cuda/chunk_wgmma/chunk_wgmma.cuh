@@ -33,15 +33,15 @@ __device__ __forceinline__ void start_state(StateTile<Shape::kTileK>& state, con
     return;
   }
   dependency_wait();
-#pragma unroll
-  for (int i = 0; i < StateTile<Shape::kTileK>::kCount; ++i) state[i] = 0.0F;
-  if (item.segment == 0 || p.scratch.sums_all) {
-    add_scratch<Shape::kTileK, Shape::kTileV>(state, 0.0F,
-                                              scratch(last_subsegment<Shape>(p, item)));
-  }
+  state.clear();
+  const bool has_initial = item.segment == 0 || p.scratch.sums_all;
   const float* const decays = scratch_decays<Shape>(p, item);
-  for (int before = 0; before < item.subsegment; ++before) {
-    add_scratch<Shape::kTileK, Shape::kTileV>(state, __ldcg(decays + before), scratch(before));
+#pragma unroll 1
+  for (int before = has_initial ? -1 : 0; before < item.subsegment; ++before) {
+    const bool is_initial = before < 0;
+    add_scratch<Shape::kTileK, Shape::kTileV>(
+        state, is_initial ? 0.0F : __ldcg(decays + before),
+        scratch(is_initial ? last_subsegment<Shape>(p, item) : before));
   }
 }
 

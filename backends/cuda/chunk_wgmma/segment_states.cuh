@@ -73,8 +73,7 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
         store_scratch<kTileK, kTileV>(state, scratch(last_subsegment<Shape>(p, item)));
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < StateTile<kTileK>::kCount; ++i) state[i] = 0.0F;
+      state.clear();
     }
     walk_segment<T>(state, shared, item.count, at, me, warpgroup);
     store_scratch<kTileK, kTileV>(state, scratch(item.subsegment));

@@ -16,17 +16,21 @@ struct StateMatrix {
   int columns = 0;
 };
 
-/// Calls f(i, row, column) for the elements i of a warpgroup's accumulator that are in the matrix.
+/// Calls f(i, offset) for the elements i of a warpgroup's accumulator that are in the matrix. Offsets are
+/// sums: a product for each is so much code that blocks wait for it.
 template <int kD, class Element, class F>
 __device__ __forceinline__ void for_each_element(const StateMatrix<Element>& matrix, int group,
                                                  F&& f) {
   const FragmentLane at;
+  const int row = group * kPanelChannels + at.row();
+  std::int64_t offset = row * matrix.row + at.column() * matrix.column;
 #pragma unroll
-  for (int i = 0; i < kD / 2; ++i) {
-    const int row = group * kPanelChannels + at.row() + (i % 4 / 2) * 8;
-    const int column = i / 4 * 8 + at.column() + i % 2;
-    if (row < matrix.rows && column < matrix.columns) {
-      f(i, row * matrix.row + column * matrix.column);
+  for (int i = 0; i < kD / 2; i += 4, offset += 8 * matrix.column) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool exists =
+          row + j / 2 * 8 < matrix.rows && i * 2 + at.column() + j % 2 < matrix.columns;
+      if (exists) f(i + j, offset + j / 2 * 8 * matrix.row + j % 2 * matrix.column);
     }
   }
 }

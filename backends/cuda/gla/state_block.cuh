@@ -182,10 +182,10 @@ class StateBlock {
     load_matrix<kD>(
         x, of_sequence<const float>(p, with_time ? p.initial_state : p.dfinal_state, walk), group);
     const std::int64_t first = walk.owner - walk.segment;
-    if (with_time) {
-      for (int i = 0; i < walk.segment; ++i) pass_segment(x, p, first + i, group);
-    } else {
-      for (int i = p.segments - 1; i > walk.segment; --i) pass_segment(x, p, first + i, group);
+    const int passed = with_time ? walk.segment : p.segments - 1 - walk.segment;
+#pragma unroll 1
+    for (int i = 0; i < passed; ++i) {
+      pass_segment(x, p, first + (with_time ? i : p.segments - 1 - i), group);
     }
   }
 

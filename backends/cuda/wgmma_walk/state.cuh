@@ -33,6 +33,10 @@ struct StateTile {
 #pragma unroll
     for (int i = 0; i < kParts; ++i) wgmma_pin(part[i]);
   }
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) (*this)[i] = 0.0F;
+  }
   __device__ __forceinline__ void scale(float factor) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) (*this)[i] *= factor;
@@ -65,15 +69,6 @@ struct Lane {
     return {.thread = thread % kWarpgroupSize};
   }
 };
-
-/// Calls visit(i, k, v) for the register i of element (k, v) of the state.
-template <int kTileK, class Visit>
-__device__ __forceinline__ void for_each_element(const Lane& me, int first_v, Visit&& visit) {
-#pragma unroll
-  for (int i = 0; i < StateTile<kTileK>::kCount; ++i) {
-    visit(i, i / 4 * 8 + me.column + i % 2, first_v + me.row + i % 4 / 2 * 8);
-  }
-}
 
 /// Whether all of the tile is there, in pairs.
 template <int kTileK, class View>
@@ -145,11 +140,18 @@ __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkP
     if (has_whole_pairs<kTileK>(p, from, first_v))
       return load_pairs(state, item, me, first_v, from);
   }
-  const std::int64_t base = item.head * from.head;
-  for_each_element<kTileK>(me, first_v, [&](int i, int k, int v) {
-    const bool exists = from.data != nullptr && k < p.extents.K && v < p.extents.V;
-    state[i] = exists ? from.data[base + k * from.k + v * from.v] : 0.0F;
-  });
+  if (from.data == nullptr) return state.clear();
+  const std::int64_t v = first_v + me.row;
+  const bool is_whole = p.extents.K == kTileK && first_v + kStateRows <= p.extents.V;
+  const float* at = from.data + item.head * from.head + me.column * from.k + v * from.v;
+#pragma unroll
+  for (int i = 0; i < StateTile<kTileK>::kCount; i += 4, at += 8 * from.k) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool exists = i * 2 + me.column + j % 2 < p.extents.K && v + j / 2 * 8 < p.extents.V;
+      state[i + j] = is_whole || exists ? at[j % 2 * from.k + j / 2 * 8 * from.v] : 0.0F;
+    }
+  }
 }
 
 /// Stores the state in one of [H, K, V].

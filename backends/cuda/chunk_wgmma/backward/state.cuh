@@ -132,6 +132,7 @@ __device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardPar
   const int step = with_time ? 1 : -1;
   const std::int64_t own = blockIdx.x;
   const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks;
+#pragma unroll 1
   for (int i = made ? 0 : before; i >= (made ? 0 : 1); --i) {
     const std::int64_t index = own - step * i;
     pass_segment<kD>(x, p, direction, index, group, made ? 0.0F : decays[index]);

@@ -24,7 +24,7 @@ class Team {
       : p_(p), item_(item), shared_(shared), team_(team) {}
 
   __device__ __forceinline__ void make_outputs() {
-    clear(o_);
+    o_.clear();
     if constexpr (Shape::kOwn == 1) {
       barrier_wait(&shared_.rows_full, 0);
       row_factor_ = {shared_.rows[me_.row], shared_.rows[me_.row + 8]};
@@ -52,12 +52,6 @@ class Team {
   }
 
  private:
-  template <int kTile>
-  __device__ __forceinline__ static void clear(StateTile<kTile>& tile) {
-#pragma unroll
-    for (int i = 0; i < StateTile<kTile>::kCount; ++i) tile[i] = 0.0F;
-  }
-
   /// The queries of this team's chunk.
   __device__ __forceinline__ std::uint32_t queries() const {
     return shared_address(shared_.own) + own_ * Shape::kPanelsK * kPanelBytes;
