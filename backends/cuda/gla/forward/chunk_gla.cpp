@@ -8,6 +8,8 @@
 
 #include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
+#include "cuda/chunks/key_slices.hpp"
+#include "cuda/chunks/segment_counts.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/gla/forward/walk.hpp"
@@ -25,28 +27,36 @@ using Problem = ops::RecurrentAttentionProblem;
 using Args = ops::RecurrentAttentionArgs;
 
 /// Divides a workspace, or only counts its bytes where there is none.
-struct OperandMemory {
-  OperandMemory(const Problem& problem, const Config& config, std::byte* memory) {
+struct WalkMemory {
+  WalkMemory(const Problem& problem, const Config& config, std::byte* memory) {
+    constexpr std::int64_t kWord = sizeof(float);
+    const std::int64_t heads = problem.sequences() * problem.H;
     const std::int64_t chunks = chunk_slots(problem) * problem.H;
     const std::int64_t tile_bytes = std::int64_t{config.tile_k} / kPanelChannels * kPanelBytes;
     WorkspaceParts parts(memory);
     tiles = parts.take<std::byte>(2 * chunks * tile_bytes);
     scores = parts.take<std::byte>(chunks * kPanelBytes);
-    decays = parts.take<float>(chunks * config.tile_k * static_cast<std::int64_t>(sizeof(float)));
-    progress.taken =
-        parts.take<int>(problem.sequences() * problem.H * static_cast<std::int64_t>(sizeof(int)));
-    progress.is_made = parts.take<unsigned>(chunks * static_cast<std::int64_t>(sizeof(unsigned)));
+    decays = parts.take<float>(chunks * config.tile_k * kWord);
+    progress.taken = parts.take<int>(heads * config.segments * kWord);
+    progress.is_made = parts.take<unsigned>(chunks * kWord);
+    if (config.segments > 1) {
+      const std::int64_t segments = heads * config.segments;
+      sums.row = static_cast<int>(ceil_div(problem.V, kValueTile) * kValueTile);
+      sums.starts = parts.take<float>(segments * problem.K * sums.row * kWord);
+      sums.decays = parts.take<float>(segments * kTileOfSegments * kWord);
+    }
     bytes = parts.used();
   }
   std::byte* tiles;
   std::byte* scores;
   float* decays;
   WalkProgress progress;
+  SegmentSums sums;
   std::size_t bytes;
 };
 
 GlaParams operand_params(const Problem& problem, const Args& args, const Config& config,
-                         const OperandMemory& memory) {
+                         const WalkMemory& memory) {
   GlaParams params = side_of(problem, {}, false);
   params.tile_channels = config.tile_k;
   params.own_tiles = 1;
@@ -64,19 +74,49 @@ GlaParams operand_params(const Problem& problem, const Args& args, const Config&
   return params;
 }
 
+constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+
 std::int64_t blocks_of(const Problem& problem) {
   return problem.sequences() * problem.H * ceil_div(problem.V, kValueTile);
 }
 
-/// About what cuda.gla_wgmma takes, in microseconds: of 64 value channels of each chunk, were it of 64
-/// tokens, and more of segments, which few heads take. From the same problems.
+/// Rounds of blocks: whole ones, where these are alike.
+double rounds_of(const Problem& problem, std::int64_t blocks, const DeviceInfo& device) {
+  const double rounds = static_cast<double>(blocks) / device.cores;
+  return std::max(problem.N > 1 ? rounds : std::ceil(rounds), 1.0);
+}
+
+/// What a slice of so many key channels adds to the outputs of those before it, in microseconds.
+double added_slice_us(const Problem& problem) {
+  constexpr double kLaunch = 4, kBytes = 6, kBytesPerUs = 2.5e6;
+  return kLaunch +
+         static_cast<double>(problem.B * problem.T * problem.H * problem.V) * kBytes / kBytesPerUs;
+}
+
+/// About what cuda.gla_wgmma takes for a slice of so many key channels, in microseconds: of blocks of 64
+/// value channels, or 128 of few key channels, in segments where there are few blocks. From 80 problems
+/// on an H200.
+double fused_walk_us(const Problem& problem, std::int64_t keys, const DeviceInfo& device) {
+  constexpr double kLaunch = 6, kBlock = 2.5, kFewBlocks = 0.6, kInSegments = 1.6;
+  const bool is_narrow = keys <= 128;
+  const std::int64_t values = is_narrow && problem.V > 64 ? 128 : 64;
+  const double of_chunk = is_narrow ? (values > 64 ? 3.1 : 2.4) : keys <= 192 ? 3.0 : 4.0;
+  const std::int64_t blocks = problem.sequences() * problem.H * ceil_div(problem.V, values);
+  const std::int64_t chunks = std::max<std::int64_t>(mean_chunks(problem, kChunkTokens), 1);
+  if (static_cast<double>(blocks) < kFewBlocks * device.cores) {
+    const std::int64_t segments = std::clamp<std::int64_t>(device.cores / blocks, 1, chunks);
+    return kLaunch + (is_narrow ? 4 : 16) +
+           kInSegments * of_chunk * static_cast<double>(ceil_div(chunks, segments));
+  }
+  return kLaunch +
+         rounds_of(problem, blocks, device) * (kBlock + of_chunk * static_cast<double>(chunks));
+}
 double fused_walks_us(const Problem& problem, const DeviceInfo& device) {
-  constexpr double kLaunch = 8, kOfTile = 0.0165, kOfWideTile = 0.029;
-  constexpr double kInSegments = 1.6, kFewBlocks = 0.6;
-  const auto tiles =
-      static_cast<double>(chunk_slots(problem) * problem.H * ceil_div(problem.V, kValueTile));
-  const bool is_cut = static_cast<double>(blocks_of(problem)) < kFewBlocks * device.cores;
-  return kLaunch + tiles * (problem.K > 128 ? kOfWideTile : kOfTile) * (is_cut ? kInSegments : 1.0);
+  constexpr std::int64_t kWideSlice = 192;  // of which it has two, where these are all
+  const std::int64_t most = problem.K <= 2 * kWideSlice && problem.V > 64 ? kWideSlice : kMostKeys;
+  if (problem.K <= kMostKeys) return fused_walk_us(problem, problem.K, device);
+  return fused_walk_us(problem, most, device) + fused_walk_us(problem, problem.K - most, device) +
+         added_slice_us(problem);
 }
 constexpr double kSooner = 0.95;
 
@@ -92,8 +132,7 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     constexpr std::int64_t kMostChunks = std::int64_t{1} << 30;
-    constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
-    if (const Support taken = takes(p, device, kMostKeys); !taken) return taken;
+    if (const Support taken = takes(p, device, kMostSlicedKeys); !taken) return taken;
     if (p.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
     if (!keys_have_gates(p) || values_have_gates(p))
       return Support::no(refused::kFeature, "needs gk, and no gv");
@@ -105,11 +144,36 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
   }
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
-    return has_narrowest_tile(problem, config);
+    constexpr std::int64_t kMostBlocksInSegments = 65'535;
+    if (const Support tile = has_narrowest_tile(problem, config); !tile) return tile;
+    if (config.segments == 1) return Support::yes();
+    if (config.tile_k != kTileOfSegments)
+      return Support::no(refused::kInstance, str("segments are of tile_k=", kTileOfSegments));
+    if (blocks_of(problem) * config.segments <= kMostBlocksInSegments) return Support::yes();
+    return Support::no(refused::kShape, "has many blocks without segments");
   }
 
-  Config heuristic_config(const Problem& problem, const DeviceInfo&) const override {
-    return {.tile_k = axis_value_for(&Config::tile_k, problem.K)};
+  Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    Config best = tiles_of(problem.K);
+    for (Config config = best; const int segments : kSegments) {
+      config.segments = segments;
+      if (!may_be_cut(problem, device, config)) continue;
+      if (walks_us(problem, device, config) < walks_us(problem, device, best)) best = config;
+    }
+    return best;
+  }
+
+  /// With about as many segments as the device has room for.
+  std::vector<Config> candidate_configs(const Problem& problem,
+                                        const DeviceInfo& device) const override {
+    const int meant = heuristic_config(problem, device).segments;
+    std::vector<Config> configs;
+    for (Config config = tiles_of(problem.K); const int segments : kSegments) {
+      config.segments = segments;
+      if (segments == 1 || (is_near(segments, meant) && may_be_cut(problem, device, config)))
+        configs.push_back(config);
+    }
+    return configs;
   }
 
   /// Where it is sooner done than cuda.gla_wgmma, whose blocks make operands themselves; else it is
@@ -119,37 +183,79 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
     const double own = walks_us(problem, device);
     return own < kSooner * fused_walks_us(problem, device) ? std::optional(own) : std::nullopt;
   }
-  /// Microseconds: of the first chunk's operands, then of blocks that make as many as they walk. From 24
-  /// problems on an H200.
   double walks_us(const Problem& problem, const DeviceInfo& device) const {
-    constexpr double kLaunches = 8, kOfPanel = 2.4, kOfPanelBehindGates = 3.0;
-    const Config config = heuristic_config(problem, device);
-    const bool is_wide = config.tile_k > 128;
-    const bool waits_for_gates = is_wide && problem.gate_dtype == ops::GateDType::kF32;
-    const double panels = config.tile_k / static_cast<double>(kPanelChannels);
-    const double operands = panels * (waits_for_gates ? kOfPanelBehindGates : kOfPanel);
-    const auto blocks_of_head = static_cast<double>(ceil_div(problem.V, kValueTile));
-    const ExpectedWalk walk{
-        .block = 2.5,
-        .chunk = std::max(is_wide ? 1.45 : 1.3, operands / blocks_of_head),
-        .chunk_tokens = kChunkTokens,
-        .rounds = std::max(static_cast<double>(blocks_of(problem)) / device.cores, 1.0)};
-    return kLaunches + operands + expected_walk_us(walk, LikelyLengths(problem));
+    return walks_us(problem, device, heuristic_config(problem, device));
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    return OperandMemory(problem, config, nullptr).bytes;
+    return key_slices_bytes(problem, kMostKeys) + WalkMemory(problem, config, nullptr).bytes;
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
-    const OperandMemory memory(problem, config, site.workspace.data());
-    const chunk_wgmma::WalkParams walk = chunk_wgmma::forward_walk(
-        problem, args, {.tile_k = config.tile_k, .tile_v = kValueTile}, {});
-    launch_walk<__nv_bfloat16>(config, walk, operand_params(problem, args, config, memory),
-                               memory.progress, stream);
+    const auto run_slice = [&](const Problem& slice, const Args& of_slice,
+                               std::span<std::byte> workspace, std::int64_t) {
+      const Config own = config_of_slice(slice.K, config);
+      const WalkMemory memory(slice, own, workspace.data());
+      chunk_wgmma::WalkParams walk = chunk_wgmma::forward_walk(
+          slice, of_slice, {.tile_k = own.tile_k, .tile_v = kValueTile}, {});
+      walk.segments = own.segments;
+      launch_walk<__nv_bfloat16>(own, walk, operand_params(slice, of_slice, own, memory),
+                                 memory.progress, memory.sums, stream);
+    };
+    run_key_slices(problem, args, kMostKeys, site.workspace, stream, run_slice);
+  }
+
+ private:
+  /// Of so many key channels, uncut.
+  static Config tiles_of(std::int64_t keys) {
+    return {.tile_k = axis_value_for(&Config::tile_k, keys)};
+  }
+  /// The last slice may do with a narrower tile.
+  static Config config_of_slice(std::int64_t keys, const Config& config) {
+    return config.segments > 1 ? config : tiles_of(keys);
+  }
+  /// Whether all segments have a multiprocessor and some chunks. Of packed sequences most may have none.
+  static bool may_be_cut(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    constexpr std::int64_t kFewestChunks = 4;
+    return problem.N <= 1 && config.tile_k == kTileOfSegments &&
+           blocks_of(problem) * config.segments <= device.cores &&
+           mean_chunks(problem, kChunkTokens) >= kFewestChunks * config.segments;
+  }
+  static double walks_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
+    double us = 0;
+    for (std::int64_t first = 0; first < problem.K; first += kMostKeys) {
+      const std::int64_t keys = std::min<std::int64_t>(problem.K - first, kMostKeys);
+      us += walk_us(problem, config_of_slice(keys, config), device);
+      if (first > 0) us += added_slice_us(problem);
+    }
+    return us;
+  }
+  /// Microseconds of a slice: of the first chunk's operands, then of blocks that make as many as they
+  /// walk. From 90 problems on an H200.
+  static double walk_us(const Problem& problem, const Config& config, const DeviceInfo& device) {
+    constexpr double kLaunches = 8, kBlock = 2;
+    constexpr double kOfPanel = 2.4, kOfPanelBehindGates = 3.0;  // of which no copies are ahead
+    const bool is_wide = config.tile_k > 128;
+    const bool waits_for_gates = (problem.gates & (ops::kGateG | ops::kGateGamma)) != 0 ||
+                                 (is_wide && problem.gate_dtype == ops::GateDType::kF32);
+    const double operands = config.tile_k / static_cast<double>(kPanelChannels) *
+                            (waits_for_gates ? kOfPanelBehindGates : kOfPanel);
+    const double of_head = operands / static_cast<double>(ceil_div(problem.V, kValueTile));
+    const double of_chunk = is_wide ? 1.6 : 1.2;
+    if (config.segments > 1) {
+      constexpr double kOfSum = 1.3;
+      const auto chunks =
+          static_cast<double>(ceil_div(mean_chunks(problem, kChunkTokens), config.segments));
+      return 2 * (kLaunches + kBlock) + operands + chunks * (std::max(kOfSum, of_head) + of_chunk);
+    }
+    const ExpectedWalk walk{.block = kBlock,
+                            .chunk = std::max(of_chunk, of_head),
+                            .chunk_tokens = kChunkTokens,
+                            .rounds = rounds_of(problem, blocks_of(problem), device)};
+    return kLaunches + operands + expected_walk_us(walk, LikelyLengths(problem));
   }
 };
 

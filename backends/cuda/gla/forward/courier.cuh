@@ -4,6 +4,7 @@
 
 #include "cuda/gla/forward/operands.cuh"
 #include "cuda/gla/forward/walk.hpp"
+#include "cuda/tiles/publication.cuh"
 #include "cuda/wgmma_walk/items.cuh"
 
 namespace attune::cuda::gla::forward {
@@ -12,22 +13,6 @@ using chunk_wgmma::main_walk;
 using chunk_wgmma::WalkParams;
 
 #if ATTUNE_SM90A_CODE
-
-/// Says that what this thread knows to be in memory may be loaded by the copy engine. (9.7.9.12 st)
-__device__ __forceinline__ void publish(unsigned* flag) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(1U) : "memory");
-}
-/// Waits for that. Loads by the copy engine do not pass by what an acquire would clear, the L1 cache.
-__device__ __forceinline__ void wait_for_publication(const unsigned* flag) {
-  constexpr unsigned kNanoseconds = 20;
-  for (;;) {
-    unsigned is_set;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(is_set) : "l"(flag) : "memory");
-    if (is_set != 0) break;
-    __nanosleep(kNanoseconds);
-  }
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
 
 using chunk_wgmma::item_at;
 using chunk_wgmma::state_index;
@@ -47,8 +32,11 @@ __device__ __forceinline__ std::int64_t chunk_index(const WalkParams& p, std::in
 /// Finds chunks for the makers and stores what they make: the work of one warp. Blocks that walk value
 /// channels of the same head take its chunks in turns, each the next that none has taken yet: so what a
 /// walk waits for is always being made by a block that is there.
-template <class T, class Shape, class Shared>
+/// Where `kInSegments` some walk a part of a sequence: others find nothing to make of one that is cut.
+template <class T, class Shape, bool kInSegments>
 class OperandCourier {
+  using Shared = OperandsShared<Shape::kTileK>;
+
  public:
   __device__ OperandCourier(const WalkParams& walk, const GlaParams& p,
                             const WalkProgress& progress, Shared& shared)
@@ -79,7 +67,9 @@ class OperandCourier {
     }
     const auto& item = s_.item;
     auto& to = s_.chunks[found_ % 2];
-    const int row = (walk_.reverse ? item.count - 1 - step : step) * kChunkTokens;
+    const int chunk = kInSegments ? item.chunk + step : step;
+    const int chunks = kInSegments ? item.chunks : item.count;
+    const int row = (walk_.reverse ? chunks - 1 - chunk : chunk) * kChunkTokens;
     const std::int64_t index = item_ == kNoItem ? kNone : item.first.index + row / kChunkTokens;
     if (leads()) {
       const std::int64_t gate_bytes = p_.channel_gate.is_f32 ? sizeof(float) : sizeof(T);
@@ -99,7 +89,7 @@ class OperandCourier {
   __device__ __forceinline__ bool find_item() {
     const WalkRange range = main_walk(walk_);
     const auto items = static_cast<unsigned>(walk_.extents.sequences * walk_.extents.heads *
-                                             value_tiles(walk_, Shape::kTileV));
+                                             value_tiles(walk_, Shape::kTileV) * walk_.segments);
     for (; next_item_ < items; next_item_ += gridDim.x) {
       const WalkItem item = item_at<Shape>(walk_, range, next_item_);
       if (item.is_left_out || item.count == 0) continue;
@@ -115,8 +105,14 @@ class OperandCourier {
         first.batch = item.batch;
         first.token = item.begin;
         first.reverse = walk_.reverse;
-        to.walk = state_index(walk_, item);
+        to.walk = (item.segment * static_cast<int>(walk_.extents.sequences) + item.n) *
+                      static_cast<int>(walk_.extents.heads) +
+                  item.head;
         to.count = item.count;
+        if constexpr (kInSegments) {
+          to.chunk = item.first;
+          to.chunks = item.chunks;
+        }
         to.length = item.length;
         to.queries = first_row<T>(p_.x, first, first.head);
         to.keys = first_row<T>(p_.y, first, first.kv_head);

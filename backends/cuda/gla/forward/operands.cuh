@@ -37,9 +37,10 @@ struct OperandsShared {
     const std::byte *queries, *keys, *gates;  // its first rows
   } chunks[2];                                // this one, and the next
   struct Item {
-    HeadChunk first;
-    std::int64_t walk;
-    int count, length;
+    HeadChunk first;  // of the sequence
+    int walk;
+    int count, chunk;    // chunks of the item, and its first, in the order of the walk
+    int chunks, length;  // of the sequence
     const std::byte *queries, *keys, *gates;  // its first rows
   } item;                                     // which the next chunk is of
   Ring<2> chunk_ring;
