@@ -1,5 +1,6 @@
 #include "support/packed_batches.hpp"
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ constexpr const char* kBatches[] = {
     "B=2 T=1024 H=1 K=64 V=64",    // in many segments
     "B=4 T=1024 H=4 K=64 V=128",   // in a few
     "B=2 T=1000 H=2 K=136 V=40"};  // wide, and no whole segments
+/// Of which blocks have two tiles a side, and add up parts of gradients; too much for a CPU's tests.
+constexpr const char* kLargeBatch = "B=4 T=1024 H=4 K=256 V=256";
 constexpr const char* kGates[] = {"none", "gamma", "g", "gk", "g+gv"};
 
 void take_data(ConstTensorView& to, const ConstTensorView& from) { to.data = from.data; }
@@ -110,7 +113,9 @@ int expect_of(const KernelOnDevice& on, PackedCuts cuts) {
   int count = 0;
   for (const char* const dtype : {"f32", "bf16"}) {
     for (const char* const gates : kGates) {
-      for (const char* const batch : kBatches) {
+      std::vector<const char*> batches(std::begin(kBatches), std::end(kBatches));
+      if (on.info().id.backend == "gpu") batches.push_back(kLargeBatch);
+      for (const char* const batch : batches) {
         const std::string text = str(batch, " gate=", gates, " dtype=", dtype, " h0=yes ht=yes");
         const AnyProblem problem = on.op->parse(parse_params(text, ' '));
         if (!on.kernel->erased_supports(problem, on.info())) continue;

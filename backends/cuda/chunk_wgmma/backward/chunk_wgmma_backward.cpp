@@ -14,6 +14,7 @@
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/pairs/short_sequences.hpp"
+#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/tiles/tensor_map.hpp"
@@ -74,6 +75,19 @@ void set_outputs(BackwardParams& params, const Args& args) {
   }
 }
 
+BackwardShape shape_of(const Problem& problem, const Args& args) {
+  return {.channels = tile_channels(problem), .gate_gradients = args.dg || args.dgamma};
+}
+
+/// Parts of dk and dv are partial sums, or added up where an instance does that.
+void choose_parts(BackwardParams& params, const BackwardShape& shape) {
+  if (!adds_parts(shape.channels, shape.gate_gradients)) {
+    params.stored.dk = params.stored.dv = nullptr;
+  }
+  if (params.stored.dk != nullptr) params.dk_partials = nullptr;
+  if (params.stored.dv != nullptr) params.dv_partials = nullptr;
+}
+
 /// `sums_all`: summaries are wanted, of all sequences.
 BackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
                          const LaunchSite& site, bool sums_all) {
@@ -92,6 +106,7 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Config&
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, config, site.workspace.data());
+  choose_parts(params, shape_of(problem, args));
   set_outputs(params, args);
   return params;
 }
@@ -128,16 +143,14 @@ void sum_gate_partials(const BackwardParams& params, const TensorView& dg, cudaS
                            stream);
 }
 
-BackwardShape shape_of(const Problem& problem, const Args& args) {
-  return {.channels = tile_channels(problem), .gate_gradients = args.dg || args.dgamma};
-}
-
 /// Everything behind the sums of segments.
 template <class T>
 void walk_behind_sums(const Problem& problem, const Args& args, const BackwardParams& params,
                       const LaunchSite& site) {
   const BackwardShape shape = shape_of(problem, args);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
+  if (params.stored.bytes > 0)
+    check(cudaMemsetAsync(params.stored.all, 0, params.stored.bytes, stream));
   launch_segment_starts(params, shape, stream);
   const bool leaves_out = params.sequences.most_left_out > 0;
   launch_walked_list(params.sequences, problem.sequences(), params.walked, 0, stream);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
+#include "cuda/chunk_wgmma/backward/gradients.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -32,8 +33,10 @@ struct DkdvShared {
   Ring<2> score_ring;
   Ring<2> flow_ring;
   Ring<1> state_ring;
+  Ring<1> dk_ring, dv_ring;
   SharedBarrier private_full;
   ChunkWalk walk;
+  GradientPlace dk_place, dv_place;
 };
 
 /// Registers a thread of each role. Fewer for the scores, or the states, spill.
@@ -50,7 +53,7 @@ struct DkdvRegisters<64> {
 
 #if ATTUNE_SM90A_CODE
 
-template <class T, int kD, bool kGateGradients>
+template <class T, int kD, bool kGateGradients, bool kAdds>
 class DkdvWalk {
  public:
   using Role = Roles<kD>;
@@ -67,9 +70,16 @@ class DkdvWalk {
     s_.score_ring.init_published(Role::kScoreWarps, Role::kStateWarps);
     s_.flow_ring.init_published(kConsumers, 1);
     s_.state_ring.init_published(Role::kStateWarps, Role::kScoreWarps);
+    s_.dk_ring.init_copied(1, 1);
+    s_.dv_ring.init_copied(Role::kStateGroups, 1);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
+
+  /// Whether two parts of dk, or of dv, are added up: in instances of their own, as the others would take a
+  /// twentieth longer.
+  __device__ __forceinline__ bool adds_dk() const { return kAdds && p_.stored.dk != nullptr; }
+  __device__ __forceinline__ bool adds_dv() const { return kAdds && p_.stored.dv != nullptr; }
 
   // ---- single warps
 
@@ -102,6 +112,26 @@ class DkdvWalk {
     warp.finish();
   }
 
+  /// Of gradients of which two parts are added up.
+  __device__ void write_sums() {
+    TileWriter<kD> dk(s_.dk_place, p_.dk, walk_, walk_.key_channel, s_.dk, s_.dk_ring);
+    TileWriter<kD> dv(s_.dv_place, p_.dv, walk_, walk_.value_channel, s_.dv, s_.dv_ring);
+    if (!adds_dk() && !adds_dv()) return;
+    const auto publish_last = [&](int n) {
+      if (threadIdx.x % kWarpSize != 0 || n < 0) return;
+      bulk_wait<0>();
+      if (adds_dk()) dk.publish_chunk(n);
+      if (adds_dv()) dv.publish_chunk(n);
+    };
+    for (int n = 0; n < walk_.count; ++n) {
+      (adds_dk() ? s_.dk_ring : s_.dv_ring).wait_full(n);
+      publish_last(n - 1);  // which have had a chunk's time
+      if (adds_dk()) dk.write(n);
+      if (adds_dv()) dv.write(n);
+    }
+    publish_last(walk_.count - 1);
+  }
+
   // ---- scores and dk
 
   __device__ void scores() {
@@ -120,7 +150,7 @@ class DkdvWalk {
       s_.stage_ring.release_chunk(n);
       write_dk(dk, n);
     }
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+    if (leads()) bulk_wait<0>();
   }
 
   // ---- D^T and dv^T
@@ -147,7 +177,7 @@ class DkdvWalk {
     if (walk_.segment == 0) {
       store_matrix<kD>(d, values_by_keys<float>(p_.dinitial_state, p_, walk_), group);
     }
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+    if (leads()) bulk_wait<0>();
   }
 
  private:
@@ -271,11 +301,12 @@ class DkdvWalk {
   }
 
   __device__ __forceinline__ void write_dk(const float (&dk)[kD / 2], int n) {
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    wait_for_room(adds_dk(), s_.dk_ring, n);
     warpgroup_sync(Role::kScores);  // the copy engine has read the last dk
     store_rows<T>(shared_address(&s_.dk), dk, at_);
     async_proxy_fence();
     warpgroup_sync(Role::kScores);  // all of this one is there
+    if (adds_dk()) return hand_over(s_.dk_ring);
 #pragma unroll
     for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
       const int channel = walk_.key_channel + panel * kPanelChannels;
@@ -377,14 +408,26 @@ class DkdvWalk {
 
   __device__ __forceinline__ void write_dv(const float (&dv)[32], int group, int n) {
     unsigned char* const panel = s_.dv.bytes[group];
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    wait_for_room(adds_dv(), s_.dv_ring, n);
     warpgroup_sync(group);  // the copy engine has read the last dv
     store_transposed<T>(shared_address(panel), dv, at_);
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
+    if (adds_dv()) return hand_over(s_.dv_ring);
     const int channel = walk_.value_channel + group * kPanelChannels;
     write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_partial, channel}, panel, walk_,
                    n);
+  }
+
+  // ---- tiles that the warp that writes takes, or the copy engine
+
+  __device__ __forceinline__ static bool leads() { return threadIdx.x % kWarpgroupSize == 0; }
+  __device__ __forceinline__ static void wait_for_room(bool adds, Ring<1>& ring, int n) {
+    if (leads() && !adds) bulk_wait_read<0>();
+    if (leads() && adds) ring.wait_empty(n);
+  }
+  __device__ __forceinline__ static void hand_over(Ring<1>& ring) {
+    if (leads()) barrier_arrive(&ring.full[0]);
   }
 
   const BackwardParams& p_;
@@ -398,7 +441,7 @@ class DkdvWalk {
 /// A block per sequence, head, tile of channels and segment. It runs beside the dq walk, behind
 /// whose last blocks it starts, and waits for it where it takes something from it; at the latest
 /// before it ends, as what comes next waits for this launch alone.
-template <class T, int kD, bool kGateGradients>
+template <class T, int kD, bool kGateGradients, bool kAdds>
 __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
     const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
@@ -407,9 +450,13 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
   dependents_launch();
-  DkdvWalk<T, kD, kGateGradients> block(p, shared);
+  DkdvWalk<T, kD, kGateGradients, kAdds> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of_block(p, Direction::kAgainstTime);
+    if constexpr (kAdds) {
+      shared.dk_place.init_keys(p, shared.walk, p.stored.dk);
+      shared.dv_place.init_values(p, shared.walk, p.stored.dv);
+    }
     block.init_barriers();
   }
   __syncthreads();  // the walk and its barriers are there
@@ -422,6 +469,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
     if (kGateGradients && warp == Role::kGradientWarp) block.gate_gradients();
+    if (kAdds && warp == Role::kWriteWarp) block.write_sums();
     dependency_wait();
   } else if (group == Role::kScores) {
     registers_shrink<Registers::kScores>();
@@ -437,11 +485,17 @@ template <class T>
 void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
                       cudaStream_t stream) {
   with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    launch<dkdv_walk<T, kD, kGateGradients>>({.grid = walk_grid(params),
-                                              .block = dim3(Roles<kD>::kThreads),
-                                              .shared_bytes = sizeof(DkdvShared<kD>),
-                                              .overlaps_previous = true},
-                                             stream, params);
+    const auto launch_walk = [&]<bool kAdds>() {
+      launch<dkdv_walk<T, kD, kGateGradients, kAdds>>({.grid = walk_grid(params),
+                                                       .block = dim3(Roles<kD>::kThreads),
+                                                       .shared_bytes = sizeof(DkdvShared<kD>),
+                                                       .overlaps_previous = true},
+                                                      stream, params);
+    };
+    if constexpr (adds_parts(kD, kGateGradients)) {
+      if (params.adds_keys_or_values()) return launch_walk.template operator()<true>();
+    }
+    launch_walk.template operator()<false>();
   });
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
+#include "cuda/chunk_wgmma/backward/gradients.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -37,6 +38,7 @@ struct DqShared {
   SharedBarrier private_full;
   SharedBarrier private_query_full;
   ChunkWalk walk;
+  GradientPlace dq_place;
 };
 
 /// Registers a thread of each role.
@@ -165,10 +167,15 @@ class DqWalk {
       s_.gate_ring.release_chunk(n);
       write_dq(dq, group, n);
     }
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
+    if (threadIdx.x % kWarpgroupSize == 0) finish_panel(s_.dq_place, adds(), walk_, group);
   }
 
  private:
+  /// Whether two parts of dq are added up.
+  __device__ __forceinline__ bool adds() const {
+    return kD == kTileChannels && p_.stored.dq != nullptr;
+  }
+
   __device__ __forceinline__ void scale_scores(float* vo, const ChunkGates& gates,
                                                const RowDecays& row0, const RowDecays& row1,
                                                int column) const {
@@ -255,13 +262,14 @@ class DqWalk {
 
   __device__ __forceinline__ void write_dq(const float (&dq)[32], int group, int n) {
     unsigned char* const panel = s_.dq.bytes[group];
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+    if (threadIdx.x % kWarpgroupSize == 0) wait_for_panel(s_.dq_place, adds(), walk_, group, n);
     warpgroup_sync(group);  // the copy engine has read the last dq
     store_transposed<T>(shared_address(panel), dq, at_);
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
     const int channel = walk_.key_channel + group * kPanelChannels;
-    write_panel<T>({p_.dq, p_.dq_rows, p_.key_dim, walk_.key_partial, channel}, panel, walk_, n);
+    write_part<T>(s_.dq_place, adds(), {p_.dq, p_.dq_rows, p_.key_dim, s_.dq_place.head, channel},
+                  walk_, panel, group, n);
   }
 
   const BackwardParams& p_;
@@ -288,6 +296,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
   DqWalk<T, kD, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of_block(p, Direction::kWithTime);
+    shared.dq_place.init_keys(p, shared.walk, p.stored.dq);
     block.init_barriers();
   }
   take_over_from_previous_launch();

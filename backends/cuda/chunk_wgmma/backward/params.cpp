@@ -1,6 +1,7 @@
 #include "cuda/chunk_wgmma/backward/params.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "cuda/chunks/padded_rows.hpp"
 #include "cuda/pairs/short_sequences.hpp"
@@ -27,6 +28,7 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
                             const BackwardConfig& config, std::byte* workspace) {
   constexpr std::int64_t kFloat = sizeof(float);
   constexpr std::int64_t kElement = 2;  // of f16 and bf16
+  constexpr std::int64_t kFlag = sizeof(unsigned);
   const std::int64_t state = std::int64_t{tile_channels(problem)} * tile_channels(problem);
   WorkspaceParts parts(workspace);
   params.rows = problem.B * problem.T;
@@ -39,7 +41,27 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
   const std::int64_t value_partials = problem.H * params.key_tiles;
   const std::int64_t key_row = padded_channels(problem.K) * kElement;
   const std::int64_t value_row = padded_channels(problem.V) * kElement;
-  if (key_partials != problem.H) {
+  // Two parts of a gradient are added up in the type they are in anyway, where that saves more than the
+  // launch that clears flags takes, and walks that begin a chunk later.
+  constexpr std::int64_t kLeastBytes = std::int64_t{8} << 20;  // of a gradient
+  constexpr std::int64_t kLeastTokens = 512;
+  const bool may_add = problem.N == 0 && problem.T >= kLeastTokens &&
+                       problem.H * params.rows * key_row >= kLeastBytes;
+  const bool adds_dq = params.value_tiles == 2 && may_add;
+  const bool adds_dk = adds_dq && problem.Hkv == problem.H;
+  const bool adds_dv = params.key_tiles == 2 && may_add && problem.Hkv == problem.H;
+  const std::int64_t flags = owners * params.slots * BackwardParams::kPanels;
+  const std::int64_t flag_bytes = (int{adds_dq} + int{adds_dk} + int{adds_dv}) * flags * kFlag;
+  params.stored.bytes = static_cast<std::size_t>(flag_bytes);
+  params.stored.all = parts.take<unsigned>(flag_bytes);
+  unsigned* next = params.stored.all;
+  const auto take_flags = [&](bool adds) {
+    return adds && next != nullptr ? std::exchange(next, next + flags) : nullptr;
+  };
+  params.stored.dq = take_flags(adds_dq);
+  params.stored.dk = take_flags(adds_dk);
+  params.stored.dv = take_flags(adds_dv);
+  if (key_partials != problem.H && !adds_dq) {
     params.dq_partials = parts.take(key_partials * params.rows * key_row);
   }
   if (key_partials != problem.Hkv) {

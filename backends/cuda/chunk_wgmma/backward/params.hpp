@@ -15,6 +15,7 @@
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 #include "cuda/chunks/walked_list.hpp"
+#include "cuda/tiles/panel.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -30,11 +31,13 @@ inline constexpr int kCheckpointChunks = 4;
 inline constexpr int kMostPassedSegments = 4;
 
 struct BackwardParams {
+  static constexpr int kPanels = kTileChannels / kPanelChannels;
   // Panels of 64 tokens of one head; coordinates are (channel, head, token, batch).
   CUtensorMap q, k, v, d_o;
   CUtensorMap dq, dk, dv;
   // The same outputs, for chunks at whose end another sequence begins. Where query heads share keys
-  // and values, or a head has several tiles, these are partial sums of them, in the workspace.
+  // and values, or a head has several tiles, these are partial sums of them, in the workspace; but
+  // where `stored` has flags, two tiles add theirs up (gradients.cuh).
   TokenView dq_rows, dk_rows, dv_rows;
   GateView g;
   ConstantDecayView gamma;
@@ -56,6 +59,11 @@ struct BackwardParams {
   bool reverse = false;
 
   // Workspace, null where it is not needed.
+  struct {
+    unsigned *dq = nullptr, *dk = nullptr, *dv = nullptr;  // [H * tiles, chunk slots, kPanels]
+    unsigned* all = nullptr;                               // of these
+    std::size_t bytes = 0;
+  } stored;
   void* dq_partials = nullptr;    // [B, T, heads * value tiles, K, padded to whole rows] and
   void* dk_partials = nullptr;    // the same, and
   void* dv_partials = nullptr;    // [B, T, heads * key tiles, V, padded] in q's type
@@ -74,6 +82,9 @@ struct BackwardParams {
   std::byte* of_short = nullptr;    // the other launch's
   bool sums_all = false;  // also what first segments add to gradients: summaries are wanted
 
+  constexpr bool adds_keys_or_values() const {
+    return stored.dk != nullptr || stored.dv != nullptr;
+  }
   /// Of a head.
   constexpr int tiles() const { return key_tiles * value_tiles; }
   constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
@@ -84,6 +95,12 @@ struct BackwardShape {
   int channels = kTileChannels;  // of a block
   bool gate_gradients = false;   // whether dg or dgamma is wanted
 };
+
+/// Whether walks of dk and dv have an instance that adds up two parts: those of large tiles that make
+/// gradients of gates, too.
+constexpr bool adds_parts(int channels, bool gate_gradients) {
+  return channels == kTileChannels && gate_gradients;
+}
 
 /// Of walks with outputs. Where short sequences are left out: (walks of a sequence, long ones).
 dim3 walk_grid(const BackwardParams& params);

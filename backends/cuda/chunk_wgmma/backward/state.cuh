@@ -23,6 +23,7 @@ struct Roles {
   static constexpr int kLoadWarp = 0;
   static constexpr int kGateWarp = 1;
   static constexpr int kGradientWarp = 2;
+  static constexpr int kWriteWarp = 3;
 };
 
 /// Calls f.operator()<kD, kGateGradients>() for the instance that a launch asks for.
