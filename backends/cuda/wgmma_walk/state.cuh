@@ -132,6 +132,8 @@ __device__ __forceinline__ ConstStateView initial_state(const WalkParams& p, con
   }
 }
 
+/// Loads one of [H, K, V], or zeros where there is none. Where elements lie is found by adding: a product
+/// for each is so much code that blocks wait for it.
 template <class Shape, int kTileK>
 __device__ __forceinline__ void load_state(StateTile<kTileK>& state, const WalkParams& p,
                                            const WalkItem& item, const Lane& me, int first_v) {
