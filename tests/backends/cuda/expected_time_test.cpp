@@ -81,7 +81,7 @@ TEST(CudaExpectedTime, MakesTheParallelFormTheDefaultOfFewChunks) {
   }
 }
 
-// On an H200 operands that a head's blocks share take 0.48 to 0.88 of the time of cuda.gla_wgmma of the first
+// On an H200 operands that a head's blocks share take 0.52 to 0.88 of the time of cuda.gla_wgmma of the first
 // twelve, and 1.02 to 2.2 times it of the others, but for gv, which they do not take.
 TEST(CudaExpectedTime, SharesOperandsWhereManyValuesTakeThem) {
   const auto forward = [](const std::string& spec) {

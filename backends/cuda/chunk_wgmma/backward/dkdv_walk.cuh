@@ -112,11 +112,10 @@ class DkdvWalk {
     warp.finish();
   }
 
-  /// Of gradients of which two parts are added up.
+  /// Of gradients of which two parts are added up: dk, dv or both.
   __device__ void write_sums() {
     TileWriter<kD> dk(s_.dk_place, p_.dk, walk_, walk_.key_channel, s_.dk, s_.dk_ring);
     TileWriter<kD> dv(s_.dv_place, p_.dv, walk_, walk_.value_channel, s_.dv, s_.dv_ring);
-    if (!adds_dk() && !adds_dv()) return;
     const auto publish_last = [&](int n) {
       if (threadIdx.x % kWarpSize != 0 || n < 0) return;
       bulk_wait<0>();

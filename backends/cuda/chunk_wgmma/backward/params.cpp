@@ -64,6 +64,7 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
   if (key_partials != problem.H && !adds_dq) {
     params.dq_partials = parts.take(key_partials * params.rows * key_row);
   }
+  // Whether dk and dv are added up, the gradients that are wanted say, too: there is room for both ways.
   if (key_partials != problem.Hkv) {
     params.dk_partials = parts.take(key_partials * params.rows * key_row);
   }

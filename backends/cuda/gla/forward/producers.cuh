@@ -1,4 +1,4 @@
-// What warps of a walk do for its state: they load operands and values.
+// What single warps of a walk do for its state and its makers, one each.
 #pragma once
 
 #include "cuda/gla/forward/states.cuh"
@@ -78,6 +78,37 @@ __device__ __forceinline__ void load_values(const WalkParams& p, WalkShared<Shap
   for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem& item, int row) {
     v.load(item, row, item.tile * Shape::kTileV);
   });
+}
+
+/// Hands stages of v back that have been read.
+template <class Shape>
+__device__ __forceinline__ void release_values(const WalkParams& p, WalkShared<Shape>& shared) {
+  RingPosition<Shape::kValueStages> at;
+  for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem&, int) {
+    barrier_wait(&shared.output_full[at.stage], at.phase);
+    shared.v_ring.release(at.stage);
+    at.advance();
+  });
+}
+
+/// The work of one of the warps, of a walk that has outputs or only makes what segments add.
+template <class T, bool kHasOutputs, class Shape>
+__device__ __forceinline__ void produce(int warp, const WalkParams& p, const GlaParams& operands,
+                                        const WalkProgress& progress, WalkShared<Shape>& shared) {
+  switch (warp) {
+    case 0:
+      return load_operands<kHasOutputs>(p, operands, progress, shared);
+    case 1:
+      return load_values(p, shared);
+    case 2:
+      if constexpr (kHasOutputs) {
+        return chunk_wgmma::store_tiles<T>(p, shared);
+      } else {
+        return release_values(p, shared);
+      }
+    case 3:
+      return OperandCourier<T, Shape, !kHasOutputs>(p, operands, progress, shared.operands).run();
+  }
 }
 
 /// Calls make() of makers, produce(warp) of producers and walk() of the state's warpgroup.

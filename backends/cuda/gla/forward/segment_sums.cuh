@@ -65,12 +65,7 @@ class StateSums {
     queue_state_update<T>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
     wgmma_commit();
     warp_arrive(&shared_.output_full[value_at_.stage]);
-    wgmma_wait<0>();
-    state_.pin();
-    values.hold();
-    shared_.k_ring.release(chunk_at_.stage);
-    chunk_at_.advance();
-    value_at_.advance();
+    finish_chunk(state_, values, shared_, chunk_at_, value_at_);
   }
   /// Of the item's segment, or of the next one.
   __device__ __forceinline__ void store_start(const WalkItem& item, int next) {
@@ -94,34 +89,6 @@ class StateSums {
   RingPosition<SumShape::kValueStages> value_at_;
 };
 
-/// Hands stages of v back that have been read.
-template <class Shape>
-__device__ __forceinline__ void release_values(const WalkParams& p, WalkShared<Shape>& shared) {
-  RingPosition<Shape::kValueStages> at;
-  for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem&, int) {
-    barrier_wait(&shared.output_full[at.stage], at.phase);
-    shared.v_ring.release(at.stage);
-    at.advance();
-  });
-}
-
-template <class T>
-__device__ __forceinline__ void produce_sums(int warp, const WalkParams& p,
-                                             const GlaParams& operands,
-                                             const WalkProgress& progress,
-                                             WalkShared<SumShape>& shared) {
-  switch (warp) {
-    case 0:
-      return load_operands<false>(p, operands, progress, shared);
-    case 1:
-      return load_values(p, shared);
-    case 2:
-      return release_values(p, shared);
-    case 3:
-      return OperandCourier<T, SumShape, true>(p, operands, progress, shared.operands).run();
-  }
-}
-
 #endif
 
 template <class T>
@@ -139,7 +106,7 @@ __global__ __launch_bounds__(SumShape::kThreads,
       [&] {
         ChunkOperands<T, OperandsShared<Shape::kTileK>>(operands, shared.operands).make_all();
       },
-      [&](int warp) { produce_sums<T>(warp, p, operands, progress, shared); },
+      [&](int warp) { produce<T, false>(warp, p, operands, progress, shared); },
       [&] { StateSums<T>(p, sums, shared).run(); });
 #endif
 }
@@ -190,6 +157,7 @@ void launch_sums(const WalkParams& params, const GlaParams& operands, const Walk
                            .shared_bytes = sizeof(WalkShared<SumShape>),
                            .overlaps_previous = true},
                           stream, params, operands, progress, sums);
+  if (params.segments == 2) return;  // the second starts from the first's sum
   const auto elements = static_cast<unsigned>(params.extents.K * sums.row);
   launch<join_sums>(
       {.grid = dim3((elements + kThreads - 1) / kThreads,

@@ -112,6 +112,21 @@ __device__ __forceinline__ WalkItem at_start(const WalkParams& p, WalkItem item)
   return item;
 }
 
+/// Waits for a chunk's update of the state, hands its keys back and goes on to the next.
+template <class Shape>
+__device__ __forceinline__ void finish_chunk(StateTile<Shape::kTileK>& state,
+                                             const ValueFragments& values,
+                                             WalkShared<Shape>& shared,
+                                             RingPosition<Shape::kStages>& chunk_at,
+                                             RingPosition<Shape::kValueStages>& value_at) {
+  wgmma_wait<0>();
+  state.pin();
+  values.hold();
+  shared.k_ring.release(chunk_at.stage);
+  chunk_at.advance();
+  value_at.advance();
+}
+
 /// The work of the state's warpgroup: outputs and final states. Initial states are those of segments.
 template <class T, class Shape>
 class StateWalk {
@@ -153,12 +168,7 @@ class StateWalk {
     shared_.q_ring.release(chunk_at_.stage);
     chunk_wgmma::store_outputs<T>(o_, panel, me_);
     warp_arrive(&shared_.output_full[value_at_.stage]);
-    wgmma_wait<0>();
-    state_.pin();
-    values.hold();
-    shared_.k_ring.release(chunk_at_.stage);
-    chunk_at_.advance();
-    value_at_.advance();
+    finish_chunk(state_, values, shared_, chunk_at_, value_at_);
   }
 
   const WalkParams& p_;

@@ -18,25 +18,6 @@
 
 namespace attune::cuda::gla::forward {
 
-#if ATTUNE_SM90A_CODE
-
-template <class T, class Shape>
-__device__ __forceinline__ void produce(int warp, const WalkParams& p, const GlaParams& operands,
-                                        const WalkProgress& progress, WalkShared<Shape>& shared) {
-  switch (warp) {
-    case 0:
-      return load_operands<true>(p, operands, progress, shared);
-    case 1:
-      return load_values(p, shared);
-    case 2:
-      return chunk_wgmma::store_tiles<T>(p, shared);
-    case 3:
-      return OperandCourier<T, Shape, false>(p, operands, progress, shared.operands).run();
-  }
-}
-
-#endif
-
 /// Nothing is taken or made.
 inline __global__ void begin_progress(const WalkProgress progress, std::int64_t walks,
                                       std::int64_t chunks) {
@@ -64,7 +45,7 @@ __global__ __launch_bounds__(WalkShape<Config>::kThreads,
       [&] {
         ChunkOperands<T, OperandsShared<Shape::kTileK>>(operands, shared.operands).make_all();
       },
-      [&](int warp) { produce<T>(warp, p, operands, progress, shared); },
+      [&](int warp) { produce<T, true>(warp, p, operands, progress, shared); },
       [&] { StateWalk<T, Shape>(p, shared).run(); });
 #endif
 }

@@ -29,7 +29,8 @@ struct WalkProgress {
 /// The tile of walks in segments: narrow ones gain nothing by them.
 inline constexpr int kTileOfSegments = kMostKeys;
 
-/// What segments of sequences add to the state, and then what they start from.
+/// What segments of sequences add to the state, and then what they start from: as states lie in memory, so
+/// that a walk reads them as it reads initial ones.
 struct SegmentSums {
   float* starts = nullptr;  // [N, segments, heads, K, row]
   float* decays = nullptr;  // [N, segments, heads, kTileOfSegments]: the product of a segment's
