@@ -122,11 +122,12 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
     return more_segments(problem, device, best);
   }
 
-  /// Of sequences of more than a chunk, where few blocks of cuda.chunk_mma may be sooner done; else it
-  /// comes first, but behind kernels of short sequences.
+  /// Of sequences of more than a chunk, where few blocks of cuda.chunk_mma may be sooner done, and of slices
+  /// of shorter ones; else it comes first, but behind kernels of short sequences.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
-    if (problem.pool || has_short_sequences(problem)) return std::nullopt;
+    const bool has_slices = problem.K > largest_value(&Config::tile_k);
+    if (problem.pool || (has_short_sequences(problem) && !has_slices)) return std::nullopt;
     return walks_us(problem, device);
   }
   double walks_us(const Problem& problem, const DeviceInfo& device) const {

@@ -105,9 +105,9 @@ inline double chunk_us(int tile_k) {
   return tile_k == 64 ? 0.49 : tile_k == 128 ? 0.77 : tile_k == 192 ? 1.33 : 1.49;
 }
 
-/// Microseconds of a call: of its blocks, and of its rows and states through memory, which chunks wait
-/// for, too. Fitted to 658 configs of 143 problems of sequences of one length on an H100; chunks of more
-/// than 128 keys take less since, as measured on an H200. Among configs cost_of() chooses better.
+/// Microseconds of a call: of its blocks, and of its rows and states through memory. Fitted to 658 configs
+/// of 143 problems of sequences of one length on an H100; chunks of more than 128 keys take less since, and
+/// slices, as fitted to 27 problems of an H200. Among configs cost_of() chooses better.
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kLaunch = 2.33, kOfBlock = 2.68;
   constexpr double kOfState = 1.84,
@@ -115,7 +115,7 @@ inline double config_us(const Problem& problem, const DeviceInfo& device, const 
   constexpr double kWide = 1.22;           // a chunk with 128 value channels
   constexpr double kBothWalks = 1.25;      // the first one reads less
   constexpr double kOfCut = 1.2, kOfSegment = 0.22, kStateBytesPerUs = 2.63e6;
-  constexpr double kAddedSlice = 7.08, kBytesPerUs = 3.49e6;
+  constexpr double kAddedSlice = 2.67, kBytesPerUs = 3.49e6;
   constexpr double kAddedBytes = 8.7;  // of an output that it adds, and a value read again
   const auto slices = static_cast<double>(slices_of(problem, config));
   const auto items = static_cast<double>(items_of(problem, config));
@@ -141,7 +141,7 @@ inline double config_us(const Problem& problem, const DeviceInfo& device, const 
   }
   const auto outputs = static_cast<double>(problem.B * problem.T * problem.H * problem.V);
   const double bytes = bytes_in_16_bits(problem, states) + (slices - 1) * kAddedBytes * outputs;
-  return kLaunch + walk + bytes / kBytesPerUs + kAddedSlice * (slices - 1);
+  return kLaunch + side_by_side(walk, bytes / kBytesPerUs) + kAddedSlice * (slices - 1);
 }
 
 }  // namespace attune::cuda::chunk_wgmma

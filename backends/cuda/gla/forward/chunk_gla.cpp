@@ -234,7 +234,8 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
     return us;
   }
   /// Microseconds of a slice: of the first chunk's operands, then of blocks that make as many as they
-  /// walk. From 90 problems on an H200.
+  /// walk. Of packed sequences each block has a first chunk, which others may be making. From 90 problems on
+  /// an H200, and 75 of packed sequences.
   static double walk_us(const Problem& problem, const Config& config, const DeviceInfo& device) {
     constexpr double kLaunches = 8, kBlock = 2;
     constexpr double kOfPanel = 2.4, kOfPanelBehindGates = 3.0;  // of which no copies are ahead
@@ -251,11 +252,13 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
           static_cast<double>(ceil_div(mean_chunks(problem, kChunkTokens), config.segments));
       return 2 * (kLaunches + kBlock) + operands + chunks * (std::max(kOfSum, of_head) + of_chunk);
     }
-    const ExpectedWalk walk{.block = kBlock,
+    constexpr double kOfFirstChunk = 0.6;
+    const bool is_packed = problem.N > 1;
+    const ExpectedWalk walk{.block = kBlock + (is_packed ? kOfFirstChunk * operands : 0),
                             .chunk = std::max(of_chunk, of_head),
                             .chunk_tokens = kChunkTokens,
                             .rounds = rounds_of(problem, blocks_of(problem), device)};
-    return kLaunches + operands + expected_walk_us(walk, LikelyLengths(problem));
+    return kLaunches + (is_packed ? 0 : operands) + expected_walk_us(walk, LikelyLengths(problem));
   }
 };
 
