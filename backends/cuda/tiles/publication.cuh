@@ -1,4 +1,5 @@
-// How one block tells another that what it has stored is there, and adds to it.
+// How one block tells another that what it has stored is there, and adds to it: for kernels of folders that
+// do not include each other (cuda.chunk_gla's operands, cuda.chunk_wgmma.backward's gradients).
 #pragma once
 
 #include "cuda/tiles/tma.cuh"

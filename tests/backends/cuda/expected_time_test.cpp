@@ -59,44 +59,41 @@ std::string default_of(std::string_view op_name, const std::string& spec) {
 std::string default_of(const std::string& spec) {
   return default_of(ops::RecurrentAttentionBackward::kName, spec);
 }
+std::string forward_default_of(const std::string& spec) {
+  return default_of(ops::RecurrentAttention::kName, spec);
+}
 
 // On an H200 the parallel form takes 0.5 to 0.75 of the others' time of the first six, and 1.5 times or
 // more of it of the last four, but for T=4096, of which T=2048 was timed (1.26).
 TEST(CudaExpectedTime, MakesTheParallelFormTheDefaultOfFewChunks) {
-  const auto forward = [](const std::string& spec) {
-    return default_of(ops::RecurrentAttention::kName, spec);
-  };
   for (const char* spec :
        {"T=128 H=16 D=128 dtype=bf16 gate=gamma", "T=512 H=4 D=128 dtype=bf16 gate=gamma",
         "T=768 H=16 D=128 dtype=bf16 gate=gamma", "T=1024 H=4 D=128 dtype=bf16 gate=gamma",
         "T=803 H=8 K=256 V=80 dtype=bf16 gate=g+gamma",
         "B=2 T=70 H=28 K=256 V=128 dtype=bf16 gate=g"}) {
-    EXPECT_EQ(forward(spec), "cuda.parallel_wgmma") << spec;
+    EXPECT_EQ(forward_default_of(spec), "cuda.parallel_wgmma") << spec;
   }
   for (const char* spec :
        {"T=715 H=63 K=80 V=192 dtype=f16 gate=g+gamma",
         "B=8 T=604 H=26 K=256 V=16 dtype=bf16 gate=g", "T=4096 H=16 D=128 dtype=bf16 gate=gamma",
         "B=4 T=1724 H=67 K=80 V=64 dtype=bf16 gate=g"}) {
-    EXPECT_EQ(forward(spec), "cuda.chunk_wgmma") << spec;
+    EXPECT_EQ(forward_default_of(spec), "cuda.chunk_wgmma") << spec;
   }
 }
 
 // On an H200 slices of more than 256 keys that run beside each other take 0.45 to 0.67 of the time of
 // cuda.chunk_mma of the first five, and 1.6 to 1.7 times it of the others.
 TEST(CudaExpectedTime, MakesSlicesOfKeysTheDefaultWhereBlocksAreFewOrLong) {
-  const auto forward = [](const std::string& spec) {
-    return default_of(ops::RecurrentAttention::kName, spec);
-  };
   for (const char* spec : {"B=9 T=777 H=32 Hkv=8 K=512 V=384 dtype=bf16 gate=g+gamma",
                            "T=405 N=24 K=512 V=320 dtype=bf16 gate=none ht=yes",
                            "T=144 N=3 H=8 K=512 V=64 dtype=bf16 gate=none",
                            "T=40 K=448 V=128 dtype=bf16 gate=g+gamma ht=yes",
                            "B=8 T=64 H=24 D=384 dtype=f16 gate=gamma ht=yes"}) {
-    EXPECT_EQ(forward(spec), "cuda.chunk_wgmma") << spec;
+    EXPECT_EQ(forward_default_of(spec), "cuda.chunk_wgmma") << spec;
   }
   for (const char* spec : {"T=720 N=24 H=32 K=512 V=64 dtype=f16 gate=g",
                            "T=240 N=8 H=24 K=320 V=512 dtype=bf16 gate=g"}) {
-    EXPECT_EQ(forward(spec), "cuda.chunk_mma") << spec;
+    EXPECT_EQ(forward_default_of(spec), "cuda.chunk_mma") << spec;
   }
 }
 
@@ -104,7 +101,7 @@ TEST(CudaExpectedTime, MakesSlicesOfKeysTheDefaultWhereBlocksAreFewOrLong) {
 // twelve, and 1.02 to 2.7 times it of the others, but for gv, which they do not take.
 TEST(CudaExpectedTime, SharesOperandsWhereManyValuesTakeThem) {
   const auto forward = [](const std::string& spec) {
-    return default_of(ops::RecurrentAttention::kName, spec + " dtype=bf16");
+    return forward_default_of(spec + " dtype=bf16");
   };
   for (const char* spec :
        {"B=4 T=2048 H=4 K=256 V=512 gate=gk", "B=8 T=2048 H=4 K=128 V=256 gate=gk",

@@ -113,8 +113,8 @@ double fused_walk_us(const Problem& problem, std::int64_t keys, const DeviceInfo
 }
 double fused_walks_us(const Problem& problem, const DeviceInfo& device) {
   constexpr std::int64_t kWideSlice = 192;  // of which it has two, where these are all
-  const std::int64_t most = problem.K <= 2 * kWideSlice && problem.V > 64 ? kWideSlice : kMostKeys;
   if (problem.K <= kMostKeys) return fused_walk_us(problem, problem.K, device);
+  const std::int64_t most = problem.K <= 2 * kWideSlice && problem.V > 64 ? kWideSlice : kMostKeys;
   return fused_walk_us(problem, most, device) + fused_walk_us(problem, problem.K - most, device) +
          added_slice_us(problem);
 }
