@@ -39,8 +39,9 @@ class WithPaddedRows : public Inner {
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     const std::optional<double> own = Inner::expected_us(taken(problem), device);
-    if (!kIsBackward || !own || Inner::takes_rows(problem)) return own;
-    constexpr double kOfLaunch = 2.4, kBytesPerUs = 0.7e6;  // there and, of what is read, back
+    const bool says_copies = kIsBackward || has_short_sequences(problem);
+    if (!says_copies || !own || Inner::takes_rows(problem)) return own;
+    constexpr double kOfLaunch = 2.4, kBytesPerUs = 1.2e6;  // there and, of what is read, back
     return *own + 2 * kOfLaunch + static_cast<double>(copies_bytes(problem)) / kBytesPerUs;
   }
   std::vector<Config> candidate_configs(const Problem& problem,
@@ -76,11 +77,9 @@ class WithPaddedRows : public Inner {
   /// 16-bit products to even out. Where nothing but the strides may want copies, most calls do
   /// without.
   static bool is_worth_copying(const Problem& problem) {
-    constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;
-    if (std::min(problem.K, problem.V) < kRowPiece) return false;
-    if (kIsBackward) return static_cast<bool>(evens_out_roundings(problem));
-    return problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
+    return std::min(problem.K, problem.V) >= kRowPiece &&
+           static_cast<bool>(evens_out_roundings(problem));
   }
   static std::size_t inputs_bytes(const Problem& problem) {
     return PaddedInputs::bytes<Args>(problem);

@@ -3,8 +3,8 @@
 // Such a gradient is one number that sums products of both signs over all tokens. Where many of them
 // are wanted their tolerance bears that scores and decayed rows within a chunk are rounded to 16
 // bits; where it is one or two, chance makes the sum small, and the rounding is most of its error. So
-// what stays within a chunk is made anew in fp32, whatever the decays, and the flows, whose rounding
-// is a tenth of that, are taken as they are. With n tokens, counted from 0,
+// what stays within a chunk is made anew in fp32, whatever the decays, of scores that are not rounded;
+// and the flows, whose rounding is a tenth of that, are taken as they are. With n tokens, counted from 0,
 //
 //   sum_t dg_t = n E <S, D> + sum_i (i + 1) scale E_i x_i . (S u_i)
 //                + sum_j (n - 1 - j) L_j y_j . (D z_j) + sum_{j < i} (i - j) P_ij A_ij
@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/gla/decays.cuh"
+#include "cuda/gla/ungated_side.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/exchange.cuh"
 
@@ -23,12 +24,22 @@ namespace attune::cuda::gla {
 using FloatPanel = float[kChunkTokens][kPanelChannels + 1];
 
 struct GammaShared {
+  using Other = UngatedTiles<kLargeTile>;
+
+  union {
+    Other other;
+    FloatPanel panels[2];
+  } own_or_other;                                                // the other side's first
   alignas(16) float distant_scores[kChunkTokens][kChunkTokens];  // [i][j]: (i - j) P_ij; 0 if j > i
-  FloatPanel x, y;                                               // first of the other side, u and z
   FloatPanel decay, x_flow, y_flow;
   float warp_sums[kBlockWarps];
   HeadChunk chunk;
+
+  __device__ FloatPanel& x() { return own_or_other.panels[0]; }
+  __device__ FloatPanel& y() { return own_or_other.panels[1]; }
 };
+
+#if ATTUNE_SM90A_CODE
 
 /// A block of 256 threads, of a chunk and head and of a panel of the gated side's channels, whose term
 /// it makes: the few chunks that there are leave multiprocessors for each panel to have scores of its
@@ -39,46 +50,22 @@ class GammaTerms {
   __device__ GammaTerms(const GlaParams& p, GammaShared& shared)
       : p_(p), s_(shared), chunk_(shared.chunk) {}
 
-  /// P in fp32: products of inputs are exact.
+  /// P, not rounded. Tokens that a chunk does not have are zeros.
   __device__ void make_scores() {
-    constexpr int kAcross = 16;  // threads along either side, each with every sixteenth row
-    constexpr int kRows = kChunkTokens / kAcross;
-    const int i = static_cast<int>(threadIdx.x) / kAcross;
-    const int j = static_cast<int>(threadIdx.x) % kAcross;
-    float sums[kRows][kRows] = {};
-    for (int first = 0; first < p_.other; first += kPanelChannels) {
-      stage_rows(s_.x, p_.u, chunk_.head, first, p_.other);
-      stage_rows(s_.y, p_.z, chunk_.kv_head, first, p_.other);
-      __syncthreads();  // the panels are there
-#pragma unroll 4
-      for (int channel = 0; channel < kPanelChannels; ++channel) {
-#pragma unroll
-        for (int a = 0; a < kRows; ++a) {
-#pragma unroll
-          for (int b = 0; b < kRows; ++b) {
-            sums[a][b] =
-                fmaf(s_.x[i + a * kAcross][channel], s_.y[j + b * kAcross][channel], sums[a][b]);
-          }
-        }
-      }
-      __syncthreads();  // the panels are free
-    }
-#pragma unroll
-    for (int a = 0; a < kRows; ++a) {
-#pragma unroll
-      for (int b = 0; b < kRows; ++b) {
-        const int row = i + a * kAcross;
-        const int column = j + b * kAcross;
-        s_.distant_scores[row][column] =
-            static_cast<float>(max(row - column, 0)) * p_.score_scale * sums[a][b];
-      }
-    }
+    const Other other(p_, s_.own_or_other.other, chunk_);
+    other.start_loads();
+    other.finish_loads();
+    other.make_scores([&](int i, int j, float low, float high) {
+      s_.distant_scores[i][j] = static_cast<float>(max(i - j, 0)) * low;
+      s_.distant_scores[i][j + 1] = static_cast<float>(max(i - j - 1, 0)) * high;
+    });
+    __syncthreads();  // the other side's tiles are free
   }
 
   /// The terms of the panel's channels from `first` on, this thread's of one of them.
   __device__ float take_channels(int first) {
-    stage_rows(s_.x, p_.x, chunk_.head, first, p_.own);
-    stage_rows(s_.y, p_.y, chunk_.kv_head, first, p_.own);
+    stage_rows(s_.x(), p_.x, chunk_.head, first, p_.own);
+    stage_rows(s_.y(), p_.y, chunk_.kv_head, first, p_.own);
     stage_decays(first);
     stage_flows(s_.x_flow, p_.x_flow, first);
     stage_flows(s_.y_flow, p_.y_flow, first);
@@ -95,6 +82,7 @@ class GammaTerms {
   }
 
  private:
+  using Other = UngatedSide<T, kMostChannels, kBlockThreads, kLargeTile>;
   static constexpr int kParts = kBlockThreads / kPanelChannels;  // threads of a channel
 
   __device__ void stage(FloatPanel& to, int i, float2 pair) const {
@@ -134,30 +122,29 @@ class GammaTerms {
     for (int i = 0; i < kRun; ++i) stage(to, i, sums[i]);
   }
 
-  /// Pairs of tokens, of four that write at a time, which share what is loaded of those that read.
+  /// Pairs of tokens, of four that write at a time, which share what is loaded of those that read. What
+  /// later ones read is decayed on the way back to a token that writes.
   __device__ float within_chunk(int channel, int part) const {
     constexpr int kWrites = 4;
     float sum = 0.0F;
     for (int first = kWrites * part; first < kChunkTokens; first += kWrites * kParts) {
-      float decays[kWrites] = {1.0F, 1.0F, 1.0F, 1.0F};
       float reads[kWrites] = {};
-      const auto read_at = [&](int i, auto&& passes) {
+      const auto read_at = [&](int i, int writes) {
         const float4 scores = *reinterpret_cast<const float4*>(&s_.distant_scores[i][first]);
         const float of[kWrites] = {scores.x, scores.y, scores.z, scores.w};
-        const float x = s_.x[i][channel];
+        const float x = s_.x()[i][channel];
         const float decay = s_.decay[i][channel];
 #pragma unroll
         for (int n = 0; n < kWrites; ++n) {
-          if (passes(n)) decays[n] *= decay;
-          reads[n] = fmaf(of[n], decays[n] * x, reads[n]);
+          if (n < writes) reads[n] = decay * fmaf(of[n], x, reads[n]);
         }
       };
-#pragma unroll
-      for (int i = 1; i < kWrites; ++i) read_at(first + i, [i](int n) { return n < i; });
 #pragma unroll 4
-      for (int i = first + kWrites; i < kChunkTokens; ++i) read_at(i, [](int) { return true; });
+      for (int i = kChunkTokens - 1; i >= first + kWrites; --i) read_at(i, kWrites);
 #pragma unroll
-      for (int n = 0; n < kWrites; ++n) sum = fmaf(s_.y[first + n][channel], reads[n], sum);
+      for (int i = kWrites - 1; i > 0; --i) read_at(first + i, i);
+#pragma unroll
+      for (int n = 0; n < kWrites; ++n) sum = fmaf(s_.y()[first + n][channel], reads[n], sum);
     }
     return sum;
   }
@@ -171,7 +158,7 @@ class GammaTerms {
     for (int i = 0; i < chunk_.rows; ++i) {
       const int at = first + i;
       decay *= s_.decay[at][channel];
-      const float read = decay * s_.x[at][channel];
+      const float read = decay * s_.x()[at][channel];
       sum = fmaf(static_cast<float>(i + 1) * read, s_.x_flow[at][channel], sum);
     }
     return sum;
@@ -183,7 +170,7 @@ class GammaTerms {
 #pragma unroll 4
     for (int behind = 0; behind < chunk_.rows; ++behind) {
       const int at = last - behind;
-      const float left = decay * s_.y[at][channel];
+      const float left = decay * s_.y()[at][channel];
       sum = fmaf(static_cast<float>(behind) * left, s_.y_flow[at][channel], sum);
       decay *= s_.decay[at][channel];
     }
@@ -206,10 +193,13 @@ class GammaTerms {
   RunLane at_;
 };
 
+#endif
+
 template <class T>
 __global__ __launch_bounds__(kBlockThreads,
                              2) void gamma_terms(const __grid_constant__ GlaParams p) {
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+#if ATTUNE_SM90A_CODE
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<GammaShared*>(shared_bytes);
   take_over_from_previous_launch();
   const auto panel = static_cast<int>(blockIdx.y);
@@ -228,6 +218,7 @@ __global__ __launch_bounds__(kBlockThreads,
   float total = 0.0F;
   for (int warp = 0; warp < kBlockWarps; ++warp) total += shared.warp_sums[warp];
   p.dgamma_terms[std::int64_t{index} * p.gamma_parts + panel] = total;
+#endif
 }
 
 template <class T>
