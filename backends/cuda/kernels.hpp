@@ -16,8 +16,8 @@ std::unique_ptr<const ErasedKernel> make_parallel_wgmma();
 /// "cuda.chunk_mma": the gates g and gamma, on every GPU from sm_80 on; f32, which may have gk
 /// and gv besides, as pairs of bf16.
 std::unique_ptr<const ErasedKernel> make_chunk_mma();
-/// "cuda.chunk_gla": gk, with or without g and gamma, bf16, on sm_90a, K up to 256: operands by a launch
-/// of their own, which all value channels share.
+/// "cuda.chunk_gla": gk, with or without g and gamma, bf16, on sm_90a: blocks of a head make operands
+/// for one another.
 std::unique_ptr<const ErasedKernel> make_chunk_gla();
 /// "cuda.gla_wgmma": gk or gv, with or without g and gamma, f16 and bf16, on sm_90a.
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();

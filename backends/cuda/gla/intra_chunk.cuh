@@ -42,8 +42,11 @@ struct IntraChunkShared {
   static constexpr int kThreads = kGroups * kWarpgroupSize;
   static constexpr int kPart = kGroups * kPanelChannels;  // channels at once
   static constexpr int kFlowTiles = kD > kLargeTile ? kD / kLargeTile : 1;
-  /// Of a multiprocessor.
-  static constexpr int kBlocks = kD <= kLargeTile ? 4 - kGroups : 3 - kGroups;
+  /// Of a multiprocessor, at most.
+  static constexpr int kBlocks = kD <= kLargeTile       ? 4 - kGroups
+                                 : kGroups > 1          ? 1
+                                 : kD <= 2 * kLargeTile ? 3
+                                                        : 2;
   /// Of the other side: channels of both its tensors that are there at once.
   static constexpr int kUngated = kD <= kLargeTile ? kD : kGroups > 1 ? 2 * kLargeTile : kLargeTile;
   using Channels = TokenTile<kPart>;

@@ -10,6 +10,7 @@
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/runtime/multiprocessors.hpp"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::gla {
 
@@ -92,14 +93,26 @@ __device__ __forceinline__ void for_each_strong(const GlaParams& p, HeadChunk& c
   dependency_wait();  // what comes next waits for this launch alone
 }
 
+/// Shared memory of each of `blocks` of which a multiprocessor has room for three; or so much that it has
+/// for two, which are sooner done, where a third one saves no round.
+inline std::size_t with_room_for_third(std::size_t bytes, std::int64_t blocks) {
+  constexpr std::size_t kRoomForTwo = std::size_t{80} * 1024;
+  const std::int64_t of_device = multiprocessor_count();
+  const std::int64_t rounds = ceil_div(blocks, 2 * of_device);
+  const bool saves_round = rounds > ceil_div(blocks, 3 * of_device);
+  return rounds == 1 || saves_round ? bytes : std::max(bytes, kRoomForTwo);
+}
+
 /// A block for each chunk and head, or one for each part of it. They read what goes ahead of the walks
 /// before they wait for them.
-template <auto kKernel>
-void launch_weak(const GlaParams& p, int threads, std::size_t shared_bytes, cudaStream_t stream,
-                 int parts = 1) {
-  launch<kKernel>({.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads),
-                                static_cast<unsigned>(parts)),
-                   .block = dim3(static_cast<unsigned>(threads)),
+template <auto kKernel, class Shared>
+void launch_weak(const GlaParams& p, std::size_t shared_bytes, cudaStream_t stream, int parts = 1) {
+  const std::int64_t chunks = p.walked_slots() * p.heads;
+  if constexpr (Shared::kBlocks == 3) {
+    shared_bytes = with_room_for_third(shared_bytes, chunks * parts);
+  }
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(parts)),
+                   .block = dim3(Shared::kThreads),
                    .shared_bytes = shared_bytes,
                    .overlaps_previous = p.walked() > 0},
                   stream, p);
@@ -267,13 +280,12 @@ void launch_intra_chunk(const GlaParams& p, cudaStream_t stream) {
     using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;
     constexpr std::size_t kPartBytes = sizeof(OneSideShared<Part, Part::kUngated>);
     if (may_share_chunks<Part>(p)) {
-      launch_weak<intra_chunk_parts<T, Part>>(p, Part::kThreads, kPartBytes, stream,
-                                              parts_of<Part>(p) + 1);
+      launch_weak<intra_chunk_parts<T, Part>, Part>(p, kPartBytes, stream, parts_of<Part>(p) + 1);
     } else if (p.slots * p.heads <= multiprocessor_count()) {
-      launch_weak<intra_chunk<T, Part>>(p, Part::kThreads, kPartBytes, stream);
+      launch_weak<intra_chunk<T, Part>, Part>(p, kPartBytes, stream);
     } else {
-      launch_weak<intra_chunk<T, Chunk>>(p, Chunk::kThreads,
-                                         sizeof(OneSideShared<Chunk, Chunk::kUngated>), stream);
+      launch_weak<intra_chunk<T, Chunk>, Chunk>(p, sizeof(OneSideShared<Chunk, Chunk::kUngated>),
+                                                stream);
     }
     launch_strong<exact_intra_chunk<T, kD>>(p, sizeof(StrongShared<kD>), stream);
   });
@@ -421,13 +433,13 @@ __global__ __launch_bounds__(kBlockThreads, 1) void exact_intra_chunk_of_both(
 /// `Parts`: of blocks that share chunks, where those are few.
 template <class T, class Shared, class Parts>
 void launch_weak_and_strong(const GlaParams& keys, const GlaParams& values, cudaStream_t stream) {
-  launch_weak<scores<T, Shared>>(values, Shared::kThreads, sizeof(Shared), stream);
+  launch_weak<scores<T, Shared>, Shared>(values, sizeof(Shared), stream);
   for (const GlaParams* const side : {&keys, &values}) {
     if (may_share_chunks<Parts>(*side)) {
-      launch_weak<intra_chunk_of_both_parts<T, Parts>>(*side, Parts::kThreads, sizeof(Parts),
-                                                       stream, parts_of<Parts>(*side) + 1);
+      launch_weak<intra_chunk_of_both_parts<T, Parts>, Parts>(*side, sizeof(Parts), stream,
+                                                              parts_of<Parts>(*side) + 1);
     } else {
-      launch_weak<intra_chunk_of_both<T, Shared>>(*side, Shared::kThreads, sizeof(Shared), stream);
+      launch_weak<intra_chunk_of_both<T, Shared>, Shared>(*side, sizeof(Shared), stream);
     }
   }
   launch_strong<exact_intra_chunk_of_both<T>>(keys, sizeof(ExactIntraChunkShared), stream, values);
