@@ -99,9 +99,10 @@ inline bool has_starts(const Problem& problem, const SequenceParts& parts, const
   return parts.tokens == 0 && makes_starts(config.segments, state_bytes(problem, config));
 }
 
-/// Of the outputs that a slice of key channels makes.
+/// Of the outputs that a slice of key channels makes: a row of whole sectors of memory, and all rows.
+inline std::int64_t plane_row(const Problem& problem) { return padded_channels(problem.V); }
 inline std::int64_t plane_elements(const Problem& problem) {
-  return problem.B * problem.T * problem.H * problem.V;
+  return problem.B * problem.T * problem.H * plane_row(problem);
 }
 
 inline std::size_t shared_bytes(const Problem& problem, const Config& config) {

@@ -168,8 +168,9 @@ inline SplitWalkParams split_params(const Problem& problem, const Args& args,
   SplitWalkParams split(params);
   split.slices = static_cast<int>(slices_of_launch(problem));
   if (planes != nullptr) {
-    const std::int64_t token = problem.H * problem.V;
-    split.o = {planes, problem.T * token, token, problem.V};
+    const std::int64_t head = plane_row(problem);
+    const std::int64_t token = problem.H * head;
+    split.o = {planes, problem.T * token, token, head};
     split.output_plane = plane_elements(problem);
   }
   split.gk = gate_view(args.gk);
@@ -199,6 +200,7 @@ inline void sum_planes(const Problem& problem, const Args& args, const Workspace
                             .tokens = problem.T,
                             .heads = problem.H,
                             .columns = problem.V,
+                            .row = plane_row(problem),
                             .group = 1,
                             .out = token_view(args.o),
                             .sequences = sequences_view(args.cu_seqlens, problem.T),

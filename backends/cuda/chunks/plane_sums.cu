@@ -24,13 +24,14 @@ namespace {
 
 constexpr int kQuad = 4;
 
-/// Whether each four columns lie where they may be loaded, and stored, at once.
+/// Whether each four columns, or what a row has of them, lie where they may be loaded, and stored, at
+/// once.
 template <class T>
 bool moves_quads(const PlaneSumParams& p) {
   const auto is_whole = [](const void* first, std::size_t element) {
     return reinterpret_cast<std::uintptr_t>(first) % (kQuad * element) == 0;
   };
-  return p.columns % kQuad == 0 && is_whole(p.planes, sizeof(float)) &&
+  return p.row % kQuad == 0 && is_whole(p.planes, sizeof(float)) &&
          is_whole(p.out.data, sizeof(T)) && p.out.batch % kQuad == 0 && p.out.token % kQuad == 0 &&
          p.out.head % kQuad == 0;
 }
@@ -40,7 +41,8 @@ bool moves_quads(const PlaneSumParams& p) {
 template <class T>
 void launch_plane_sums(const PlaneSumParams& p, cudaStream_t stream) {
   with_value<1, kQuad>(moves_quads<T>(p) ? kQuad : 1, [&]<int kWidth>() {
-    const std::int64_t count = p.batches * p.tokens * (p.heads / p.group) * (p.columns / kWidth);
+    const std::int64_t count =
+        p.batches * p.tokens * (p.heads / p.group) * ((p.columns + kWidth - 1) / kWidth);
     const std::int64_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
     launch<plane_sums<T, kWidth>>(
         {.grid = static_cast<unsigned>(blocks), .block = kThreads, .overlaps_previous = true},

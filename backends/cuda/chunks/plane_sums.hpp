@@ -14,12 +14,13 @@
 namespace attune::cuda {
 
 struct PlaneSumParams {
-  const float* planes = nullptr;  // [plane_count, B, T, heads, columns]
+  const float* planes = nullptr;  // [plane_count, B, T, heads, row]
   std::int64_t plane_count = 1;
   std::int64_t batches = 0;  // B
   std::int64_t tokens = 0;   // T
   std::int64_t heads = 0;    // query heads
   std::int64_t columns = 0;
+  std::int64_t row = columns;    // of a plane, with what is behind its columns
   std::int64_t group = 1;        // query heads a head of out
   TokenView out;                 // [B, T, heads / group, columns]
   SequencesView sequences = {};  // where they are packed
