@@ -73,13 +73,19 @@ class WithPaddedRows : public Inner {
   }
 
  private:
-  /// Few tokens or channels are faster one by one. They are too few as well for the roundings of
+  /// Few tokens or channels are faster one by one, but for gates of channels in 16 bits: forward, kernels
+  /// of few tokens make an exponential for each element. They are too few as well for the roundings of
   /// 16-bit products to even out. Where nothing but the strides may want copies, most calls do
   /// without.
   static bool is_worth_copying(const Problem& problem) {
+    constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;
-    return std::min(problem.K, problem.V) >= kRowPiece &&
-           static_cast<bool>(evens_out_roundings(problem));
+    if (std::min(problem.K, problem.V) < kRowPiece) return false;
+    const bool gates_channels = (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
+    if (kIsBackward || (gates_channels && problem.dtype != DType::kF32)) {
+      return static_cast<bool>(evens_out_roundings(problem));
+    }
+    return problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
   }
   static std::size_t inputs_bytes(const Problem& problem) {
     return PaddedInputs::bytes<Args>(problem);

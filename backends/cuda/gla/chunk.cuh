@@ -60,11 +60,12 @@ inline constexpr unsigned kNoChunk = ~0U;
 __device__ __forceinline__ HeadChunk head_chunk(const GlaParams& p, unsigned index) {
   if (index == kNoChunk) return {};
   const auto slots = static_cast<unsigned>(p.slots);
-  const unsigned slot = index % slots;
+  const unsigned head = index / slots;
+  const unsigned slot = index - head * slots;
   HeadChunk chunk;
   chunk.index = index;
-  chunk.head = index / slots;
-  chunk.kv_head = chunk.head / p.heads_per_kv;
+  chunk.head = head;
+  chunk.kv_head = head / static_cast<unsigned>(p.heads_per_kv);
   chunk.reverse = p.reverse;
   chunk.sequence = sequence_of_slot(p, slot);
   const SequenceSpan span = span_of(p.sequences, chunk.sequence);

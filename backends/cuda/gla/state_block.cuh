@@ -14,16 +14,20 @@ enum class Gated : int { kRows, kColumns, kBoth };
 /// What a walk leaves: flows, or only what its segment adds to the state.
 enum class Leaves : int { kFlows, kSegmentSum };
 
-/// Walk number `index` of all sequences, heads and segments.
+/// Walk number `index` of all sequences, heads and segments, of which there are fewer than 2^30.
 __device__ __forceinline__ ChunkWalk walk_of(const GlaParams& p, Direction direction,
                                              std::int64_t index) {
-  const std::int64_t owner = index / p.segments;
-  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, owner / p.heads));
-  walk.owner = static_cast<int>(index);
-  walk.sequence = static_cast<int>(owner / p.heads);
-  walk.head = static_cast<int>(owner % p.heads);
+  const auto number = static_cast<unsigned>(index);
+  const auto segments = static_cast<unsigned>(p.segments);
+  const auto heads = static_cast<unsigned>(p.heads);
+  const unsigned owner = number / segments;
+  const unsigned sequence = owner / heads;
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
+  walk.owner = static_cast<int>(number);
+  walk.sequence = static_cast<int>(sequence);
+  walk.head = static_cast<int>(owner - sequence * heads);
   walk.kv_head = walk.head / p.heads_per_kv;
-  take_segment(walk, p, direction, index % p.segments);
+  take_segment(walk, p, direction, number - owner * segments);
   return walk;
 }
 
