@@ -42,7 +42,7 @@ template <class T>
 void launch_plane_sums(const PlaneSumParams& p, cudaStream_t stream) {
   with_value<1, kQuad>(moves_quads<T>(p) ? kQuad : 1, [&]<int kWidth>() {
     const std::int64_t count =
-        p.batches * p.tokens * (p.heads / p.group) * ((p.columns + kWidth - 1) / kWidth);
+        p.batches * p.tokens * (p.heads / p.group) * ceil_div(p.columns, kWidth);
     const std::int64_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
     launch<plane_sums<T, kWidth>>(
         {.grid = static_cast<unsigned>(blocks), .block = kThreads, .overlaps_previous = true},

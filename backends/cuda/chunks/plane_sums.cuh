@@ -4,6 +4,7 @@
 
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/views.cuh"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda {
 
@@ -17,7 +18,7 @@ template <class T, int kWidth = 1>
 __device__ __forceinline__ void sum_planes(const PlaneSumParams& p) {
   const std::int64_t out_heads = p.heads / p.group;
   const std::int64_t plane = p.batches * p.tokens * p.heads * p.row;
-  const std::int64_t width = (p.columns + kWidth - 1) / kWidth;
+  const std::int64_t width = ceil_div(p.columns, kWidth);
   const std::int64_t count = p.batches * p.tokens * out_heads * width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t end = p.sequences.bounds == nullptr ? p.batches * p.tokens

@@ -73,10 +73,9 @@ class WithPaddedRows : public Inner {
   }
 
  private:
-  /// Few tokens or channels are faster one by one, but for gates of channels in 16 bits: forward, kernels
-  /// of few tokens make an exponential for each element. They are too few as well for the roundings of
-  /// 16-bit products to even out. Where nothing but the strides may want copies, most calls do
-  /// without.
+  /// Few tokens or channels are mostly faster one by one, and too few for the roundings of 16-bit products
+  /// to even out. Forward, gates of channels in 16 bits are not: kernels of few tokens make an exponential
+  /// for each element. Where nothing but the strides may want copies, most calls do without.
   static bool is_worth_copying(const Problem& problem) {
     constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;

@@ -4,6 +4,7 @@
 
 #include "cuda/chunks/state_matrix.cuh"
 #include "cuda/gla/chunk.cuh"
+#include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda::gla {
 
@@ -17,17 +18,14 @@ enum class Leaves : int { kFlows, kSegmentSum };
 /// Walk number `index` of all sequences, heads and segments, of which there are fewer than 2^30.
 __device__ __forceinline__ ChunkWalk walk_of(const GlaParams& p, Direction direction,
                                              std::int64_t index) {
-  const auto number = static_cast<unsigned>(index);
-  const auto segments = static_cast<unsigned>(p.segments);
-  const auto heads = static_cast<unsigned>(p.heads);
-  const unsigned owner = number / segments;
-  const unsigned sequence = owner / heads;
+  const std::int64_t owner = small_quotient(index, p.segments);
+  const std::int64_t sequence = small_quotient(owner, p.heads);
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
-  walk.owner = static_cast<int>(number);
+  walk.owner = static_cast<int>(index);
   walk.sequence = static_cast<int>(sequence);
-  walk.head = static_cast<int>(owner - sequence * heads);
+  walk.head = static_cast<int>(owner - sequence * p.heads);
   walk.kv_head = walk.head / p.heads_per_kv;
-  take_segment(walk, p, direction, number - owner * segments);
+  take_segment(walk, p, direction, index - owner * p.segments);
   return walk;
 }
 
