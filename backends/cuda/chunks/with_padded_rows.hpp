@@ -73,18 +73,12 @@ class WithPaddedRows : public Inner {
   }
 
  private:
-  /// Few tokens or channels are mostly faster one by one, and too few for the roundings of 16-bit products
-  /// to even out. Forward, gates of channels in 16 bits are not: kernels of few tokens make an exponential
-  /// for each element. Where nothing but the strides may want copies, most calls do without.
+  /// Few tokens are too few for the roundings of 16-bit products to even out, few channels are faster one
+  /// by one. Where nothing but the strides may want copies, most calls do without.
   static bool is_worth_copying(const Problem& problem) {
-    constexpr std::int64_t kFewestTokens = 16;
     if (has_whole_rows(problem)) return true;
     if (std::min(problem.K, problem.V) < kRowPiece) return false;
-    const bool gates_channels = (problem.gates & (ops::kGateGk | ops::kGateGv)) != 0;
-    if (kIsBackward || (gates_channels && problem.dtype != DType::kF32)) {
-      return static_cast<bool>(evens_out_roundings(problem));
-    }
-    return problem.T >= kFewestTokens * std::max<std::int64_t>(problem.N, 1);
+    return static_cast<bool>(evens_out_roundings(problem));
   }
   static std::size_t inputs_bytes(const Problem& problem) {
     return PaddedInputs::bytes<Args>(problem);
