@@ -99,7 +99,7 @@ attune_cuda_instances(chunk_wgmma/backward/segment_states
   TYPES bf16 f16 LAUNCHES "launch_segment_sums<T>")
 
 # cuda.chunk_gla
-attune_cuda_instances(gla/forward/walk TYPES bf16 LAUNCHES "launch_walk<T>")
+attune_cuda_instances(gla/forward/walk TYPES bf16 f16 LAUNCHES "launch_walk<T>")
 
 # cuda.gla.backward
 attune_cuda_instances(gla/prepare

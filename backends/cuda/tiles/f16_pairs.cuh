@@ -1,4 +1,4 @@
-// The range of f16, pairs of it as operands of arithmetic, and from bf16.
+// The range of f16, pairs of it as operands of arithmetic, from bf16 and as bf16.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,16 @@ __device__ __forceinline__ std::uint32_t narrowed(std::uint32_t pair) {
   std::uint32_t narrow;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(narrow) : "f"(both.y), "f"(both.x));
   return narrow;
+}
+
+/// Pairs of f16 as pairs of bf16.
+template <int kCount>
+__device__ __forceinline__ void widen(std::uint32_t (&pairs)[kCount]) {
+#pragma unroll
+  for (std::uint32_t& pair : pairs) {
+    const float2 both = unpack<__half>(pair);
+    pair = pack<__nv_bfloat16>(both.x, both.y);
+  }
 }
 
 }  // namespace attune::cuda

@@ -24,16 +24,6 @@ __device__ __forceinline__ void grow_keys(std::uint32_t (&b)[4], std::uint32_t l
   }
 }
 
-/// Pairs of f16 as pairs of bf16.
-template <int kCount>
-__device__ __forceinline__ void widen(std::uint32_t (&pairs)[kCount]) {
-#pragma unroll
-  for (std::uint32_t& pair : pairs) {
-    const float2 both = unpack<__half>(pair);
-    pair = pack<__nv_bfloat16>(both.x, both.y);
-  }
-}
-
 /// Products of 16 x 16, those of even and of odd steps apart, so that more of them are under way.
 using ScoreProducts = float[2][2][4];
 

@@ -1,5 +1,3 @@
-#include <cuda_bf16.h>
-
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "cuda/gla/forward/walk.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/pairs/short_sequences.hpp"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/wgmma_walk/forward_kernel.hpp"
@@ -132,8 +131,11 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
 
   Support supports(const Problem& p, const DeviceInfo& device) const override {
     constexpr std::int64_t kMostChunks = std::int64_t{1} << 30;
+    constexpr std::int64_t kKeysAsF16 = 128;
     if (const Support taken = takes(p, device, kMostSlicedKeys); !taken) return taken;
-    if (p.dtype != DType::kBF16) return Support::no(refused::kDType, "takes bf16");
+    if (p.dtype == DType::kF16 && p.K <= kKeysAsF16)
+      return Support::no(refused::kDType, str("takes f16 with K over ", kKeysAsF16,
+                                              ": of fewer, others round operands to f16"));
     if (!keys_have_gates(p) || values_have_gates(p))
       return Support::no(refused::kFeature, "needs gk, and no gv");
     if (p.snapshot_every > 0) return Support::no(refused::kShape, "states kept on the way");
@@ -202,8 +204,10 @@ class ChunkGlaKernel : public chunk_wgmma::ForwardKernel<ChunkGlaConfig> {
       chunk_wgmma::WalkParams walk = chunk_wgmma::forward_walk(
           slice, of_slice, {.tile_k = own.tile_k, .tile_v = kValueTile}, {});
       walk.segments = own.segments;
-      launch_walk<__nv_bfloat16>(own, walk, operand_params(slice, of_slice, own, memory),
-                                 memory.progress, memory.sums, stream);
+      with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
+        launch_walk<T>(own, walk, operand_params(slice, of_slice, own, memory), memory.progress,
+                       memory.sums, stream);
+      });
     };
     run_key_slices(problem, args, kMostKeys, site.workspace, stream, run_slice);
   }

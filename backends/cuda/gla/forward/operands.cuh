@@ -11,7 +11,8 @@
 // second half of 64, 32, ..., 2 of them that read those in the first, by the sum at the middle of
 // these, a product for each, in which no factor exceeds 1; and each token reads itself.
 //
-// Tiles are by row, as memory has the tokens, and hold zeros where there is no token and no channel.
+// Tiles are by row, as memory has the tokens, and hold zeros where there is no token and no channel. They
+// are bf16 for f16, too, as q' may be beyond its range.
 #pragma once
 
 #include "cuda/chunks/segment_walk.cuh"
@@ -53,6 +54,9 @@ struct OperandsShared {
     score_ring.init_published(kBlockWarps, 1);
   }
 };
+
+/// What is multiplied, of tensors of either type.
+using Operand = __nv_bfloat16;
 
 inline constexpr int kMakersBarrier = 1;
 
@@ -203,8 +207,9 @@ class ChunkOperands {
   /// Puts the scores of all panels in their tile; the sums start anew.
   __device__ __forceinline__ void put_scores() {
     s_.score_ring.wait_empty(chunk_);
-    for_each_stored_pair(
-        [&](std::uint32_t at, float low, float high) { store_shared_4(at, pack<T>(low, high)); });
+    for_each_stored_pair([&](std::uint32_t at, float low, float high) {
+      store_shared_4(at, pack<Operand>(low, high));
+    });
   }
   /// Calls visit(address, low, high) for this thread's pairs of scores, of which tokens that come later
   /// have none.
@@ -320,7 +325,7 @@ class ChunkOperands {
 
   /// Two elements of a row of a tile.
   __device__ static __forceinline__ void put(std::uint32_t at, float2 pair) {
-    store_shared_4(at, pack<T>(pair.x, pair.y));
+    store_shared_4(at, pack<Operand>(pair.x, pair.y));
   }
   /// Two elements of a tensor, or one.
   __device__ static __forceinline__ float2 get(const T* row, bool has_second) {
@@ -344,8 +349,8 @@ class ChunkOperands {
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (has_first) multiply_block<T>(to[0], left[i], right[i][0]);
-        if (has_second) multiply_block<T>(to[1], left[i], right[i][1]);
+        if (has_first) multiply_block<Operand>(to[0], left[i], right[i][0]);
+        if (has_second) multiply_block<Operand>(to[1], left[i], right[i][1]);
       }
     }
   }
@@ -363,8 +368,8 @@ class ChunkOperands {
       }
     }
     own.for_each_stored_pair([&](std::uint32_t at, float low, float high) {
-      const float2 others = unpack<T>(load_shared_4(at));
-      store_shared_4(at, pack<T>(others.x + low, others.y + high));
+      const float2 others = unpack<Operand>(load_shared_4(at));
+      store_shared_4(at, pack<Operand>(others.x + low, others.y + high));
     });
   }
   __device__ __forceinline__ void add_strong_panel(const HeadChunk& chunk, int panel, int buffer) {

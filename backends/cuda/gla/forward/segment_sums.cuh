@@ -59,10 +59,10 @@ class StateSums {
     shared_.q_ring.release(chunk_at_.stage);
     state_.pin();
     shared_.v_ring.wait_full(value_at_);
-    values.load(shared_address(shared_.v[value_at_.stage]), me_);
+    take_values<T>(values, shared_address(shared_.v[value_at_.stage]), me_);
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
-    queue_state_update<T>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
+    queue_state_update<Operand>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
     wgmma_commit();
     warp_arrive(&shared_.output_full[value_at_.stage]);
     finish_chunk(state_, values, shared_, chunk_at_, value_at_);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/gla/forward/courier.cuh"
+#include "cuda/tiles/f16_pairs.cuh"
 #include "cuda/wgmma_walk/state.cuh"
 
 namespace attune::cuda::gla::forward {
@@ -61,7 +62,7 @@ using chunk_wgmma::ValueFragments;
 
 /// Queues O^T = S^T Q'^T for a chunk and commits it. Panels of the state are decayed before the
 /// products see them, or after that where their decays are negative. `decays`: of a lane's first column.
-template <class T, int kTileK>
+template <int kTileK>
 __device__ __forceinline__ void queue_decayed_read(float (&o)[kChunkTokens / 2],
                                                    StateTile<kTileK>& state, StateOperand& operand,
                                                    std::uint32_t q_tile, const float* decays,
@@ -94,11 +95,21 @@ __device__ __forceinline__ void queue_decayed_read(float (&o)[kChunkTokens / 2],
     } else {
       decay(first, ~strong);
     }
-    operand.round<T, kStepsAtOnce>(state, first);
+    operand.round<Operand, kStepsAtOnce>(state, first);
     if (strong != 0) decay(first, strong);
     state.pin();
     wgmma_fence();
-    chunk_wgmma::queue_state_products<T, kStepsAtOnce>(o, operand, queries, first);
+    chunk_wgmma::queue_state_products<Operand, kStepsAtOnce>(o, operand, queries, first);
+  }
+}
+
+/// A chunk's values, from a panel.
+template <class T>
+__device__ __forceinline__ void take_values(ValueFragments& values, std::uint32_t panel,
+                                            const Lane& me) {
+  values.load(panel, me);
+  if constexpr (std::is_same_v<T, __half>) {
+    for (auto& step : values.step) widen(step);
   }
 }
 
@@ -152,14 +163,14 @@ class StateWalk {
     StateOperand operand;
     ValueFragments values;
     shared_.q_ring.wait_full(chunk_at_);
-    queue_decayed_read<T>(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]),
-                          shared_.decays[chunk_at_.stage] + me_.column, me_.lane);
+    queue_decayed_read(o_, state_, operand, shared_address(shared_.q[chunk_at_.stage]),
+                       shared_.decays[chunk_at_.stage] + me_.column, me_.lane);
     shared_.v_ring.wait_full(value_at_);
-    values.load(panel, me_);
+    take_values<T>(values, panel, me_);
     shared_.k_ring.wait_full(chunk_at_);
     wgmma_fence();
-    chunk_wgmma::queue_scored_values<T>(o_, values, shared_.scores[chunk_at_.stage]);
-    queue_state_update<T>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
+    chunk_wgmma::queue_scored_values<Operand>(o_, values, shared_.scores[chunk_at_.stage]);
+    queue_state_update<Operand>(state_, values, shared_address(shared_.k[chunk_at_.stage]));
     wgmma_commit();
 
     wgmma_wait<1>();
