@@ -8,30 +8,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include <attune/ops/recurrent_attention_op.hpp>
 
-namespace attune::cuda {
+#include "cuda/chunks/row_moves.hpp"
 
-/// A tensor [B, T, H, D] and its copy.
-struct PaddedRows {
-  std::byte* rows = nullptr;  // the tensor's
-  std::array<std::int64_t, 3> sizes{};
-  std::array<std::int64_t, 3> strides{};  // in elements
-  std::byte* copy = nullptr;
-  int channels = 0;         // D
-  int padded = 0;           // of the copy: a multiple of kRowPiece
-  int width = 0;            // bytes of an element
-  bool has_pieces = false;  // rows are of whole ones, which start at multiples of 16 bytes
-  bool is_dense = false;    // rows follow each other without gaps
-};
-inline constexpr int kRowPiece = 8;  // channels that a thread takes
-constexpr std::int64_t padded_channels(std::int64_t channels) {
-  return (channels + kRowPiece - 1) / kRowPiece * kRowPiece;
-}
+namespace attune::cuda {
 
 /// Whether all rows start at multiples of 16 bytes and have a multiple of them.
 inline bool has_whole_rows(const ops::RecurrentAttentionProblem& problem) {
@@ -42,13 +26,6 @@ inline bool has_whole_rows(const ops::RecurrentAttentionProblem& problem) {
 /// backward pass, of the gradients and not of o.
 bool has_tensor_maps(const ops::RecurrentAttentionArgs& args);
 bool has_tensor_maps(const ops::RecurrentAttentionBackwardArgs& args);
-
-/// Some tensors of a call, which one launch moves.
-struct PaddedTensors {
-  static constexpr int kMost = 5;
-  std::array<PaddedRows, kMost> of{};
-  int count = 0;
-};
 
 // Args are those of either pass; bytes() counts what its constructor takes of the workspace.
 
