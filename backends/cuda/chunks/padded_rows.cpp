@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "cuda/runtime/workspace_parts.hpp"
-
 namespace attune::cuda {
 namespace {
 
@@ -162,6 +160,26 @@ PaddedOutput::PaddedOutput(Args& args, std::byte* workspace, bool all) : dtype_(
 void PaddedOutput::copy(cudaStream_t stream) const { put_rows_back(tensors_, stream); }
 
 void PaddedOutput::add(cudaStream_t stream) const { add_rows(tensors_, dtype_, stream); }
+
+void AddedOutputs::redirect(TensorView& out) {
+  const int dims = out.rank();
+  const int first = std::max(3 - dims, 0);  // of four dimensions: fewer have rows of one element
+  Extents sizes{1, 1, 1, 1}, strides{0, 0, 0, 1}, own = out.strides;
+  for (int dim = 0; dim < dims; ++dim) {
+    sizes[first + dim] = out.stride(dim) == 0 ? 1 : out.size(dim);
+    strides[first + dim] = out.stride(dim);
+  }
+  TensorView rows(out.data, out.dtype, sizes, strides, out.device);
+  tensors_.of[static_cast<std::size_t>(tensors_.count++)] = replace(rows, parts_);
+  for (int dim = 0; dim < dims; ++dim) {
+    if (out.stride(dim) != 0) own[dim] = rows.stride(first + dim);
+  }
+  out = TensorView(rows.data, out.dtype, out.shape, own, out.device);
+}
+
+void AddedOutputs::add(DType dtype, cudaStream_t stream) const {
+  if (tensors_.count > 0) add_rows(tensors_, dtype, stream);
+}
 
 template <class Args>
 std::size_t PaddedInputs::bytes(const Problem& problem) {

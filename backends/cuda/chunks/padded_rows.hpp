@@ -14,6 +14,7 @@
 #include <attune/ops/recurrent_attention_op.hpp>
 
 #include "cuda/chunks/row_moves.hpp"
+#include "cuda/runtime/workspace_parts.hpp"
 
 namespace attune::cuda {
 
@@ -48,6 +49,23 @@ class PaddedOutput {
  private:
   PaddedTensors tensors_;
   DType dtype_;
+};
+
+/// Outputs that are written to the workspace, and then added to what is where they were to go.
+class AddedOutputs {
+ public:
+  explicit AddedOutputs(std::byte* workspace) : parts_(workspace) {}
+
+  /// Makes `out` a view of a place in the workspace: [B, T, H, D], or two or three dimensions of single
+  /// elements. Where a stride is 0, what the dimension's elements add is one sum.
+  void redirect(TensorView& out);
+
+  /// Those that are not fp32 are of the type.
+  void add(DType dtype, cudaStream_t stream) const;
+
+ private:
+  WorkspaceParts parts_;
+  PaddedTensors tensors_;
 };
 
 /// Copies of a problem's inputs in the workspace: q, k, v, gk and gv; of a backward pass q, k, v

@@ -31,7 +31,7 @@ constexpr std::int64_t padded_channels(std::int64_t channels) {
 
 /// Some tensors of a call, which one launch moves.
 struct PaddedTensors {
-  static constexpr int kMost = 5;
+  static constexpr int kMost = 7;
   std::array<PaddedRows, kMost> of{};
   int count = 0;
 };
@@ -40,7 +40,7 @@ struct PaddedTensors {
 void copy_rows(const PaddedTensors& tensors, cudaStream_t stream);
 /// From the copies to where the rows were.
 void put_rows_back(const PaddedTensors& tensors, cudaStream_t stream);
-/// Adds the copies to what is there. Tensors are of one type.
+/// Adds the copies to what is there. Tensors are fp32 or of the type.
 void add_rows(const PaddedTensors& tensors, DType dtype, cudaStream_t stream);
 
 }  // namespace attune::cuda

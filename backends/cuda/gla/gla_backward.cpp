@@ -14,6 +14,7 @@
 #include "cuda/chunks/group_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
+#include "cuda/chunks/with_channel_slices.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/gla/expected_time.hpp"
 #include "cuda/gla/params.hpp"
@@ -319,7 +320,8 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_gla_backward() {
-  return std::make_unique<WithRowsBehind<WithPaddedRows<gla::GlaBackwardKernel>>>();
+  return std::make_unique<
+      WithRowsBehind<WithChannelSlices<WithPaddedRows<gla::GlaBackwardKernel>>>>();
 }
 
 }  // namespace attune::cuda

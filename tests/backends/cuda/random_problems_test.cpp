@@ -88,6 +88,18 @@ OpShapes wide_heads(OpShapes shapes) {
   return shapes;
 }
 
+/// Heads of which gradients are made by slices of keys and of values.
+OpShapes sliced_heads(OpShapes shapes) {
+  shapes = wide_heads(std::move(shapes));
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front().starts_with("K=")) {
+      factor = {"K=320 V=640", "K=512 V=1024", "K=640 V=200",  "K=603 V=77",
+                "K=64 V=650",  "K=520 V=523",  "K=1024 V=1000"};
+    }
+  }
+  return shapes;
+}
+
 /// On pools of states, and with states of 16 bits.
 OpShapes pools(OpShapes shapes) {
   for (std::vector<std::string>& factor : shapes.factors) {
@@ -219,7 +231,9 @@ std::vector<RandomProblem> random_problems() {
         many_short_sequences(scalar_decay(ops::RecurrentAttention::kName)),
         many_short_sequences(channel_decay(ops::RecurrentAttention::kName)),
         many_short_sequences(scalar_decay(ops::RecurrentAttentionBackward::kName)),
-        many_short_sequences(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
+        many_short_sequences(channel_decay(ops::RecurrentAttentionBackward::kName)),
+        sliced_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
+        sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }

@@ -5,6 +5,7 @@
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/wide_rows.hpp"
+#include "cuda/chunks/with_channel_slices.hpp"
 #include "cuda/chunks/with_copies.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/check.hpp"
@@ -220,5 +221,5 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
 
 std::unique_ptr<const attune::ErasedKernel> attune::cuda::make_chunk_mma_backward() {
   using Kernel = chunk_mma::backward::ChunkMmaBackward;
-  return std::make_unique<WithRowsBehind<WithCopies<Kernel, WideRows>>>();
+  return std::make_unique<WithRowsBehind<WithChannelSlices<WithCopies<Kernel, WideRows>>>>();
 }

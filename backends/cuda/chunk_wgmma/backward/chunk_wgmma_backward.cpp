@@ -11,6 +11,7 @@
 #include "cuda/chunks/plane_sums.hpp"
 #include "cuda/chunks/rows_behind.hpp"
 #include "cuda/chunks/segment_costs.hpp"
+#include "cuda/chunks/with_channel_slices.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/pairs/short_sequences.hpp"
@@ -259,7 +260,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
   }
 
   bool summarises(const Problem& problem, const ConfigBlob&) const override {
-    return takes_rows(problem);
+    return takes_rows(problem) && problem.K <= kLargestHead && problem.V <= kLargestHead;
   }
   std::size_t summarising_bytes(const Problem& problem, const ConfigBlob& config) const override {
     BackwardParams unplaced;
@@ -291,7 +292,8 @@ class BackwardKernel : public Kernel<BackwardConfig>,
 namespace attune::cuda {
 
 std::unique_ptr<const ErasedKernel> make_chunk_backward() {
-  return std::make_unique<WithRowsBehind<WithPaddedRows<chunk_wgmma::backward::BackwardKernel>>>();
+  return std::make_unique<
+      WithRowsBehind<WithChannelSlices<WithPaddedRows<chunk_wgmma::backward::BackwardKernel>>>>();
 }
 
 }  // namespace attune::cuda
