@@ -88,7 +88,7 @@ OpShapes wide_heads(OpShapes shapes) {
   return shapes;
 }
 
-/// Heads of which gradients are made by slices of keys and of values.
+/// Heads that go by slices of keys, of which gradients go by slices of values, too.
 OpShapes sliced_heads(OpShapes shapes) {
   shapes = wide_heads(std::move(shapes));
   for (std::vector<std::string>& factor : shapes.factors) {
@@ -232,6 +232,10 @@ std::vector<RandomProblem> random_problems() {
         many_short_sequences(channel_decay(ops::RecurrentAttention::kName)),
         many_short_sequences(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         many_short_sequences(channel_decay(ops::RecurrentAttentionBackward::kName)),
+        wide_heads(scalar_decay(ops::RecurrentAttention::kName)),
+        wide_heads(channel_decay(ops::RecurrentAttention::kName)),
+        sliced_heads(scalar_decay(ops::RecurrentAttention::kName)),
+        sliced_heads(channel_decay(ops::RecurrentAttention::kName)),
         sliced_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {

@@ -99,8 +99,9 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
                          str("values=", config.tile_v, " is for fewer keys without gv"));
     }
     // Fewer key channels may go with longer chunks.
-    const std::int64_t bytes = std::max(block_of(problem, config).bytes,
-                                        block_of(last_slice(problem, config), config).bytes);
+    const std::int64_t bytes = std::max({block_of(problem, config).bytes,
+                                         block_of(first_slice(problem, config), config).bytes,
+                                         block_of(last_slice(problem, config), config).bytes});
     if (bytes > device.l1_bytes) {
       return Support::no(
           refused::kMemory,
@@ -180,28 +181,24 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
-    Params unplaced;
-    unplaced.parts = parts_of(problem, config);
-    unplaced.slices = slices_of(problem, config.tile_v).side_by_side;
-    const std::size_t outputs =
-        unplaced.slices > 1 ? plane_bytes(problem, unplaced.slices)
-                            : key_slices_bytes(problem, slices_of(problem, config.tile_v).keys);
-    return outputs + place_workspace(unplaced, problem, config, nullptr);
+    const KeySlices slices = slices_of(problem, config.tile_v);
+    if (slices.launches == 1) return launch_bytes(problem, config);
+    return key_slices_bytes(problem, slices.keys) +
+           std::max(launch_bytes(first_slice(problem, config), config),
+                    launch_bytes(last_slice(problem, config), config));
   }
 
   void run(const Problem& problem, const Args& args, const Config& config,
            const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     const auto stream = static_cast<cudaStream_t>(site.stream);
-    if (slices_of(problem, config.tile_v).side_by_side > 1) {
-      return run_side_by_side(problem, args, config, site.workspace, stream);
-    }
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
                                std::span<std::byte> workspace, std::int64_t) {
-      launch(slice, params_of(slice, of_slice, config, workspace), config, stream);
+      run_launch(slice, of_slice, config, workspace, stream);
     };
-    run_key_slices(problem, args, slices_of(problem, config.tile_v).keys, site.workspace, stream,
-                   run_slice);
+    const KeySlices slices = slices_of(problem, config.tile_v);
+    if (slices.launches == 1) return run_slice(problem, args, site.workspace, 0);
+    run_key_slices(problem, args, slices.keys, site.workspace, stream, run_slice);
   }
 
   bool summarises(const Problem& problem, const ConfigBlob& blob) const override {
@@ -253,10 +250,21 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
       });
     });
   }
-  /// All slices of key channels in one launch, and a sum of what they make of the outputs.
-  static void run_side_by_side(const Problem& problem, const Args& args, const Config& config,
-                               std::span<std::byte> workspace, cudaStream_t stream) {
+  /// What one launch takes; of a call, or of one of its slices, which may be cut once more.
+  static std::size_t launch_bytes(const Problem& problem, const Config& config) {
+    Params unplaced;
+    unplaced.parts = parts_of(problem, config);
+    unplaced.slices = slices_of(problem, config.tile_v).side_by_side;
+    const std::size_t planes = unplaced.slices > 1 ? plane_bytes(problem, unplaced.slices) : 0;
+    return planes + place_workspace(unplaced, problem, config, nullptr);
+  }
+  /// All slices of key channels that share a launch, and a sum of what they make of the outputs.
+  static void run_launch(const Problem& problem, const Args& args, const Config& config,
+                         std::span<std::byte> workspace, cudaStream_t stream) {
     const int slices = slices_of(problem, config.tile_v).side_by_side;
+    if (slices == 1) {
+      return launch(problem, params_of(problem, args, config, workspace), config, stream);
+    }
     const std::size_t of_planes = plane_bytes(problem, slices);
     Params params = params_of(problem, args, config, workspace.subspan(of_planes));
     const std::int64_t row = padded_channels(problem.V);
@@ -307,6 +315,10 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
            is_compiled(Traits::kProducts, widest_keys(problem, tile_v), tile_v, gated);
   }
 
+  static Problem first_slice(Problem problem, const Config& config) {
+    problem.K = std::min<std::int64_t>(problem.K, slices_of(problem, config.tile_v).keys);
+    return problem;
+  }
   static Problem last_slice(Problem problem, const Config& config) {
     problem.K = (problem.K - 1) % slices_of(problem, config.tile_v).keys + 1;
     return problem;

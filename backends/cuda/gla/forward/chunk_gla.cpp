@@ -112,10 +112,14 @@ double fused_walk_us(const Problem& problem, std::int64_t keys, const DeviceInfo
 }
 double fused_walks_us(const Problem& problem, const DeviceInfo& device) {
   constexpr std::int64_t kWideSlice = 192;  // of which it has two, where these are all
-  if (problem.K <= kMostKeys) return fused_walk_us(problem, problem.K, device);
-  const std::int64_t most = problem.K <= 2 * kWideSlice && problem.V > 64 ? kWideSlice : kMostKeys;
-  return fused_walk_us(problem, most, device) + fused_walk_us(problem, problem.K - most, device) +
-         added_slice_us(problem);
+  const bool is_wide = problem.K > kMostKeys && problem.K <= 2 * kWideSlice && problem.V > 64;
+  const std::int64_t most = is_wide ? kWideSlice : kMostKeys;
+  double us = 0;
+  for (std::int64_t first = 0; first < problem.K; first += most) {
+    us += fused_walk_us(problem, std::min(most, problem.K - first), device);
+    if (first > 0) us += added_slice_us(problem);
+  }
+  return us;
 }
 constexpr double kSooner = 0.95;
 
