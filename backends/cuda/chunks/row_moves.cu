@@ -77,16 +77,20 @@ __device__ __forceinline__ Piece<T> loaded_piece(const T* there, int channels) {
   }
   return piece;
 }
-/// The same of 16 bits, by words.
+/// The same of 16 bits, by words, but for a last element that ends none: behind it may be nothing.
 __device__ __forceinline__ Piece<__half> loaded_piece(const __half* there, int channels) {
   constexpr int kPairs = kRowPiece / 2;
   const auto address = reinterpret_cast<std::uintptr_t>(there);
   const int begins_in_word = static_cast<int>(address / sizeof(__half) % 2);
   const auto* const words = reinterpret_cast<const std::uint32_t*>(there - begins_in_word);
-  const int last = (begins_in_word + channels - 1) / 2;
+  const int whole = (begins_in_word + channels) / 2;  // words
+  const std::uint32_t last = __half_as_ushort(there[min(channels, kRowPiece) - 1]);
   std::uint32_t word[kPairs + 1];
 #pragma unroll
-  for (int i = 0; i <= kPairs; ++i) word[i] = words[min(i, last)];
+  for (int i = 0; i <= kPairs; ++i) {
+    word[i] = i == whole ? last : 0;
+    if (i < whole) word[i] = words[i];
+  }
   const unsigned bytes = begins_in_word == 0 ? 0x3210 : 0x5432;
   Piece<__half> piece;
   auto* const pairs = reinterpret_cast<std::uint32_t*>(piece.of);
@@ -269,6 +273,7 @@ void launch_moves(PaddedTensors tensors, cudaStream_t stream) {
   const std::span given(tensors.of.data(), static_cast<std::size_t>(tensors.count));
   std::int64_t most = 0;
   for (const PaddedRows& tensor : given) most = std::max(most, pieces_of(tensor));
+  if (most == 0) return;
   const std::int64_t blocks =
       std::min(ceil_div(most, kThreads), kBlocksOfMultiprocessor * multiprocessor_count());
   for (PaddedRows& tensor : given) {

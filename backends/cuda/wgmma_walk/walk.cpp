@@ -179,7 +179,7 @@ dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks
       params.parts.tokens > 0 ? params.parts.count : extents.sequences * range.segments;
   const std::int64_t items = walks * range.subsegments * extents.heads * tiles;
   const bool are_alike = params.sequences.bounds == nullptr;
-  if (!are_alike && params.sequences.most_left_out == 0) {
+  if (params.parts.tokens > 0 || (!are_alike && params.sequences.most_left_out == 0)) {
     return dim3(static_cast<unsigned>(std::min(items, kMostBlocks)));
   }
   // A block that finds nothing but sequences that are left out takes its multiprocessor for a

@@ -137,8 +137,8 @@ WalkParams forward_walk(const ops::RecurrentAttentionProblem& problem,
                         std::span<std::byte> workspace);
 
 /// Blocks for all items of `range`: enough to fill the device, where items are alike; one each
-/// where packed sequences are of unknown lengths, so that the device evens them out; some rounds of
-/// the device's where single tokens among them are left out.
+/// where packed sequences are of unknown lengths, so that the device evens them out, and for parts of
+/// them, of which a block takes one; some rounds of the device's where short ones are left out.
 dim3 walk_grid(const WalkParams& params, int tile_v, WalkRange range, int blocks_per_sm);
 
 /// What the walk that writes o has instances for.

@@ -73,8 +73,11 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   Support supports(const Problem& problem, const DeviceInfo& device) const override {
     if (const Support support = Traits::takes(problem, device); !support) return support;
     if (problem.dtype == DType::kF32) return Support::no(refused::kDType, "takes f16 and bf16");
-    if (problem.K > kMostSlicedKeys) {
-      return Support::no(refused::kShape, str("takes K <= ", kMostSlicedKeys));
+    // Where both sides have gates, operands of both are rounded once more.
+    const std::int64_t most_keys =
+        gated_of(problem) == Gated::kBoth ? kMostSlicedKeys / 2 : kMostSlicedKeys;
+    if (problem.K > most_keys) {
+      return Support::no(refused::kShape, str("takes K <= ", most_keys));
     }
     if (problem.K % kChannelsPerCopy != 0 || problem.V % kChannelsPerCopy != 0) {
       return Support::no(refused::kShape,
