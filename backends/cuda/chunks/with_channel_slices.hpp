@@ -2,8 +2,8 @@
 // slices of keys and of values.
 //
 // Outputs are sums over slices i of the key channels, o_j = sum_i o_ij, and the block S_ij of the state
-// depends on q_i, k_i, v_j and gates alone. So gradients are those of all pairs of slices: those of states lie
-// side by side, others are added up over the slices that have a part in them.
+// depends on q_i, k_i, v_j and gates alone. So gradients are those of all pairs of slices: those of states
+// lie side by side, others are added up over the slices that have a part in them.
 #pragma once
 
 #include <algorithm>
