@@ -167,8 +167,8 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
                                std::span<std::byte> workspace, std::int64_t first) {
       const Config own = tiles_of_slice(slice, config);
       WalkParams params = forward_walk(slice, of_slice, own, workspace);
-      const bool is_second =
-          first == config.tile_k;  // others write what the one before is added from
+      // Later ones write where the one before is added from.
+      const bool is_second = first == config.tile_k;
       params.runs_beside_previous = is_second && own.segments == 1 && !is_in_parts(slice, own);
       if (is_in_parts(slice, own)) {
         cut_into_parts(params, slice, own, workspace, static_cast<cudaStream_t>(site.stream));

@@ -57,9 +57,10 @@ void run_key_slices(const ops::RecurrentAttentionProblem& problem,
       run(slice, own, rest, first);
       continue;
     }
-    const PaddedOutput added(own, workspace.data());
+    AddedOutputs added(workspace.data());
+    added.redirect(own.o);
     run(slice, own, rest, first);
-    added.add(stream);
+    added.add(problem.dtype, stream);
   }
 }
 

@@ -118,11 +118,10 @@ bool have_maps(std::initializer_list<ConstTensorView> tensors) {
   return std::ranges::all_of(tensors, has_map);
 }
 
-/// Places the copies of tensors that are given, of all or of those that need one, and makes the
-/// tensors views of them.
-auto replacing(PaddedTensors& tensors, WorkspaceParts& parts, bool all) {
-  const auto add = [&tensors, &parts, all](auto& tensor) {
-    if (!all && has_pieces(tensor) && has_map(tensor)) return;
+/// Places the copies of tensors that are given and need one, and makes the tensors views of them.
+auto replacing(PaddedTensors& tensors, WorkspaceParts& parts) {
+  const auto add = [&tensors, &parts](auto& tensor) {
+    if (has_pieces(tensor) && has_map(tensor)) return;
     tensors.of[static_cast<std::size_t>(tensors.count++)] = replace(tensor, parts);
   };
   return [add]<class Tensor>(Tensor& tensor, const Sizes&, int) {
@@ -152,27 +151,26 @@ std::size_t PaddedOutput::bytes(const Problem& problem) {
 }
 
 template <class Args>
-PaddedOutput::PaddedOutput(Args& args, std::byte* workspace, bool all) : dtype_(args.q.dtype) {
+PaddedOutput::PaddedOutput(Args& args, std::byte* workspace) {
   WorkspaceParts parts(workspace);
-  for_each_output(args, replacing(tensors_, parts, all));
+  for_each_output(args, replacing(tensors_, parts));
 }
 
 void PaddedOutput::copy(cudaStream_t stream) const { put_rows_back(tensors_, stream); }
 
-void PaddedOutput::add(cudaStream_t stream) const { add_rows(tensors_, dtype_, stream); }
-
 void AddedOutputs::redirect(TensorView& out) {
   const int dims = out.rank();
   const int first = std::max(3 - dims, 0);  // of four dimensions: fewer have rows of one element
+  const auto is_one_sum = [&](int dim) { return out.stride(dim) == 0 && out.size(dim) > 1; };
   Extents sizes{1, 1, 1, 1}, strides{0, 0, 0, 1}, own = out.strides;
   for (int dim = 0; dim < dims; ++dim) {
-    sizes[first + dim] = out.stride(dim) == 0 ? 1 : out.size(dim);
+    sizes[first + dim] = is_one_sum(dim) ? 1 : out.size(dim);
     strides[first + dim] = out.stride(dim);
   }
   TensorView rows(out.data, out.dtype, sizes, strides, out.device);
   tensors_.of[static_cast<std::size_t>(tensors_.count++)] = replace(rows, parts_);
   for (int dim = 0; dim < dims; ++dim) {
-    if (out.stride(dim) != 0) own[dim] = rows.stride(first + dim);
+    if (!is_one_sum(dim)) own[dim] = rows.stride(first + dim);
   }
   out = TensorView(rows.data, out.dtype, out.shape, own, out.device);
 }
@@ -192,15 +190,15 @@ std::size_t PaddedInputs::bytes(const Problem& problem) {
 template <class Args>
 PaddedInputs::PaddedInputs(Args& args, std::byte* workspace) {
   WorkspaceParts parts(workspace);
-  for_each_input(args, replacing(tensors_, parts, false));
+  for_each_input(args, replacing(tensors_, parts));
 }
 
 void PaddedInputs::copy(cudaStream_t stream) const { copy_rows(tensors_, stream); }
 
 template std::size_t PaddedOutput::bytes<ForwardArgs>(const Problem&);
 template std::size_t PaddedOutput::bytes<BackwardArgs>(const Problem&);
-template PaddedOutput::PaddedOutput(ForwardArgs&, std::byte*, bool);
-template PaddedOutput::PaddedOutput(BackwardArgs&, std::byte*, bool);
+template PaddedOutput::PaddedOutput(ForwardArgs&, std::byte*);
+template PaddedOutput::PaddedOutput(BackwardArgs&, std::byte*);
 template std::size_t PaddedInputs::bytes<ForwardArgs>(const Problem&);
 template std::size_t PaddedInputs::bytes<BackwardArgs>(const Problem&);
 template PaddedInputs::PaddedInputs(ForwardArgs&, std::byte*);

@@ -28,6 +28,12 @@ inline bool has_whole_rows(const ops::RecurrentAttentionProblem& problem) {
 bool has_tensor_maps(const ops::RecurrentAttentionArgs& args);
 bool has_tensor_maps(const ops::RecurrentAttentionBackwardArgs& args);
 
+/// What launches are expected to take that move so many bytes, each read and written, in microseconds.
+constexpr double moves_us(double launches, std::size_t bytes) {
+  constexpr double kOfLaunch = 2.4, kBytesPerUs = 1.2e6;
+  return launches * kOfLaunch + static_cast<double>(bytes) / kBytesPerUs;
+}
+
 // Args are those of either pass; bytes() counts what its constructor takes of the workspace.
 
 /// The output of a problem, written to the workspace first: o; of a backward pass dq, dk and dv.
@@ -37,18 +43,15 @@ class PaddedOutput {
   template <class Args = ops::RecurrentAttentionArgs>
   static std::size_t bytes(const ops::RecurrentAttentionProblem& problem);
 
-  /// Makes the outputs of `args` views of places in the workspace: all of them, or those that kernels
-  /// do not take as they lie.
+  /// Makes the outputs of `args` that kernels do not take as they lie views of places in the workspace.
   template <class Args>
-  PaddedOutput(Args& args, std::byte* workspace, bool all = true);
+  PaddedOutput(Args& args, std::byte* workspace);
 
-  /// To where the output was to go, or to what is there.
+  /// To where the output was to go.
   void copy(cudaStream_t stream) const;
-  void add(cudaStream_t stream) const;
 
  private:
   PaddedTensors tensors_;
-  DType dtype_;
 };
 
 /// Outputs that are written to the workspace, and then added to what is where they were to go.

@@ -72,10 +72,8 @@ class WithChannelSlices : public Inner {
                                     const DeviceInfo& device) const override {
     const std::optional<double> of_pair = Inner::expected_us(first_pair(problem), device);
     if (!of_pair || !is_sliced(problem)) return of_pair;
-    constexpr double kOfLaunch = 2.4, kBytesPerUs = 1.2e6;  // what is added, and read for that
     const auto pairs = static_cast<double>(slices(problem.K) * slices(problem.V));
-    const auto bytes = static_cast<double>(added_bytes(first_pair(problem)));
-    return pairs * *of_pair + (pairs - 1) * (kOfLaunch + bytes / kBytesPerUs);
+    return pairs * *of_pair + (pairs - 1) * moves_us(1, added_bytes(first_pair(problem)));
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {

@@ -41,8 +41,7 @@ class WithPaddedRows : public Inner {
     const std::optional<double> own = Inner::expected_us(taken(problem), device);
     const bool says_copies = kIsBackward || has_short_sequences(problem);
     if (!says_copies || !own || Inner::takes_rows(problem)) return own;
-    constexpr double kOfLaunch = 2.4, kBytesPerUs = 1.2e6;  // there and, of what is read, back
-    return *own + 2 * kOfLaunch + static_cast<double>(copies_bytes(problem)) / kBytesPerUs;
+    return *own + moves_us(2, copies_bytes(problem));  // there and, of what is read, back
   }
   std::vector<Config> candidate_configs(const Problem& problem,
                                         const DeviceInfo& device) const override {
@@ -66,7 +65,7 @@ class WithPaddedRows : public Inner {
     const auto stream = static_cast<cudaStream_t>(site.stream);
     Args padded = args;
     const PaddedInputs inputs(padded, site.workspace.data());
-    const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem), false);
+    const PaddedOutput output(padded, site.workspace.data() + inputs_bytes(problem));
     inputs.copy(stream);
     Inner::run(copied, padded, config, rest);
     output.copy(stream);

@@ -49,8 +49,8 @@ struct SegmentSums {
   }
 };
 
-/// Of `operands`, x_from_start has the tiles of [tile_k / 64, 2]: of queries and of
-/// keys in turn; total_decay is negative where a panel's are strong (operands.cuh).
+/// Of `operands`, x_from_start has the tiles of [tile_k / 64, 2]: of queries and of keys in turn;
+/// total_decay is negative where a panel's are strong (operands.cuh).
 template <class T>
 void launch_walk(const ChunkGlaConfig& config, const chunk_wgmma::WalkParams& params,
                  const GlaParams& operands, const WalkProgress& progress, const SegmentSums& sums,
