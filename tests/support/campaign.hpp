@@ -1,6 +1,7 @@
 // Tests that are the same at any length: short in CI, long by hand.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -11,6 +12,12 @@ namespace attune::test {
 inline int campaign_length(int brief, int lengthy) {
   const char* wanted = std::getenv("CAMPAIGN");
   return wanted != nullptr && std::string_view(wanted) == "long" ? lengthy : brief;
+}
+
+/// The first seed of problems that are drawn: what the environment says in CAMPAIGN_SEED, or 0.
+inline std::uint64_t campaign_seed() {
+  const char* wanted = std::getenv("CAMPAIGN_SEED");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 0;
 }
 
 }  // namespace attune::test

@@ -109,9 +109,9 @@ class DrawnCalls : public testing::TestWithParam<DrawnCase> {
 
 /// A few dozen in CI, thousands by hand.
 inline auto drawn_cases() {
-  return testing::Combine(
-      testing::Values("cpu", "gpu"),
-      testing::Range(std::uint64_t{0}, static_cast<std::uint64_t>(campaign_length(30, 700))));
+  const std::uint64_t first = campaign_seed();
+  const auto count = static_cast<std::uint64_t>(campaign_length(30, 700));
+  return testing::Combine(testing::Values("cpu", "gpu"), testing::Range(first, first + count));
 }
 
 }  // namespace attune::test

@@ -9,6 +9,7 @@
 
 #include "backends/cuda/gpu.hpp"
 #include "ops/shapes.hpp"
+#include "support/campaign.hpp"
 #include "support/heuristic_context.hpp"
 #include "support/kernel_runs.hpp"
 
@@ -238,7 +239,8 @@ std::vector<RandomProblem> random_problems() {
         sliced_heads(channel_decay(ops::RecurrentAttention::kName)),
         sliced_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
-    for (std::uint64_t seed = 0; seed < kProblemsEach; ++seed) {
+    for (std::uint64_t i = 0; i < kProblemsEach; ++i) {
+      const std::uint64_t seed = campaign_seed() + i;
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
     }
   }
