@@ -1,5 +1,6 @@
 // About how long a pass by windows takes, fitted to the times of 3,239 configs of 150 problems forward
-// and of 2,111 of 74 backward on an H100, with the lengths that packed sequences had.
+// and of 2,111 of 74 backward on an H100, with the lengths that packed sequences had. `of_all` is what 124
+// and 72 others take on an H200 beside that.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace attune::cuda::window {
 
 /// Microseconds.
 struct Costs {
+  double of_all;  // times all else
   double launch, sums;
   double block;          // of each
   double staged;         // for each channel of a thread, of four tokens of the other side
@@ -29,7 +31,8 @@ struct Costs {
   double bytes;          // share of the states' traffic that nothing hides
   double apart;          // more of that where tiles that share sectors are one behind the other
 };
-inline constexpr Costs kForwardCosts{.launch = 1.16,
+inline constexpr Costs kForwardCosts{.of_all = 1.09,
+                                     .launch = 1.16,
                                      .sums = 0,
                                      .block = 1.31,
                                      .staged = 0.338,
@@ -44,7 +47,8 @@ inline constexpr Costs kForwardCosts{.launch = 1.16,
                                      .warp = 0.0563,
                                      .bytes = 0.615,
                                      .apart = 0.5};
-inline constexpr Costs kBackwardCosts{.launch = 1.6,
+inline constexpr Costs kBackwardCosts{.of_all = 1.07,
+                                      .launch = 1.6,
                                       .sums = 2.33,
                                       .block = 2.45,
                                       .staged = 0.435,
@@ -133,9 +137,9 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
   const bool apart =
       pass.shares_sectors && std::min(pass.tiles, sides.back().side.tiles()) > pass.teams;
   const double bytes_share = cost.bytes * (1 + (apart ? cost.apart : 0));
-  return cost.launch + std::max(rounds * work / std::max(blocks, 1.0), longest) +
-         (pass.sums ? cost.sums : 0) +
-         bytes_share * static_cast<double>(pass.state_bytes) / kBytesPerUs;
+  const double walks = std::max(rounds * work / std::max(blocks, 1.0), longest);
+  return cost.of_all * (cost.launch + walks + (pass.sums ? cost.sums : 0) +
+                        bytes_share * static_cast<double>(pass.state_bytes) / kBytesPerUs);
 }
 
 /// Of single tokens' gradients, a block or a cluster each of `walks`: fitted to 20 problems.
