@@ -73,10 +73,10 @@
 //   [H] or [N,H]      each of its values stands for       likewise
 //
 // dslopes is as dg_gamma. f32 keeps no digits below 1.2e-38, nor f16 below 6e-8, and nothing is
-// promised of those. With f16 inputs, scores of two tokens, scale q k and scale do v with their
-// decays, are rounded to f16 as well. Where a scale or inputs are so small, o, dq, dk and dv may be
-// off by up to 2.4e-7 times the RMS of v, k, q and do: half of f16's smallest step, a score, of 64;
-// dk and dv by that times the root of H/Hkv.
+// promised of those. With f16 inputs, scores of two tokens, scale q k and scale do v, and scale do,
+// with their decays, are rounded to f16 as well. Where a scale or inputs are so small, o, dq, dk, dv
+// and dinitial_state may be off by up to 2.4e-7 times the RMS of v, k, q, do and q: half of f16's
+// smallest step, a score or an element, of 64; dk and dv by that times the root of H/Hkv.
 //
 // Values that are not finite. -inf is a gate like any other. A NaN, or any other infinity, in an
 // input stays in its sequence and head: from q, do and gates in their query head, and in dk and dv
