@@ -1,4 +1,4 @@
-// Tests that are the same at any length: short in CI, long by hand.
+// Tests that are the same at any length and from any seed: short and from 0 in CI, others by hand.
 #pragma once
 
 #include <cstdint>

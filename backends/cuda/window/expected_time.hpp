@@ -1,6 +1,6 @@
 // About how long a pass by windows takes, fitted to the times of 3,239 configs of 150 problems forward
-// and of 2,111 of 74 backward on an H100, with the lengths that packed sequences had. `of_all` is what 124
-// and 72 others take on an H200 beside that.
+// and of 2,111 of 74 backward on an H100, with the lengths that packed sequences had.
+// An H200 took 1.09 and 1.07 times as long as that says for 124 and 72 others.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace attune::cuda::window {
 
 /// Microseconds.
 struct Costs {
-  double of_all;  // times all else
+  double on_h200;  // times all else
   double launch, sums;
   double block;          // of each
   double staged;         // for each channel of a thread, of four tokens of the other side
@@ -31,7 +31,7 @@ struct Costs {
   double bytes;          // share of the states' traffic that nothing hides
   double apart;          // more of that where tiles that share sectors are one behind the other
 };
-inline constexpr Costs kForwardCosts{.of_all = 1.09,
+inline constexpr Costs kForwardCosts{.on_h200 = 1.09,
                                      .launch = 1.16,
                                      .sums = 0,
                                      .block = 1.31,
@@ -47,7 +47,7 @@ inline constexpr Costs kForwardCosts{.of_all = 1.09,
                                      .warp = 0.0563,
                                      .bytes = 0.615,
                                      .apart = 0.5};
-inline constexpr Costs kBackwardCosts{.of_all = 1.07,
+inline constexpr Costs kBackwardCosts{.on_h200 = 1.07,
                                       .launch = 1.6,
                                       .sums = 2.33,
                                       .block = 2.45,
@@ -138,8 +138,8 @@ inline double pass_us(const Pass& pass, std::span<const PassSide> sides, std::si
       pass.shares_sectors && std::min(pass.tiles, sides.back().side.tiles()) > pass.teams;
   const double bytes_share = cost.bytes * (1 + (apart ? cost.apart : 0));
   const double walks = std::max(rounds * work / std::max(blocks, 1.0), longest);
-  return cost.of_all * (cost.launch + walks + (pass.sums ? cost.sums : 0) +
-                        bytes_share * static_cast<double>(pass.state_bytes) / kBytesPerUs);
+  return cost.on_h200 * (cost.launch + walks + (pass.sums ? cost.sums : 0) +
+                         bytes_share * static_cast<double>(pass.state_bytes) / kBytesPerUs);
 }
 
 /// Of single tokens' gradients, a block or a cluster each of `walks`: fitted to 20 problems.
