@@ -24,11 +24,20 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::seconds kUnmeasured{60};  // while nothing is known of the default's time
 constexpr double kTimesTheDefault = 50;
+constexpr double kComparedPerSecond = 1e7;  // bytes: a twentieth of what the host manages
+
+/// Outputs of the whole problem are compared on the host. The default's are not: a device looks at
+/// them by itself, so that its time says nothing of this.
+Seconds allowed_for_comparing(const tuning::Workload& workload) {
+  return Seconds(workload.op->bytes(workload.problem) / kComparedPerSecond);
+}
 
 class IsolatedRunner final : public tuning::CandidateRunner {
  public:
   IsolatedRunner(const tuning::Workload& workload, const IsolationSettings& settings)
-      : timeout_(settings.timeout), worker_(workload, settings) {}
+      : timeout_(settings.timeout),
+        comparing_(allowed_for_comparing(workload)),
+        worker_(workload, settings) {}
   ~IsolatedRunner() override {
     if (all_right_) worker_.leave();
   }
@@ -102,9 +111,10 @@ class IsolatedRunner final : public tuning::CandidateRunner {
   Timed timed(const json& request, int launches);
   json answer_to(const json& request, int launches);
   json answer_to_or_again(const json& request, int launches);
-  Clock::duration limit_for(const std::string& what, int launches) const;
+  Clock::duration limit_for(const json& request, int launches) const;
 
   const std::chrono::milliseconds timeout_;
+  const Seconds comparing_;  // that a candidate may take longer whose outputs are compared
   ProblemWorker worker_;
   bool all_right_ = true;                        // what its candidates have been
   std::map<std::string, double> known_seconds_;  // what each kind of request took first, a launch
@@ -126,17 +136,18 @@ std::optional<Verdict> IsolatedRunner::check(const json& request) {
   }
 }
 
-Clock::duration IsolatedRunner::limit_for(const std::string& what, int launches) const {
-  const auto known = known_seconds_.find(what);
+Clock::duration IsolatedRunner::limit_for(const json& request, int launches) const {
+  const auto known = known_seconds_.find(request.at("do").get<std::string>());
   if (known == known_seconds_.end()) return std::max<Clock::duration>(timeout_, kUnmeasured);
-  const Seconds relative(kTimesTheDefault * known->second * launches);
-  return std::max<Clock::duration>(timeout_, std::chrono::duration_cast<Clock::duration>(relative));
+  Seconds limit(kTimesTheDefault * known->second * launches);
+  limit = std::max<Seconds>(limit, timeout_);
+  if (!request.value("like", json()).is_null()) limit += comparing_;
+  return std::chrono::duration_cast<Clock::duration>(limit);
 }
 
 json IsolatedRunner::answer_to(const json& request, int launches) {
-  const auto what = request.at("do").get<std::string>();
   const auto begin = Clock::now();
-  json reply = worker_.receive(limit_for(what, launches));
+  json reply = worker_.receive(limit_for(request, launches));
   if (reply.contains("verdict") && !is(reply, TrialOutcome::kOk)) all_right_ = false;
   if (const auto over = reply.find("over"); over != reply.end()) {
     worker_.end();
@@ -145,7 +156,8 @@ json IsolatedRunner::answer_to(const json& request, int launches) {
     }
   }
   if (!is_failed(reply)) {
-    known_seconds_.try_emplace(what, Seconds(Clock::now() - begin).count() / launches);
+    known_seconds_.try_emplace(request.at("do").get<std::string>(),
+                               Seconds(Clock::now() - begin).count() / launches);
   }
   return reply;
 }

@@ -48,7 +48,7 @@ class IdleWorkers {
 struct IsolationSettings {
   std::vector<std::string> plugins;
   /// A candidate is killed when it takes longer than this and than fifty times what the default
-  /// took for the same.
+  /// took for the same; a second more for each 10 MB where its outputs are compared with the default's.
   std::chrono::milliseconds timeout{2000};
   /// Bytes that a worker on the host may use besides what the problem takes; 0: no limit.
   std::int64_t memory = 0;

@@ -15,7 +15,7 @@ namespace attune::test {
 namespace {
 
 using testing::HasSubstr;
-using tuning::Inputs;
+using tuning::Check;
 using tuning::Verdict;
 
 constexpr std::int64_t kRows = 16;
@@ -70,13 +70,13 @@ class InputsTest : public testing::Test {
   using Compute =
       std::function<void(const ScalingProblem&, const ScalingArgs&, const OnDeviceConfig&)>;
 
-  Verdict check(Compute compute, Inputs inputs = Inputs::kCompare) {
+  Verdict check(Compute compute, Check kind = Check::kReduced) {
     const std::unique_ptr<const ErasedKernel> kernel =
         scripted(world, OnDeviceScript{.compute = std::move(compute)});
     const OpInfo op = op_info<OnDevice>();
     const ScalingProblem problem{.rows = kRows};
     tuning::Harness harness(op, ProblemRef::of<OnDevice>(problem), device, 1);
-    return check_on(harness, {kernel.get(), kernel->parse({})}, {}, inputs);
+    return check_on(harness, {kernel.get(), kernel->parse({})}, {}, kind);
   }
   static void fill(const ScalingArgs& args) {
     for (std::int64_t i = 0; i < kRows; ++i) args.y[i] = 1;
@@ -99,7 +99,7 @@ TEST_F(InputsTest, WhoeverChangesThemIsWrong) {
   };
   EXPECT_EQ(check(change).outcome, TrialOutcome::kWrong);
   EXPECT_EQ(check(change).reason, "changes its inputs");
-  EXPECT_TRUE(check(change, Inputs::kTrust).ok()) << "where that was looked at before";
+  EXPECT_TRUE(check(change, Check::kFullSize).ok()) << "where that was looked at before";
 }
 
 TEST_F(InputsTest, WhoeverWritesBesideATensorIsWrong) {

@@ -147,6 +147,22 @@ TEST_F(TunerCorrectnessTest, ChecksAtFullSizeWhatDoesNotFitTheReducedProblem) {
   EXPECT_EQ(trial_of(result, "test.scaling.tiled tile=32,threads=1").outcome, TrialOutcome::kWrong);
 }
 
+TEST_F(TunerCorrectnessTest, AtFullSizeTheDefaultMayBeOffByTheToleranceAsWell) {
+  constexpr float kTolerance = 1e-5F;
+  add({.misfits = [](const ScalingProblem& p,
+                     const TiledConfig& c) { return p.rows < c.tile ? "too few rows" : ""; },
+       .compute =
+           [](const ScalingProblem& p, const ScalingArgs& a, const TiledConfig& c) {
+             const float off = c.tile == 1 ? -0.8F : c.tile == 16 ? 0.8F : c.tile == 32 ? 1.5F : 0;
+             for (std::int64_t i = 0; i < p.rows; ++i) a.y[i] = 2 * a.x[i] * (1 + off * kTolerance);
+           }});
+  const TuneResult result = tune(request("reference.scaling"));
+  EXPECT_EQ(winner_of(result), "test.scaling.tiled tile=16,threads=1");
+  const Trial& trial = trial_of(result, "test.scaling.tiled tile=32,threads=1");
+  EXPECT_EQ(trial.outcome, TrialOutcome::kWrong);
+  EXPECT_THAT(trial.reason, HasSubstr("at most 2e-05 is allowed"));
+}
+
 TEST_F(TunerCorrectnessTest, ADefaultThatIsWrongDoesNotWinAndIsSaidToBe) {
   add({.heuristic = {.tile = 8},
        .compute = [](const ScalingProblem& p, const ScalingArgs& a, const TiledConfig& c) {

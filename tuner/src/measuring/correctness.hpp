@@ -13,15 +13,17 @@
 
 namespace attune::tuning {
 
-/// Whether a check compares the inputs' bytes before and after.
-enum class Inputs { kTrust, kCompare };
+/// What a check holds a candidate against: on an op's reduced problem, what an oracle gives, and the
+/// inputs' bytes as they were; on the problem itself, what another candidate gives, which may be off by
+/// the tolerance as well.
+enum class Check { kReduced, kFullSize };
 
 /// Runs a candidate twice, over outputs filled with different bytes. Both runs have to give the
 /// same bits, within tolerance of `expected` (finite where it has no such output): a kernel with a
 /// data race, or one that reads an output or leaves a part of it unwritten, does not. Nothing
 /// outside of the tensors may be written, nor an input where those are compared.
 Verdict check_on(Harness& harness, const Candidate& candidate, const TensorMap& expected,
-                 Inputs inputs);
+                 Check check);
 
 /// What the exception being handled says, whatever it is.
 std::string describe_current_exception();

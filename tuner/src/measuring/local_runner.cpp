@@ -36,7 +36,7 @@ class LocalRunner final : public CandidateRunner {
 
   Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) override {
     return check_on(harness_, candidate, like == nullptr ? TensorMap() : outputs_of(*like),
-                    Inputs::kTrust);
+                    Check::kFullSize);
   }
 
   double time_us(const Candidate& candidate, int repeats) override {

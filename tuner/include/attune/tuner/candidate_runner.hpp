@@ -91,7 +91,7 @@ class CandidateRunner {
   virtual std::optional<Verdict> check_reduced(const Candidate& candidate, int round) = 0;
 
   /// Whether its outputs on the problem itself are finite and the same in two runs; with `like`,
-  /// also whether they are what that candidate gives, within tolerance.
+  /// also whether they are what that candidate gives, within the tolerance of both.
   virtual Verdict check_at_full_size(const Candidate& candidate, const Candidate* like) = 0;
 
   /// Microseconds of `repeats` launches back to back. Throws CandidateFailure.
