@@ -168,7 +168,8 @@ bool keys_have_gates(const ops::RecurrentAttentionProblem& problem);
 bool values_have_gates(const ops::RecurrentAttentionProblem& problem);
 /// The gradient of constant decays is a number of each sequence and head, which sums what scores in
 /// 16 bits make of every token. One or two may miss the tolerance where their terms cancel: of 128
-/// draws of one such number one did, of 108 of two the worst was within it by a tenth.
+/// draws of one such number one did, of 108 of two the worst was within it by a tenth. Packed
+/// sequences are one here, as one may have nearly all of the tokens.
 bool has_few_constant_decays(const ops::RecurrentAttentionProblem& problem);
 /// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are.
 std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem);

@@ -94,7 +94,10 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
     *reinterpret_cast<std::uint32_t*>(y_to_end.row(i)) = pack<T>(left.x, left.y);
     until = times(until, decay[i]);
   }
-  // Where the last tile has no second panel, what walks have in its place stays zero.
+  // Where the last tile has no second panel, what walks have in its place stays zero; and no channel
+  // that is not there survives the chunk.
+  if (channel >= p.own) until.x = 0.0F;
+  if (channel + 1 >= p.own) until.y = 0.0F;
   const bool is_whole =
       panel + 1 < p.own_panels() || p.own_panels() * kPanelChannels == own_channels(p);
   auto* const total =
