@@ -25,6 +25,7 @@ struct WalkTimes {
   double round = 0;    // of as many blocks as a device has multiprocessors, besides their chunks
   double sums = 0;     // of the launch of those, besides
   double pass = 0;     // of one segment by those that start behind it
+  double starts = 0;   // of the launch that makes starts ahead, where there are more segments
   double state = 0;    // of what a segment adds, through memory
   double traffic = 0;  // of what a walk moves for a chunk, through memory, where that counts
   double sum_traffic = 0;  // the same of a walk that only makes what its segment adds
@@ -39,6 +40,7 @@ struct WalkTimes {
             .round = round,
             .sums = sums,
             .pass = pass,
+            .starts = starts,
             .state = kState * state,
             .traffic = kTraffic * traffic,
             .sum_traffic = kTraffic * sum_traffic};
@@ -100,7 +102,7 @@ inline double segments_cost(const SegmentedWalks& walks, const WalkTimes& times,
       times.sums + side_by_side(launch_cost(kDirections * walks.count * (segments - 1),
                                             walks.chunks, segments, times.sum, times.round, device),
                                 times.sum_traffic * kDirections * all_chunks * summed);
-  if (segments <= walks.most_passed) cost += times.pass * (segments - 1);
+  cost += segments <= walks.most_passed ? times.pass * (segments - 1) : times.starts;
   return cost + times.state * static_cast<double>(walks.count * segments);
 }
 

@@ -56,6 +56,7 @@ inline constexpr int kShortSegments[] = {1,  2,  3,  4,  5,  6,  8,  10, 12,
 /// What segments cost, in the time of a chunk, fitted to twelve numbers of segments of 128 walks on an
 /// H100.
 struct SegmentTimes {
+  double shared = 1.3;             // where blocks share a multiprocessor
   double both_walks = 1.8;         // where there are two: the first one reads nothing
   double launch = 2;               // of the first one
   double state = 0.3;              // of a segment, which those behind it load
@@ -69,14 +70,13 @@ struct SegmentTimes {
 /// The segments that take least.
 inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& device,
                                       const SegmentTimes& times = {}) {
-  constexpr double kShared = 1.3;  // where blocks share a multiprocessor
   const auto rounds = [&](int segments) {
     return static_cast<double>(ceil_div(segments * walk.blocks, walk.room));
   };
   const auto walk_time = [&](int segments) {
     const auto chunks = static_cast<double>(ceil_div(walk.chunks, segments));
     const bool shared = std::min(segments * walk.blocks, walk.room) > device.cores;
-    return (rounds(segments) * (chunks + times.block) - times.block) * (shared ? kShared : 1.0);
+    return (rounds(segments) * (chunks + times.block) - times.block) * (shared ? times.shared : 1.0);
   };
   const auto is_meant = [&](int segments) {
     return walk.chunks >= times.long_segment * segments ||

@@ -184,7 +184,7 @@ Config product_tile(const Problem& problem, const DeviceInfo& device, Config con
   return config;
 }
 
-/// Traffic from which on a large tile is the faster one: on an H200 between 4 and 34 MB.
+/// Traffic from which on a wide tile is the faster one: on an H200 between 4 and 34 MB.
 constexpr double kLargeBytes = 1e7;
 
 /// As measured with two, four and eight tokens a row: the memory wants whole rows, 256 bytes or more of
@@ -202,17 +202,29 @@ Config best_product_tile(const Problem& problem, const DeviceInfo& device) {
                       problem.kept ? 2 : 1);
 }
 
+/// Of states in f32, by how many blocks of 64 columns they are: small tiles where a device has few of
+/// them to hold, or a large one would be half empty, and narrower ones where there are not even enough
+/// for the multiprocessors.
+Config best_f32_tile(const Problem& problem, const DeviceInfo& device) {
+  constexpr std::int64_t kOfBlock = 64;  // value channels
+  constexpr std::int64_t kFewKeys = 48, kManyKeys = 128;
+  const std::int64_t blocks = problem.B * problem.H * ((problem.V - 1) / kOfBlock + 1);
+  const bool has_many_keys = problem.K > kManyKeys;
+  const int rounds_of_small = has_many_keys ? 1 : 2;
+  if (problem.K > kFewKeys && blocks > rounds_of_small * device.cores) {
+    return large_tile(problem, device, 1);
+  }
+  return small_tile(problem, device, has_many_keys || 4 * blocks <= device.cores ? 1 : 2);
+}
+
 Config heuristic_of(const Problem& problem, const DeviceInfo& device) {
   if (takes_products(problem)) return best_product_tile(problem, device);
   if (!is_one_token(problem)) return step_tile(problem, device, 1);
-  constexpr std::int64_t kMaxKeysOfSmall = 128;
-  constexpr std::int64_t kMinKeysOfLarge = 65;
+  if (problem.state_dtype == DType::kF32) return best_f32_tile(problem, device);
   // Elements of 16 bits are twice as much work a byte: small tiles do that beside others' loads.
-  const bool heavy =
-      problem.state_dtype == DType::kF32 && ops::RecurrentDecode::bytes(problem) > kLargeBytes;
-  const bool large = problem.K > kMaxKeysOfSmall || (heavy && problem.K >= kMinKeysOfLarge);
-  return large ? large_tile(problem, device, problem.state_dtype == DType::kF32 ? 1 : 2)
-               : small_tile(problem, device, 2);
+  constexpr std::int64_t kMaxKeysOfSmall = 128;
+  return problem.K > kMaxKeysOfSmall ? large_tile(problem, device, 2)
+                                     : small_tile(problem, device, 2);
 }
 
 class DecodeKernel final : public Kernel<Config> {

@@ -30,8 +30,11 @@ struct GlaMma {
     }
     return Support::yes();
   }
-  static bool fewest_stages_do(const Problem& problem, const Config& config) {
-    return channels::gated_of(problem) == Gated::kKeys && config.tile_v > 64 && problem.K > 64;
+  static int most_stages(const Problem& problem, int tile_v) {
+    const bool is_large = tile_v > 64 && problem.K > 64;
+    const bool few_do = channels::gated_of(problem) == Gated::kKeys && is_large;
+    return few_do || channels::is_short(problem) ? channels::kFewestStages
+                                                 : largest_value(&Config::stages);
   }
   template <class T, Gated kGated>
   static void launch(const channels::Params& params, const Config& config, cudaStream_t stream) {

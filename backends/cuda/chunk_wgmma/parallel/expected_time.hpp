@@ -47,16 +47,23 @@ inline double final_states_us(const ops::RecurrentAttentionProblem& problem) {
   return kJoin + kPasses * sizeof(float) * static_cast<double>(elements) / kBytesPerUs;
 }
 
+/// What memory takes before the first product and behind the last one, in microseconds.
+inline double rows_us(const ops::RecurrentAttentionProblem& problem) {
+  constexpr double kBytesPerUs = 5.2e6, kBytes = 2;
+  const std::int64_t elements = 2 * problem.B * problem.T * problem.H * (problem.K + problem.V);
+  return kBytes * static_cast<double>(elements) / kBytesPerUs;
+}
+
 /// Microseconds: of the block that takes most chunks, or of all that a multiprocessor takes. Fitted to
-/// 348 configs of batches without states on an H200 (0.085 by root mean square of logarithms); what
-/// states and unlike lengths add is a rougher guess.
+/// 195 configs of 75 batches without initial states on an H200 (0.072 by root mean square of
+/// logarithms); what these and unlike lengths add is a rougher guess.
 inline double parallel_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
                           const ParallelWgmmaConfig& config) {
-  constexpr double kLaunch = 2.62, kOfTile = 0.477;
+  constexpr double kLaunch = 3.01, kOfKeys = 0.154, kOfValues = 0.711;
   constexpr double kChain = 0.517, kChainOfKeys = 0.231, kChainOfValues = 0.233;
-  constexpr double kInTurns = 0.5, kOfOwn = 0.774;  // of a chunk, for a team
-  constexpr double kWorkOfKeys = 0.248, kWorkOfValues = 0.33, kWorkOfTwo = 1.538;
-  constexpr double kOfBlock = 3.26;
+  constexpr double kInTurns = 0.5, kOfOwn = 0.725;  // of a chunk, for a team
+  constexpr double kWorkOfKeys = 0.255, kWorkOfValues = 0.367, kWorkOfTwo = 1.126;
+  constexpr double kFirst = 0.824, kOfBlock = 2.91;  // of a multiprocessor, and of those behind it
   constexpr double kInitial = 2.45, kOfInitial = 3.32;                // initial states
   constexpr double kOfSum = 0.418, kOfSums = 3, kChainOfSum = 0.252;  // final ones
   constexpr double kSharpness = 3.7;
@@ -69,11 +76,12 @@ inline double parallel_us(const ops::RecurrentAttentionProblem& problem, const D
   const double of_chunk =
       (kWorkOfKeys * keys + kWorkOfValues * values) * (has_two ? kWorkOfTwo : 1.0);
   const auto blocks = static_cast<double>(parallel_blocks(problem, config));
+  const double behind = std::max(blocks - kFirst * device.cores, 0.0);
   const auto tiles = static_cast<double>(problem.H * ceil_div(problem.V, config.tile_v));
   const auto sums =
       static_cast<double>(problem.sequences() * problem.H * ceil_div(problem.V, kSumValues));
-  const double besides = kLaunch + kOfTile * (keys + values) + (problem.h0 ? kInitial : 0.0) +
-                         final_states_us(problem);
+  const double besides = kLaunch + kOfKeys * keys + kOfValues * values + rows_us(problem) +
+                         (problem.h0 ? kInitial : 0.0) + final_states_us(problem);
   const LikelyLengths lengths(problem);
   return packed * lengths.average([&](double longest) {
     const double others = std::max((lengths.all - longest) / std::max(lengths.others, 1.0), 1.0);
@@ -83,7 +91,7 @@ inline double parallel_us(const ops::RecurrentAttentionProblem& problem, const D
             : static_cast<double>(problem.B) * chunks_taken(longest, config);
     const double chunks = std::ceil(longest / kChunkTokens);
     double alone = chain * chunks;
-    double all = of_chunk * taken * tiles + kOfBlock * blocks;
+    double all = of_chunk * taken * tiles + kOfBlock * behind;
     if (problem.h0) all += kOfInitial * keys * values * blocks;
     if (problem.ht) {
       alone = std::max(alone, kChainOfSum * (0.5 + keys) * chunks);

@@ -1,11 +1,11 @@
 // The kernel classes with a decay for every channel: what problems they take, how they are tuned
 // and launched. Traits is what differs between them:
 //
-//   Config              tile_v, stages and segments
-//   kName, kVersion     of the kernel
-//   kProducts, kGated   what multiplies the state, and which channels may have gates
-//   takes()             what else a problem and a device must have
-//   fewest_stages_do()  whether more stages than the fewest are no faster
+//   Config             tile_v, stages and segments
+//   kName, kVersion    of the kernel
+//   kProducts, kGated  what multiplies the state, and which channels may have gates
+//   takes()            what else a problem and a device must have
+//   most_stages()      of a block of so many value channels: more are no faster
 //   launch<T, gated>()
 #pragma once
 
@@ -394,10 +394,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   /// short sequences: on 60 problems of an H100 five took 0.95 to 1.7 times as long, 1.05 in the mean.
   /// Else as many as there is memory for beside the other blocks of a multiprocessor.
   Config config_of(const Problem& problem, const DeviceInfo& device, int tile_v) const {
-    Config config{.tile_v = tile_v, .stages = largest_value(&Config::stages)};
-    if (is_short(problem) || Traits::fewest_stages_do(problem, config)) {
-      config.stages = kFewestStages;
-    }
+    Config config{.tile_v = tile_v, .stages = Traits::most_stages(problem, tile_v)};
     while (config.stages > kFewestStages && !this->fits(problem, device, config)) --config.stages;
     config.stages = shared_stages(problem, device, config);
     config.segments = segments_cost(problem, device, config).segments;
@@ -428,6 +425,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
 
   static SegmentsCost segments_cost(const Problem& problem, const DeviceInfo& device,
                                     Config config) {
+    constexpr double kSharedByWgmma = 1.4;  // of an H200
     config.segments = 1;
     const Block block = block_of(problem, config);
     // Wide blocks take about as long for a chunk as narrow ones, but their states are larger.
@@ -435,6 +433,7 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     SegmentTimes times;
     times.state *= width;
     times.start *= width;
+    if (Traits::kProducts == Products::kWgmma) times.shared = kSharedByWgmma;
     return cheapest_segments(
         {.blocks = block_count(problem, config),
          .room = room_for_blocks(device, block.bytes, block.resident),
