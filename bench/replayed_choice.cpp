@@ -3,12 +3,12 @@
 //
 //   replayed_choice DATABASE...
 //
-// Of databases with trials, which `attune tune` leaves and `attune db export --ship` takes out. A
-// line is the default's time / the fastest's, both times, the problem and both choices; "?" stands
-// for the time of a default that the search had not among its candidates. Ends with the geometric
-// mean of each default kernel, its worst, and how many are over 1.1; and with how much of what each
-// kernel expects (Kernel::expected_us) its own default took, and by how much that varies. Nothing
-// runs: no device is needed, and what is fitted to these times is to be measured on others.
+// Databases are those that `attune tune` made: shipped ones have no trials. A line is the default's
+// time / the fastest's, both times, the problem and both choices; "?" stands for the time of a
+// default that the search had not among its candidates. Ends with the geometric mean of each default
+// kernel, its worst, and how many are over 1.1; and with how much of what each kernel expects
+// (Kernel::expected_us) its own default took, and by how much that varies. Nothing runs: no device is
+// needed, and what is fitted to these times is to be measured on others.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -118,9 +118,9 @@ void run(const std::vector<std::string>& paths) {
     }
   }
   for (const auto& [kernel, total] : report.defaults) {
-    std::printf("%-34s %4d problems: %.3f of the fastest, worst %.3f, %d over 1.1\n",
+    std::printf("%-34s %4d problems: %.3f of the fastest, worst %.3f, %d over %.1f\n",
                 kernel.c_str(), total.problems, std::exp(total.logs / total.problems), total.worst,
-                total.far);
+                total.far, kFar);
   }
   for (const auto& [kernel, expected] : report.expected) {
     const double mean = expected.logs / expected.problems;

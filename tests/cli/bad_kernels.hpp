@@ -45,9 +45,9 @@ class BadKernelsTest : public testing::Test {
     return here.run(call(arguments, bad));
   }
   /// What the database says of each kernel's candidates, by the kernel's name.
-  std::map<std::string, Seen> trials() const {
+  std::map<std::string, Seen> trials(const std::string& problem = "n=4096") const {
     std::map<std::string, Seen> seen;
-    for (const auto& row : here.run(call({"db", "show", "doubling", "n=4096"}, "all")).json()) {
+    for (const auto& row : here.run(call({"db", "show", "doubling", problem}, "all")).json()) {
       if (!row.contains("outcome")) continue;
       const auto& reason = row.at("reason");
       seen[row.at("kernel")] = {row.at("outcome"),

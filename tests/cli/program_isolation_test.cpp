@@ -58,6 +58,16 @@ TEST_F(IsolationTest, EveryBadKernelIsRejectedWithTheRightReason) {
   });
 }
 
+TEST_F(IsolationTest, ComparingLargeOutputsIsNoHang) {
+  const std::string problem = "n=6000000";
+  Call tune = call({"tune", "doubling", problem, "--timeout", "1s", "--budget", "60s"}, "whole");
+  tune.environment.push_back("DOUBLING_COMPARE_MS=3000");
+  const Outcome tuned = here.run(tune);
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const Seen trial = trials(problem).at("good.whole");
+  EXPECT_NE(trial.outcome, "crashed") << trial.reason;
+}
+
 TEST_F(IsolationTest, WhatRanOutOfMemoryIsTriedAgainAfterAWeek) {
   ASSERT_EQ(tune("uses_all_memory").exit_code, 0);
   EXPECT_EQ(trials().at("bad.uses_all_memory").outcome, "failed");

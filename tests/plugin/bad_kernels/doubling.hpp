@@ -14,6 +14,8 @@
 
 namespace doubling {
 
+inline constexpr std::int64_t kReducedN = 16;
+
 struct DoublingProblem {
   std::int64_t n = 4096;  // >= 1
 };

@@ -80,6 +80,26 @@ class Good final : public attune::Kernel<GoodConfig> {
   Run* once_;
 };
 
+/// Right, and only to be held against the default on the problem itself.
+class Whole final : public attune::Kernel<NoConfig> {
+ public:
+  explicit Whole(Run* once) : once_(once) {}
+  std::string_view name() const noexcept override { return "good.whole"; }
+  int version() const noexcept override { return 1; }
+  Support supports(const Problem& problem, const DeviceInfo&) const override {
+    return problem.n > kReducedN ? Support::yes()
+                                 : Support::no(attune::refused::kShape, "too few elements");
+  }
+  NoConfig heuristic_config(const Problem&, const DeviceInfo&) const override { return {}; }
+  void run(const Problem& problem, const Args& args, const NoConfig&,
+           const LaunchSite& site) const override {
+    once_(problem, args, site);
+  }
+
+ private:
+  Run* once_;
+};
+
 /// What the others are held against; on the host.
 class Reference final : public attune::Kernel<NoConfig> {
  public:

@@ -1,6 +1,7 @@
 // The kernels of the host. BAD_KERNELS in the environment names the bad ones to register, joined by
-// commas; without it all are. "twins" among them adds two devices. With DOUBLING_LAUNCHES=FILE each
-// process adds the name of each bad kernel that it runs, once.
+// commas; without it all are. "twins" among them adds two devices, "whole" a kernel that takes no reduced
+// problem. With DOUBLING_LAUNCHES=FILE each process adds the name of each bad kernel that it runs, once,
+// and with DOUBLING_COMPARE_MS=N outputs of a whole problem take so long to compare.
 #include <string>
 
 #include <attune/core/plugin.hpp>
@@ -62,6 +63,9 @@ extern "C" void attune_register(attune::Registry& registry) {
       registry.add(std::unique_ptr<const attune::Device>(std::make_unique<Twin>(index)));
     registry.add(std::make_unique<Good>("twin.doubling", run_once),
                  {.platform = "good", .backend = "twin"});
+  }
+  if (std::getenv("BAD_KERNELS") != nullptr && is_wanted("whole")) {
+    registry.add(std::make_unique<Whole>(run_once), {.platform = "good", .backend = "cpu"});
   }
   // Of a platform whose device nobody has.
   registry.add(std::make_unique<Bad>(host_faults()[0], "elsewhere"),
