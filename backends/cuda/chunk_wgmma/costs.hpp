@@ -107,14 +107,15 @@ inline double chunk_us(int tile_k) {
 
 /// Microseconds of a call: of its blocks, and of its rows and states through memory. Fitted to 658 configs
 /// of 143 problems of sequences of one length on an H100; chunks of more than 128 keys take less since, and
-/// slices, as fitted to 27 problems of an H200. Among configs cost_of() chooses better.
+/// slices, as fitted to 27 problems of an H200; states of segments more, by short sequences of one. Among
+/// configs cost_of() chooses better.
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kLaunch = 2.33, kOfBlock = 2.68;
   constexpr double kOfState = 1.84,
                    kElements = 128 * 128;  // of a block, to read or to write so many
   constexpr double kWide = 1.22;           // a chunk with 128 value channels
   constexpr double kBothWalks = 1.25;      // the first one reads less
-  constexpr double kOfCut = 1.2, kOfSegment = 0.22, kStateBytesPerUs = 2.63e6;
+  constexpr double kOfCut = 1.2, kOfSegment = 0.22, kStateBytesPerUs = 1.8e6;
   constexpr double kAddedSlice = 2.67, kBytesPerUs = 3.49e6;
   constexpr double kAddedBytes = 8.7;  // of an output that it adds, and a value read again
   const auto slices = static_cast<double>(slices_of(problem, config));

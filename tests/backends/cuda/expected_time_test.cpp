@@ -207,7 +207,7 @@ TEST(CudaExpectedTime, PackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
   }
   EXPECT_GT(taken, 100);
   EXPECT_EQ(config_of("cuda.gla_wgmma", "B=2 T=4096 H=1 D=32 gate=gk dtype=f16"),
-            "values=64,stages=5,segments=32");
+            "values=64,stages=4,segments=32");
 }
 
 }  // namespace
