@@ -107,8 +107,8 @@ inline double chunk_us(int tile_k) {
 
 /// Microseconds of a call: of its blocks, and of its rows and states through memory. Fitted to 658 configs
 /// of 143 problems of sequences of one length on an H100; chunks of more than 128 keys take less since, and
-/// slices, as fitted to 27 problems of an H200; states of segments more, by short sequences of one. Among
-/// configs cost_of() chooses better.
+/// slices, as fitted to 27 problems of an H200, and states of segments more, as timed there for sequences
+/// of 512 and 1024 tokens. Among configs cost_of() chooses better.
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kLaunch = 2.33, kOfBlock = 2.68;
   constexpr double kOfState = 1.84,

@@ -76,7 +76,8 @@ inline SegmentsCost cheapest_segments(const WholeWalk& walk, const DeviceInfo& d
   const auto walk_time = [&](int segments) {
     const auto chunks = static_cast<double>(ceil_div(walk.chunks, segments));
     const bool shared = std::min(segments * walk.blocks, walk.room) > device.cores;
-    return (rounds(segments) * (chunks + times.block) - times.block) * (shared ? times.shared : 1.0);
+    return (rounds(segments) * (chunks + times.block) - times.block) *
+           (shared ? times.shared : 1.0);
   };
   const auto is_meant = [&](int segments) {
     return walk.chunks >= times.long_segment * segments ||
