@@ -2,6 +2,8 @@
 // gated_panel_gradients.cu); and the gradients of gates that channels share, of which these and the
 // scores each make a part. Where channels have gates, operands are those of channel_scan.cuh.
 #include "cuda/chunk_mma/backward/channel_sums.cuh"
+#include "cuda/chunk_mma/backward/score_parts.cuh"
+#include "cuda/runtime/check.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 
@@ -47,7 +49,6 @@ class SideTokens {
     reads_.store(reads, memory.panels[0]);
     writes_.store(writes, memory.panels[0]);
   }
-  __device__ int panels() const { return (side_.channels + kPanelChannels - 1) / kPanelChannels; }
 
  private:
   const BackwardParams& p_;
@@ -57,24 +58,24 @@ class SideTokens {
   LoadedPanel<Own> writes_;
 };
 
-/// Adds the products of what reads with what writes, over the channels of a side; returns whether the
-/// chunk is strong in any of these.
+/// Adds the products of what reads with what writes, over the channels of panels of a side; returns
+/// whether the chunk is strong in any of these.
 template <bool kGated, bool kQuads, class Memory>
 __device__ __forceinline__ bool add_products(Product<Own>& scores, const BackwardParams& p,
                                              const Chunk& chunk, const ChannelSide& side,
-                                             Memory& memory) {
+                                             const PanelRange& panels, Memory& memory) {
   SideTokens<kQuads> tokens(p, chunk, side);
   bool strong = false;
-  if constexpr (!kGated) tokens.fetch(0);
+  if (!kGated && panels.first < panels.end) tokens.fetch(panels.first);
 #pragma unroll 1
-  for (int panel = 0; panel < tokens.panels(); ++panel) {
+  for (int panel = panels.first; panel < panels.end; ++panel) {
     const int stage = panel % kStages;
     const Panel a = panel_at(memory.panels[0], 2 * stage);
     const Panel b = panel_at(memory.panels[0], 2 * stage + 1);
     if constexpr (kGated) strong = tokens.load_decayed(memory, panel) || strong;
     tokens.store(memory, a, b);
     __syncthreads();  // the panels are there, their decays are done with
-    if (!kGated && panel + 1 < tokens.panels()) tokens.fetch(panel + 1);
+    if (!kGated && panel + 1 < panels.end) tokens.fetch(panel + 1);
     add_scores<Own>(scores, a, b);
   }
   __syncthreads();  // the panels are done with
@@ -122,7 +123,7 @@ __device__ __forceinline__ void keep_scores(Scores<Own>& scores, const BackwardP
   if (wants_shared_gates(p)) keep_gate_parts(p, chunk, memory.gates);
 }
 
-/// grid: heads x chunks.
+/// grid: score_blocks x heads x chunks.
 template <Gated kGated, bool kQuads>
 __global__ __launch_bounds__(Own::kThreads,
                              2) void chunk_scores(const __grid_constant__ BackwardParams p) {
@@ -131,8 +132,10 @@ __global__ __launch_bounds__(Own::kThreads,
   auto& memory = *reinterpret_cast<Memory*>(shared);
   __shared__ Chunk chunk;
   __shared__ bool has_work;
+  const std::int64_t number = quotient(block_number(), p.score_blocks);
+  const auto own = static_cast<int>(block_number() - number * p.score_blocks);
   if (threadIdx.x == 0) {
-    has_work = find_chunk(p, block_number(), chunk);
+    has_work = find_chunk(p, number, chunk);
     if (!has_work && chunk.number < p.chunks) {
       p.scores[chunk.number * p.heads + chunk.head].strong = 0;
     }
@@ -149,10 +152,13 @@ __global__ __launch_bounds__(Own::kThreads,
   Scores<Own> scores;
   clear(scores.keys);
   clear(scores.values);
-  bool strong = add_products<kGated != Gated::kNone, kQuads>(scores.keys, p, chunk, p.keys, memory);
-  strong =
-      add_products<kGated == Gated::kValues, kQuads>(scores.values, p, chunk, p.values, memory) ||
-      strong;
+  const PanelShare share(p, own);
+  bool strong = add_products<kGated != Gated::kNone, kQuads>(scores.keys, p, chunk, p.keys,
+                                                             share.keys, memory);
+  strong = add_products<kGated == Gated::kValues, kQuads>(scores.values, p, chunk, p.values,
+                                                          share.values, memory) ||
+           strong;
+  if (p.score_blocks > 1 && !gather_parts(scores, strong, p, chunk, share)) return;
   ChunkScores& to = p.scores[chunk.number * p.heads + chunk.head];
   if (threadIdx.x == 0) to.strong = strong ? 1 : 0;
   if (!strong) keep_scores<kGated>(scores, p, chunk, memory, to);
@@ -191,11 +197,16 @@ __global__ __launch_bounds__(kChunksOfBlock* kWarpSize) void sum_gate_parts(
 template <Gated kGated>
 void launch_scores(const BackwardParams& p, cudaStream_t stream) {
   using Memory = std::conditional_t<kGated == Gated::kNone, ScoreMemory, GatedScoreMemory>;
+  if (p.score_blocks > 1) {
+    const std::int64_t bytes = p.chunks * p.heads * std::int64_t{sizeof(unsigned)};
+    check(cudaMemsetAsync(p.score_blocks_done, 0, static_cast<std::size_t>(bytes), stream));
+  }
   with_value<false, true>(p.quads, [&]<bool kQuads>() {
-    launch<chunk_scores<kGated, kQuads>>({.grid = grid_of(p.heads * p.walked_chunks()),
-                                          .block = Own::kThreads,
-                                          .shared_bytes = sizeof(Memory)},
-                                         stream, p);
+    launch<chunk_scores<kGated, kQuads>>(
+        {.grid = grid_of(p.heads * p.walked_chunks() * p.score_blocks),
+         .block = Own::kThreads,
+         .shared_bytes = sizeof(Memory)},
+        stream, p);
   });
 }
 

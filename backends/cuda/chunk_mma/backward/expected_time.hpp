@@ -12,11 +12,6 @@
 
 namespace attune::cuda::chunk_mma::backward {
 
-/// Tokens of a sequence, of packed ones on average.
-inline std::int64_t mean_tokens(const Problem& problem) {
-  return std::max<std::int64_t>(problem.T / std::max<std::int64_t>(problem.N, 1), 1);
-}
-
 /// Microseconds of the walks of states: of all blocks together, or of the one that walks most, on
 /// average over what that may have.
 inline double walks_us(const Problem& problem, const DeviceInfo& device, std::int64_t tokens) {
@@ -79,6 +74,7 @@ inline double chunk_gradients_us(const Problem& problem, const DeviceInfo& devic
 /// The same, a block a panel of a chunk, behind one that makes the scores of each.
 inline double panel_gradients_us(const Problem& problem, const DeviceInfo& device) {
   constexpr double kScores = 3.5, kScoresOfPanel = 1.2, kScoresOfGatedPanel = 2.3;
+  constexpr double kSharedScores = 6;               // where several blocks share a chunk's
   constexpr double kOfPanel = 6.1, kOfGates = 4.9;  // of its channels
   constexpr double kOfTile = 2.4;                   // of a state
   constexpr double kOfOut = 4.1;  // more, where what is read of S by values is made, too
@@ -96,8 +92,10 @@ inline double panel_gradients_us(const Problem& problem, const DeviceInfo& devic
   const double rounds = blocks <= device.cores
                             ? kAlone
                             : static_cast<double>(ceil_div(blocks, kResident * device.cores));
-  const double of_scores =
-      kScores + (key_gates || value_gates ? kScoresOfGatedPanel : kScoresOfPanel) * (keys + values);
+  const int sharing = score_blocks(problem);
+  const double of_scores = kScores + (sharing > 1 ? kSharedScores : 0.0) +
+                           (key_gates || value_gates ? kScoresOfGatedPanel : kScoresOfPanel) *
+                               static_cast<double>(ceil_div(keys + values, sharing));
   return of_scores * static_cast<double>(ceil_div(chunks, kResident * device.cores)) +
          rounds * all / (keys + values);
 }

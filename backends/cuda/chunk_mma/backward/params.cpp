@@ -108,6 +108,9 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Backwar
   params.has_states = has_states(problem);
   params.scores = workspace.scores;
   params.gate_parts = workspace.gate_parts;
+  params.score_blocks = workspace.score_parts == nullptr ? 1 : score_blocks(problem);
+  params.score_parts = workspace.score_parts;
+  params.score_blocks_done = workspace.score_blocks_done;
   params.gamma_terms = args.dgamma ? workspace.gamma_terms : nullptr;
   return params;
 }

@@ -89,6 +89,13 @@ struct alignas(16) ChunkScores {
   int strong;  // not 0: there are none, and strong_chunks.cu makes all gradients
 };
 
+/// What a block of some of a chunk's panels leaves of its scores, where several share the chunk.
+struct alignas(16) ScorePart {
+  float keys[kTokens * kTokens];  // sums of products, as the threads hold them
+  float values[kTokens * kTokens];
+  int strong;
+};
+
 /// Key channels, or value channels.
 struct ChannelSide {
   int channels = 0;
@@ -149,10 +156,13 @@ struct BackwardParams {
   StateSide forward;                // S
   StateSide back;                   // D
 
-  bool has_states = true;           // else S and D are zeros
-  bool splits_states = false;       // kept as panels take them
-  ChunkScores* scores = nullptr;    // [chunk, H], where gradients go by panels
-  GateParts* gate_parts = nullptr;  // [chunk, H, parts_of_gates()], likewise
+  bool has_states = true;                 // else S and D are zeros
+  bool splits_states = false;             // kept as panels take them
+  ChunkScores* scores = nullptr;          // [chunk, H], where gradients go by panels
+  GateParts* gate_parts = nullptr;        // [chunk, H, parts_of_gates()], likewise
+  int score_blocks = 1;                   // that share the panels of a chunk's scores
+  ScorePart* score_parts = nullptr;       // [chunk, H, score_blocks], where they are several
+  unsigned* score_blocks_done = nullptr;  // [chunk, H]
 
   /// Chunks of a head that launches look for.
   constexpr std::int64_t walked_chunks() const {

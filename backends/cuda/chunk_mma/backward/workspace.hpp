@@ -25,6 +25,10 @@ constexpr bool has_key_gates(const Problem& problem) { return (problem.gates & o
 constexpr bool has_value_gates(const Problem& problem) {
   return (problem.gates & ops::kGateGv) != 0;
 }
+/// Tokens of a sequence, of packed ones on average.
+inline std::int64_t mean_tokens(const Problem& problem) {
+  return std::max<std::int64_t>(problem.T / std::max<std::int64_t>(problem.N, 1), 1);
+}
 /// Whether a chunk may start from a state, or leave one that has a gradient; else all are zeros.
 constexpr bool has_states(const Problem& problem) {
   return problem.T > kTokens || problem.h0 || problem.ht;
@@ -87,6 +91,22 @@ struct KeySlice {
     return state.slice(2, first, first + keys);
   }
 };
+
+/// Blocks that share the panels of a chunk's scores: as many as find room, where chunks are so few, and
+/// panels so many, that it pays.
+inline int score_blocks(const Problem& problem) {
+  constexpr std::int64_t kRoom = 132;                    // an H100's multiprocessors
+  constexpr double kOfPanel = 1.2, kOfGatedPanel = 3.4;  // microseconds
+  constexpr double kOfSharing = 6;
+  const std::int64_t chunks = ceil_div(mean_tokens(problem), kTokens) * problem.sequences();
+  const std::int64_t blocks = kRoom / std::max<std::int64_t>(chunks * problem.H, 1);
+  const int keys = panels_of(problem.K);
+  const int panels = keys + panels_of(problem.V);
+  const int gated = has_value_gates(problem) ? panels : has_key_gates(problem) ? keys : 0;
+  const double us = kOfGatedPanel * gated + kOfPanel * (panels - gated);
+  const auto most = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, panels));
+  return us * (1 - 1.0 / most) > kOfSharing ? most : 1;
+}
 
 /// Of a slice: as many as leave the states of its chunks two gigabytes of the workspace each way.
 inline std::int64_t most_keys(const Problem& problem) {
@@ -157,6 +177,10 @@ struct Workspace {
       scores = parts.take<ChunkScores>(chunks * std::int64_t{sizeof(ChunkScores)});
       gate_parts =
           parts.take<GateParts>(chunks * parts_of_gates(slice.K) * std::int64_t{sizeof(GateParts)});
+      if (const int blocks = score_blocks(slice); blocks > 1) {
+        score_parts = parts.take<ScorePart>(chunks * blocks * std::int64_t{sizeof(ScorePart)});
+        score_blocks_done = parts.take<unsigned>(chunks * std::int64_t{sizeof(unsigned)});
+      }
     }
     if ((problem.gates & ops::kGateGamma) != 0) gamma_terms = parts.take<float>(chunks * kFloat);
     if (const std::int64_t left_out = most_left_out(problem); left_out > 0) {
@@ -179,6 +203,8 @@ struct Workspace {
   float* dv = nullptr;
   ChunkScores* scores = nullptr;
   GateParts* gate_parts = nullptr;
+  ScorePart* score_parts = nullptr;
+  unsigned* score_blocks_done = nullptr;
   float* gamma_terms = nullptr;
   std::byte* of_short = nullptr;       // what makes the sequences' that are left out
   WalkedList walked, walked_segments;  // chunks and segments of the others
