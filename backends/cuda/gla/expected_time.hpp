@@ -79,7 +79,7 @@ inline double short_us(const ops::RecurrentAttentionProblem& problem, const Devi
       problem.T / (left_out + 1) * problem.H * (side.own_panels() + side.other_panels());
   const double looks =
       kOfLaunches + kOfLook * static_cast<double>(panels) / std::max(device.cores, 1);
-  return pairs::beside_walk_us(problem, device, true, looks,
+  return pairs::beside_walk_us(problem, device, true, left_out, looks,
                                [&](const ops::RecurrentAttentionProblem& walked, double) {
                                  return walked_us(walked, device, config);
                                });

@@ -215,7 +215,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   }
   if (sides.of_short != nullptr) {
     pairs::launch_short_gradients(
-        problem, args,
+        problem, args, first.sequences.most_left_out,
         {.data = first.dgamma_terms, .sequence = 1, .head = first.slots, .of_chunks = true},
         sides.of_short, stream);
   }

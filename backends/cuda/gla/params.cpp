@@ -137,7 +137,7 @@ std::int64_t most_left_out(const Problem& problem) {
   const std::int64_t panels =
       problem.H * (ceil_div(problem.K, kSmallTile) + ceil_div(problem.V, kSmallTile));
   const bool are_many = problem.N * problem.N * panels >= kForToken * problem.T;
-  return pairs::most_left_out(problem, pairs::kShortSequence, are_many);
+  return pairs::most_left_out(problem, pairs::kShortOnAverage, are_many, pairs::kShortBesideGla);
 }
 
 GlaParams side_of(const Problem& problem, const Config& config, bool of_values) {

@@ -59,18 +59,19 @@ inline double pairs_us(const ops::RecurrentAttentionProblem& problem, const Devi
          warps * of_warps;
 }
 
-/// A pass that leaves short sequences to pairs (short_sequences.hpp), on average over what lengths may
-/// be. walk(walked, longest): what the walk of all sequences takes, or of the longest one if the others
-/// are short. `looks`: what blocks that find no sequence take besides.
+/// A pass that leaves sequences of up to `left_out` tokens to pairs (short_sequences.hpp), on average over
+/// what lengths may be. walk(walked, longest): what the walk of all sequences takes, or of the longest
+/// one if the others are short. `looks`: what blocks that find no sequence take besides.
 template <class Walk>
 double beside_walk_us(const ops::RecurrentAttentionProblem& problem, const DeviceInfo& device,
-                      bool backward, double looks, Walk&& walk) {
+                      bool backward, std::int64_t left_out, double looks, Walk&& walk) {
   const LikelyLengths lengths(problem);
+  const auto most = static_cast<double>(left_out);
   return lengths.average([&](double longest) {
     const double other = (lengths.all - longest) / std::max(lengths.others, 1.0);
-    if (other > kShortSequence) return walk(problem, longest);
+    if (other > most) return walk(problem, longest);
     const double us = looks + pairs_us(problem, device, backward, other, (other + 1) / 2);
-    if (longest <= kShortSequence) return us;
+    if (longest <= most) return us;
     ops::RecurrentAttentionProblem walked = problem;
     walked.N = 1;
     walked.T = static_cast<std::int64_t>(longest);
@@ -92,7 +93,7 @@ double beside_forward_walk_us(const ops::RecurrentAttentionProblem& problem,
       static_cast<double>(problem.T / (kShortSequence + 1) * forward_blocks(problem));
   const double looks = kOfLaunches + (has_operands ? kOfOperands : 0) + (is_sliced ? kOfSlice : 0) +
                        (is_sliced ? kOfLookOfSlices : kOfLook) * blocks / std::max(device.cores, 1);
-  return beside_walk_us(problem, device, false, looks, walk);
+  return beside_walk_us(problem, device, false, kShortSequence, looks, walk);
 }
 
 }  // namespace attune::cuda::pairs

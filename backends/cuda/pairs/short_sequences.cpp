@@ -18,7 +18,7 @@ constexpr int kWarps = 4;  // of a block
 std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem) {
   constexpr std::int64_t kManyWalks = 1000;
   const bool are_many = problem.N * forward_blocks(problem) >= kManyWalks;
-  return most_left_out(problem, kShortSequence, are_many);
+  return most_left_out(problem, kShortOnAverage, are_many);
 }
 
 SequencesView chunked_sequences(const ops::RecurrentAttentionProblem& problem,
@@ -41,10 +41,10 @@ std::size_t short_gradients_bytes(const ops::RecurrentAttentionProblem& problem)
 }
 
 void launch_short_gradients(const ops::RecurrentAttentionProblem& problem,
-                            const ops::RecurrentAttentionBackwardArgs& args,
+                            const ops::RecurrentAttentionBackwardArgs& args, std::int64_t most,
                             const GammaOutput& dgamma, std::byte* memory, cudaStream_t stream) {
   BackwardParams params = backward_params(problem, args, BackwardMemory(problem, memory));
-  params.most_tokens = kShortSequence;
+  params.most_tokens = most;
   params.dgamma = dgamma;
   launch_gradients(problem, params, kWarps, stream);
 }

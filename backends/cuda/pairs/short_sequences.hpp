@@ -17,18 +17,23 @@
 namespace attune::cuda::pairs {
 
 /// Tokens up to which a sequence is short: as many pairs of them as take about a chunk's time.
-inline constexpr std::int64_t kShortSequence = 16;
+inline constexpr std::int64_t kShortSequence = 32;
+/// The same beside cuda.gla.backward, whose walks of single chunks take less.
+inline constexpr std::int64_t kShortBesideGla = 16;
+/// Tokens of a sequence on average up to which nearly all may be short.
+inline constexpr std::int64_t kShortOnAverage = 16;
 
-/// Tokens of the sequences that a walk leaves out, at most; 0 where it takes all. It leaves out short
-/// ones where sequences have `on_average` tokens or fewer, of so many channels that pairs take, and
-/// `are_many`: walks of a chunk take turns. Neither may tell a slice of K from all of it.
+/// Tokens of the sequences that a walk leaves out, at most; 0 where it takes all. It leaves out those of
+/// up to `most` where sequences have `on_average` tokens or fewer, of so many channels that pairs take,
+/// and `are_many`: walks of a chunk take turns. None of these may tell a slice of K from all of it.
 inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
-                                  std::int64_t on_average, bool are_many) {
+                                  std::int64_t on_average, bool are_many,
+                                  std::int64_t most = kShortSequence) {
   constexpr std::int64_t kMostTokens = 1 << 20;  // a grid has 65,535 long ones along y
   const bool has_states = problem.h0 || problem.ht || problem.pool || problem.snapshot_every > 0;
   if (problem.N <= 1 || has_states || std::max(problem.K, problem.V) > kMostChannels) return 0;
   const bool is_short = problem.T <= std::min(on_average * problem.N, kMostTokens);
-  return is_short && are_many ? kShortSequence : 0;
+  return is_short && are_many ? most : 0;
 }
 
 /// The most parts of so many tokens (walks/sequence_parts.hpp) that sequences of more than `left_out`
@@ -53,10 +58,10 @@ void launch_short_outputs(const ops::RecurrentAttentionProblem& problem,
                           const ops::RecurrentAttentionArgs& args, cudaStream_t stream);
 
 std::size_t short_gradients_bytes(const ops::RecurrentAttentionProblem& problem);
-/// Queues the gradients of short sequences, behind what else writes to their rows. `memory` is of
-/// short_gradients_bytes().
+/// Queues the gradients of sequences of up to `most` tokens, behind what else writes to their rows.
+/// `memory` is of short_gradients_bytes().
 void launch_short_gradients(const ops::RecurrentAttentionProblem& problem,
-                            const ops::RecurrentAttentionBackwardArgs& args,
+                            const ops::RecurrentAttentionBackwardArgs& args, std::int64_t most,
                             const GammaOutput& dgamma, std::byte* memory, cudaStream_t stream);
 
 }  // namespace attune::cuda::pairs

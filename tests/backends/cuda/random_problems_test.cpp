@@ -167,7 +167,7 @@ OpShapes few_packed_tokens(OpShapes shapes) {
   return shapes;
 }
 
-/// So many short ones that those of up to 16 tokens are taken pair by pair, others by chunks.
+/// So many short ones that those of up to 16 or 32 tokens are taken pair by pair, others by chunks.
 OpShapes many_short_sequences(OpShapes shapes) {
   for (std::vector<std::string>& factor : shapes.factors) {
     if (factor.front() == "B=1") factor = {"N=70", "N=150", "N=300", "N=1100"};

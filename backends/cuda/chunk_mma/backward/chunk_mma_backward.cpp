@@ -204,8 +204,8 @@ class ChunkMmaBackward : public Kernel<BackwardConfig> {
       sum_heads(problem, workspace.dk, args.dk, stream);
       sum_heads(problem, workspace.dv, args.dv, stream);
     }
-    if (most_left_out(problem) > 0) {
-      pairs::launch_short_gradients(problem, args,
+    if (const std::int64_t left_out = most_left_out(problem); left_out > 0) {
+      pairs::launch_short_gradients(problem, args, left_out,
                                     {.data = args.dgamma ? workspace.gamma_terms : nullptr,
                                      .sequence = problem.H,
                                      .head = 1,

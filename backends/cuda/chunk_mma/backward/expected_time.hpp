@@ -154,7 +154,7 @@ inline double expected_time_us(const Problem& problem, const DeviceInfo& device,
       problem.T / (left_out + 1) * problem.H * (panels_of(problem.K) + panels_of(problem.V));
   const double looks =
       kOfLaunches + kOfLook * static_cast<double>(panels) / std::max(device.cores, 1);
-  return pairs::beside_walk_us(problem, device, true, looks, walked_us);
+  return pairs::beside_walk_us(problem, device, true, left_out, looks, walked_us);
 }
 
 }  // namespace attune::cuda::chunk_mma::backward

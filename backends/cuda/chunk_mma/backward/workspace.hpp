@@ -48,7 +48,7 @@ inline std::int64_t parts_of(const Problem& problem, std::int64_t tokens) {
 inline std::int64_t most_left_out(const Problem& problem) {
   constexpr std::int64_t kManyPanels = 500;
   const std::int64_t panels = problem.N * problem.H * (panels_of(problem.K) + panels_of(problem.V));
-  return pairs::most_left_out(problem, pairs::kShortSequence, panels >= kManyPanels);
+  return pairs::most_left_out(problem, pairs::kShortOnAverage, panels >= kManyPanels);
 }
 
 /// Tokens of a segment; more than T where sequences are not cut.

@@ -161,7 +161,7 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
   if (params.dg_partials != nullptr && args.dg) sum_gate_partials(params, *args.dg, stream);
   const int terms = params.tiles() * params.segments;  // of dgamma, of a sequence and head
   if (leaves_out) {
-    pairs::launch_short_gradients(problem, args,
+    pairs::launch_short_gradients(problem, args, params.sequences.most_left_out,
                                   {.data = args.dgamma ? params.dgamma_terms : nullptr,
                                    .sequence = params.heads * terms,
                                    .head = terms,

@@ -93,7 +93,7 @@ inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
                     [&](double longest) { return walks_us(problem, longest); });
   }
   const double looks = kOfLook * blocks_of_chunk * static_cast<double>(problem.T / (left_out + 1));
-  return us + kOfLaunch + pairs::beside_walk_us(problem, device, true, looks, walks_us);
+  return us + kOfLaunch + pairs::beside_walk_us(problem, device, true, left_out, looks, walks_us);
 }
 
 }  // namespace attune::cuda::chunk_wgmma::backward
