@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -186,31 +187,42 @@ std::string config_of(std::string_view name, const std::string& spec) {
   return "";
 }
 
+std::vector<std::string> empty_problems() {
+  std::vector<std::string> specs;
+  for (const char* dims : {"B=0 T=64 H=2", "B=2 T=0 H=2"}) {
+    for (const char* rest : {"D=64", "K=192 V=384", "K=512 V=16 h0=yes ht=yes"}) {
+      for (const char* gate : {"none", "g", "gk", "gv", "g+gk+gv"}) {
+        const std::string spec = str(dims, ' ', rest, " gate=", gate);
+        specs.push_back(spec + " dtype=bf16");
+        specs.push_back(spec + " dtype=f32");
+      }
+    }
+  }
+  return specs;
+}
+
+/// How many kernels take the problem. What each makes of it is sane.
+int kernels_that_plan(const OpInfo& op, const std::string& spec) {
+  const AnyProblem problem = op.parse(parse_params(spec, ' '));
+  int planned = 0;
+  for (const RegisteredKernel* const entry : registry().kernels(op.name, "cuda", "gpu")) {
+    const ErasedKernel& kernel = *entry->kernel;
+    if (!kernel.erased_supports(problem, h100())) continue;
+    kernel.erased_expected_us(problem, h100());
+    const ConfigBlob config = kernel.erased_heuristic(problem, h100());
+    EXPECT_LT(kernel.erased_workspace_bytes(problem, config), std::size_t{64} << 20)
+        << kernel.name() << ' ' << spec;
+    ++planned;
+  }
+  return planned;
+}
+
 /// Empty tensors are legal: nothing is divided by how many sequences or tokens there are.
 TEST(CudaExpectedTime, PlansProblemsWithoutSequencesOrTokens) {
   int planned = 0;
-  for (const std::string_view op_name :
-       {ops::RecurrentAttention::kName, ops::RecurrentAttentionBackward::kName}) {
-    const OpInfo& op = registry().op(op_name);
-    for (const char* dims : {"B=0 T=64 H=2", "B=2 T=0 H=2"}) {
-      for (const char* rest : {"D=64", "K=192 V=384", "K=512 V=16 h0=yes ht=yes"}) {
-        for (const char* gate : {"none", "g", "gk", "gv", "g+gk+gv"}) {
-          for (const char* dtype : {"bf16", "f32"}) {
-            const AnyProblem problem =
-                op.parse(parse_params(str(dims, ' ', rest, " gate=", gate, " dtype=", dtype), ' '));
-            for (const RegisteredKernel* const entry : registry().kernels(op.name, "cuda", "gpu")) {
-              const ErasedKernel& kernel = *entry->kernel;
-              if (!kernel.erased_supports(problem, h100())) continue;
-              kernel.erased_expected_us(problem, h100());
-              const ConfigBlob config = kernel.erased_heuristic(problem, h100());
-              EXPECT_LT(kernel.erased_workspace_bytes(problem, config), std::size_t{64} << 20)
-                  << kernel.name();
-              ++planned;
-            }
-          }
-        }
-      }
-    }
+  for (const std::string& spec : empty_problems()) {
+    planned += kernels_that_plan(registry().op(ops::RecurrentAttention::kName), spec);
+    planned += kernels_that_plan(registry().op(ops::RecurrentAttentionBackward::kName), spec);
   }
   EXPECT_GT(planned, 300);
 }

@@ -73,8 +73,7 @@ inline double chunk_gradients_us(const Problem& problem, const DeviceInfo& devic
 
 /// The same, a block a panel of a chunk, behind one that makes the scores of each.
 inline double panel_gradients_us(const Problem& problem, const DeviceInfo& device) {
-  constexpr double kScores = 3.5, kScoresOfPanel = 1.2, kScoresOfGatedPanel = 2.3;
-  constexpr double kSharedScores = 6;               // where several blocks share a chunk's
+  constexpr double kScores = 3.5, kScoresOfGatedPanel = 2.3;
   constexpr double kOfPanel = 6.1, kOfGates = 4.9;  // of its channels
   constexpr double kOfTile = 2.4;                   // of a state
   constexpr double kOfOut = 4.1;  // more, where what is read of S by values is made, too

@@ -92,20 +92,22 @@ struct KeySlice {
   }
 };
 
+/// Microseconds that a chunk's scores take: of a panel without gates, and more where blocks share them.
+inline constexpr double kScoresOfPanel = 1.2, kSharedScores = 6;
+
 /// Blocks that share the panels of a chunk's scores: as many as find room, where chunks are so few, and
 /// panels so many, that it pays.
 inline int score_blocks(const Problem& problem) {
-  constexpr std::int64_t kRoom = 132;                    // an H100's multiprocessors
-  constexpr double kOfPanel = 1.2, kOfGatedPanel = 3.4;  // microseconds
-  constexpr double kOfSharing = 6;
+  constexpr std::int64_t kRoom = 132;        // an H100's multiprocessors
+  constexpr double kOfLoneGatedPanel = 3.4;  // nothing else hides its latencies
   const std::int64_t chunks = ceil_div(mean_tokens(problem), kTokens) * problem.sequences();
   const std::int64_t blocks = kRoom / std::max<std::int64_t>(chunks * problem.H, 1);
   const int keys = panels_of(problem.K);
   const int panels = keys + panels_of(problem.V);
   const int gated = has_value_gates(problem) ? panels : has_key_gates(problem) ? keys : 0;
-  const double us = kOfGatedPanel * gated + kOfPanel * (panels - gated);
+  const double us = kOfLoneGatedPanel * gated + kScoresOfPanel * (panels - gated);
   const auto most = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, panels));
-  return us * (1 - 1.0 / most) > kOfSharing ? most : 1;
+  return us * (1 - 1.0 / most) > kSharedScores ? most : 1;
 }
 
 /// Of a slice: as many as leave the states of its chunks two gigabytes of the workspace each way.
