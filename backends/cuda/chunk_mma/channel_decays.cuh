@@ -10,33 +10,34 @@ namespace attune::cuda::chunk_mma {
 
 /// What channel_operands.hpp left of a chunk's decays on its way to shared memory: a channel a
 /// thread.
-template <int kChannels>
+template <class Shape, int kChannels>
 class ChannelTotalLoads {
  public:
-  __device__ static bool is_mine() { return threadIdx.x < kChannels; }
-
   /// `at`: the chunk and the head, in [part, H].
   __device__ void fetch(const ChunkTotalsView& view, std::int64_t at, int first_channel) {
-    if (!is_mine()) return;
+    if (channel() >= kChannels) return;
     const int groups = (view.channels + kOperandChannels - 1) / kOperandChannels;
-    total_ = view.totals[at * view.channels + first_channel + threadIdx.x];
+    total_ = view.totals[at * view.channels + first_channel + channel()];
     strong_ = view.is_strong[at * groups + first_channel / kOperandChannels];
   }
   __device__ void store(ChannelTotals<kChannels>& to) const {
-    if (!is_mine()) return;
-    to.totals[threadIdx.x] = total_;
-    if (threadIdx.x == 0) to.is_strong = strong_ != 0;
+    if (channel() >= kChannels) return;
+    to.totals[channel()] = total_;
+    if (channel() == 0) to.is_strong = strong_ != 0;
   }
 
  private:
+  __device__ static int channel() { return thread_of_role<Shape>(); }
+
   float2 total_{1.0F, 0.0F};
   int strong_ = 0;
 };
 
-/// kValues: 0 where value channels have no gates.
-template <int kKeys, int kValues>
+template <class Shape, bool kOfValues>
 class ChannelDecayLoads {
  public:
+  static constexpr int kKeys = Shape::kKeys;
+  static constexpr int kValues = kOfValues ? Shape::kValues : 0;
   using Decays = ChannelDecays<kKeys, kValues>;
 
   __device__ ChannelDecayLoads(const SplitWalkParams& p, const Walk& walk)
@@ -46,17 +47,19 @@ class ChannelDecayLoads {
                    p.heads +
                walk.head) {}
 
-  __device__ static bool is_mine() { return threadIdx.x < (kKeys > kValues ? kKeys : kValues); }
+  __device__ static bool is_done_by(int thread, int) {
+    return thread < (kKeys > kValues ? kKeys : kValues);
+  }
 
   __device__ void fetch(const Walk& walk, int chunk) {
     if (chunk >= walk.chunks) return;
     const std::int64_t at = first_ + static_cast<std::int64_t>(chunk) * p_.heads;
-    if (kValues == 0 || p_.keys.totals != nullptr) keys_.fetch(p_.keys, at, walk.slice * kKeys);
-    if constexpr (kValues > 0) values_.fetch(p_.values, at, walk.first_value);
+    if (!kOfValues || p_.keys.totals != nullptr) keys_.fetch(p_.keys, at, walk.slice * kKeys);
+    if constexpr (kOfValues) values_.fetch(p_.values, at, walk.first_value);
   }
   __device__ void sum(Decays& to) const {
     keys_.store(to.keys);
-    if constexpr (kValues > 0) values_.store(to.values);
+    if constexpr (kOfValues) values_.store(to.values);
   }
 
  private:
@@ -64,8 +67,8 @@ class ChannelDecayLoads {
 
   const SplitWalkParams& p_;
   const std::int64_t first_;
-  ChannelTotalLoads<kKeys> keys_;
-  std::conditional_t<(kValues > 0), ChannelTotalLoads<kValues>, Nothing> values_;
+  ChannelTotalLoads<Shape, kKeys> keys_;
+  std::conditional_t<kOfValues, ChannelTotalLoads<Shape, kValues>, Nothing> values_;
 };
 
 /// The decays of a segment: of every key channel, and of value channels where these have gates.

@@ -77,20 +77,18 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   /// short chunks do less; where sequences have to be cut for that, long ones keep their segments
   /// long.
   Config heuristic_config(const Problem& problem, const DeviceInfo& device) const override {
+    if (is_split(problem)) return split_config(problem, device);
     constexpr std::int64_t kFewTokens = 160;
-    const bool narrow = problem.V <= 64 || (!is_split(problem) && has_at_most(problem, kFewTokens));
+    const bool narrow = problem.V <= 64 || has_at_most(problem, kFewTokens);
     const Config config = config_of(problem, device, narrow ? 4 : 8);
     if (narrow) return config;
     const Config other = config_of(problem, device, 4);
     const Problem alike = as_batch(problem);
     const auto us = [&](const Config& of) {
-      return is_split(problem) ? split_us(alike, device, of)
-                               : chunk_mma::walks_us(alike, device, of, kLongWalks);
+      return chunk_mma::walks_us(alike, device, of, kLongWalks);
     };
-    const bool is_expected =
-        is_split(problem) || (!problem.pool && has_at_most(problem, kMostExpectedTokens));
+    const bool is_expected = !problem.pool && has_at_most(problem, kMostExpectedTokens);
     if (is_expected && us(other) < us(config)) return other;
-    if (is_split(problem)) return config;
     Config longer = config;
     longer.chunk = 64;
     longer.segments = segments_for(problem, device, longer);
@@ -154,13 +152,34 @@ class ChunkMma : public Kernel<ChunkMmaConfig> {
   }
 
  private:
-  /// With blocks of so many warps, or fewer where those do not fit. Two stages, with which more blocks
-  /// share a multiprocessor, where a third gains nothing: in f32 narrow blocks with three took 1.0 to
-  /// 1.5 times as long on 46 problems of an H100, of few tokens in 16 bits 0.9 to 1.4 on 65.
+  /// In f32: of blocks and stages, each with the segments that take least, those that are expected to.
+  Config split_config(const Problem& problem, const DeviceInfo& device) const {
+    const Problem alike = as_batch(problem);
+    Config best{.warps = 4, .chunk = 32, .stages = 2};
+    double least = std::numeric_limits<double>::infinity();
+    for (const int warps : {8, 4}) {
+      if (warps == 8 && problem.V <= 64) continue;
+      for (const int stages : {3, 2}) {
+        Config config{.warps = warps, .chunk = 32, .stages = stages};
+        if (!fits(problem, device, config)) continue;
+        config.segments = segments_for(problem, device, config);
+        const double us = split_us(alike, device, config);
+        if (us < least) {
+          best = config;
+          least = us;
+        }
+      }
+    }
+    return best;
+  }
+
+  /// In 16 bits, with blocks of so many warps, or fewer where those do not fit. Two stages, with which
+  /// more blocks share a multiprocessor, where a third gains nothing: of few tokens three took 0.9 to 1.4
+  /// times as long on 65 problems of an H100.
   Config config_of(const Problem& problem, const DeviceInfo& device, int warps) const {
     constexpr std::int64_t kFewTokens = 256;
     Config config{.warps = warps, .chunk = 32};
-    const bool two_do = warps == 4 && (is_split(problem) || has_at_most(problem, kFewTokens));
+    const bool two_do = warps == 4 && has_at_most(problem, kFewTokens);
     if (two_do || !fits(problem, device, config) || shares_more(problem, device, config)) {
       config.stages = 2;
     }

@@ -94,15 +94,18 @@ constexpr int output_factors_bytes(const ChunkMmaConfig& config) {
   return config.warps * kSplitChunk * kFactorStride * static_cast<int>(sizeof(float));
 }
 
-/// Shared memory of the main kernel: stages, two tiles of scores, decays, factors of outputs.
+/// Decays of the three chunks in stages and of the one behind them.
+inline constexpr int kSplitDecayStages = 4;
+
+/// Shared memory of the main kernel: stages, the scores of each, decays, factors of outputs.
 constexpr std::size_t split_shared_bytes(int keys, Gated gated, const ChunkMmaConfig& config) {
   std::size_t decays = gated == Gated::kNone ? sizeof(SplitDecays) : channel_totals_bytes(keys);
-  int tiles = config.stages * split_stage_bytes(keys, config) + 2 * kSplitChunk * kPanelRowBytes;
+  int tiles = config.stages * (split_stage_bytes(keys, config) + kSplitChunk * kPanelRowBytes);
   if (gated == Gated::kValues) {
     decays += channel_totals_bytes(values_per_block(config));
     tiles += output_factors_bytes(config);
   }
-  return static_cast<std::size_t>(tiles) + kDecayStages * decays;
+  return static_cast<std::size_t>(tiles) + kSplitDecayStages * decays;
 }
 
 /// What channel_operands.hpp leaves of the decays of chunks of 32 tokens; null where there are no

@@ -89,7 +89,7 @@ __device__ __forceinline__ float decay_between(const SplitDecays& decays, int i,
                      (decays.log2_rest[i] - decays.log2_rest[j]));
 }
 
-/// Done by the first warp of a block, one token a lane.
+/// Done by one warp, one token a lane.
 class SplitDecayScan {
  public:
   using Decays = SplitDecays;
@@ -98,7 +98,10 @@ class SplitDecayScan {
       : gates_(rows_of<const float>(p.g.rows, walk, walk.head, 0)),
         constant_(constant_decay(p.gamma, walk.sequence, walk.head)) {}
 
-  __device__ static bool is_mine() { return threadIdx.x < kWarpSize; }
+  /// Of so many threads that may do it: the last warp, which makes no scores.
+  __device__ static bool is_done_by(int thread, int threads) {
+    return thread >= threads - kWarpSize;
+  }
 
   /// Begins to load the gates of a chunk.
   __device__ void fetch(const Walk& walk, int chunk) {

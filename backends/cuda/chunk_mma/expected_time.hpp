@@ -15,15 +15,22 @@ namespace attune::cuda::chunk_mma {
 /// together, or the one that walks most, on average over what that may have.
 inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
                             const Config& config) {
-  constexpr double kOfLaunch = 1.76, kOfBlock = 1.75;
+  constexpr double kOfLaunch = 0.56, kOfBlock = 3.23;
   constexpr double kOfState = 0.476;     // of a block, to read or to write 64 keys of it
-  constexpr double kOfBothWalks = 1.19;  // the first one reads nothing
-  constexpr double kOfSegments = 4.11;
-  constexpr double kShared = 0.338;  // more for each further block of a multiprocessor
-  constexpr double kOfValueGates = 1.19;
+  constexpr double kOfBothWalks = 1.46;  // the first one reads nothing
+  constexpr double kOfSegments = 3.35;
+  constexpr double kOfValueGates = 1.23;
+  constexpr double kOfTwoStages[] = {1.2, 1.045};  // of narrow blocks, of wide ones
+  // Of up to 64 keys and of 128, with decays that channels share and with gates of channels.
+  constexpr double kOfChunk[2][2][2] = {{{1.79, 2.12}, {1.37, 1.8}}, {{2.21, 2.8}, {1.84, 2.87}}};
+  // More for each further block of a multiprocessor.
+  constexpr double kShared[2][2] = {{0.115, 0.041}, {0.228, 0.3}};
   const int keys = padded_slice_keys(problem);
-  double chunk_us = keys > 64 ? 3.38 : config.warps > 4 ? 2.78 : 2.22;
-  if (has_channel_gates(problem)) chunk_us *= 1 + keys / 994.0;
+  const int is_long = keys > kPanelChannels ? 1 : 0;
+  const int is_gated = has_channel_gates(problem) ? 1 : 0;
+  const int is_wide = config.warps > 4 ? 1 : 0;
+  double chunk_us = kOfChunk[is_long][is_gated][is_wide];
+  if (config.stages == 2) chunk_us *= kOfTwoStages[is_wide];
   if (has_value_gates(problem)) chunk_us *= kOfValueGates;
   const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
   const auto block_us = [&](double tokens) {
@@ -35,7 +42,7 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   const std::int64_t blocks = block_count(problem, config);
   const std::int64_t together = ceil_div(std::min(blocks, room), device.cores);
   const double rounds = static_cast<double>(ceil_div(blocks, room)) *
-                        (1 + kShared * static_cast<double>(together - 1));
+                        (1 + kShared[is_long][is_gated] * static_cast<double>(together - 1));
   const SequenceParts parts = parts_of(problem, config);
   const auto part = static_cast<double>(parts.are_whole ? 0 : parts.tokens);
   const LikelyLengths lengths(problem);
@@ -46,20 +53,22 @@ inline double split_walk_us(const Problem& problem, const DeviceInfo& device,
   return config.segments > 1 || part > 0 ? us * kOfBothWalks + kOfSegments : us;
 }
 
-/// Microseconds of a problem in f32, fitted to 271 configs of 45 problems on an H200: 0.14 by root
-/// mean square of logarithms of those left out.
+/// Microseconds of a problem in f32, fitted to 1,205 configs of 63 problems on an H200: 0.12 by root mean
+/// square of logarithms.
 inline double split_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
-  constexpr double kOfOperands = 6.08, kOfSums = 2.06;
-  constexpr double kOfOperand = 6.53e-6;  // a channel of q and k made and read again
-  constexpr double kOfSummand = 2.44e-6;  // an output of a slice, read again
-  constexpr double kOfLaunch = 1.95, kBytesPerUs = 1.35e6;
+  constexpr double kOfOperands = 6.2, kOfSums = 2.06;
+  constexpr double kOfOperand = 7.25e-6;       // a channel of q and k made and read again
+  constexpr std::int64_t kLeastChannels = 50;  // of a row of them, as which fewer take
+  constexpr double kOfSummand = 2.44e-6;       // an output of a slice, read again
+  constexpr double kOfLaunch = 1.95, kBytesPerUs = 2e6;
   const std::int64_t rows = problem.B * problem.T * problem.H;
   double us = split_walk_us(first_walk(problem), device, config);
   if (const std::int64_t tail = narrow_tail(problem); tail > 0) {
     us += split_walk_us(with_keys(problem, tail), device, config);
   }
   const auto operands_us = [&](std::int64_t channels) {
-    return kOfOperands + kOfOperand * static_cast<double>(rows * channels);
+    return kOfOperands +
+           kOfOperand * static_cast<double>(rows * std::max(channels, kLeastChannels));
   };
   if (has_key_gates(problem)) us += operands_us(problem.K);
   if (has_value_gates(problem)) us += operands_us(problem.V);

@@ -3,95 +3,11 @@
 
 #include "cuda/chunk_mma/decays.cuh"
 #include "cuda/chunk_mma/products.cuh"
-#include "cuda/chunk_mma/split_tiles.cuh"
+#include "cuda/chunk_mma/split_scores.cuh"
 #include "cuda/chunk_mma/split_warpgroup.cuh"
 #include "cuda/walks/decay.cuh"
 
 namespace attune::cuda::chunk_mma {
-
-/// The scores P in a tile of 128-byte rows: the high parts of a row first, then its low parts.
-template <class Shape>
-class SplitScores {
- public:
-  static constexpr int kBytes = kSplitChunk * kPanelRowBytes;
-  static_assert(2 * kSplitChunk * sizeof(SplitPart) == kPanelRowBytes);
-
-  __device__ explicit SplitScores(std::uint32_t address) : tile_(address) {}
-  __device__ __forceinline__ void store(int row, int column, const SplitPair& pair) const {
-    store_shared_4(tile_.at(row, column * 2), pair.high);
-    store_shared_4(tile_.at(row, (column + kSplitChunk) * 2), pair.low);
-  }
-  __device__ __forceinline__ SplitBlock across(int row, int column) const {
-    SplitBlock block;
-    load_matrices(block.high, tile_.across(row, column));
-    load_matrices(block.low, tile_.across(row, column + kSplitChunk));
-    return block;
-  }
-
- private:
-  Tile<Shape> tile_;
-};
-
-/// Where this lane's row of an 8 x 16 block of k lies when its high parts are loaded as the first
-/// two matrices of four, and its low parts as the others.
-template <class Shape>
-__device__ __forceinline__ std::uint32_t high_then_low(const SplitTile<Shape>& k, int row,
-                                                       int channel) {
-  const unsigned lane = threadIdx.x % kWarpSize;
-  const Tile<Shape>& part = lane < 16 ? k.high : k.low;
-  return part.at(row + lane % 8, channel * 2 + lane / 8 % 2 * 16);
-}
-
-/// 16 rows of 8 columns of P. With decays per channel, all of them are in the operands.
-template <class Shape, class Decays>
-__device__ __forceinline__ void make_split_score_block(const SplitStage<Shape, true>& stage,
-                                                       const SplitScores<Shape>& scores,
-                                                       const Decays& decays, float scale,
-                                                       int first_row, int first_column) {
-  float main[4] = {}, left[4] = {}, right[4] = {};
-#pragma unroll 2
-  for (int step = 0; step < Shape::kKeys / 16; ++step) {
-    const SplitBlock q = stage.q.down(first_row, 16 * step);
-    std::uint32_t k[4];
-    load_matrices(k, high_then_low(stage.k, first_column, 16 * step));
-    mma_m16n8k16<SplitPart>(main, q.high, k[0], k[1]);
-    mma_m16n8k16<SplitPart>(left, q.low, k[0], k[1]);
-    mma_m16n8k16<SplitPart>(right, q.high, k[2], k[3]);
-  }
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = first_row + lane / 4 + half * 8;
-    const int column = first_column + lane % 4 * 2;
-    float pair[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int at = half * 2 + e;
-      float score = ((left[at] + right[at]) + main[at]) * scale;
-      if constexpr (!Decays::kPerChannel) score *= decay_between(decays, row, column + e);
-      pair[e] = column + e <= row ? score : 0.0F;
-    }
-    scores.store(row, column, split(pair[0], pair[1]));
-  }
-}
-
-/// The scores P: the warps divide the blocks on and below the diagonal among them; no other block
-/// is ever read.
-template <class Shape, class Decays>
-__device__ __forceinline__ void make_split_scores(const SplitStage<Shape, true>& stage,
-                                                  const SplitScores<Shape>& scores,
-                                                  const Decays& decays, float scale) {
-  static_assert(kSplitChunk == 32);
-  constexpr int kBlocks = 2 + 4;  // of 8 columns, in the first 16 rows and in the others
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  // The first warp has the decays to do besides: it gets the fewest blocks.
-#pragma unroll 1
-  for (int block = Shape::kConfig.warps - 1 - warp; block < kBlocks;
-       block += Shape::kConfig.warps) {
-    const int row = block < 2 ? 0 : 16;
-    make_split_score_block(stage, scores, decays, scale, row, 8 * (block < 2 ? block : block - 2));
-  }
-}
 
 /// V^T of the chunk, 16 tokens a block.
 template <class Shape>
@@ -109,16 +25,15 @@ __device__ __forceinline__ SplitBlock state_block(const State<Shape>& state, int
   return block;
 }
 
-/// O^T = S^T Q^T
-template <class Shape>
-__device__ __forceinline__ void multiply_queries(Outputs<Shape>& outputs, const State<Shape>& state,
-                                                 const SplitTile<Shape>& q) {
-  constexpr int kSteps = Shape::kKeys / 16;
 #if ATTUNE_SM90A_CODE
+/// Queues O^T = S^T Q^T; `own` are operands of the last two steps, for hold().
+template <class Shape>
+__device__ __forceinline__ void queue_queries(Outputs<Shape>& outputs, SplitBlock (&own)[2],
+                                              const State<Shape>& state,
+                                              const SplitTile<Shape>& q) {
   const SplitSteps<Shape, Major::kK> steps(q, 0);
-  SplitBlock own[2];  // of this step and of the one under way
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
     if (step > 1) hold(own[step % 2]);
     own[step % 2] = state_block<Shape>(state, step);
     wgmma_fence();
@@ -126,11 +41,29 @@ __device__ __forceinline__ void multiply_queries(Outputs<Shape>& outputs, const 
     wgmma_commit();
     if (step > 0) wgmma_wait<1>();
   }
-  wgmma_wait<0>();
-  hold(own[0]);
-  hold(own[1]);
-  wgmma_pin(accumulator(outputs));
+}
+/// Queues O^T += V^T P^T.
+template <class Shape>
+__device__ __forceinline__ void queue_chunk(Outputs<Shape>& outputs,
+                                            const SplitBlock (&values)[Shape::kChunk / 16],
+                                            const SplitScores<Shape>& scores) {
+  const std::uint64_t first = matrix_descriptor(of_warp(scores.address()));
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < Shape::kChunk / 16; ++step) {
+    const std::uint64_t high = descriptor_further(first, step * 32);
+    const std::uint64_t low = descriptor_further(first, kPanelRowBytes / 2 + step * 32);
+    queue<Major::kK>(accumulator(outputs), values[step].low, high, true);
+    queue<Major::kK>(accumulator(outputs), values[step].high, low, true);
+    queue<Major::kK>(accumulator(outputs), values[step].high, high, true);
+  }
+  wgmma_commit();
+}
 #else
+/// O^T = S^T Q^T
+template <class Shape>
+__device__ __forceinline__ void multiply_queries(Outputs<Shape>& outputs, const State<Shape>& state,
+                                                 const SplitTile<Shape>& q) {
   constexpr int kBlocks = Shape::kChunk / 16;
 #pragma unroll
   for (int n = 0; n < Shape::kChunk / 8; ++n) {
@@ -138,15 +71,15 @@ __device__ __forceinline__ void multiply_queries(Outputs<Shape>& outputs, const 
     for (float& output : outputs[n]) output = 0.0F;
   }
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < Shape::kKeys / 16; ++step) {
     const SplitBlock own = state_block<Shape>(state, step);
     SplitBlock block[kBlocks];
 #pragma unroll
     for (int n = 0; n < kBlocks; ++n) block[n] = q.across(16 * n, 16 * step);
     mma_split(outputs, own, block);
   }
-#endif
 }
+#endif
 
 /// Each token's column times scale exp(b_i); with decays per channel, those are in q.
 template <class Shape, class Decays>
@@ -244,14 +177,18 @@ class KeyProducts {
 
   /// Queues the first panel's.
   __device__ __forceinline__ void begin() { multiply(0); }
-  /// Calls visit(panel, products) for each.
-  template <class Visit>
+  /// Calls visit(panel, products) for each. Behind the first panel so many products have been queued.
+  template <int kBehind, class Visit>
   __device__ __forceinline__ void end(Visit&& visit) {
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       if (panel > 0) multiply(panel);
 #if ATTUNE_SM90A_CODE
-      wgmma_wait<0>();
+      if (panel == 0) {
+        wgmma_wait<kBehind>();
+      } else {
+        wgmma_wait<0>();
+      }
       wgmma_pin(accumulator(sums_));
 #endif
       visit(panel, sums_);
@@ -298,12 +235,12 @@ class KeyProducts {
 
 /// S^T = total S^T + V^T K; with decays per channel S^T = total (S^T + V^T K), where K has what is
 /// lacking, and V^T those of value channels.
-template <class Shape, class Decays>
+template <int kBehind, class Shape, class Decays>
 __device__ __forceinline__ void write_split_state(State<Shape>& state, KeyProducts<Shape>& products,
                                                   const Decays& decays) {
   float2 of_values[2];
   if constexpr (Decays::kOfValues) load_value_totals(of_values, decays);
-  products.end([&](int panel, const typename KeyProducts<Shape>::Panel& added) {
+  products.template end<kBehind>([&](int panel, const typename KeyProducts<Shape>::Panel& added) {
 #pragma unroll
     for (int n = 0; n < kPanelChannels / 8; ++n) {
       float4 totals;  // of two keys

@@ -50,6 +50,8 @@ struct SplitTile {
   Tile<Shape> low;
 
   __device__ SplitTile(std::uint32_t begin, int bytes) : high(begin), low(begin + bytes) {}
+  /// Bytes from high parts to low ones.
+  __device__ std::uint32_t low_behind() const { return low.at(0, 0) - high.at(0, 0); }
 
   __device__ __forceinline__ SplitBlock down(int row, int channel) const {
     SplitBlock block;
@@ -94,8 +96,20 @@ __device__ __forceinline__ void mma_split(float (*d)[4], const SplitBlock& a,
   add(a.high, &SplitBlock::high);
 }
 
-// Chunks of f32 tensors on their way to such tiles: split once there, not by each warp that reads
-// them. They wait in registers, so that loading them is under way for a whole chunk.
+/// The thread's number among those that do what it does: a block has as many that load chunks as it has
+/// that walk them (split_walk.cuh).
+template <class Shape>
+__device__ __forceinline__ int thread_of_role() {
+  return static_cast<int>(threadIdx.x) % Shape::kThreads;
+}
+/// The same, but not to the compiler: places made of it would wait in registers from chunk to chunk.
+template <class Shape>
+__device__ __forceinline__ int thread_of_role_again() {
+  int thread = thread_of_role<Shape>();
+  asm volatile("" : "+r"(thread));
+  __builtin_assume(thread >= 0 && thread < Shape::kThreads);
+  return thread;
+}
 
 /// The tiles of one chunk, high and low parts each; q's only where outputs are made.
 template <class Shape, bool kWithQueries>
@@ -110,98 +124,31 @@ struct SplitStage {
   SplitTile<Shape> k, v, q;
 };
 
-/// What one thread loads of a chunk of kChannels channels of one tensor: some channels of one token
-/// in kRows.
-template <class Shape, int kChannels>
-class LoadedTile {
+/// Of a block's slice.
+template <class Shape>
+__device__ __forceinline__ int first_key_of(const Walk& walk) {
+  return walk.slice * Shape::kKeys;
+}
+/// From a position's token to the next one's.
+template <class View>
+__device__ __forceinline__ std::int64_t step(const Walk& walk, const View& view) {
+  return walk.reverse ? -view.token : view.token;
+}
+
+/// Where a warp's 16 channels of a block's outputs go.
+template <class Shape>
+class SplitOutputs {
  public:
-  /// Where that is, from the chunk's first token on, which are `step` apart.
-  __device__ static std::int64_t place(std::int64_t step) { return own_row() * step + channel(); }
-
-  /// Begins to load it from there; zeros for tokens from `rows` on and for channels from `channels`
-  /// on. Rows have a multiple of kPerCopy channels, zeros behind `channels`.
-  __device__ __forceinline__ void fetch(const float* from, std::int64_t step, int rows,
-                                        int channels) {
-    const int existing = channel() < channels ? rows - own_row() : 0;
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      loaded_[i] = i * kRows < existing ? load_float4(from, policy_evict_normal()) : float4{};
-      from += kRows * step;
-    }
-  }
-  /// Waits for it. `memory` is where shared memory begins.
-  __device__ __forceinline__ void store(const SplitTile<Shape>& to, std::byte* memory) const {
-    const std::uint32_t begin = shared_address(memory);
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const float4& x = loaded_[i];
-      const SplitPair left = split(x.x, x.y);
-      const SplitPair right = split(x.z, x.w);
-      const auto place = [&](const Tile<Shape>& tile) {
-        return reinterpret_cast<uint2*>(memory +
-                                        (tile.at(i * kRows + own_row(), channel() * 2) - begin));
-      };
-      *place(to.high) = {left.high, right.high};
-      *place(to.low) = {left.low, right.low};
-    }
-  }
-
- private:
-  static constexpr int kPerCopy = 4;  // channels of a float4
-  static constexpr int kLanes = kChannels / kPerCopy;
-  static constexpr int kRows = Shape::kThreads / kLanes;  // at a time
-  static constexpr int kCopies = Shape::kChunk / kRows;
-  static_assert(kRows * kCopies == Shape::kChunk);
-
-  __device__ static int channel() { return static_cast<int>(threadIdx.x) % kLanes * kPerCopy; }
-  __device__ static int own_row() { return static_cast<int>(threadIdx.x) / kLanes; }
-
-  float4 loaded_[kCopies];
-};
-
-/// The tokens of one block in memory, and a chunk of them on its way. Strides and sizes stay with
-/// the parameters: registers are for what is on its way.
-template <class Shape, bool kWithQueries>
-class SplitTokens {
- public:
-  __device__ SplitTokens(const SplitWalkParams& p, const Walk& walk)
+  __device__ SplitOutputs(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key(walk)).first +
-           OfKeys::place(step(walk, p.k))),
-        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first +
-           OfValues::place(step(walk, p.v))),
-        q_(rows_of<const float>(p.q, walk, walk.head, first_key(walk)).first +
-           OfKeys::place(step(walk, p.q))),
         o_(rows_of<float>(p.o, walk, walk.head, walk.first_value).first +
-           walk.slice * p.output_plane + first_row() * step(walk, p.o) + output_channel()) {}
+           walk.slice * p.output_plane + first_row() * step(walk, p.o) + channel()) {}
 
-  __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
-    if (chunk >= walk.chunks) return;
-    const std::int64_t first = walk.position(chunk);
-    const int rows = walk.rows(chunk);
-    const int keys = p_.key_channels - first_key(walk);
-    const auto fetch = [&](auto& loaded, const float* from, const ConstTokenView& view,
-                           int channels) {
-      const std::int64_t apart = step(walk, view);
-      loaded.fetch(from + first * apart, apart, rows, channels);
-    };
-    fetch(loaded_k_, k_, p_.k, keys);
-    fetch(loaded_v_, v_, p_.v, p_.value_channels - walk.first_value);
-    if constexpr (kWithQueries) fetch(loaded_q_, q_, p_.q, keys);
-  }
-  /// Splits what was fetched, which is this chunk.
-  __device__ __forceinline__ void store(const SplitStage<Shape, kWithQueries>& to,
-                                        std::byte* memory, const Walk& walk, int chunk) const {
-    if (chunk >= walk.chunks) return;
-    loaded_k_.store(to.k, memory);
-    loaded_v_.store(to.v, memory);
-    if constexpr (kWithQueries) loaded_q_.store(to.q, memory);
-  }
-  /// Writes the warp's 16 channels of a chunk's outputs. Eight lanes write 32 bytes in a row.
-  __device__ __forceinline__ void store_outputs(const Outputs<Shape>& outputs, const Walk& walk,
-                                                int chunk) const {
+  /// Writes those of a chunk. Eight lanes write 32 bytes in a row.
+  __device__ __forceinline__ void store(const Outputs<Shape>& outputs, const Walk& walk,
+                                        int chunk) const {
     const int rows = walk.rows(chunk) - first_row();
-    const int channels = p_.value_channels - walk.first_value - output_channel();
+    const int channels = p_.value_channels - walk.first_value - channel();
     const int existing[] = {channels > 0 ? rows : 0, channels > 8 ? rows : 0};
     const std::int64_t apart = step(walk, p_.o);
     float* to = o_ + walk.position(chunk) * apart;
@@ -218,31 +165,15 @@ class SplitTokens {
   }
 
  private:
-  using OfKeys = LoadedTile<Shape, Shape::kKeys>;
-  using OfValues = LoadedTile<Shape, Shape::kValues>;
-
-  __device__ static int first_key(const Walk& walk) { return walk.slice * Shape::kKeys; }
   /// Of two of every eight tokens' outputs.
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) % 4 * 2; }
   /// And eight channels further.
-  __device__ static int output_channel() {
+  __device__ static int channel() {
     return own_channel() + static_cast<int>(threadIdx.x) % kWarpSize / 4;
   }
-  /// From a position's token to the next one's.
-  template <class View>
-  __device__ static std::int64_t step(const Walk& walk, const View& view) {
-    return walk.reverse ? -view.token : view.token;
-  }
 
-  struct Nothing {};
   const SplitWalkParams& p_;
-  const float* const k_;
-  const float* const v_;
-  const float* const q_;
   float* const o_;
-  OfKeys loaded_k_;
-  OfValues loaded_v_;
-  std::conditional_t<kWithQueries, OfKeys, Nothing> loaded_q_;
 };
 
 }  // namespace attune::cuda::chunk_mma

@@ -1,22 +1,16 @@
 // chunk_mma.cuh's walk for f32, each operand split into two of bf16 (split_tiles.cuh), with the gates
 // g and gamma, or with gates of channels, of which channel_operands.hpp made operands. Products with
-// the state are warpgroups' where there are such (split_warpgroup.cuh).
-//
-// Tiles are split as they arrive, once for all warps. With three stages a chunk's tiles are there a
-// chunk before its P is made, and a chunk takes a single barrier; with two it takes a second one.
+// the state are warpgroups' where there are such (split_warpgroup.cuh). Tiles are split as they
+// arrive, once for all warps, by others than those that walk (split_roles.cuh).
 #pragma once
 
-#include "cuda/chunk_mma/channel_decays.cuh"
 #include "cuda/chunk_mma/output_factors.cuh"
 #include "cuda/chunk_mma/segment_states.cuh"
-#include "cuda/chunk_mma/split_products.cuh"
+#include "cuda/chunk_mma/split_loads.cuh"
+#include "cuda/chunk_mma/split_roles.cuh"
 
 namespace attune::cuda::chunk_mma {
 
-template <class Shape, Gated kGated>
-using DecaysOf = std::conditional_t<
-    kGated == Gated::kNone, SplitDecayScan,
-    ChannelDecayLoads<Shape::kKeys, kGated == Gated::kValues ? Shape::kValues : 0>>;
 template <class Shape, Gated kGated>
 using SegmentDecaysOf = std::conditional_t<kGated == Gated::kNone, SharedSegmentDecay,
                                            ChannelSegmentDecays<Shape, kGated == Gated::kValues>>;
@@ -36,6 +30,25 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
                                               const SplitStage<Shape, true>& stage,
                                               const SplitScores<Shape>& scores,
                                               const Decays& decays, float scale) {
+#if ATTUNE_SM90A_CODE
+  SplitBlock own[2];
+  queue_queries<Shape>(outputs, own, state, stage.q);
+  SplitValues<Shape> values, decayed;
+  load_values<Shape>(values, stage.v);
+  load_values<Shape>(decayed, stage.v);
+  decay_to_end<Shape>(decayed, decays);
+  KeyProducts<Shape> products(decayed, stage.k);
+  products.begin();
+  wgmma_wait<1>();  // for those of queries
+  for (const SplitBlock& block : own) hold(block);
+  wgmma_pin(accumulator(outputs));
+  scale_outputs<Shape>(outputs, decays, scale);
+  queue_chunk<Shape>(outputs, values, scores);
+  write_split_state<1>(state, products, decays);
+  wgmma_wait<0>();
+  for (const SplitBlock& block : values) hold(block);
+  wgmma_pin(accumulator(outputs));
+#else
   multiply_queries<Shape>(outputs, state, stage.q);
   SplitValues<Shape> values;
   load_values<Shape>(values, stage.v);
@@ -44,7 +57,8 @@ __device__ __forceinline__ void advance_split(State<Shape>& state, Outputs<Shape
   products.begin();
   scale_outputs<Shape>(outputs, decays, scale);
   add_split_chunk<Shape>(outputs, stage.v, scores);
-  write_split_state<Shape>(state, products, decays);
+  write_split_state<0>(state, products, decays);
+#endif
 }
 
 /// What a chunk adds to the state.
@@ -57,7 +71,7 @@ __device__ __forceinline__ void add_split_keys(State<Shape>& state,
   decay_to_end<Shape>(values, decays);
   KeyProducts<Shape> products(values, stage.k);
   products.begin();
-  write_split_state<Shape>(state, products, decays);
+  write_split_state<0>(state, products, decays);
 }
 
 /// make_walk() in a grid that has slices of key channels along y.
@@ -68,96 +82,70 @@ __device__ __forceinline__ Walk make_split_walk(const SplitWalkParams& p, int se
   return walk;
 }
 
-/// Waits for what was loaded to the state, by adding zeros that the compiler can't tell. Else the loop
-/// would wait at its first use, each time around, for whatever shares a scoreboard with those loads:
-/// the next chunk's tiles.
-template <class Shape>
-__device__ __forceinline__ void wait_for_state(State<Shape>& state, const Walk& walk) {
-  const auto zero = static_cast<float>(min(walk.chunks, 0));
-#pragma unroll
-  for (int j = 0; j < Shape::kKeys / 8; ++j) {
-#pragma unroll
-    for (float& element : state[j]) element += zero;
-  }
-}
-
-/// grid: value tiles x segments x heads x sequences, slices. block: 32 threads for 16 value channels.
+/// What the walkers of a block do: outputs, and the state behind the last chunk.
 template <class Shape, Gated kGated, bool kKeeps>
-__global__
-__launch_bounds__(Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
-    const __grid_constant__ SplitWalkParams p) {
-  using AllTiles = SplitStage<Shape, true>;
-  using Scores = SplitScores<Shape>;
-  using DecayScan = DecaysOf<Shape, kGated>;
-  using Decays = typename DecayScan::Decays;
-  extern __shared__ __align__(kWarpgroupAlignment) std::byte memory[];
-  const std::uint32_t begin = shared_address(memory);
-  const std::uint32_t scores = begin + p.stages * AllTiles::kBytes;
-  auto* const decays =
-      reinterpret_cast<Decays*>(memory + p.stages * AllTiles::kBytes + 2 * Scores::kBytes);
-  const Walk walk = make_split_walk<Shape, !kKeeps>(p, p.segments);
-  clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
-                           static_cast<int>(threadIdx.x), Shape::kThreads);
-  if (walk.span.is_left_out || !has_segment(walk)) return;
-  SplitTokens<Shape, true> tokens(p, walk);
-  DecayScan scan(p, walk);
-  const OutputFactors<Shape> factors(decays + kDecayStages);
-  const auto stage_of = [&](int chunk) {
-    return AllTiles(begin + stage_number(chunk, p.stages) * AllTiles::kBytes);
-  };
-  const auto scores_of = [&](int chunk) { return Scores(scores + chunk % 2 * Scores::kBytes); };
-  const auto make_scores_of = [&](int chunk) {
-    make_split_scores(stage_of(chunk), scores_of(chunk), decays[chunk % kDecayStages], p.scale);
-  };
-  /// Splits what was fetched, which is this chunk, and fetches the next one.
-  const auto arrive = [&](int chunk) {
-    tokens.store(stage_of(chunk), memory, walk, chunk);
-    hand_to_products();
-    tokens.fetch(walk, chunk + 1);
-  };
-
-  tokens.fetch(walk, 0);
-  for (int chunk = 0; scan.is_mine() && chunk < 2; ++chunk) {
-    scan.fetch(walk, chunk);
-    scan.sum(decays[chunk]);
-  }
+__device__ __forceinline__ void walk_chunks(const SplitWalkParams& p, const Walk& walk,
+                                            const SplitMemory<Shape, kGated>& memory,
+                                            const RoleSignals<Shape::kThreads>& signals) {
+  using Decays = typename SplitMemory<Shape, kGated>::Decays;
+  const SplitOutputs<Shape> to(p, walk);
+  const OutputFactors<Shape> factors(memory.end());
   float state[Shape::kKeys / 8][4];
   load_segment_start<Shape, SegmentDecaysOf<Shape, kGated>>(state, p, walk);
-  for (int chunk = 0; chunk < p.stages - 1; ++chunk) arrive(chunk);
-  wait_for_state<Shape>(state, walk);
-  __syncthreads();  // the first chunks and their decays are there
-  if (walk.chunks > 0) make_scores_of(0);
-
+#pragma unroll 1
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
-    __syncthreads();  // the chunk's P is there, and tiles that came; the last one is done with
-    arrive(chunk + p.stages - 1);
-    if (scan.is_mine()) scan.fetch(walk, chunk + 2);
     if constexpr (Decays::kOfValues) factors.fetch(p, walk, chunk);
+    signals.wait_published(chunk);
     float outputs[Shape::kChunk / 8][4];
-    const Decays& own = decays[chunk % kDecayStages];
-    const bool strong = has_strong(own);
+    const Decays& decays = memory.decays(chunk);
+    const bool strong = has_strong(decays);
     if constexpr (Decays::kPerChannel) {
       if (strong) {
-        TokenWalk<Shape, Decays, true>(p, walk, chunk, own)
-            .run(state, outputs, stage_of(chunk), p.scale);
+        TokenWalk<Shape, Decays, true>(p, walk, chunk, decays)
+            .run(state, outputs, memory.stage(chunk), p.scale);
       }
     }
     if (!strong) {
-      advance_split<Shape>(state, outputs, stage_of(chunk), scores_of(chunk), own, p.scale);
+      advance_split<Shape>(state, outputs, memory.stage(chunk), memory.scores(chunk), decays,
+                           p.scale);
     }
+    signals.release(chunk, walk.chunks);
     if constexpr (Decays::kOfValues) factors.apply(outputs);
-    tokens.store_outputs(outputs, walk, chunk);
+    to.store(outputs, walk, chunk);
     if constexpr (kKeeps) {
       const Walk again = make_split_walk<Shape, !kKeeps>(p, p.segments);
       store_state<Shape>(state, p, again, snapshot_behind<Shape>(p, again, chunk));
     }
-    if (p.stages == 2) __syncthreads();  // the next chunk's tiles are there
-    if (chunk + 1 < walk.chunks) make_scores_of(chunk + 1);
-    if (scan.is_mine()) scan.sum(decays[(chunk + 2) % kDecayStages]);
   }
   const Walk again =
       make_split_walk<Shape, !kKeeps>(p, p.segments);  // keeping it would take registers
   store_state<Shape>(state, p, again, final_behind(p, again));
+}
+
+/// grid: value tiles x segments x heads x sequences, slices. block: walkers, 32 threads for 16 value
+/// channels, then as many loaders.
+template <class Shape, Gated kGated, bool kKeeps>
+__global__
+__launch_bounds__(2 * Shape::kThreads, split_resident_blocks(Shape::kConfig)) void chunk_mma_split(
+    const __grid_constant__ SplitWalkParams p) {
+  extern __shared__ __align__(kWarpgroupAlignment) std::byte shared[];
+  const Walk walk = make_split_walk<Shape, !kKeeps>(p, p.segments);
+  clear_rows_behind<float>(p.sequences, p.sequence_count, p.o, p.heads, p.value_channels,
+                           static_cast<int>(threadIdx.x), 2 * Shape::kThreads);
+  if (walk.span.is_left_out || !has_segment(walk)) return;
+  const SplitMemory<Shape, kGated> memory(shared, p.stages);
+  const RoleSignals<Shape::kThreads> signals(p.stages);
+  if (threadIdx.x < Shape::kThreads) {
+#if ATTUNE_SM90A_CODE
+    registers_grow<kWalkerRegisters<Shape>>();
+#endif
+    walk_chunks<Shape, kGated, kKeeps>(p, walk, memory, signals);
+  } else {
+#if ATTUNE_SM90A_CODE
+    registers_shrink<kLoaderRegisters<Shape>>();
+#endif
+    load_chunks(p, walk, memory, signals);
+  }
 }
 
 __device__ __forceinline__ void decay_by(float& x, const float2& total) {
@@ -179,11 +167,12 @@ __global__ __launch_bounds__(
   auto* const decays = reinterpret_cast<Decays*>(memory + kStages * KeysAndValues::kBytes);
   const Walk walk = make_split_walk<Shape>(p, p.segments - 1);
   if (walk.span.is_left_out || !has_next_segment(walk)) return;
-  SplitTokens<Shape, false> tokens(p, walk);
+  LoadedTokens<Shape> tokens(p, walk);
   DecayScan scan(p, walk);
+  const bool scans = scan.is_done_by(static_cast<int>(threadIdx.x), Shape::kThreads);
 
   tokens.fetch(walk, 0);
-  if (scan.is_mine()) scan.fetch(walk, 0);
+  if (scans) scan.fetch(walk, 0);
   float state[Shape::kKeys / 8][4];
   clear<Shape>(state);
   if (walk.segment == 0) {
@@ -198,10 +187,10 @@ __global__ __launch_bounds__(
     Decays& own = decays[chunk % kStages];
     tokens.store(stage, memory, walk, chunk);
     hand_to_products();
-    if (scan.is_mine()) scan.sum(own);
+    if (scans) scan.sum(own);
     __syncthreads();  // the chunk's tiles and decays are there; the last but one is done with
     tokens.fetch(walk, chunk + 1);
-    if (scan.is_mine()) scan.fetch(walk, chunk + 1);
+    if (scans) scan.fetch(walk, chunk + 1);
     if constexpr (Decays::kPerChannel) {
       if (threadIdx.x < Shape::kKeys) decay_by(decay, own.keys.totals[threadIdx.x]);
       if constexpr (Decays::kOfValues) {
@@ -257,7 +246,7 @@ void launch_split_walk(const SplitWalkParams& params, const ChunkMmaConfig& conf
     with_value<false, true>(params.snapshots.every > 0, [&]<bool kKeeps>() {
       launch<chunk_mma_split<Shape, kGated, kKeeps>>(
           {.grid = split_grid(params, params.segments),
-           .block = Shape::kThreads,
+           .block = 2 * Shape::kThreads,
            .shared_bytes = split_shared_bytes(Shape::kKeys, kGated, config)},
           stream, params);
     });

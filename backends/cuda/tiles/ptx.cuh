@@ -125,6 +125,11 @@ __device__ __forceinline__ uint4 load_shared_16(std::uint32_t from) {
                : "memory");
   return loaded;
 }
+__device__ __forceinline__ void store_shared_16(std::uint32_t to, const uint4& x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+               "r"(x.w)
+               : "memory");
+}
 __device__ __forceinline__ void store_shared_4(std::uint32_t to, std::uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }
