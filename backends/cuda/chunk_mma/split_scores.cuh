@@ -24,7 +24,7 @@ class SplitScores {
     load_matrices(block.low, tile_.across(row, column + kSplitChunk));
     return block;
   }
-  /// Of all rows, from a column on.
+  /// Where it begins.
   __device__ __forceinline__ std::uint32_t address() const { return tile_.at(0, 0); }
 
  private:
