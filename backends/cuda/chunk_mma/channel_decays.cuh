@@ -33,6 +33,7 @@ class ChannelTotalLoads {
   int strong_ = 0;
 };
 
+/// Of key channels and, where these have gates (kOfValues), of value channels.
 template <class Shape, bool kOfValues>
 class ChannelDecayLoads {
  public:
