@@ -21,6 +21,7 @@ namespace attune::cuda {
 /// number of segments counts.
 struct WalkTimes {
   double chunk = 0;    // of a walk
+  double shared = 1;   // of that time, a walk's where two have a multiprocessor
   double sum = 0;      // of a walk that only makes what its segment adds to the state
   double round = 0;    // of as many blocks as a device has multiprocessors, besides their chunks
   double sums = 0;     // of the launch of those, besides
@@ -36,6 +37,7 @@ struct WalkTimes {
     constexpr double kState = 0.25;
     constexpr double kTraffic = 0.5;
     return {.chunk = kWork * chunk,
+            .shared = shared,
             .sum = kWork * sum,
             .round = round,
             .sums = sums,
@@ -72,14 +74,17 @@ struct SegmentedWalks {
 };
 
 /// Of a launch of `blocks` that walk a segment each: as long as all of them take together, or as
-/// the one takes that walks most, on average over what the longest sequence may be.
+/// the one takes that walks most, on average over what the longest sequence may be. Where several
+/// have a multiprocessor, each takes `shared` of its time alone.
 inline double launch_cost(std::int64_t blocks, const SequenceChunks& chunks, int segments,
-                          double of_chunk, double of_round, const DeviceInfo& device) {
+                          double of_chunk, double of_round, double shared,
+                          const DeviceInfo& device) {
   const auto of_walk = [&](std::int64_t of_sequence) {
     return static_cast<double>(ceil_div(of_sequence, segments)) * of_chunk + of_round;
   };
+  const std::int64_t rounds = ceil_div(blocks, device.cores);
   const double together =
-      static_cast<double>(ceil_div(blocks, device.cores)) * of_walk(chunks.mean);
+      static_cast<double>(rounds) * (rounds > 1 ? shared : 1.0) * of_walk(chunks.mean);
   double cost = 0;
   for (const std::int64_t longest : chunks.longest) cost += std::max(together, of_walk(longest));
   return cost / static_cast<double>(chunks.longest.size());
@@ -92,16 +97,16 @@ inline double segments_cost(const SegmentedWalks& walks, const WalkTimes& times,
   double cost = 0;
   for (const int times_count : walks.launches) {
     cost += side_by_side(launch_cost(times_count * walks.count * segments, walks.chunks, segments,
-                                     times.chunk, times.round, device),
+                                     times.chunk, times.round, times.shared, device),
                          times.traffic * times_count * all_chunks);
   }
   if (segments == 1) return cost;
   constexpr std::int64_t kDirections = 2;
   const double summed = static_cast<double>(segments - 1) / segments;
-  cost +=
-      times.sums + side_by_side(launch_cost(kDirections * walks.count * (segments - 1),
-                                            walks.chunks, segments, times.sum, times.round, device),
-                                times.sum_traffic * kDirections * all_chunks * summed);
+  cost += times.sums +
+          side_by_side(launch_cost(kDirections * walks.count * (segments - 1), walks.chunks,
+                                   segments, times.sum, times.round, 1, device),
+                       times.sum_traffic * kDirections * all_chunks * summed);
   cost += segments <= walks.most_passed ? times.pass * (segments - 1) : times.starts;
   return cost + times.state * static_cast<double>(walks.count * segments);
 }

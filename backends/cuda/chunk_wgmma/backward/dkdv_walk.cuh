@@ -13,43 +13,10 @@
 // that it is handed. Both products have token j along rows, so that one decay serves both.
 #pragma once
 
-#include "cuda/chunk_wgmma/backward/gate_gradients.cuh"
-#include "cuda/chunk_wgmma/backward/gradients.cuh"
+#include "cuda/chunk_wgmma/backward/pair_scores.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
-
-template <int kD>
-struct DkdvShared {
-  static constexpr int kStages = 2;
-  TokenTile<kD> q[kStages], k[kStages], v[kStages], d_o[kStages];
-  alignas(1024) unsigned char state[kD / kPanelChannels][kD * kPanelChannels * 2];  // D^T, rounded
-  TokenTile<kPanelChannels> scores[2];                                              // P^T
-  TokenTile<kD> dk, dv;
-  ChunkGates gates[kGateStages];
-  ChunkFlows flows[2];
-  Ring<kStages> stage_ring;
-  Ring<kGateStages> gate_ring;
-  Ring<2> score_ring;
-  Ring<2> flow_ring;
-  Ring<1> state_ring;
-  Ring<1> dk_ring, dv_ring;
-  SharedBarrier private_full;
-  ChunkWalk walk;
-  GradientPlace dk_place, dv_place;
-};
-
-/// Registers a thread of each role. Fewer for the scores, or the states, spill.
-template <int kD>
-struct DkdvRegisters;
-template <>
-struct DkdvRegisters<128> {
-  static constexpr int kBlocks = 1, kOthers = 32, kScores = 112, kState = 184;
-};
-template <>
-struct DkdvRegisters<64> {
-  static constexpr int kBlocks = 1, kOthers = 40, kScores = 168, kState = 208;
-};
 
 #if ATTUNE_SM90A_CODE
 
@@ -104,8 +71,7 @@ class DkdvWalk {
       const float2 inflow = warp.load_inflow(n);  // arrives while this waits for the rest
       s_.gate_ring.wait_full(n);
       s_.flow_ring.wait_full(n);
-      warp.template take<Role::kStateWarps>(s_.flows[s_.flow_ring.stage(n)],
-                                            s_.gates[s_.gate_ring.stage(n)], inflow, n);
+      warp.take(s_.flows[s_.flow_ring.stage(n)], s_.gates[s_.gate_ring.stage(n)], inflow, n);
       s_.flow_ring.release_chunk(n);
       s_.gate_ring.release_chunk(n);
     }
@@ -139,11 +105,11 @@ class DkdvWalk {
       const int stage = s_.stage_ring.stage(n);
       const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
       std::uint32_t read_scores[4][4];  // w_ij (do_i . v_j), rounded
-      PairSums sums;
-      make_scores(read_scores, sums, gates, stage, n);
+      PairScores<T, kD, kGateGradients> pairs(p_, s_, at_);
+      pairs.make(read_scores, gates, n);
       float dk[kD / 2];
       start_dk(dk, stage, n);
-      if constexpr (kGateGradients) put_pair_sums(sums, n);
+      if constexpr (kGateGradients) pairs.put_sums(n);
       finish_dk(dk, gates, n);
       add_chunk(dk, read_scores, stage);
       s_.stage_ring.release_chunk(n);
@@ -180,86 +146,6 @@ class DkdvWalk {
   }
 
  private:
-  /// Sums of w_ij (q_i . k_j)(do_i . v_j) in this thread.
-  struct PairSums {
-    float inward[16];       // over its rows j, by column i: for sum_columns()
-    float outward[2] = {};  // over its columns i, by row j
-  };
-
-  __device__ __forceinline__ void make_scores(std::uint32_t (&read_scores)[4][4], PairSums& sums,
-                                              const ChunkGates& gates, int stage, int n) {
-    float kq[32];
-    float vo[32];
-    s_.stage_ring.wait_full(n);
-    wgmma_fence();
-    multiply_rows<T, kD>(kq, shared_address(&s_.k[stage]), shared_address(&s_.q[stage]));
-    multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
-    wgmma_commit();
-    s_.gate_ring.wait_full(n);
-    const RowDecays row0(gates, at_.row());
-    const RowDecays row1(gates, at_.row() + 8);
-    s_.score_ring.wait_empty(n);
-    wgmma_wait<0>();
-    wgmma_pin(kq);
-    wgmma_pin(vo);
-    const std::uint32_t panel = shared_address(&s_.scores[s_.score_ring.stage(n)]);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {  // 16 columns
-#pragma unroll
-      for (int block = 2 * step; block < 2 * step + 2; ++block) {
-        scale_scores(&kq[4 * block], &vo[4 * block], gates, row0, row1, 8 * block + at_.column(),
-                     &sums.inward[2 * block], sums.outward);
-      }
-      store_block<T>(panel, &kq[8 * step], at_, step);
-      to_operand<T>(read_scores[step], &vo[8 * step]);
-    }
-    async_proxy_fence();
-    s_.score_ring.publish_chunk(n);
-    if constexpr (kGateGradients) fold_lanes<8>(sums.inward, at_.lane());  // frees registers for dk
-  }
-
-  __device__ __forceinline__ void put_pair_sums(PairSums& sums, int n) {
-    s_.flow_ring.wait_empty(n);
-    ChunkFlows& flows = s_.flows[s_.flow_ring.stage(n)];
-    put_row_sums(flows.outward, sums.outward[0], sums.outward[1]);
-    fold_lanes<4>(sums.inward, at_.lane());
-    fold_lanes<2>(sums.inward, at_.lane());
-    *reinterpret_cast<float2*>(&flows.inward[at_.warp()][2 * at_.lane()]) = {sums.inward[0],
-                                                                             sums.inward[1]};
-    s_.flow_ring.publish_chunk(n);
-  }
-
-  /// Weighs a block's scores of two rows and two columns in place.
-  __device__ __forceinline__ void scale_scores(float* kq, float* vo, const ChunkGates& gates,
-                                               const RowDecays& row0, const RowDecays& row1,
-                                               int column, float* inward, float* outward) const {
-    const float2 b = *reinterpret_cast<const float2*>(&gates.log2_sum[column]);
-    scale_score(kq[0], vo[0], row0, b.x, column, inward[0], outward[0], true);
-    scale_score(kq[1], vo[1], row0, b.y, column + 1, inward[1], outward[0], true);
-    scale_score(kq[2], vo[2], row1, b.x, column, inward[0], outward[1], false);
-    scale_score(kq[3], vo[3], row1, b.y, column + 1, inward[1], outward[1], false);
-  }
-  __device__ __forceinline__ void scale_score(float& kq, float& vo, const RowDecays& row, float b,
-                                              int column, float& inward, float& outward,
-                                              bool first) const {
-    const float decay = p_.scale * exp2_approx(b - row.log2_sum);
-    kq = row.apply(kq, decay, column);
-    if constexpr (kGateGradients) {
-      const float both = kq * vo;
-      inward = first ? both : inward + both;
-      outward += both;
-    }
-    vo = row.apply(vo, decay, column);
-  }
-
-  __device__ __forceinline__ void put_row_sums(float* to, float sum0, float sum1) const {
-    sum0 = sum_row(sum0);
-    sum1 = sum_row(sum1);
-    if (at_.lane() % 4 != 0) return;
-    to[at_.row()] = sum0;
-    to[at_.row() + 8] = sum1;
-  }
-
   /// Starts dk = V D^T.
   __device__ __forceinline__ void start_dk(float (&dk)[kD / 2], int stage, int n) {
     s_.state_ring.wait_full(n);
@@ -325,6 +211,7 @@ class DkdvWalk {
     }
     async_proxy_fence();
     s_.state_ring.publish_chunk(n);
+    if constexpr (kFewRegisters<kD>) warpgroup_sync(group);  // all rows are there
   }
 
   /// This warp's part of <S, D> at a checkpoint.
@@ -362,8 +249,13 @@ class DkdvWalk {
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      wgmma_n64<T, Major::kK>(dv, rounded[i], along_channels(shared_address(&s_.k[stage]), i),
-                              i > 0);
+      const auto k = along_channels(shared_address(&s_.k[stage]), i);
+      if constexpr (kFewRegisters<kD>) {
+        wgmma_n64<T, Major::kK, Major::kK>(dv, along_channels(shared_address(&s_.state), i), k,
+                                           i > 0);
+      } else {
+        wgmma_n64<T, Major::kK>(dv, rounded[i], k, i > 0);
+      }
     }
     wgmma_commit();
     std::uint32_t from_start[4][4];
@@ -382,14 +274,19 @@ class DkdvWalk {
       multiply_channels<T>(outflow, dv, shared_address(s_.v[stage].bytes[group]), at_);
     }
     std::uint32_t plain[4][4];
-    load_transposed(plain, d_o, at_);
+    if constexpr (!kFewRegisters<kD>) load_transposed(plain, d_o, at_);
     s_.score_ring.wait_full(n);
     wgmma_pin(dv);
     wgmma_fence();
     const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      wgmma_n64<T, Major::kK>(dv, plain[i], along_channels(scores, i), true);
+      if constexpr (kFewRegisters<kD>) {
+        wgmma_n64<T, Major::kMN, Major::kK>(dv, along_rows(d_o, i), along_channels(scores, i),
+                                            true);
+      } else {
+        wgmma_n64<T, Major::kK>(dv, plain[i], along_channels(scores, i), true);
+      }
     }
     wgmma_commit();
     if constexpr (kGateGradients) put_outflow(outflow, group, n);
@@ -441,11 +338,11 @@ class DkdvWalk {
 /// whose last blocks it starts, and waits for it where it takes something from it; at the latest
 /// before it ends, as what comes next waits for this launch alone.
 template <class T, int kD, bool kGateGradients, bool kAdds>
-__global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) void dkdv_walk(
+__global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dkdv_walk(
     const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
   using Role = Roles<kD>;
-  using Registers = DkdvRegisters<kD>;
+  using Registers = DkdvRegisters<kD, kGateGradients>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
   dependents_launch();
@@ -463,7 +360,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
-    registers_shrink<Registers::kOthers>();
+    take_registers<kD, Registers::kOthers>();
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
@@ -471,10 +368,10 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DkdvRegisters<kD>::kBlocks) vo
     if (kAdds && warp == Role::kWriteWarp) block.write_sums();
     dependency_wait();
   } else if (group == Role::kScores) {
-    registers_shrink<Registers::kScores>();
+    take_registers<kD, Registers::kScores>();
     block.scores();
   } else {
-    registers_grow<Registers::kState>();
+    take_registers<kD, Registers::kState>();
     block.state(group);
   }
 #endif
@@ -484,12 +381,14 @@ template <class T>
 void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
                       cudaStream_t stream) {
   with_shape(shape, [&]<int kD, bool kGateGradients>() {
+    static_assert(sizeof(DkdvShared<kD>) <= kMostWalkBytes<kD>);
     const auto launch_walk = [&]<bool kAdds>() {
-      launch<dkdv_walk<T, kD, kGateGradients, kAdds>>({.grid = walk_grid(params),
-                                                       .block = dim3(Roles<kD>::kThreads),
-                                                       .shared_bytes = sizeof(DkdvShared<kD>),
-                                                       .overlaps_previous = true},
-                                                      stream, params);
+      launch<dkdv_walk<T, kD, kGateGradients, kAdds>>(
+          {.grid = walk_grid(params),
+           .block = dim3(Roles<kD>::kThreads),
+           .shared_bytes = walk_shared_bytes<kD>(sizeof(DkdvShared<kD>), params),
+           .overlaps_previous = true},
+          stream, params);
     };
     if constexpr (adds_parts(kD, kGateGradients)) {
       if (params.adds_keys_or_values()) return launch_walk.template operator()<true>();

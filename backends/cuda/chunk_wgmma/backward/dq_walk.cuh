@@ -23,7 +23,7 @@ namespace attune::cuda::chunk_wgmma::backward {
 template <int kD, bool kGateGradients>
 struct DqShared {
   static constexpr int kStages = 3;
-  static constexpr int kQueryStages = kGateGradients ? 2 : 1;
+  static constexpr int kQueryStages = kGateGradients && kD == kTileChannels ? 2 : 1;
   TokenTile<kD> d_o[kStages], v[kStages], k[kStages];
   TokenTile<kD> q[kQueryStages];
   TokenTile<kPanelChannels> scores[2];
@@ -46,11 +46,11 @@ template <int kD>
 struct DqRegisters;
 template <>
 struct DqRegisters<128> {
-  static constexpr int kBlocks = 1, kOthers = 32, kScores = 96, kState = 192;
+  static constexpr int kOthers = 32, kScores = 96, kState = 192;
 };
 template <>
 struct DqRegisters<64> {
-  static constexpr int kBlocks = 1, kOthers = 40, kScores = 168, kState = 208;
+  static constexpr int kOthers = 40, kScores = 72, kState = 128;
 };
 
 #if ATTUNE_SM90A_CODE
@@ -224,14 +224,18 @@ class DqWalk {
       s_.query_ring.release_chunk(n);
     }
     std::uint32_t plain[4][4];
-    load_transposed(plain, k, at_);
+    if constexpr (!kFewRegisters<kD>) load_transposed(plain, k, at_);
     s_.score_ring.wait_full(n);
     wgmma_pin(dq);
     wgmma_fence();
     const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      wgmma_n64<T, Major::kMN>(dq, plain[i], along_rows(scores, i), true);
+      if constexpr (kFewRegisters<kD>) {
+        wgmma_n64<T, Major::kMN, Major::kMN>(dq, along_rows(k, i), along_rows(scores, i), true);
+      } else {
+        wgmma_n64<T, Major::kMN>(dq, plain[i], along_rows(scores, i), true);
+      }
     }
     wgmma_commit();
     if constexpr (kGateGradients) put_inflow(inflow, group, n);
@@ -282,7 +286,7 @@ class DqWalk {
 
 /// A block per sequence, head, tile of channels and segment.
 template <class T, int kD, bool kGateGradients>
-__global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void dq_walk(
+__global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dq_walk(
     const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
   using Role = Roles<kD>;
@@ -305,16 +309,16 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
-    registers_shrink<Registers::kOthers>();
+    take_registers<kD, Registers::kOthers>();
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
     if (kGateGradients && warp == Role::kGradientWarp) block.write_inflows();
   } else if (group == Role::kScores) {
-    registers_shrink<Registers::kScores>();
+    take_registers<kD, Registers::kScores>();
     block.scores();
   } else {
-    registers_grow<Registers::kState>();
+    take_registers<kD, Registers::kState>();
     block.state(group);
   }
 #endif
@@ -323,11 +327,13 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, DqRegisters<kD>::kBlocks) void
 template <class T>
 void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream) {
   with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    launch<dq_walk<T, kD, kGateGradients>>({.grid = walk_grid(params),
-                                            .block = dim3(Roles<kD>::kThreads),
-                                            .shared_bytes = sizeof(DqShared<kD, kGateGradients>),
-                                            .overlaps_previous = true},
-                                           stream, params);
+    static_assert(sizeof(DqShared<kD, kGateGradients>) <= kMostWalkBytes<kD>);
+    launch<dq_walk<T, kD, kGateGradients>>(
+        {.grid = walk_grid(params),
+         .block = dim3(Roles<kD>::kThreads),
+         .shared_bytes = walk_shared_bytes<kD>(sizeof(DqShared<kD, kGateGradients>), params),
+         .overlaps_previous = true},
+        stream, params);
   });
 }
 

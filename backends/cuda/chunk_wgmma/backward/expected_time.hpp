@@ -44,7 +44,8 @@ inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
 }
 
 /// Fitted to every number of segments of 57 batches on an H200: what costs least here takes 1.003 of
-/// the fastest in geometric mean, at worst 1.10.
+/// the fastest in geometric mean, at worst 1.10. Of small tiles to eight numbers each of 47 problems:
+/// 1.011, at worst 1.22.
 inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& problem,
                                       const DeviceInfo& device) {
   constexpr WalkTimes kTimes{.chunk = 3.7,
@@ -56,9 +57,19 @@ inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& prob
                              .state = 0.0322,
                              .traffic = 0.0236,
                              .sum_traffic = 0.00637};
+  constexpr WalkTimes kSmallTimes{.chunk = 3.79,
+                                  .shared = 0.721,
+                                  .sum = 0.05,
+                                  .round = 1.58,
+                                  .sums = 4.14,
+                                  .pass = 0.1,
+                                  .starts = 6.0,
+                                  .state = 0.0065,
+                                  .traffic = 0.0146,
+                                  .sum_traffic = 0.0055};
   const bool small = tile_channels(problem) == kSmallTile;
-  return cheapest_segments<BackwardConfig>(segmented_walks(problem),
-                                           small ? kTimes.of_small_tiles() : kTimes, device);
+  return cheapest_segments<BackwardConfig>(segmented_walks(problem), small ? kSmallTimes : kTimes,
+                                           device);
 }
 
 /// A call on short sequences, fitted to 26 problems: walks of a chunk or two wait for their first
@@ -66,11 +77,13 @@ inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& prob
 inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
                             const DeviceInfo& device) {
   constexpr double kBegin = 0.713, kOfLaunch = 1.74;
-  constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
-  constexpr double kOfSmallTile = 0.544;
+  constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;         // of both walks
+  constexpr double kOfSmallTile = 0.544, kOfSharedTile = 0.38;  // alone; two on a multiprocessor
   constexpr double kOfLook = 3;  // both walks, of a block that finds no sequence
   constexpr double kBytesPerUs = 2.32e6;
-  const double work = tile_channels(problem) == kSmallTile ? kOfSmallTile : 1.0;
+  const bool small = tile_channels(problem) == kSmallTile;
+  const double work = small ? kOfSmallTile : 1.0;
+  const double shared_work = small ? kOfSharedTile : 1.0;
   const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
   const bool has_sums = tiles > 1 || problem.H != problem.Hkv;
   const int launches = 2 + (has_sums ? 1 : 0) +
@@ -83,8 +96,9 @@ inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
   const BackwardConfig config = cheapest_config(problem, device);
   const auto walks_us = [&](const ops::RecurrentAttentionProblem& walked, double longest) {
     const std::int64_t chunks = chunks_of(static_cast<std::int64_t>(longest));
-    return std::max(kOfWalk * work * static_cast<double>(chunk_slots(walked)) * blocks_of_chunk,
-                    kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
+    return std::max(
+        kOfWalk * shared_work * static_cast<double>(chunk_slots(walked)) * blocks_of_chunk,
+        kOfLongChunk * work * static_cast<double>(ceil_div(chunks, config.segments)));
   };
   const std::int64_t left_out = most_left_out(problem, config);
   const double us = kBegin + kOfLaunch * launches + state_bytes / kBytesPerUs;

@@ -44,12 +44,13 @@ __device__ __forceinline__ bool is_checkpoint(const BackwardParams& p, const Chu
 }
 
 /// What the dk, dv walk's warpgroups hand to the warp that makes dg of it; by row of the tile.
+template <int kStateWarps>
 struct alignas(16) ChunkFlows {
-  static constexpr int kWarps = kWarpgroupSize / kWarpSize;
-  float inward[kWarps][kChunkTokens];       // M summed over j, of warps
-  float outward[kChunkTokens];              // M summed over i
-  float outflow[2 * kWarps][kChunkTokens];  // of warps
-  float checkpoint[2 * kWarps];             // <S, D> at checkpoints, of warps
+  static constexpr int kScoreWarps = kWarpgroupSize / kWarpSize;
+  float inward[kScoreWarps][kChunkTokens];   // M summed over j, of warps
+  float outward[kChunkTokens];               // M summed over i
+  float outflow[kStateWarps][kChunkTokens];  // of warps
+  float checkpoint[kStateWarps];             // <S, D> at checkpoints, of warps
 };
 
 /// One warp's walk over the chunks, against time. Lane l has the tokens that are processed 2 l-th
@@ -69,19 +70,18 @@ class GateGradientWarp {
   }
 
   template <int kStateWarps>
-  __device__ void take(const ChunkFlows& flows, const ChunkGates& gates, float2 inflow, int n) {
+  __device__ void take(const ChunkFlows<kStateWarps>& flows, const ChunkGates& gates, float2 inflow,
+                       int n) {
     const int row0 = row_of(0);
     const int row1 = row_of(1);
-    const float out0 = sum_warps<kStateWarps>(flows.outflow, row0);
-    const float out1 = sum_warps<kStateWarps>(flows.outflow, row1);
+    const float out0 = sum_warps(flows.outflow, row0);
+    const float out1 = sum_warps(flows.outflow, row1);
     const float left = warp_inclusive_sum(out0 + out1);
     const float all_left = __shfl_sync(kFullWarp, left, kWarpSize - 1);
-    const float carried = carried_of<kStateWarps>(flows, gates.total_decay, all_left, n);
+    const float carried = carried_of(flows, gates.total_decay, all_left, n);
 
-    const float later0 =
-        inflow.x + sum_warps<ChunkFlows::kWarps>(flows.inward, row0) - flows.outward[row0];
-    const float later1 =
-        inflow.y + sum_warps<ChunkFlows::kWarps>(flows.inward, row1) - flows.outward[row1];
+    const float later0 = inflow.x + sum_warps(flows.inward, row0) - flows.outward[row0];
+    const float later1 = inflow.y + sum_warps(flows.inward, row1) - flows.outward[row1];
     const float later = warp_suffix_sum(later0 + later1);
     const float before0 = left - out0 - out1;
     const unsigned bit = 1U << (threadIdx.x % kWarpSize);
@@ -100,7 +100,8 @@ class GateGradientWarp {
 
  private:
   template <int kStateWarps>
-  __device__ float carried_of(const ChunkFlows& flows, float decay, float all_left, int n) const {
+  __device__ float carried_of(const ChunkFlows<kStateWarps>& flows, float decay, float all_left,
+                              int n) const {
     if (!state_survives(p_, walk_, n, decay)) return 0.0F;
     if (!is_checkpoint(p_, walk_, n, decay)) return between_ - all_left;
     float sum = 0.0F;
@@ -114,11 +115,11 @@ class GateGradientWarp {
   __device__ std::int64_t batch_row(int n) const {
     return walk_.batch * p_.sequences.tokens + walk_.token(n);
   }
-  template <int kCount, int kStored>
-  __device__ static float sum_warps(const float (&sums)[kStored][kChunkTokens], int row) {
+  template <int kWarps>
+  __device__ static float sum_warps(const float (&sums)[kWarps][kChunkTokens], int row) {
     float sum = 0.0F;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sum += sums[i][row];
+    for (int i = 0; i < kWarps; ++i) sum += sums[i][row];
     return sum;
   }
   __device__ void write(int n, int row, float value) {

@@ -152,6 +152,7 @@ __device__ __forceinline__ float gate_warp(const BackwardParams& p, const ChunkW
 struct RowDecays {
   float log2_sum;
   int first, last;
+  RowDecays() = default;
   __device__ RowDecays(const ChunkGates& gates, int row)
       : log2_sum(gates.log2_sum[row]), first(gates.reach[row].first), last(gates.reach[row].last) {}
   /// Selected, not multiplied: outside of its reach a decay may be infinite.

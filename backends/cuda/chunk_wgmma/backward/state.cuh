@@ -5,7 +5,9 @@
 #include "cuda/chunks/state_matrix.cuh"
 #include "cuda/chunks/tile_copies.cuh"
 #include "cuda/runtime/dispatch.hpp"
+#include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/tiles/ring.cuh"
+#include "cuda/tiles/wgmma.cuh"
 #include "cuda/walks/numbers.cuh"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -25,6 +27,40 @@ struct Roles {
   static constexpr int kGradientWarp = 2;
   static constexpr int kWriteWarp = 3;
 };
+
+/// Blocks of a multiprocessor: two where a state is small, as one alone waits most of the time.
+template <int kD>
+inline constexpr int kWalkBlocks = kD == kSmallTile ? 2 : 1;
+/// Then products read from shared memory what they can.
+template <int kD>
+inline constexpr bool kFewRegisters = kWalkBlocks<kD> > 1;
+/// What each of so many may have of its shared memory.
+template <int kD>
+inline constexpr std::size_t kMostWalkBytes = std::size_t{228} * 1024 / kWalkBlocks<kD> - 1024;
+
+/// Shared memory of each block of a launch: so much that no two share a multiprocessor where there is one
+/// for each. Short walks take less beside the other launch's.
+template <int kD>
+std::size_t walk_shared_bytes(std::size_t bytes, const BackwardParams& p) {
+  constexpr std::size_t kForOne = kMostWalkBytes<kD> + 1024;
+  constexpr std::int64_t kFewChunks = 4;
+  const dim3 grid = walk_grid(p);
+  const bool one_each = std::int64_t{grid.x} * grid.y <= multiprocessor_count();
+  const bool is_short = p.slots * p.heads * p.tiles() <= kFewChunks * p.walks;
+  return kWalkBlocks<kD> > 1 && one_each && !is_short ? std::max(bytes, kForOne) : bytes;
+}
+
+/// From the registers that a thread begins with to those of its role.
+template <int kD, int kCount>
+__device__ __forceinline__ void take_registers() {
+  constexpr int kOfFile = 65536;
+  constexpr int kBegin = kOfFile / (kWalkBlocks<kD> * Roles<kD>::kThreads) / 8 * 8;
+  if constexpr (kCount > kBegin) {
+    registers_grow<kCount>();
+  } else {
+    registers_shrink<kCount>();
+  }
+}
 
 /// Calls f.operator()<kD, kGateGradients>() for the instance that a launch asks for.
 template <class F>
