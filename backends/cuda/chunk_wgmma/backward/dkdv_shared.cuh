@@ -38,7 +38,7 @@ struct DkdvRegisters<64, true> {
 };
 template <>
 struct DkdvRegisters<64, false> {
-  static constexpr int kOthers = 32, kScores = 88, kState = 120;
+  static constexpr int kOthers = 32, kScores = 96, kState = 112;
 };
 
 }  // namespace attune::cuda::chunk_wgmma::backward

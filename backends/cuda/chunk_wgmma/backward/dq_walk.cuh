@@ -180,10 +180,10 @@ class DqWalk {
                                                const RowDecays& row0, const RowDecays& row1,
                                                int column) const {
     const float2 b = *reinterpret_cast<const float2*>(&gates.log2_sum[column]);
-    vo[0] = row0.apply(vo[0], p_.scale * exp2_approx(b.x - row0.log2_sum), column);
-    vo[1] = row0.apply(vo[1], p_.scale * exp2_approx(b.y - row0.log2_sum), column + 1);
-    vo[2] = row1.apply(vo[2], p_.scale * exp2_approx(b.x - row1.log2_sum), column);
-    vo[3] = row1.apply(vo[3], p_.scale * exp2_approx(b.y - row1.log2_sum), column + 1);
+    vo[0] *= p_.scale * row0.to(b.x, column);
+    vo[1] *= p_.scale * row0.to(b.y, column + 1);
+    vo[2] *= p_.scale * row1.to(b.x, column);
+    vo[3] *= p_.scale * row1.to(b.y, column + 1);
   }
 
   __device__ __forceinline__ void step(float (&state)[kD / 2], float (&dq)[32],

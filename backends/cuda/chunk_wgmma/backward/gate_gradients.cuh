@@ -10,8 +10,8 @@
 //   M_ij      = scale e^{b_i - b_j} (q_i . k_j)(do_i . v_j)
 //   carried   = e^{bl} <S, D>
 //
-// The last sum is that of M's row sums from t on less that of its column sums, where M is rounded
-// the same in both. `carried` comes from a recursion over chunks, against time, of G = <state,
+// The last sum is that of M's row sums from t on less that of its column sums, of the same rounded
+// factors in both. `carried` comes from a recursion over chunks, against time, of G = <state,
 // gradient> between chunks: carried = G - sum outflow, and the next G = carried + sum inflow. Its
 // error grows with the chunks, and is G's where `carried` may be much smaller: so at checkpoints it
 // is computed from S, which the dq walk leaves there, and D in registers. Checkpoints are at every

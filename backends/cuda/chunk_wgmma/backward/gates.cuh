@@ -155,9 +155,11 @@ struct RowDecays {
   RowDecays() = default;
   __device__ RowDecays(const ChunkGates& gates, int row)
       : log2_sum(gates.log2_sum[row]), first(gates.reach[row].first), last(gates.reach[row].last) {}
-  /// Selected, not multiplied: outside of its reach a decay may be infinite.
-  __device__ float apply(float x, float decay, int column) const {
-    return first <= column && column <= last ? x * decay : 0.0F;
+  /// To the read in a column whose log decay is `b`. The exponent is selected, as outside of its reach a
+  /// decay may be infinite.
+  __device__ float to(float b, int column) const {
+    const bool reached = first <= column && column <= last;
+    return exp2_approx(reached ? b - log2_sum : -INFINITY);
   }
 };
 

@@ -114,14 +114,13 @@ class PairScores {
   __device__ __forceinline__ void weigh_score(float& kq, float& vo, const RowDecays& row, float b,
                                               int column, float& inward, float& outward,
                                               bool first) const {
-    const float decay = p_.scale * exp2_approx(b - row.log2_sum);
-    kq = row.apply(kq, decay, column);
+    const float decay = p_.scale * row.to(b, column);
+    kq *= decay;
     if constexpr (kGateGradients) {
-      const float both = kq * vo;
-      inward = first ? both : inward + both;
-      outward += both;
+      inward = first ? kq * vo : fmaf(kq, vo, inward);
+      outward = fmaf(kq, vo, outward);
     }
-    vo = row.apply(vo, decay, column);
+    vo *= decay;
   }
 
   /// Keeps this thread's sums of columns from `first` on. Half of all are summed over the lanes at
