@@ -130,13 +130,9 @@ class ArrivingTokens {
 
   __device__ ArrivingTokens(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key_of<Shape>(walk))
-               .first +
-           OfKeys::place(step(walk, p.k))),
-        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first +
-           OfValues::place(step(walk, p.v))),
-        q_(rows_of<const float>(p.q, walk, walk.head, first_key_of<Shape>(walk)).first +
-           OfKeys::place(step(walk, p.q))) {}
+        k_(first_place<OfKeys>(p.k, walk, walk.head / p.heads_per_key, first_key_of<Shape>(walk))),
+        v_(first_place<OfValues>(p.v, walk, walk.head / p.heads_per_value, walk.first_value)),
+        q_(first_place<OfKeys>(p.q, walk, walk.head, first_key_of<Shape>(walk))) {}
 
   /// Begins to copy the next chunk, if there is one, to its stage. A group of copies each.
   __device__ __forceinline__ void copy(const Stage& to, const Walk& walk, int chunk) {

@@ -63,11 +63,8 @@ class LoadedTokens {
  public:
   __device__ LoadedTokens(const SplitWalkParams& p, const Walk& walk)
       : p_(p),
-        k_(rows_of<const float>(p.k, walk, walk.head / p.heads_per_key, first_key_of<Shape>(walk))
-               .first +
-           OfKeys::place(step(walk, p.k))),
-        v_(rows_of<const float>(p.v, walk, walk.head / p.heads_per_value, walk.first_value).first +
-           OfValues::place(step(walk, p.v))) {}
+        k_(first_place<OfKeys>(p.k, walk, walk.head / p.heads_per_key, first_key_of<Shape>(walk))),
+        v_(first_place<OfValues>(p.v, walk, walk.head / p.heads_per_value, walk.first_value)) {}
 
   __device__ __forceinline__ void fetch(const Walk& walk, int chunk) {
     if (chunk >= walk.chunks) return;

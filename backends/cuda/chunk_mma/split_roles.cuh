@@ -4,9 +4,9 @@
 #pragma once
 
 #include "cuda/chunk_mma/channel_decays.cuh"
-#include "cuda/chunk_mma/role_signals.cuh"
 #include "cuda/chunk_mma/split_arrivals.cuh"
 #include "cuda/chunk_mma/split_products.cuh"
+#include "cuda/chunk_mma/stage_signals.cuh"
 
 namespace attune::cuda::chunk_mma {
 
@@ -55,7 +55,7 @@ inline constexpr int kWalkerRegisters = 256 - kLoaderRegisters<Shape>;
 template <class Shape, Gated kGated>
 __device__ __forceinline__ void load_chunks(const SplitWalkParams& p, const Walk& walk,
                                             const SplitMemory<Shape, kGated>& memory,
-                                            const RoleSignals<Shape::kThreads>& signals) {
+                                            const StageSignals<Shape::kThreads>& signals) {
   ArrivingTokens<Shape> tokens(p, walk);
   DecaysOf<Shape, kGated> scan(p, walk);
   const bool scans = scan.is_done_by(thread_of_role<Shape>(), Shape::kThreads);

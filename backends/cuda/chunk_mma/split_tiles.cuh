@@ -176,4 +176,11 @@ class SplitOutputs {
   float* const o_;
 };
 
+/// Where a thread begins to load Tiles of some channels of a tensor.
+template <class Tile>
+__device__ __forceinline__ const float* first_place(const ConstTokenView& view, const Walk& walk,
+                                                    std::int64_t head, int channel) {
+  return rows_of<const float>(view, walk, head, channel).first + Tile::place(step(walk, view));
+}
+
 }  // namespace attune::cuda::chunk_mma

@@ -86,7 +86,7 @@ __device__ __forceinline__ Walk make_split_walk(const SplitWalkParams& p, int se
 template <class Shape, Gated kGated, bool kKeeps>
 __device__ __forceinline__ void walk_chunks(const SplitWalkParams& p, const Walk& walk,
                                             const SplitMemory<Shape, kGated>& memory,
-                                            const RoleSignals<Shape::kThreads>& signals) {
+                                            const StageSignals<Shape::kThreads>& signals) {
   using Decays = typename SplitMemory<Shape, kGated>::Decays;
   const SplitOutputs<Shape> to(p, walk);
   const OutputFactors<Shape> factors(memory.end());
@@ -134,7 +134,7 @@ __launch_bounds__(2 * Shape::kThreads, split_resident_blocks(Shape::kConfig)) vo
                            static_cast<int>(threadIdx.x), 2 * Shape::kThreads);
   if (walk.span.is_left_out || !has_segment(walk)) return;
   const SplitMemory<Shape, kGated> memory(shared, p.stages);
-  const RoleSignals<Shape::kThreads> signals(p.stages);
+  const StageSignals<Shape::kThreads> signals(p.stages);
   if (threadIdx.x < Shape::kThreads) {
 #if ATTUNE_SM90A_CODE
     registers_grow<kWalkerRegisters<Shape>>();

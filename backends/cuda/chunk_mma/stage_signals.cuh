@@ -8,9 +8,9 @@ namespace attune::cuda::chunk_mma {
 
 /// kThreads: of each role. Chunks are whatever fills a stage.
 template <int kThreads>
-class RoleSignals {
+class StageSignals {
  public:
-  __device__ explicit RoleSignals(int stages) : stages_(stages) {}
+  __device__ explicit StageSignals(int stages) : stages_(stages) {}
 
   /// The chunk is there.
   __device__ __forceinline__ void publish(int chunk) const { arrive(full(chunk)); }
