@@ -18,8 +18,7 @@
 #include <attune/core/kernel.hpp>
 #include <attune/ops/summarising_walk.hpp>
 
-#include "cuda/chunks/channels/shape.hpp"
-#include "cuda/chunks/channels/slices.hpp"
+#include "cuda/chunks/channels/blocks.hpp"
 #include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/group_sums.hpp"
@@ -46,7 +45,8 @@ inline ChannelGate channel_gate(const std::optional<ConstTensorView>& gate) {
 
 template <class Traits>
 class ChannelDecayKernel : public Kernel<typename Traits::Config>,
-                           public ops::SummarisingWalk<ops::RecurrentAttention> {
+                           public ops::SummarisingWalk<ops::RecurrentAttention>,
+                           private ChannelBlocks<Traits> {
  public:
   using Config = typename Traits::Config;
   using Problem = ops::RecurrentAttentionProblem;  // both bases have one
@@ -225,6 +225,24 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
   }
 
  private:
+  using Blocks = ChannelBlocks<Traits>;
+  using Blocks::block_choice_us;
+  using Blocks::block_count;
+  using Blocks::block_of;
+  using Blocks::first_slice;
+  using Blocks::has_instance;
+  using Blocks::has_starts;
+  using Blocks::kNarrowest;
+  using Blocks::last_slice;
+  using Blocks::parts_of;
+  using Blocks::plane_bytes;
+  using Blocks::segments_cost;
+  using Blocks::shared_stages;
+  using Blocks::slices_of;
+  using Blocks::subsegments_of;
+  using Blocks::widest_keys;
+  using typename Blocks::Block;
+
   static Params params_of(const Problem& problem, const Args& args, const Config& config,
                           std::span<std::byte> workspace, Part part = Part::kAll) {
     Params params{walk_params(problem, args, config.tile_v, config.stages, config.segments),
@@ -295,101 +313,6 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     launch(problem, params, config, static_cast<cudaStream_t>(site.stream));
   }
 
-  static constexpr int kNarrowest = smallest_value(&Config::tile_v);
-
-  static KeySlices slices_of(const Problem& problem, int tile_v) {
-    return key_slices_of(problem, Traits::kProducts, tile_v, tile_v > kNarrowest);
-  }
-  /// Of the planes that slices make of the outputs.
-  static std::size_t plane_bytes(const Problem& problem, int slices) {
-    WorkspaceParts planes(nullptr);
-    planes.take(problem.B * problem.T * problem.H * padded_channels(problem.V) * slices *
-                static_cast<std::int64_t>(size_of(problem.dtype)));
-    return planes.used();
-  }
-  /// Key channels of the instance for the first slice.
-  static int widest_keys(const Problem& problem, int tile_v) {
-    return padded_keys(std::min<std::int64_t>(problem.K, slices_of(problem, tile_v).keys));
-  }
-
-  static bool has_instance(const Problem& problem, int tile_v) {
-    const Gated gated = gated_of(problem);
-    return std::ranges::find(Traits::kGated, gated) != std::ranges::end(Traits::kGated) &&
-           is_compiled(Traits::kProducts, widest_keys(problem, tile_v), tile_v, gated);
-  }
-
-  static Problem first_slice(Problem problem, const Config& config) {
-    problem.K = std::min<std::int64_t>(problem.K, slices_of(problem, config.tile_v).keys);
-    return problem;
-  }
-  static Problem last_slice(Problem problem, const Config& config) {
-    problem.K = (problem.K - 1) % slices_of(problem, config.tile_v).keys + 1;
-    return problem;
-  }
-
-  /// What a block of an instance takes of a multiprocessor.
-  struct Block {
-    std::int64_t bytes = 0;  // of shared memory
-    int resident = 1;        // as many have room in the registers
-    int chunk_tokens = 1;
-  };
-  static Block block_of(const Problem& problem, const Config& config) {
-    Block block;
-    with_value_of<Traits::kGated>(gated_of(problem), [&]<Gated kGated>() {
-      with_shape<Traits::kProducts, kGated>(
-          widest_keys(problem, config.tile_v), config, [&]<class Shape>() {
-            block = {static_cast<std::int64_t>(shared_bytes<Shape>(config.stages)),
-                     Shape::kResidentBlocks, Shape::kChunk};
-          });
-    });
-    return block;
-  }
-
-  /// The most stages, up to the config's, with which as many blocks share a multiprocessor as have
-  /// room in its registers; the config's where no number does that.
-  static int shared_stages(const Problem& problem, const DeviceInfo& device, const Config& config) {
-    for (Config fewer = config; fewer.stages >= kFewestStages; --fewer.stages) {
-      const Block block = block_of(problem, fewer);
-      if (block.bytes * block.resident <= device.l1_bytes) return fewer.stages;
-    }
-    return config.stages;
-  }
-
-  /// Blocks of the kernel that makes the outputs.
-  static std::int64_t block_count(const Problem& problem, const Config& config) {
-    return problem.sequences() * problem.H * value_tiles(problem, config.tile_v) *
-           slices_of(problem, config.tile_v).side_by_side * config.segments;
-  }
-
-  /// Tokens of a segment that take longer than a launch.
-  static constexpr std::int64_t kLeastTokens = 256;
-
-  /// Of segments that are not cut in two.
-  static bool has_starts(const Problem& problem, const SequenceParts& parts, const Config& config) {
-    return parts.tokens == 0 && config.segments > kMostCutInTwo &&
-           makes_starts(config.segments, state_bytes(problem, config));
-  }
-  /// Of a block.
-  static std::int64_t state_bytes(const Problem& problem, const Config& config) {
-    return std::int64_t{widest_keys(problem, config.tile_v)} * config.tile_v *
-           std::int64_t{sizeof(float)};
-  }
-
-  static SequenceParts parts_of(const Problem& problem, const Config& config) {
-    return walked_parts(problem, value_tiles(problem, config.tile_v), config.segments,
-                        kLeastTokens);
-  }
-
-  /// Two, where an even share of the first launch saves more chunks than a second walk and more
-  /// states to pass take: 8, or 4 of few keys (B1 T8192 H32 D128 171 -> 161 us on an H200, but 4 x 2048 tokens of 8
-  /// heads 62 -> 70 on an H100, where it would save 4).
-  static int subsegments_of(const Problem& problem, const Config& config) {
-    if (config.segments == 1 || config.segments > kMostCutInTwo) return 1;
-    const std::int64_t saved = widest_keys(problem, config.tile_v) > kPanelChannels ? 8 : 4;
-    const std::int64_t chunks = mean_chunks(problem, block_of(problem, config).chunk_tokens);
-    return chunks >= saved * config.segments * config.segments ? kMostSubsegments : 1;
-  }
-
   /// With blocks of so many value channels. The fewest stages suffice where a chunk takes long, and for
   /// short sequences: on 60 problems of an H100 five took 0.95 to 1.7 times as long, 1.05 in the mean.
   /// Else as many as there is memory for beside the other blocks of a multiprocessor.
@@ -399,47 +322,6 @@ class ChannelDecayKernel : public Kernel<typename Traits::Config>,
     config.stages = shared_stages(problem, device, config);
     config.segments = segments_cost(problem, device, config).segments;
     return config;
-  }
-
-  /// Microseconds of a problem, to choose among blocks by: fitted to 30 problems on an H100, and right
-  /// for 44 others of up to 128 key channels.
-  static double block_choice_us(const Problem& problem, const DeviceInfo& device,
-                                const Config& config) {
-    constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
-    constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
-    constexpr double kBytesOfSum = 6, kBytesPerUs = 2.5e6;  // of an output, for each further slice
-    const int slice = slices_of(problem, config.tile_v).keys;
-    double chunk_us = 0;
-    std::int64_t launches = slices_of(problem, config.tile_v).launches;
-    for (std::int64_t keys = problem.K; launches > 0; keys -= slice, --launches) {
-      chunk_us += kOfChunk + kOfKey * padded_keys(std::min<std::int64_t>(keys, slice));
-    }
-    if (config.tile_v > kNarrowest) {
-      chunk_us *= gated_of(problem) == Gated::kKeys ? kOfWide : kOfWideWithValueGates;
-    }
-    const auto sums = static_cast<double>((ceil_div(problem.K, slice) - 1) * problem.B * problem.T *
-                                          problem.H * problem.V);
-    return chunk_us * segments_cost(problem, device, config).chunks +
-           sums * kBytesOfSum / kBytesPerUs;
-  }
-
-  static SegmentsCost segments_cost(const Problem& problem, const DeviceInfo& device,
-                                    Config config) {
-    constexpr double kSharedByWgmma = 1.4;  // of an H200
-    config.segments = 1;
-    const Block block = block_of(problem, config);
-    // Wide blocks take about as long for a chunk as narrow ones, but their states are larger.
-    const double width = static_cast<double>(config.tile_v) / kNarrowest;
-    SegmentTimes times;
-    times.state *= width;
-    times.start *= width;
-    if (Traits::kProducts == Products::kWgmma) times.shared = kSharedByWgmma;
-    return cheapest_segments(
-        {.blocks = block_count(problem, config),
-         .room = room_for_blocks(device, block.bytes, block.resident),
-         .chunks = mean_chunks(problem, block.chunk_tokens),
-         .state_bytes = bytes_for_starts(problem, state_bytes(problem, config))},
-        device, times);
   }
 
   /// Places the segments, their states and decays; returns the bytes they take.
