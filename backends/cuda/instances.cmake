@@ -110,9 +110,9 @@ attune_cuda_instances(gla/state_walk
 attune_cuda_instances(gla/state_walk_of_both
   TYPES bf16 f16 HEADERS state_walk_kernels.cuh LAUNCHES "launch_state_walks_of_both<T>")
 attune_cuda_instances(gla/intra_chunk
-  TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk<T>")
+  TYPES bf16 f16 HEADERS one_side_kernels.cuh LAUNCHES "launch_intra_chunk<T>")
 attune_cuda_instances(gla/intra_chunk_of_both
-  TYPES bf16 f16 HEADERS intra_chunk_kernels.cuh LAUNCHES "launch_intra_chunk_of_both<T>")
+  TYPES bf16 f16 HEADERS both_sides_kernels.cuh LAUNCHES "launch_intra_chunk_of_both<T>")
 
 # cuda.gla_mma and cuda.gla_wgmma, by which channels have gates
 attune_cuda_instances(gla_mma/keys
