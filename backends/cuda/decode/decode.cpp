@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "cuda/decode/step_params.hpp"
 #include "cuda/decode/tile_choice.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"

@@ -63,8 +63,10 @@ struct StepParams : DecodeParams {
   std::int32_t committed_tokens = 0;  // R
 };
 
-/// What the host makes of a pool.
+/// What the host makes of a pool, and of a call.
 PoolView pool_view(const TensorView& states);
+StepParams step_params_of(const ops::RecurrentDecodeProblem& problem,
+                          const ops::RecurrentDecodeArgs& args);
 
 // T is the type of q, k, v and o, State that of the pool.
 
@@ -102,9 +104,6 @@ bool is_one_token(const ops::RecurrentDecodeProblem& problem);
 /// bits a row, of which one state is left. Where a gk is not aligned, launch_decode_step() has it.
 bool takes_products(const ops::RecurrentDecodeProblem& problem);
 bool has_aligned_gates(const StepParams& params);
-
-/// The heuristic's config where the device is not known: none that some would not take.
-DecodeConfig config_of_any_gpu(const ops::RecurrentDecodeProblem& problem);
 
 /// Queues the kernel that takes the problem on such states.
 template <class T, class State>

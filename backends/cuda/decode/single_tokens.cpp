@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/decode/decode.hpp"
+#include "cuda/decode/tile_choice.hpp"
 #include "cuda/runtime/dispatch.hpp"
 
 namespace attune::cuda::decode {

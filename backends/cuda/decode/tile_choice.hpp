@@ -31,5 +31,7 @@ DecodeConfig product_tile(const ops::RecurrentDecodeProblem& problem, const Devi
 
 /// The one that is expected to be the fastest.
 DecodeConfig best_tile(const ops::RecurrentDecodeProblem& problem, const DeviceInfo& device);
+/// The same where the device is not known: none that some would not take.
+DecodeConfig config_of_any_gpu(const ops::RecurrentDecodeProblem& problem);
 
 }  // namespace attune::cuda::decode

@@ -253,7 +253,7 @@ TEST(CudaExpectedTime, PackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
 }
 
 // Of eight numbers of segments on an H200 each is at least 1.12 times as fast as the next: two blocks of
-// such heads share a multiprocessor, for 1.46 of the time of one.
+// such heads share a multiprocessor.
 TEST(CudaExpectedTime, CutsGradientsOfNarrowHeadsForTwoBlocksAMultiprocessor) {
   const auto config = [](const char* spec) {
     return config_of("cuda.chunk_wgmma.backward", str(spec, " dtype=bf16"),

@@ -44,8 +44,8 @@ inline std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem,
 }
 
 /// Fitted to every number of segments of 57 batches on an H200: what costs least here takes 1.003 of
-/// the fastest in geometric mean, at worst 1.10. Of small tiles to eight numbers each of 47 problems, packed
-/// ones of equal lengths: 1.011, at worst 1.22.
+/// the fastest in geometric mean, at worst 1.10. Of small tiles, two on a multiprocessor, to eight
+/// numbers each of 47 problems, packed ones of equal lengths: 1.011, at worst 1.22.
 inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& problem,
                                       const DeviceInfo& device) {
   constexpr WalkTimes kTimes{.chunk = 3.7,
@@ -77,9 +77,10 @@ inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& prob
 inline double short_call_us(const ops::RecurrentAttentionProblem& problem,
                             const DeviceInfo& device) {
   constexpr double kBegin = 0.713, kOfLaunch = 1.74;
-  constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;         // of both walks
-  constexpr double kOfSmallTile = 0.544, kOfSharedTile = 0.38;  // alone; two on a multiprocessor
-  constexpr double kOfLook = 3;  // both walks, of a block that finds no sequence
+  constexpr double kOfWalk = 12.2, kOfLongChunk = 8.83;  // of both walks
+  constexpr double kOfSmallTile = 0.544;                 // alone on a multiprocessor
+  constexpr double kOfSharedTile = 0.38;  // of two, as B128 T64 and B32 T256 H16 take
+  constexpr double kOfLook = 3;           // both walks, of a block that finds no sequence
   constexpr double kBytesPerUs = 2.32e6;
   const bool small = tile_channels(problem) == kSmallTile;
   const double work = small ? kOfSmallTile : 1.0;

@@ -89,15 +89,15 @@ class PairScores {
   template <int kCount>
   __device__ __forceinline__ static void multiply_rows_from(float (&d)[kCount], std::uint32_t a,
                                                             std::uint32_t b, int first) {
-    constexpr std::uint32_t kRowBytes = 2 * kPanelChannels;
-    b += static_cast<std::uint32_t>(first) * kRowBytes;
+    if constexpr (kHalves) {
+      constexpr std::uint32_t kRowBytes = 2 * kPanelChannels;
+      b += static_cast<std::uint32_t>(first) * kRowBytes;
 #pragma unroll
-    for (int i = 0; i < kD / kDepth; ++i) {
-      if constexpr (kHalves) {
+      for (int i = 0; i < kD / kDepth; ++i) {
         wgmma_n32<T, Major::kK, Major::kK>(d, along_channels(a, i), along_channels(b, i), i > 0);
-      } else {
-        wgmma_n64<T, Major::kK, Major::kK>(d, along_channels(a, i), along_channels(b, i), i > 0);
       }
+    } else {
+      multiply_rows<T, kD>(d, a, b);
     }
   }
 

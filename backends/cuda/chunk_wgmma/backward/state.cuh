@@ -34,20 +34,21 @@ inline constexpr int kWalkBlocks = kD == kSmallTile ? 2 : 1;
 /// Then products read from shared memory what they can.
 template <int kD>
 inline constexpr bool kFewRegisters = kWalkBlocks<kD> > 1;
-/// What each of so many may have of its shared memory.
+/// What each of so many may have of its 228 KB of shared memory, of which a block has 1 KB besides.
 template <int kD>
 inline constexpr std::size_t kMostWalkBytes = std::size_t{228} * 1024 / kWalkBlocks<kD> - 1024;
 
-/// Shared memory of each block of a launch: so much that no two share a multiprocessor where there is one
-/// for each. Short walks take less beside the other launch's.
+/// Shared memory of each block of a launch: so much that no two share a multiprocessor where there is
+/// one for each. Short walks take less time beside the other launch's.
 template <int kD>
 std::size_t walk_shared_bytes(std::size_t bytes, const BackwardParams& p) {
   constexpr std::size_t kForOne = kMostWalkBytes<kD> + 1024;
   constexpr std::int64_t kFewChunks = 4;
+  const bool is_short = p.slots * p.heads * p.tiles() <= kFewChunks * p.walks;
+  if (kWalkBlocks<kD> == 1 || is_short) return bytes;
   const dim3 grid = walk_grid(p);
   const bool one_each = std::int64_t{grid.x} * grid.y <= multiprocessor_count();
-  const bool is_short = p.slots * p.heads * p.tiles() <= kFewChunks * p.walks;
-  return kWalkBlocks<kD> > 1 && one_each && !is_short ? std::max(bytes, kForOne) : bytes;
+  return one_each ? std::max(bytes, kForOne) : bytes;
 }
 
 /// From the registers that a thread begins with to those of its role.

@@ -1,9 +1,9 @@
-#include "cuda/decode/step_params.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
+
+#include "cuda/decode/decode.hpp"
 
 namespace attune::cuda::decode {
 namespace {
