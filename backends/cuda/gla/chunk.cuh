@@ -111,15 +111,25 @@ __device__ __forceinline__ unsigned char* workspace_panel(void* tiles, std::int6
                                                           int count, int panel = 0) {
   return static_cast<unsigned char*>(tiles) + (index * count + panel) * kPanelBytes;
 }
-/// Bytes of a tensor of tiles of so many panels.
-__device__ __forceinline__ std::int64_t tensor_bytes(const GlaParams& p, int panels) {
-  return p.slots * p.heads * panels * kPanelBytes;
+
+/// A row of a chunk in a tensor of the workspace, from a channel on.
+template <class T>
+__device__ __forceinline__ T* chunk_row(const ChunkRows& rows, int tensor, std::int64_t chunk,
+                                        int row, int channel) {
+  return reinterpret_cast<T*>(rows.data) +
+         ((tensor * rows.chunks + chunk) * kChunkTokens + row) * rows.channels + channel;
 }
-/// Of `panels` panels of a side those in a tile of kD channels, in bytes.
+/// One thread: starts the load of a chunk's tile of kD channels from one on, zeros where there are none.
 template <int kD>
-__device__ __forceinline__ unsigned bytes_in_tile(int panels, int tile) {
-  constexpr int kPanels = kD / kPanelChannels;
-  return static_cast<unsigned>(min(kPanels, panels - tile * kPanels) * kPanelBytes);
+__device__ __forceinline__ void load_chunk_tile(std::uint32_t to, const ChunkRows& from, int tensor,
+                                                std::int64_t chunk, int channel,
+                                                SharedBarrier* full) {
+#pragma unroll
+  for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
+    tensor_load(to + static_cast<std::uint32_t>(panel * kPanelBytes), &from.map, full,
+                channel + panel * kPanelChannels, 0, static_cast<int>(chunk) * kChunkTokens,
+                tensor);
+  }
 }
 
 /// Tiles of the workspace on their way to shared memory, one group of them after the other. One
@@ -137,6 +147,11 @@ class TileLoads {
   __device__ void expect(std::uint32_t bytes) const { barrier_arrive_expecting(&full_, bytes); }
   __device__ void start(std::uint32_t to, const void* from, std::uint32_t bytes) const {
     bulk_load(to, from, bytes, &full_);
+  }
+  template <int kD>
+  __device__ void start_tile(std::uint32_t to, const ChunkRows& from, int tensor,
+                             const HeadChunk& chunk, int channel) const {
+    load_chunk_tile<kD>(to, from, tensor, chunk.index, channel, &full_);
   }
   __device__ void wait() {
     barrier_wait(&full_, phase_);

@@ -47,10 +47,21 @@ struct RunRows {
               row_offset(view, chunk.batch, chunk.token + chunk.row(at.position(0)), head) +
               channel),
         step(chunk.reverse ? -view.token : view.token) {
-    // Not to be computed again for each row.
-    asm volatile("" : "+l"(first), "+l"(step));
+    pin();
+  }
+  /// Of a tensor of the workspace.
+  template <class Place>
+  __device__ __forceinline__ RunRows(const ChunkRows& rows, int tensor, const HeadChunk& chunk,
+                                     const Place& at, int channel)
+      : first(chunk_row<Element>(rows, tensor, chunk.index, chunk.row(at.position(0)), channel)),
+        step(chunk.reverse ? -rows.channels : rows.channels) {
+    pin();
   }
   __device__ __forceinline__ Element* row(int i) const { return first + i * step; }
+
+ private:
+  /// Not to be computed again for each row.
+  __device__ __forceinline__ void pin() { asm volatile("" : "+l"(first), "+l"(step)); }
 };
 
 /// The bytes of a panel of a tile at this warp's positions and this lane's two channels.
@@ -68,16 +79,6 @@ __device__ __forceinline__ RunTile<unsigned char*> positions_of(unsigned char* p
                                                                 const RunLane& at) {
   constexpr int kRow = kPanelChannels * 2;
   return {panel + at.warp * (kRun * kRow), static_cast<std::uint32_t>(at.lane) * 4U, kRow};
-}
-/// By row, as the workspace has it.
-__device__ __forceinline__ RunTile<unsigned char*> rows_of(unsigned char* tile, int channel,
-                                                           const HeadChunk& chunk,
-                                                           const RunLane& at) {
-  constexpr int kRow = kPanelChannels * 2;
-  unsigned char* const panel = tile + channel / kPanelChannels * kPanelBytes;
-  const std::uint32_t lane = static_cast<std::uint32_t>(at.lane) * 4U;
-  if (!chunk.reverse) return {panel + at.warp * (kRun * kRow), lane, kRow};
-  return {panel + (kChunkTokens - 1 - at.warp * kRun) * kRow, lane ^ (kRun - 1) * 16U, -kRow};
 }
 
 /// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.

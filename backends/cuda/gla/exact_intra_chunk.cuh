@@ -360,7 +360,7 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   /// Completes and writes dy, and puts y dy in its place.
   __device__ __forceinline__ void finish_writes(float2 (&dy)[kRun], const Run& run, int channel) {
     std::uint32_t flow[kRun];
-    load_flows(flow, p_.y_flow, channel);
+    load_flows(flow, p_.y_flow(0), channel);
     const RunRows<T> rows(p_.dy, chunk_, at_, channel);
     float2 crossing[kLevels] = {};
     float2 boundary[kLevels];
@@ -389,7 +389,7 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   __device__ __forceinline__ void finish_reads(float2 (&dx)[kRun], float2 (&earlier)[kRun],
                                                const Run& run, int channel) {
     std::uint32_t flow[kRun];
-    load_flows(flow, p_.x_flow, channel);
+    load_flows(flow, p_.x_flow(0), channel);
     const RunRows<T> rows(p_.dx, chunk_, at_, channel);
     const unsigned wanted = p_.dx.data != nullptr ? valid_ : 0U;
     float2 crossing[kLevels] = {};

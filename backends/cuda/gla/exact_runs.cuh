@@ -119,6 +119,8 @@ class ExactBase {
   }
 
  protected:
+  using Flows = RunRows<const T>;
+
   __device__ __forceinline__ void forget(Run& run) {
     at_.forget();
     run.forget();
@@ -138,24 +140,23 @@ class ExactBase {
     }
   }
 
-  __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], void* tiles,
+  /// Of the other side's tiles that are tensors from `first` on.
+  __device__ __forceinline__ void load_flows(std::uint32_t (&flows)[kRun], int first,
                                              int channel) const {
-    if (!chunk_.has_flows) {
+    if (!chunk_.has_flows || channel >= p_.own_rows.channels) {
 #pragma unroll
       for (int i = 0; i < kRun; ++i) flows[i] = 0;
       return;
     }
-    unsigned char* const first = workspace_panel(tiles, chunk_.index, p_.own_panels());
-    const RunTile<unsigned char*> tile = rows_of(first, channel, chunk_, at_);
+    const Flows rows(p_.own_rows, first, chunk_, at_, channel);
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      flows[i] = *reinterpret_cast<const std::uint32_t*>(tile.row(i));
+      flows[i] = *reinterpret_cast<const std::uint32_t*>(rows.row(i));
     }
     if constexpr (kTiled) {
 #pragma unroll 1
       for (int tile = 1; tile < p_.other_tiles; ++tile) {
-        const RunTile<unsigned char*> next =
-            rows_of(first + tile * tensor_bytes(p_, p_.own_panels()), channel, chunk_, at_);
+        const Flows next(p_.own_rows, first + tile, chunk_, at_, channel);
 #pragma unroll
         for (int i = 0; i < kRun; ++i) {
           float2 sum = unpack<T>(*reinterpret_cast<const std::uint32_t*>(next.row(i)));

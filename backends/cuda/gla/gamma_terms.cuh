@@ -67,8 +67,8 @@ class GammaTerms {
     stage_rows(s_.x(), p_.x, chunk_.head, first, p_.own);
     stage_rows(s_.y(), p_.y, chunk_.kv_head, first, p_.own);
     stage_decays(first);
-    stage_flows(s_.x_flow, p_.x_flow, first);
-    stage_flows(s_.y_flow, p_.y_flow, first);
+    stage_flows(s_.x_flow, p_.x_flow(0), first);
+    stage_flows(s_.y_flow, p_.y_flow(0), first);
     __syncthreads();  // the panels are there
     const int channel = static_cast<int>(threadIdx.x) % kPanelChannels;
     const int part = static_cast<int>(threadIdx.x) / kPanelChannels;
@@ -106,13 +106,13 @@ class GammaTerms {
 #pragma unroll
     for (int i = 0; i < kRun; ++i) stage(s_.decay, i, exp2_of(logs[i]));
   }
-  /// Sums over tiles of the other side.
-  __device__ void stage_flows(FloatPanel& to, void* flows, int first) const {
-    unsigned char* const tile = workspace_panel(flows, chunk_.index, p_.own_panels());
+  /// Sums over tiles of the other side, tensors from one on.
+  __device__ void stage_flows(FloatPanel& to, int tensor, int first) const {
+    const int channel = first + at_.channel();
+    const bool has_flows = chunk_.has_flows && channel < p_.own_rows.channels;
     float2 sums[kRun] = {};
-    for (int other = 0; chunk_.has_flows && other < p_.other_tiles; ++other) {
-      const auto rows = rows_of(tile + other * tensor_bytes(p_, p_.own_panels()),
-                                first + at_.channel(), chunk_, at_);
+    for (int other = 0; has_flows && other < p_.other_tiles; ++other) {
+      const RunRows<const T> rows(p_.own_rows, tensor + other, chunk_, at_, channel);
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
         add(sums[i], unpack<T>(*reinterpret_cast<const std::uint32_t*>(rows.row(i))));

@@ -34,6 +34,8 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
 
+// Their tokens are counted in 31 bits by tensor maps.
+constexpr std::int64_t kMostChunks = std::int64_t{1} << 25;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 29;
 
 using Config = GlaBackwardConfig;
@@ -60,13 +62,14 @@ double share_of_tiles(const Problem& problem, const GlaParams& side) {
   return static_cast<double>(problem.K * problem.V) / static_cast<double>(elements);
 }
 
-/// A tensor's channels by tiles.
-void set_maps(CUtensorMap (&maps)[kMostTiles], const ConstTensorView& tensor) {
-  if (tensor.empty()) return;
-  for (std::int64_t tile = 0; tile * kLargeTile < tensor.size(3); ++tile) {
-    const std::int64_t end = std::min<std::int64_t>((tile + 1) * kLargeTile, tensor.size(3));
-    maps[tile] = head_map(tensor.slice(3, tile * kLargeTile, end), kChunkTokens);
-  }
+void set_map(CUtensorMap& map, const ConstTensorView& tensor) {
+  if (!tensor.empty()) map = head_map(tensor, kChunkTokens);
+}
+void set_map(ChunkRows& rows, DType dtype) {
+  constexpr int kFetched = 128;  // tiles are of a panel or more of a row
+  const Extents shape{rows.tensors, rows.chunks * kChunkTokens, 1, rows.channels};
+  const ConstTensorView tensors(rows.data, dtype, shape);
+  if (!tensors.empty()) rows.map = head_map(tensors, kChunkTokens, kFetched);
 }
 
 /// Strides of a state with the gated side's channels first.
@@ -150,12 +153,17 @@ GatedSides gated_sides(const Problem& problem, const Args& args, const Config& c
   sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
   set_common(first, problem, args, sides.first_of_values);
   set_shared(first, args, sides.first_of_values);
+  set_map(first.own_rows, problem.dtype);
   if (sides.both) {
     set_value_side(sides.second, args);
     set_common(sides.second, problem, args, true);
+    set_map(sides.second.own_rows, problem.dtype);
+    sides.second.other_rows = first.own_rows;
+    first.other_rows = sides.second.own_rows;
   } else {
-    set_maps(first.u_maps, sides.first_of_values ? args.q : *args.d_o);
-    set_maps(first.z_maps, sides.first_of_values ? args.k : args.v);
+    set_map(first.other_rows, problem.dtype);
+    set_map(first.u_map, sides.first_of_values ? args.q : *args.d_o);
+    set_map(first.z_map, sides.first_of_values ? args.k : args.v);
   }
   set_partials(sides, problem);
   return sides;
@@ -265,8 +273,8 @@ class GlaBackwardKernel : public Kernel<GlaBackwardConfig> {
     if (has_few_constant_decays(p) && keys_have_gates(p) && values_have_gates(p)) {
       return Support::no(refused::kShape, "takes three constant decays or more with gk and gv");
     }
-    if (p.B * p.T > kMostTokens || (chunk_slots(p) + p.sequences()) * p.H > kMostBlocks) {
-      return Support::no(refused::kShape, "takes up to 2^30 tokens and 2^29 chunks x heads");
+    if (p.B * p.T > kMostTokens || chunk_slots(p) * p.H >= kMostChunks) {
+      return Support::no(refused::kShape, "takes up to 2^30 tokens and 2^25 chunks x heads");
     }
     return GlaBackwardKernel::fits(p, device, Config{});
   }

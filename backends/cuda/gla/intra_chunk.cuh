@@ -209,21 +209,17 @@ class IntraChunk {
       return;
     }
     if (threadIdx.x != 0) return;
-    const int panels = p_.own_panels();
-    const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
     constexpr unsigned kProducts = sizeof(s_.state_products[0]);
-    loads_.expect(static_cast<unsigned>(p_.other_tiles) * (2 * bytes + kProducts));
-    const int panel = first / kPanelChannels;
-    const unsigned char* x_flow = workspace_panel(p_.x_flow, chunk_.index, panels, panel);
-    const unsigned char* y_flow = workspace_panel(p_.y_flow, chunk_.index, panels, panel);
+    loads_.expect(static_cast<unsigned>(p_.other_tiles) *
+                  (2 * static_cast<unsigned>(sizeof(Channels)) + kProducts));
     const float* products = p_.state_products + chunk_.index * own_channels(p_) + first;
 #pragma unroll 1
     for (int i = 0; i < p_.other_tiles; ++i) {
-      loads_.start(shared_address(&s_.flows[kReads][i]), x_flow, bytes);
-      loads_.start(shared_address(&s_.flows[kWrites][i]), y_flow, bytes);
+      loads_.template start_tile<kStep>(shared_address(&s_.flows[kReads][i]), p_.own_rows,
+                                        p_.x_flow(i), chunk_, first);
+      loads_.template start_tile<kStep>(shared_address(&s_.flows[kWrites][i]), p_.own_rows,
+                                        p_.y_flow(i), chunk_, first);
       loads_.start(shared_address(s_.state_products[i]), products, kProducts);
-      x_flow += tensor_bytes(p_, panels);
-      y_flow += tensor_bytes(p_, panels);
       products += p_.slots * p_.heads * own_channels(p_);
     }
   }

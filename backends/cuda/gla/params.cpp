@@ -16,6 +16,7 @@ using Config = GlaBackwardConfig;
 
 constexpr std::int64_t kElement = 2;  // bytes of f16 and bf16
 constexpr std::int64_t kFloat = sizeof(float);
+constexpr int kSectorChannels = 16;  // of 32 bytes, the least that memory moves
 
 /// Divides a workspace, or only counts its bytes.
 class Places {
@@ -26,10 +27,7 @@ class Places {
   void place_side(GlaParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     const std::int64_t channels = std::int64_t{p.tile_channels} * p.own_tiles;
-    p.x_from_start = take_panels(p, p.own_panels());
-    p.y_to_end = take_panels(p, p.own_panels());
-    p.x_flow = take_panels(p, p.own_panels() * p.other_tiles);
-    p.y_flow = take_panels(p, p.own_panels() * p.other_tiles);
+    p.own_rows = take_rows(p, p.own, p.y_flow(p.other_tiles));
     p.total_decay = parts_.take<float>(chunks * channels * kFloat);
     p.strong = parts_.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
     p.state_products = parts_.take<float>(chunks * channels * p.other_tiles * kFloat);
@@ -65,8 +63,8 @@ class Places {
   }
   /// What flows by way of the states of a side without gates.
   void place_flows_of_other(GlaParams& p) {
-    p.z_flow = take_panels(p, p.other_panels() * p.own_tiles);
-    if (values_have_gates(problem_)) p.u_flow = take_panels(p, p.other_panels() * p.own_tiles);
+    p.other_rows = take_rows(
+        p, p.other, values_have_gates(problem_) ? p.u_flow(p.own_tiles) : p.z_flow(p.own_tiles));
   }
   /// What passes between sides with gates.
   void place_exchange(GlaParams& p) {
@@ -95,8 +93,15 @@ class Places {
   static std::int64_t state_elements(const GlaParams& p) {
     return std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;
   }
-  void* take_panels(const GlaParams& p, int panels) {
-    return parts_.take(p.slots * p.heads * kChunkTokens * kSmallTile * panels * kElement);
+  /// So many tensors.
+  ChunkRows take_rows(const GlaParams& p, int channels, int tensors) {
+    ChunkRows rows;
+    rows.tensors = tensors;
+    rows.chunks = p.slots * p.heads;
+    rows.channels = static_cast<int>(ceil_div(channels, kSectorChannels)) * kSectorChannels;
+    rows.data =
+        parts_.take<std::byte>(tensors * rows.chunks * kChunkTokens * rows.channels * kElement);
+    return rows;
   }
 
   const Problem& problem_;
@@ -186,8 +191,6 @@ GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* 
 
 void GatedSides::exchange() {
   const auto give = [](const GlaParams& from, GlaParams& to) {
-    to.u_from_start = from.x_from_start;
-    to.z_to_end = from.y_to_end;
     to.other_total_decay = from.total_decay;
     to.other_strong = from.strong;
     to.other_segment_decays = from.segment_decays;

@@ -57,13 +57,22 @@ inline constexpr int kMostParts = kMostChannels / kSmallTile;
 /// segments before its own.
 inline constexpr int kMostPassedSegments = 4;
 
+/// Tensors of the workspace that are alike: for each chunk of [heads, slots] a row for each of its 64
+/// tokens, in the order of memory, of a side's channels. Rows without a token are zeros.
+struct ChunkRows {
+  std::byte* data = nullptr;
+  int tensors = 0;
+  std::int64_t chunks = 0;  // of a tensor
+  int channels = 0;         // of a row, whole sectors of 32 bytes
+  CUtensorMap map;          // coordinates (channel, 0, row of a tensor, tensor); panels of 64 rows
+};
+
 struct GlaParams {
   // Rows [B, T, heads, own or other channels]; those without data are not wanted. Up to a multiple
   // of 8 channels there is room behind each row, with zeros in inputs.
   ConstTokenView x, y, u, z;
   TokenView dx, dy, du, dz;
-  CUtensorMap u_maps[kMostTiles];  // by tile of channels; panels of 64 tokens of one head
-  CUtensorMap z_maps[kMostTiles];
+  CUtensorMap u_map, z_map;    // panels of 64 tokens of one head
   GateView channel_gate;       // [B, T, heads, own]
   bool gate_in_pairs = false;  // it, and its gradient, can be accessed by two channels at a time
   GateView g;
@@ -91,20 +100,14 @@ struct GlaParams {
   float score_scale = 1;  // of P and A
   bool reverse = false;
 
-  // Workspace by [heads, slots], a slot a chunk (chunk.hpp). Tiles of tokens are 64 of them by all
-  // of a side's panels, as shared memory has them, see token_tile.cuh.
+  // Workspace by [heads, slots], a slot a chunk (chunk.hpp).
   std::int64_t slots = 0;
-  void* x_from_start = nullptr;  // scale E x
-  void* y_to_end = nullptr;      // L y
-  float* total_decay = nullptr;  // [own tiles' channels]: of the chunk
-  unsigned* strong = nullptr;    // [own tiles' channels / 64]: not 0 where half a chunk's decay is
-  // What flows between chunks by way of the states: sums over tiles of the side that is summed
-  // over, a tensor for each of those.
-  void* x_flow = nullptr;           // S u
-  void* y_flow = nullptr;           // D z
-  void* z_flow = nullptr;           // D^T (L y)
-  void* u_flow = nullptr;           // scale S^T (E x)
-  void* checkpoints = nullptr;      // [own tiles, other tiles]: S, rounded, where it survives
+  ChunkRows own_rows;    // tensors: kXFromStart, kYToEnd, x_flow() and y_flow()
+  ChunkRows other_rows;  // z_flow() and u_flow(); where both sides have gates, the other one's own
+  void* operand_panels = nullptr;  // of the forward pass (forward/walk.hpp)
+  float* total_decay = nullptr;    // [own tiles' channels]: of the chunk
+  unsigned* strong = nullptr;   // [own tiles' channels / 64]: not 0 where half a chunk's decay is
+  void* checkpoints = nullptr;  // [own tiles, other tiles]: S, rounded, where it survives
   float* state_products = nullptr;  // by other tile [own tiles' channels]: E S . D by row
   float* dgamma_terms = nullptr;    // [gamma_parts]: dg summed over the chunk
   int gamma_parts = 1;  // own panels where few constant decays are wanted (gamma_terms.cuh)
@@ -114,11 +117,9 @@ struct GlaParams {
   WalkedList walked_chunks;
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
-  void* u_from_start = nullptr;        // E' u
-  void* z_to_end = nullptr;            // L' z
   float* other_total_decay = nullptr;  // [other tiles' channels]
   unsigned* other_strong = nullptr;    // [other tiles' channels / 64]
-  void* scores = nullptr;              // [64][64]: what it takes, P or A; a tile
+  void* scores = nullptr;              // [64][64]: what it takes, P or A; a panel
   void* made_scores = nullptr;         // likewise, what it makes for the other one
   float* diagonal_scores = nullptr;    // fp32 [8][8][8]: those within 8 tokens, if strong
   bool prepared_beside_other = false;  // its operands, beside the other one's
@@ -134,6 +135,15 @@ struct GlaParams {
   // share y and z; then dy and dz are these.
   void* dy_partials = nullptr;
   void* dz_partials = nullptr;
+
+  // Numbers of tensors. What enters the state and its gradient: scale E x, and L y.
+  static constexpr int kXFromStart = 0, kYToEnd = 1;
+  // What flows between chunks by way of them, sums over tiles of the side that is summed over, a tensor
+  // for each of those: S u and D z, and D^T (L y) and scale S^T (E x).
+  constexpr int x_flow(int other_tile) const { return 2 + other_tile; }
+  constexpr int y_flow(int other_tile) const { return 2 + other_tiles + other_tile; }
+  constexpr int z_flow(int own_tile) const { return own_tile; }
+  constexpr int u_flow(int own_tile) const { return own_tiles + own_tile; }
 
   /// Chunks of a head that blocks have.
   constexpr std::int64_t walked_slots() const {

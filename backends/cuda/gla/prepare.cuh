@@ -24,6 +24,11 @@ __device__ __forceinline__ float size_of_shared_decays(const GlaParams& p, const
   return size;
 }
 
+template <class T>
+__device__ __forceinline__ void store_pair(T* to, std::uint32_t pair, bool has_room) {
+  if (has_room) *reinterpret_cast<std::uint32_t*>(to) = pair;
+}
+
 /// A block's work.
 template <class T>
 __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
@@ -74,10 +79,10 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
   if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
   if (!chunk.has_flows) return;
 
-  const auto x_from_start =
-      rows_of(workspace_panel(p.x_from_start, chunk.index, p.own_panels()), channel, chunk, at);
-  const auto y_to_end =
-      rows_of(workspace_panel(p.y_to_end, chunk.index, p.own_panels()), channel, chunk, at);
+  using Pairs = RunRows<T>;
+  const bool has_room = channel < p.own_rows.channels;
+  const Pairs x_from_start(p.own_rows, GlaParams::kXFromStart, chunk, at, channel);
+  const Pairs y_to_end(p.own_rows, GlaParams::kYToEnd, chunk, at, channel);
   float2 decay[kRun];
   float2 since = times({p.scale, p.scale}, exp2_of(before));
 #pragma unroll
@@ -85,13 +90,13 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
     decay[i] = exp2_of(logs[i]);
     since = times(since, decay[i]);
     const float2 entered = times(since, unpack<T>(x[i]));
-    *reinterpret_cast<std::uint32_t*>(x_from_start.row(i)) = pack<T>(entered.x, entered.y);
+    store_pair(x_from_start.row(i), pack<T>(entered.x, entered.y), has_room);
   }
   float2 until = exp2_of(after);
 #pragma unroll
   for (int i = kRun - 1; i >= 0; --i) {
     const float2 left = times(until, unpack<T>(y[i]));
-    *reinterpret_cast<std::uint32_t*>(y_to_end.row(i)) = pack<T>(left.x, left.y);
+    store_pair(y_to_end.row(i), pack<T>(left.x, left.y), has_room);
     until = times(until, decay[i]);
   }
   // Where the last tile has no second panel, what walks have in its place stays zero; and no channel

@@ -44,8 +44,8 @@ class StateWalk {
   using Role = StateRoles<kD>;
   using Shared = StateShared<kD>;
   static constexpr int kSteps = kD / kDepth;
-  static constexpr int kTilePanels = kD / kPanelChannels;
-  static constexpr unsigned kTileBytes = kTilePanels * kPanelBytes;
+  static constexpr int kPiece = static_cast<int>(sizeof(uint4) / sizeof(T));  // channels
+  static constexpr int kPanelPieces = kPanelChannels / kPiece;                // of a row
   static constexpr bool kWithTime = kDirection == Direction::kWithTime;
   static constexpr bool kBoth = kGated == Gated::kBoth;
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
@@ -67,24 +67,6 @@ class StateWalk {
     barrier_init_fence();
   }
 
-  /// Zeros in second panels that tiles of the workspace do not have. All threads, before loads.
-  __device__ void clear_missing() {
-    if constexpr (kD > kPanelChannels) {
-      const bool own_is_whole = bytes_in_tile<kD>(p_.own_panels(), block_.own_tile()) == kTileBytes;
-      const bool other_is_whole =
-          !kBoth || bytes_in_tile<kD>(p_.other_panels(), block_.other_tile()) == kTileBytes;
-      if (own_is_whole && other_is_whole) return;
-      for (int stage = 0; stage < Shared::kStages; ++stage) {
-        if (!own_is_whole && kOwnRows) clear_second(s_.left[stage]);
-        if (kOwnRows ? other_is_whole : own_is_whole) continue;
-        clear_second(s_.right[stage]);
-        clear_second(s_.read[stage]);
-      }
-      async_proxy_fence();
-      __syncthreads();  // the zeros are there
-    }
-  }
-
   /// Whether all flows are zeros, and nobody asks for what the walk ends with.
   __device__ bool is_idle() const {
     if constexpr (kOwnRows && !kWithTime) {
@@ -95,9 +77,14 @@ class StateWalk {
   /// What an idle walk leaves, unless nobody asks for that either.
   __device__ void leave_zeros(int group) const {
     if (walk_.count == 0 || !has_rows(group) || p_.has_no_states()) return;
-    constexpr int kWords = kPanelBytes / static_cast<int>(sizeof(uint4));
-    auto* const words = reinterpret_cast<uint4*>(flow_tile(0) + group * kPanelBytes);
-    for (int i = at_.thread; i < kWords; i += kWarpgroupSize) words[i] = {};
+    const int channel = first_row(group);
+    const int pieces = min(kPanelChannels, flow_rows().channels - channel) / kPiece;
+    for (int i = at_.thread; i < kChunkTokens * kPanelPieces; i += kWarpgroupSize) {
+      if (i % kPanelPieces >= pieces) continue;
+      auto* const to = chunk_row<T>(flow_rows(), flow_tensor(), index_of(0), i / kPanelPieces,
+                                    channel + i % kPanelPieces * kPiece);
+      *reinterpret_cast<uint4*>(to) = {};
+    }
     if constexpr (kOwnRows && !kWithTime) {
       if (at_.thread < kPanelChannels) state_product(group * kPanelChannels + at_.thread, 0) = 0;
     }
@@ -161,11 +148,6 @@ class StateWalk {
   }
 
  private:
-  __device__ static void clear_second(TokenTile<kD>& tile) {
-    auto* const words = reinterpret_cast<uint4*>(tile.bytes[1]);
-    constexpr int kWords = kPanelBytes / static_cast<int>(sizeof(uint4));
-    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += Role::kThreads) words[i] = {};
-  }
   __device__ std::int64_t index_of(int n) const {
     const std::int64_t first = walk_.first_slot();
     return walk_.head * p_.slots + first + walk_.chunk(n);
@@ -178,9 +160,9 @@ class StateWalk {
     if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, index_of(n), full);
     if constexpr (kBoth) return;
     const StageLoader<kD> loader(&s_.private_full);
-    const int tile = block_.other_tile();
-    const HeadSource u{&p_.u_maps[tile], walk_.head};
-    const HeadSource z{&p_.z_maps[tile], walk_.kv_head};
+    const int channel = block_.other_tile() * kD;
+    const HeadSource u{&p_.u_map, walk_.head, channel};
+    const HeadSource z{&p_.z_map, walk_.kv_head, channel};
     const HeadSource written = kWithTime ? z : u;
     if constexpr (!kOwnRows) {
       TokenTile<kD>* const tiles[] = {&s_.left[stage]};
@@ -197,35 +179,31 @@ class StateWalk {
     constexpr int kOwn = kOwnRows ? 1 : 2;
     constexpr int kOthers = kBoth ? (kFlows ? 2 : 1) : 0;
     constexpr int kDecays = kBoth ? 2 : 1;
-    const int own = block_.own_tile();
-    const int other = block_.other_tile();
-    const unsigned bytes = bytes_in_tile<kD>(p_.own_panels(), own);
-    const unsigned of_other = kBoth ? bytes_in_tile<kD>(p_.other_panels(), other) : 0;
-    barrier_arrive_expecting(full, kOwn * bytes + kOthers * of_other +
-                                       static_cast<unsigned>(kDecays * sizeof(s_.own_decay[0])));
-    load_decays(s_.own_decay[stage], p_.total_decay + index * own_channels(p_) + own * kD, full);
-    const auto load_own = [&](TokenTile<kD>& tile, void* from) {
-      bulk_load(shared_address(&tile),
-                workspace_panel(from, index, p_.own_panels(), own * kTilePanels), bytes, full);
+    const int own = block_.own_tile() * kD;
+    const int other = block_.other_tile() * kD;
+    barrier_arrive_expecting(
+        full, (kOwn + kOthers) * sizeof(TokenTile<kD>) + kDecays * sizeof(s_.own_decay[0]));
+    load_decays(s_.own_decay[stage], p_.total_decay + index * own_channels(p_) + own, full);
+    const auto load_own = [&](TokenTile<kD>& tile, int tensor) {
+      load_chunk_tile<kD>(shared_address(&tile), p_.own_rows, tensor, index, own, full);
     };
+    // What the state takes in, and what reads it.
+    constexpr int kWritten = kWithTime ? GlaParams::kYToEnd : GlaParams::kXFromStart;
+    constexpr int kRead = kWithTime ? GlaParams::kXFromStart : GlaParams::kYToEnd;
     if constexpr (kOwnRows) {
-      load_own(s_.left[stage], kWithTime ? p_.y_to_end : p_.x_from_start);
+      load_own(s_.left[stage], kWritten);
     } else {
-      load_own(s_.right[stage], kWithTime ? p_.y_to_end : p_.x_from_start);
-      load_own(s_.read[stage], kWithTime ? p_.x_from_start : p_.y_to_end);
+      load_own(s_.right[stage], kWritten);
+      load_own(s_.read[stage], kRead);
     }
     if constexpr (kBoth) {
-      load_decays(s_.other_decay[stage],
-                  p_.other_total_decay + index * other_channels(p_) + other * kD, full);
-      const auto load_other = [&](TokenTile<kD>& tile, void* from) {
-        bulk_load(shared_address(&tile),
-                  workspace_panel(from, index, p_.other_panels(), other * kTilePanels), of_other,
+      load_decays(s_.other_decay[stage], p_.other_total_decay + index * other_channels(p_) + other,
                   full);
+      const auto load_other = [&](TokenTile<kD>& tile, int tensor) {
+        load_chunk_tile<kD>(shared_address(&tile), p_.other_rows, tensor, index, other, full);
       };
-      load_other(s_.right[stage], kWithTime ? p_.z_to_end : p_.u_from_start);
-      if constexpr (kFlows) {
-        load_other(s_.read[stage], kWithTime ? p_.u_from_start : p_.z_to_end);
-      }
+      load_other(s_.right[stage], kWritten);
+      if constexpr (kFlows) load_other(s_.read[stage], kRead);
     }
   }
   __device__ static void load_decays(float (&to)[kD], const float* from, SharedBarrier* full) {
@@ -296,6 +274,10 @@ class StateWalk {
     const float most = fmaxf(decay[row(group)], decay[row(group) + 8]);
     return __any_sync(kFullWarp, !(most < kVanishingDecay)) != 0;
   }
+  /// Channels that there are from the state's first column on.
+  __device__ __forceinline__ int columns_left() const {
+    return (kOwnRows ? p_.other : p_.own) - block_.column_tile() * kD;
+  }
   __device__ __forceinline__ uint4* checkpoint_words(int group, int n) const {
     constexpr int kWords = kD * kD / 8;
     const std::int64_t block =
@@ -307,8 +289,10 @@ class StateWalk {
                                                    int group, int n) const {
     if (!rows_survive(s_.own_decay[s_.stage_ring.stage(n)], group)) return;
     uint4* const to = checkpoint_words(group, n);
+    const int columns = columns_left();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
+      if (i * kDepth >= columns) continue;
       to[i * kWarpgroupSize] = {rounded[i][0], rounded[i][1], rounded[i][2], rounded[i][3]};
     }
   }
@@ -324,9 +308,11 @@ class StateWalk {
     if (!is_zero && rows_survive(decay, group)) {
       dependency_wait();  // those of the walks before
       const uint4* const from = checkpoint_words(group, n);
+      const int columns = columns_left();
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
-        const uint4 word = from[i * kWarpgroupSize];
+        uint4 word{};  // not a branch around all that is made of it: loads go ahead of that
+        if (i * kDepth < columns) word = from[i * kWarpgroupSize];
         const float* e = &d[8 * i];
         const int column = 16 * i + at_.column();
         upper += dot(word.x, e, column, stage) + dot(word.z, e + 4, column + 8, stage);
@@ -356,10 +342,12 @@ class StateWalk {
 
   // ---- flows
 
-  /// Of this walk's rows.
-  __device__ int row_panels() const { return kOwnRows ? p_.own_panels() : p_.other_panels(); }
+  /// The channel of the first of a warpgroup's rows.
+  __device__ int first_row(int group) const {
+    return block_.row_tile() * kD + group * kPanelChannels;
+  }
   __device__ bool has_rows(int group) const {
-    return block_.row_tile() * kTilePanels + group < row_panels();
+    return first_row(group) < (kOwnRows ? p_.own : p_.other);
   }
   /// What a warpgroup does that has no rows.
   __device__ void pass_chunks() {
@@ -368,16 +356,15 @@ class StateWalk {
       s_.stage_ring.release_chunk(n);
     }
   }
-  /// The flow of this walk's rows, of a tensor for each tile of what is summed over.
-  __device__ unsigned char* flow_tile(int n) const {
-    void* flows = nullptr;
+  /// Where this walk's flow goes: a tensor for each tile of what is summed over.
+  __device__ const ChunkRows& flow_rows() const { return kOwnRows ? p_.own_rows : p_.other_rows; }
+  __device__ int flow_tensor() const {
+    const int tile = block_.column_tile();
     if constexpr (kOwnRows) {
-      flows = kWithTime ? p_.x_flow : p_.y_flow;
+      return kWithTime ? p_.x_flow(tile) : p_.y_flow(tile);
     } else {
-      flows = kWithTime ? p_.u_flow : p_.z_flow;
+      return kWithTime ? p_.u_flow(tile) : p_.z_flow(tile);
     }
-    return workspace_panel(flows, index_of(n), row_panels(), block_.row_tile() * kTilePanels) +
-           block_.column_tile() * tensor_bytes(p_, row_panels());
   }
   __device__ __forceinline__ void write_flow(const float (&flow)[32], int group, int n) {
     unsigned char* const panel = s_.flow.bytes[group];
@@ -387,7 +374,8 @@ class StateWalk {
     async_proxy_fence();
     warpgroup_sync(group);  // all of this one is there
     if (threadIdx.x % kWarpgroupSize == 0) {
-      bulk_store(flow_tile(n) + group * kPanelBytes, shared_address(panel), kPanelBytes);
+      tensor_store(&flow_rows().map, shared_address(panel), first_row(group), 0,
+                   static_cast<int>(index_of(n)) * kChunkTokens, flow_tensor());
       bulk_commit();
     }
   }

@@ -30,7 +30,6 @@ __device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& s
   if constexpr (kStarts == Starts::kBehind) take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
   const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
-  if (!is_idle) block.clear_missing();
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == StateRoles<kD>::kGroups) {

@@ -71,9 +71,9 @@ class UngatedSide {
   /// channels have.
   __device__ void make_outputs(const TokenTile<kPanelChannels>& a, unsigned char* staged,
                                TileLoads& loads) const {
-    make_output<Major::kMN>(p_.dz, p_.u, chunk_.head, &tiles_.u, p_.z_flow, a, staged, loads);
+    make_output<Major::kMN>(p_.dz, p_.u, chunk_.head, &tiles_.u, p_.z_flow(0), a, staged, loads);
     if (p_.du.data == nullptr) return;
-    make_output<Major::kK>(p_.du, p_.z, chunk_.kv_head, &tiles_.z, p_.u_flow, a, staged, loads);
+    make_output<Major::kK>(p_.du, p_.z, chunk_.kv_head, &tiles_.z, p_.u_flow(0), a, staged, loads);
   }
 
  private:
@@ -98,11 +98,11 @@ class UngatedSide {
     finish_loads();
   }
 
-  /// dz = A^T u, or du = A z, and the walk's flow. `tile` has the rows where all are there.
+  /// dz = A^T u, or du = A z, and the walk's flows, tensors from `flow` on. `tile` has the rows where all are there.
   template <Major kScores>
   __device__ __forceinline__ void make_output(const TokenView& to, const ConstTokenView& from,
                                               std::int64_t head, const TokenTile<kLoaded>* tile,
-                                              void* flow, const TokenTile<kPanelChannels>& a,
+                                              int flow, const TokenTile<kPanelChannels>& a,
                                               unsigned char* staged, TileLoads& loads) const {
     const std::uint32_t rows = kLoadsParts ? shared_address(&tiles_) : shared_address(tile);
 #pragma unroll 1
@@ -119,18 +119,14 @@ class UngatedSide {
     }
   }
 
-  __device__ void start_flows(void* flow, int first, unsigned char* staged,
+  __device__ void start_flows(int flow, int first, unsigned char* staged,
                               const TileLoads& loads) const {
     if (!chunk_.has_flows) return loads.expect(0);
-    const int panels = p_.other_panels();
-    const unsigned bytes = bytes_in_tile<kStep>(panels, first / kStep);
-    loads.expect(static_cast<unsigned>(p_.own_tiles) * bytes);
+    loads.expect(static_cast<unsigned>(p_.own_tiles * sizeof(Staged)));
 #pragma unroll 1
     for (int i = 0; i < p_.own_tiles; ++i) {
-      loads.start(shared_address(staged + i * sizeof(Staged)),
-                  workspace_panel(flow, chunk_.index, panels, first / kPanelChannels) +
-                      i * tensor_bytes(p_, panels),
-                  bytes);
+      loads.start_tile<kStep>(shared_address(staged + i * sizeof(Staged)), p_.other_rows, flow + i,
+                              chunk_, first);
     }
   }
 

@@ -42,9 +42,16 @@ CUtensorMapDataType element_type(DType dtype) {
   return dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 }
 
+/// A short row asked for by 256 bytes brings those of heads that are read later, or not at all.
+CUtensorMapL2promotion promotion_of(std::int64_t row_bytes, int fetched) {
+  constexpr std::int64_t kLine = 128;
+  if (row_bytes < kLine) return CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+  return fetched <= kLine ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+}
+
 }  // namespace
 
-CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
+CUtensorMap head_map(const ConstTensorView& tensor, int rows, int fetched) {
   constexpr int kRank = 4;
   constexpr std::array<int, kRank> kDims{3, 2, 1, 0};  // of the tensor: channel, head, token, batch
   constexpr std::uint64_t kAnyStride = 16;
@@ -62,11 +69,7 @@ CUtensorMap head_map(const ConstTensorView& tensor, int rows) {
   }
   const std::array<cuuint32_t, kRank> box{kPanelChannels, 1, static_cast<cuuint32_t>(rows), 1};
   const std::array<cuuint32_t, kRank> every_element{1, 1, 1, 1};
-  // A short row asked for by 256 bytes brings those of heads that are read later, or not at all.
-  constexpr std::int64_t kLine = 128;
-  const CUtensorMapL2promotion promotion = tensor.size(3) * width < kLine
-                                               ? CU_TENSOR_MAP_L2_PROMOTION_L2_64B
-                                               : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  const CUtensorMapL2promotion promotion = promotion_of(tensor.size(3) * width, fetched);
   CUtensorMap map;
   const auto encode = [&] {
     return encode_entry()(&map, element_type(tensor.dtype), kRank, const_cast<void*>(tensor.data),

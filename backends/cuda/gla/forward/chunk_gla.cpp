@@ -67,7 +67,7 @@ GlaParams operand_params(const Problem& problem, const Args& args, const Config&
   params.gamma = decay_view(args.gamma, problem.H);
   params.sequences = pairs::chunked_sequences(problem, args);
   params.scale = static_cast<float>(args.scale);
-  params.x_from_start = memory.tiles;
+  params.operand_panels = memory.tiles;
   params.scores = memory.scores;
   params.total_decay = memory.decays;
   return params;

@@ -137,7 +137,7 @@ class OperandCourier {
   __device__ __forceinline__ std::int64_t store(std::int64_t index) {
     const int channels = own_channels(p_);
     const int panels = channels / kPanelChannels;
-    unsigned char* to = workspace_panel(p_.x_from_start, index, 2 * panels);
+    unsigned char* to = workspace_panel(p_.operand_panels, index, 2 * panels);
     // Before the first chunk is made others have time for the next.
     const int announces = chunk_ == 0 ? panels - 1 : 0;
     std::int64_t next = kNone;

@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_operands(const WalkParams& p, const GlaPara
   for_each_chunk<Shape>(p, main_walk(p), [&](const WalkItem& item, int row) {
     const std::int64_t index = chunk_index(p, operands.slots, item, row);
     const unsigned char* const tiles =
-        workspace_panel(operands.x_from_start, index, 2 * Shape::kPanelsK);
+        workspace_panel(operands.operand_panels, index, 2 * Shape::kPanelsK);
     const auto load_tile = [&](std::byte* tile, int operand, SharedBarrier* full) {
 #pragma unroll
       for (int panel = 0; panel < Shape::kPanelsK; ++panel) {

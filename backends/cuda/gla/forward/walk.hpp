@@ -49,7 +49,7 @@ struct SegmentSums {
   }
 };
 
-/// Of `operands`, x_from_start has the tiles of [tile_k / 64, 2]: of queries and of keys in turn;
+/// Of `operands`, operand_panels has the tiles of [tile_k / 64, 2]: of queries and of keys in turn;
 /// total_decay is negative where a panel's are strong (operands.cuh).
 template <class T>
 void launch_walk(const ChunkGlaConfig& config, const chunk_wgmma::WalkParams& params,
