@@ -116,16 +116,17 @@ void launch_weak(const GlaParams& p, std::size_t shared_bytes, cudaStream_t stre
                    .overlaps_previous = p.walked() > 0},
                   stream, p);
 }
+/// As many blocks as there is room for at once: where no chunk is strong, each has only to find that out.
 template <auto kKernel, class... Others>
 void launch_strong(const GlaParams& p, std::size_t shared_bytes, cudaStream_t stream,
                    const Others&... others) {
-  constexpr std::int64_t kBlocks = 512;
-  launch<kKernel>(
-      {.grid = dim3(static_cast<unsigned>(std::min(p.walked_slots() * p.heads, kBlocks))),
-       .block = dim3(kBlockThreads),
-       .shared_bytes = shared_bytes,
-       .overlaps_previous = true},
-      stream, p, others...);
+  const std::int64_t chunks = p.walked_slots() * p.heads;
+  const std::int64_t blocks = multiprocessor_count();
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(std::min(chunks, blocks))),
+                   .block = dim3(kBlockThreads),
+                   .shared_bytes = shared_bytes,
+                   .overlaps_previous = true},
+                  stream, p, others...);
 }
 
 /// Calls f.operator()<kD>() for the channels of the side with the most, or more.

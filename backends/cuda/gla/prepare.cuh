@@ -111,11 +111,14 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
   if (at.warp == 1 && !is_whole) total[kWarpSize] = {0.0F, 0.0F};
 }
 
+inline constexpr int kPrepareBlocks = 4;  // of a multiprocessor: half of a block's time is loads
+
 /// A block per chunk, head and 64 channels. Of two sides the second launch runs beside the first,
 /// behind whose last blocks it starts, which have waited for the gates' shifts; what comes next waits
 /// for it alone.
 template <class T>
-__global__ __launch_bounds__(kBlockThreads) void prepare(const __grid_constant__ GlaParams p) {
+__global__ __launch_bounds__(kBlockThreads,
+                             kPrepareBlocks) void prepare(const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   if (!p.prepared_beside_other) dependency_wait();
   dependents_launch();
