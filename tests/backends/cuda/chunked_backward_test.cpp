@@ -48,11 +48,13 @@ struct LongSequence {
     copy.d_o = upload(d_o, gpu);
     copy.initial_state = upload(initial_state, gpu);
     copy.dfinal_state = upload(dfinal_state, gpu);
+    copy.scale = scale;
     return copy;
   }
 
   RandomTensors random{1};
   Tensor q, k, v, d_o, initial_state, dfinal_state;
+  std::optional<double> scale = {};
 };
 
 /// The decays of a test: g [1, T, H], gamma [H], gk or gv [1, T, H, 64].
@@ -98,6 +100,7 @@ RecurrentAttentionGradients gradients_of(const LongSequence& inputs, const Decay
   options.gk = view_of(decays.gk);
   options.gv = view_of(decays.gv);
   options.initial_state = inputs.initial_state;
+  options.scale = inputs.scale;
   options.reverse = reverse;
   options.call = call;
   return ops::recurrent_attention_backward(inputs.q, inputs.k, inputs.v,
@@ -169,6 +172,21 @@ TEST_P(ChunkBackward, GradientsOfEachTokensDecayHoldOverLongSequences) {
     decays.g = inputs.random({1, 4096, kHeads}, DType::kF32, 0, deviation);
     for (float& g : decays.g->values<float>()) g = -std::abs(g);
     expect_near_oracle(inputs, decays);
+  }
+}
+
+TEST_P(ChunkBackward, ScalesMayBeNegative) {
+  constexpr std::int64_t kTokens = 500;
+  for (const double scale : {-0.3, -4.0, 1e-3}) {
+    for (const std::int64_t channels : {kChannels, std::int64_t{136}}) {
+      SCOPED_TRACE(str("scale ", scale, ", ", channels, " channels"));
+      LongSequence inputs(kTokens, channels, channels);
+      inputs.scale = scale;
+      Decays decays;
+      decays.g = inputs.random({1, kTokens, kHeads}, DType::kF32, 0, 0.1);
+      for (float& g : decays.g->values<float>()) g = -std::abs(g);
+      expect_near_oracle(inputs, decays);
+    }
   }
 }
 
