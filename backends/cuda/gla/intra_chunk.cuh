@@ -10,55 +10,14 @@
 //
 // are products of matrices. x' and y' are bf16, whose exponents are those of fp32. A chunk of which
 // a half decays by more than kStrongDecay is for exact_intra_chunk.cuh.
-//
-// Gradients of log decays are sums over the pairs on whose two sides the token is. Over a chunk the
-// sums of x'_s . sum_j P y'_j and of y'_s . sum_i P x'_i are equal, as both have the same product,
-// of the same rounded factors, for each pair. So they come from what tokens get and give before it
-// is rounded, X and Y the sums in brackets above, without cancellation:
-//
-//   dgate_t = E <S, D> + scale 2^R sum_s x'_s . S u_s + sum_{s < t} (y'_s . Y_s - x'_s . X_s)
 #pragma once
 
-#include "cuda/gla/decays.cuh"
+#include "cuda/gla/gate_gradients.cuh"
+#include "cuda/gla/intra_chunk_shared.cuh"
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/tiles/wgmma.cuh"
 
 namespace attune::cuda::gla {
-
-/// Warpgroups of a block that takes a chunk alone. Of wide heads it has too much in shared memory
-/// for another block beside it, but where it takes 64 channels at a time: then one waits for its
-/// loads while others work.
-template <int kD>
-inline constexpr int kChunkGroups = kD == kLargeTile ? 2 : 1;
-/// Of one that has a multiprocessor for itself, as chunks are few.
-template <int kD>
-inline constexpr int kPartGroups = kD == kSmallTile ? 1 : 2;
-
-/// kD, 64, 128, 256 or 512, is the most channels of either side.
-template <int kD, int kGroups>
-struct IntraChunkShared {
-  static constexpr int kMost = kD;
-  static constexpr int kWarpgroups = kGroups;
-  static constexpr int kThreads = kGroups * kWarpgroupSize;
-  static constexpr int kPart = kGroups * kPanelChannels;  // channels at once
-  static constexpr int kFlowTiles = kD > kLargeTile ? kD / kLargeTile : 1;
-  /// Of a multiprocessor, at most.
-  static constexpr int kBlocks = kD <= kLargeTile       ? 4 - kGroups
-                                 : kGroups > 1          ? 1
-                                 : kD <= 2 * kLargeTile ? 3
-                                                        : 2;
-  /// Of the other side: channels of both its tensors that are there at once.
-  static constexpr int kUngated = kD <= kLargeTile ? kD : kGroups > 1 ? 2 * kLargeTile : kLargeTile;
-  using Channels = TokenTile<kPart>;
-
-  Channels x, y;                  // then scaled; rows permuted
-  Channels flows[2][kFlowTiles];  // of x and y, then dx and dy; by row in memory
-  TokenTile<kPanelChannels> p;    // [i][j] permuted
-  TokenTile<kPanelChannels> a;    // [i][j]
-  alignas(16) float state_products[kFlowTiles][kPart];
-  SharedBarrier full;
-  HeadChunk chunk;  // here, for few registers are left for it
-};
 
 #if ATTUNE_SM90A_CODE
 
@@ -77,7 +36,12 @@ class IntraChunk {
                                      (kOfBoth || Shared::kUngated < kMost);
 
   __device__ IntraChunk(const GlaParams& p, Shared& shared, TileLoads& loads)
-      : p_(p), s_(shared), chunk_(shared.chunk), loads_(loads), decays_(p, shared.chunk) {}
+      : p_(p),
+        s_(shared),
+        chunk_(shared.chunk),
+        loads_(loads),
+        decays_(p, shared.chunk),
+        gates_(p, shared) {}
 
   /// The channel that a block takes first.
   __device__ static int first_of_block() {
@@ -126,15 +90,15 @@ class IntraChunk {
     take_half<0>(terms, read);
     take_half<1>(terms, read);
     decays_.at.forget();
-    sum_gate_gradients(terms, read, first);
-    const float2 shared = put_gate_gradients(terms, first);
+    gates_.sum(decays_, terms, read);
+    const float2 shared = gates_.put(decays_, terms, first);
     async_proxy_fence();
     __syncthreads();  // all outputs are there, and x' and y' are free
     if (p_.dx.data != nullptr) {
       write_rows<T, kThreads>(p_.dx, s_.flows[kReads][0], chunk_, first, p_.own);
     }
     write_rows<T, kThreads>(p_.dy, s_.flows[kWrites][0], chunk_, first, p_.own);
-    if (shares_gates()) add_shared_gradients(shared);
+    gates_.add_shared(decays_.at, shared);
   }
   /// Only what they add to A.
   __device__ void take_scores(int first) {
@@ -143,39 +107,9 @@ class IntraChunk {
     add_scores(first);
   }
 
-  /// Makes of what this part's channels have to the gradients of what all share that of all parts.
-  /// False for all blocks of a chunk but the last to come here.
-  __device__ bool joins_parts() {
-    const unsigned parts = gridDim.y - 1;
-    if (parts == 1 || !shares_gates()) return parts == 1;
-    float* const terms =
-        p_.part_terms + chunk_.index * kMostParts * kChunkTokens + threadIdx.x % kChunkTokens;
-    if (threadIdx.x < kChunkTokens) terms[blockIdx.y * kChunkTokens] = of_token_;
-    __threadfence();
-    __syncthreads();  // all terms of this part are there
-    const bool came_last =
-        threadIdx.x == 0 && atomicAdd(&p_.parts_done[chunk_.index], 1U) + 1 == parts;
-    if (__syncthreads_or(came_last ? 1 : 0) == 0) return false;
-    __threadfence();
-    of_token_ = 0;
-    for (unsigned part = 0; part < parts; ++part) of_token_ += __ldcg(terms + part * kChunkTokens);
-    return true;
-  }
-  /// Gradients of what all channels share, after all of them.
-  __device__ void put_shared_gradients() {
-    const int position = position_of_row(static_cast<int>(threadIdx.x) % kChunkTokens);
-    const bool owns = threadIdx.x < kChunkTokens && chunk_.has(position);
-    if (owns && p_.dg.data != nullptr) {
-      static_cast<float*>(p_.dg.data)[row_offset(
-          p_.dg, chunk_.batch, chunk_.token + chunk_.row(position), chunk_.head)] = of_token_;
-    }
-    if (p_.dgamma_terms == nullptr) return;
-    const float sum = warp_sum(owns ? of_token_ : 0.0F);
-    __syncthreads();  // the scratch is free
-    if (decays_.at.lane() == 0) scratch()[threadIdx.x / kWarpSize][0] = sum;
-    __syncthreads();  // both warps' sums are there
-    if (threadIdx.x == 0) p_.dgamma_terms[chunk_.index] = scratch()[0][0] + scratch()[1][0];
-  }
+  /// The gradients of what channels share, after all of them.
+  __device__ GateGradients<T, Shared>& gates() { return gates_; }
+  __device__ void put_shared_gradients() { gates_.put_shared(decays_.at); }
 
   /// A, after all channels and a barrier: by position, or permuted if kOfBoth.
   __device__ const TokenTile<kPanelChannels>& make_a() const { return s_.a; }
@@ -383,80 +317,6 @@ class IntraChunk {
     return columns_address(panel, decays_.at, step, [](int row) { return row; });
   }
 
-  // ---- gradients of gates
-
-  /// Makes of the terms of each token's the gradients.
-  __device__ __forceinline__ void sum_gate_gradients(float (&terms)[32], const float (&read)[2],
-                                                     int first) const {
-    const int quarter = decays_.at.lane() % 4;
-#pragma unroll
-    for (int second = 0; second < 2; ++second) {
-      float sum = 0.0F;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        float& term = terms[decays_.at.element(i, second)];
-        const float next = sum + term;
-        term = sum;
-        sum = next;
-      }
-      const float last = __shfl_up_sync(kFullWarp, sum, 1, 4);
-      if (quarter >= 1) sum += last;
-      const float last_two = __shfl_up_sync(kFullWarp, sum, 2, 4);
-      if (quarter >= 2) sum += last_two;
-      const float before = __shfl_up_sync(kFullWarp, sum, 1, 4);
-      const float common = fmaf(decays_.template over_half<kReads>(second), sum_row(read[second]),
-                                state_product(decays_.at.channel() + 8 * second)) +
-                           (quarter >= 1 ? before : 0.0F);
-#pragma unroll
-      for (int i = 0; i < 16; ++i) terms[decays_.at.element(i, second)] += common;
-    }
-  }
-  /// E S . D of the chunk and one of the channels that are there, summed over the other side.
-  __device__ float state_product(int channel) const {
-    if (!chunk_.has_flows) return 0.0F;
-    float sum = s_.state_products[0][channel];
-#pragma unroll
-    for (int tile = 1; tile < Shared::kFlowTiles; ++tile) {
-      if (p_.other_tiles == tile) return sum;
-      sum += s_.state_products[tile][channel];
-    }
-    return sum;
-  }
-  /// Returns sums over the warp's channels, of two permuted rows of this lane's, if channels share
-  /// gates.
-  __device__ __forceinline__ float2 put_gate_gradients(const float (&gradients)[32],
-                                                       int first) const {
-    decays_.template for_each_row<float>(p_.dchannel_gate, first,
-                                         [&](int i, int second, bool has, float* to) {
-                                           if (has) *to = gradients[decays_.at.element(i, second)];
-                                         });
-    if (!shares_gates()) return {};
-    const bool channels[] = {decays_.has_channel(first, 0), decays_.has_channel(first, 1)};
-    float sums[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      sums[i] = (channels[0] ? gradients[decays_.at.element(i, 0)] : 0.0F) +
-                (channels[1] ? gradients[decays_.at.element(i, 1)] : 0.0F);
-    }
-    return sum_columns(sums, decays_.at);
-  }
-
-  __device__ bool shares_gates() const {
-    return p_.dg.data != nullptr || p_.dgamma_terms != nullptr;
-  }
-  /// By warp of the block and permuted row: where y' was.
-  __device__ float (*scratch() const)[kChunkTokens] {
-    return reinterpret_cast<float(*)[kChunkTokens]>(s_.y.bytes[0]);
-  }
-  __device__ void add_shared_gradients(float2 of_warp) {
-    const auto thread = static_cast<int>(threadIdx.x);
-    *reinterpret_cast<float2*>(&scratch()[thread / kWarpSize][2 * decays_.at.lane()]) = of_warp;
-    __syncthreads();  // all warps' sums are there
-    if (thread >= kChunkTokens) return;
-#pragma unroll
-    for (int warp = 0; warp < kThreads / kWarpSize; ++warp) of_token_ += scratch()[warp][thread];
-  }
-
   static constexpr int kSteps = kChunkTokens / kDepth;
 
   const GlaParams& p_;
@@ -464,9 +324,8 @@ class IntraChunk {
   const HeadChunk& chunk_;
   TileLoads& loads_;
   ColumnDecays<T> decays_;
+  GateGradients<T, Shared> gates_;
   float a_[32];  // of the last warpgroup
-  float of_token_ =
-      0;  // of the threads of as many permuted rows: the gradient of what channels share
 };
 
 #endif
