@@ -11,30 +11,9 @@
 // state_walk_kernels.cuh.
 #pragma once
 
-#include "cuda/chunks/tile_copies.cuh"
-#include "cuda/gla/state_block.cuh"
-#include "cuda/tiles/ring.cuh"
+#include "cuda/gla/state_loads.cuh"
 
 namespace attune::cuda::gla {
-
-template <int kD>
-struct StateShared {
-  static constexpr int kStages = 3;
-  TokenTile<kD> left[kStages], right[kStages], read[kStages];
-  TokenTile<kD> flow;
-  alignas(16) float own_decay[kStages][kD];
-  alignas(16) float other_decay[kStages][kD];
-  Ring<kStages> stage_ring;
-  SharedBarrier private_full;
-  ChunkWalk walk;
-};
-
-template <int kD>
-struct StateRoles {
-  static constexpr int kGroups = kD / kPanelChannels;
-  static constexpr int kStateWarps = kGroups * kWarpgroupSize / kWarpSize;
-  static constexpr int kThreads = kGroups * kWarpgroupSize + kWarpSize;
-};
 
 #if ATTUNE_SM90A_CODE
 
@@ -81,8 +60,8 @@ class StateWalk {
     const int pieces = min(kPanelChannels, flow_rows().channels - channel) / kPiece;
     for (int i = at_.thread; i < kChunkTokens * kPanelPieces; i += kWarpgroupSize) {
       if (i % kPanelPieces >= pieces) continue;
-      auto* const to = chunk_row<T>(flow_rows(), flow_tensor(), index_of(0), i / kPanelPieces,
-                                    channel + i % kPanelPieces * kPiece);
+      auto* const to = chunk_row<T>(flow_rows(), flow_tensor(), chunk_index(p_, walk_, 0),
+                                    i / kPanelPieces, channel + i % kPanelPieces * kPiece);
       *reinterpret_cast<uint4*>(to) = {};
     }
     if constexpr (kOwnRows && !kWithTime) {
@@ -90,14 +69,8 @@ class StateWalk {
     }
   }
 
-  // ---- the warp that loads
-
-  __device__ void load() {
-    for (int n = 0; n < walk_.count; ++n) {
-      s_.stage_ring.wait_empty(n);
-      load_stage(s_.stage_ring.stage(n), n);
-    }
-  }
+  /// The work of the warp that loads.
+  __device__ StateLoads<kD, kGated, kDirection, kLeaves> loads() const { return {p_, s_, block_}; }
 
   // ---- the state
 
@@ -148,68 +121,6 @@ class StateWalk {
   }
 
  private:
-  __device__ std::int64_t index_of(int n) const {
-    const std::int64_t first = walk_.first_slot();
-    return walk_.head * p_.slots + first + walk_.chunk(n);
-  }
-
-  /// Tiles of the workspace and decays, contiguous; and those of tensors, rows of another sequence
-  /// cleared.
-  __device__ void load_stage(int stage, int n) {
-    SharedBarrier* const full = &s_.stage_ring.full[stage];
-    if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, index_of(n), full);
-    if constexpr (kBoth) return;
-    const StageLoader<kD> loader(&s_.private_full);
-    const int channel = block_.other_tile() * kD;
-    const HeadSource u{&p_.u_map, walk_.head, channel};
-    const HeadSource z{&p_.z_map, walk_.kv_head, channel};
-    const HeadSource written = kWithTime ? z : u;
-    if constexpr (!kOwnRows) {
-      TokenTile<kD>* const tiles[] = {&s_.left[stage]};
-      loader.load(tiles, {written}, full, walk_, n);
-    } else if constexpr (kFlows) {
-      TokenTile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
-      loader.load(tiles, {written, kWithTime ? u : z}, full, walk_, n);
-    } else {
-      TokenTile<kD>* const tiles[] = {&s_.right[stage]};
-      loader.load(tiles, {written}, full, walk_, n);
-    }
-  }
-  __device__ void load_own_tiles(int stage, std::int64_t index, SharedBarrier* full) {
-    constexpr int kOwn = kOwnRows ? 1 : 2;
-    constexpr int kOthers = kBoth ? (kFlows ? 2 : 1) : 0;
-    constexpr int kDecays = kBoth ? 2 : 1;
-    const int own = block_.own_tile() * kD;
-    const int other = block_.other_tile() * kD;
-    barrier_arrive_expecting(
-        full, (kOwn + kOthers) * sizeof(TokenTile<kD>) + kDecays * sizeof(s_.own_decay[0]));
-    load_decays(s_.own_decay[stage], p_.total_decay + index * own_channels(p_) + own, full);
-    const auto load_own = [&](TokenTile<kD>& tile, int tensor) {
-      load_chunk_tile<kD>(shared_address(&tile), p_.own_rows, tensor, index, own, full);
-    };
-    // What the state takes in, and what reads it.
-    constexpr int kWritten = kWithTime ? GlaParams::kYToEnd : GlaParams::kXFromStart;
-    constexpr int kRead = kWithTime ? GlaParams::kXFromStart : GlaParams::kYToEnd;
-    if constexpr (kOwnRows) {
-      load_own(s_.left[stage], kWritten);
-    } else {
-      load_own(s_.right[stage], kWritten);
-      load_own(s_.read[stage], kRead);
-    }
-    if constexpr (kBoth) {
-      load_decays(s_.other_decay[stage], p_.other_total_decay + index * other_channels(p_) + other,
-                  full);
-      const auto load_other = [&](TokenTile<kD>& tile, int tensor) {
-        load_chunk_tile<kD>(shared_address(&tile), p_.other_rows, tensor, index, other, full);
-      };
-      load_other(s_.right[stage], kWritten);
-      if constexpr (kFlows) load_other(s_.read[stage], kRead);
-    }
-  }
-  __device__ static void load_decays(float (&to)[kD], const float* from, SharedBarrier* full) {
-    bulk_load(shared_address(to), from, sizeof(to), full);
-  }
-
   __device__ __forceinline__ void step(float (&state)[kD / 2], float (&flow)[32], int group,
                                        int n) {
     const int stage = s_.stage_ring.stage(n);
@@ -281,7 +192,8 @@ class StateWalk {
   __device__ __forceinline__ uint4* checkpoint_words(int group, int n) const {
     constexpr int kWords = kD * kD / 8;
     const std::int64_t block =
-        (index_of(n) * p_.own_tiles + block_.row_tile()) * p_.other_tiles + block_.column_tile();
+        (chunk_index(p_, walk_, n) * p_.own_tiles + block_.row_tile()) * p_.other_tiles +
+        block_.column_tile();
     return static_cast<uint4*>(p_.checkpoints) + block * kWords + group * kSteps * kWarpgroupSize +
            at_.thread;
   }
@@ -327,9 +239,10 @@ class StateWalk {
     to[8] = lower;
   }
   __device__ __forceinline__ float& state_product(int row, int n) const {
-    return p_.state_products[(block_.column_tile() * p_.slots * p_.heads + index_of(n)) *
-                                 own_channels(p_) +
-                             block_.row_tile() * kD + row];
+    return p_
+        .state_products[(block_.column_tile() * p_.slots * p_.heads + chunk_index(p_, walk_, n)) *
+                            own_channels(p_) +
+                        block_.row_tile() * kD + row];
   }
   __device__ __forceinline__ float dot(std::uint32_t pair, const float* e, int column,
                                        int stage) const {
@@ -375,7 +288,7 @@ class StateWalk {
     warpgroup_sync(group);  // all of this one is there
     if (threadIdx.x % kWarpgroupSize == 0) {
       tensor_store(&flow_rows().map, shared_address(panel), first_row(group), 0,
-                   static_cast<int>(index_of(n)) * kChunkTokens, flow_tensor());
+                   static_cast<int>(chunk_index(p_, walk_, n)) * kChunkTokens, flow_tensor());
       bulk_commit();
     }
   }

@@ -33,7 +33,7 @@ __device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& s
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == StateRoles<kD>::kGroups) {
-    if (!is_idle) block.load();
+    if (!is_idle) block.loads().load();
     dependency_wait();  // what comes next waits for this launch alone
   } else if constexpr (kLeaves == Leaves::kFlows) {
     is_idle ? block.leave_zeros(group) : block.state(group);
