@@ -63,4 +63,7 @@ inline double short_walk_us(const WalkShape& shape, const WalkExtents& extents,
   return us;
 }
 
+/// Of as many blocks on a multiprocessor as fit.
+double short_walk_us(const WalkShape& shape, const WalkExtents& extents, const DeviceInfo& device);
+
 }  // namespace attune::cuda::fused_recurrent
