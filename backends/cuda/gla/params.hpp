@@ -206,6 +206,11 @@ struct GatedSides {
   void exchange();
 };
 
+/// Of a call, with its tensors. Where both sides have gates, g and gamma are the keys'.
+GatedSides gated_sides(const ops::RecurrentAttentionProblem& problem,
+                       const ops::RecurrentAttentionBackwardArgs& args,
+                       const GlaBackwardConfig& config, std::byte* workspace);
+
 // Launches. T is __nv_bfloat16 or __half. Where both sides have gates, `keys` and `values` are the
 // same problem seen from either side.
 
