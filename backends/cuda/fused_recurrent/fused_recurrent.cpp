@@ -47,9 +47,9 @@ class FusedRecurrentKernel : public Kernel<FusedRecurrentConfig> {
     const WalkShape shape = heuristic_shape(extents, device);
     return Config::of(shape, heuristic_segments(shape, extents, device));
   }
-  /// Of a few tokens; of more the other kernels are faster. Walks take 1.02 times what short_walk_us() says
-  /// on average, but more where it says little less than another kernel expects: of ten such problems
-  /// of an H200 that kernel was the faster one for eight.
+  /// Of a few tokens; of more the other kernels are faster. Walks take 1.02 times what short_walk_us()
+  /// says on average, but more where it says little less than another kernel expects: of ten such
+  /// problems of an H200 that kernel was the faster one for eight.
   std::optional<double> expected_us(const Problem& problem,
                                     const DeviceInfo& device) const override {
     constexpr double kBesideOthers = 1.2;

@@ -1,6 +1,5 @@
 // Which shapes and numbers of segments walks have, by what they are expected to take.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "cuda/fused_recurrent/short_walks.hpp"

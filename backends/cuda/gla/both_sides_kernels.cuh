@@ -77,7 +77,7 @@ __device__ __forceinline__ void take_part_of_both(const GlaParams& p, Shared& sh
   start_scores(p, block, shared.chunk);
   block.begin();
   block.take_channels(first);
-  if (block.gates().joins_parts()) block.put_shared_gradients();
+  block.put_shared_gradients_of_parts();
 }
 
 #endif

@@ -106,10 +106,10 @@ __host__ __device__ inline int other_channels(const GlaParams& p) {
   return p.tile_channels * p.other_tiles;
 }
 
-/// Panel `panel` of the `count` of tile `index` of the workspace.
+/// The first panel of the `count` of tile `index` of the workspace.
 __device__ __forceinline__ unsigned char* workspace_panel(void* tiles, std::int64_t index,
-                                                          int count, int panel = 0) {
-  return static_cast<unsigned char*>(tiles) + (index * count + panel) * kPanelBytes;
+                                                          int count) {
+  return static_cast<unsigned char*>(tiles) + index * count * kPanelBytes;
 }
 
 /// A row of a chunk in a tensor of the workspace, from a channel on.

@@ -62,23 +62,6 @@ struct RunRows {
   __device__ __forceinline__ void pin() { asm volatile("" : "+l"(first), "+l"(step)); }
 };
 
-/// The bytes of a panel of a tile at this warp's positions and this lane's two channels.
-template <class Address>
-struct RunTile {
-  Address base;       // of the first position's row, which is a multiple of eight
-  std::uint32_t at;   // in that row
-  std::int32_t step;  // rows are as far apart
-  __device__ __forceinline__ Address row(int i) const {
-    return base + i * step + (at ^ static_cast<std::uint32_t>(i) * 16U);
-  }
-};
-/// By position, as shared memory has it.
-__device__ __forceinline__ RunTile<unsigned char*> positions_of(unsigned char* panel,
-                                                                const RunLane& at) {
-  constexpr int kRow = kPanelChannels * 2;
-  return {panel + at.warp * (kRun * kRow), static_cast<std::uint32_t>(at.lane) * 4U, kRow};
-}
-
 /// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.
 __device__ __forceinline__ unsigned valid_positions(const HeadChunk& chunk, const RunLane& at,
                                                     bool has_channel) {

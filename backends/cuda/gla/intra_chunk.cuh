@@ -107,9 +107,11 @@ class IntraChunk {
     add_scores(first);
   }
 
-  /// The gradients of what channels share, after all of them.
-  __device__ GateGradients<T, Shared>& gates() { return gates_; }
+  /// The gradients of what channels share: after all of them, or a part's, which the last part puts.
   __device__ void put_shared_gradients() { gates_.put_shared(decays_.at); }
+  __device__ void put_shared_gradients_of_parts() {
+    if (gates_.joins_parts()) put_shared_gradients();
+  }
 
   /// A, after all channels and a barrier: by position, or permuted if kOfBoth.
   __device__ const TokenTile<kPanelChannels>& make_a() const { return s_.a; }

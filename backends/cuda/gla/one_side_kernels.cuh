@@ -74,7 +74,7 @@ __device__ __forceinline__ void take_part(const GlaParams& p,
     OnePart block(p, shared.gated, loads);
     begin_with_p(block, other);
     block.take_channels(first);
-    if (block.gates().joins_parts()) block.put_shared_gradients();
+    block.put_shared_gradients_of_parts();
     return;
   }
   Block block(p, shared.gated, loads);

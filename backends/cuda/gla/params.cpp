@@ -6,6 +6,7 @@
 #include "cuda/chunks/padded_rows.hpp"
 #include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
+#include "cuda/tiles/tensor_map.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::gla {
@@ -93,14 +94,17 @@ class Places {
   static std::int64_t state_elements(const GlaParams& p) {
     return std::int64_t{p.tile_channels} * p.tile_channels * p.own_tiles * p.other_tiles;
   }
-  /// So many tensors.
+  /// So many tensors; with their map, where there is a workspace.
   ChunkRows take_rows(const GlaParams& p, int channels, int tensors) {
     ChunkRows rows;
-    rows.tensors = tensors;
     rows.chunks = p.slots * p.heads;
     rows.channels = static_cast<int>(ceil_div(channels, kSectorChannels)) * kSectorChannels;
     rows.data =
         parts_.take<std::byte>(tensors * rows.chunks * kChunkTokens * rows.channels * kElement);
+    const ConstTensorView view(rows.data, problem_.dtype,
+                               {tensors, rows.chunks * kChunkTokens, 1, rows.channels});
+    constexpr int kFetched = 128;  // tiles are of a panel or more of a row
+    if (rows.data != nullptr && !view.empty()) rows.map = head_map(view, kChunkTokens, kFetched);
     return rows;
   }
 
@@ -191,6 +195,7 @@ GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* 
 
 void GatedSides::exchange() {
   const auto give = [](const GlaParams& from, GlaParams& to) {
+    to.other_rows = from.own_rows;
     to.other_total_decay = from.total_decay;
     to.other_strong = from.strong;
     to.other_segment_decays = from.segment_decays;

@@ -61,7 +61,6 @@ inline constexpr int kMostPassedSegments = 4;
 /// tokens, in the order of memory, of a side's channels. Rows without a token are zeros.
 struct ChunkRows {
   std::byte* data = nullptr;
-  int tensors = 0;
   std::int64_t chunks = 0;  // of a tensor
   int channels = 0;         // of a row, whole sectors of 32 bytes
   CUtensorMap map;          // coordinates (channel, 0, row of a tensor, tensor); panels of 64 rows

@@ -1,7 +1,7 @@
 // The operands with which a chunk's tokens enter the state and its gradient, the chunk's decay, and
 // whether that of a half of its tokens is strong.
 //
-// Tiles hold zeros where there is no token and no channel.
+// Rows hold zeros where there is no token, and in the channels that make them whole sectors.
 #pragma once
 
 #include "cuda/gla/decays.cuh"

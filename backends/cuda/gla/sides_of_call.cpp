@@ -16,12 +16,6 @@ using Args = ops::RecurrentAttentionBackwardArgs;
 void set_map(CUtensorMap& map, const ConstTensorView& tensor) {
   if (!tensor.empty()) map = head_map(tensor, kChunkTokens);
 }
-void set_map(ChunkRows& rows, DType dtype) {
-  constexpr int kFetched = 128;  // tiles are of a panel or more of a row
-  const Extents shape{rows.tensors, rows.chunks * kChunkTokens, 1, rows.channels};
-  const ConstTensorView tensors(rows.data, dtype, shape);
-  if (!tensors.empty()) rows.map = head_map(tensors, kChunkTokens, kFetched);
-}
 
 /// Strides of a state with the gated side's channels first.
 template <class View>
@@ -105,15 +99,10 @@ GatedSides gated_sides(const Problem& problem, const Args& args, const GlaBackwa
   sides.first_of_values ? set_value_side(first, args) : set_key_side(first, args);
   set_common(first, problem, args, sides.first_of_values);
   set_shared(first, args, sides.first_of_values);
-  set_map(first.own_rows, problem.dtype);
   if (sides.both) {
     set_value_side(sides.second, args);
     set_common(sides.second, problem, args, true);
-    set_map(sides.second.own_rows, problem.dtype);
-    sides.second.other_rows = first.own_rows;
-    first.other_rows = sides.second.own_rows;
   } else {
-    set_map(first.other_rows, problem.dtype);
     set_map(first.u_map, sides.first_of_values ? args.q : *args.d_o);
     set_map(first.z_map, sides.first_of_values ? args.k : args.v);
   }

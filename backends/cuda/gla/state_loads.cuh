@@ -36,7 +36,7 @@ __device__ __forceinline__ std::int64_t chunk_index(const GlaParams& p, const Ch
   return walk.head * p.slots + first + walk.chunk(n);
 }
 
-/// By one warp.
+/// The loads of a walk's chunks, by one warp.
 template <int kD, Gated kGated, Direction kDirection, Leaves kLeaves>
 class StateLoads {
  public:
@@ -60,8 +60,7 @@ class StateLoads {
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
   static constexpr bool kFlows = kLeaves == Leaves::kFlows;
 
-  /// Tiles of the workspace and decays, contiguous; and those of tensors, rows of another sequence
-  /// cleared.
+  /// Tiles of the workspace, and decays; and tiles of tensors, rows of another sequence cleared.
   __device__ void load_stage(int stage, int n) {
     SharedBarrier* const full = &s_.stage_ring.full[stage];
     if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, chunk_index(p_, walk_, n), full);

@@ -98,7 +98,8 @@ class UngatedSide {
     finish_loads();
   }
 
-  /// dz = A^T u, or du = A z, and the walk's flows, tensors from `flow` on. `tile` has the rows where all are there.
+  /// dz = A^T u, or du = A z, and the walk's flows, tensors from `flow` on. `tile` has the rows where
+  /// all are there.
   template <Major kScores>
   __device__ __forceinline__ void make_output(const TokenView& to, const ConstTokenView& from,
                                               std::int64_t head, const TokenTile<kLoaded>* tile,
