@@ -118,11 +118,11 @@ struct ChannelBlocks {
   }
 
   /// Microseconds of a problem, to choose among blocks by: fitted to 30 problems on an H100, and right
-  /// for 44 others of up to 128 key channels.
+  /// for 44 others of up to 128 key channels; wide blocks with gates of values to 90 on an H200.
   static double block_choice_us(const Problem& problem, const DeviceInfo& device,
                                 const Config& config) {
     constexpr double kOfChunk = 0.8, kOfKey = 0.0048;
-    constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.65;
+    constexpr double kOfWide = 1.05, kOfWideWithValueGates = 1.2;
     constexpr double kBytesOfSum = 6, kBytesPerUs = 2.5e6;  // of an output, for each further slice
     const int slice = slices_of(problem, config.tile_v).keys;
     double chunk_us = 0;
