@@ -14,6 +14,7 @@
 #include "cuda/chunk_wgmma/scores.cuh"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
+#include "cuda/wgmma_walk/state_memory.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -3,7 +3,7 @@
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/wgmma_walk/state.cuh"
+#include "cuda/wgmma_walk/state_memory.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 inline namespace segment_join_kernels {  // nvcc names an anonymous one anew in every build

@@ -5,7 +5,7 @@
 
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
-#include "cuda/wgmma_walk/state.cuh"
+#include "cuda/wgmma_walk/state_memory.cuh"
 
 namespace attune::cuda::chunk_wgmma {
 

@@ -4,6 +4,7 @@
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/window/pair_scores.cuh"
 #include "cuda/window/states.cuh"
 
 namespace attune::cuda::window {

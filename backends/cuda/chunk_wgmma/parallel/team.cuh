@@ -4,6 +4,7 @@
 
 #include "cuda/chunk_wgmma/parallel/producers.cuh"
 #include "cuda/chunk_wgmma/scores.cuh"
+#include "cuda/chunks/value_pairs.cuh"
 
 #if ATTUNE_SM90A_CODE
 

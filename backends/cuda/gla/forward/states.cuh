@@ -5,7 +5,7 @@
 
 #include "cuda/gla/forward/courier.cuh"
 #include "cuda/tiles/f16_pairs.cuh"
-#include "cuda/wgmma_walk/state.cuh"
+#include "cuda/wgmma_walk/state_memory.cuh"
 
 namespace attune::cuda::gla::forward {
 
