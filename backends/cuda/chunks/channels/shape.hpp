@@ -111,7 +111,7 @@ struct alignas(Shape::kPanelAlignment) ChunkOperands {
   int strong;                                   // some |r| is too large for products
 };
 
-/// With ATTUNE_RACECHECK the roles of a block tell each other by these (walk.cuh).
+/// With ATTUNE_RACECHECK the roles of a block tell each other by these (signals.cuh).
 #if defined(ATTUNE_RACECHECK) && ATTUNE_RACECHECK  // elsewhere 0 stands for undefined
 inline constexpr bool kSharedRoleBarriers = true;
 #else
