@@ -6,7 +6,6 @@
 
 #include "cuda/chunks/chunk_walk.cuh"
 #include "cuda/pairs/pairs.cuh"
-#include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/tma.cuh"
 
 namespace attune::cuda::pairs {

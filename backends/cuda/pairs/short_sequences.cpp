@@ -14,15 +14,15 @@ constexpr int kWarps = 4;  // of a block
 }  // namespace
 
 /// Of 85 problems of an H100 whose sequences have 1 to 60 tokens on average, walks that leave out short
-/// ones take 0.05 to 0.9 of the time in nearly all where this does, and up to 2.8 elsewhere. Of 41 of an
-/// H200 in f32, of heads over 128 channels and up to 32 tokens on average, they take 0.81, 0.26 to 1.64;
-/// in 16 bits 0.28 to 2.3, by how lengths differ.
+/// ones take 0.05 to 0.9 of the time in nearly all where this does, and up to 2.8 elsewhere. Of 35 of an
+/// H200 in f32, of heads over 128 channels and up to 32 tokens on average, they take 0.78, 0.26 to 1.64;
+/// in 16 bits 0.28 to 2.3, by how lengths differ. In f32 one walk has all slices of packed sequences' K.
 std::int64_t most_left_out(const ops::RecurrentAttentionProblem& problem) {
   constexpr std::int64_t kManyWalks = 1000;
   constexpr std::int64_t kNarrow = 128;
-  const bool is_slow = problem.dtype == DType::kF32 && std::min(problem.K, problem.V) > kNarrow;
+  const bool is_wide_f32 = problem.dtype == DType::kF32 && std::min(problem.K, problem.V) > kNarrow;
   const bool are_many = problem.N * forward_blocks(problem) >= kManyWalks;
-  return most_left_out(problem, is_slow ? kShortSequence : kShortOnAverage, are_many);
+  return most_left_out(problem, is_wide_f32 ? kShortSequence : kShortOnAverage, are_many);
 }
 
 SequencesView chunked_sequences(const ops::RecurrentAttentionProblem& problem,

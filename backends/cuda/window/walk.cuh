@@ -1,7 +1,6 @@
 // A block's walk over the windows of a sequence: forward with the state, back with its gradient.
 #pragma once
 
-#include "cuda/walks/numbers.cuh"
 #include "cuda/window/pair_scores.cuh"
 #include "cuda/window/states.cuh"
 

@@ -44,8 +44,8 @@ inline std::int64_t parts_of(const Problem& problem, std::int64_t tokens) {
   return part_count(problem.sequences(), problem.T, problem.N > 0, tokens);
 }
 /// Tokens up to which packed sequences are left to pairs of tokens, 0 where none are. On 85 problems of
-/// an H100 those that have so many blocks take 0.04 to 1.06 of the time, others 0.55 to 1.3. Of 61 of an
-/// H200 with up to 32 tokens on average they take 0.71, 0.32 to 1.56; with more up to 3.2.
+/// an H100 those that have so many blocks take 0.04 to 1.06 of the time, others 0.55 to 1.3. Of 42 of an
+/// H200 with up to 32 tokens on average they take 0.73, 0.32 to 1.56; with more up to 3.2.
 inline std::int64_t most_left_out(const Problem& problem) {
   constexpr std::int64_t kManyPanels = 500;
   const std::int64_t panels = problem.N * problem.H * (panels_of(problem.K) + panels_of(problem.V));

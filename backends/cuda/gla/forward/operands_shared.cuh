@@ -2,7 +2,7 @@
 // bring it and take it away (courier.cuh).
 #pragma once
 
-#include "cuda/gla/exact_runs.cuh"
+#include "cuda/gla/decays.cuh"
 #include "cuda/tiles/ring.cuh"
 
 namespace attune::cuda::gla::forward {
