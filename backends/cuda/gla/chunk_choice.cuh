@@ -47,8 +47,8 @@ __device__ __forceinline__ void take_all_channels(const GlaParams& p, Block& blo
   block.put_shared_gradients();
 }
 
-/// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up. No block ends before
-/// the launch before it has: what comes next relies on that.
+/// A block's chunk, unless it is strong: f(). Sets the chunk and the loads up. The launch does not end
+/// before the one before it has: what comes next relies on that.
 template <class F>
 __device__ __forceinline__ void if_weak(const GlaParams& p, HeadChunk& chunk,
                                         const TileLoads& loads, F&& f) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void if_weak(const GlaParams& p, HeadChunk& chunk,
   } else if (!strong) {
     f();
   }
-  dependency_wait();
+  if (p.flow_arrivals == nullptr || blockIdx.x + 1 == gridDim.x) dependency_wait();
 }
 
 /// Strong chunks: each block looks for some of them. f() for each. Sets the loads up. Runs beside

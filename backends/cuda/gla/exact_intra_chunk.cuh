@@ -19,6 +19,7 @@
 #pragma once
 
 #include "cuda/gla/exact_runs.cuh"
+#include "cuda/gla/flow_arrivals.cuh"
 
 namespace attune::cuda::gla {
 
@@ -54,7 +55,11 @@ class ExactIntraChunk : public ExactBase<T, kTiled, ExactIntraChunkShared> {
   }
 
   /// They are loaded where they are taken.
-  __device__ void begin_flows() const {}
+  __device__ void begin_flows() const {
+    if (p_.flow_arrivals == nullptr) return;  // what goes ahead has waited for all
+    wait_for_flows(p_, chunk_);
+    __syncthreads();  // they are there
+  }
 
   /// P, rounded where it goes into products, in fp32 within 8 tokens.
   template <class Other>

@@ -12,6 +12,7 @@
 // a half decays by more than kStrongDecay is for exact_intra_chunk.cuh.
 #pragma once
 
+#include "cuda/gla/flow_arrivals.cuh"
 #include "cuda/gla/gate_gradients.cuh"
 #include "cuda/gla/intra_chunk_shared.cuh"
 #include "cuda/tiles/exchange.cuh"
@@ -61,9 +62,9 @@ class IntraChunk {
     __syncthreads();  // all rows are there
   }
 
-  /// Waits for the walks, beside which all before this began, and starts on their flows.
+  /// Waits for the chunk's flows, beside whose walks all before this began, and starts on them.
   __device__ void begin_flows() {
-    dependency_wait();
+    wait_for_flows(p_, chunk_);
     dependents_launch();
     if (!kBeginsAll) start_flows(first_of_block());
   }

@@ -81,7 +81,7 @@ __device__ __forceinline__ void take_part(const GlaParams& p,
   if constexpr (!other.kLoadsParts) other.start_loads();
   if constexpr (!Block::kBeginsAll) block.template begin<false>();
   for_all_channels<Block>(p, [&](int from) { block.take_scores(from); });
-  dependency_wait();
+  wait_for_flows(p, shared.gated.chunk);
   dependents_launch();
   other.make_outputs(block.make_a(), block.staged(), loads);
 }
@@ -128,7 +128,9 @@ __global__ __launch_bounds__(kBlockThreads,
 }
 
 template <class T>
-void launch_intra_chunk(const GlaParams& p, cudaStream_t stream) {
+void launch_intra_chunk(const GlaParams& params, cudaStream_t stream) {
+  GlaParams p = params;
+  if (p.slots_by_arrival != nullptr) p.walked_chunks = {p.slots, p.slots_by_arrival};
   with_most_channels(p, [&]<int kD>() {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;
     using Chunk = IntraChunkShared<kD, kChunkGroups<kD>>;

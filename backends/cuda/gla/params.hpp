@@ -113,6 +113,10 @@ struct GlaParams {
   // Where blocks share a chunk: dg by part and permuted row, and how many parts have theirs there.
   float* part_terms = nullptr;  // [kMostParts, 64]
   unsigned* parts_done = nullptr;
+  // Where what stays within a chunk waits for its own flows (flow_arrivals.cuh): how many walks have left
+  // theirs of a chunk, and the slots [slots] in the order in which they will.
+  unsigned* flow_arrivals = nullptr;
+  int* slots_by_arrival = nullptr;
   WalkedList walked_chunks;
 
   // Of both sides with gates: what the other one has, and the scores between the two sides' turns.
@@ -168,6 +172,8 @@ struct GlaParams {
   /// Panels of 64 channels that there are of a side. Its last tile may have room for one more.
   constexpr int own_panels() const { return (own + kSmallTile - 1) / kSmallTile; }
   constexpr int other_panels() const { return (other + kSmallTile - 1) / kSmallTile; }
+  /// Terms of S and D that the first launch of walks of one side makes; the last one makes dy's.
+  constexpr int first_terms() const { return du.data != nullptr ? 3 : 2; }
   constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
 };
 

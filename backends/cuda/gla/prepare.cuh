@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/gla/decays.cuh"
+#include "cuda/gla/flow_arrivals.cuh"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/walks/numbers.cuh"
 
@@ -24,6 +25,12 @@ __device__ __forceinline__ float size_of_shared_decays(const GlaParams& p, const
   return size;
 }
 
+/// Of what blocks, or walks, have done of a chunk: nothing.
+__device__ __forceinline__ void begin_counts(const GlaParams& p, const HeadChunk& chunk) {
+  if (p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
+  if (p.flow_arrivals != nullptr) p.flow_arrivals[chunk.index] = 0;
+}
+
 template <class T>
 __device__ __forceinline__ void store_pair(T* to, std::uint32_t pair, bool has_room) {
   if (has_room) *reinterpret_cast<std::uint32_t*>(to) = pair;
@@ -37,7 +44,11 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
   __shared__ HeadChunk chunk;
   const auto panels = static_cast<unsigned>(p.own_panels());
   const int panel = static_cast<int>(blockIdx.x % panels);
-  if (threadIdx.x == 0) chunk = head_chunk(p, chunk_of_block(p, blockIdx.x / panels));
+  if (threadIdx.x == 0) {
+    const unsigned index = chunk_of_block(p, blockIdx.x / panels);
+    if (panel == 0 && p.slots_by_arrival != nullptr && index < p.slots) note_arrival(p, index);
+    chunk = head_chunk(p, index);
+  }
   __syncthreads();  // the chunk is known
   if (chunk.rows == 0) return;
   const RunLane at;
@@ -76,7 +87,7 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
                     shared_half <= -kStrongDecay;  // not of a NaN
   const int strong = __syncthreads_or(weak ? 0 : 1);
   if (threadIdx.x == 0) p.strong[chunk.index * panels + panel] = strong;
-  if (threadIdx.x == 0 && panel == 0 && p.parts_done != nullptr) p.parts_done[chunk.index] = 0;
+  if (threadIdx.x == 0 && panel == 0) begin_counts(p, chunk);
   if (!chunk.has_flows) return;
 
   using Pairs = RunRows<T>;

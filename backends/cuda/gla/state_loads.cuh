@@ -11,11 +11,13 @@ namespace attune::cuda::gla {
 template <int kD>
 struct StateShared {
   static constexpr int kStages = 3;
+  static constexpr int kFlows = 2;
   TokenTile<kD> left[kStages], right[kStages], read[kStages];
-  TokenTile<kD> flow;
+  TokenTile<kD> flow[kFlows];
   alignas(16) float own_decay[kStages][kD];
   alignas(16) float other_decay[kStages][kD];
   Ring<kStages> stage_ring;
+  Ring<kFlows> flow_ring;
   SharedBarrier private_full;
   ChunkWalk walk;
 };
@@ -24,7 +26,9 @@ template <int kD>
 struct StateRoles {
   static constexpr int kGroups = kD / kPanelChannels;
   static constexpr int kStateWarps = kGroups * kWarpgroupSize / kWarpSize;
-  static constexpr int kThreads = kGroups * kWarpgroupSize + kWarpSize;
+  static constexpr int kLoader = kStateWarps;      // the warp that loads chunks
+  static constexpr int kWriter = kStateWarps + 1;  // the one that stores their flows
+  static constexpr int kThreads = (kStateWarps + 2) * kWarpSize;
 };
 
 #if ATTUNE_SM90A_CODE

@@ -11,7 +11,7 @@
 // state_walk_kernels.cuh.
 #pragma once
 
-#include "cuda/gla/state_loads.cuh"
+#include "cuda/gla/state_flows.cuh"
 
 namespace attune::cuda::gla {
 
@@ -23,15 +23,13 @@ class StateWalk {
   using Role = StateRoles<kD>;
   using Shared = StateShared<kD>;
   static constexpr int kSteps = kD / kDepth;
-  static constexpr int kPiece = static_cast<int>(sizeof(uint4) / sizeof(T));  // channels
-  static constexpr int kPanelPieces = kPanelChannels / kPiece;                // of a row
   static constexpr bool kWithTime = kDirection == Direction::kWithTime;
   static constexpr bool kBoth = kGated == Gated::kBoth;
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
   static constexpr bool kFlows = kLeaves == Leaves::kFlows;
 
   __device__ StateWalk(const GlaParams& p, Shared& shared, int tile)
-      : p_(p), s_(shared), walk_(shared.walk), block_(p, tile) {}
+      : p_(p), s_(shared), walk_(shared.walk), block_(p, tile), flows_(p, shared, block_) {}
 
   /// By one warp.
   __device__ void init(std::int64_t index) {
@@ -42,6 +40,8 @@ class StateWalk {
     s_.walk = index < p_.walks() ? walk_of(p_, kDirection, index) : ChunkWalk{};
     // The workspace's tiles, and the tensors'.
     s_.stage_ring.init_copied(kBoth ? 1 : 2, Role::kStateWarps);
+    constexpr int kWarps = kWarpgroupSize / kWarpSize;
+    s_.flow_ring.init_published(kWarps * flows_.groups_with_rows(), 1);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
@@ -53,29 +53,23 @@ class StateWalk {
     }
     return walk_.chunks <= 1 && (kWithTime ? s_is_zero() : p_.dfinal_state.data == nullptr);
   }
-  /// What an idle walk leaves, unless nobody asks for that either.
-  __device__ void leave_zeros(int group) const {
-    if (walk_.count == 0 || !has_rows(group) || p_.has_no_states()) return;
-    const int channel = first_row(group);
-    const int pieces = min(kPanelChannels, flow_rows().channels - channel) / kPiece;
-    for (int i = at_.thread; i < kChunkTokens * kPanelPieces; i += kWarpgroupSize) {
-      if (i % kPanelPieces >= pieces) continue;
-      auto* const to = chunk_row<T>(flow_rows(), flow_tensor(), chunk_index(p_, walk_, 0),
-                                    i / kPanelPieces, channel + i % kPanelPieces * kPiece);
-      *reinterpret_cast<uint4*>(to) = {};
-    }
-    if constexpr (kOwnRows && !kWithTime) {
-      if (at_.thread < kPanelChannels) state_product(group * kPanelChannels + at_.thread, 0) = 0;
-    }
+  /// What an idle walk leaves; by all threads.
+  __device__ void leave_zeros() const {
+    flows_.leave_zeros([this](int group) {
+      if constexpr (kOwnRows && !kWithTime) {
+        if (at_.thread < kPanelChannels) state_product(group * kPanelChannels + at_.thread, 0) = 0;
+      }
+    });
   }
 
-  /// The work of the warp that loads.
+  /// The work of the warp that loads, and of the one that stores.
   __device__ StateLoads<kD, kGated, kDirection, kLeaves> loads() const { return {p_, s_, block_}; }
+  __device__ void store_flows() const { flows_.store(); }
 
   // ---- the state
 
   __device__ void state(int group) {
-    if (!has_rows(group)) return pass_chunks();
+    if (!flows_.has_rows(group)) return pass_chunks();
     float state[kD / 2];
     block_.load_start(state, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
@@ -90,7 +84,6 @@ class StateWalk {
                          group);
       }
     }
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait<0>();
   }
 
   /// What the segment of a walk adds to the state, and its decay.
@@ -142,7 +135,7 @@ class StateWalk {
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(flow);
-    write_flow(flow, group, n);
+    flows_.hand_over(flow, at_, group, n);
     wgmma_wait<0>();
     wgmma_pin(state);
   }
@@ -253,15 +246,6 @@ class StateWalk {
     return x.x * e[0] + x.y * e[1];
   }
 
-  // ---- flows
-
-  /// The channel of the first of a warpgroup's rows.
-  __device__ int first_row(int group) const {
-    return block_.row_tile() * kD + group * kPanelChannels;
-  }
-  __device__ bool has_rows(int group) const {
-    return first_row(group) < (kOwnRows ? p_.own : p_.other);
-  }
   /// What a warpgroup does that has no rows.
   __device__ void pass_chunks() {
     for (int n = 0; n < walk_.count; ++n) {
@@ -269,34 +253,12 @@ class StateWalk {
       s_.stage_ring.release_chunk(n);
     }
   }
-  /// Where this walk's flow goes: a tensor for each tile of what is summed over.
-  __device__ const ChunkRows& flow_rows() const { return kOwnRows ? p_.own_rows : p_.other_rows; }
-  __device__ int flow_tensor() const {
-    const int tile = block_.column_tile();
-    if constexpr (kOwnRows) {
-      return kWithTime ? p_.x_flow(tile) : p_.y_flow(tile);
-    } else {
-      return kWithTime ? p_.u_flow(tile) : p_.z_flow(tile);
-    }
-  }
-  __device__ __forceinline__ void write_flow(const float (&flow)[32], int group, int n) {
-    unsigned char* const panel = s_.flow.bytes[group];
-    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
-    warpgroup_sync(group);  // the copy engine has read the last flow
-    store_transposed<T>(shared_address(panel), flow, at_);
-    async_proxy_fence();
-    warpgroup_sync(group);  // all of this one is there
-    if (threadIdx.x % kWarpgroupSize == 0) {
-      tensor_store(&flow_rows().map, shared_address(panel), first_row(group), 0,
-                   static_cast<int>(chunk_index(p_, walk_, n)) * kChunkTokens, flow_tensor());
-      bulk_commit();
-    }
-  }
 
   const GlaParams& p_;
   Shared& s_;
   const ChunkWalk& walk_;
   const StateBlock<kD, kGated, kDirection> block_;
+  const StateFlows<T, kD, kGated, kDirection> flows_;
   FragmentLane at_;
 };
 

@@ -31,15 +31,21 @@ __device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& s
   __syncthreads();  // the walk and its barriers are there
   const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
 
-  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
-  if (group == StateRoles<kD>::kGroups) {
-    if (!is_idle) block.loads().load();
-    dependency_wait();  // what comes next waits for this launch alone
+  using Role = StateRoles<kD>;
+  const int warp = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpSize, 0);
+  const int group = warp / (kWarpgroupSize / kWarpSize);
+  if (is_idle) {
+    block.leave_zeros();
+  } else if (warp == Role::kLoader) {
+    block.loads().load();
+  } else if (warp == Role::kWriter) {
+    if constexpr (kLeaves == Leaves::kFlows) block.store_flows();
   } else if constexpr (kLeaves == Leaves::kFlows) {
-    is_idle ? block.leave_zeros(group) : block.state(group);
+    block.state(group);
   } else {
     block.segment_sum(group, index);
   }
+  if (warp == Role::kLoader) dependency_wait();  // what comes next waits for this launch alone
 }
 
 #endif
@@ -50,7 +56,7 @@ enum class Terms : int { kFirst, kOfWrites };
 template <Terms kTerms>
 __host__ __device__ constexpr int terms_of(const GlaParams& p) {
   if (kTerms == Terms::kOfWrites) return 1;
-  return p.du.data != nullptr ? 3 : 2;
+  return p.first_terms();
 }
 
 template <int kD>
@@ -140,14 +146,24 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
 #endif
 }
 
-/// `walks` of each tile of the state, of so many terms, if there are any.
+/// Walks of each tile of the state, for each of so many terms.
+struct WalkCounts {
+  std::int64_t walks;
+  int terms;
+  bool are_alone = false;  // no other block is on their multiprocessors
+};
+
+/// Queues them, if there are any.
 template <auto kKernel, int kD, class... Others>
-void launch_walks(const GlaParams& p, std::int64_t walks, int terms, cudaStream_t stream,
+void launch_walks(const GlaParams& p, const WalkCounts& counts, cudaStream_t stream,
                   const Others&... others) {
-  if (walks == 0) return;
-  launch<kKernel>({.grid = dim3(static_cast<unsigned>(walks * terms * p.own_tiles * p.other_tiles)),
+  if (counts.walks == 0) return;
+  constexpr std::size_t kBytes = sizeof(StateShared<kD>);
+  constexpr std::size_t kBytesAlone = sizeof(StateShared<kLargeTile>);
+  const std::int64_t blocks = counts.walks * counts.terms * p.own_tiles * p.other_tiles;
+  launch<kKernel>({.grid = dim3(static_cast<unsigned>(blocks)),
                    .block = dim3(StateRoles<kD>::kThreads),
-                   .shared_bytes = sizeof(StateShared<kD>),
+                   .shared_bytes = counts.are_alone ? kBytesAlone : kBytes,
                    .overlaps_previous = true},
                   stream, p, others...);
 }
@@ -156,8 +172,8 @@ void launch_walks(const GlaParams& p, std::int64_t walks, int terms, cudaStream_
 template <class T, int kD, Gated kGated>
 void launch_segment_sums(const GlaParams& p, cudaStream_t stream) {
   if (p.segments == 1) return;
-  launch_walks<segment_sums<T, kD, kGated>, kD>(p, p.walks() / p.segments * (p.segments - 1),
-                                                kDirections, stream);
+  launch_walks<segment_sums<T, kD, kGated>, kD>(
+      p, {p.walks() / p.segments * (p.segments - 1), kDirections}, stream);
   if (p.makes_starts()) launch_segment_starts<kGated>(p, stream);
 }
 
@@ -165,10 +181,10 @@ template <class T>
 void launch_state_walks(const GlaParams& p, cudaStream_t stream) {
   with_value<kSmallTile, kLargeTile>(p.tile_channels, [&]<int kD>() {
     launch_segment_sums<T, kD, Gated::kRows>(p, stream);
-    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, p.walked(), terms_of<Terms::kFirst>(p),
+    launch_walks<state_walks<T, kD, Terms::kFirst>, kD>(p, {p.walked(), terms_of<Terms::kFirst>(p)},
                                                         stream);
-    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(p, p.walked(),
-                                                           terms_of<Terms::kOfWrites>(p), stream);
+    launch_walks<state_walks<T, kD, Terms::kOfWrites>, kD>(
+        p, {p.walked(), terms_of<Terms::kOfWrites>(p), p.flow_arrivals != nullptr}, stream);
   });
 }
 
@@ -180,15 +196,15 @@ void launch_state_walks_of_both(const GlaParams& keys, const GlaParams& values,
     constexpr auto kAgainstTime = Direction::kAgainstTime;
     launch_segment_sums<T, kD, Gated::kBoth>(keys, stream);
     if (keys.checkpoints != values.checkpoints) {  // neither side waits for the other
-      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, keys.walked(), kSides, stream,
-                                                               values);
-      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, keys.walked(), kSides,
-                                                                  stream, values);
+      const WalkCounts counts{keys.walked(), kSides};
+      launch_walks<state_walks_of_sides<T, kD, kWithTime>, kD>(keys, counts, stream, values);
+      launch_walks<state_walks_of_sides<T, kD, kAgainstTime>, kD>(keys, counts, stream, values);
       return;
     }
     for (const GlaParams* const side : {&keys, &values}) {
-      launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, side->walked(), 1, stream);
-      launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, side->walked(), 1, stream);
+      const WalkCounts counts{side->walked(), 1};
+      launch_walks<state_walk_of_both<T, kD, kWithTime>, kD>(*side, counts, stream);
+      launch_walks<state_walk_of_both<T, kD, kAgainstTime>, kD>(*side, counts, stream);
     }
   });
 }

@@ -24,6 +24,18 @@ __device__ __forceinline__ void wait_for_publication(const unsigned* flag) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
+/// Waits until so many threads have added to a counter, each behind a fence, for any accesses.
+__device__ __forceinline__ void wait_for_publications(const unsigned* counter, unsigned count) {
+  constexpr unsigned kNanoseconds = 20;
+  for (;;) {
+    unsigned published;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(published) : "l"(counter) : "memory");
+    if (published >= count) break;
+    __nanosleep(kNanoseconds);
+  }
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /// Adds a box to what the tensor has, in its own type. (9.7.9.25.5 cp.reduce.async.bulk.tensor)
 __device__ __forceinline__ void tensor_add(const CUtensorMap* map, std::uint32_t from, int x, int y,
                                            int z, int w) {

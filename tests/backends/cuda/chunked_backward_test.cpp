@@ -94,14 +94,16 @@ std::optional<ConstTensorView> view_of(const std::optional<Tensor>& tensor) {
   return tensor ? std::optional<ConstTensorView>(*tensor) : std::nullopt;
 }
 
-RecurrentAttentionGradients gradients_of(const LongSequence& inputs, const Decays& decays,
-                                         bool reverse, const ops::CallOptions& call) {
+RecurrentAttentionGradients gradients_of(
+    const LongSequence& inputs, const Decays& decays, bool reverse, const ops::CallOptions& call,
+    const std::optional<ConstTensorView>& cu_seqlens = std::nullopt) {
   RecurrentAttentionOptions options{.g = view_of(decays.g), .g_gamma = view_of(decays.gamma)};
   options.gk = view_of(decays.gk);
   options.gv = view_of(decays.gv);
   options.initial_state = inputs.initial_state;
   options.scale = inputs.scale;
   options.reverse = reverse;
+  options.cu_seqlens = cu_seqlens;
   options.call = call;
   return ops::recurrent_attention_backward(inputs.q, inputs.k, inputs.v,
                                            {.d_o = inputs.d_o, .dfinal_state = inputs.dfinal_state},
@@ -336,6 +338,32 @@ TEST_P(ChunkBackward, ChunksOfStrongDecaysMayBeAmongOthers) {
   }
   decays.gamma = Tensor::of(kConstantDecays, {kGammaHeads});
   expect_near_oracle(inputs, decays);
+}
+
+// It has room for one chunk more than it has.
+TEST_P(ChunkBackward, OnePackedSequenceIsAsOneThatIsNot) {
+  constexpr std::int64_t kTokens = 1024;
+  const LongSequence on_host(kTokens);
+  const LongSequence inputs = on_host.on(*gpu_);
+  Decays decays;
+  decays.gk = RandomTensors(2)({1, kTokens, kHeads, kChannels}, DType::kF32, -0.1, 0.01);
+  const Decays device_decays = decays.on(*gpu_);
+  const Tensor bounds = upload(Tensor::of(std::vector<std::int64_t>{0, kTokens}, {2}), *gpu_);
+  for (const char* const config :
+       {"kernel=cuda.gla.backward,segments=1", "kernel=cuda.gla.backward,segments=4"}) {
+    SCOPED_TRACE(config);
+    const auto expected = gradients_of(inputs, device_decays, GetParam(), call("cuda", config));
+    const auto actual =
+        gradients_of(inputs, device_decays, GetParam(), call("cuda", config), bounds);
+    const auto expect_same = [&](const Tensor& one, const Tensor& other, const char* name) {
+      expect_near(one, to_host(other, *gpu_), 0, name);
+    };
+    expect_same(actual.dq, expected.dq, "dq");
+    expect_same(actual.dk, expected.dk, "dk");
+    expect_same(actual.dv, expected.dv, "dv");
+    expect_same(*actual.dgk, *expected.dgk, "dgk");
+    expect_same(*actual.dinitial_state, *expected.dinitial_state, "dh0");
+  }
 }
 
 // Only the sum of a key's and a value's gate counts: one may grow what the other one takes back.
