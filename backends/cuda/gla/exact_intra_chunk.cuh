@@ -57,7 +57,7 @@ class ExactIntraChunk : public ExactHalves<T, kTiled> {
     __syncthreads();  // all rows are there
   }
 
-  /// They are loaded where they are taken.
+  /// Waits for the chunk's flows, which are loaded where they are taken.
   __device__ void begin_flows() const {
     if (p_.flow_arrivals == nullptr) return;  // what goes ahead has waited for all
     wait_for_flows(p_, chunk_);

@@ -129,7 +129,7 @@ __global__ __launch_bounds__(kBlockThreads,
 
 template <class T>
 void launch_intra_chunk(const GlaParams& params, cudaStream_t stream) {
-  GlaParams p = params;
+  GlaParams p = params;  // blocks take all slots, by a list of them
   if (p.slots_by_arrival != nullptr) p.walked_chunks = {p.slots, p.slots_by_arrival};
   with_most_channels(p, [&]<int kD>() {
     using Part = IntraChunkShared<kD, kPartGroups<kD>>;

@@ -29,7 +29,7 @@ bool leaves_room_beside(const GlaParams& p) {
 /// chunks had better begin: 24 problems of an H200 take 0.80 to 1.05 of the time so, 0.95 in the mean,
 /// and up to 1.08 with fewer chunks. Packed sequences end at different times.
 bool leaves_room_for_chunks(const Problem& problem, const GlaParams& p) {
-  constexpr std::int64_t kMostBlocks = kMultiprocessors * 8 / 11;
+  constexpr std::int64_t kMostBlocks = 96;
   constexpr std::int64_t kFewestChunks = 12;  // of a segment
   return problem.N <= 1 && p.walks() * p.own_tiles * p.other_tiles <= kMostBlocks &&
          ceil_div(problem.T, kChunkTokens * p.segments) >= kFewestChunks;
@@ -82,10 +82,11 @@ class Places {
   void place_flows_of_other(GlaParams& p) {
     p.other_rows = take_rows(
         p, p.other, values_have_gates(problem_) ? p.u_flow(p.own_tiles) : p.z_flow(p.own_tiles));
-    if (leaves_room_for_chunks(problem_, p)) {
-      p.flow_arrivals = parts_.take<unsigned>(p.slots * p.heads * kFloat);
-      p.slots_by_arrival = parts_.take<int>(p.slots * kFloat);
-    }
+  }
+  /// What walks leave of each chunk, for blocks that wait for it.
+  void place_arrivals(GlaParams& p) {
+    p.flow_arrivals = parts_.take<unsigned>(p.slots * p.heads * kFloat);
+    p.slots_by_arrival = parts_.take<int>(p.slots * kFloat);
   }
   /// What passes between sides with gates.
   void place_exchange(GlaParams& p) {
@@ -198,6 +199,7 @@ GatedSides::GatedSides(const Problem& problem, const Config& config, std::byte* 
     if (leaves_room_beside(first)) places.place_checkpoints(second);
   } else {
     places.place_flows_of_other(first);
+    if (leaves_room_for_chunks(problem, first)) places.place_arrivals(first);
   }
   if (const std::int64_t left_out = most_left_out(problem); left_out > 0) {
     of_short = places.take_of_short();

@@ -75,7 +75,7 @@ class StateFlows {
   }
 
   /// All threads: what a walk over one chunk leaves of which all flows are zeros, unless nobody asks
-  /// for that. `put_product`: f() of the warpgroups that have rows.
+  /// for that. put_product(group) is called for warpgroups that have rows.
   template <class F>
   __device__ void leave_zeros(F&& put_product) const {
     if (walk_.count == 0 || p_.has_no_states()) return;
@@ -97,8 +97,7 @@ class StateFlows {
   static constexpr bool kOwnRows = kGated != Gated::kColumns;
   /// Whether somebody waits for the flows of a chunk.
   static constexpr bool kPublishes = kGated != Gated::kBoth;
-
-  /// Whether it is the launch that the blocks which wait are beside.
+  /// Whether it is of the launch that the blocks which wait are beside: others say so once, at the end.
   static constexpr bool kIsLast = kGated == Gated::kRows && !kWithTime;
   /// Of a fence, which takes longer than a chunk may wait for it.
   static constexpr int kPublishedAtOnce = 8;
