@@ -49,39 +49,36 @@ __device__ __forceinline__ void clear_rows_from(TokenTile<kD>& tile, int first_r
   }
 }
 
+/// A tile, and where it is loaded from.
+template <int kD>
+struct TileLoad {
+  const HeadSource& source;
+  TokenTile<kD>& tile;
+};
+template <int kD>
+__device__ __forceinline__ TileLoad<kD> from(const HeadSource& source, TokenTile<kD>& tile) {
+  return {source, tile};
+}
+
 /// The load of every tile of a stage by one warp. Tiles that hold rows of another sequence pass
 /// through this warp first, by way of `private_full`, which is used once a walk.
-template <int kD>
 class StageLoader {
  public:
   __device__ StageLoader(SharedBarrier* private_full) : private_full_(private_full) {}
 
-  /// Of tensors that have a head for each walk.
-  template <int kTiles>
-  __device__ void load(TokenTile<kD>* const (&tiles)[kTiles],
-                       const CUtensorMap* const (&maps)[kTiles], SharedBarrier* full,
-                       const ChunkWalk& walk, int n) const {
-    HeadSource sources[kTiles];
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) sources[i] = {maps[i], walk.head};
-    load(tiles, sources, full, walk, n);
-  }
-
-  template <int kTiles>
-  __device__ void load(TokenTile<kD>* const (&tiles)[kTiles], const HeadSource (&sources)[kTiles],
-                       SharedBarrier* full, const ChunkWalk& walk, int n) const {
+  template <int... kD>
+  __device__ void load(SharedBarrier* full, const ChunkWalk& walk, int n,
+                       const TileLoad<kD>&... loads) const {
     const bool shared = walk.has_other_rows(n);
     SharedBarrier* const barrier = shared ? private_full_ : full;
     const bool first_lane = threadIdx.x % kWarpSize == 0;
     if (first_lane) {
-      barrier_arrive_expecting(barrier, kTiles * sizeof(TokenTile<kD>));
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) load_tile(*tiles[i], sources[i], barrier, walk, n);
+      barrier_arrive_expecting(barrier, (sizeof(TokenTile<kD>) + ...));
+      (load_tile(loads.tile, loads.source, barrier, walk, n), ...);
     }
     if (!shared) return;
     barrier_wait(barrier, 0);
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) clear_rows_from(*tiles[i], walk.rows(n));
+    (clear_rows_from(loads.tile, walk.rows(n)), ...);
     async_proxy_fence();
     __syncwarp();  // all lanes have cleared
     if (first_lane) barrier_arrive(full);

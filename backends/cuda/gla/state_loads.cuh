@@ -69,20 +69,18 @@ class StateLoads {
     SharedBarrier* const full = &s_.stage_ring.full[stage];
     if (threadIdx.x % kWarpSize == 0) load_own_tiles(stage, chunk_index(p_, walk_, n), full);
     if constexpr (kBoth) return;
-    const StageLoader<kD> loader(&s_.private_full);
+    const StageLoader loader(&s_.private_full);
     const int channel = block_.other_tile() * kD;
     const HeadSource u{&p_.u_map, walk_.head, channel};
     const HeadSource z{&p_.z_map, walk_.kv_head, channel};
     const HeadSource written = kWithTime ? z : u;
     if constexpr (!kOwnRows) {
-      TokenTile<kD>* const tiles[] = {&s_.left[stage]};
-      loader.load(tiles, {written}, full, walk_, n);
+      loader.load(full, walk_, n, from(written, s_.left[stage]));
     } else if constexpr (kFlows) {
-      TokenTile<kD>* const tiles[] = {&s_.right[stage], &s_.read[stage]};
-      loader.load(tiles, {written, kWithTime ? u : z}, full, walk_, n);
+      const HeadSource read = kWithTime ? u : z;
+      loader.load(full, walk_, n, from(written, s_.right[stage]), from(read, s_.read[stage]));
     } else {
-      TokenTile<kD>* const tiles[] = {&s_.right[stage]};
-      loader.load(tiles, {written}, full, walk_, n);
+      loader.load(full, walk_, n, from(written, s_.right[stage]));
     }
   }
   __device__ void load_own_tiles(int stage, std::int64_t index, SharedBarrier* full) {

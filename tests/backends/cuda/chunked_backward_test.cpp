@@ -199,7 +199,7 @@ TEST_P(ChunkBackward, GradientsOfWideHeadsHoldOverLongSequences) {
     std::int64_t keys, values;
   };
   for (const Width width : {Width{136, 40}, Width{40, 136}, Width{200, 256}, Width{264, 512},
-                            Width{99, 61}, Width{301, 130}}) {
+                            Width{99, 61}, Width{61, 99}, Width{301, 130}}) {
     SCOPED_TRACE(str("K=", width.keys, " V=", width.values));
     LongSequence inputs(kTokens, width.keys, width.values);
     Decays decays;

@@ -6,15 +6,18 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
-template <int kD>
+template <class Tile>
 struct DkdvShared {
   static constexpr int kStages = 2;
-  TokenTile<kD> q[kStages], k[kStages], v[kStages], d_o[kStages];
-  alignas(1024) unsigned char state[kD / kPanelChannels][kD * kPanelChannels * 2];  // D^T, rounded
-  TokenTile<kPanelChannels> scores[2];                                              // P^T
-  TokenTile<kD> dk, dv;
+  static constexpr int kPanelOfState = Tile::kValues * kPanelChannels * 2;  // bytes
+  TokenTile<Tile::kKeys> q[kStages], k[kStages];
+  TokenTile<Tile::kValues> v[kStages], d_o[kStages];
+  alignas(1024) unsigned char state[Tile::kKeys / kPanelChannels][kPanelOfState];  // D^T, rounded
+  TokenTile<kPanelChannels> scores[2];                                             // P^T
+  TokenTile<Tile::kKeys> dk;
+  TokenTile<Tile::kValues> dv;
   ChunkGates gates[kGateStages];
-  ChunkFlows<Roles<kD>::kStateWarps> flows[2];
+  ChunkFlows<Roles<Tile::kValues>::kStateWarps> flows[2];
   Ring<kStages> stage_ring;
   Ring<kGateStages> gate_ring;
   Ring<2> score_ring;
@@ -28,16 +31,24 @@ struct DkdvShared {
 
 /// Registers a thread of each role. With fewer for the scores, or the states, they spill, or the compiler
 /// has products wait for each other.
-template <int kD, bool kGateGradients>
+template <class Tile, bool kGateGradients>
 struct DkdvRegisters {
   static constexpr int kOthers = 32, kScores = 112, kState = 184;
 };
+template <bool kGateGradients>
+struct DkdvRegisters<ChannelTile<128, 64>, kGateGradients> {
+  static constexpr int kOthers = 40, kScores = 216, kState = 240;
+};
+template <bool kGateGradients>
+struct DkdvRegisters<ChannelTile<64, 128>, kGateGradients> {
+  static constexpr int kOthers = 32, kScores = 144, kState = 168;
+};
 template <>
-struct DkdvRegisters<64, true> {
+struct DkdvRegisters<ChannelTile<64, 64>, true> {
   static constexpr int kOthers = 40, kScores = 88, kState = 112;
 };
 template <>
-struct DkdvRegisters<64, false> {
+struct DkdvRegisters<ChannelTile<64, 64>, false> {
   static constexpr int kOthers = 32, kScores = 96, kState = 112;
 };
 

@@ -20,12 +20,14 @@ namespace attune::cuda::chunk_wgmma::backward {
 
 #if ATTUNE_SM90A_CODE
 
-template <class T, int kD, bool kGateGradients, bool kAdds>
+template <class T, class Tile, bool kGateGradients, bool kAdds>
 class DkdvWalk {
  public:
-  using Role = Roles<kD>;
-  using Shared = DkdvShared<kD>;
-  static constexpr int kSteps = kD / kDepth;
+  static constexpr int kKeys = Tile::kKeys;
+  static constexpr int kValues = Tile::kValues;
+  using Role = Roles<kValues>;
+  using Shared = DkdvShared<Tile>;
+  static constexpr int kSteps = kKeys / kDepth;
 
   __device__ DkdvWalk(const BackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk) {}
@@ -51,16 +53,16 @@ class DkdvWalk {
   // ---- single warps
 
   __device__ void load() {
-    const StageLoader<kD> loader(&s_.private_full);
+    const StageLoader loader(&s_.private_full);
+    const HeadSource k{&p_.k, walk_.kv_head, walk_.key_channel};
+    const HeadSource q{&p_.q, walk_.head, walk_.key_channel};
+    const HeadSource v{&p_.v, walk_.kv_head, walk_.value_channel};
+    const HeadSource d_o{&p_.d_o, walk_.head, walk_.value_channel};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
-      TokenTile<kD>* const tiles[] = {&s_.k[i], &s_.q[i], &s_.v[i], &s_.d_o[i]};
-      const HeadSource sources[] = {{&p_.k, walk_.kv_head, walk_.key_channel},
-                                    {&p_.q, walk_.head, walk_.key_channel},
-                                    {&p_.v, walk_.kv_head, walk_.value_channel},
-                                    {&p_.d_o, walk_.head, walk_.value_channel}};
-      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+      loader.load(&s_.stage_ring.full[i], walk_, n, from(k, s_.k[i]), from(q, s_.q[i]),
+                  from(v, s_.v[i]), from(d_o, s_.d_o[i]));
     }
   }
 
@@ -80,8 +82,8 @@ class DkdvWalk {
 
   /// Of gradients of which two parts are added up: dk, dv or both.
   __device__ void write_sums() {
-    TileWriter<kD> dk(s_.dk_place, p_.dk, walk_, walk_.key_channel, s_.dk, s_.dk_ring);
-    TileWriter<kD> dv(s_.dv_place, p_.dv, walk_, walk_.value_channel, s_.dv, s_.dv_ring);
+    TileWriter<kKeys> dk(s_.dk_place, p_.dk, walk_, walk_.key_channel, s_.dk, s_.dk_ring);
+    TileWriter<kValues> dv(s_.dv_place, p_.dv, walk_, walk_.value_channel, s_.dv, s_.dv_ring);
     const auto publish_last = [&](int n) {
       if (threadIdx.x % kWarpSize != 0 || n < 0) return;
       bulk_wait<0>();
@@ -105,9 +107,9 @@ class DkdvWalk {
       const int stage = s_.stage_ring.stage(n);
       const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
       std::uint32_t read_scores[4][4];  // w_ij (do_i . v_j), rounded
-      PairScores<T, kD, kGateGradients> pairs(p_, s_, at_);
+      PairScores<T, Tile, kGateGradients> pairs(p_, s_, at_);
       pairs.make(read_scores, gates, n);
-      float dk[kD / 2];
+      float dk[kKeys / 2];
       start_dk(dk, stage, n);
       if constexpr (kGateGradients) pairs.put_sums(n);
       finish_dk(dk, gates, n);
@@ -121,8 +123,8 @@ class DkdvWalk {
   // ---- D^T and dv^T
 
   __device__ void state(int group) {
-    float d[kD / 2];  // 64 rows of D^T
-    load_gradient_after<kD>(d, p_, walk_, group);
+    float d[kKeys / 2];  // 64 rows of D^T
+    load_gradient_after<Tile>(d, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
       const int stage = s_.stage_ring.stage(n);
@@ -140,18 +142,18 @@ class DkdvWalk {
       write_dv(dv, group, n);
     }
     if (walk_.segment == 0) {
-      store_matrix<kD>(d, values_by_keys<float>(p_.dinitial_state, p_, walk_), group);
+      store_matrix<kKeys>(d, values_by_keys<float>(p_.dinitial_state, p_, walk_), group);
     }
     if (leads()) bulk_wait<0>();
   }
 
  private:
   /// Starts dk = V D^T.
-  __device__ __forceinline__ void start_dk(float (&dk)[kD / 2], int stage, int n) {
+  __device__ __forceinline__ void start_dk(float (&dk)[kKeys / 2], int stage, int n) {
     s_.state_ring.wait_full(n);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    for (int i = 0; i < kValues / kDepth; ++i) {
       multiply<T, Major::kK, Major::kMN>(
           dk, along_channels(shared_address(&s_.v[stage]), i),
           along_rows(shared_address(&s_.state), i, sizeof(s_.state[0])), i > 0);
@@ -160,7 +162,8 @@ class DkdvWalk {
   }
 
   /// Scales each row by the decay to the chunk's end.
-  __device__ __forceinline__ void finish_dk(float (&dk)[kD / 2], const ChunkGates& gates, int n) {
+  __device__ __forceinline__ void finish_dk(float (&dk)[kKeys / 2], const ChunkGates& gates,
+                                            int n) {
     const float to_end0 = gates.to_end[at_.row()];
     const float to_end1 = gates.to_end[at_.row() + 8];
     s_.gate_ring.release_chunk(n);
@@ -168,10 +171,10 @@ class DkdvWalk {
     wgmma_pin(dk);
     s_.state_ring.release_chunk(n);
 #pragma unroll
-    for (int i = 0; i < kD / 2; ++i) dk[i] *= i % 4 < 2 ? to_end0 : to_end1;
+    for (int i = 0; i < kKeys / 2; ++i) dk[i] *= i % 4 < 2 ? to_end0 : to_end1;
   }
 
-  __device__ __forceinline__ void add_chunk(float (&dk)[kD / 2],
+  __device__ __forceinline__ void add_chunk(float (&dk)[kKeys / 2],
                                             const std::uint32_t (&read_scores)[4][4], int stage) {
     wgmma_pin(dk);
     wgmma_fence();
@@ -185,7 +188,7 @@ class DkdvWalk {
     wgmma_pin(dk);
   }
 
-  __device__ __forceinline__ void write_dk(const float (&dk)[kD / 2], int n) {
+  __device__ __forceinline__ void write_dk(const float (&dk)[kKeys / 2], int n) {
     wait_for_room(adds_dk(), s_.dk_ring, n);
     warpgroup_sync(Role::kScores);  // the copy engine has read the last dk
     store_rows<T>(shared_address(&s_.dk), dk, at_);
@@ -193,7 +196,7 @@ class DkdvWalk {
     warpgroup_sync(Role::kScores);  // all of this one is there
     if (adds_dk()) return hand_over(s_.dk_ring);
 #pragma unroll
-    for (int panel = 0; panel < kD / kPanelChannels; ++panel) {
+    for (int panel = 0; panel < kKeys / kPanelChannels; ++panel) {
       const int channel = walk_.key_channel + panel * kPanelChannels;
       write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_partial, channel},
                      s_.dk.bytes[panel], walk_, n);
@@ -211,16 +214,16 @@ class DkdvWalk {
     }
     async_proxy_fence();
     s_.state_ring.publish_chunk(n);
-    if constexpr (kFewRegisters<kD>) warpgroup_sync(group);  // all rows are there
+    if constexpr (kFewRegisters<Tile>) warpgroup_sync(group);  // all rows are there
   }
 
   /// This warp's part of <S, D> at a checkpoint.
-  __device__ __forceinline__ void put_checkpoint_product(const float (&d)[kD / 2], float decay,
+  __device__ __forceinline__ void put_checkpoint_product(const float (&d)[kKeys / 2], float decay,
                                                          int group, int n) {
     s_.flow_ring.wait_empty(n);
     if (is_checkpoint(p_, walk_, n, decay)) {
       dependency_wait();  // checkpoints are the dq walk's
-      const uint4* const from = checkpoint_words<T, kD>(p_, walk_, n) +
+      const uint4* const from = checkpoint_words<T, Tile>(p_, walk_, n) +
                                 (group * 4 + at_.warp()) * kSteps * kWarpSize + at_.lane();
       float sum = 0.0F;
 #pragma unroll
@@ -239,7 +242,7 @@ class DkdvWalk {
     }
   }
 
-  __device__ __forceinline__ void step(float (&d)[kD / 2], float (&dv)[32],
+  __device__ __forceinline__ void step(float (&d)[kKeys / 2], float (&dv)[32],
                                        const std::uint32_t (&rounded)[kSteps][4],
                                        const ChunkGates& gates, int group, int stage, int n) {
     const std::uint32_t d_o = shared_address(s_.d_o[stage].bytes[group]);
@@ -250,7 +253,7 @@ class DkdvWalk {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const auto k = along_channels(shared_address(&s_.k[stage]), i);
-      if constexpr (kFewRegisters<kD>) {
+      if constexpr (kFewRegisters<Tile>) {
         wgmma_n64<T, Major::kK, Major::kK>(dv, along_channels(shared_address(&s_.state), i), k,
                                            i > 0);
       } else {
@@ -274,14 +277,14 @@ class DkdvWalk {
       multiply_channels<T>(outflow, dv, shared_address(s_.v[stage].bytes[group]), at_);
     }
     std::uint32_t plain[4][4];
-    if constexpr (!kFewRegisters<kD>) load_transposed(plain, d_o, at_);
+    if constexpr (!kFewRegisters<Tile>) load_transposed(plain, d_o, at_);
     s_.score_ring.wait_full(n);
     wgmma_pin(dv);
     wgmma_fence();
     const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if constexpr (kFewRegisters<kD>) {
+      if constexpr (kFewRegisters<Tile>) {
         wgmma_n64<T, Major::kMN, Major::kK>(dv, along_rows(d_o, i), along_channels(scores, i),
                                             true);
       } else {
@@ -337,16 +340,17 @@ class DkdvWalk {
 /// A block per sequence, head, tile of channels and segment. It runs beside the dq walk, behind
 /// whose last blocks it starts, and waits for it where it takes something from it; at the latest
 /// before it ends, as what comes next waits for this launch alone.
-template <class T, int kD, bool kGateGradients, bool kAdds>
-__global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dkdv_walk(
+template <class T, class Tile, bool kGateGradients, bool kAdds>
+__global__ __launch_bounds__(Roles<Tile::kValues>::kThreads, kWalkBlocks<Tile>) void dkdv_walk(
     const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  using Role = Roles<kD>;
-  using Registers = DkdvRegisters<kD, kGateGradients>;
+  using Role = Roles<Tile::kValues>;
+  using Registers = DkdvRegisters<Tile, kGateGradients>;
+  constexpr int kThreads = kWalkBlocks<Tile> * Role::kThreads;  // of a multiprocessor
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<DkdvShared<kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<DkdvShared<Tile>*>(shared_bytes);
   dependents_launch();
-  DkdvWalk<T, kD, kGateGradients, kAdds> block(p, shared);
+  DkdvWalk<T, Tile, kGateGradients, kAdds> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of_block(p, Direction::kAgainstTime);
     if constexpr (kAdds) {
@@ -360,7 +364,7 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dkdv_wal
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
-    take_registers<kD, Registers::kOthers>();
+    take_registers<kThreads, Registers::kOthers>();
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
@@ -368,10 +372,10 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dkdv_wal
     if (kAdds && warp == Role::kWriteWarp) block.write_sums();
     dependency_wait();
   } else if (group == Role::kScores) {
-    take_registers<kD, Registers::kScores>();
+    take_registers<kThreads, Registers::kScores>();
     block.scores();
   } else {
-    take_registers<kD, Registers::kState>();
+    take_registers<kThreads, Registers::kState>();
     block.state(group);
   }
 #endif
@@ -380,17 +384,17 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dkdv_wal
 template <class T>
 void launch_dkdv_walk(const BackwardParams& params, const BackwardShape& shape,
                       cudaStream_t stream) {
-  with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    static_assert(sizeof(DkdvShared<kD>) <= kMostWalkBytes<kD>);
+  with_shape(shape, [&]<class Tile, bool kGateGradients>() {
+    static_assert(sizeof(DkdvShared<Tile>) <= kMostWalkBytes<Tile>);
     const auto launch_walk = [&]<bool kAdds>() {
-      launch<dkdv_walk<T, kD, kGateGradients, kAdds>>(
+      launch<dkdv_walk<T, Tile, kGateGradients, kAdds>>(
           {.grid = walk_grid(params),
-           .block = dim3(Roles<kD>::kThreads),
-           .shared_bytes = walk_shared_bytes<kD>(sizeof(DkdvShared<kD>), params),
+           .block = dim3(Roles<Tile::kValues>::kThreads),
+           .shared_bytes = walk_shared_bytes<Tile>(sizeof(DkdvShared<Tile>), params),
            .overlaps_previous = true},
           stream, params);
     };
-    if constexpr (adds_parts(kD, kGateGradients)) {
+    if constexpr (adds_parts({Tile::kKeys, Tile::kValues, kGateGradients})) {
       if (params.adds_keys_or_values()) return launch_walk.template operator()<true>();
     }
     launch_walk.template operator()<false>();

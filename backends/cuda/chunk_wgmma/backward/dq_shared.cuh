@@ -6,15 +6,16 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
-template <int kD, bool kGateGradients>
+template <class Tile, bool kGateGradients>
 struct DqShared {
   static constexpr int kStages = 3;
-  static constexpr int kQueryStages = kGateGradients && kD == kTileChannels ? 2 : 1;
-  TokenTile<kD> d_o[kStages], v[kStages], k[kStages];
-  TokenTile<kD> q[kQueryStages];
+  static constexpr int kQueryStages = kGateGradients && !Tile::kIsSmall ? 2 : 1;
+  TokenTile<Tile::kValues> d_o[kStages], v[kStages];
+  TokenTile<Tile::kKeys> k[kStages];
+  TokenTile<Tile::kKeys> q[kQueryStages];
   TokenTile<kPanelChannels> scores[2];
-  TokenTile<kD> dq;
-  alignas(16) float inflow[2][Roles<kD>::kStateWarps][kChunkTokens];  // of warps
+  TokenTile<Tile::kKeys> dq;
+  alignas(16) float inflow[2][Roles<Tile::kKeys>::kStateWarps][kChunkTokens];  // of warps
   ChunkGates gates[kGateStages];
   Ring<kStages> stage_ring;
   Ring<kQueryStages> query_ring;
@@ -28,14 +29,12 @@ struct DqShared {
 };
 
 /// Registers a thread of each role.
-template <int kD>
-struct DqRegisters;
-template <>
-struct DqRegisters<128> {
+template <class Tile>
+struct DqRegisters {
   static constexpr int kOthers = 32, kScores = 96, kState = 192;
 };
 template <>
-struct DqRegisters<64> {
+struct DqRegisters<ChannelTile<64, 64>> {
   static constexpr int kOthers = 40, kScores = 72, kState = 128;
 };
 

@@ -21,12 +21,14 @@ namespace attune::cuda::chunk_wgmma::backward {
 
 #if ATTUNE_SM90A_CODE
 
-template <class T, int kD, bool kGateGradients>
+template <class T, class Tile, bool kGateGradients>
 class DqWalk {
  public:
-  using Role = Roles<kD>;
-  using Shared = DqShared<kD, kGateGradients>;
-  static constexpr int kSteps = kD / kDepth;
+  static constexpr int kKeys = Tile::kKeys;
+  static constexpr int kValues = Tile::kValues;
+  using Role = Roles<kKeys>;
+  using Shared = DqShared<Tile, kGateGradients>;
+  static constexpr int kSteps = kValues / kDepth;
 
   __device__ DqWalk(const BackwardParams& p, Shared& shared)
       : p_(p), s_(shared), walk_(shared.walk) {}
@@ -46,25 +48,24 @@ class DqWalk {
   // ---- single warps
 
   __device__ void load() {
-    const StageLoader<kD> loader(&s_.private_full);
-    const StageLoader<kD> query_loader(&s_.private_query_full);
-    const HeadSource sources[] = {{&p_.v, walk_.kv_head, walk_.value_channel},
-                                  {&p_.d_o, walk_.head, walk_.value_channel},
-                                  {&p_.k, walk_.kv_head, walk_.key_channel}};
-    const HeadSource query[] = {{&p_.q, walk_.head, walk_.key_channel}};
+    const StageLoader loader(&s_.private_full);
+    const StageLoader query_loader(&s_.private_query_full);
+    const HeadSource v{&p_.v, walk_.kv_head, walk_.value_channel};
+    const HeadSource d_o{&p_.d_o, walk_.head, walk_.value_channel};
+    const HeadSource k{&p_.k, walk_.kv_head, walk_.key_channel};
+    const HeadSource q{&p_.q, walk_.head, walk_.key_channel};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
       // One chunk under way at a time is 64 KB and keeps the memory busy. With more, requests queue
       // up, and some multiprocessors get ahead of others.
-      if (kD == 128 && n > 0) s_.stage_ring.wait_full(n - 1);
-      TokenTile<kD>* const tiles[] = {&s_.v[i], &s_.d_o[i], &s_.k[i]};
-      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+      if (!Tile::kIsSmall && n > 0) s_.stage_ring.wait_full(n - 1);
+      loader.load(&s_.stage_ring.full[i], walk_, n, from(v, s_.v[i]), from(d_o, s_.d_o[i]),
+                  from(k, s_.k[i]));
       if constexpr (kGateGradients) {
         const int slot = s_.query_ring.stage(n);
         s_.query_ring.wait_empty(n);
-        TokenTile<kD>* const tile[] = {&s_.q[slot]};
-        query_loader.load(tile, query, &s_.query_ring.full[slot], walk_, n);
+        query_loader.load(&s_.query_ring.full[slot], walk_, n, from(q, s_.q[slot]));
       }
     }
   }
@@ -98,7 +99,7 @@ class DqWalk {
       float vo[32];
       s_.stage_ring.wait_full(n);
       wgmma_fence();
-      multiply_rows<T, kD>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
+      multiply_rows<T, kValues>(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]));
       wgmma_commit();
       s_.gate_ring.wait_full(n);
       const RowDecays row0(gates, at_.row());
@@ -121,8 +122,8 @@ class DqWalk {
   // ---- S and dq^T
 
   __device__ void state(int group) {
-    float state[kD / 2];  // 64 rows of S
-    load_state_before<kD>(state, p_, walk_, group);
+    float state[kValues / 2];  // 64 rows of S
+    load_state_before<Tile>(state, p_, walk_, group);
     for (int n = 0; n < walk_.count; ++n) {
       at_.forget();
       const int stage = s_.stage_ring.stage(n);
@@ -139,7 +140,7 @@ class DqWalk {
  private:
   /// Whether two parts of dq are added up.
   __device__ __forceinline__ bool adds() const {
-    return kD == kTileChannels && p_.stored.dq != nullptr;
+    return !Tile::kIsSmall && p_.stored.dq != nullptr;
   }
 
   __device__ __forceinline__ void scale_scores(float* vo, const ChunkGates& gates,
@@ -152,7 +153,7 @@ class DqWalk {
     vo[3] *= p_.scale * row1.to(b.y, column + 1);
   }
 
-  __device__ __forceinline__ void step(float (&state)[kD / 2], float (&dq)[32],
+  __device__ __forceinline__ void step(float (&state)[kValues / 2], float (&dq)[32],
                                        const ChunkGates& gates, int group, int stage, int n) {
     const std::uint32_t k = shared_address(s_.k[stage].bytes[group]);
     std::uint32_t rounded[kSteps][4];
@@ -185,19 +186,19 @@ class DqWalk {
     float inflow[16];
     if constexpr (kGateGradients) {
       s_.query_ring.wait_full(n);
-      const TokenTile<kD>& q = s_.q[s_.query_ring.stage(n)];
+      const TokenTile<kKeys>& q = s_.q[s_.query_ring.stage(n)];
       multiply_channels<T>(inflow, dq, shared_address(q.bytes[group]), at_);
       s_.query_ring.release_chunk(n);
     }
     std::uint32_t plain[4][4];
-    if constexpr (!kFewRegisters<kD>) load_transposed(plain, k, at_);
+    if constexpr (!kFewRegisters<Tile>) load_transposed(plain, k, at_);
     s_.score_ring.wait_full(n);
     wgmma_pin(dq);
     wgmma_fence();
     const std::uint32_t scores = shared_address(&s_.scores[s_.score_ring.stage(n)]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if constexpr (kFewRegisters<kD>) {
+      if constexpr (kFewRegisters<Tile>) {
         wgmma_n64<T, Major::kMN, Major::kMN>(dq, along_rows(k, i), along_rows(scores, i), true);
       } else {
         wgmma_n64<T, Major::kMN>(dq, plain[i], along_rows(scores, i), true);
@@ -221,10 +222,10 @@ class DqWalk {
   /// Leaves S for the other walk.
   __device__ __forceinline__ void write_checkpoint(const std::uint32_t (&rounded)[kSteps][4],
                                                    int group, int n) {
-    uint4* const to = checkpoint_words<T, kD>(p_, walk_, n) + at_.lane();
+    uint4* const to = checkpoint_words<T, Tile>(p_, walk_, n) + at_.lane();
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {  // 16 value channels each
-      to[(i * kSteps + group * 4 + at_.warp()) * kWarpSize] = {
+      to[(i * (kKeys / kDepth) + group * 4 + at_.warp()) * kWarpSize] = {
           transpose_matrix(rounded[i][0]), transpose_matrix(rounded[i][2]),
           transpose_matrix(rounded[i][1]), transpose_matrix(rounded[i][3])};
     }
@@ -251,19 +252,20 @@ class DqWalk {
 #endif
 
 /// A block per sequence, head, tile of channels and segment.
-template <class T, int kD, bool kGateGradients>
-__global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dq_walk(
+template <class T, class Tile, bool kGateGradients>
+__global__ __launch_bounds__(Roles<Tile::kKeys>::kThreads, kWalkBlocks<Tile>) void dq_walk(
     const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  using Role = Roles<kD>;
-  using Registers = DqRegisters<kD>;
+  using Role = Roles<Tile::kKeys>;
+  using Registers = DqRegisters<Tile>;
+  constexpr int kThreads = kWalkBlocks<Tile> * Role::kThreads;  // of a multiprocessor
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<DqShared<kD, kGateGradients>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<DqShared<Tile, kGateGradients>*>(shared_bytes);
   // Where sequences lie may be what the launch before writes, if it is not of this call, and which
   // are long.
   const bool asks = p.sequences.bounds != nullptr && p.segments == 1;
   if (asks) dependency_wait();
-  DqWalk<T, kD, kGateGradients> block(p, shared);
+  DqWalk<T, Tile, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
     shared.walk = walk_of_block(p, Direction::kWithTime);
     shared.dq_place.init_keys(p, shared.walk, p.stored.dq);
@@ -275,16 +277,16 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dq_walk(
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {
-    take_registers<kD, Registers::kOthers>();
+    take_registers<kThreads, Registers::kOthers>();
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
     if (warp == Role::kLoadWarp) block.load();
     if (warp == Role::kGateWarp) gate_warp<T>(p, shared.walk, shared.gates, shared.gate_ring);
     if (kGateGradients && warp == Role::kGradientWarp) block.write_inflows();
   } else if (group == Role::kScores) {
-    take_registers<kD, Registers::kScores>();
+    take_registers<kThreads, Registers::kScores>();
     block.scores();
   } else {
-    take_registers<kD, Registers::kState>();
+    take_registers<kThreads, Registers::kState>();
     block.state(group);
   }
 #endif
@@ -292,12 +294,12 @@ __global__ __launch_bounds__(Roles<kD>::kThreads, kWalkBlocks<kD>) void dq_walk(
 
 template <class T>
 void launch_dq_walk(const BackwardParams& params, const BackwardShape& shape, cudaStream_t stream) {
-  with_shape(shape, [&]<int kD, bool kGateGradients>() {
-    static_assert(sizeof(DqShared<kD, kGateGradients>) <= kMostWalkBytes<kD>);
-    launch<dq_walk<T, kD, kGateGradients>>(
+  with_shape(shape, [&]<class Tile, bool kGateGradients>() {
+    static_assert(sizeof(DqShared<Tile, kGateGradients>) <= kMostWalkBytes<Tile>);
+    launch<dq_walk<T, Tile, kGateGradients>>(
         {.grid = walk_grid(params),
-         .block = dim3(Roles<kD>::kThreads),
-         .shared_bytes = walk_shared_bytes<kD>(sizeof(DqShared<kD, kGateGradients>), params),
+         .block = dim3(Roles<Tile::kKeys>::kThreads),
+         .shared_bytes = walk_shared_bytes<Tile>(sizeof(DqShared<Tile, kGateGradients>), params),
          .overlaps_previous = true},
         stream, params);
   });

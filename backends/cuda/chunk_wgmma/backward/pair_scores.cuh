@@ -16,10 +16,10 @@ namespace attune::cuda::chunk_wgmma::backward {
 #if ATTUNE_SM90A_CODE
 
 /// Those of one chunk, by a warpgroup.
-template <class T, int kD, bool kGateGradients>
+template <class T, class Tile, bool kGateGradients>
 class PairScores {
  public:
-  using Shared = DkdvShared<kD>;
+  using Shared = DkdvShared<Tile>;
 
   __device__ PairScores(const BackwardParams& p, Shared& shared, const FragmentLane& at)
       : p_(p), s_(shared), at_(at) {}
@@ -35,8 +35,10 @@ class PairScores {
       float kq[kColumns / 2];
       float vo[kColumns / 2];
       wgmma_fence();
-      multiply_rows_from(kq, shared_address(&s_.k[stage]), shared_address(&s_.q[stage]), first);
-      multiply_rows_from(vo, shared_address(&s_.v[stage]), shared_address(&s_.d_o[stage]), first);
+      multiply_rows_from<Tile::kKeys>(kq, shared_address(&s_.k[stage]),
+                                      shared_address(&s_.q[stage]), first);
+      multiply_rows_from<Tile::kValues>(vo, shared_address(&s_.v[stage]),
+                                        shared_address(&s_.d_o[stage]), first);
       wgmma_commit();
       if (first == 0) {
         s_.gate_ring.wait_full(n);
@@ -82,11 +84,11 @@ class PairScores {
   }
 
  private:
-  static constexpr bool kHalves = kFewRegisters<kD>;
+  static constexpr bool kHalves = kFewRegisters<Tile>;
   static constexpr int kColumns = kHalves ? kChunkTokens / 2 : kChunkTokens;  // at once
 
   /// d = a b^T of two tiles of tokens, of b's from `first` on as many as d has columns.
-  template <int kCount>
+  template <int kD, int kCount>
   __device__ __forceinline__ static void multiply_rows_from(float (&d)[kCount], std::uint32_t a,
                                                             std::uint32_t b, int first) {
     if constexpr (kHalves) {

@@ -19,7 +19,7 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
-/// Channels of K and of V that a block takes: 64 where neither has more. Where either has more than
+/// Channels of K, or of V, that a block takes: 64 where there are no more. Where either has more than
 /// 128, blocks take tiles of them: all gradients are sums over key channels and over value channels
 /// of what those alone contribute, so that a block leaves a partial sum of each gradient.
 inline constexpr int kSmallTile = 64;
@@ -92,21 +92,28 @@ struct BackwardParams {
 
 /// What picks an instance.
 struct BackwardShape {
-  int channels = kTileChannels;  // of a block
-  bool gate_gradients = false;   // whether dg or dgamma is wanted
+  int keys = kTileChannels;  // channels of a block's tile
+  int values = kTileChannels;
+  bool gate_gradients = false;  // whether dg or dgamma is wanted
+
+  /// The more of both: of square tiles, as walks of segments have.
+  constexpr int channels() const { return keys > values ? keys : values; }
 };
 
 /// Whether walks of dk and dv have an instance that adds up two parts: those of large tiles that make
 /// gradients of gates, too.
-constexpr bool adds_parts(int channels, bool gate_gradients) {
-  return channels == kTileChannels && gate_gradients;
+constexpr bool adds_parts(const BackwardShape& shape) {
+  return shape.keys == kTileChannels && shape.values == kTileChannels && shape.gate_gradients;
 }
 
 /// Of walks with outputs. Where short sequences are left out: (walks of a sequence, long ones).
 dim3 walk_grid(const BackwardParams& params);
 
-/// Channels of K and of V of a block.
+/// The more of the channels of K and of V of a block.
 int tile_channels(const ops::RecurrentAttentionProblem& problem);
+/// Of a block: both sides alike where sequences are cut into segments, or summed up.
+BackwardShape tile_shape(const ops::RecurrentAttentionProblem& problem, bool gate_gradients,
+                         bool is_cut);
 /// Tiles of K, or of V.
 int tiles_of(std::int64_t channels);
 

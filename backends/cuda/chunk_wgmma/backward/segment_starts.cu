@@ -134,7 +134,7 @@ void launch_segment_starts(const BackwardParams& params, const BackwardShape& sh
                            cudaStream_t stream) {
   if (!params.makes_starts()) return;
   constexpr unsigned kDirections = 2;
-  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
+  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
     launch<segment_starts<kD>>({.grid = dim3(word_blocks<kD>(params), kDirections),
                                 .block = dim3(kWarpgroupSize),
                                 .overlaps_previous = true},
@@ -144,7 +144,7 @@ void launch_segment_starts(const BackwardParams& params, const BackwardShape& sh
 
 void launch_segment_join(const BackwardParams& params, const BackwardShape& shape,
                          const SummaryViews& to, cudaStream_t stream) {
-  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
+  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
     launch<join_segments<kD>>(
         {.grid = dim3(word_blocks<kD>(params)), .block = dim3(kWarpgroupSize)}, stream, params, to);
   });

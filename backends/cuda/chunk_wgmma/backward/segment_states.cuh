@@ -52,17 +52,17 @@ class SegmentWalk {
   }
 
   __device__ void load() {
-    const StageLoader<kD> loader(&s_.private_full);
+    const StageLoader loader(&s_.private_full);
     const int head = with_time() ? walk_.kv_head : walk_.head;
     const int left = with_time() ? walk_.key_channel : walk_.value_channel;
     const int right = with_time() ? walk_.value_channel : walk_.key_channel;
-    const HeadSource sources[] = {{with_time() ? &p_.k : &p_.d_o, head, left},
-                                  {with_time() ? &p_.v : &p_.q, head, right}};
+    const HeadSource left_side{with_time() ? &p_.k : &p_.d_o, head, left};
+    const HeadSource right_side{with_time() ? &p_.v : &p_.q, head, right};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
-      TokenTile<kD>* const tiles[] = {&s_.left[i], &s_.right[i]};
-      loader.load(tiles, sources, &s_.stage_ring.full[i], walk_, n);
+      loader.load(&s_.stage_ring.full[i], walk_, n, from(left_side, s_.left[i]),
+                  from(right_side, s_.right[i]));
     }
   }
 
@@ -159,7 +159,7 @@ void launch_segment_sums(const BackwardParams& params, const BackwardShape& shap
                          cudaStream_t stream) {
   constexpr unsigned kDirections = 2;
   const std::int64_t blocks = params.walks / params.segments * summed_segments(params);
-  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
+  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
     launch<segment_states<T, kD>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
                                    .block = dim3(SegmentRoles<kD>::kThreads),
                                    .shared_bytes = sizeof(SegmentShared<kD>),

@@ -12,10 +12,18 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
+/// Channels of a block.
+template <int kKeys_, int kValues_>
+struct ChannelTile {
+  static constexpr int kKeys = kKeys_;
+  static constexpr int kValues = kValues_;
+  static constexpr bool kIsSmall = kKeys == kSmallTile && kValues == kSmallTile;
+};
+
 /// Warpgroups: one per 64 rows of the state, then one that makes the scores, then single warps.
-template <int kD>
+template <int kRows>
 struct Roles {
-  static constexpr int kStateGroups = kD / kPanelChannels;
+  static constexpr int kStateGroups = kRows / kPanelChannels;
   static constexpr int kScores = kStateGroups;
   static constexpr int kWarps = kStateGroups + 1;
   static constexpr int kThreads = (kStateGroups + 2) * kWarpgroupSize;
@@ -29,33 +37,33 @@ struct Roles {
 };
 
 /// Blocks of a multiprocessor: two where a state is small, as one alone waits most of the time.
-template <int kD>
-inline constexpr int kWalkBlocks = kD == kSmallTile ? 2 : 1;
+template <class Tile>
+inline constexpr int kWalkBlocks = Tile::kIsSmall ? 2 : 1;
 /// Then products read from shared memory what they can.
-template <int kD>
-inline constexpr bool kFewRegisters = kWalkBlocks<kD> > 1;
+template <class Tile>
+inline constexpr bool kFewRegisters = kWalkBlocks<Tile> > 1;
 /// What each of so many may have of its 228 KB of shared memory, of which a block has 1 KB besides.
-template <int kD>
-inline constexpr std::size_t kMostWalkBytes = std::size_t{228} * 1024 / kWalkBlocks<kD> - 1024;
+template <class Tile>
+inline constexpr std::size_t kMostWalkBytes = std::size_t{228} * 1024 / kWalkBlocks<Tile> - 1024;
 
 /// Shared memory of each block of a launch: so much that no two share a multiprocessor where there is
 /// one for each. Short walks take less time beside the other launch's.
-template <int kD>
+template <class Tile>
 std::size_t walk_shared_bytes(std::size_t bytes, const BackwardParams& p) {
-  constexpr std::size_t kForOne = kMostWalkBytes<kD> + 1024;
+  constexpr std::size_t kForOne = kMostWalkBytes<Tile> + 1024;
   constexpr std::int64_t kFewChunks = 4;
   const bool is_short = p.slots * p.heads * p.tiles() <= kFewChunks * p.walks;
-  if (kWalkBlocks<kD> == 1 || is_short) return bytes;
+  if (kWalkBlocks<Tile> == 1 || is_short) return bytes;
   const dim3 grid = walk_grid(p);
   const bool one_each = std::int64_t{grid.x} * grid.y <= multiprocessor_count();
   return one_each ? std::max(bytes, kForOne) : bytes;
 }
 
-/// From the registers that a thread begins with to those of its role.
-template <int kD, int kCount>
+/// From the registers that each of a multiprocessor's threads begins with to those of its role.
+template <int kThreads, int kCount>
 __device__ __forceinline__ void take_registers() {
   constexpr int kOfFile = 65536;
-  constexpr int kBegin = kOfFile / (kWalkBlocks<kD> * Roles<kD>::kThreads) / 8 * 8;
+  constexpr int kBegin = kOfFile / kThreads / 8 * 8;
   if constexpr (kCount > kBegin) {
     registers_grow<kCount>();
   } else {
@@ -63,12 +71,14 @@ __device__ __forceinline__ void take_registers() {
   }
 }
 
-/// Calls f.operator()<kD, kGateGradients>() for the instance that a launch asks for.
+/// Calls f.operator()<ChannelTile, kGateGradients>() for the instance that a launch asks for.
 template <class F>
 void with_shape(const BackwardShape& shape, F&& f) {
-  with_value<kSmallTile, kTileChannels>(shape.channels, [&]<int kD>() {
-    with_value<false, true>(shape.gate_gradients, [&]<bool kGateGradients>() {
-      f.template operator()<kD, kGateGradients>();
+  with_value<kSmallTile, kTileChannels>(shape.keys, [&]<int kKeys>() {
+    with_value<kSmallTile, kTileChannels>(shape.values, [&]<int kValues>() {
+      with_value<false, true>(shape.gate_gradients, [&]<bool kGateGradients>() {
+        f.template operator()<ChannelTile<kKeys, kValues>, kGateGradients>();
+      });
     });
   });
 }
@@ -158,11 +168,12 @@ __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardP
 
 /// What the walk starts from: `outer`, which the sequence starts from, taken through the segments
 /// before the walk's own in its direction; or that as it was made ahead, in the place of what the
-/// walk's own segment adds.
-template <int kD>
+/// walk's own segment adds. Only square tiles have segments.
+template <int kRows, int kD>
 __device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardParams& p,
                                            const ChunkWalk& walk, Direction direction,
                                            const StateMatrix<const float>& outer, int group) {
+  if constexpr (kRows != kD) return load_matrix<kD>(x, outer, group);
   const bool made = p.makes_starts();
   load_matrix<kD>(x, made ? StateMatrix<const float>{} : outer, group);
   const bool with_time = direction == Direction::kWithTime;
@@ -178,29 +189,34 @@ __device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardPar
 }
 
 /// S before the walk.
-template <int kD>
-__device__ __forceinline__ void load_state_before(float (&state)[kD / 2], const BackwardParams& p,
-                                                  const ChunkWalk& walk, int group) {
-  load_start<kD>(state, p, walk, Direction::kWithTime,
-                 keys_by_values<const float>(p.initial_state, p, walk), group);
+template <class Tile>
+__device__ __forceinline__ void load_state_before(float (&state)[Tile::kValues / 2],
+                                                  const BackwardParams& p, const ChunkWalk& walk,
+                                                  int group) {
+  load_start<Tile::kKeys, Tile::kValues>(state, p, walk, Direction::kWithTime,
+                                         keys_by_values<const float>(p.initial_state, p, walk),
+                                         group);
 }
 /// D^T after the walk.
-template <int kD>
-__device__ __forceinline__ void load_gradient_after(float (&d)[kD / 2], const BackwardParams& p,
-                                                    const ChunkWalk& walk, int group) {
-  load_start<kD>(d, p, walk, Direction::kAgainstTime,
-                 values_by_keys<const float>(p.dfinal_state, p, walk), group);
+template <class Tile>
+__device__ __forceinline__ void load_gradient_after(float (&d)[Tile::kKeys / 2],
+                                                    const BackwardParams& p, const ChunkWalk& walk,
+                                                    int group) {
+  load_start<Tile::kValues, Tile::kKeys>(d, p, walk, Direction::kAgainstTime,
+                                         values_by_keys<const float>(p.dfinal_state, p, walk),
+                                         group);
 }
 
 /// A checkpoint: the state before a chunk, rounded, as 8 x 8 blocks (value channels by key
 /// channels), whose rows' pairs are spread over lanes as in an accumulator. A 16-byte word of lane
 /// l holds its pairs of a 2 x 2 group of blocks, so both walks move whole words: [V / 16][K /
 /// 16][lane].
-template <class T, int kD>
+template <class T, class Tile>
 __device__ __forceinline__ uint4* checkpoint_words(const BackwardParams& p, const ChunkWalk& walk,
                                                    int n) {
   const std::int64_t checkpoint = walk.owner * p.slots + walk.first_slot() + walk.order_of(n);
-  return reinterpret_cast<uint4*>(static_cast<T*>(p.checkpoints) + checkpoint * kD * kD);
+  return reinterpret_cast<uint4*>(static_cast<T*>(p.checkpoints) +
+                                  checkpoint * Tile::kKeys * Tile::kValues);
 }
 
 }  // namespace attune::cuda::chunk_wgmma::backward
