@@ -76,8 +76,8 @@ void set_outputs(BackwardParams& params, const Args& args) {
   }
 }
 
-BackwardShape shape_of(const Problem& problem, const Args& args, const BackwardParams& params) {
-  return tile_shape(problem, args.dg || args.dgamma, params.segments > 1 || params.sums_all);
+BackwardShape shape_of(const Problem& problem, const Args& args) {
+  return backward::shape_of(problem, args.dg || args.dgamma);
 }
 
 /// Parts of dk and dv are partial sums, or added up where an instance does that.
@@ -107,7 +107,7 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Config&
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, config, site.workspace.data());
-  choose_parts(params, shape_of(problem, args, params));
+  choose_parts(params, shape_of(problem, args));
   set_outputs(params, args);
   return params;
 }
@@ -148,7 +148,7 @@ void sum_gate_partials(const BackwardParams& params, const TensorView& dg, cudaS
 template <class T>
 void walk_behind_sums(const Problem& problem, const Args& args, const BackwardParams& params,
                       const LaunchSite& site) {
-  const BackwardShape shape = shape_of(problem, args, params);
+  const BackwardShape shape = shape_of(problem, args);
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   if (params.stored.bytes > 0)
     check(cudaMemsetAsync(params.stored.all, 0, params.stored.bytes, stream));
@@ -254,8 +254,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const BackwardParams params = params_of(problem, args, config, site, false);
     with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      if (config.segments > 1)
-        launch_segment_sums<T>(params, shape_of(problem, args, params), stream);
+      if (config.segments > 1) launch_segment_sums<T>(params, shape_of(problem, args), stream);
       walk_behind_sums<T>(problem, args, params, site);
     });
   }
@@ -273,7 +272,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const BackwardParams params = params_of(problem, args, unpack(config), site, true);
-    const BackwardShape shape = shape_of(problem, args, params);
+    const BackwardShape shape = shape_of(problem, args);
     with_element<__half, __nv_bfloat16>(
         problem.dtype, [&]<class T>() { launch_segment_sums<T>(params, shape, stream); });
     launch_segment_join(params, shape, summary_views(to), stream);

@@ -67,9 +67,14 @@ inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& prob
                                   .state = 0.0065,
                                   .traffic = 0.0146,
                                   .sum_traffic = 0.0055};
-  const bool small = tile_channels(problem) == kSmallTile;
-  return cheapest_segments<BackwardConfig>(segmented_walks(problem), small ? kSmallTimes : kTimes,
-                                           device);
+  // Of tiles of which one side is small.
+  constexpr double kOfFlat = 0.86, kStateOfFlat = 0.5;
+  WalkTimes times = tile_channels(problem) == kSmallTile ? kSmallTimes : kTimes;
+  if (const BackwardShape tile = shape_of(problem, true); tile.keys != tile.values) {
+    times.chunk *= kOfFlat;
+    times.state *= kStateOfFlat;
+  }
+  return cheapest_segments<BackwardConfig>(segmented_walks(problem), times, device);
 }
 
 /// A call on short sequences, fitted to 26 problems: walks of a chunk or two wait for their first

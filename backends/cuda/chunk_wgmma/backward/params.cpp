@@ -14,9 +14,9 @@ int tile_channels(const Problem& problem) {
   return std::max(problem.K, problem.V) <= kSmallTile ? kSmallTile : kTileChannels;
 }
 
-BackwardShape tile_shape(const Problem& problem, bool gate_gradients, bool is_cut) {
-  const auto of_side = [&](std::int64_t channels) {
-    return is_cut ? tile_channels(problem) : channels <= kSmallTile ? kSmallTile : kTileChannels;
+BackwardShape shape_of(const Problem& problem, bool gate_gradients) {
+  const auto of_side = [](std::int64_t channels) {
+    return channels <= kSmallTile ? kSmallTile : kTileChannels;
   };
   return {
       .keys = of_side(problem.K), .values = of_side(problem.V), .gate_gradients = gate_gradients};

@@ -95,9 +95,6 @@ struct BackwardShape {
   int keys = kTileChannels;  // channels of a block's tile
   int values = kTileChannels;
   bool gate_gradients = false;  // whether dg or dgamma is wanted
-
-  /// The more of both: of square tiles, as walks of segments have.
-  constexpr int channels() const { return keys > values ? keys : values; }
 };
 
 /// Whether walks of dk and dv have an instance that adds up two parts: those of large tiles that make
@@ -111,9 +108,7 @@ dim3 walk_grid(const BackwardParams& params);
 
 /// The more of the channels of K and of V of a block.
 int tile_channels(const ops::RecurrentAttentionProblem& problem);
-/// Of a block: both sides alike where sequences are cut into segments, or summed up.
-BackwardShape tile_shape(const ops::RecurrentAttentionProblem& problem, bool gate_gradients,
-                         bool is_cut);
+BackwardShape shape_of(const ops::RecurrentAttentionProblem& problem, bool gate_gradients);
 /// Tiles of K, or of V.
 int tiles_of(std::int64_t channels);
 

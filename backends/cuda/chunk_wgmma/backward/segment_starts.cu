@@ -10,10 +10,10 @@ inline constexpr int kStartsAtOnce = 8;  // loads under way
 
 /// What a thread has of a state: a word of four elements, as one of those that left the sums had it
 /// in its registers. Blocks (group of rows and word, sequence, head and tile of channels).
-template <int kD>
+template <int kRows, int kColumns>
 struct StateWord {
-  static constexpr unsigned kGroups = kD / kPanelChannels;
-  static constexpr unsigned kWords = kD / 8;
+  static constexpr unsigned kGroups = kRows / kPanelChannels;
+  static constexpr unsigned kWords = kColumns / 8;
   static constexpr unsigned kBlocks = kGroups * kWords;  // of a state
   int group = static_cast<int>(blockIdx.x % kBlocks / kWords);
   int word = static_cast<int>(blockIdx.x % kWords);
@@ -43,15 +43,11 @@ __device__ __forceinline__ void pass(float (&x)[4], float decay, const float4& a
   x[3] = fmaf(decay, x[3], added.w);
 }
 
-/// Makes the starts of a sequence's segments of what they add, in its place. Blocks of StateWord,
-/// by direction.
-template <int kD>
-__global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
-    const __grid_constant__ BackwardParams p) {
-  take_over_from_previous_launch();
-  const auto direction = static_cast<Direction>(blockIdx.y);
+/// Makes the starts of a sequence's segments of what they add, in its place.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void make_starts(const BackwardParams& p, Direction direction) {
   const bool with_time = direction == Direction::kWithTime;
-  const StateWord<kD> own;
+  const StateWord<kRows, kColumns> own;
   const std::int64_t first = own.owner * p.segments;
   const ChunkWalk walk = walk_of(p, direction, first);
   const StateMatrix<const float> matrix =
@@ -62,7 +58,8 @@ __global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
   const std::int64_t step = with_time ? 1 : -1;
   const std::int64_t begin = with_time ? first : first + p.segments - 1;
   const auto place = [&](int i) {
-    return segment_words<kD>(p, direction, begin + step * i, own.group) + own.word * kWarpgroupSize;
+    return segment_words<kRows, kColumns>(p, direction, begin + step * i, own.group) +
+           own.word * kWarpgroupSize;
   };
   const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks + begin;
   for (int i = 0; i < p.segments; i += kStartsAtOnce) {
@@ -83,13 +80,26 @@ __global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
   }
 }
 
+/// Blocks of StateWord, by direction.
+template <class Tile>
+__global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
+    const __grid_constant__ BackwardParams p) {
+  take_over_from_previous_launch();
+  const auto direction = static_cast<Direction>(blockIdx.y);
+  if (Tile::kKeys == Tile::kValues || direction == Direction::kWithTime) {
+    make_starts<Tile::kKeys, Tile::kValues>(p, direction);
+  } else {
+    make_starts<Tile::kValues, Tile::kKeys>(p, direction);
+  }
+}
+
 /// The summary of a sequence's gradient, against time. Blocks of StateWord.
-template <int kD>
+template <class Tile>
 __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
     const __grid_constant__ BackwardParams p, const __grid_constant__ SummaryViews to) {
   constexpr auto kDirection = Direction::kAgainstTime;
   constexpr int kUnroll = 4;  // loads in flight
-  const StateWord<kD> own;
+  const StateWord<Tile::kValues, Tile::kKeys> own;
   const std::int64_t first = own.owner * p.segments;
   ChunkWalk walk = walk_of(p, kDirection, first);
   const StateView final = state_of(to.final_state, walk.sequence);
@@ -105,7 +115,8 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
   for (int i = p.segments - 1; i >= 0; --i) {
     const float decay = decays[i];
     pass(x, decay,
-         segment_words<kD>(p, kDirection, first + i, own.group)[own.word * kWarpgroupSize]);
+         segment_words<Tile::kValues, Tile::kKeys>(p, kDirection, first + i,
+                                                   own.group)[own.word * kWarpgroupSize]);
     total *= decay;
     log += logf(decay);
   }
@@ -123,9 +134,10 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
 }
 
 /// Of one direction.
-template <int kD>
+template <class Tile>
 unsigned word_blocks(const BackwardParams& params) {
-  return static_cast<unsigned>(params.walks / params.segments) * StateWord<kD>::kBlocks;
+  using Word = StateWord<Tile::kKeys, Tile::kValues>;
+  return static_cast<unsigned>(params.walks / params.segments) * Word::kBlocks;
 }
 
 }  // namespace segment_starts_kernels
@@ -134,19 +146,20 @@ void launch_segment_starts(const BackwardParams& params, const BackwardShape& sh
                            cudaStream_t stream) {
   if (!params.makes_starts()) return;
   constexpr unsigned kDirections = 2;
-  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
-    launch<segment_starts<kD>>({.grid = dim3(word_blocks<kD>(params), kDirections),
-                                .block = dim3(kWarpgroupSize),
-                                .overlaps_previous = true},
-                               stream, params);
+  with_tile(shape, [&]<class Tile>() {
+    launch<segment_starts<Tile>>({.grid = dim3(word_blocks<Tile>(params), kDirections),
+                                  .block = dim3(kWarpgroupSize),
+                                  .overlaps_previous = true},
+                                 stream, params);
   });
 }
 
 void launch_segment_join(const BackwardParams& params, const BackwardShape& shape,
                          const SummaryViews& to, cudaStream_t stream) {
-  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
-    launch<join_segments<kD>>(
-        {.grid = dim3(word_blocks<kD>(params)), .block = dim3(kWarpgroupSize)}, stream, params, to);
+  with_tile(shape, [&]<class Tile>() {
+    launch<join_segments<Tile>>(
+        {.grid = dim3(word_blocks<Tile>(params)), .block = dim3(kWarpgroupSize)}, stream, params,
+        to);
   });
 }
 

@@ -11,10 +11,10 @@
 
 namespace attune::cuda::chunk_wgmma::backward {
 
-template <int kD>
+template <class Tile>
 struct SegmentShared {
   static constexpr int kStages = 4;
-  TokenTile<kD> left[kStages], right[kStages];
+  TokenTile<Tile::kMost> left[kStages], right[kStages];
   ChunkGates gates[kGateStages];
   Ring<kStages> stage_ring;
   Ring<kGateStages> gate_ring;
@@ -22,31 +22,47 @@ struct SegmentShared {
   ChunkWalk walk;
 };
 
-template <int kD>
+/// Of both directions: one of them may leave a warpgroup without rows.
+template <class Tile>
 struct SegmentRoles {
-  static constexpr int kStateGroups = kD / kPanelChannels;
-  static constexpr int kWarps = kStateGroups;
-  static constexpr int kThreads = (kStateGroups + 1) * kWarpgroupSize;
-  static constexpr int kStateWarps = kStateGroups * kWarpgroupSize / kWarpSize;
+  static constexpr int kWarps = Tile::kMost / kPanelChannels;
+  static constexpr int kThreads = (kWarps + 1) * kWarpgroupSize;
   static constexpr int kLoadWarp = 0;
   static constexpr int kGateWarp = 1;
 };
 
 #if ATTUNE_SM90A_CODE
 
-template <class T, int kD>
+template <class T, class Tile, int kRows, int kColumns>
 class SegmentWalk {
  public:
-  using Shared = SegmentShared<kD>;
+  using Shared = SegmentShared<Tile>;
+  using Role = SegmentRoles<Tile>;
+  static constexpr int kGroups = kRows / kPanelChannels;
 
   __device__ SegmentWalk(const BackwardParams& p, Shared& shared, Direction direction,
                          std::int64_t index)
       : p_(p), s_(shared), walk_(shared.walk), direction_(direction), index_(index) {}
 
+  __device__ void run() {
+    if (threadIdx.x == 0) init();
+    __syncthreads();  // the walk and its barriers are there
+    const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
+    if (group < kGroups) return state(group);
+    if (group < Role::kWarps) return;
+    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
+    if (warp == Role::kLoadWarp) load();
+    if (warp == Role::kGateWarp) scan_gates();
+  }
+
+ private:
+  __device__ bool with_time() const { return direction_ == Direction::kWithTime; }
+
   __device__ void init() {
+    constexpr int kStateWarps = kGroups * kWarpgroupSize / kWarpSize;
     s_.walk = walk_of(p_, direction_, index_);
-    s_.stage_ring.init_copied(1, SegmentRoles<kD>::kStateWarps);
-    s_.gate_ring.init_published(1, SegmentRoles<kD>::kStateWarps);
+    s_.stage_ring.init_copied(1, kStateWarps);
+    s_.gate_ring.init_published(1, kStateWarps);
     barrier_init(&s_.private_full, 1);
     barrier_init_fence();
   }
@@ -54,15 +70,14 @@ class SegmentWalk {
   __device__ void load() {
     const StageLoader loader(&s_.private_full);
     const int head = with_time() ? walk_.kv_head : walk_.head;
-    const int left = with_time() ? walk_.key_channel : walk_.value_channel;
-    const int right = with_time() ? walk_.value_channel : walk_.key_channel;
-    const HeadSource left_side{with_time() ? &p_.k : &p_.d_o, head, left};
-    const HeadSource right_side{with_time() ? &p_.v : &p_.q, head, right};
+    const int first_row = with_time() ? walk_.key_channel : walk_.value_channel;
+    const int first_column = with_time() ? walk_.value_channel : walk_.key_channel;
+    const HeadSource rows{with_time() ? &p_.k : &p_.d_o, head, first_row};
+    const HeadSource columns{with_time() ? &p_.v : &p_.q, head, first_column};
     for (int n = 0; n < walk_.count; ++n) {
       const int i = s_.stage_ring.stage(n);
       s_.stage_ring.wait_empty(n);
-      loader.load(&s_.stage_ring.full[i], walk_, n, from(left_side, s_.left[i]),
-                  from(right_side, s_.right[i]));
+      loader.load(&s_.stage_ring.full[i], walk_, n, from(rows, left(i)), from(columns, right(i)));
     }
   }
 
@@ -74,38 +89,42 @@ class SegmentWalk {
   }
 
   __device__ void state(int group) {
-    float x[kD / 2] = {};
+    float x[kColumns / 2] = {};
     for (int n = 0; n < walk_.count; ++n) add_chunk(x, group, n);
-    float4* const to = segment_words<kD>(p_, direction_, index_, group);
+    float4* const to = segment_words<kRows, kColumns>(p_, direction_, index_, group);
 #pragma unroll
-    for (int i = 0; i < kD / 8; ++i) {
+    for (int i = 0; i < kColumns / 8; ++i) {
       to[i * kWarpgroupSize] = {x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]};
     }
   }
 
- private:
-  __device__ bool with_time() const { return direction_ == Direction::kWithTime; }
-
-  __device__ __forceinline__ void add_chunk(float (&x)[kD / 2], int group, int n) {
+  __device__ __forceinline__ void add_chunk(float (&x)[kColumns / 2], int group, int n) {
     const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
     const int stage = s_.stage_ring.stage(n);
     s_.gate_ring.wait_full(n);
     scale_all(x, gates.total_decay);
     wgmma_pin(x);
     s_.stage_ring.wait_full(n);
-    std::uint32_t left[4][4];
-    load_transposed_scaled<T>(left, shared_address(s_.left[stage].bytes[group]),
+    std::uint32_t rows[4][4];
+    load_transposed_scaled<T>(rows, shared_address(left(stage).bytes[group]),
                               with_time() ? gates.to_end : gates.from_start, at_);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply<T, Major::kMN>(x, left[i], along_rows(shared_address(&s_.right[stage]), i), true);
+      multiply<T, Major::kMN>(x, rows[i], along_rows(shared_address(&right(stage)), i), true);
     }
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_pin(x);
     s_.stage_ring.release_chunk(n);
     s_.gate_ring.release_chunk(n);
+  }
+
+  __device__ TokenTile<kRows>& left(int stage) const {
+    return reinterpret_cast<TokenTile<kRows>&>(s_.left[stage]);
+  }
+  __device__ TokenTile<kColumns>& right(int stage) const {
+    return reinterpret_cast<TokenTile<kColumns>&>(s_.right[stage]);
   }
 
   const BackwardParams& p_;
@@ -126,30 +145,24 @@ __host__ __device__ constexpr int summed_segments(const BackwardParams& p) {
 }
 
 /// Blocks (summed segment, sequence, head and tile of channels, direction).
-template <class T, int kD>
-__global__ __launch_bounds__(SegmentRoles<kD>::kThreads,
+template <class T, class Tile>
+__global__ __launch_bounds__(SegmentRoles<Tile>::kThreads,
                              1) void segment_states(const __grid_constant__ BackwardParams p) {
 #if ATTUNE_SM90A_CODE
-  using Role = SegmentRoles<kD>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  auto& shared = *reinterpret_cast<SegmentShared<kD>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<SegmentShared<Tile>*>(shared_bytes);
   take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
   const int needed = summed_segments(p);
   const int first = direction == Direction::kAgainstTime ? p.segments - needed : 0;
   const std::int64_t segment = first + blockIdx.x % needed;
+  const std::int64_t index = blockIdx.x / needed * p.segments + segment;
   if (direction == Direction::kWithTime && segment == p.segments - 1) return;
-  SegmentWalk<T, kD> block(p, shared, direction, blockIdx.x / needed * p.segments + segment);
-  if (threadIdx.x == 0) block.init();
-  __syncthreads();  // the walk and its barriers are there
-
-  const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
-  if (group < Role::kWarps) {
-    block.state(group);
+  constexpr int kKeys = Tile::kKeys, kValues = Tile::kValues;
+  if (kKeys == kValues || direction == Direction::kWithTime) {  // squares: one code for both
+    SegmentWalk<T, Tile, kKeys, kValues>(p, shared, direction, index).run();
   } else {
-    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
-    if (warp == Role::kLoadWarp) block.load();
-    if (warp == Role::kGateWarp) block.scan_gates();
+    SegmentWalk<T, Tile, kValues, kKeys>(p, shared, direction, index).run();
   }
 #endif
 }
@@ -159,12 +172,12 @@ void launch_segment_sums(const BackwardParams& params, const BackwardShape& shap
                          cudaStream_t stream) {
   constexpr unsigned kDirections = 2;
   const std::int64_t blocks = params.walks / params.segments * summed_segments(params);
-  with_value<kSmallTile, kTileChannels>(shape.channels(), [&]<int kD>() {
-    launch<segment_states<T, kD>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
-                                   .block = dim3(SegmentRoles<kD>::kThreads),
-                                   .shared_bytes = sizeof(SegmentShared<kD>),
-                                   .overlaps_previous = true},
-                                  stream, params);
+  with_tile(shape, [&]<class Tile>() {
+    launch<segment_states<T, Tile>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
+                                     .block = dim3(SegmentRoles<Tile>::kThreads),
+                                     .shared_bytes = sizeof(SegmentShared<Tile>),
+                                     .overlaps_previous = true},
+                                    stream, params);
   });
 }
 

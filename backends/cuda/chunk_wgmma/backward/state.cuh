@@ -17,7 +17,8 @@ template <int kKeys_, int kValues_>
 struct ChannelTile {
   static constexpr int kKeys = kKeys_;
   static constexpr int kValues = kValues_;
-  static constexpr bool kIsSmall = kKeys == kSmallTile && kValues == kSmallTile;
+  static constexpr int kMost = kKeys > kValues ? kKeys : kValues;
+  static constexpr bool kIsSmall = kMost == kSmallTile;
 };
 
 /// Warpgroups: one per 64 rows of the state, then one that makes the scores, then single warps.
@@ -71,14 +72,20 @@ __device__ __forceinline__ void take_registers() {
   }
 }
 
+/// Calls f.operator()<ChannelTile>() for the tile that a launch asks for.
+template <class F>
+void with_tile(const BackwardShape& shape, F&& f) {
+  with_value<kSmallTile, kTileChannels>(shape.keys, [&]<int kKeys>() {
+    with_value<kSmallTile, kTileChannels>(
+        shape.values, [&]<int kValues>() { f.template operator()<ChannelTile<kKeys, kValues>>(); });
+  });
+}
 /// Calls f.operator()<ChannelTile, kGateGradients>() for the instance that a launch asks for.
 template <class F>
 void with_shape(const BackwardShape& shape, F&& f) {
-  with_value<kSmallTile, kTileChannels>(shape.keys, [&]<int kKeys>() {
-    with_value<kSmallTile, kTileChannels>(shape.values, [&]<int kValues>() {
-      with_value<false, true>(shape.gate_gradients, [&]<bool kGateGradients>() {
-        f.template operator()<ChannelTile<kKeys, kValues>, kGateGradients>();
-      });
+  with_tile(shape, [&]<class Tile>() {
+    with_value<false, true>(shape.gate_gradients, [&]<bool kGateGradients>() {
+      f.template operator()<Tile, kGateGradients>();
     });
   });
 }
@@ -141,23 +148,23 @@ __device__ __forceinline__ StateMatrix<Element> values_by_keys(const View& view,
 
 /// What segment `index` of all adds, as its warpgroup's threads hold it: a word of four elements
 /// after the other, each by all threads.
-template <int kD>
+template <int kRows, int kColumns>
 __device__ __forceinline__ float4* segment_words(const BackwardParams& p, Direction direction,
                                                  std::int64_t index, int group) {
-  constexpr int kWords = kD / 8 * kWarpgroupSize;
+  constexpr int kWords = kColumns / 8 * kWarpgroupSize;
   const std::int64_t at = static_cast<int>(direction) * p.walks + index;
-  return reinterpret_cast<float4*>(p.segment_sums) + (at * (kD / kPanelChannels) + group) * kWords +
-         threadIdx.x % kWarpgroupSize;
+  return reinterpret_cast<float4*>(p.segment_sums) +
+         (at * (kRows / kPanelChannels) + group) * kWords + threadIdx.x % kWarpgroupSize;
 }
 
 /// Takes x through segment `index`, over which it decays as given.
-template <int kD>
-__device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardParams& p,
+template <int kRows, int kColumns>
+__device__ __forceinline__ void pass_segment(float (&x)[kColumns / 2], const BackwardParams& p,
                                              Direction direction, std::int64_t index, int group,
                                              float decay) {
-  const float4* const from = segment_words<kD>(p, direction, index, group);
+  const float4* const from = segment_words<kRows, kColumns>(p, direction, index, group);
 #pragma unroll
-  for (int i = 0; i < kD / 8; ++i) {
+  for (int i = 0; i < kColumns / 8; ++i) {
     const float4 added = from[i * kWarpgroupSize];
     x[4 * i] = fmaf(decay, x[4 * i], added.x);
     x[4 * i + 1] = fmaf(decay, x[4 * i + 1], added.y);
@@ -168,14 +175,13 @@ __device__ __forceinline__ void pass_segment(float (&x)[kD / 2], const BackwardP
 
 /// What the walk starts from: `outer`, which the sequence starts from, taken through the segments
 /// before the walk's own in its direction; or that as it was made ahead, in the place of what the
-/// walk's own segment adds. Only square tiles have segments.
-template <int kRows, int kD>
-__device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardParams& p,
+/// walk's own segment adds.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void load_start(float (&x)[kColumns / 2], const BackwardParams& p,
                                            const ChunkWalk& walk, Direction direction,
                                            const StateMatrix<const float>& outer, int group) {
-  if constexpr (kRows != kD) return load_matrix<kD>(x, outer, group);
   const bool made = p.makes_starts();
-  load_matrix<kD>(x, made ? StateMatrix<const float>{} : outer, group);
+  load_matrix<kColumns>(x, made ? StateMatrix<const float>{} : outer, group);
   const bool with_time = direction == Direction::kWithTime;
   const int before = with_time ? walk.segment : p.segments - 1 - walk.segment;
   const int step = with_time ? 1 : -1;
@@ -184,7 +190,7 @@ __device__ __forceinline__ void load_start(float (&x)[kD / 2], const BackwardPar
 #pragma unroll 1
   for (int i = made ? 0 : before; i >= (made ? 0 : 1); --i) {
     const std::int64_t index = own - step * i;
-    pass_segment<kD>(x, p, direction, index, group, made ? 0.0F : decays[index]);
+    pass_segment<kRows, kColumns>(x, p, direction, index, group, made ? 0.0F : decays[index]);
   }
 }
 
