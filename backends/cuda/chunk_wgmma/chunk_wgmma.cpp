@@ -29,24 +29,6 @@ constexpr std::int64_t kMostOfAKind = std::numeric_limits<std::int32_t>::max();
 constexpr int kMostSegments = largest_value(&Config::segments);
 constexpr int kMostWithCosts = 8;
 
-/// As many stages as there is an instance for with these tiles; 0 where there is none.
-int most_stages(const Config& tiles) {
-  int most = 0;
-  for (const Config& config : kCompiledConfigs<Config>) {
-    if (config.tile_k == tiles.tile_k && config.tile_v == tiles.tile_v) {
-      most = std::max(most, config.stages);
-    }
-  }
-  return most;
-}
-
-/// All value channels at once share what is made of q and k.
-int widest_tile(const Problem& problem) {
-  const int wanted = axis_value_for(&Config::tile_v, problem.V);
-  const bool exists = most_stages({.tile_k = tile_k_of(problem, wanted), .tile_v = wanted}) > 0;
-  return exists ? wanted : kNarrowest;
-}
-
 std::int64_t chunks_of_sequence(const Problem& problem) { return walk_extents(problem).chunks; }
 
 /// Whether packed sequences are cut by their own lengths.
@@ -103,19 +85,28 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
 
   Support fits(const Problem& problem, const DeviceInfo&, const Config& config) const override {
     const int tile_k = tile_k_of(problem, config.tile_v);
-    if (config.tile_k == tile_k) return Support::yes();
-    return Support::no(refused::kConfig,
-                       str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+    if (config.tile_k != tile_k) {
+      return Support::no(refused::kConfig,
+                         str("tile_k=", config.tile_k, ": K=", problem.K, " takes ", tile_k));
+    }
+    if (config.is_widest() && problem.snapshot_every > 0) {
+      return Support::no(refused::kConfig, str("tile_k=", tile_k, ", tile_v=", config.tile_v,
+                                               ": snapshots take tile_v=", kNarrowest));
+    }
+    return Support::yes();
   }
 
   Config heuristic_config(const Problem& called, const DeviceInfo& device) const override {
     const Problem problem = chosen_for(called);
-    Config best = tiles_for(problem, widest_tile(problem));
-    for (int tile_v = best.tile_v; tile_v >= kNarrowest; tile_v /= 2) {
+    Config best = tiles_for(problem, kNarrowest);
+    // All value channels at once share what is made of q and k.
+    for (int tile_v = axis_value_for(&Config::tile_v, problem.V); tile_v >= kNarrowest;
+         tile_v /= 2) {
       Config config = tiles_for(problem, tile_v);
       const int most = problem.N > 1 ? kMostSegments : kMostWithCosts;
       for (config.segments = 1; config.segments <= most; config.segments *= 2) {
         if (config.segments > 1 && !may_be_cut(problem, config)) break;
+        if (!fits(called, device, config)) break;
         if (cost_of(problem, device, config) < cost_of(problem, device, best)) best = config;
       }
     }
@@ -142,9 +133,9 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
     const Problem problem = chosen_for(called);
     std::vector<Config> configs;
     for (Config config : all_configs<Config>()) {
-      if (!fits(problem, device, config)) continue;
+      if (!fits(called, device, config)) continue;
       if (config.tile_v > kNarrowest && problem.V <= kNarrowest) continue;
-      if (config.stages != most_stages(config)) continue;
+      if (!config.is_instance()) continue;
       const std::int64_t most_items = (problem.N > 1 ? kMostSegments : kMostRounds) * device.cores;
       if (config.segments > 1 &&
           (!may_be_cut(problem, config) || items_of(problem, config) > most_items)) {
@@ -243,13 +234,10 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
     const int tile_k = tile_k_of(slice, config.tile_v);
     if (tile_k == config.tile_k) return config;
     config.tile_k = tile_k;
-    config.stages = most_stages(config);
-    return config;
+    return config.instance();
   }
   static Config tiles_for(const Problem& problem, int tile_v) {
-    Config config{.tile_k = tile_k_of(problem, tile_v), .tile_v = tile_v};
-    config.stages = most_stages(config);
-    return config;
+    return Config{.tile_k = tile_k_of(problem, tile_v), .tile_v = tile_v}.instance();
   }
 
   template <class T>

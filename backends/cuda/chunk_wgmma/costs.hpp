@@ -70,7 +70,8 @@ inline double walk_of(const SequenceChunks& chunks, int parts, std::int64_t bloc
 /// value channels. A segment before its turn is walked once more for its state, which then goes
 /// through memory. The constants are fitted to 6,000 timings on an H200 with D = 128: of 169
 /// problems, what costs least here is within 5 % of the fastest config for 161; those of slices, to
-/// 42 problems of an H100 with more than 256 key channels, of which it is within 10 % for 39.
+/// 42 problems of an H100 with more than 256 key channels, of which it is within 10 % for 39; those of
+/// the widest, to 18 of an H200, of which it is within 9 % for all.
 inline double cost_of(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kHalfTile = 0.75;     // a chunk with 64 value channels
   constexpr double kTraffic = 0.0129;    // 78 blocks take all that memory gives
@@ -80,21 +81,34 @@ inline double cost_of(const Problem& problem, const DeviceInfo& device, const Co
   constexpr double kLaunch = 4;          // of the first walk
   constexpr double kStateTraffic = 0.015;
   constexpr double kOfSlice = 2, kHalfOfSlice = 1.6;  // a chunk of a slice: more keys than 128
+  constexpr double kWidest = 1.4;                     // a chunk of the widest, of half of it
   constexpr double kSliceTraffic = 2;
+  constexpr double kManyKeysTraffic = 0.68;  // in the time that a chunk of them takes
   constexpr double kAddedSlice = 4;
   const std::int64_t slices = slices_of(problem, config);
-  const bool is_half = config.tile_v < 128;
-  const double alone = slices > 1 ? (is_half ? kHalfOfSlice : kOfSlice) : is_half ? kHalfTile : 1;
-  const double width = config.tile_v / 128.0 * (slices > 1 ? kSliceTraffic : 1);
+  const auto alone_of = [&](const Config& tile) {
+    const double half = slices > 1 ? kHalfOfSlice : kHalfTile;
+    if (tile.is_widest()) return kWidest * half;
+    return tile.tile_v < 128 ? half : slices > 1 ? kOfSlice : 1.0;
+  };
+  const double alone = alone_of(config);
+  const auto width_of = [&](const Config& tile) {
+    return tile.tile_v / 128.0 * (slices > 1 ? kSliceTraffic : 1) *
+           (tile.tile_k > 128 ? kManyKeysTraffic : 1);
+  };
+  const double width = width_of(config);
   const SequenceChunks chunks(problem);
   const std::int64_t items = items_at_once(problem, config);
   const double walk = walk_of(chunks, config.segments, items, device, alone, kTraffic * width) +
                       kBeginAndEnd * std::ceil(static_cast<double>(items) / device.cores);
   if (config.segments == 1) return walk;
   const int subsegments = subsegments_of_segment(walk_extents(problem), config);
-  const std::int64_t firsts = items / config.segments * (config.segments - 1) * subsegments;
-  const double first_walk = walk_of(chunks, config.segments * subsegments, firsts, device,
-                                    kFirstWalk * alone, kFirstTraffic * kTraffic * width);
+  const Config sums = config.of_sums();
+  const std::int64_t firsts =
+      items_at_once(problem, sums) / sums.segments * (sums.segments - 1) * subsegments;
+  const double first_walk =
+      walk_of(chunks, sums.segments * subsegments, firsts, device, kFirstWalk * alone_of(sums),
+              kFirstTraffic * kTraffic * width_of(sums));
   const double of_slice = walk + first_walk + kLaunch +
                           kStateTraffic * width * static_cast<double>(items * subsegments);
   return of_slice * static_cast<double>(slices) + kAddedSlice * static_cast<double>(slices - 1);
@@ -112,9 +126,9 @@ inline double chunk_us(int tile_k) {
 inline double config_us(const Problem& problem, const DeviceInfo& device, const Config& config) {
   constexpr double kLaunch = 2.33, kOfBlock = 2.68;
   constexpr double kOfState = 1.84,
-                   kElements = 128 * 128;  // of a block, to read or to write so many
-  constexpr double kWide = 1.22;           // a chunk with 128 value channels
-  constexpr double kBothWalks = 1.25;      // the first one reads less
+                   kElements = 128 * 128;        // of a block, to read or to write so many
+  constexpr double kWide = 1.22, kWidest = 1.4;  // a chunk with 128 value channels
+  constexpr double kBothWalks = 1.25;            // the first one reads less
   constexpr double kOfCut = 1.2, kOfSegment = 0.22, kStateBytesPerUs = 1.8e6;
   constexpr double kAddedSlice = 2.67, kBytesPerUs = 3.49e6;
   constexpr double kAddedBytes = 8.7;  // of an output that it adds, and a value read again
@@ -124,7 +138,9 @@ inline double config_us(const Problem& problem, const DeviceInfo& device, const 
   const int states = (problem.reads_states() ? 1 : 0) + (problem.writes_states() ? 1 : 0);
   const double elements = config.tile_k * config.tile_v;
   const double of_block = kOfBlock + kOfState * states * elements / kElements;
-  const double of_chunk = chunk_us(config.tile_k) * (config.tile_v > kNarrowest ? kWide : 1.0);
+  const double of_chunk = chunk_us(config.tile_k) * (config.is_widest()           ? kWidest
+                                                     : config.tile_v > kNarrowest ? kWide
+                                                                                  : 1.0);
   const double rounds =
       std::max(std::ceil(static_cast<double>(items_at_once(problem, config)) / device.cores), 1.0);
   const SequenceChunks chunks(problem);

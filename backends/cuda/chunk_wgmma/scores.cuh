@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_scores(const float (&scores)[kChunkProduct
 
 /// Makes P of all chunks of the block's items, or, as one of several warpgroups, of every other one.
 /// Factors are made while the scores are under way, and once for all chunks of an item where decays
-/// are constant in time.
+/// are constant in time, where registers are left for them.
 template <class T, class Shape>
 __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shape>& shared,
                                             int warpgroup) {
@@ -105,14 +105,18 @@ __device__ __forceinline__ void make_scores(const WalkParams& p, WalkShared<Shap
                                      shared_address(shared.k[chunk.stage]));
       shared.decay_ring.wait_full(decay);
       const bool is_whole = item.rows_from(item.row_of(step, p.reverse)) == kChunkTokens;
-      if (!(constant && was_whole && is_whole)) {
-        factors.make(shared.decays[decay.stage], me, p.scale, unmasked);
-      }
-      was_whole = is_whole;
-      shared.decay_ring.release(decay.stage);
+      const auto make_factors = [&] {
+        if (!(Shape::kKeepsFactors && constant && was_whole && is_whole)) {
+          factors.make(shared.decays[decay.stage], me, p.scale, unmasked);
+        }
+        was_whole = is_whole;
+        shared.decay_ring.release(decay.stage);
+      };
+      if (Shape::kKeepsFactors) make_factors();
       shared.score_ring.wait_empty(score);
       wgmma_wait<0>();
       wgmma_pin(scores);
+      if (!Shape::kKeepsFactors) make_factors();
       shared.q_ring.release(chunk.stage);
       shared.k_ring.release(chunk.stage);
       store_scores<T>(scores, factors, me, shared_address(shared.scores[score.stage]));

@@ -32,7 +32,9 @@ struct StateWord {
     item.n = static_cast<int>(rest / tiles / heads);
   }
   __device__ float4* part(const WalkParams& p, int number) const {
-    return scratch_state<StateWord>(p, item, number, thread) + word * kJoinThreads<kTileV>;
+    return scratch_state<StateWord>(p, item, number, thread / kWarpgroupSize,
+                                    thread % kWarpgroupSize) +
+           word * kWarpgroupSize;
   }
   /// Calls visit(e, offset) for the elements that exist in one [H, K, V] of the view's strides.
   template <class View, class Visit>
@@ -109,11 +111,9 @@ __global__ __launch_bounds__(kJoinThreads<kTileV>) void place_initial_states(
 /// Calls f.operator()<tile_k, tile_v>(grid, block) for words of all states.
 template <class F>
 void with_words(const ChunkWgmmaConfig& config, const WalkExtents& extents, F&& f) {
-  ChunkWgmmaConfig tiles = config;
-  tiles.stages = 3;  // whatever they are, there is an instance with these
-  with_instance(tiles, [&]<class Config>() {
+  with_instance(config.of_sums(), [&]<class Config>() {
     constexpr ChunkWgmmaConfig kConfig = Config::kValue;
-    if constexpr (kConfig.stages == 3) {
+    if constexpr (kConfig == kConfig.of_sums()) {
       const std::int64_t states =
           extents.sequences * extents.heads * ((extents.V + kConfig.tile_v - 1) / kConfig.tile_v);
       f.template operator()<kConfig.tile_k, kConfig.tile_v>(

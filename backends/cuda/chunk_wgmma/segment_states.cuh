@@ -65,18 +65,18 @@ __device__ __forceinline__ void make_segment_states(const WalkParams& p,
   RingPosition<SegmentShared<Shape>::kStages> at;
   for_each_item<Shape>(p, first_walk(p), [&](const WalkItem& item) {
     const auto scratch = [&](int subsegment) {
-      return scratch_state<Shape>(p, item, subsegment, warpgroup * kWarpgroupSize + me.thread);
+      return scratch_state<Shape>(p, item, subsegment, warpgroup, me.thread);
     };
     if (item.subsegment == 0 && !p.scratch.sums_all) {
       load_state<Shape>(state, p, item, me, item.tile * kTileV + warpgroup * kStateRows);
       if (p.scratch.saves_initial) {
-        store_scratch<kTileK, kTileV>(state, scratch(last_subsegment<Shape>(p, item)));
+        store_scratch(state, scratch(last_subsegment<Shape>(p, item)));
       }
     } else {
       state.clear();
     }
     walk_segment<T>(state, shared, item.count, at, me, warpgroup);
-    store_scratch<kTileK, kTileV>(state, scratch(item.subsegment));
+    store_scratch(state, scratch(item.subsegment));
   });
 }
 
@@ -145,10 +145,8 @@ __global__ __launch_bounds__(
 template <class T>
 void launch_segment_states(const ChunkWgmmaConfig& config, const WalkParams& params,
                            cudaStream_t stream) {
-  ChunkWgmmaConfig tiles = config;
-  tiles.stages = 3;
-  with_instance(tiles, [&]<class Config>() {
-    if constexpr (Config::kValue.stages == 3) {
+  with_instance(config.of_sums(), [&]<class Config>() {
+    if constexpr (Config::kValue == Config::kValue.of_sums()) {
       using Shared = SegmentShared<WalkShape<Config>>;
       const LaunchShape shape{
           .grid = walk_grid(params, Config::kValue.tile_v, first_walk(params), Shared::kBlocks),

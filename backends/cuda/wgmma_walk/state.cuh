@@ -189,6 +189,21 @@ __device__ __forceinline__ void queue_scored_values(float (&o)[kChunkTokens / 2]
   wgmma_commit();
 }
 
+/// The same, of a panel of V in shared memory.
+template <class T>
+__device__ __forceinline__ void queue_scored_values(float (&o)[kChunkTokens / 2],
+                                                    std::uint32_t value_panel,
+                                                    const std::byte* score_tile) {
+  const std::uint64_t scores = matrix_descriptor(shared_address(score_tile));
+  const std::uint64_t values = matrix_descriptor(value_panel);
+#pragma unroll
+  for (int s = 0; s < ValueFragments::kSteps; ++s) {
+    wgmma_n64<T, Major::kMN, Major::kK>(o, descriptor_further(values, s * kDepthRowsBytes),
+                                        descriptor_further(scores, s * kDepthBytes), true);
+  }
+  wgmma_commit();
+}
+
 /// Queues O^T = S^T Q^T for a chunk and commits it. The state is rounded to 16 bits for it, and
 /// when all of it has been, its decay is applied to it, which the products do not see: what beside()
 /// returns, called while the first products are under way if there are several rounds of them.
@@ -216,6 +231,30 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
     wgmma_fence();
     queue_state_products<T, kStepsAtOnce>(o, operand, queries, first);
   }
+}
+
+/// O^T = S^T Q^T for a chunk, and the state times its decay, where few registers are left: the next two
+/// products' part of the state is rounded while two are under way.
+template <class T, int kTileK>
+__device__ __forceinline__ void read_state(float (&o)[32], StateTile<kTileK>& state,
+                                           std::uint32_t q_tile, float decay) {
+  constexpr int kStepsAtOnce = 1;
+  constexpr int kRounds = kTileK / kWgmmaDepth / kStepsAtOnce;
+  const std::uint64_t queries = matrix_descriptor(q_tile);
+  StateOperand operands[2];
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    StateOperand& operand = operands[round % 2];
+    if (round > 0) wgmma_wait<1>();
+    if (round > 1) operand.hold<kStepsAtOnce>();
+    operand.round<T, kStepsAtOnce>(state, round * kStepsAtOnce);
+    wgmma_fence();
+    queue_state_products<T, kStepsAtOnce>(o, operand, queries, round * kStepsAtOnce);
+  }
+  wgmma_wait<0>();
+  wgmma_pin(o);
+  for (const StateOperand& operand : operands) operand.hold<kStepsAtOnce>();
+  state.scale(decay);
 }
 
 /// Rounds the outputs of a chunk into a panel, one row for each token: 64 value channels x 64

@@ -117,35 +117,33 @@ __device__ __forceinline__ void store_state(StateTile<kTileK>& state, const Walk
   }
 }
 
-/// Where a subsegment's state is in the scratch memory, for the four registers that a thread moves
-/// at once; those of step i are at [i * kThreads].
+/// Where a warpgroup's part of a subsegment's state is in the scratch memory, for the four registers that
+/// a thread moves at once; those of step i are at [i * kWarpgroupSize].
 template <class Shape>
 __device__ __forceinline__ float4* scratch_state(const WalkParams& p, const WalkItem& item,
-                                                 int subsegment, int state_thread) {
+                                                 int subsegment, int warpgroup, int thread) {
   const SumsOfWalk<Shape> sums(p, item);
-  const std::int64_t index = (sums.walk * value_tiles(p, Shape::kTileV) + item.tile) * sums.count +
-                             sums.first + subsegment;
-  return reinterpret_cast<float4*>(p.scratch.states + index * Shape::kTileK * Shape::kTileV) +
-         state_thread;
+  const int tile = item.tile * (Shape::kTileV / kStateRows) + warpgroup;
+  const std::int64_t index =
+      (sums.walk * p.scratch.tiles + tile) * sums.count + sums.first + subsegment;
+  return reinterpret_cast<float4*>(p.scratch.states + index * Shape::kTileK * kStateRows) + thread;
 }
 
-template <int kTileK, int kTileV>
+template <int kTileK>
 __device__ __forceinline__ void store_scratch(StateTile<kTileK>& state, float4* to) {
-  constexpr int kThreads = kTileV / kStateRows * kWarpgroupSize;
 #pragma unroll
   for (int i = 0; i < StateTile<kTileK>::kCount / 4; ++i) {
-    to[i * kThreads] = {state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]};
+    to[i * kWarpgroupSize] = {state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]};
   }
 }
 
 /// state = decay * state + *from
-template <int kTileK, int kTileV>
+template <int kTileK>
 __device__ __forceinline__ void add_scratch(StateTile<kTileK>& state, float decay,
                                             const float4* from) {
-  constexpr int kThreads = kTileV / kStateRows * kWarpgroupSize;
 #pragma unroll
   for (int i = 0; i < StateTile<kTileK>::kCount / 4; ++i) {
-    const float4 add = __ldcg(from + i * kThreads);
+    const float4 add = __ldcg(from + i * kWarpgroupSize);
     state[4 * i] = decay * state[4 * i] + add.x;
     state[4 * i + 1] = decay * state[4 * i + 1] + add.y;
     state[4 * i + 2] = decay * state[4 * i + 2] + add.z;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <attune/core/axis_values.hpp>
+
 #include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/check.hpp"
 #include "cuda/runtime/multiprocessors.hpp"
@@ -12,6 +14,7 @@ namespace attune::cuda::chunk_wgmma {
 namespace {
 
 constexpr std::size_t kScratchAlignment = 64;
+constexpr int kWarpgroupValues = smallest_value(&ChunkWgmmaConfig::tile_v);
 
 std::int64_t tiles_of(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
   return (extents.V + config.tile_v - 1) / config.tile_v;
@@ -23,9 +26,9 @@ std::int64_t subsegments_of_all(const WalkExtents& extents, const ChunkWgmmaConf
 }
 
 std::size_t states_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
-  const std::int64_t states = extents.sequences * extents.heads * tiles_of(extents, config) *
+  const std::int64_t states = extents.sequences * extents.heads * warpgroup_tiles(extents, config) *
                               subsegments_of_all(extents, config);
-  return static_cast<std::size_t>(states * config.tile_k * config.tile_v) * sizeof(float);
+  return static_cast<std::size_t>(states * config.tile_k * kWarpgroupValues) * sizeof(float);
 }
 
 std::size_t decays_bytes(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
@@ -49,12 +52,17 @@ WalkExtents walk_extents(const ops::RecurrentAttentionProblem& problem) {
           .V = problem.V};
 }
 
+int warpgroup_tiles(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
+  return static_cast<int>(tiles_of(extents, config)) * (config.tile_v / kWarpgroupValues);
+}
+
 int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& config) {
   constexpr std::int64_t kMultiprocessors = 132;  // of sm_90a devices; workspaces do not ask which
   constexpr int kMostSubsegments = 8;
   constexpr int kShortest = 4;
   if (config.segments == 1) return 1;
-  const std::int64_t walks = extents.sequences * extents.heads * tiles_of(extents, config);
+  const std::int64_t walks =
+      extents.sequences * extents.heads * tiles_of(extents, config.of_sums());
   const std::int64_t firsts = walks * (config.segments - 1);
   const std::int64_t blocks = kMultiprocessors * first_walk_blocks(config);
   int subsegments = 1;
@@ -72,6 +80,7 @@ std::size_t segment_scratch_bytes(const WalkExtents& extents, const ChunkWgmmaCo
 SegmentScratch segment_scratch(std::span<std::byte> workspace, const WalkExtents& extents,
                                const ChunkWgmmaConfig& config) {
   return {.states = reinterpret_cast<float*>(workspace.data()),
+          .tiles = warpgroup_tiles(extents, config),
           .decays = reinterpret_cast<float*>(workspace.data() + states_bytes(extents, config))};
 }
 
@@ -121,8 +130,8 @@ struct PartsScratch {
     const std::int64_t sums =
         cut.sums(problem.T) * subsegments_of_segment(extents, config) * problem.H;
     places = parts.take<PartPlace>(cut.places_bytes());
-    states = parts.take<float>(sums * tiles_of(extents, config) * config.tile_k * config.tile_v *
-                               kFloat);
+    states = parts.take<float>(sums * warpgroup_tiles(extents, config) * config.tile_k *
+                               kWarpgroupValues * kFloat);
     decays = parts.take<float>(sums * kFloat);
     bytes = parts.used();
   }
@@ -154,6 +163,7 @@ void cut_into_parts(WalkParams& params, const ops::RecurrentAttentionProblem& pr
   params.parts = cut.parts;
   params.sums_of_tokens = cut.sums.of_tokens;
   params.scratch.states = scratch.states;
+  params.scratch.tiles = warpgroup_tiles(params.extents, config);
   params.scratch.decays = scratch.decays;
   params.scratch.saves_initial =
       params.initial.data != nullptr && params.initial.data == params.final.data;

@@ -44,10 +44,11 @@ struct WalkOperand {
 
 /// What segments leave for one another. Strides follow from WalkExtents and the tiles.
 struct SegmentScratch {
-  /// [N, H, value tiles, segments, subsegments] states of tile_k x tile_v, in the order of the
-  /// registers of those who write and read them. The very last is the initial state where
-  /// `saves_initial`, and in time where `sums_all`.
+  /// [N, H, tiles, segments, subsegments] states of tile_k keys and a warpgroup's value channels, in
+  /// the order of the registers of those who write and read them. The very last is the initial state
+  /// where `saves_initial`, and in time where `sums_all`.
   float* states = nullptr;
+  int tiles = 0;
   float* decays = nullptr;  // [N, H, segments, subsegments]: the total decay of each
   /// The final state overwrites the initial one: segment 0 must not read it while others finish.
   bool saves_initial = false;
@@ -110,6 +111,9 @@ constexpr int first_walk_blocks(const ChunkWgmmaConfig& config) {
   return config.tile_k == 64 && config.tile_v == 64 ? 2 : 1;
 }
 
+/// Tiles of the value channels of one warpgroup that blocks have.
+int warpgroup_tiles(const WalkExtents& extents, const ChunkWgmmaConfig& config);
+
 /// Subsegments of a segment in the first launch: as many as fill the device, of four chunks and
 /// more.
 int subsegments_of_segment(const WalkExtents& extents, const ChunkWgmmaConfig& config);
@@ -158,7 +162,8 @@ WalkBatch walk_batch(const WalkParams& params);
 enum class ValueFetch {
   kAhead,   // beside the last product of the chunk before
   kBeside,  // beside the first products with the state, before others keep shared memory busy
-  kBehind   // once all of those are queued
+  kBehind,  // once all of those are queued
+  kInTurn   // behind the outputs, and those that scores are multiplied by not at all
 };
 
 /// Registers of a thread in each role of a block.
@@ -182,7 +187,7 @@ struct WalkShape {
 
   static constexpr int kStages = kConfig.stages;
   static constexpr int kDecayStages = 3;
-  static constexpr int kScoreStages = kTileK == 256 ? 1 : 2;
+  static constexpr int kScoreStages = kTileK == 256 && kTileV == 64 ? 1 : 2;
   /// A tile of v is used longer than q and k: the output goes out from where it was.
   static constexpr int kValueStages = kTileK > 128 && kStages == 3 ? kStages : kStages + 1;
   /// Chunks that a block asks the memory for at once. One of a whole head of 128 channels is 48 KB
@@ -202,12 +207,16 @@ struct WalkShape {
       kStateWarpgroups == 1 && kTileK <= 128 && kStages % 2 == 0 ? 2 : 1;
   static constexpr int kThreads = 128 * (1 + kScoreWarpgroups + kStateWarpgroups);
   /// Their sum over the warpgroups is at most what an SM has for each of a block's lanes: 512.
-  static constexpr RoleRegisters kRegisters =
-      kStateWarpgroups == 2 ? RoleRegisters{24, 104, 192} : RoleRegisters{40, 104, 256};
+  static constexpr RoleRegisters kRegisters = kStateWarpgroups == 1 ? RoleRegisters{40, 104, 256}
+                                              : kTileK == 256       ? RoleRegisters{32, 64, 208}
+                                                                    : RoleRegisters{24, 104, 192};
+  /// Whether scores' factors are made while scores are under way, and kept for the next chunk.
+  static constexpr bool kKeepsFactors = kRegisters.scores > 64;
   /// A state of more than 128 channels leaves no registers for the values of the next chunk; two
   /// warpgroups of such states none for those of this one beside products.
   static constexpr ValueFetch kFetch = kTileK <= 128           ? ValueFetch::kAhead
                                        : kStateWarpgroups == 1 ? ValueFetch::kBeside
+                                       : kTileK == 256         ? ValueFetch::kInTurn
                                                                : ValueFetch::kBehind;
 };
 

@@ -24,12 +24,29 @@ struct ChunkWgmmaConfig {
   }
   /// As many as shared memory holds, whatever a config says: one less gains nothing, but databases
   /// have it.
-  static constexpr int most_stages(int tile_k) { return tile_k > 128 ? 3 : 4; }
-  /// A state of 256 x 128 would not fit into the registers.
+  static constexpr int most_stages(int tile_k, int tile_v) {
+    if (tile_k == 256 && tile_v == 128) return 2;
+    return tile_k > 128 ? 3 : 4;
+  }
   static constexpr bool compiles(const ChunkWgmmaConfig& c) {
-    if (c.tile_k == 256) return c.tile_v == 64 && c.stages <= 3;
+    if (c.tile_k == 256) return c.tile_v == 64 ? c.stages <= 3 : c.stages == 2;
     if (c.tile_k == 192) return c.stages == 3;
     return c.stages >= 3;
+  }
+  /// The one with as many stages as there are instances for.
+  constexpr ChunkWgmmaConfig instance() const {
+    ChunkWgmmaConfig config = *this;
+    config.stages = most_stages(tile_k, tile_v);
+    return config;
+  }
+  constexpr bool is_instance() const { return *this == instance(); }
+  /// The widest states leave no registers for more than outputs.
+  constexpr bool is_widest() const { return tile_k == 256 && tile_v == 128; }
+  /// Of the walk before that of the outputs, which makes what segments add to states.
+  constexpr ChunkWgmmaConfig of_sums() const {
+    ChunkWgmmaConfig config = *this;
+    if (is_widest()) config.tile_v = 64;
+    return config.instance();
   }
 };
 

@@ -205,5 +205,34 @@ TEST_P(ChunkedForward, APrefillInTwoPartsEqualsOne) {
             tolerance());
 }
 
+/// Tiles of 256 key channels, by their value channels.
+class WideStates : public ChunkedForward {};
+INSTANTIATE_TEST_SUITE_P(
+    Configs, WideStates,
+    testing::Values(
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,tile_k=256,tile_v=64,segments=1"},
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,tile_k=256,tile_v=64,segments=2"},
+        KernelConfig{"sm_90a", "kernel=cuda.chunk_wgmma,tile_k=256,tile_v=128,stages=2,segments=1"},
+        KernelConfig{"sm_90a",
+                     "kernel=cuda.chunk_wgmma,tile_k=256,tile_v=128,stages=2,segments=4"}));
+
+TEST_P(WideStates, AreThoseOfTheOracle) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const bool reverse : {false, true}) {
+      SCOPED_TRACE(str(to_string(dtype), reverse ? " reverse" : ""));
+      LongSequence inputs(1000, 256, 200, dtype);
+      for (float &gate : inputs.g.values<float>()) gate /= 16;
+      inputs.reverse = reverse;
+      expect_near_oracle(inputs);
+    }
+  }
+}
+
+TEST_P(WideStates, MayBeOfSlicesOfKeys) {
+  LongSequence inputs(300, 392, 120, DType::kBF16);
+  for (float &gate : inputs.g.values<float>()) gate /= 16;
+  expect_near_oracle(inputs);
+}
+
 }  // namespace
 }  // namespace attune::test

@@ -4,6 +4,7 @@
 
 #include <attune/core/axis_values.hpp>
 
+#include "cuda/chunks/channels/slices.hpp"
 #include "cuda/chunks/expected_walk.hpp"
 #include "cuda/chunks/few_tokens.hpp"
 #include "cuda/chunks/key_slices.hpp"
@@ -111,8 +112,23 @@ double fused_walk_us(const Problem& problem, std::int64_t keys, const DeviceInfo
   return kLaunch +
          rounds_of(problem, blocks, device) * (kBlock + of_chunk * static_cast<double>(chunks));
 }
+/// The same of slices of few key channels that share a launch, as it has for short sequences, and of the
+/// launch that adds up what they make.
+double slices_beside_us(const Problem& problem, const channels::KeySlices& slices,
+                        const DeviceInfo& device) {
+  constexpr double kLaunch = 4, kBytes = 8, kBytesPerUs = 8e6;
+  Problem sliced = problem;
+  sliced.H *= slices.side_by_side;
+  return fused_walk_us(sliced, slices.keys, device) + kLaunch +
+         static_cast<double>(sliced.B * sliced.T * sliced.H * sliced.V) * kBytes / kBytesPerUs;
+}
 double fused_walks_us(const Problem& problem, const DeviceInfo& device) {
   constexpr std::int64_t kWideSlice = 192;  // of which it has two, where these are all
+  constexpr int kWide = 128;                // value channels of a block
+  const auto slices = channels::key_slices_of(problem, channels::Products::kWgmma, kWide, true);
+  if (slices.side_by_side > 1 && slices.keys < kMostKeys) {
+    return slices_beside_us(problem, slices, device);
+  }
   const bool is_wide = problem.K > kMostKeys && problem.K <= 2 * kWideSlice && problem.V > 64;
   const std::int64_t most = is_wide ? kWideSlice : kMostKeys;
   double us = 0;
