@@ -186,6 +186,22 @@ TEST(CudaDistributed, SummarisesWhereHeadsAreMany) {
   }
 }
 
+TEST(CudaDistributed, SummarisesTheWidestStates) {
+  // 256 x 128, of which blocks of 64 value channels make sums.
+  const Device* const gpu = find_gpu();
+  if (gpu == nullptr || !gpu->info().has("sm_90a")) GTEST_SKIP() << "needs a GPU with sm_90a code";
+  WholeSequences whole{.cu_seqlens = {0, 800},
+                       .H = 132,
+                       .Hkv = 132,
+                       .K = 256,
+                       .V = 72,
+                       .states = true,
+                       .dtype = DType::kBF16};
+  fill(whole, {.g = true}, false, 23);
+  EXPECT_TRUE(summarises<ops::RecurrentAttention>(whole, 400, *gpu));
+  EXPECT_EQ(fault_of(whole, ops::distributed::even_ranges(800, 2), *gpu), "");
+}
+
 TEST(CudaDistributed, GivesTheSameBitsOnEveryRun) {
   const Device* const gpu = find_gpu();
   if (gpu == nullptr) GTEST_SKIP() << kNeedsGpu;
