@@ -52,4 +52,20 @@ struct DkdvRegisters<ChannelTile<64, 64>, false> {
   static constexpr int kOthers = 32, kScores = 96, kState = 112;
 };
 
+#if ATTUNE_SM90A_CODE
+
+// ---- tiles of dk and dv that the warp that writes takes, or the copy engine; by a warpgroup
+
+__device__ __forceinline__ bool leads_warpgroup() { return threadIdx.x % kWarpgroupSize == 0; }
+/// `adds`: two parts are added up, by that warp.
+__device__ __forceinline__ void wait_for_room(bool adds, Ring<1>& ring, int n) {
+  if (leads_warpgroup() && !adds) bulk_wait_read<0>();
+  if (leads_warpgroup() && adds) ring.wait_empty(n);
+}
+__device__ __forceinline__ void hand_over(Ring<1>& ring) {
+  if (leads_warpgroup()) barrier_arrive(&ring.full[0]);
+}
+
+#endif
+
 }  // namespace attune::cuda::chunk_wgmma::backward

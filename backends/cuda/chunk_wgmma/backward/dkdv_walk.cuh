@@ -13,7 +13,7 @@
 // that it is handed. Both products have token j along rows, so that one decay serves both.
 #pragma once
 
-#include "cuda/chunk_wgmma/backward/pair_scores.cuh"
+#include "cuda/chunk_wgmma/backward/key_gradients.cuh"
 #include "cuda/runtime/launch.hpp"
 
 namespace attune::cuda::chunk_wgmma::backward {
@@ -99,26 +99,8 @@ class DkdvWalk {
     publish_last(walk_.count - 1);
   }
 
-  // ---- scores and dk
-
-  __device__ void scores() {
-    for (int n = 0; n < walk_.count; ++n) {
-      at_.forget();
-      const int stage = s_.stage_ring.stage(n);
-      const ChunkGates& gates = s_.gates[s_.gate_ring.stage(n)];
-      std::uint32_t read_scores[4][4];  // w_ij (do_i . v_j), rounded
-      PairScores<T, Tile, kGateGradients> pairs(p_, s_, at_);
-      pairs.make(read_scores, gates, n);
-      float dk[kKeys / 2];
-      start_dk(dk, stage, n);
-      if constexpr (kGateGradients) pairs.put_sums(n);
-      finish_dk(dk, gates, n);
-      add_chunk(dk, read_scores, stage);
-      s_.stage_ring.release_chunk(n);
-      write_dk(dk, n);
-    }
-    if (leads()) bulk_wait<0>();
-  }
+  /// The warpgroup of scores, which makes dk, too.
+  __device__ void scores() { KeyGradients<T, Tile, kGateGradients, kAdds>(p_, s_).make_all(); }
 
   // ---- D^T and dv^T
 
@@ -144,65 +126,10 @@ class DkdvWalk {
     if (walk_.segment == 0) {
       store_matrix<kKeys>(d, values_by_keys<float>(p_.dinitial_state, p_, walk_), group);
     }
-    if (leads()) bulk_wait<0>();
+    if (leads_warpgroup()) bulk_wait<0>();
   }
 
  private:
-  /// Starts dk = V D^T.
-  __device__ __forceinline__ void start_dk(float (&dk)[kKeys / 2], int stage, int n) {
-    s_.state_ring.wait_full(n);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < kValues / kDepth; ++i) {
-      multiply<T, Major::kK, Major::kMN>(
-          dk, along_channels(shared_address(&s_.v[stage]), i),
-          along_rows(shared_address(&s_.state), i, sizeof(s_.state[0])), i > 0);
-    }
-    wgmma_commit();
-  }
-
-  /// Scales each row by the decay to the chunk's end.
-  __device__ __forceinline__ void finish_dk(float (&dk)[kKeys / 2], const ChunkGates& gates,
-                                            int n) {
-    const float to_end0 = gates.to_end[at_.row()];
-    const float to_end1 = gates.to_end[at_.row() + 8];
-    s_.gate_ring.release_chunk(n);
-    wgmma_wait<0>();
-    wgmma_pin(dk);
-    s_.state_ring.release_chunk(n);
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) dk[i] *= i % 4 < 2 ? to_end0 : to_end1;
-  }
-
-  __device__ __forceinline__ void add_chunk(float (&dk)[kKeys / 2],
-                                            const std::uint32_t (&read_scores)[4][4], int stage) {
-    wgmma_pin(dk);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      multiply<T, Major::kMN>(dk, read_scores[i], along_rows(shared_address(&s_.q[stage]), i),
-                              true);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_pin(dk);
-  }
-
-  __device__ __forceinline__ void write_dk(const float (&dk)[kKeys / 2], int n) {
-    wait_for_room(adds_dk(), s_.dk_ring, n);
-    warpgroup_sync(Role::kScores);  // the copy engine has read the last dk
-    store_rows<T>(shared_address(&s_.dk), dk, at_);
-    async_proxy_fence();
-    warpgroup_sync(Role::kScores);  // all of this one is there
-    if (adds_dk()) return hand_over(s_.dk_ring);
-#pragma unroll
-    for (int panel = 0; panel < kKeys / kPanelChannels; ++panel) {
-      const int channel = walk_.key_channel + panel * kPanelChannels;
-      write_panel<T>({p_.dk, p_.dk_rows, p_.key_dim, walk_.key_partial, channel},
-                     s_.dk.bytes[panel], walk_, n);
-    }
-  }
-
   __device__ __forceinline__ void hand_over_state(const std::uint32_t (&rounded)[kSteps][4],
                                                   int group, int n) {
     s_.state_ring.wait_empty(n);
@@ -316,17 +243,6 @@ class DkdvWalk {
     const int channel = walk_.value_channel + group * kPanelChannels;
     write_panel<T>({p_.dv, p_.dv_rows, p_.value_dim, walk_.value_partial, channel}, panel, walk_,
                    n);
-  }
-
-  // ---- tiles that the warp that writes takes, or the copy engine
-
-  __device__ __forceinline__ static bool leads() { return threadIdx.x % kWarpgroupSize == 0; }
-  __device__ __forceinline__ static void wait_for_room(bool adds, Ring<1>& ring, int n) {
-    if (leads() && !adds) bulk_wait_read<0>();
-    if (leads() && adds) ring.wait_empty(n);
-  }
-  __device__ __forceinline__ static void hand_over(Ring<1>& ring) {
-    if (leads()) barrier_arrive(&ring.full[0]);
   }
 
   const BackwardParams& p_;
