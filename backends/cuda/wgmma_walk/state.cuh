@@ -233,27 +233,25 @@ __device__ __forceinline__ void queue_state_read(float (&o)[32], StateTile<kTile
   }
 }
 
-/// O^T = S^T Q^T for a chunk, and the state times its decay, where few registers are left: the next two
-/// products' part of the state is rounded while two are under way.
+/// O^T = S^T Q^T for a chunk, and the state times its decay, where few registers are left: the next
+/// product's part of the state is rounded while one is under way.
 template <class T, int kTileK>
 __device__ __forceinline__ void read_state(float (&o)[32], StateTile<kTileK>& state,
                                            std::uint32_t q_tile, float decay) {
-  constexpr int kStepsAtOnce = 1;
-  constexpr int kRounds = kTileK / kWgmmaDepth / kStepsAtOnce;
   const std::uint64_t queries = matrix_descriptor(q_tile);
   StateOperand operands[2];
 #pragma unroll
-  for (int round = 0; round < kRounds; ++round) {
-    StateOperand& operand = operands[round % 2];
-    if (round > 0) wgmma_wait<1>();
-    if (round > 1) operand.hold<kStepsAtOnce>();
-    operand.round<T, kStepsAtOnce>(state, round * kStepsAtOnce);
+  for (int step = 0; step < kTileK / kWgmmaDepth; ++step) {
+    StateOperand& operand = operands[step % 2];
+    if (step > 0) wgmma_wait<1>();
+    if (step > 1) operand.hold<1>();
+    operand.round<T, 1>(state, step);
     wgmma_fence();
-    queue_state_products<T, kStepsAtOnce>(o, operand, queries, round * kStepsAtOnce);
+    queue_state_products<T, 1>(o, operand, queries, step);
   }
   wgmma_wait<0>();
   wgmma_pin(o);
-  for (const StateOperand& operand : operands) operand.hold<kStepsAtOnce>();
+  for (const StateOperand& operand : operands) operand.hold<1>();
   state.scale(decay);
 }
 

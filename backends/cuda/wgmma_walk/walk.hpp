@@ -163,7 +163,7 @@ enum class ValueFetch {
   kAhead,   // beside the last product of the chunk before
   kBeside,  // beside the first products with the state, before others keep shared memory busy
   kBehind,  // once all of those are queued
-  kInTurn   // behind the outputs, and those that scores are multiplied by not at all
+  kInTurn   // beside the last product of the outputs, which reads its values in shared memory
 };
 
 /// Registers of a thread in each role of a block.

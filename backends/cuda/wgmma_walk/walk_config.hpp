@@ -24,19 +24,16 @@ struct ChunkWgmmaConfig {
   }
   /// As many as shared memory holds, whatever a config says: one less gains nothing, but databases
   /// have it.
-  static constexpr int most_stages(int tile_k, int tile_v) {
-    if (tile_k == 256 && tile_v == 128) return 2;
-    return tile_k > 128 ? 3 : 4;
-  }
+  constexpr int most_stages() const { return is_widest() ? 2 : tile_k > 128 ? 3 : 4; }
   static constexpr bool compiles(const ChunkWgmmaConfig& c) {
-    if (c.tile_k == 256) return c.tile_v == 64 ? c.stages <= 3 : c.stages == 2;
+    if (c.tile_k == 256) return c.is_widest() ? c.stages == 2 : c.stages <= 3;
     if (c.tile_k == 192) return c.stages == 3;
     return c.stages >= 3;
   }
   /// The one with as many stages as there are instances for.
   constexpr ChunkWgmmaConfig instance() const {
     ChunkWgmmaConfig config = *this;
-    config.stages = most_stages(tile_k, tile_v);
+    config.stages = most_stages();
     return config;
   }
   constexpr bool is_instance() const { return *this == instance(); }

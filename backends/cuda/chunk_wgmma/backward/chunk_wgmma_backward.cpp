@@ -271,8 +271,8 @@ class BackwardKernel : public Kernel<BackwardConfig>,
                  const ConfigBlob& config, const LaunchSite& site) const override {
     const DeviceGuard guard(args.q.device.index);
     auto* const stream = static_cast<cudaStream_t>(site.stream);
-    const BackwardParams params = params_of(problem, args, unpack(config), site, true);
     const BackwardShape shape = shape_of(problem, args);
+    const BackwardParams params = params_of(problem, args, unpack(config), site, true);
     with_element<__half, __nv_bfloat16>(
         problem.dtype, [&]<class T>() { launch_segment_sums<T>(params, shape, stream); });
     launch_segment_join(params, shape, summary_views(to), stream);

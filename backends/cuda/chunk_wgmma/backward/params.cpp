@@ -10,16 +10,17 @@
 namespace attune::cuda::chunk_wgmma::backward {
 using Problem = ops::RecurrentAttentionProblem;
 
-int tile_channels(const Problem& problem) {
-  return std::max(problem.K, problem.V) <= kSmallTile ? kSmallTile : kTileChannels;
-}
+namespace {
+
+int tile_of(std::int64_t channels) { return channels <= kSmallTile ? kSmallTile : kTileChannels; }
+
+}  // namespace
+
+int tile_channels(const Problem& problem) { return tile_of(std::max(problem.K, problem.V)); }
 
 BackwardShape shape_of(const Problem& problem, bool gate_gradients) {
-  const auto of_side = [](std::int64_t channels) {
-    return channels <= kSmallTile ? kSmallTile : kTileChannels;
-  };
   return {
-      .keys = of_side(problem.K), .values = of_side(problem.V), .gate_gradients = gate_gradients};
+      .keys = tile_of(problem.K), .values = tile_of(problem.V), .gate_gradients = gate_gradients};
 }
 
 int tiles_of(std::int64_t channels) {

@@ -108,6 +108,7 @@ dim3 walk_grid(const BackwardParams& params);
 
 /// The more of the channels of K and of V of a block.
 int tile_channels(const ops::RecurrentAttentionProblem& problem);
+/// The instance that takes a problem.
 BackwardShape shape_of(const ops::RecurrentAttentionProblem& problem, bool gate_gradients);
 /// Tiles of K, or of V.
 int tiles_of(std::int64_t channels);

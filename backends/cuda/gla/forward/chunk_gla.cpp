@@ -113,7 +113,7 @@ double fused_walk_us(const Problem& problem, std::int64_t keys, const DeviceInfo
          rounds_of(problem, blocks, device) * (kBlock + of_chunk * static_cast<double>(chunks));
 }
 /// The same of slices of few key channels that share a launch, as it has for short sequences, and of the
-/// launch that adds up what they make.
+/// launch that adds up what they make: 24 us for T132 H8 K512 V512, which takes 20 on an H200.
 double slices_beside_us(const Problem& problem, const channels::KeySlices& slices,
                         const DeviceInfo& device) {
   constexpr double kLaunch = 4, kBytes = 8, kBytesPerUs = 8e6;
