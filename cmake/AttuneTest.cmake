@@ -22,8 +22,12 @@ function(attune_test name)
     $<IF:$<BOOL:${arg_SHARED}>,attune::shared,attune::static>
     GTest::gmock_main attune_warnings ${arg_LIBRARIES})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  # Under a sanitizer compiling takes longer than running; what is tested is optimised all the same.
+  # Under a sanitizer compiling takes longer than running; what is tested is optimised all the same,
+  # and so are loops over whole tensors, which are support's.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O0>)
+  set(support ${arg_SOURCES})
+  list(FILTER support INCLUDE REGEX "support/")
+  set_source_files_properties(${support} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Debug>:-O1>)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests)
   if("fast" IN_LIST arg_LABELS)
     add_dependencies(attune_fast_tests ${target})

@@ -250,11 +250,21 @@ TEST_F(Shards, LocalIsTheOnlyDeviceElseTheOneOfTheLocalRank) {
   EXPECT_THAT(third.err, HasSubstr("no device sim:2"));
 }
 
-/// Candidates that sleep: what is lost is what the program itself does one after the other.
 TEST_F(Shards, DevicesOfOneHostDoNotWaitForEachOther) {
-  const int devices = campaign_length(3, 8);
+  const std::string meeting = here.file("meeting");
+  std::filesystem::create_directory(meeting);
+  const Outcome outcome =
+      here.run(tune({"--gpus", "all"}, {"SIM_DEVICES=3", "SIM_MEET=" + meeting}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json().size(), kProblems);
+}
+
+/// Candidates that sleep: what is lost is what the program itself does one after the other.
+TEST_F(Shards, EightDevicesAreSevenTimesAsFastAsOne) {
+  if (campaign_length(0, 1) == 0) GTEST_SKIP() << "other processes take time: CAMPAIGN=long";
+  constexpr int kDevices = 8;
   std::vector<std::string> many;
-  for (int i = 0; i < devices * campaign_length(2, 10); ++i) {
+  for (int i = 0; i < kDevices * 10; ++i) {
     many.push_back(str(R"({"op":"row_softmax","rows":20,"cols":)", 16 * (i + 1), '}'));
   }
   write_list(many);
@@ -266,8 +276,8 @@ TEST_F(Shards, DevicesOfOneHostDoNotWaitForEachOther) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   const double one = seconds_on(1);
-  const double all = seconds_on(devices);
-  EXPECT_GT(one / all, campaign_length(60, 93) * devices / 100.0) << one << " s, " << all << " s";
+  const double all = seconds_on(kDevices);
+  EXPECT_GT(one / all, 7.4) << one << " s, " << all << " s";
 }
 
 TEST_F(Shards, AWorkerGoesOnToTheNextProblemOfItsDevice) {

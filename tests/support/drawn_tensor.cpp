@@ -169,8 +169,9 @@ std::string DrawnTensor::changed(bool outputs) const {
   for (std::int64_t i = 0; outputs && i < count(); ++i) {
     std::memcpy(bytes.data() + byte_of(i), filled_.data() + byte_of(i), size_of(dtype_));
   }
+  if (bytes == filled_) return "";
   const auto [at, unused] = std::ranges::mismatch(bytes, filled_);
-  return at == bytes.end() ? "" : str("byte ", at - bytes.begin(), " of ", bytes.size());
+  return str("byte ", at - bytes.begin(), " of ", bytes.size());
 }
 
 }  // namespace attune::test

@@ -98,10 +98,9 @@ std::string first_difference(const TensorMap& a, const TensorMap& b) {
     if (other == b.end()) return str(name, ": missing");
     const auto left = bytes_of(tensor);
     const auto right = bytes_of(other->second);
+    if (std::ranges::equal(left, right)) continue;
     const auto [at, unused] = std::ranges::mismatch(left, right);
-    if (at != left.end() || left.size() != right.size()) {
-      return str(name, ": byte ", at - left.begin());
-    }
+    return str(name, ": byte ", at - left.begin());
   }
   return a.size() == b.size() ? "" : "another set of outputs";
 }
