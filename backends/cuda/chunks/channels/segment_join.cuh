@@ -2,7 +2,7 @@
 // their own.
 #pragma once
 
-#include "cuda/chunks/channels/state.cuh"
+#include "cuda/chunks/channels/segment_states.cuh"
 
 namespace attune::cuda::channels {
 

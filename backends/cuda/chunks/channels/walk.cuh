@@ -13,9 +13,10 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
+#include "cuda/chunks/channels/output_rows.cuh"
 #include "cuda/chunks/channels/segment_join.cuh"
+#include "cuda/chunks/channels/segment_states.cuh"
 #include "cuda/chunks/channels/signals.cuh"
-#include "cuda/chunks/channels/state.cuh"
 #include "cuda/chunks/segment_starts.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/tiles/wgmma.cuh"
