@@ -5,6 +5,7 @@
 #include "channel_decays.inl.hpp"
 #include "chunk_tiles_params.hpp"
 #include "cpu/simd/vector/segments.inl.hpp"
+#include "outputs.inl.hpp"
 #include "scores.inl.hpp"
 #include "state.inl.hpp"
 

@@ -1,7 +1,7 @@
 // dk and dv of the parts that the heads of a group are cut into, and their sums.
 #pragma once
 
-#include "steps.inl.hpp"
+#include "sweep_chunks.inl.hpp"
 #include "task.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::chunk::backward {

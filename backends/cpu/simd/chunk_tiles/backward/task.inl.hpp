@@ -218,6 +218,40 @@ inline void chunk_halves(const BackwardTiles& task, std::int64_t index, bool is_
   chunk_halves(task.d_o, place, span, is_kept, rows.d_o);
 }
 
+// Decays of a chunk's tokens; that of the whole chunk goes into `keys.decays`.
+inline void chunk_decays(const BackwardTiles& task, const TileKeys& keys, const ChunkSpan& span,
+                         TileTokenDecays& decays) {
+  TokenLogs logs;
+  token_logs(task.g, task.gamma, span.token, span.present, span.padded, logs);
+  const F32 total = tile_token_decays(logs, span.padded, keys.carries, decays);
+  for (std::int64_t i = 0; i < task.widest(); i += kLanes) store(keys.decays + i, total);
+}
+
+// All elements of a state decay alike.
+inline ChunkDecay decay_of_chunk(const TileRecurrence& of) {
+  return {.after = of.keys.has_decay ? of.keys.decays : nullptr};
+}
+
+// Gradients of a chunk, by what their writing needs.
+template <class Writing>
+RecurrenceChunk<Writing> recurrence_chunk(const TileRecurrence& of, const ChunkSpan& span,
+                                          const RecurrenceRows& rows, BesideProducts& beside,
+                                          const Writing& writing) {
+  return {.of = of,
+          .span = span,
+          .values = rows.values,
+          .decay = decay_of_chunk(of),
+          .beside = beside,
+          .writing = writing};
+}
+
+// Transposed.
+inline void read_initial(const BackwardTiles& task) {
+  read_floats(task.to_dq.state, {.data = task.initial.data,
+                                 .key_stride = task.initial.value_stride,
+                                 .value_stride = task.initial.key_stride});
+}
+
 // How often a chunk of a recurrence does something beside products: after every second one.
 inline std::int64_t products_beside(const TileRecurrence& of, std::int64_t chunk) {
   const std::int64_t halves = chunk / kTileDepth;
