@@ -11,9 +11,9 @@
 // vector of partial sums instead of all channels.
 #pragma once
 
+#include "column_sums.inl.hpp"
 #include "cpu/simd/vector/decays.inl.hpp"
 #include "cpu/simd/vector/pass_keys.inl.hpp"
-#include "state_passes.inl.hpp"
 
 namespace attune::cpu::simd::ATTUNE_SIMD_NAMESPACE::recurrent_attention::backward {
 
