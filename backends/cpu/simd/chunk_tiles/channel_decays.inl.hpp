@@ -6,7 +6,7 @@
 //
 // so rows of q and k take their factors and the rest is as without a gate. Each product is what it
 // is without a division, times 1 + a rounding: no sum gets less exact by it, only larger, by
-// exp(kMaxChunkLog) at most. Stronger decays take blocks of 16 tokens: keys.inl.hpp.
+// exp(kMaxChunkLog) at most. Stronger decays take blocks of 16 tokens: key_blocks.inl.hpp.
 #pragma once
 
 #include "keys.inl.hpp"

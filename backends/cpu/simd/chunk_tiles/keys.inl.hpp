@@ -9,8 +9,8 @@
 // Where all channels decay alike (g, gamma) P is q k^T times the product of decays. Where each
 // decays on its own (gk) it is made block by block (key_blocks.inl.hpp).
 //
-// Everything else multiplies decays of different tokens or adds their logs, so a log decay of -inf
-// resets exactly. What is above the diagonal is never multiplied by zero, but left out.
+// But for divisions there, decays of different tokens are multiplied and their logs added, so a log
+// decay of -inf resets exactly. What is above the diagonal is never multiplied by zero, but left out.
 #pragma once
 
 #include "key_blocks.inl.hpp"

@@ -1,5 +1,5 @@
-// The kernel classes with a decay for every channel: what problems they take, how they are tuned
-// and launched. Traits is what differs between them:
+// The kernel classes with a decay for every channel: what problems they take and how they are tuned; their
+// launches are launches.hpp's. Traits is what differs between them:
 //
 //   Config             tile_v, stages and segments
 //   kName, kVersion    of the kernel
