@@ -32,7 +32,6 @@ using ::testing::HasSubstr;
 
 constexpr int kProblems = 15;
 
-/// Where a program is, or "".
 /// Whether a command does what it should, soon. Launchers may be installed and start nothing, as those
 /// of a cluster whose controller is away.
 bool succeeds(const std::string& command) {
@@ -250,18 +249,37 @@ TEST_F(Shards, LocalIsTheOnlyDeviceElseTheOneOfTheLocalRank) {
   EXPECT_THAT(third.err, HasSubstr("no device sim:2"));
 }
 
+/// While the first sample of one does not end, the others tune all that is left.
 TEST_F(Shards, DevicesOfOneHostDoNotWaitForEachOther) {
-  const std::string meeting = here.file("meeting");
-  std::filesystem::create_directory(meeting);
-  const Outcome outcome =
-      here.run(tune({"--gpus", "all"}, {"SIM_DEVICES=3", "SIM_MEET=" + meeting}));
+  const std::string events = here.file("events.jsonl"), hold = here.file("hold");
+  const auto finished = [&] {
+    std::ifstream file(events);
+    int count = 0;
+    for (std::string line; std::getline(file, line);) {
+      if (line.find("\"tune_finished\"") != std::string::npos) ++count;
+    }
+    return count;
+  };
+  int finished_meanwhile = 0;
+  std::thread holding([&] {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (finished() < kProblems - 1 && std::chrono::steady_clock::now() < latest) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    finished_meanwhile = finished();
+    std::ofstream(hold).flush();
+  });
+  const Outcome outcome = here.run(
+      tune({"--gpus", "all"}, {"SIM_DEVICES=3", "SIM_HOLD=" + hold, "ATTUNE_EVENTS=" + events}));
+  holding.join();
+  EXPECT_EQ(finished_meanwhile, kProblems - 1);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.json().size(), kProblems);
 }
 
 /// Candidates that sleep: what is lost is what the program itself does one after the other.
 TEST_F(Shards, EightDevicesAreSevenTimesAsFastAsOne) {
-  if (campaign_length(0, 1) == 0) GTEST_SKIP() << "other processes take time: CAMPAIGN=long";
+  if (!is_long_campaign()) GTEST_SKIP() << "other processes take time: CAMPAIGN=long";
   constexpr int kDevices = 8;
   std::vector<std::string> many;
   for (int i = 0; i < kDevices * 10; ++i) {

@@ -7,12 +7,12 @@
 
 namespace attune::test {
 
-/// `brief`, or `lengthy` where the environment says CAMPAIGN=long. bench/notes/campaigns.md
-/// keeps what the long ones showed.
-inline int campaign_length(int brief, int lengthy) {
+/// Whether the environment says CAMPAIGN=long. bench/notes/campaigns.md keeps what long ones showed.
+inline bool is_long_campaign() {
   const char* wanted = std::getenv("CAMPAIGN");
-  return wanted != nullptr && std::string_view(wanted) == "long" ? lengthy : brief;
+  return wanted != nullptr && std::string_view(wanted) == "long";
 }
+inline int campaign_length(int brief, int lengthy) { return is_long_campaign() ? lengthy : brief; }
 
 /// The first seed of problems that are drawn: what the environment says in CAMPAIGN_SEED, or 0.
 inline std::uint64_t campaign_seed() {

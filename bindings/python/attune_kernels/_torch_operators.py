@@ -24,8 +24,8 @@ pool_operator = torch.ops.attune.forward_on_pool.default
 decode_operator = torch.ops.attune.decode.default
 
 # Where the arguments of attune::forward stand: tensors first, in this order, then the options.
-Q, K, V, G, G_GAMMA, GK, GV, SLOPES, INITIAL_STATE, CU_SEQLENS, CU_SEQLENS_HOST = range(11)
 TENSORS = 11
+Q, K, V, G, G_GAMMA, GK, GV, SLOPES, INITIAL_STATE, CU_SEQLENS, CU_SEQLENS_HOST = range(TENSORS)
 
 
 def _in_schema(operator, tensors):

@@ -3,14 +3,13 @@
 // time a sample sleeps, for SIM_SAMPLE_US microseconds (0 when it is not set), without a core.
 // SIM_DEVICES says how many devices there are; 1 when it is not set. SIM_CLASS is what the end of
 // their class is; "8c" when it is not set. SIM_STARTS, where it is set, is a file that every process
-// which registers the devices adds a line to. SIM_MEET, where it is set, is a folder: a device's first
-// sample there ends when every device is in one. Needs the op of the plugin row_softmax.
+// which registers the devices adds a line to. SIM_HOLD, where it is set, is a file without which no
+// sample of sim:0 ends. Needs the op of the plugin row_softmax.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -47,26 +46,6 @@ std::optional<DeviceInfo> describe_class(std::string_view device_class) {
   return info;
 }
 
-int device_count() { return std::atoi(environment("SIM_DEVICES", "1").c_str()); }
-
-/// Throws if another device stays away for half a minute, and from then on at once.
-void meet_all_devices(const std::filesystem::path& folder, int index) {
-  const auto exists = [&](const std::string& name) {
-    return std::filesystem::exists(folder / name);
-  };
-  std::ofstream(folder / std::to_string(index)).flush();
-  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  for (int device = 0; device < device_count(); ++device) {
-    while (!exists(std::to_string(device))) {
-      if (exists("missed") || std::chrono::steady_clock::now() > latest) {
-        std::ofstream(folder / "missed").flush();
-        throw std::runtime_error("sim:" + std::to_string(device) + " takes no sample meanwhile");
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-}
-
 /// Microseconds that the launches of this thread have lasted by the simulated clock.
 thread_local double clock_us = 0;
 
@@ -98,8 +77,10 @@ class SimulatedDevice final : public attune::Device {
   double time_us(attune::FunctionRef<void(void*, int)> launch, int repeats) const override {
     static const std::chrono::microseconds sample(
         std::atoi(environment("SIM_SAMPLE_US", "0").c_str()));
-    static const std::string meeting = environment("SIM_MEET", "");
-    if (!meeting.empty()) meet_all_devices(meeting, info_.id.index);
+    static const std::string hold = environment("SIM_HOLD", "");
+    while (info_.id.index == 0 && !hold.empty() && !std::filesystem::exists(hold)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     const double begin = clock_us;
     for (int i = 0; i < repeats; ++i) launch(nullptr, i);
     std::this_thread::sleep_for(sample);
@@ -137,6 +118,8 @@ class Rows final : public attune::Kernel<RowsConfig> {
     clock_us += 200 + static_cast<double>(problem.rows) * (1 + off);
   }
 };
+
+int device_count() { return std::atoi(environment("SIM_DEVICES", "1").c_str()); }
 
 void register_devices(attune::Registry& registry) {
   if (const std::string starts = environment("SIM_STARTS", ""); !starts.empty()) {

@@ -58,10 +58,10 @@ def _float(x: Optional[Tensor]) -> Optional[Tensor]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, g: Optional[Tensor] = None, g_gamma: Optional[Tensor] = None,
-            gk: Optional[Tensor] = None, gv: Optional[Tensor] = None, scale: Optional[float] = None,
-            initial_state: Optional[Tensor] = None, output_final_state: bool = False, reverse: bool = False,
-            state_v_first: bool = False, cu_seqlens: Optional[Tensor] = None,
-            cu_seqlens_cpu: Optional[Tensor] = None) -> Result:
+           gk: Optional[Tensor] = None, gv: Optional[Tensor] = None, scale: Optional[float] = None,
+           initial_state: Optional[Tensor] = None, output_final_state: bool = False, reverse: bool = False,
+           state_v_first: bool = False, cu_seqlens: Optional[Tensor] = None,
+           cu_seqlens_cpu: Optional[Tensor] = None) -> Result:
     """The recurrence on tensors of any floating types; o has q's. Casts carry their gradients back."""
     tokens = q.shape[1]
     if cu_seqlens is not None:

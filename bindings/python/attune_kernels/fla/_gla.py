@@ -29,7 +29,7 @@ def chunk_gla(
     assert q.shape == k.shape == g.shape, "q, k, g must have the same shape."
     assert v.shape == (*q.shape[:3], v.shape[-1]), "v must be of shape (batch size, seq len, num of head, head dim)."
     o, state = attend(q, k, v, gk=g, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-                       state_v_first=state_v_first, cu_seqlens=cu_seqlens, cu_seqlens_cpu=cu_seqlens_cpu)
+                      state_v_first=state_v_first, cu_seqlens=cu_seqlens, cu_seqlens_cpu=cu_seqlens_cpu)
     return o.to(v.dtype), state
 
 
@@ -56,5 +56,5 @@ def fused_recurrent_gla(
     state_v_first = renamed_state_v_first(state_v_first, kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, gk=gk, gv=gv, scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
-                   cu_seqlens=cu_seqlens)
+                  output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
+                  cu_seqlens=cu_seqlens)

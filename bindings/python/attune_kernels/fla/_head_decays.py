@@ -40,7 +40,7 @@ def chunk_lightning_attn(
     check_chunk_size(kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g_gamma=_lightning_decay(q, layer_idx, num_layers), scale=scale,
-                   initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+                  initial_state=initial_state, output_final_state=output_final_state, cu_seqlens=cu_seqlens)
 
 
 def fused_recurrent_lightning_attn(
@@ -60,8 +60,8 @@ def fused_recurrent_lightning_attn(
     check_head_first(kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g_gamma=_lightning_decay(q, layer_idx, num_layers), scale=scale,
-                   initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
-                   cu_seqlens=cu_seqlens)
+                  initial_state=initial_state, output_final_state=output_final_state, reverse=reverse,
+                  cu_seqlens=cu_seqlens)
 
 
 def chunk_retention(
@@ -79,7 +79,7 @@ def chunk_retention(
     check_chunk_size(kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g_gamma=_retention_decay(q), scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+                  output_final_state=output_final_state, cu_seqlens=cu_seqlens)
 
 
 def fused_chunk_retention(
@@ -112,8 +112,8 @@ def fused_recurrent_retention(
     state_v_first = renamed_state_v_first(state_v_first, kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g_gamma=_retention_decay(q), scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
-                   cu_seqlens=cu_seqlens)
+                  output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
+                  cu_seqlens=cu_seqlens)
 
 
 def parallel_retention(

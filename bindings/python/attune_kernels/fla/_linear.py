@@ -44,7 +44,7 @@ def _linear_attention(q, k, v, scale, initial_state, output_final_state, reverse
     check_packed(q, cu_seqlens, initial_state)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     o, state = attend(q, k, v, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
-                       reverse=reverse, cu_seqlens=cu_seqlens)
+                      reverse=reverse, cu_seqlens=cu_seqlens)
     if not normalize:
         return o, state
     sums, total = _running_keys(k, z, reverse, cu_seqlens)

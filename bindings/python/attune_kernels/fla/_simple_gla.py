@@ -29,8 +29,8 @@ def chunk_simple_gla(
     check_chunk_size(kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g=g, g_gamma=g_gamma, scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
-                   cu_seqlens_cpu=cu_seqlens_cpu)
+                  output_final_state=output_final_state, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
+                  cu_seqlens_cpu=cu_seqlens_cpu)
 
 
 def fused_chunk_simple_gla(
@@ -66,8 +66,8 @@ def fused_recurrent_simple_gla(
     state_v_first = renamed_state_v_first(state_v_first, kwargs)
     check_packed(q, cu_seqlens, initial_state)
     return attend(q, k, v, g=g, g_gamma=g_gamma, scale=scale, initial_state=initial_state,
-                   output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
-                   cu_seqlens=cu_seqlens)
+                  output_final_state=output_final_state, reverse=reverse, state_v_first=state_v_first,
+                  cu_seqlens=cu_seqlens)
 
 
 def _scores(q: Tensor, k: Tensor, g: Optional[Tensor], scale: Optional[float]) -> Tensor:
