@@ -74,20 +74,23 @@ __global__ __launch_bounds__(kOperandChannels) void make_channel_operands(
   const float* const gates = static_cast<const float*>(p.gate.rows.data) +
                              row_offset(p.gate.rows, chunk.span.batch, first, head) + own;
   float logs[kSplitChunk];
-#pragma unroll
-  for (int i = 0; i < kSplitChunk; ++i) {
-    logs[i] = __ldg(gates + min(i, last) * direction * p.gate.rows.token);
-  }
   Log2Sum sum;
   float total = 0.0F;
   bool strong = false;
+  // Warps behind the last channel have no loads to wait for.
+  if (channel / kWarpSize * kWarpSize < p.channels) {
 #pragma unroll
-  for (int i = 0; i < kSplitChunk; ++i) {
-    const float log = logs[i] + __shfl_sync(kFullWarp, shared, i);
-    logs[i] = exists && i <= last ? log : 0.0F;
-    total += logs[i];
-    sum.add(logs[i]);
-    strong = strong || sum.exceeds(kMostLog2);
+    for (int i = 0; i < kSplitChunk; ++i) {
+      logs[i] = __ldg(gates + min(i, last) * direction * p.gate.rows.token);
+    }
+#pragma unroll
+    for (int i = 0; i < kSplitChunk; ++i) {
+      const float log = logs[i] + __shfl_sync(kFullWarp, shared, i);
+      logs[i] = exists && i <= last ? log : 0.0F;
+      total += logs[i];
+      sum.add(logs[i]);
+      strong = strong || sum.exceeds(kMostLog2);
+    }
   }
   strong = __syncthreads_or(strong ? 1 : 0) != 0;
 

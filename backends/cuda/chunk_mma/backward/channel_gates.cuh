@@ -15,7 +15,7 @@ namespace attune::cuda::chunk_mma::backward {
 /// What gradients of gates are made of, but for x.
 template <class Own, int kPanels>
 struct GateSums {
-  using Thread = ChannelThread<Own, kPanels>;
+  using Thread = PanelThread<Own, kPanels>;
   ChannelTile<kPanels> behind;  // y + c - r
   float reads_of_group[Thread::kGroups][Thread::kChannels];
   float behind_of_group[Thread::kGroups][Thread::kChannels];
@@ -36,7 +36,7 @@ struct KeyGateMemory {
 template <class Own, int kPanels>
 __device__ __forceinline__ void sum_gates(GateSums<Own, kPanels>& memory,
                                           ChannelMemory<kPanels>& channels) {
-  using Thread = ChannelThread<Own, kPanels>;
+  using Thread = PanelThread<Own, kPanels>;
   const Thread own = Thread::again();
   ChannelTile<kPanels>& tile = channels.logs;
   const int channel = own.channel();
@@ -72,7 +72,7 @@ __device__ __forceinline__ void store_channel_gates(ChannelTile<kPanels>& made,
                                                     const BackwardParams& p, const Chunk& chunk,
                                                     const ChannelSide& side, int first_channel,
                                                     bool adds) {
-  using Thread = ChannelThread<Own, kPanels>;
+  using Thread = PanelThread<Own, kPanels>;
   const Thread own = Thread::again();
   const Place& place = chunk.place;
   const int channel = own.channel();
@@ -100,7 +100,7 @@ template <class Own, int kPanels>
 __device__ __forceinline__ void store_shared_gates_of(KeyGateMemory<Own, kPanels>& memory,
                                                       const BackwardParams& p, const Chunk& chunk,
                                                       bool strong, bool adds, int first_key = 0) {
-  using Thread = ChannelThread<Own, kPanels>;
+  using Thread = PanelThread<Own, kPanels>;
   const Thread own = Thread::again();
   const int channel = own.channel();
   if (strong) {

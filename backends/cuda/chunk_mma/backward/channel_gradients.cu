@@ -38,12 +38,12 @@ __device__ __forceinline__ bool load_tokens(const Block<kKeyPanels, kValuePanels
   const BackwardParams& p = block.p;
   const auto& panels = block.panels;
   ChannelMemory<kKeyPanels>& keys = block.keys();
-  ChannelGates<Own, kKeyPanels> gates(p, p.keys, block.chunk, 0);
+  PanelGates<Own, kKeyPanels> gates(p, p.keys, block.chunk, 0);
   LoadedTokens<Own, kKeyPanels, kValuePanels, kQuads> tokens;
   tokens.fetch_values(p, block.chunk);
   tokens.fetch_keys(p, block.chunk);
   tokens.store_values(panels);
-  const bool strong = scan_channels(keys, reinterpret_cast<Log2Sum*>(panels.memory), gates);
+  const bool strong = scan_channels<Own>(keys, reinterpret_cast<Log2Sum*>(panels.memory), gates);
   if (strong) {
     keep_token_decays<Own>(keys, p, p.keys, block.chunk, 0);
     __syncthreads();  // each token's decays are there

@@ -15,12 +15,12 @@
 
 namespace attune::cuda::chunk_mma::backward {
 
-/// How the threads of a block divide the channels of a side and the tokens of a chunk among them.
-template <class Own, int kPanels>
+/// How the threads of a block divide some channels of a side and the tokens of a chunk among them.
+template <int kThreads, int kBlockChannels>
 class ChannelThread {
  public:
-  static constexpr int kChannels = kPanels * kPanelChannels;
-  static constexpr int kGroups = Own::kThreads / kChannels;
+  static constexpr int kChannels = kBlockChannels;
+  static constexpr int kGroups = kThreads / kChannels;
   static constexpr int kTokensOfGroup = kTokens / kGroups;
 
   /// The same thread, but not to the compiler: addresses that a late phase has in common with an
@@ -37,6 +37,8 @@ class ChannelThread {
  private:
   int thread_ = static_cast<int>(threadIdx.x);
 };
+template <class Own, int kPanels>
+using PanelThread = ChannelThread<Own::kThreads, kPanels * kPanelChannels>;
 
 /// A number for every token and channel. Eight channels of four rows that follow each other lie
 /// in different banks.
@@ -66,68 +68,85 @@ struct alignas(16) ChannelMemory {
 };
 
 /// The log decays of a thread's tokens of its channel.
-template <class Own, int kPanels>
+template <class Thread>
 class ChannelGates {
  public:
-  using Thread = ChannelThread<Own, kPanels>;
-
   /// Begins to load them, of channels from the first one on.
   __device__ __forceinline__ ChannelGates(const BackwardParams& p, const ChannelSide& side,
                                           const Chunk& chunk, int first_channel)
-      : p_(p), side_(side), chunk_(chunk), channels_(side.channels - first_channel) {
+      : ChannelGates(p, side, chunk, first_channel + Thread().channel() < side.channels,
+                     HeadRows::of(p, side.gates, chunk.place, chunk.head,
+                                  min(first_channel + Thread().channel(), side.channels - 1))) {}
+  /// The same of rows that have been found: the thread's channel's, or any where there is none.
+  template <class Rows>
+  __device__ __forceinline__ ChannelGates(const BackwardParams& p, const ChannelSide& side,
+                                          const Chunk& chunk, bool exists, const Rows& gates)
+      : p_(p), side_(side), chunk_(chunk), exists_(exists) {
     const Thread own;
-    const int channel = own.channel() < channels_ ? own.channel() : 0;
-    const PlacedRows gates(p, side.gates, chunk.place, chunk.head, first_channel + channel);
+    const int last = chunk.place.rows - 1;
 #pragma unroll
     for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
-      logs_[i] = __ldg(gates.first + min(own.token(i), chunk.place.rows - 1) * gates.step);
+      logs_[i] = __ldg(gates.at(min(own.token(i), last)));
     }
   }
   /// Waits for them, and adds what all channels share. Tokens that do not exist decay nothing, nor do
   /// channels without gates.
   __device__ __forceinline__ Log2Sum sum() {
+    Log2Sum sum;
+    for_each_sum(sum, [](int) {});
+    return sum;
+  }
+  /// The same, but calls visit(i) behind token i of the thread's, when `sum` has it, too.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_sum(Log2Sum& sum, Visit&& visit) {
     const Thread own;
     float gamma = 0.0F;
     if (side_.has_shared_gates) {
       gamma = constant_decay(p_.gamma, chunk_.place.sequence, chunk_.head);
       if (p_.g.given()) add_shared_gate();
     }
-    const bool has_gates = side_.gates.exist && own.channel() < channels_;
-    const int exist = has_gates ? chunk_.place.rows : 0;
-    Log2Sum sum;
+    const int exist = exists_ && side_.gates.exist ? chunk_.place.rows : 0;
 #pragma unroll
     for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
       logs_[i] = own.token(i) < exist ? logs_[i] + gamma : 0.0F;
       sum.add(logs_[i]);
+      visit(i);
     }
-    return sum;
   }
   /// Of token i of the thread's, after sum().
   __device__ float log(int i) const { return logs_[i]; }
 
  private:
+  /// A warp's threads have the same tokens: a lane loads what one of them has.
   __device__ __forceinline__ void add_shared_gate() {
+    static_assert(Thread::kChannels % kWarpSize == 0 && Thread::kTokensOfGroup <= kWarpSize);
     const Thread own;
     const PlacedRows shared(p_, p_.shared_gates, chunk_.place, chunk_.head, 0);
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int token = own.token(lane % Thread::kTokensOfGroup);
+    const float gate = __ldg(shared.first + min(token, chunk_.place.rows - 1) * shared.step);
 #pragma unroll
     for (int i = 0; i < Thread::kTokensOfGroup; ++i) {
-      logs_[i] += __ldg(shared.first + min(own.token(i), chunk_.place.rows - 1) * shared.step);
+      logs_[i] += __shfl_sync(kFullWarp, gate, i);
     }
   }
 
   const BackwardParams& p_;
   const ChannelSide& side_;
   const Chunk& chunk_;
-  const int channels_;
+  const bool exists_;  // the channel
   float logs_[Thread::kTokensOfGroup];
 };
+
+template <class Own, int kPanels>
+using PanelGates = ChannelGates<PanelThread<Own, kPanels>>;
 
 /// Makes logs and to_middle of gates; returns whether the chunk is strong. `sums` is scratch: one a
 /// thread.
 template <class Own, int kPanels>
 __device__ __forceinline__ bool scan_channels(ChannelMemory<kPanels>& to, Log2Sum* sums,
-                                              ChannelGates<Own, kPanels>& gates) {
-  using Thread = ChannelThread<Own, kPanels>;
+                                              PanelGates<Own, kPanels>& gates) {
+  using Thread = PanelThread<Own, kPanels>;
   const Thread own;
   sums[threadIdx.x] = gates.sum();
   __syncthreads();  // the sums of all groups are there
@@ -137,9 +156,9 @@ __device__ __forceinline__ bool scan_channels(ChannelMemory<kPanels>& to, Log2Su
   for (int group = 0; group < Thread::kGroups; ++group) {
     const Log2Sum other = sums[group * Thread::kChannels + own.channel()];
     const bool is_early = group < Thread::kGroups / 2;
-    if (is_early) middle.add(other, 1.0F);
-    if (!is_early && group < own.group()) sum.add(other, 1.0F);
-    if (is_early && group >= own.group()) sum.add(other, -1.0F);
+    if (is_early) middle.add(other);
+    if (!is_early && group < own.group()) sum.add(other);
+    if (is_early && group >= own.group()) sum.subtract(other);
   }
   bool strong = false;
 #pragma unroll
@@ -161,9 +180,9 @@ template <class Own, int kPanels>
 __device__ __forceinline__ void keep_token_decays(ChannelMemory<kPanels>& to,
                                                   const BackwardParams& p, const ChannelSide& side,
                                                   const Chunk& chunk, int first_channel) {
-  using Thread = ChannelThread<Own, kPanels>;
+  using Thread = PanelThread<Own, kPanels>;
   const Thread own;
-  ChannelGates<Own, kPanels> gates(p, side, chunk, first_channel);
+  PanelGates<Own, kPanels> gates(p, side, chunk, first_channel);
   gates.sum();
 #pragma unroll
   for (int i = 0; i < Thread::kTokensOfGroup; ++i) {

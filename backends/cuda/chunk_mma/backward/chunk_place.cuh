@@ -69,11 +69,28 @@ struct HeadRows {
     const PlacedRows placed(p, rows, place, head, channel);
     return {placed.first, placed.step};
   }
+  __device__ __forceinline__ const float* at(int row) const { return first + row * step; }
+  __device__ __forceinline__ HeadRows from_channel(int channel) const {
+    return {first + channel, step};
+  }
   /// Those from `row` on, from `channel` on.
   __device__ __forceinline__ PlacedRows placed(int row, int channel, bool exist) const {
     PlacedRows rows(first + row * step + channel, step);
     rows.exist = exist;
     return rows;
+  }
+};
+
+/// The same rows where steps are short (BackwardParams::short_steps): an address is one instruction.
+struct NearRows {
+  const float* first;
+  int step_bytes;
+
+  __device__ explicit NearRows(const HeadRows& rows)
+      : first(rows.first), step_bytes(static_cast<int>(rows.step) * int{sizeof(float)}) {}
+  __device__ __forceinline__ const float* at(int row) const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const char*>(first) +
+                                          std::int64_t{row} * step_bytes);
   }
 };
 

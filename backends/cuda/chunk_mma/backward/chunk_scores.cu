@@ -38,8 +38,8 @@ class SideTokens {
   }
   /// Loads them times their decays; returns whether the chunk is strong in any of their channels.
   __device__ __forceinline__ bool load_decayed(GatedScoreMemory& memory, int panel) {
-    ChannelGates<Own, 1> gates(p_, side_, chunk_, panel * kPanelChannels);
-    const bool strong = scan_channels(memory.channels, memory.sums, gates);
+    PanelGates<Own, 1> gates(p_, side_, chunk_, panel * kPanelChannels);
+    const bool strong = scan_channels<Own>(memory.channels, memory.sums, gates);
     fetch(panel);  // not sooner: gates have taken the registers
     decay_tokens(reads_, writes_, 0, memory.channels.logs);
     return strong;

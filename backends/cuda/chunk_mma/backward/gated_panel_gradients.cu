@@ -89,10 +89,10 @@ __device__ __forceinline__ void load_side(const Block& block, Product<Own>& read
   PanelOperands<kOfKeys, Case> loaded(block);
   if (p.has_states) begin_states(loaded);
   {
-    ChannelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
+    PanelGates<Own, 1> gates(p, side, block.chunk, block.panel * kPanelChannels);
     // A panel of tokens, which are not there yet.
     auto* const scratch = reinterpret_cast<Log2Sum*>(stages.panels[PanelStages::kStates]);
-    scan_channels(channels, scratch, gates);
+    scan_channels<Own>(channels, scratch, gates);
   }
   clear(reads);
   clear(writes);

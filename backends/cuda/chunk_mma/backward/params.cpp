@@ -18,7 +18,15 @@ TokenRows token_rows(const ConstTensorView& tensor, std::int64_t heads_per_row) 
 constexpr std::int64_t kMostStep = std::int64_t{1} << 24;
 
 bool loads_quads(const ConstTensorView& tensor) {
-  return tensor.size(3) % kQuad == 0 && moves_in_quads(tensor) && tensor.stride(1) <= kMostStep;
+  return tensor.size(3) % kQuad == 0 && moves_in_quads(tensor);
+}
+
+bool has_short_steps(const ConstTensorView& tensor) { return tensor.stride(1) <= kMostStep; }
+
+/// Whether `holds` of the rows of q, k, v and, where there are any, of do.
+template <class Predicate>
+bool all_rows(const Args& args, Predicate&& holds) {
+  return holds(args.q) && holds(args.k) && holds(args.v) && (!args.d_o || holds(*args.d_o));
 }
 
 /// Rows of walk_operands.cu: [B, T, H, operand_channels()].
@@ -57,9 +65,10 @@ void set_tensors(BackwardParams& params, const Problem& problem, const Args& arg
   params.values.reads.exist = args.d_o.has_value();
   params.keys.gates = gate_rows(args.gk, params.keys.reads);
   params.values.gates = gate_rows(args.gv, params.values.reads);
-  params.quads = loads_quads(args.q) && loads_quads(args.k) && loads_quads(args.v) &&
-                 (!args.d_o || loads_quads(*args.d_o)) &&
-                 problem.H * operand_channels(std::max(problem.K, problem.V)) <= kMostStep;
+  params.short_steps = all_rows(args, has_short_steps) && (!args.gk || has_short_steps(*args.gk)) &&
+                       (!args.gv || has_short_steps(*args.gv)) &&
+                       problem.H * operand_channels(std::max(problem.K, problem.V)) <= kMostStep;
+  params.quads = params.short_steps && all_rows(args, loads_quads);
   params.g = gate_view(args.g);
   params.shared_gates = gate_rows(args.g, params.keys.reads);
   params.gamma = decay_view(args.gamma, problem.H);

@@ -136,8 +136,9 @@ struct StateSide {
 struct BackwardParams {
   ChannelSide keys;
   ChannelSide values;
-  TokenRows shared_gates;  // g
-  bool quads = false;      // four channels of all rows may be loaded at once, steps are short
+  TokenRows shared_gates;    // g
+  bool short_steps = false;  // 64 tokens of all rows are a distance in 32 bits
+  bool quads = false;        // and four channels of all rows may be loaded at once
   GateView g;
   ConstantDecayView gamma;
   SequencesView sequences;

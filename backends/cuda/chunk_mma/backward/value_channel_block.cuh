@@ -77,8 +77,8 @@ struct Block {
 /// The decays of the value channels of a panel; returns whether the chunk is strong for them.
 template <int kKeyPanels>
 __device__ __forceinline__ bool scan_values(const Block<kKeyPanels>& block, int panel) {
-  ChannelGates<Own, 1> gates(block.p, block.p.values, block.chunk, panel * kPanelChannels);
-  return scan_channels(block.channels.values, block.scratch(), gates);
+  PanelGates<Own, 1> gates(block.p, block.p.values, block.chunk, panel * kPanelChannels);
+  return scan_channels<Own>(block.channels.values, block.scratch(), gates);
 }
 
 /// Loads q and k, and finds the decays of all channels, at last those of the first panel of values;
@@ -87,10 +87,10 @@ template <bool kQuads, int kKeyPanels>
 __device__ __forceinline__ bool load_keys(const Block<kKeyPanels>& block, int value_panels) {
   const BackwardParams& p = block.p;
   ChannelMemory<kKeyPanels>& keys = block.channels.keys;
-  ChannelGates<Own, kKeyPanels> gates(p, p.keys, block.chunk, 0);
+  PanelGates<Own, kKeyPanels> gates(p, p.keys, block.chunk, 0);
   LoadedTokens<Own, kKeyPanels, 1, kQuads> tokens;
   tokens.fetch_keys(p, block.chunk);
-  bool strong = scan_channels(keys, block.scratch(), gates);
+  bool strong = scan_channels<Own>(keys, block.scratch(), gates);
 #pragma unroll 1
   for (int panel = value_panels - 1; panel >= 0; --panel) {
     strong = scan_values(block, panel) || strong;
