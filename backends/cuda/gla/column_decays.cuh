@@ -34,10 +34,18 @@ class ColumnDecays {
  public:
   __device__ ColumnDecays(const GlaParams& p, const HeadChunk& chunk) : p_(p), chunk_(chunk) {}
 
-  /// Of 64 channels of each warpgroup from `first` on.
+  /// Of 64 channels of each warpgroup from `first` on; if so asked, not of warps without any.
+  template <bool kLeavesOutWarps>
   __device__ __forceinline__ void load(int first) {
+    valid_ = chunk_.template tokens_from<16>(at.position(0));
+    if (kLeavesOutWarps && !warp_has_channels(first)) return;
     load_logs(first);
     sum_logs();
+  }
+  /// Whether there is any channel of the warp's. If not, its rows of all tiles are zeros, and stay so.
+  __device__ __forceinline__ bool warp_has_channels(int first) const {
+    constexpr int kWarpChannels = 16;
+    return first + at.group * kPanelChannels + at.warp() * kWarpChannels < p_.own;
   }
 
   /// Of an element of an accumulator: from the middle of the chunk to a token that reads, or from
@@ -87,7 +95,6 @@ class ColumnDecays {
  private:
   /// Natural log decays; 0 where there is no token, what channels share where there is no channel.
   __device__ __forceinline__ void load_logs(int first) {
-    valid_ = chunk_.template tokens_from<16>(at.position(0));
     const ConstTokenView& own = p_.channel_gate.rows;
     if (p_.channel_gate.is_f32) {
       load_gates<float>(own, first);

@@ -16,10 +16,12 @@ static_assert(kBlockWarps * kRun == kChunkTokens && kWarpSize * 2 == kPanelChann
 /// with the decay itself they keep their precision.
 inline constexpr float kStrongDecay = -80;
 
-/// Where this thread's elements are.
-struct RunLane {
-  int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+/// Where this thread's elements are, if so many lanes side by side have the same positions: of a block
+/// that takes fewer channels parts of a warp are what warps are here.
+template <int kLanes>
+struct RunLanes {
+  int warp = static_cast<int>(threadIdx.x) / kLanes;
+  int lane = static_cast<int>(threadIdx.x) % kLanes;
   __device__ int position(int i) const { return warp * kRun + i; }
   /// The first of two, of the panel's.
   __device__ int channel() const { return 2 * lane; }
@@ -27,6 +29,7 @@ struct RunLane {
   /// values of all of an unrolled loop would fill the registers at once.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(warp), "+r"(lane)::"memory"); }
 };
+using RunLane = RunLanes<kWarpSize>;
 
 /// The rows of a tensor at a thread's positions; Element may be const.
 template <class Element>
@@ -63,7 +66,8 @@ struct RunRows {
 };
 
 /// Bit i: there is a token at this warp's i-th position, and the channel is the tensor's.
-__device__ __forceinline__ unsigned valid_positions(const HeadChunk& chunk, const RunLane& at,
+template <class Place>
+__device__ __forceinline__ unsigned valid_positions(const HeadChunk& chunk, const Place& at,
                                                     bool has_channel) {
   return has_channel ? chunk.tokens_from<kRun>(at.position(0)) : 0U;
 }
@@ -125,9 +129,9 @@ __device__ __forceinline__ void add_shared_gate(float2 (&logs)[kRun],
 }
 
 /// What channels share of the log decays of this warp's tokens, natural.
-template <class T>
+template <class T, class Place>
 __device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const GlaParams& p,
-                                                  const HeadChunk& chunk, const RunLane& at,
+                                                  const HeadChunk& chunk, const Place& at,
                                                   unsigned valid) {
   if (p.g.given() && p.g.is_f32) {
     add_shared_gate<float>(logs, {p.g.rows, chunk, at, 0}, valid);
@@ -148,9 +152,9 @@ __device__ __forceinline__ void add_shared_decays(float2 (&logs)[kRun], const Gl
 
 /// The log decays of this thread's tokens (base 2); 0 where there is no token or no channel.
 /// All loads are under way before the first is used.
-template <class T>
+template <class T, class Place>
 __device__ __forceinline__ void load_log_decays(float2 (&logs)[kRun], const GlaParams& p,
-                                                const HeadChunk& chunk, const RunLane& at,
+                                                const HeadChunk& chunk, const Place& at,
                                                 int channel, unsigned valid) {
   const ConstTokenView& own = p.channel_gate.rows;
   const int second = channel + 1 < p.own ? 1 : 0;

@@ -32,6 +32,9 @@ class IntraChunk {
   static constexpr int kThreads = Shared::kThreads;
   static constexpr int kStep = Shared::kPart;  // channels taken at once
   static constexpr int kMost = Shared::kMost;
+  /// Whether warps without channels leave out what others do: of wide heads few have none, and the code
+  /// of those that do is longer than the instruction cache as it is.
+  static constexpr bool kLeavesOutWarps = kMost <= 2 * kLargeTile;
   /// Whether channels begin where they are taken, the first ones too: the code is there once.
   static constexpr bool kBeginsAll = !kOnePart && kMost > kStep &&
                                      (kOfBoth || Shared::kUngated < kMost);
@@ -56,7 +59,7 @@ class IntraChunk {
     start_rows<T, kThreads, true>(s_.y, p_.y, chunk_, chunk_.kv_head, first, p_.own);
     copy_async_commit();
     if (kFlows) start_flows(first);
-    decays_.load(first);
+    decays_.template load<kLeavesOutWarps>(first);
     copy_async_wait<0>();
     async_proxy_fence();
     __syncthreads();  // all rows are there
@@ -82,17 +85,21 @@ class IntraChunk {
   /// The outputs of channels from `first` on, and what they add to A.
   __device__ void take_channels(int first) {
     if (kBeginsAll || (!kOnePart && first > 0)) begin_next<true>(first);
-    scale_channels();
+    const bool has_channels = warp_has_channels(first);
+    scale_channels(has_channels);
     if (!kOnePart && p_.makes_scores) add_scores(first);
     decays_.forget();
     loads_.wait();
     float terms[32];
     float read[2] = {};
-    take_half<0>(terms, read);
-    take_half<1>(terms, read);
+    take_half<0>(terms, read, has_channels);
+    take_half<1>(terms, read, has_channels);
     decays_.at.forget();
-    gates_.sum(decays_, terms, read);
-    const float2 shared = gates_.put(decays_, terms, first);
+    float2 shared{};
+    if (has_channels) {
+      gates_.sum(decays_, terms, read);
+      shared = gates_.put(decays_, terms, first);
+    }
     async_proxy_fence();
     __syncthreads();  // all outputs are there, and x' and y' are free
     if (p_.dx.data != nullptr) {
@@ -104,7 +111,7 @@ class IntraChunk {
   /// Only what they add to A.
   __device__ void take_scores(int first) {
     if (kBeginsAll || first > 0) begin_next<false>(first);
-    scale_channels();
+    scale_channels(warp_has_channels(first));
     add_scores(first);
   }
 
@@ -163,9 +170,15 @@ class IntraChunk {
 
   // ---- scaled operands, and their products
 
-  __device__ __forceinline__ void scale_channels() {
-    scale<kReads>(s_.x);
-    scale<kWrites>(s_.y);
+  __device__ __forceinline__ bool warp_has_channels(int first) const {
+    return !kLeavesOutWarps || decays_.warp_has_channels(first);
+  }
+
+  __device__ __forceinline__ void scale_channels(bool has_channels) {
+    if (has_channels) {
+      scale<kReads>(s_.x);
+      scale<kWrites>(s_.y);
+    }
     async_proxy_fence();
     __syncthreads();  // x', y' and P are there
   }
@@ -230,7 +243,8 @@ class IntraChunk {
 
   /// Writes dx and dy of them, leaves their terms of the gates' gradients, and adds what was read.
   template <int kHalf>
-  __device__ __forceinline__ void take_half(float (&terms)[32], float (&read)[2]) {
+  __device__ __forceinline__ void take_half(float (&terms)[32], float (&read)[2],
+                                            bool has_channels) {
     decays_.forget();
     float x[16];
     float y[16];
@@ -239,12 +253,12 @@ class IntraChunk {
     exchange<Major::kMN, kHalf>(y, s_.x);
     wgmma_wait<1>();
     wgmma_pin(x);
-    finish<kReads, kHalf>(x, read);
+    if (has_channels) finish<kReads, kHalf>(x, read);
     wgmma_wait<0>();
     wgmma_pin(y);
     decays_.forget();
     float unused[2];
-    finish<kWrites, kHalf>(y, unused);
+    if (has_channels) finish<kWrites, kHalf>(y, unused);
 #pragma unroll
     for (int e = 0; e < 16; ++e) terms[16 * kHalf + e] = y[e] - x[e];
   }

@@ -6,6 +6,7 @@
 
 #include "cuda/gla/decays.cuh"
 #include "cuda/gla/flow_arrivals.cuh"
+#include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/launch.hpp"
 #include "cuda/walks/numbers.cuh"
 
@@ -14,9 +15,9 @@ namespace attune::cuda::gla {
 /// How much of the log decays of this warp's tokens, base 2, channels share, whatever its signs.
 /// That may be above 0, or far below it, where each channel's own gate takes it back. Channels that
 /// tiles have and heads have not are zeros, which must not be scaled by infinity.
-template <class T>
+template <class T, class Place>
 __device__ __forceinline__ float size_of_shared_decays(const GlaParams& p, const HeadChunk& chunk,
-                                                       const RunLane& at) {
+                                                       const Place& at) {
   float2 logs[kRun] = {};
   add_shared_decays<T>(logs, p, chunk, at, valid_positions(chunk, at, true));
   float size = 0.0F;
@@ -36,10 +37,10 @@ __device__ __forceinline__ void store_pair(T* to, std::uint32_t pair, bool has_r
   if (has_room) *reinterpret_cast<std::uint32_t*>(to) = pair;
 }
 
-/// A block's work.
-template <class T>
+/// A block's work, two channels a lane.
+template <class T, int kLanes>
 __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
-  __shared__ float2 logs_over[kBlockWarps][kWarpSize];
+  __shared__ float2 logs_over[kBlockWarps][kLanes];
   __shared__ float shared_over[kBlockWarps];  // sizes of what channels share
   __shared__ HeadChunk chunk;
   const auto panels = static_cast<unsigned>(p.own_panels());
@@ -51,7 +52,7 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
   }
   __syncthreads();  // the chunk is known
   if (chunk.rows == 0) return;
-  const RunLane at;
+  const RunLanes<kLanes> at;
   const int channel = panel * kPanelChannels + at.channel();
   const unsigned valid = valid_positions(chunk, at, channel < p.own);
 
@@ -110,41 +111,54 @@ __device__ __forceinline__ void prepare_chunk(const GlaParams& p) {
     store_pair(y_to_end.row(i), pack<T>(left.x, left.y), has_room);
     until = times(until, decay[i]);
   }
-  // Where the last tile has no second panel, what walks have in its place stays zero; and no channel
-  // that is not there survives the chunk.
+  // No channel that is not there survives the chunk; what walks have in the place of those that no
+  // block has stays zero.
   if (channel >= p.own) until.x = 0.0F;
   if (channel + 1 >= p.own) until.y = 0.0F;
-  const bool is_whole =
-      panel + 1 < p.own_panels() || p.own_panels() * kPanelChannels == own_channels(p);
-  auto* const total =
-      reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + channel]);
-  if (at.warp == 0) *total = until;
-  if (at.warp == 1 && !is_whole) total[kWarpSize] = {0.0F, 0.0F};
+  // By threads that number themselves anew: nothing waited in registers for this.
+  constexpr int kChannels = 2 * kLanes;
+  const int thread = unknown_thread();
+  const int first = panel * kPanelChannels + thread * 2;  // of the same channels, kChannels a warp
+  const bool is_last = panel + 1 == p.own_panels();
+  const int end = is_last ? own_channels(p) : panel * kPanelChannels + kChannels;
+  if (first >= end) return;
+  *reinterpret_cast<float2*>(&p.total_decay[chunk.index * own_channels(p) + first]) =
+      thread < kLanes ? until : float2{0.0F, 0.0F};
 }
 
 inline constexpr int kPrepareBlocks = 4;  // of a multiprocessor: half of a block's time is loads
 
-/// A block per chunk, head and 64 channels. Of two sides the second launch runs beside the first,
-/// behind whose last blocks it starts, which have waited for the gates' shifts; what comes next waits
-/// for it alone.
-template <class T>
-__global__ __launch_bounds__(kBlockThreads,
-                             kPrepareBlocks) void prepare(const __grid_constant__ GlaParams p) {
+/// A block per chunk, head and 64 channels, or of a head that has no more of 16 or 32. Of two sides the
+/// second launch runs beside the first, behind whose last blocks it starts, which have waited for the
+/// gates' shifts; what comes next waits for it alone.
+template <class T, int kLanes>
+__global__ __launch_bounds__(kBlockWarps* kLanes,
+                             kPrepareBlocks* kWarpSize /
+                                 kLanes) void prepare(const __grid_constant__ GlaParams p) {
 #if ATTUNE_SM90A_CODE
   if (!p.prepared_beside_other) dependency_wait();
   dependents_launch();
-  prepare_chunk<T>(p);
+  prepare_chunk<T, kLanes>(p);
   if (p.prepared_beside_other) dependency_wait();
 #endif
 }
 
+/// Lanes that two channels of a row each are enough for.
+inline int lanes_of(int channels) {
+  return channels > kWarpSize       ? kWarpSize
+         : channels > kWarpSize / 2 ? kWarpSize / 2
+                                    : kWarpSize / 4;
+}
+
 template <class T>
 void launch_prepare(const GlaParams& p, cudaStream_t stream) {
-  launch<prepare<T>>(
-      {.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads * p.own_panels())),
-       .block = dim3(kBlockThreads),
-       .overlaps_previous = true},
-      stream, p);
+  with_value<8, 16, 32>(lanes_of(p.own_rows.channels), [&]<int kLanes>() {
+    launch<prepare<T, kLanes>>(
+        {.grid = dim3(static_cast<unsigned>(p.walked_slots() * p.heads * p.own_panels())),
+         .block = dim3(kBlockWarps * kLanes),
+         .overlaps_previous = true},
+        stream, p);
+  });
 }
 
 // ---- where both sides have gates
@@ -153,42 +167,45 @@ void launch_prepare(const GlaParams& p, cudaStream_t stream) {
 // them and given to its keys. A sum of at most 0 is then one of two such numbers.
 
 inline constexpr int kShiftThreads = 256;
-inline constexpr int kShiftWarps = kShiftThreads / kWarpSize;
 
-/// A warp for each head of each token, of all batches.
-template <class T>
+/// So many lanes for each head of each token, of all batches.
+template <class T, int kLanes>
 __global__ __launch_bounds__(kShiftThreads) void find_gate_shifts(
     const __grid_constant__ GlaParams p, std::int64_t rows, float* gate_shift) {
   take_over_from_previous_launch();
   const std::int64_t row =
-      std::int64_t{blockIdx.x} * kShiftWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  if (row >= rows) return;
-  const std::int64_t of_tokens = quotient(row, p.heads);
-  const std::int64_t batch = quotient(of_tokens, p.sequences.tokens);
-  const std::int64_t first =
-      row_offset(p.channel_gate.rows, batch, of_tokens - batch * p.sequences.tokens,
-                 row - of_tokens * p.heads);
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+      std::int64_t{blockIdx.x} * (kShiftThreads / kLanes) + static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float most = -INFINITY;
+  if (row < rows) {
+    const std::int64_t of_tokens = quotient(row, p.heads);
+    const std::int64_t batch = quotient(of_tokens, p.sequences.tokens);
+    const std::int64_t first =
+        row_offset(p.channel_gate.rows, batch, of_tokens - batch * p.sequences.tokens,
+                   row - of_tokens * p.heads);
 #pragma unroll 4
-  for (int i = lane; i < p.own; i += kWarpSize) {
-    most = fmaxf(most, gate_at<T>(p.channel_gate, first + i));
+    for (int i = lane; i < p.own; i += kLanes) {
+      most = fmaxf(most, gate_at<T>(p.channel_gate, first + i));
+    }
   }
 #pragma unroll
-  for (int apart = kWarpSize / 2; apart > 0; apart /= 2) {
+  for (int apart = kLanes / 2; apart > 0; apart /= 2) {
     most = fmaxf(most, __shfl_xor_sync(kFullWarp, most, apart));
   }
-  if (lane == 0) gate_shift[row] = isfinite(most) ? most : 0.0F;
+  if (lane == 0 && row < rows) gate_shift[row] = isfinite(most) ? most : 0.0F;
 }
 
 template <class T>
 void launch_gate_shifts(const GlaParams& values, std::int64_t tokens, float* gate_shift,
                         cudaStream_t stream) {
   const std::int64_t rows = tokens * values.heads;
-  launch<find_gate_shifts<T>>({.grid = dim3(static_cast<unsigned>(ceil_div(rows, kShiftWarps))),
-                               .block = dim3(kShiftThreads),
-                               .overlaps_previous = true},
-                              stream, values, rows, gate_shift);
+  with_value<8, 16, 32>(lanes_of(values.own / 2), [&]<int kLanes>() {
+    launch<find_gate_shifts<T, kLanes>>(
+        {.grid = dim3(static_cast<unsigned>(ceil_div(rows, kShiftThreads / kLanes))),
+         .block = dim3(kShiftThreads),
+         .overlaps_previous = true},
+        stream, values, rows, gate_shift);
+  });
 }
 
 }  // namespace attune::cuda::gla
