@@ -72,12 +72,12 @@ struct BackwardParams {
   void* checkpoints = nullptr;    // [H * tiles, chunk slots, D * D] in q's type
   std::int64_t rows = 0;          // B * T
   std::int64_t slots = 0;         // chunk slots of a head and tile
-  float* dgamma_terms = nullptr;  // [N, H, tiles, segments]: sums of dg over segments
+  float* dgamma_terms = nullptr;  // [N, H, segments, tiles]: sums of dg over segments
   // Of segments, one direction after the other: what one adds to the state that goes through it
   // with time, or to the gradient that goes through it against time, and its total decay. Where
   // starts are made ahead, they take the places of the sums.
-  float* segment_sums = nullptr;    // [2, N, H, tiles, segments, D * D]
-  float* segment_decays = nullptr;  // [2, N, H, tiles, segments]
+  float* segment_sums = nullptr;    // [2, N, H, segments, tiles, D * D]
+  float* segment_decays = nullptr;  // [2, N, H, segments, tiles]
   std::int64_t walks = 0;           // N * H * tiles * segments
   std::byte* of_short = nullptr;    // the other launch's
   bool sums_all = false;  // also what first segments add to gradients: summaries are wanted

@@ -48,15 +48,15 @@ template <int kRows, int kColumns>
 __device__ __forceinline__ void make_starts(const BackwardParams& p, Direction direction) {
   const bool with_time = direction == Direction::kWithTime;
   const StateWord<kRows, kColumns> own;
-  const std::int64_t first = own.owner * p.segments;
+  const std::int64_t first = first_walk_of(p, own.owner);
   const ChunkWalk walk = walk_of(p, direction, first);
   const StateMatrix<const float> matrix =
       with_time ? keys_by_values<const float>(p.initial_state, p, walk)
                 : values_by_keys<const float>(p.dfinal_state, p, walk);
   float x[4] = {};
   own.for_each(matrix, [&](int e, std::int64_t offset) { x[e] = matrix.data[offset]; });
-  const std::int64_t step = with_time ? 1 : -1;
-  const std::int64_t begin = with_time ? first : first + p.segments - 1;
+  const std::int64_t step = with_time ? p.tiles() : -p.tiles();
+  const std::int64_t begin = with_time ? first : first - step * (p.segments - 1);
   const auto place = [&](int i) {
     return segment_words<kRows, kColumns>(p, direction, begin + step * i, own.group) +
            own.word * kWarpgroupSize;
@@ -100,7 +100,8 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
   constexpr auto kDirection = Direction::kAgainstTime;
   constexpr int kUnroll = 4;  // loads in flight
   const StateWord<Tile::kValues, Tile::kKeys> own;
-  const std::int64_t first = own.owner * p.segments;
+  const std::int64_t first = first_walk_of(p, own.owner);
+  const std::int64_t step = p.tiles();
   ChunkWalk walk = walk_of(p, kDirection, first);
   const StateView final = state_of(to.final_state, walk.sequence);
   if (final.data == nullptr) return;
@@ -113,9 +114,9 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
   float log = 0.0F;
 #pragma unroll kUnroll
   for (int i = p.segments - 1; i >= 0; --i) {
-    const float decay = decays[i];
+    const float decay = decays[step * i];
     pass(x, decay,
-         segment_words<Tile::kValues, Tile::kKeys>(p, kDirection, first + i,
+         segment_words<Tile::kValues, Tile::kKeys>(p, kDirection, first + step * i,
                                                    own.group)[own.word * kWarpgroupSize]);
     total *= decay;
     log += logf(decay);

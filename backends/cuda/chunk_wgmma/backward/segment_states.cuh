@@ -144,7 +144,7 @@ __host__ __device__ constexpr int summed_segments(const BackwardParams& p) {
   return p.sums_all ? p.segments : p.segments - 1;
 }
 
-/// Blocks (summed segment, sequence, head and tile of channels, direction).
+/// Blocks (sequence, head, summed segment and tile of channels; direction).
 template <class T, class Tile>
 __global__ __launch_bounds__(SegmentRoles<Tile>::kThreads,
                              1) void segment_states(const __grid_constant__ BackwardParams p) {
@@ -153,11 +153,15 @@ __global__ __launch_bounds__(SegmentRoles<Tile>::kThreads,
   auto& shared = *reinterpret_cast<SegmentShared<Tile>*>(shared_bytes);
   take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
-  const int needed = summed_segments(p);
-  const int first = direction == Direction::kAgainstTime ? p.segments - needed : 0;
-  const std::int64_t segment = first + blockIdx.x % needed;
-  const std::int64_t index = blockIdx.x / needed * p.segments + segment;
-  if (direction == Direction::kWithTime && segment == p.segments - 1) return;
+  const auto needed = static_cast<unsigned>(summed_segments(p));
+  const auto tiles = static_cast<unsigned>(p.tiles());
+  const unsigned of_tiles = blockIdx.x / tiles;
+  const unsigned of_head = of_tiles / needed;
+  const unsigned first = direction == Direction::kAgainstTime ? p.segments - needed : 0;
+  const unsigned segment = first + of_tiles - of_head * needed;
+  const std::int64_t index =
+      std::int64_t{of_head * p.segments + segment} * tiles + blockIdx.x - of_tiles * tiles;
+  if (direction == Direction::kWithTime && segment + 1 == p.segments) return;
   constexpr int kKeys = Tile::kKeys, kValues = Tile::kValues;
   if (kKeys == kValues || direction == Direction::kWithTime) {  // squares: one code for both
     SegmentWalk<T, Tile, kKeys, kValues>(p, shared, direction, index).run();

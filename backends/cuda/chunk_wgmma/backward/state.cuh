@@ -90,25 +90,37 @@ void with_shape(const BackwardShape& shape, F&& f) {
   });
 }
 
-/// Walk number `index` of all sequences, heads, tiles of channels and segments.
+/// Walk number `index` of all sequences, heads, segments and tiles of channels, of which there are fewer
+/// than 2^30: the tiles of a segment are neighbours, so that what they load of the same tokens comes from
+/// the cache.
 __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction direction,
                                              std::int64_t index) {
-  const std::int64_t owner = quotient(index, p.segments);
-  const std::int64_t owners = p.heads * p.tiles();
-  const std::int64_t sequence = quotient(owner, owners);
+  const auto tiles = static_cast<unsigned>(p.tiles());
+  const auto segments = static_cast<unsigned>(p.segments);
+  const auto heads = static_cast<unsigned>(p.heads);
+  const unsigned of_tiles = static_cast<unsigned>(index) / tiles;
+  const unsigned tile = static_cast<unsigned>(index) - of_tiles * tiles;
+  const unsigned of_segments = of_tiles / segments;
+  const unsigned sequence = of_segments / heads;
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
   walk.sequence = static_cast<int>(sequence);
-  walk.owner = static_cast<int>(owner - sequence * owners);
-  walk.head = walk.owner / p.tiles();
+  walk.head = static_cast<int>(of_segments - sequence * heads);
+  walk.owner = static_cast<int>(walk.head * tiles + tile);
   walk.kv_head = walk.head / p.heads_per_kv;
-  const int key_tile = walk.owner % p.tiles() / p.value_tiles;
-  const int value_tile = walk.owner % p.value_tiles;
+  const int key_tile = static_cast<int>(tile) / p.value_tiles;
+  const int value_tile = static_cast<int>(tile) - key_tile * p.value_tiles;
   walk.key_channel = key_tile * kTileChannels;
   walk.value_channel = value_tile * kTileChannels;
   walk.key_partial = walk.head * p.value_tiles + value_tile;
   walk.value_partial = walk.head * p.key_tiles + key_tile;
-  take_segment(walk, p, direction, index - owner * p.segments);
+  take_segment(walk, p, direction, of_tiles - of_segments * segments);
   return walk;
+}
+/// The number of the first segment's walk of owner number `owner` of all sequences, heads and tiles; that of
+/// the next segment's is tiles() more.
+__device__ __forceinline__ std::int64_t first_walk_of(const BackwardParams& p, std::int64_t owner) {
+  const std::int64_t of_head = quotient(owner, p.tiles());
+  return of_head * p.segments * p.tiles() + owner - of_head * p.tiles();
 }
 
 /// The number of a block's walk with outputs. Where short sequences are left out, `sequence` is the
@@ -189,7 +201,7 @@ __device__ __forceinline__ void load_start(float (&x)[kColumns / 2], const Backw
   const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks;
 #pragma unroll 1
   for (int i = made ? 0 : before; i >= (made ? 0 : 1); --i) {
-    const std::int64_t index = own - step * i;
+    const std::int64_t index = own - std::int64_t{step} * i * p.tiles();
     pass_segment<kRows, kColumns>(x, p, direction, index, group, made ? 0.0F : decays[index]);
   }
 }
