@@ -34,6 +34,7 @@ struct ChunkWalk {
   int key_partial = 0;
   int value_partial = 0;
   int segment = 0;
+  int segments = 1;    // of the sequence; 0: the block has no walk
   int chunks = 0;      // of the whole sequence
   int count = 0;       // chunks to visit
   int order = 0;       // of the first one visited, in the order of processing
@@ -67,16 +68,17 @@ __device__ __forceinline__ ChunkWalk walk_of_sequence(const SequenceSpan& span) 
   return walk;
 }
 
-/// Makes it that of one of the segments, which begin and end between chunks. Params has the
-/// sequences, their number of segments, and `reverse`.
+/// Makes it that of one of so many segments, which begin and end between chunks. Params has the
+/// sequences, and `reverse`.
 template <class Params>
 __device__ __forceinline__ void take_segment(ChunkWalk& walk, const Params& p, Direction direction,
-                                             std::int64_t segment) {
+                                             std::int64_t segment, int segments) {
   walk.segment = static_cast<int>(segment);
+  walk.segments = segments;
   walk.packed = p.sequences.bounds != nullptr;
   walk.reverse = p.reverse;
   walk.chunks = (walk.length + kChunkTokens - 1) / kChunkTokens;
-  const int per_segment = (walk.chunks + p.segments - 1) / p.segments;
+  const int per_segment = (walk.chunks + segments - 1) / segments;
   const int begin = min(walk.segment * per_segment, walk.chunks);
   const int end = min(begin + per_segment, walk.chunks);
   walk.count = end - begin;

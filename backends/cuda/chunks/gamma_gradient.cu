@@ -5,6 +5,7 @@
 #include "cuda/tiles/exchange.cuh"
 #include "cuda/tiles/tma.cuh"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
 
 namespace attune::cuda {
 inline namespace gamma_gradient_kernels {  // nvcc names an anonymous one anew in every build
@@ -28,6 +29,24 @@ struct TermsOfWalks {
   __device__ float at(const GammaGradient& p, std::int64_t head, std::int64_t term) const {
     const std::int64_t sequence = quotient(term, of_sequence);
     return p.terms[(sequence * p.heads + head) * of_sequence + term - sequence * of_sequence];
+  }
+};
+
+/// Terms [part, H, of a part].
+struct TermsOfParts {
+  std::int64_t tokens;  // of a part
+  std::int64_t parts;
+  std::int64_t of_part;
+
+  __device__ TermRange range(const GammaGradient& p, std::int64_t sequence) const {
+    if (p.shared()) return {0, parts * of_part};
+    const SequenceSpan span = span_of(p.sequences, sequence);
+    return {first_part(p.sequences, sequence, span, tokens) * of_part,
+            (span.length / tokens + 1) * of_part};
+  }
+  __device__ float at(const GammaGradient& p, std::int64_t head, std::int64_t term) const {
+    const std::int64_t part = quotient(term, of_part);
+    return p.terms[(part * p.heads + head) * of_part + term - part * of_part];
   }
 };
 
@@ -103,13 +122,28 @@ void launch_sum(const GammaGradient& p, const Terms& terms, cudaStream_t stream)
 
 }  // namespace gamma_gradient_kernels
 
-void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_t stream) {
+namespace {
+
+/// By as many threads as so many terms of a sequence are worth.
+template <class Terms>
+void launch_sum_of(const GammaGradient& p, const Terms& of, std::int64_t count,
+                   cudaStream_t stream) {
   constexpr std::int64_t kMostOfThread = 4, kMostOfWarp = 64;
   const std::int64_t terms = (p.shared() ? p.sequence_count : 1) * count;
   const int threads = terms <= kMostOfThread ? 1 : terms <= kMostOfWarp ? kWarpSize : kThreads;
-  with_value<1, kWarpSize, kThreads>(threads, [&]<int kThreadsOfSum>() {
-    launch_sum<kThreadsOfSum>(p, TermsOfWalks{count}, stream);
-  });
+  with_value<1, kWarpSize, kThreads>(
+      threads, [&]<int kThreadsOfSum>() { launch_sum<kThreadsOfSum>(p, of, stream); });
+}
+
+}  // namespace
+
+void launch_sum_of_walks(const GammaGradient& p, std::int64_t count, cudaStream_t stream) {
+  launch_sum_of(p, TermsOfWalks{count}, count, stream);
+}
+
+void launch_sum_of_parts(const GammaGradient& p, const SequenceParts& parts, std::int64_t of_part,
+                         std::int64_t count, cudaStream_t stream) {
+  launch_sum_of(p, TermsOfParts{parts.tokens, parts.count, of_part}, count, stream);
 }
 
 /// By a warp each, however many: sequences in a batch and packed ones have the same bits.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/views.hpp"
 
 namespace attune::cuda {
@@ -24,6 +25,11 @@ struct GammaGradient {
 
 /// Of terms [N, H, count].
 void launch_sum_of_walks(const GammaGradient& params, std::int64_t count, cudaStream_t stream);
+
+/// Of terms [part, H, of_part], of packed sequences' parts; zeros where there is none. By as many threads
+/// as `count` terms of a sequence are summed up.
+void launch_sum_of_parts(const GammaGradient& params, const SequenceParts& parts,
+                         std::int64_t of_part, std::int64_t count, cudaStream_t stream);
 
 /// Of terms [H, slots, of_chunk], those of each chunk of 64 tokens (chunk.hpp).
 void launch_sum_of_chunks(const GammaGradient& params, std::int64_t slots, int of_chunk,

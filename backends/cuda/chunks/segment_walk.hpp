@@ -139,7 +139,11 @@ SequenceParts walked_parts(const ops::RecurrentAttentionProblem& problem, std::i
                            int segments, std::int64_t least_tokens);
 
 /// Queues what finds the places of all parts, if there are any; goes before the walks.
-void launch_part_places(const SegmentWalkParams& params, cudaStream_t stream);
+void launch_part_places(const SequencesView& sequences, std::int64_t sequence_count,
+                        const SequenceParts& parts, cudaStream_t stream);
+inline void launch_part_places(const SegmentWalkParams& params, cudaStream_t stream) {
+  launch_part_places(params.sequences, params.sequence_count, params.parts, stream);
+}
 
 /// Whether a tuner tries `segments` where so many as `expected` are expected to be the fastest.
 constexpr bool is_near(int segments, int expected) {

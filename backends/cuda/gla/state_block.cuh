@@ -25,7 +25,7 @@ __device__ __forceinline__ ChunkWalk walk_of(const GlaParams& p, Direction direc
   walk.sequence = static_cast<int>(sequence);
   walk.head = static_cast<int>(owner - sequence * p.heads);
   walk.kv_head = walk.head / p.heads_per_kv;
-  take_segment(walk, p, direction, index - owner * p.segments);
+  take_segment(walk, p, direction, index - owner * p.segments, p.segments);
   return walk;
 }
 

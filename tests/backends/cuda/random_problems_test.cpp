@@ -238,7 +238,8 @@ std::vector<RandomProblem> random_problems() {
         sliced_heads(scalar_decay(ops::RecurrentAttention::kName)),
         sliced_heads(channel_decay(ops::RecurrentAttention::kName)),
         sliced_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
-        sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName))}) {
+        sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
+        unequal_lengths(scalar_decay(ops::RecurrentAttentionBackward::kName))}) {
     for (std::uint64_t i = 0; i < kProblemsEach; ++i) {
       const std::uint64_t seed = campaign_seed() + i;
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});

@@ -89,6 +89,12 @@ void choose_parts(BackwardParams& params, const BackwardShape& shape) {
   if (params.stored.dv != nullptr) params.dv_partials = nullptr;
 }
 
+/// Which packed sequences are left to pairs of tokens, and how the others are cut, if none is.
+void cut(BackwardParams& params, const Problem& problem, const Config& config) {
+  params.sequences.most_left_out = most_left_out(problem, config);
+  if (params.sequences.most_left_out == 0) params.parts = parts_of(problem, config);
+}
+
 /// `sums_all`: summaries are wanted, of all sequences.
 BackwardParams params_of(const Problem& problem, const Args& args, const Config& config,
                          const LaunchSite& site, bool sums_all) {
@@ -98,12 +104,11 @@ BackwardParams params_of(const Problem& problem, const Args& args, const Config&
   params.gamma = decay_view(args.gamma, problem.H);
   if (args.gamma.source == ops::ConstantDecay::Source::kSlopes) params.dgamma_sign = -1.0F;
   params.sequences = sequences_view(args.cu_seqlens, problem.T);
-  if (!sums_all) params.sequences.most_left_out = most_left_out(problem, config);
+  if (!sums_all) cut(params, problem, config);
   params.heads = problem.H;
   params.heads_per_kv = static_cast<int>(problem.H / problem.Hkv);
   params.key_dim = static_cast<int>(problem.K);
   params.value_dim = static_cast<int>(problem.V);
-  params.segments = config.segments;
   params.scale = static_cast<float>(args.scale);
   params.reverse = problem.reverse;
   place_workspace(params, problem, config, site.workspace.data());
@@ -152,6 +157,10 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   if (params.stored.bytes > 0)
     check(cudaMemsetAsync(params.stored.all, 0, params.stored.bytes, stream));
+  if (params.by_parts() && args.dgamma) {  // not all numbers of parts are in use
+    const auto bytes = static_cast<std::size_t>(params.walks) * sizeof(float);
+    check(cudaMemsetAsync(params.dgamma_terms, 0, bytes, stream));
+  }
   launch_segment_starts(params, shape, stream);
   const bool leaves_out = params.sequences.most_left_out > 0;
   launch_walked_list(params.sequences, problem.sequences(), params.walked, 0, stream);
@@ -168,14 +177,17 @@ void walk_behind_sums(const Problem& problem, const Args& args, const BackwardPa
                                    .terms = terms},
                                   params.of_short, stream);
   }
-  if (args.dgamma) {
-    launch_sum_of_walks({.terms = params.dgamma_terms,
-                         .out = params.dgamma,
-                         .sign = params.dgamma_sign,
-                         .heads = params.heads,
-                         .sequences = params.sequences,
-                         .sequence_count = problem.sequences()},
-                        terms, stream);
+  if (!args.dgamma) return;
+  const GammaGradient sums{.terms = params.dgamma_terms,
+                           .out = params.dgamma,
+                           .sign = params.dgamma_sign,
+                           .heads = params.heads,
+                           .sequences = params.sequences,
+                           .sequence_count = problem.sequences()};
+  if (params.by_parts()) {
+    launch_sum_of_parts(sums, params.parts, params.tiles(), terms, stream);
+  } else {
+    launch_sum_of_walks(sums, terms, stream);
   }
 }
 
@@ -244,7 +256,7 @@ class BackwardKernel : public Kernel<BackwardConfig>,
 
   std::size_t workspace_bytes(const Problem& problem, const Config& config) const override {
     BackwardParams unplaced;
-    unplaced.sequences.most_left_out = most_left_out(problem, config);
+    cut(unplaced, problem, config);
     return place_workspace(unplaced, problem, config, nullptr);
   }
 
@@ -254,7 +266,8 @@ class BackwardKernel : public Kernel<BackwardConfig>,
     auto* const stream = static_cast<cudaStream_t>(site.stream);
     const BackwardParams params = params_of(problem, args, config, site, false);
     with_element<__half, __nv_bfloat16>(problem.dtype, [&]<class T>() {
-      if (config.segments > 1) launch_segment_sums<T>(params, shape_of(problem, args), stream);
+      launch_part_places(params.sequences, problem.N, params.parts, stream);
+      if (params.is_cut()) launch_segment_sums<T>(params, shape_of(problem, args), stream);
       walk_behind_sums<T>(problem, args, params, site);
     });
   }

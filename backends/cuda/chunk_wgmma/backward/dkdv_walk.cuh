@@ -276,7 +276,7 @@ __global__ __launch_bounds__(Roles<Tile::kValues>::kThreads, kWalkBlocks<Tile>) 
     block.init_barriers();
   }
   __syncthreads();  // the walk and its barriers are there
-  if (p.walked.numbers != nullptr && shared.walk.length == 0) return dependency_wait();
+  if (shared.walk.segments == 0) return dependency_wait();
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {

@@ -263,7 +263,7 @@ __global__ __launch_bounds__(Roles<Tile::kKeys>::kThreads, kWalkBlocks<Tile>) vo
   auto& shared = *reinterpret_cast<DqShared<Tile, kGateGradients>*>(shared_bytes);
   // Where sequences lie may be what the launch before writes, if it is not of this call, and which
   // are long.
-  const bool asks = p.sequences.bounds != nullptr && p.segments == 1;
+  const bool asks = p.sequences.bounds != nullptr && (p.segments == 1 || p.by_parts());
   if (asks) dependency_wait();
   DqWalk<T, Tile, kGateGradients> block(p, shared);
   if (threadIdx.x == 0) {
@@ -273,7 +273,7 @@ __global__ __launch_bounds__(Roles<Tile::kKeys>::kThreads, kWalkBlocks<Tile>) vo
   }
   take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
-  if (p.walked.numbers != nullptr && shared.walk.length == 0) return;
+  if (shared.walk.segments == 0) return;
 
   const int group = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);
   if (group == Role::kWarps) {

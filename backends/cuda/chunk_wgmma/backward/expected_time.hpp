@@ -74,7 +74,9 @@ inline BackwardConfig cheapest_config(const ops::RecurrentAttentionProblem& prob
     times.chunk *= kOfFlat;
     times.state *= kStateOfFlat;
   }
-  return cheapest_segments<BackwardConfig>(segmented_walks(problem), times, device);
+  const bool by_parts = parts_of(problem, BackwardConfig{}).tokens > 0;
+  const SegmentedWalks walks = segmented_walks(by_parts ? as_batch(problem) : problem);
+  return cheapest_segments<BackwardConfig>(walks, times, device);
 }
 
 /// A call on short sequences, fitted to 26 problems: walks of a chunk or two wait for their first

@@ -33,6 +33,12 @@ dim3 walk_grid(const BackwardParams& params) {
               static_cast<unsigned>(params.walked.most));
 }
 
+SequenceParts parts_of(const Problem& problem, const BackwardConfig& config) {
+  constexpr std::int64_t kLeastChunks = 8;  // of a segment of sequences that are whole on average
+  const std::int64_t tiles = std::int64_t{tiles_of(problem.K)} * tiles_of(problem.V);
+  return parts_by_length(problem, tiles, config.segments, kLeastChunks * kChunkTokens);
+}
+
 std::size_t place_workspace(BackwardParams& params, const Problem& problem,
                             const BackwardConfig& config, std::byte* workspace) {
   constexpr std::int64_t kFloat = sizeof(float);
@@ -45,7 +51,9 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
   params.key_tiles = tiles_of(problem.K);
   params.value_tiles = tiles_of(problem.V);
   const std::int64_t owners = problem.H * params.tiles();
-  params.walks = problem.sequences() * owners * config.segments;
+  params.segments = config.segments;
+  params.states = problem.sequences() * owners;
+  params.walks = params.by_parts() ? params.parts.count * owners : params.states * config.segments;
   const std::int64_t key_partials = problem.H * params.value_tiles;
   const std::int64_t value_partials = problem.H * params.key_tiles;
   const std::int64_t key_row = padded_channels(problem.K) * kElement;
@@ -88,10 +96,11 @@ std::size_t place_workspace(BackwardParams& params, const Problem& problem,
     params.checkpoints = parts.take(owners * params.slots * state * kElement);
     params.dgamma_terms = parts.take<float>(params.walks * kFloat);
   }
-  if (config.segments > 1 || params.sums_all) {
+  if (params.is_cut() || params.sums_all) {
     params.segment_sums = parts.take<float>(2 * params.walks * state * kFloat);
     params.segment_decays = parts.take<float>(2 * params.walks * kFloat);
   }
+  if (params.by_parts()) params.parts.places = parts.take<PartPlace>(params.parts.places_bytes());
   if (params.sequences.most_left_out > 0) {
     params.walked.most = most_walked(params.sequences, problem.N);
     params.walked.numbers = parts.take<int>(params.walked.bytes());

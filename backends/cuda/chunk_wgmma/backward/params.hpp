@@ -12,6 +12,7 @@
 
 #include "cuda/chunk_wgmma/backward/chunk_wgmma_backward_config.hpp"
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/chunks/views.hpp"
 #include "cuda/chunks/walked_list.hpp"
@@ -53,8 +54,9 @@ struct BackwardParams {
   int value_dim = 0;
   int key_tiles = 1;  // of kTileChannels
   int value_tiles = 1;
-  int segments = 1;   // walks that share a sequence
-  WalkedList walked;  // sequences, by walks with outputs
+  int segments = 1;     // walks that share a sequence, if it is not cut by its own length
+  SequenceParts parts;  // of packed sequences that are
+  WalkedList walked;    // sequences, by walks with outputs
   float scale = 1;
   bool reverse = false;
 
@@ -64,21 +66,23 @@ struct BackwardParams {
     unsigned* all = nullptr;                               // of these
     std::size_t bytes = 0;
   } stored;
-  void* dq_partials = nullptr;    // [B, T, heads * value tiles, K, padded to whole rows] and
-  void* dk_partials = nullptr;    // the same, and
-  void* dv_partials = nullptr;    // [B, T, heads * key tiles, V, padded] in q's type
-  float* dg_partials = nullptr;   // [B, T, heads * tiles]
-  float* inflow = nullptr;        // [H * tiles, B * T], see gate_gradients.cuh
-  void* checkpoints = nullptr;    // [H * tiles, chunk slots, D * D] in q's type
-  std::int64_t rows = 0;          // B * T
-  std::int64_t slots = 0;         // chunk slots of a head and tile
-  float* dgamma_terms = nullptr;  // [N, H, segments, tiles]: sums of dg over segments
+  void* dq_partials = nullptr;   // [B, T, heads * value tiles, K, padded to whole rows] and
+  void* dk_partials = nullptr;   // the same, and
+  void* dv_partials = nullptr;   // [B, T, heads * key tiles, V, padded] in q's type
+  float* dg_partials = nullptr;  // [B, T, heads * tiles]
+  float* inflow = nullptr;       // [H * tiles, B * T], see gate_gradients.cuh
+  void* checkpoints = nullptr;   // [H * tiles, chunk slots, D * D] in q's type
+  std::int64_t rows = 0;         // B * T
+  std::int64_t slots = 0;        // chunk slots of a head and tile
+  // Sums of dg over segments: [N, H, segments, tiles], or [part, H, tiles].
+  float* dgamma_terms = nullptr;
   // Of segments, one direction after the other: what one adds to the state that goes through it
   // with time, or to the gradient that goes through it against time, and its total decay. Where
-  // starts are made ahead, they take the places of the sums.
+  // starts are made ahead, they take the places of the sums. Or of parts, [2, part, H, tiles].
   float* segment_sums = nullptr;    // [2, N, H, segments, tiles, D * D]
   float* segment_decays = nullptr;  // [2, N, H, segments, tiles]
-  std::int64_t walks = 0;           // N * H * tiles * segments
+  std::int64_t walks = 0;           // N * H * segments * tiles, or of numbers of parts
+  std::int64_t states = 0;          // N * H * tiles
   std::byte* of_short = nullptr;    // the other launch's
   bool sums_all = false;  // also what first segments add to gradients: summaries are wanted
 
@@ -87,7 +91,12 @@ struct BackwardParams {
   }
   /// Of a head.
   constexpr int tiles() const { return key_tiles * value_tiles; }
-  constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
+  constexpr bool by_parts() const { return parts.tokens > 0; }
+  /// Whether sequences may have several segments.
+  constexpr bool is_cut() const { return segments > 1 || by_parts(); }
+  constexpr bool makes_starts() const { return segments > kMostPassedSegments || by_parts(); }
+  /// Between the numbers of the walks of two segments of a sequence that follow each other.
+  constexpr std::int64_t between_segments() const { return tiles() * (by_parts() ? heads : 1); }
 };
 
 /// What picks an instance.
@@ -113,6 +122,8 @@ BackwardShape shape_of(const ops::RecurrentAttentionProblem& problem, bool gate_
 /// Tiles of K, or of V.
 int tiles_of(std::int64_t channels);
 
+/// How packed sequences are cut by their own lengths, where they are.
+SequenceParts parts_of(const ops::RecurrentAttentionProblem& problem, const BackwardConfig& config);
 /// Divides a workspace, or only counts its bytes where there is none: returns these.
 std::size_t place_workspace(BackwardParams& params, const ops::RecurrentAttentionProblem& problem,
                             const BackwardConfig& config, std::byte* workspace);

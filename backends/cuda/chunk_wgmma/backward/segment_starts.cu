@@ -15,10 +15,15 @@ struct StateWord {
   static constexpr unsigned kGroups = kRows / kPanelChannels;
   static constexpr unsigned kWords = kColumns / 8;
   static constexpr unsigned kBlocks = kGroups * kWords;  // of a state
-  int group = static_cast<int>(blockIdx.x % kBlocks / kWords);
-  int word = static_cast<int>(blockIdx.x % kWords);
-  std::int64_t owner = blockIdx.x / kBlocks;  // of all sequences, heads and tiles
+  int group;
+  int word;
+  std::int64_t owner;  // of all sequences, heads and tiles
   FragmentLane at;
+
+  __device__ explicit StateWord(unsigned block)
+      : group(static_cast<int>(block % kBlocks / kWords)),
+        word(static_cast<int>(block % kWords)),
+        owner(block / kBlocks) {}
 
   /// Calls visit(e, offset) for the elements that exist in a matrix.
   template <class Element, class Visit>
@@ -45,39 +50,46 @@ __device__ __forceinline__ void pass(float (&x)[4], float decay, const float4& a
 
 /// Makes the starts of a sequence's segments of what they add, in its place.
 template <int kRows, int kColumns>
-__device__ __forceinline__ void make_starts(const BackwardParams& p, Direction direction) {
+__device__ __forceinline__ void make_starts(const BackwardParams& p, Direction direction,
+                                            const StateWord<kRows, kColumns>& own) {
   const bool with_time = direction == Direction::kWithTime;
-  const StateWord<kRows, kColumns> own;
-  const std::int64_t first = first_walk_of(p, own.owner);
+  const auto [first, segments] = SegmentsOfState(p, own.owner);
+  if (segments <= 1) return;
   const ChunkWalk walk = walk_of(p, direction, first);
   const StateMatrix<const float> matrix =
       with_time ? keys_by_values<const float>(p.initial_state, p, walk)
                 : values_by_keys<const float>(p.dfinal_state, p, walk);
   float x[4] = {};
   own.for_each(matrix, [&](int e, std::int64_t offset) { x[e] = matrix.data[offset]; });
-  const std::int64_t step = with_time ? p.tiles() : -p.tiles();
-  const std::int64_t begin = with_time ? first : first - step * (p.segments - 1);
+  const std::int64_t step = with_time ? p.between_segments() : -p.between_segments();
+  const std::int64_t begin = with_time ? first : first - step * (segments - 1);
   const auto place = [&](int i) {
     return segment_words<kRows, kColumns>(p, direction, begin + step * i, own.group) +
            own.word * kWarpgroupSize;
   };
   const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks + begin;
-  for (int i = 0; i < p.segments; i += kStartsAtOnce) {
+  for (int i = 0; i < segments; i += kStartsAtOnce) {
     float4 added[kStartsAtOnce];
     float decay[kStartsAtOnce];
 #pragma unroll
     for (int n = 0; n < kStartsAtOnce; ++n) {  // the last segment adds to none
-      if (i + n >= p.segments - 1) continue;
+      if (i + n >= segments - 1) continue;
       added[n] = *place(i + n);
       decay[n] = decays[step * (i + n)];
     }
 #pragma unroll
     for (int n = 0; n < kStartsAtOnce; ++n) {
-      if (i + n >= p.segments) continue;
+      if (i + n >= segments) continue;
       *place(i + n) = {x[0], x[1], x[2], x[3]};
       pass(x, decay[n], added[n]);
     }
   }
+}
+
+/// Words of a state that a block takes one after the other. Of packed sequences most have one segment,
+/// with nothing to do.
+__host__ __device__ constexpr unsigned words_of_block(const BackwardParams& p) {
+  return p.by_parts() ? 4 : 1;
 }
 
 /// Blocks of StateWord, by direction.
@@ -86,10 +98,14 @@ __global__ __launch_bounds__(kWarpgroupSize) void segment_starts(
     const __grid_constant__ BackwardParams p) {
   take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
-  if (Tile::kKeys == Tile::kValues || direction == Direction::kWithTime) {
-    make_starts<Tile::kKeys, Tile::kValues>(p, direction);
-  } else {
-    make_starts<Tile::kValues, Tile::kKeys>(p, direction);
+  const unsigned words = words_of_block(p);
+  for (unsigned i = 0; i < words; ++i) {
+    const unsigned word = blockIdx.x * words + i;
+    if (Tile::kKeys == Tile::kValues || direction == Direction::kWithTime) {
+      make_starts(p, direction, StateWord<Tile::kKeys, Tile::kValues>(word));
+    } else {
+      make_starts(p, direction, StateWord<Tile::kValues, Tile::kKeys>(word));
+    }
   }
 }
 
@@ -99,9 +115,9 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
     const __grid_constant__ BackwardParams p, const __grid_constant__ SummaryViews to) {
   constexpr auto kDirection = Direction::kAgainstTime;
   constexpr int kUnroll = 4;  // loads in flight
-  const StateWord<Tile::kValues, Tile::kKeys> own;
-  const std::int64_t first = first_walk_of(p, own.owner);
-  const std::int64_t step = p.tiles();
+  const StateWord<Tile::kValues, Tile::kKeys> own(blockIdx.x);
+  const std::int64_t first = SegmentsOfState(p, own.owner).first;
+  const std::int64_t step = p.between_segments();
   ChunkWalk walk = walk_of(p, kDirection, first);
   const StateView final = state_of(to.final_state, walk.sequence);
   if (final.data == nullptr) return;
@@ -138,7 +154,7 @@ __global__ __launch_bounds__(kWarpgroupSize) void join_segments(
 template <class Tile>
 unsigned word_blocks(const BackwardParams& params) {
   using Word = StateWord<Tile::kKeys, Tile::kValues>;
-  return static_cast<unsigned>(params.walks / params.segments) * Word::kBlocks;
+  return static_cast<unsigned>(params.states) * Word::kBlocks;
 }
 
 }  // namespace segment_starts_kernels
@@ -148,7 +164,8 @@ void launch_segment_starts(const BackwardParams& params, const BackwardShape& sh
   if (!params.makes_starts()) return;
   constexpr unsigned kDirections = 2;
   with_tile(shape, [&]<class Tile>() {
-    launch<segment_starts<Tile>>({.grid = dim3(word_blocks<Tile>(params), kDirections),
+    const unsigned blocks = word_blocks<Tile>(params) / words_of_block(params);
+    launch<segment_starts<Tile>>({.grid = dim3(blocks, kDirections),
                                   .block = dim3(kWarpgroupSize),
                                   .overlaps_previous = true},
                                  stream, params);

@@ -144,7 +144,26 @@ __host__ __device__ constexpr int summed_segments(const BackwardParams& p) {
   return p.sums_all ? p.segments : p.segments - 1;
 }
 
-/// Blocks (sequence, head, summed segment and tile of channels; direction).
+/// The number of a block's walk, or -1: there is nobody for what its segment adds.
+__device__ __forceinline__ std::int64_t summed_walk(const BackwardParams& p, Direction direction) {
+  const auto tiles = static_cast<unsigned>(p.tiles());
+  const unsigned of_tiles = blockIdx.x / tiles;
+  const bool with_time = direction == Direction::kWithTime;
+  if (p.by_parts()) {
+    const PartPlace place = place_of_part(p, of_tiles / static_cast<unsigned>(p.heads));
+    const int last = with_time ? place.segments - 1 : 0;
+    const bool is_summed = place.segment < place.segments && place.segment != last;
+    return is_summed ? std::int64_t{blockIdx.x} : -1;
+  }
+  const auto needed = static_cast<unsigned>(summed_segments(p));
+  const unsigned of_head = of_tiles / needed;
+  const unsigned first = with_time ? 0 : p.segments - needed;
+  const unsigned segment = first + of_tiles - of_head * needed;
+  if (with_time && segment + 1 == p.segments) return -1;
+  return std::int64_t{of_head * p.segments + segment} * tiles + blockIdx.x - of_tiles * tiles;
+}
+
+/// Blocks (sequence, head, summed segment and tile of channels; direction), or of parts.
 template <class T, class Tile>
 __global__ __launch_bounds__(SegmentRoles<Tile>::kThreads,
                              1) void segment_states(const __grid_constant__ BackwardParams p) {
@@ -153,15 +172,8 @@ __global__ __launch_bounds__(SegmentRoles<Tile>::kThreads,
   auto& shared = *reinterpret_cast<SegmentShared<Tile>*>(shared_bytes);
   take_over_from_previous_launch();
   const auto direction = static_cast<Direction>(blockIdx.y);
-  const auto needed = static_cast<unsigned>(summed_segments(p));
-  const auto tiles = static_cast<unsigned>(p.tiles());
-  const unsigned of_tiles = blockIdx.x / tiles;
-  const unsigned of_head = of_tiles / needed;
-  const unsigned first = direction == Direction::kAgainstTime ? p.segments - needed : 0;
-  const unsigned segment = first + of_tiles - of_head * needed;
-  const std::int64_t index =
-      std::int64_t{of_head * p.segments + segment} * tiles + blockIdx.x - of_tiles * tiles;
-  if (direction == Direction::kWithTime && segment + 1 == p.segments) return;
+  const std::int64_t index = summed_walk(p, direction);
+  if (index < 0) return;
   constexpr int kKeys = Tile::kKeys, kValues = Tile::kValues;
   if (kKeys == kValues || direction == Direction::kWithTime) {  // squares: one code for both
     SegmentWalk<T, Tile, kKeys, kValues>(p, shared, direction, index).run();
@@ -175,7 +187,8 @@ template <class T>
 void launch_segment_sums(const BackwardParams& params, const BackwardShape& shape,
                          cudaStream_t stream) {
   constexpr unsigned kDirections = 2;
-  const std::int64_t blocks = params.walks / params.segments * summed_segments(params);
+  const std::int64_t blocks =
+      params.by_parts() ? params.walks : params.states * summed_segments(params);
   with_tile(shape, [&]<class Tile>() {
     launch<segment_states<T, Tile>>({.grid = dim3(static_cast<unsigned>(blocks), kDirections),
                                      .block = dim3(SegmentRoles<Tile>::kThreads),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/params.hpp"
+#include "cuda/chunks/part_segments.cuh"
 #include "cuda/chunks/state_matrix.cuh"
 #include "cuda/chunks/tile_copies.cuh"
 #include "cuda/runtime/dispatch.hpp"
@@ -9,6 +10,7 @@
 #include "cuda/tiles/ring.cuh"
 #include "cuda/tiles/wgmma.cuh"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
 
 namespace attune::cuda::chunk_wgmma::backward {
 
@@ -90,21 +92,30 @@ void with_shape(const BackwardShape& shape, F&& f) {
   });
 }
 
-/// Walk number `index` of all sequences, heads, segments and tiles of channels, of which there are fewer
-/// than 2^30: the tiles of a segment are neighbours, so that what they load of the same tokens comes from
-/// the cache.
+/// A part, from the L2 cache: of the call before there may be another one in L1.
+__device__ __forceinline__ PartPlace place_of_part(const BackwardParams& p, unsigned part) {
+  const int4 place = __ldcg(reinterpret_cast<const int4*>(p.parts.places + part));
+  return {place.x, place.y, place.z};
+}
+
+/// Walk number `index` of all sequences, heads, segments and tiles of channels, or of all parts, heads and
+/// tiles, of which there are fewer than 2^30: the tiles of a segment are neighbours, so that what they
+/// load of the same tokens comes from the cache.
 __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction direction,
                                              std::int64_t index) {
   const auto tiles = static_cast<unsigned>(p.tiles());
-  const auto segments = static_cast<unsigned>(p.segments);
   const auto heads = static_cast<unsigned>(p.heads);
   const unsigned of_tiles = static_cast<unsigned>(index) / tiles;
   const unsigned tile = static_cast<unsigned>(index) - of_tiles * tiles;
-  const unsigned of_segments = of_tiles / segments;
-  const unsigned sequence = of_segments / heads;
-  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
-  walk.sequence = static_cast<int>(sequence);
-  walk.head = static_cast<int>(of_segments - sequence * heads);
+  const auto segments_of_all = static_cast<unsigned>(p.by_parts() ? 1 : p.segments);
+  const unsigned of_segments = of_tiles / segments_of_all;
+  const unsigned of_heads = of_segments / heads;  // a sequence, or a part
+  PartPlace place{static_cast<int>(of_heads),
+                  static_cast<int>(of_tiles - of_segments * segments_of_all), p.segments};
+  if (p.by_parts()) place = place_of_part(p, of_heads);
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, place.sequence));
+  walk.sequence = place.sequence;
+  walk.head = static_cast<int>(of_segments - of_heads * heads);
   walk.owner = static_cast<int>(walk.head * tiles + tile);
   walk.kv_head = walk.head / p.heads_per_kv;
   const int key_tile = static_cast<int>(tile) / p.value_tiles;
@@ -113,15 +124,31 @@ __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction 
   walk.value_channel = value_tile * kTileChannels;
   walk.key_partial = walk.head * p.value_tiles + value_tile;
   walk.value_partial = walk.head * p.key_tiles + key_tile;
-  take_segment(walk, p, direction, of_tiles - of_segments * segments);
+  take_segment(walk, p, direction, place.segment, max(place.segments, 1));
+  if (place.segment >= place.segments) walk.segments = 0;
   return walk;
 }
-/// The number of the first segment's walk of owner number `owner` of all sequences, heads and tiles; that of
-/// the next segment's is tiles() more.
-__device__ __forceinline__ std::int64_t first_walk_of(const BackwardParams& p, std::int64_t owner) {
-  const std::int64_t of_head = quotient(owner, p.tiles());
-  return of_head * p.segments * p.tiles() + owner - of_head * p.tiles();
-}
+
+/// The segments of a sequence of one head and tile, and the number of the first one's walk.
+struct SegmentsOfState {
+  std::int64_t first;
+  int count;
+
+  /// Of state number `state` of all sequences, heads and tiles.
+  __device__ SegmentsOfState(const BackwardParams& p, std::int64_t state) {
+    const std::int64_t of_head = quotient(state, p.tiles());
+    const std::int64_t tile = state - of_head * p.tiles();
+    first = of_head * p.segments * p.tiles() + tile;
+    count = p.segments;
+    if (!p.by_parts()) return;
+    const std::int64_t sequence = quotient(of_head, p.heads);
+    const SequenceSpan span = span_of(p.sequences, sequence);
+    const std::int64_t part = first_part(p.sequences, sequence, span, p.parts.tokens);
+    first = (part * p.heads + of_head - sequence * p.heads) * p.tiles() + tile;
+    count =
+        segments_of_length(span.length, p.parts.tokens);  // by wrong bounds, too, of its own parts
+  }
+};
 
 /// The number of a block's walk with outputs. Where short sequences are left out, `sequence` is the
 /// block's.
@@ -130,11 +157,11 @@ __device__ __forceinline__ std::int64_t number_of_block(const BackwardParams& p,
   return (p.walked.numbers == nullptr ? 0 : sequence * gridDim.x) + blockIdx.x;
 }
 
-/// The walk; without tokens where the block has none.
+/// The walk; of no segment where the block has none.
 __device__ __forceinline__ ChunkWalk walk_of_block(const BackwardParams& p, Direction direction) {
   const int sequence = p.walked.numbers == nullptr ? 0 : p.walked.numbers[blockIdx.y];
   ChunkWalk walk = walk_of(p, direction, number_of_block(p, max(sequence, 0)));
-  if (sequence < 0) walk.length = walk.count = 0;
+  if (sequence < 0) walk.segments = 0;
   return walk;
 }
 
@@ -192,16 +219,16 @@ template <int kRows, int kColumns>
 __device__ __forceinline__ void load_start(float (&x)[kColumns / 2], const BackwardParams& p,
                                            const ChunkWalk& walk, Direction direction,
                                            const StateMatrix<const float>& outer, int group) {
-  const bool made = p.makes_starts();
+  const bool made = p.makes_starts() && (!p.by_parts() || walk.segments > 1);
   load_matrix<kColumns>(x, made ? StateMatrix<const float>{} : outer, group);
   const bool with_time = direction == Direction::kWithTime;
-  const int before = with_time ? walk.segment : p.segments - 1 - walk.segment;
+  const int before = with_time ? walk.segment : walk.segments - 1 - walk.segment;
   const int step = with_time ? 1 : -1;
   const std::int64_t own = blockIdx.x;
   const float* const decays = p.segment_decays + static_cast<int>(direction) * p.walks;
 #pragma unroll 1
   for (int i = made ? 0 : before; i >= (made ? 0 : 1); --i) {
-    const std::int64_t index = own - std::int64_t{step} * i * p.tiles();
+    const std::int64_t index = own - step * i * p.between_segments();
     pass_segment<kRows, kColumns>(x, p, direction, index, group, made ? 0.0F : decays[index]);
   }
 }
