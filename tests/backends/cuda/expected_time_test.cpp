@@ -252,6 +252,27 @@ TEST(CudaExpectedTime, PackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
             "values=64,stages=4,segments=32");
 }
 
+TEST(CudaExpectedTime, GradientsOfPackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
+  constexpr std::string_view kKernel = "cuda.chunk_wgmma.backward";
+  const auto config = [&](const std::string& spec) {
+    return config_of(kKernel, spec, ops::RecurrentAttentionBackward::kName);
+  };
+  int cut = 0;
+  for (const int count : {2, 3, 8}) {
+    for (const int length : {2048, 4096, 20000}) {
+      for (const char* rest : {"H=1 D=64 gate=g", "H=2 K=384 V=512 gate=gamma",
+                               "H=4 K=256 V=128 gate=g", "H=12 K=128 V=384 gate=none"}) {
+        const std::string dims = str(" ", rest, " dtype=bf16");
+        const std::string batch = config(str("B=", count, " T=", length, dims));
+        EXPECT_EQ(config(str("T=", count * length, " N=", count, dims)), batch)
+            << count << " of " << length << dims;
+        cut += batch == "segments=1" ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(cut, 10);
+}
+
 // Of eight numbers of segments on an H200 each is at least 1.12 times as fast as the next: two blocks of
 // such heads share a multiprocessor.
 TEST(CudaExpectedTime, CutsGradientsOfNarrowHeadsForTwoBlocksAMultiprocessor) {

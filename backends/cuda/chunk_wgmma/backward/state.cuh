@@ -145,8 +145,8 @@ struct SegmentsOfState {
     const SequenceSpan span = span_of(p.sequences, sequence);
     const std::int64_t part = first_part(p.sequences, sequence, span, p.parts.tokens);
     first = (part * p.heads + of_head - sequence * p.heads) * p.tiles() + tile;
-    count =
-        segments_of_length(span.length, p.parts.tokens);  // by wrong bounds, too, of its own parts
+    // Not those of the part's place: by wrong bounds that may be another sequence's, with more of them.
+    count = segments_of_length(span.length, p.parts.tokens);
   }
 };
 
