@@ -50,7 +50,7 @@ struct LikelyLengths {
 };
 
 /// The batch that packed sequences are if all are as long as they are on average. A config that is
-/// chosen for it suits those of one length, which then are cut as it is, and have its bits.
+/// chosen for it suits those of one length: forward kernels then cut them as it is.
 inline ops::RecurrentAttentionProblem as_batch(ops::RecurrentAttentionProblem problem) {
   if (problem.N <= 1) return problem;
   problem.B = problem.N;

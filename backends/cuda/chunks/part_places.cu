@@ -1,6 +1,5 @@
 // Where the parts of packed sequences are, found once: a walk that looks for its own would do so
 // with a state in its registers.
-#include "cuda/chunks/part_segments.cuh"
 #include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/walked_list.hpp"
 #include "cuda/runtime/launch.hpp"

@@ -104,7 +104,8 @@ inline double slice_us(const Problem& problem, const DeviceInfo& device,
                        const BackwardConfig& config) {
   constexpr double kOfLaunch = 3;
   constexpr double kOfStarts = 1.25;  // of the gradients where they are loaded besides the states
-  constexpr double kOperandBytesPerUs = 4e6, kHeadBytesPerUs = 2.5e6;
+  constexpr double kOperandBytesPerUs = 4e6;  // fitted later, on an H200
+  constexpr double kHeadBytesPerUs = 2.5e6;
   const bool key_gates = has_key_gates(problem);
   const bool value_gates = has_value_gates(problem);
   const bool by_panels = goes_by_panels(problem);

@@ -88,8 +88,8 @@ __global__ __launch_bounds__(kThreads, kBlocks<Rows>) void make_walk_operands(
   const int channel = work.first_channel + own.channel();
   const bool exists = channel < side.channels;
   const int last = work.chunk.place.rows - 1;
-  const auto rows_of = [&](OperandTensor tensor, int channel) {
-    return Rows(work.rows[tensor].from_channel(channel));
+  const auto rows_of = [&](OperandTensor tensor, int from) {
+    return Rows(work.rows[tensor].from_channel(from));
   };
   const int loaded = exists ? own.channel() : 0;
   ChannelGates<Thread> gates(p, side, work.chunk, exists, rows_of(kGates, loaded));

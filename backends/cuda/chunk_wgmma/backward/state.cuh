@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cuda/chunk_wgmma/backward/params.hpp"
-#include "cuda/chunks/part_segments.cuh"
 #include "cuda/chunks/state_matrix.cuh"
 #include "cuda/chunks/tile_copies.cuh"
 #include "cuda/runtime/dispatch.hpp"
