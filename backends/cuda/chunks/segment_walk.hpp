@@ -47,6 +47,9 @@ struct SequenceParts {
   std::int64_t tokens = 0;  // 0: all are cut into as many
   std::int64_t count = 0;   // of numbers
   PartPlace* places = nullptr;
+  /// Of what segments of a head add to the state, if a kernel asks: those of sequences in several
+  /// segments, from 1 / tokens of the tokens before them on.
+  PartPlace* sum_places = nullptr;
   bool are_whole = false;
 
   constexpr std::int64_t places_bytes() const { return count * std::int64_t{sizeof(PartPlace)}; }

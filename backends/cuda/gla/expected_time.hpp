@@ -60,8 +60,11 @@ inline double walked_us(const ops::RecurrentAttentionProblem& problem, const Dev
   constexpr int kAfterEachOther = 2;
   const double longest = LikelyLengths(problem).average([&](double tokens) {
     const std::int64_t of_sequence = chunks_of(static_cast<std::int64_t>(tokens));
+    const std::int64_t segments =
+        side.by_parts() ? segments_of_length(static_cast<std::int64_t>(tokens), side.parts.tokens)
+                        : config.segments;
     return std::max(of_walks, kAfterEachOther * sides * kOfLongChunk * work *
-                                  static_cast<double>(ceil_div(of_sequence, config.segments)));
+                                  static_cast<double>(ceil_div(of_sequence, segments)));
   });
   const double of_panel = std::max(problem.K, problem.V) > kLargeTile ? kOfWidePanel : kOfPanel;
   return kOfLaunch * launches + longest + panels * (of_panel * chunks + kPanelLatency) +

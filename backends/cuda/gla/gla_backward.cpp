@@ -45,7 +45,7 @@ SegmentedWalks segmented_walks(const Problem& problem) {
   const GlaParams side = side_of(problem, {}, false);
   SegmentedWalks walks{.count = problem.sequences() * problem.H * side.own_tiles * side.other_tiles,
                        .launches = kOfKeys,
-                       .chunks = SequenceChunks(problem),
+                       .chunks = SequenceChunks(side.by_parts() ? as_batch(problem) : problem),
                        .most_passed = kMostPassedSegments};
   if (!keys_have_gates(problem)) walks.launches = kOfValues;
   if (both) walks.launches = kOfBoth;
@@ -87,6 +87,7 @@ void run_as(const Problem& problem, const Args& args, const Config& config,
   const GatedSides sides = gated_sides(problem, args, config, site.workspace.data());
   auto* const stream = static_cast<cudaStream_t>(site.stream);
   const GlaParams& first = sides.first;
+  launch_part_places(first.sequences, problem.N, first.parts, stream);
   list_walked(first, stream);
   if (sides.both) {
     launch_gate_shifts<T>(sides.second, problem.B * problem.T, const_cast<float*>(first.gate_shift),

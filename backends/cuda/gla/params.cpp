@@ -7,6 +7,7 @@
 #include "cuda/pairs/short_sequences.hpp"
 #include "cuda/runtime/workspace_parts.hpp"
 #include "cuda/tiles/tensor_map.hpp"
+#include "cuda/walks/sequence_parts.hpp"
 #include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::gla {
@@ -48,18 +49,21 @@ class Places {
     p.total_decay = parts_.take<float>(chunks * channels * kFloat);
     p.strong = parts_.take<unsigned>(chunks * (channels / kSmallTile) * kFloat);
     p.state_products = parts_.take<float>(chunks * channels * p.other_tiles * kFloat);
-    if (p.segments > 1) {
-      p.segment_decays = parts_.take<float>(2 * p.walks() * channels * kFloat);
-    }
+    if (p.is_cut()) p.segment_decays = parts_.take<float>(2 * p.sums() * channels * kFloat);
   }
   /// What sides have in common, or the only one has.
   void place_rest(GlaParams& p) {
     const std::int64_t chunks = p.slots * p.heads;
     const std::int64_t state = state_elements(p);
     place_checkpoints(p);
-    if (p.segments > 1) {
-      p.segment_sums = {parts_.take<float>(2 * p.walks() * state * kFloat), state, 0,
+    if (p.is_cut()) {
+      p.segment_sums = {parts_.take<float>(2 * p.sums() * state * kFloat), state, 0,
                         std::int64_t{p.tile_channels} * p.other_tiles, 1};
+    }
+    if (p.by_parts()) {
+      constexpr std::int64_t kPlace = sizeof(PartPlace);
+      p.parts.places = parts_.take<PartPlace>(p.parts.places_bytes());
+      p.parts.sum_places = parts_.take<PartPlace>(p.parts.sums(problem_.T) * kPlace);
     }
     if ((problem_.gates & ops::kGateGamma) != 0) {
       if (has_few_constant_decays(problem_)) p.gamma_parts = p.own_panels();
@@ -133,6 +137,23 @@ class Places {
   WorkspaceParts parts_;
 };
 
+/// Not where the tiles of one long sequence are walked by many of the multiprocessors: launches for parts
+/// then take about what these save. Where sequences are whole on average, no part is shorter than a walk of
+/// all tokens by a block for each multiprocessor: cutting it gains nothing.
+SequenceParts parts_of(const Problem& problem, const GlaParams& side) {
+  constexpr std::int64_t kMostBlocks = 12;  // two of small tiles share a multiprocessor
+  constexpr std::int64_t kLeastChunks = 8;
+  const std::int64_t tiles = std::int64_t{side.own_tiles} * side.other_tiles;
+  const std::int64_t most = side.tile_channels == kSmallTile ? 2 * kMostBlocks : kMostBlocks;
+  if (problem.H * tiles > most) return {};
+  SequenceParts parts = parts_by_length(problem, tiles, side.segments, kLeastChunks * kChunkTokens);
+  if (parts.tokens == 0 || side.segments > 1) return parts;
+  parts.tokens = std::max(parts.tokens, problem.T * problem.H * tiles / kMultiprocessors);
+  if (problem.T < 2 * parts.tokens) return {};
+  parts.count = part_count(problem.N, problem.T, true, parts.tokens);
+  return parts;
+}
+
 }  // namespace
 
 bool has_pairs(const ConstTensorView& tensor) {
@@ -180,7 +201,9 @@ GlaParams side_of(const Problem& problem, const Config& config, bool of_values) 
   params.heads = problem.H;
   params.heads_per_kv = static_cast<int>(problem.Hkv > 0 ? problem.H / problem.Hkv : 1);
   params.sequence_count = problem.sequences();
+  params.sequences.tokens = problem.T;
   params.reverse = problem.reverse;
+  if (most_left_out(problem) == 0) params.parts = parts_of(problem, params);
   return params;
 }
 
@@ -219,6 +242,7 @@ void GatedSides::exchange() {
   give(first, second);
   give(second, first);
   second.checkpoints = first.checkpoints;
+  second.parts = first.parts;
   second.segment_sums = first.segment_sums;
   std::swap(second.segment_sums.k, second.segment_sums.v);
   second.scores = first.made_scores;

@@ -39,6 +39,7 @@
 #include <cstdint>
 
 #include "cuda/chunks/chunk.hpp"
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/views.hpp"
 #include "cuda/chunks/walked_list.hpp"
 #include "cuda/gla/gla_backward_config.hpp"
@@ -94,8 +95,9 @@ struct GlaParams {
   int tile_channels = 0;  // kSmallTile or kLargeTile
   int own_tiles = 1;
   int other_tiles = 1;
-  int segments = 1;       // walks that share a sequence and head
-  float scale = 1;        // of x where it enters the state, and of what it reads there
+  int segments = 1;     // walks that share a sequence and head, if it is not cut by its own length
+  SequenceParts parts;  // of packed sequences that are
+  float scale = 1;      // of x where it enters the state, and of what it reads there
   float score_scale = 1;  // of P and A
   bool reverse = false;
 
@@ -128,8 +130,8 @@ struct GlaParams {
   bool prepared_beside_other = false;  // its operands, beside the other one's
   bool makes_scores = true;            // A: for the other one, or for dz and du
 
-  // Of each direction, by [sequences, heads, segments]: what a segment adds to S or D, and its
-  // total decay. Where starts are made ahead, they take the places of the sums.
+  // Of each direction, by [sequences, heads, segments], or [sums of parts, heads]: what a segment adds
+  // to S or D, and its total decay. Where starts are made ahead, they take the places of the sums.
   StateView segment_sums;  // strides: `sequence` of a walk, `k` of own channels, `v` of others
   float* segment_decays = nullptr;        // [own tiles' channels]
   float* other_segment_decays = nullptr;  // [other tiles' channels]
@@ -152,7 +154,15 @@ struct GlaParams {
   constexpr std::int64_t walked_slots() const {
     return walked_chunks.numbers == nullptr ? slots : walked_chunks.most;
   }
-  constexpr std::int64_t walks() const { return sequence_count * heads * segments; }
+  constexpr bool by_parts() const { return parts.tokens > 0; }
+  constexpr bool is_cut() const { return segments > 1 || by_parts(); }
+  constexpr std::int64_t walks() const {
+    return heads * (by_parts() ? parts.count : sequence_count * segments);
+  }
+  /// What segments add, in one direction: of parts, fewer than there are numbers of them.
+  constexpr std::int64_t sums() const {
+    return by_parts() ? heads * parts.sums(sequences.tokens) : walks();
+  }
   /// Whether sequences start from no state, and nobody has a use for what they end with: then
   /// nothing flows between chunks where there is one.
   constexpr bool has_no_states() const {
@@ -162,19 +172,22 @@ struct GlaParams {
   /// Then, of more packed sequences than can have several chunks, walks are over those that do.
   constexpr std::int64_t most_of_chunks() const { return sequences.tokens / (kChunkTokens + 1); }
   constexpr bool walks_over_some() const {
-    return has_no_states() && sequences.bounds != nullptr && most_of_chunks() < sequence_count;
+    return has_no_states() && sequences.bounds != nullptr && !by_parts() &&
+           most_of_chunks() < sequence_count;
   }
   constexpr std::int64_t walked_sequences() const {
     if (walks_over_some()) return most_of_chunks();
     return has_no_states() && most_of_chunks() == 0 ? 0 : sequence_count;
   }
-  constexpr std::int64_t walked() const { return walked_sequences() * heads * segments; }
+  constexpr std::int64_t walked() const {
+    return by_parts() ? walks() : walked_sequences() * heads * segments;
+  }
   /// Panels of 64 channels that there are of a side. Its last tile may have room for one more.
   constexpr int own_panels() const { return (own + kSmallTile - 1) / kSmallTile; }
   constexpr int other_panels() const { return (other + kSmallTile - 1) / kSmallTile; }
   /// Terms of S and D that the first launch of walks of one side makes; the last one makes dy's.
   constexpr int first_terms() const { return du.data != nullptr ? 3 : 2; }
-  constexpr bool makes_starts() const { return segments > kMostPassedSegments; }
+  constexpr bool makes_starts() const { return segments > kMostPassedSegments || by_parts(); }
 };
 
 /// Whether rows are of pairs of elements, which start at multiples of their size.

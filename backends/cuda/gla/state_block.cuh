@@ -5,6 +5,7 @@
 #include "cuda/chunks/state_matrix.cuh"
 #include "cuda/gla/chunk.cuh"
 #include "cuda/walks/numbers.cuh"
+#include "cuda/walks/sequence_parts.cuh"
 
 namespace attune::cuda::gla {
 
@@ -15,9 +16,27 @@ enum class Gated : int { kRows, kColumns, kBoth };
 /// What a walk leaves: flows, or only what its segment adds to the state.
 enum class Leaves : int { kFlows, kSegmentSum };
 
-/// Walk number `index` of all sequences, heads and segments, of which there are fewer than 2^30.
+/// The walk of a part, number `index` of [parts or sums, heads]; of no segment where the place is none.
+__device__ __forceinline__ ChunkWalk walk_at(const GlaParams& p, Direction direction,
+                                             const PartPlace* places, std::int64_t index) {
+  const std::int64_t number = small_quotient(index, p.heads);
+  const PartPlace place = place_at(places, static_cast<unsigned>(number));
+  ChunkWalk walk = walk_of_sequence(span_of(p.sequences, place.sequence));
+  walk.sequence = place.sequence;
+  walk.head = static_cast<int>(index - number * p.heads);
+  walk.kv_head = walk.head / p.heads_per_kv;
+  const std::int64_t sum = small_quotient(walk.begin, p.parts.tokens) + place.segment;
+  walk.owner = static_cast<int>(sum * p.heads + walk.head);
+  take_segment(walk, p, direction, place.segment, max(place.segments, 1));
+  if (place.segment >= place.segments) walk.segments = walk.count = 0;
+  return walk;
+}
+
+/// Walk number `index` of all sequences, heads and segments, or of parts, of which there are fewer than
+/// 2^30. Its owner is the number of what it adds.
 __device__ __forceinline__ ChunkWalk walk_of(const GlaParams& p, Direction direction,
                                              std::int64_t index) {
+  if (p.by_parts()) return walk_at(p, direction, p.parts.places, index);
   const std::int64_t owner = small_quotient(index, p.segments);
   const std::int64_t sequence = small_quotient(owner, p.heads);
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, sequence));
@@ -116,7 +135,7 @@ class StateBlock {
   // ---- what segments add: with zeros where there is no channel
 
   __device__ std::int64_t segment_index(const GlaParams& p, std::int64_t walk) const {
-    return (kDirection == Direction::kWithTime ? 0 : p.walks()) + walk;
+    return (kDirection == Direction::kWithTime ? 0 : p.sums()) + walk;
   }
   /// This block's own channels by the others, a row of them after the other.
   __device__ float* segment_sum(const GlaParams& p, std::int64_t walk) const {
@@ -180,14 +199,14 @@ class StateBlock {
   __device__ __forceinline__ void load_start(float (&x)[kD / 2], const GlaParams& p,
                                              const ChunkWalk& walk, int group) const {
     const bool with_time = kDirection == Direction::kWithTime;
-    if (p.makes_starts()) return load_made_start(x, p, walk.owner, group);
+    if (p.makes_starts() && walk.segments > 1) return load_made_start(x, p, walk.owner, group);
     load_matrix<kD>(
         x, of_sequence<const float>(p, with_time ? p.initial_state : p.dfinal_state, walk), group);
     const std::int64_t first = walk.owner - walk.segment;
-    const int passed = with_time ? walk.segment : p.segments - 1 - walk.segment;
+    const int passed = with_time ? walk.segment : walk.segments - 1 - walk.segment;
 #pragma unroll 1
     for (int i = 0; i < passed; ++i) {
-      pass_segment(x, p, first + (with_time ? i : p.segments - 1 - i), group);
+      pass_segment(x, p, first + (with_time ? i : walk.segments - 1 - i), group);
     }
   }
 

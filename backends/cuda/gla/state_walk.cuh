@@ -37,7 +37,11 @@ class StateWalk {
       if (p_.walks_over_some()) index = walk_over_some(p_, index);
     }
     if (threadIdx.x != 0) return;
-    s_.walk = index < p_.walks() ? walk_of(p_, kDirection, index) : ChunkWalk{};
+    if (!kFlows && p_.by_parts()) {
+      s_.walk = walk_at(p_, kDirection, p_.parts.sum_places, index);
+    } else {
+      s_.walk = index < p_.walks() ? walk_of(p_, kDirection, index) : ChunkWalk{};
+    }
     // The workspace's tiles, and the tensors'.
     s_.stage_ring.init_copied(kBoth ? 1 : 2, Role::kStateWarps);
     constexpr int kWarps = kWarpgroupSize / kWarpSize;
@@ -46,8 +50,10 @@ class StateWalk {
     barrier_init_fence();
   }
 
-  /// Whether all flows are zeros, and nobody asks for what the walk ends with.
+  /// Whether there is none, or all flows are zeros and nobody asks for what it ends with.
   __device__ bool is_idle() const {
+    if (walk_.segments == 0) return true;
+    if constexpr (!kFlows) return false;
     if constexpr (kOwnRows && !kWithTime) {
       if (p_.dinitial_state.data != nullptr) return false;
     }
@@ -55,6 +61,7 @@ class StateWalk {
   }
   /// What an idle walk leaves; by all threads.
   __device__ void leave_zeros() const {
+    if constexpr (!kFlows) return;
     flows_.leave_zeros([this](int group) {
       if constexpr (kOwnRows && !kWithTime) {
         if (at_.thread < kPanelChannels) state_product(group * kPanelChannels + at_.thread, 0) = 0;
@@ -87,7 +94,7 @@ class StateWalk {
   }
 
   /// What the segment of a walk adds to the state, and its decay.
-  __device__ void segment_sum(int group, std::int64_t index) {
+  __device__ void segment_sum(int group) {
     const auto thread = static_cast<int>(threadIdx.x);
     const bool of_other = kBoth && thread >= kD;
     float over = 1.0F;
@@ -105,6 +112,7 @@ class StateWalk {
       wgmma_pin(state);
       s_.stage_ring.release_chunk(n);
     }
+    const std::int64_t index = walk_.owner;
     block_.store_segment_sum(state, p_, index, group);
     if (thread < kD) {
       if (block_.other_tile() == 0) block_.own_decays(p_, index)[thread] = over;

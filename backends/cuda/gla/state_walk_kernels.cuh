@@ -29,7 +29,7 @@ __device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& s
   if (threadIdx.x < kWarpSize) block.init(index);
   if constexpr (kStarts == Starts::kBehind) take_over_from_previous_launch();
   __syncthreads();  // the walk and its barriers are there
-  const bool is_idle = kLeaves == Leaves::kFlows && block.is_idle();
+  const bool is_idle = block.is_idle();
 
   using Role = StateRoles<kD>;
   const int warp = __shfl_sync(kFullWarp, static_cast<int>(threadIdx.x) / kWarpSize, 0);
@@ -43,7 +43,7 @@ __device__ __forceinline__ void take_walk(const GlaParams& p, StateShared<kD>& s
   } else if constexpr (kLeaves == Leaves::kFlows) {
     block.state(group);
   } else {
-    block.segment_sum(group, index);
+    block.segment_sum(group);
   }
   if (warp == Role::kLoader) dependency_wait();  // what comes next waits for this launch alone
 }
@@ -126,8 +126,14 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void st
 
 inline constexpr int kDirections = 2;
 
-/// Blocks (sequence, head and segment but one; direction; tile of the state): no segment starts
-/// from what the last one adds with time, or the first one against it.
+/// Whether a segment starts from what one adds that is cut by its sequence's length.
+__device__ __forceinline__ bool is_added(const GlaParams& p, bool with_time, unsigned index) {
+  const PartPlace place = place_at(p.parts.sum_places, index / static_cast<unsigned>(p.heads));
+  return with_time ? place.segment < place.segments - 1 : place.segment > 0;
+}
+
+/// Blocks (sequence, head and segment but one, or sum of parts and head; direction; tile of the state):
+/// no segment starts from what the last one adds with time, or the first one against it.
 template <class T, int kD, Gated kGated>
 __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void segment_sums(
     const __grid_constant__ GlaParams p) {
@@ -135,12 +141,20 @@ __global__ __launch_bounds__(StateRoles<kD>::kThreads, kStateBlocks<kD>) void se
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<StateShared<kD>*>(shared_bytes);
   const BlockPlace at(p, kDirections);
-  const int needed = p.segments - 1;
-  const std::int64_t index = std::int64_t{at.walk / needed} * p.segments + at.walk % needed;
-  if (at.term == 0) {
-    take_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, shared, index, at.tile);
+  std::int64_t with_time = at.walk;
+  std::int64_t against_time = at.walk;
+  if (p.by_parts()) {
+    if (!is_added(p, at.term == 0, at.walk)) return take_over_from_previous_launch();
   } else {
-    take_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, shared, index + 1,
+    const int needed = p.segments - 1;
+    with_time = std::int64_t{at.walk / needed} * p.segments + at.walk % needed;
+    against_time = with_time + 1;
+  }
+  if (at.term == 0) {
+    take_walk<T, kD, kGated, Direction::kWithTime, Leaves::kSegmentSum>(p, shared, with_time,
+                                                                        at.tile);
+  } else {
+    take_walk<T, kD, kGated, Direction::kAgainstTime, Leaves::kSegmentSum>(p, shared, against_time,
                                                                            at.tile);
   }
 #endif
@@ -171,9 +185,9 @@ void launch_walks(const GlaParams& p, const WalkCounts& counts, cudaStream_t str
 /// What segments start from, of S and D with the own side's rows.
 template <class T, int kD, Gated kGated>
 void launch_segment_sums(const GlaParams& p, cudaStream_t stream) {
-  if (p.segments == 1) return;
-  launch_walks<segment_sums<T, kD, kGated>, kD>(
-      p, {p.walks() / p.segments * (p.segments - 1), kDirections}, stream);
+  if (!p.is_cut()) return;
+  const std::int64_t walks = p.by_parts() ? p.sums() : p.walks() / p.segments * (p.segments - 1);
+  launch_walks<segment_sums<T, kD, kGated>, kD>(p, {walks, kDirections}, stream);
   if (p.makes_starts()) launch_segment_starts<kGated>(p, stream);
 }
 

@@ -1,6 +1,7 @@
 // Device code of sequence_parts.hpp.
 #pragma once
 
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/views.cuh"
 #include "cuda/walks/sequence_parts.hpp"
 
@@ -31,10 +32,13 @@ __device__ __forceinline__ std::int64_t sequence_of_part(const SequencesView& se
   return low;
 }
 
-/// Into how many segments a sequence of so many tokens goes, in parts of so many.
-__device__ __forceinline__ int segments_of_length(std::int64_t length, std::int64_t part_tokens) {
-  constexpr std::int64_t kMost = 32;  // each starts from what all before it add
-  return static_cast<int>(min(max(length / part_tokens, std::int64_t{1}), kMost));
+/// From the L2 cache: of the call before there may be another one in L1.
+__device__ __forceinline__ PartPlace place_at(const PartPlace* places, unsigned number) {
+  const int4 place = __ldcg(reinterpret_cast<const int4*>(places + number));
+  return {place.x, place.y, place.z};
+}
+__device__ __forceinline__ PartPlace place_of_part(const SequenceParts& parts, unsigned part) {
+  return place_at(parts.places, part);
 }
 
 }  // namespace attune::cuda

@@ -3,6 +3,7 @@
 // tokens has n / tokens + 1 numbers to itself, of which its last ones may be without use.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace attune::cuda {
@@ -11,6 +12,12 @@ namespace attune::cuda {
 constexpr std::int64_t part_count(std::int64_t sequences, std::int64_t tokens, bool packed,
                                   std::int64_t tokens_per_part) {
   return packed ? tokens / tokens_per_part + sequences : sequences * (tokens / tokens_per_part + 1);
+}
+
+/// Into how many segments a sequence of so many tokens goes, in parts of so many.
+constexpr int segments_of_length(std::int64_t length, std::int64_t tokens_per_part) {
+  constexpr std::int64_t kMost = 32;  // each starts from what all before it add
+  return static_cast<int>(std::clamp(length / tokens_per_part, std::int64_t{1}, kMost));
 }
 
 }  // namespace attune::cuda

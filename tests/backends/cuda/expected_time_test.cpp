@@ -253,24 +253,33 @@ TEST(CudaExpectedTime, PackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
 }
 
 TEST(CudaExpectedTime, GradientsOfPackedSequencesOfOneLengthHaveTheConfigOfTheirBatch) {
-  constexpr std::string_view kKernel = "cuda.chunk_wgmma.backward";
-  const auto config = [&](const std::string& spec) {
-    return config_of(kKernel, spec, ops::RecurrentAttentionBackward::kName);
+  struct Heads {
+    const char* kernel;
+    const char* dims;
   };
   int cut = 0;
   for (const int count : {2, 3, 8}) {
     for (const int length : {2048, 4096, 20000}) {
-      for (const char* rest : {"H=1 D=64 gate=g", "H=2 K=384 V=512 gate=gamma",
-                               "H=4 K=256 V=128 gate=g", "H=12 K=128 V=384 gate=none"}) {
-        const std::string dims = str(" ", rest, " dtype=bf16");
-        const std::string batch = config(str("B=", count, " T=", length, dims));
-        EXPECT_EQ(config(str("T=", count * length, " N=", count, dims)), batch)
-            << count << " of " << length << dims;
+      for (const Heads& heads : {Heads{"cuda.chunk_wgmma.backward", "H=1 D=64 gate=g"},
+                                 Heads{"cuda.chunk_wgmma.backward", "H=2 K=384 V=512 gate=gamma"},
+                                 Heads{"cuda.chunk_wgmma.backward", "H=4 K=256 V=128 gate=g"},
+                                 Heads{"cuda.chunk_wgmma.backward", "H=12 K=128 V=384 gate=none"},
+                                 Heads{"cuda.gla.backward", "H=1 D=128 gate=gk"},
+                                 Heads{"cuda.gla.backward", "H=1 K=256 V=512 gate=g+gk"},
+                                 Heads{"cuda.gla.backward", "H=4 K=64 V=48 gate=gv"},
+                                 Heads{"cuda.gla.backward", "H=8 K=96 V=128 gate=gk+gv"}}) {
+        const auto config = [&](const std::string& dims) {
+          return config_of(heads.kernel, str(dims, " ", heads.dims, " dtype=bf16"),
+                           ops::RecurrentAttentionBackward::kName);
+        };
+        const std::string batch = config(str("B=", count, " T=", length));
+        EXPECT_EQ(config(str("T=", count * length, " N=", count)), batch)
+            << heads.kernel << ": " << count << " of " << length << " " << heads.dims;
         cut += batch == "segments=1" ? 0 : 1;
       }
     }
   }
-  EXPECT_GT(cut, 10);
+  EXPECT_GT(cut, 20);
 }
 
 // Of eight numbers of segments on an H200 each is at least 1.12 times as fast as the next: two blocks of

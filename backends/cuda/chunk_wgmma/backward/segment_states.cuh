@@ -150,7 +150,7 @@ __device__ __forceinline__ std::int64_t summed_walk(const BackwardParams& p, Dir
   const unsigned of_tiles = blockIdx.x / tiles;
   const bool with_time = direction == Direction::kWithTime;
   if (p.by_parts()) {
-    const PartPlace place = place_of_part(p, of_tiles / static_cast<unsigned>(p.heads));
+    const PartPlace place = place_of_part(p.parts, of_tiles / static_cast<unsigned>(p.heads));
     const int last = with_time ? place.segments - 1 : 0;
     const bool is_summed = place.segment < place.segments && place.segment != last;
     return is_summed ? std::int64_t{blockIdx.x} : -1;

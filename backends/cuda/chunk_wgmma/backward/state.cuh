@@ -91,12 +91,6 @@ void with_shape(const BackwardShape& shape, F&& f) {
   });
 }
 
-/// A part, from the L2 cache: of the call before there may be another one in L1.
-__device__ __forceinline__ PartPlace place_of_part(const BackwardParams& p, unsigned part) {
-  const int4 place = __ldcg(reinterpret_cast<const int4*>(p.parts.places + part));
-  return {place.x, place.y, place.z};
-}
-
 /// Walk number `index` of all sequences, heads, segments and tiles of channels, or of all parts, heads and
 /// tiles, of which there are fewer than 2^30: the tiles of a segment are neighbours, so that what they
 /// load of the same tokens comes from the cache.
@@ -111,7 +105,7 @@ __device__ __forceinline__ ChunkWalk walk_of(const BackwardParams& p, Direction 
   const unsigned of_heads = of_segments / heads;  // a sequence, or a part
   PartPlace place{static_cast<int>(of_heads),
                   static_cast<int>(of_tiles - of_segments * segments_of_all), p.segments};
-  if (p.by_parts()) place = place_of_part(p, of_heads);
+  if (p.by_parts()) place = place_of_part(p.parts, of_heads);
   ChunkWalk walk = walk_of_sequence(span_of(p.sequences, place.sequence));
   walk.sequence = place.sequence;
   walk.head = static_cast<int>(of_segments - of_heads * heads);
