@@ -126,11 +126,11 @@ __device__ __forceinline__ void queue_state_update(State<Shape>& state,
 
 /// Columns of S^T times 2^r.
 template <class Shape>
-__device__ __forceinline__ void decay_state(State<Shape>& state, const ChunkOperands<Shape>& from) {
+__device__ __forceinline__ void decay_state(State<Shape>& state, const float* key_decays) {
   const int first = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int j = 0; j < Shape::kKeys / 8; ++j) {
-    const auto decay = *reinterpret_cast<const float2*>(&from.key_decays[8 * j + first]);
+    const auto decay = *reinterpret_cast<const float2*>(&key_decays[8 * j + first]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) state[j][e] *= e % 2 == 0 ? decay.x : decay.y;
   }
@@ -141,7 +141,7 @@ template <class T, class Shape>
 struct ChunkValues {
   __device__ __forceinline__ ChunkValues(ValueOperands<Shape>&, State<Shape>& state,
                                          const Stage<Shape>&, const ChunkOperands<Shape>& from) {
-    decay_state<Shape>(state, from);
+    decay_state<Shape>(state, from.key_decays);
   }
   /// What P is multiplied by.
   __device__ __forceinline__ const ValueOperands<Shape>& of_outputs(
@@ -228,9 +228,41 @@ __device__ __forceinline__ void read_narrow_state(Outputs<Shape>& output, const 
   scale_outputs<Shape>(output, growth / scale);
 }
 
+/// O^T = S^T Q'^T by operands of the tensors' type, of whole key channels.
+template <class Operand, class Shape>
+__device__ __forceinline__ void read_state(Outputs<Shape>& output, const State<Shape>& state,
+                                           std::uint64_t queries) {
+  StateOperand<Operand, Shape> operand;
+#pragma unroll
+  for (int first = 0; first < Shape::kKeys / 16; first += operand.kSteps) {
+    operand.round(state, first);
+    wgmma_fence();
+    queue_state_read<Operand, Shape>(output, operand, queries, first);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_pin(columns_of<16>(output, 0));
+    operand.hold();
+  }
+}
+
 #endif
 
 struct Advance {
+  /// What a state makes of the outputs of a chunk, and what is left of it behind that.
+  template <class T, class Shape>
+  __device__ static __forceinline__ void read(States<Shape>& states, TileOutputs<Shape>& outputs,
+                                              std::uint32_t tile, const float* key_decays,
+                                              const Params& p) {
+#if ATTUNE_SM90A_CODE
+    const std::uint64_t queries = matrix_descriptor(tile);
+    if constexpr (kNarrow<T, Shape>) {
+      read_narrow_state<Shape>(outputs[0], states[0], queries, p.query_growth);
+    } else {
+      read_state<Operand<T, Shape>, Shape>(outputs[0], states[0], queries);
+    }
+    decay_state<Shape>(states[0], key_decays);
+#endif
+  }
   /// The outputs of a chunk, and the state after it.
   template <class T, class Shape, bool kWithOutputs>
   __device__ static __forceinline__ void run(States<Shape>& states, TileOutputs<Shape>& outputs,

@@ -4,8 +4,6 @@
 
 #include "cuda/tiles/tma.cuh"
 
-#if ATTUNE_SM90A_CODE
-
 namespace attune::cuda {
 
 /// Says that what this thread knows to be in memory may be accessed by the copy engine. (9.7.9.12 st)
@@ -47,5 +45,3 @@ __device__ __forceinline__ void tensor_add(const CUtensorMap* map, std::uint32_t
 }
 
 }  // namespace attune::cuda
-
-#endif

@@ -93,13 +93,30 @@ struct ChannelBlocks {
 
   /// Of segments that are not cut in two.
   static bool has_starts(const Problem& problem, const SequenceParts& parts, const Config& config) {
-    return parts.tokens == 0 && config.segments > kMostCutInTwo &&
+    return parts.tokens == 0 && config.segments > kMostCutInTwo && !starts_late(problem) &&
            makes_starts(config.segments, state_bytes(problem, config));
   }
   /// Of a block.
   static std::int64_t state_bytes(const Problem& problem, const Config& config) {
     return std::int64_t{widest_keys(problem, config.tile_v)} * config.tile_v *
            std::int64_t{sizeof(float)};
+  }
+
+  /// Whether segments start from zeros, if there are any. Snapshots are of states, not of what adds to them.
+  static bool starts_late(const Problem& problem) {
+    return problem.snapshot_every == 0 && has_late_starts(Traits::kProducts, gated_of(problem));
+  }
+
+  /// Tiles of q' of late starts that a block has room for.
+  static int kept_in_shared(const Problem& problem, const Config& config) {
+    constexpr std::int64_t kOfMultiprocessor =
+        227 * 1024;                          // of sm_90; workspaces do not ask which it is
+    constexpr std::int64_t kOfBlock = 1024;  // that the device takes
+    constexpr std::int64_t kElement = 2;
+    const Block block = block_of(problem, config);
+    const std::int64_t room = kOfMultiprocessor / block.resident - kOfBlock - block.bytes;
+    const std::int64_t tile = widest_keys(problem, config.tile_v) * block.chunk_tokens * kElement;
+    return static_cast<int>(std::max<std::int64_t>(room / tile, 0));
   }
 
   static SequenceParts parts_of(const Problem& problem, const Config& config) {
@@ -111,7 +128,9 @@ struct ChannelBlocks {
   /// states to pass take: 8, or 4 of few keys (B1 T8192 H32 D128 171 -> 161 us on an H200, but 4 x 2048 tokens of 8
   /// heads 62 -> 70 on an H100, where it would save 4).
   static int subsegments_of(const Problem& problem, const Config& config) {
-    if (config.segments == 1 || config.segments > kMostCutInTwo) return 1;
+    if (config.segments == 1 || config.segments > kMostCutInTwo || starts_late(problem)) {
+      return 1;
+    }
     const std::int64_t saved = widest_keys(problem, config.tile_v) > kPanelChannels ? 8 : 4;
     const std::int64_t chunks = mean_chunks(problem, block_of(problem, config).chunk_tokens);
     return chunks >= saved * config.segments * config.segments ? kMostSubsegments : 1;
@@ -150,11 +169,16 @@ struct ChannelBlocks {
     times.state *= width;
     times.start *= width;
     if (Traits::kProducts == Products::kWgmma) times.shared = kSharedByWgmma;
+    const bool late = starts_late(problem);
+    if (late) {
+      times.both_walks = 1.25;
+      times.launch = 3;
+    }
     return cheapest_segments(
         {.blocks = block_count(problem, config),
          .room = room_for_blocks(device, block.bytes, block.resident),
          .chunks = mean_chunks(problem, block.chunk_tokens),
-         .state_bytes = bytes_for_starts(problem, state_bytes(problem, config))},
+         .state_bytes = late ? 0 : bytes_for_starts(problem, state_bytes(problem, config))},
         device, times);
   }
 };

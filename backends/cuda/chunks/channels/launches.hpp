@@ -73,12 +73,15 @@ struct ChannelLaunches : ChannelBlocks<Traits> {
 
  protected:
   using Blocks = ChannelBlocks<Traits>;
+  using Blocks::block_of;
   using Blocks::first_slice;
   using Blocks::has_starts;
+  using Blocks::kept_in_shared;
   using Blocks::last_slice;
   using Blocks::parts_of;
   using Blocks::plane_bytes;
   using Blocks::slices_of;
+  using Blocks::starts_late;
   using Blocks::subsegments_of;
   using Blocks::widest_keys;
 
@@ -162,6 +165,17 @@ struct ChannelLaunches : ChannelBlocks<Traits> {
     params.segment_states = parts.take<float4>(saved * keys * values * kFloat);
     params.segment_decays = parts.take<float>(saved * keys * kFloat);
     params.segment_value_decays = parts.take<float>(saved * values * kFloat);
+    if (params.part == Part::kAll && starts_late(problem)) {
+      const std::int64_t tiles = value_tiles(problem, config.tile_v);
+      params.late = place_late_starts(parts, {.sequences = problem.sequences(),
+                                              .tokens = problem.T,
+                                              .packed = problem.N > 0,
+                                              .blocks = problem.H * tiles * params.slices,
+                                              .keys = keys,
+                                              .chunk = block_of(problem, config).chunk_tokens,
+                                              .states = saved * tiles});
+      params.late.in_shared = kept_in_shared(problem, config);
+    }
     return parts.used();
   }
 };

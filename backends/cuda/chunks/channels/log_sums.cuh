@@ -159,6 +159,16 @@ class GateSums {
     }
     return decays;
   }
+  /// Whether anything is left of what the segment starts from in one of so many channels, at the end of the
+  /// chunk before.
+  __device__ __forceinline__ bool is_reached(int channels) const {
+    bool reached = false;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      reached |= channel() + c < channels && !(walked_.of[c] < kLeastLeftLog2);
+    }
+    return reached;
+  }
   __device__ const Few& step() const { return step_; }  // r
   __device__ const Few& rest() const { return rest_; }  // G - R after the chunk
   /// Of all chunks so far.

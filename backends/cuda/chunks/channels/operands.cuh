@@ -27,8 +27,8 @@ __device__ __forceinline__ void operand_sync() {
   named_barrier_sync<kOperandBarrier>(kOperandThreads);
 }
 
-/// One of the threads of the operand warps.
-template <class T, class Shape, bool kWithOutputs>
+/// One of the threads of the operand warps. `kStoresDecays`: of the whole segment, at the end.
+template <class T, class Shape, bool kWithOutputs, bool kStoresDecays>
 class OperandWarps {
  public:
   __device__ explicit OperandWarps(const Params& p)
@@ -57,6 +57,17 @@ class OperandWarps {
     }
   }
 
+  /// Lets the state warps know whether the start of a segment but the first reaches channels of this warp
+  /// in the next chunk to be made, and in all before it.
+  __device__ __forceinline__ void put_reached(int (&reached)[kOperandWarps], const Params& p,
+                                              const Walk& walk) {
+    const bool own = KeySums::is_mine() && key_sums_.is_reached(p.copied_keys);
+    const bool any = __any_sync(kFullWarp, own) != 0;
+    is_reached_ = is_reached_ && any && walk.segment > 0;
+    kept_ += is_reached_ ? 1 : 0;
+    if (operand_thread() % kWarpSize == 0) reached[operand_thread() / kWarpSize] = is_reached_;
+  }
+
   /// Lets the state warps know what the state lacks.
   __device__ __forceinline__ void put_rests(Shared<Shape>& shared) const {
     if constexpr (Shape::kKeysDecay) {
@@ -77,7 +88,10 @@ class OperandWarps {
   __device__ __forceinline__ void finish(Shared<Shape>& shared, const Params& p,
                                          const Walk& walk) const {
     put_rests(shared);
-    if constexpr (!kWithOutputs) store_decays(p, walk);
+    if constexpr (kStoresDecays) store_decays(p, walk);
+    if constexpr (kStoresDecays && kWithOutputs) {
+      if (operand_thread() % kWarpSize == 0) shared.kept[operand_thread() / kWarpSize] = kept_;
+    }
   }
 
  private:
@@ -208,11 +222,12 @@ class OperandWarps {
     }
   }
 
-  /// Of the whole subsegment.
+  /// Of the whole subsegment. Blocks that wait for each other each store what theirs read.
   __device__ __forceinline__ void store_decays(const Params& p, const Walk& walk) const {
     const std::int64_t saved = sum_index(p, walk, walk.segment);
     if constexpr (Shape::kKeysDecay) {
-      if (walk.value_tile == 0 && KeySums::is_mine() && key_sums_.run() == 0) {
+      const bool is_wanted = walk.value_tile == 0 || kWithOutputs;
+      if (is_wanted && KeySums::is_mine() && key_sums_.run() == 0) {
         float* const to = p.segment_decays + saved * Shape::kKeys;
         *reinterpret_cast<typename KeySums::Few*>(to + KeySums::channel()) = key_sums_.decay();
       }
@@ -232,6 +247,8 @@ class OperandWarps {
   const float query_scale_, query_growth_;  // s 2^-c and 2^c
   KeySums key_sums_;
   ValueSums value_sums_;
+  bool is_reached_ = true;
+  int kept_ = 0;
 };
 
 }  // namespace attune::cuda::channels

@@ -3,6 +3,8 @@
 // and D of the subsegments of all segments but the last; the first one's L includes the caller's
 // initial state, unless summaries are wanted. Of many segments a launch of its own then makes S_r
 // (segment_starts.hpp), so that a walk need not pass all before its own.
+//
+// Where starts are late (late_starts.hpp) there is no first launch: L and D are what the walk itself leaves.
 #pragma once
 
 #include "cuda/chunks/channels/state.cuh"
@@ -68,6 +70,23 @@ __device__ __forceinline__ void load_saved(States<Shape>& states, const Params& 
       states[m][j][1] = x.y;
       states[m][j][2] = x.z;
       states[m][j][3] = x.w;
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void add_saved(States<Shape>& states, const Params& p, const Walk& walk,
+                                          std::int64_t saved) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+    const float4* const from = saved_elements<Shape>(p, walk, saved, m);
+#pragma unroll
+    for (int j = 0; j < Shape::kKeys / 8; ++j) {
+      const float4 added = from[j * kWarpSize];
+      states[m][j][0] += added.x;
+      states[m][j][1] += added.y;
+      states[m][j][2] += added.z;
+      states[m][j][3] += added.w;
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/chunks/channels/late_starts.hpp"
 #include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/summary_views.hpp"
 #include "cuda/runtime/dispatch.hpp"
@@ -50,6 +51,11 @@ constexpr int saved_states_of(int segments) {
   return (segments <= kMostCutInTwo ? kMostSubsegments : 1) * (segments - 1) + 1;
 }
 
+/// Whether instances have late starts (late_starts.hpp).
+constexpr bool has_late_starts(Products products, Gated gated) {
+  return products == Products::kWgmma && gated == Gated::kKeys;
+}
+
 /// A sum in a row of fp32 that neither lanes' rows nor their columns make share banks.
 inline constexpr int kSumsPadding = 4;
 
@@ -65,6 +71,7 @@ struct Shape {
   static constexpr bool kKeysDecay = keys_decay(kGatedSides);
   static constexpr bool kValuesDecay = values_decay(kGatedSides);
   static constexpr Products kProducts = kProduct;
+  static constexpr bool kHasLateStarts = has_late_starts(kProduct, kGatedSides);
   static constexpr int kStateWarps = state_warps(kProducts, kValues);  // the block's first
   static constexpr int kStateThreads = 32 * kStateWarps;
   static constexpr int kBlockThreads = kStateThreads + kOperandThreads;
@@ -132,6 +139,11 @@ struct Shared {
   float key_rests[Shape::kKeys];  // log2 of the state over what the last reference made of it
   float value_rests[Shape::kValues];
   float common_gates[2][Shape::kChunk];  // log2 of the decays that all channels share
+  // Of a late start: whether it reaches channels of an operand warp in a chunk, and in how many chunks,
+  // the first ones; and the number of the first of all.
+  alignas(16) int reached[2][kOperandWarps];
+  int kept[kOperandWarps];
+  std::int64_t first_kept;
   [[no_unique_address]] std::conditional_t<
       kSharedRoleBarriers, std::array<RoleBarriers, kMostSubsegments>, NoRoleBarriers>
       role_barriers;
@@ -174,6 +186,7 @@ struct Params : SegmentWalkParams {
   int slice_keys = 0;             // channels of a slice, padded
   int copied_keys = 0;            // of these those that there are: all where slices share a launch
   int subsegments = 1;            // of a segment
+  LateStarts late = {};           // if they are
   float query_growth = 1;         // 2^c (operands.cuh), where operands are f16
 
   constexpr bool sums_all() const { return part != Part::kAll; }

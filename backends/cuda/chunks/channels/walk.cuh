@@ -13,6 +13,7 @@
 // chunks); integer references and the transposed state are our own.
 #pragma once
 
+#include "cuda/chunks/channels/late_starts.cuh"
 #include "cuda/chunks/channels/output_rows.cuh"
 #include "cuda/chunks/channels/segment_join.cuh"
 #include "cuda/chunks/channels/segment_states.cuh"
@@ -30,17 +31,34 @@ __device__ __forceinline__ bool may_be_kept(const Params& p, const Walk& walk, i
   return tokens % static_cast<int>(p.snapshots.every) == 0;
 }
 
+/// What walks have instances for: to look for parts takes registers of those that have none.
+enum class WalkedIn {
+  kSegments,
+  kParts,       // packed sequences, cut by their lengths
+  kSnapshots,   // segments, and states may be kept on the way
+  kLateStarts,  // segments or parts, what they start from is added later (late_starts.hpp)
+};
+inline constexpr WalkedIn kWalkedIn[] = {WalkedIn::kSegments, WalkedIn::kParts,
+                                         WalkedIn::kSnapshots};
+inline WalkedIn walked_in(const Params& p) {
+  if (p.snapshots.every > 0) return WalkedIn::kSnapshots;
+  return p.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments;
+}
+
 /// The work of the operand warps.
-template <class T, class Shape, bool kWithOutputs, bool kKeeps>
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn>
 __device__ __forceinline__ void make_operands(std::byte* stages, Shared<Shape>& shared,
                                               const RoleSignals<Shape>& signals, const Params& p,
                                               const Walk& walk) {
-  OperandWarps<T, Shape, kWithOutputs> warps(p);
+  constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
+  constexpr bool kLate = kIn == WalkedIn::kLateStarts;
+  OperandWarps<T, Shape, kWithOutputs, !kWithOutputs || kLate> warps(p);
   int number = 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < walk.chunks; ++chunk) {
     const Stage<Shape> stage(stages + number * Shape::kStageBytes);
     signals.template wait<Signal::kRead>(chunk);
+    if constexpr (kLate) warps.put_reached(shared.reached[chunk % 2], p, walk);
     warps.make(stage, shared.operands[chunk % 2], shared, shared.common_gates[chunk % 2]);
     if constexpr (kKeeps) {
       if (may_be_kept<Shape>(p, walk, chunk)) warps.put_rests(shared);
@@ -68,11 +86,12 @@ __device__ __forceinline__ void wait_for_copies(int stages) {
 /// The work of the state warps. Copies are begun stages - 1 chunks ahead, two of which the operand
 /// warps may be at: into the stage of the chunk before, which all have left when operands of this
 /// one are there. Snapshots are stored before the operand warps may say what a later state lacks.
-template <class T, class Shape, bool kWithOutputs, bool kKeeps, class Advance>
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
 __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* stages,
                                             Shared<Shape>& shared,
                                             const RoleSignals<Shape>& signals, const Params& p,
                                             const Walk& walk) {
+  constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
   OutputRows<T, Shape> rows(p, walk);
   const auto stage_at = [&](int number) {
     return Stage<Shape>(stages + number * Shape::kStageBytes);
@@ -104,6 +123,9 @@ __device__ __forceinline__ void walk_states(States<Shape>& states, std::byte* st
     loader.load(stage_at(loading), walk, chunk + p.stages - 1);
     const ChunkOperands<Shape>& from = shared.operands[chunk % 2];
     Advance::template run<T, Shape, kWithOutputs>(states, outputs, stage, from, p);
+    if constexpr (kIn == WalkedIn::kLateStarts) {
+      if (is_reached(shared, chunk)) KeptChunk<Shape>(p, shared, chunk).store(stage, from);
+    }
     if constexpr (kWithOutputs) rows.store(outputs, stage, walk, chunk);
     if constexpr (kKeeps) {
       if (may_be_kept<Shape>(p, walk, chunk)) {  // to make the walk again waits for memory
@@ -122,19 +144,28 @@ enum class Role { kAll, kOperands, kStates };
 
 /// Walks a segment, or a subsegment of one to find what it adds to the state. make() makes the
 /// walk, which would take registers if it were kept.
-template <class T, class Shape, bool kWithOutputs, bool kKeeps, Role kRole, class Advance,
+template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, Role kRole, class Advance,
           class MakeWalk>
 __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& shared,
                                             const RoleSignals<Shape>& signals, const Params& p,
                                             MakeWalk&& make) {
   const Walk walk = make();
   if (kRole == Role::kOperands || (kRole == Role::kAll && threadIdx.x >= Shape::kStateThreads)) {
-    make_operands<T, Shape, kWithOutputs, kKeeps>(stages, shared, signals, p, walk);
+    make_operands<T, Shape, kWithOutputs, kIn>(stages, shared, signals, p, walk);
     signals.template tell<Signal::kDone>(0);
     return;
   }
   States<Shape> states;
-  if constexpr (kWithOutputs) {
+  constexpr bool kLate = kIn == WalkedIn::kLateStarts;
+  if constexpr (kLate) {
+    if (threadIdx.x == 0) shared.first_kept = first_kept<Shape>(p, walk);
+    if (walk.segment == 0) {
+      load_initial_states<Shape>(states, p, walk);
+    } else {
+#pragma unroll
+      for (auto& state : states) clear<Shape>(state);
+    }
+  } else if constexpr (kWithOutputs) {
     load_start<Shape>(states, p, walk);
   } else if (walk.segment == 0 && !p.sums_all()) {
     load_initial_states<Shape>(states, p, walk);
@@ -143,11 +174,13 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
 #pragma unroll
     for (auto& state : states) clear<Shape>(state);
   }
-  walk_states<T, Shape, kWithOutputs, kKeeps, Advance>(states, stages, shared, signals, p, walk);
+  walk_states<T, Shape, kWithOutputs, kIn, Advance>(states, stages, shared, signals, p, walk);
   signals.template wait<Signal::kDone>(0);
   undo_reference<Shape>(states, shared);
   const Walk again = make();
-  if constexpr (kWithOutputs) {
+  if constexpr (kLate) {
+    join_segments_late<T, Shape, Advance>(states, stages, shared, p, again);
+  } else if constexpr (kWithOutputs) {
     store_states<Shape>(states, p, again, final_behind(p, again));
   } else {
     save_states<Shape>(states, p, again, sum_index(p, again, again.segment));
@@ -155,19 +188,6 @@ __device__ __forceinline__ void walk_tokens(std::byte* stages, Shared<Shape>& sh
 }
 
 inline constexpr int kSubsegmentBarrier = 8;  // all threads of a block are done with a subsegment
-
-/// What walks have instances for: to look for parts takes registers of those that have none.
-enum class WalkedIn {
-  kSegments,
-  kParts,      // packed sequences, cut by their lengths
-  kSnapshots,  // segments, and states may be kept on the way
-};
-inline constexpr WalkedIn kWalkedIn[] = {WalkedIn::kSegments, WalkedIn::kParts,
-                                         WalkedIn::kSnapshots};
-inline WalkedIn walked_in(const Params& p) {
-  if (p.snapshots.every > 0) return WalkedIn::kSnapshots;
-  return p.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments;
-}
 
 /// make_walk() in a grid that has slices of key channels along y.
 template <class Shape, bool kMayBeParts>
@@ -209,8 +229,7 @@ __device__ __forceinline__ void for_each_walk(const RoleSignals<Shape>& signals,
 
 template <class T, class Shape, bool kWithOutputs, WalkedIn kIn, class Advance>
 __device__ __forceinline__ void walk_block(const Params& p) {
-  constexpr bool kParts = kIn == WalkedIn::kParts;
-  constexpr bool kKeeps = kIn == WalkedIn::kSnapshots;
+  constexpr bool kParts = kIn == WalkedIn::kParts || kIn == WalkedIn::kLateStarts;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + p.stages * Shape::kStageBytes);
   const RoleSignals<Shape> signals(shared);
@@ -226,7 +245,7 @@ __device__ __forceinline__ void walk_block(const Params& p) {
   const auto walk_as = [&]<Role kRole>() {
     for_each_walk<Shape, kWithOutputs, kParts>(
         signals, p, [&](const RoleSignals<Shape>& own, auto&& make) {
-          walk_tokens<T, Shape, kWithOutputs, kKeeps, kRole, Advance>(memory, shared, own, p, make);
+          walk_tokens<T, Shape, kWithOutputs, kIn, kRole, Advance>(memory, shared, own, p, make);
         });
   };
   if constexpr (!Shape::kMovesRegisters) {
@@ -238,6 +257,8 @@ __device__ __forceinline__ void walk_block(const Params& p) {
     registers_shrink<Shape::kOperandRegisters>();
     walk_as.template operator()<Role::kOperands>();
   }
+  // What comes next waits for this launch alone.
+  if constexpr (kIn == WalkedIn::kLateStarts) dependency_wait();
 }
 
 /// grid: value tiles x segments x heads x sequences, slices; without outputs, x first_launch_blocks().
@@ -264,23 +285,49 @@ SegmentSums sums_of(const Params& p) {
           .values = values};
 }
 
+/// Nothing is published.
+inline __global__ void begin_publications(const LateStarts late) {
+#if __CUDA_ARCH__ >= 900
+  dependents_launch();
+#endif
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (std::int64_t i = first; i < late.flags; i += step) late.published[i] = 0;
+}
+
 /// Queues a part, or everything: with more than one segment, what finds their states first.
 template <class T, Gated kGated, Products kProducts, class Advance, class Config>
 void launch_walks(const Params& params, const Config& config, cudaStream_t stream) {
   with_shape<kProducts, kGated>(params.slice_keys, config, [&]<class Shape>() {
+    const std::size_t kept_bytes =
+        static_cast<std::size_t>(params.late.in_shared) * Shape::kKeyTileBytes;
     const auto launch_walk = [&]<bool kWithOutputs, WalkedIn kIn>(int segments) {
       launch<walk_chunks<T, Shape, kWithOutputs, kIn, Advance>>(
           {.grid = dim3(block_count(params, segments), static_cast<unsigned>(params.slices)),
            .block = Shape::kBlockThreads,
-           .shared_bytes = shared_bytes<Shape>(params.stages)},
+           .shared_bytes = shared_bytes<Shape>(params.stages) + kept_bytes,
+           .overlaps_previous = kIn == WalkedIn::kLateStarts},
           stream, params);
     };
     const bool sums =
         params.is_cut() ? params.part != Part::kWalk : params.part == Part::kSummaries;
     launch_part_places(params, stream);
+    if constexpr (Shape::kHasLateStarts) {
+      if (params.late.are_given()) {
+        constexpr std::int64_t kThreads = 256, kMostBlocks = 16;
+        const std::int64_t blocks =
+            std::min((params.late.flags + kThreads - 1) / kThreads, kMostBlocks);
+        launch<begin_publications>(
+            {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)}, stream,
+            params.late);
+        return launch_walk.template operator()<true, WalkedIn::kLateStarts>(params.segments);
+      }
+    }
     if (sums) {
-      with_value<WalkedIn::kSegments, WalkedIn::kParts>(
-          params.parts.tokens > 0 ? WalkedIn::kParts : WalkedIn::kSegments, [&]<WalkedIn kIn>() {
+      // Parts are of walks here, as those of late starts have no launch ahead of them.
+      constexpr WalkedIn kCut = Shape::kHasLateStarts ? WalkedIn::kSegments : WalkedIn::kParts;
+      with_value<WalkedIn::kSegments, kCut>(
+          params.parts.tokens > 0 ? kCut : WalkedIn::kSegments, [&]<WalkedIn kIn>() {
             launch_walk.template operator()<false, kIn>(first_launch_blocks(params));
           });
     }
