@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cuda/chunks/channels/value_decays.cuh"
-#include "cuda/chunks/channels/walk.cuh"
+#include "cuda/chunks/channels/walk_launches.cuh"
 #include "cuda/gla_mma/gla_mma.hpp"
 
 namespace attune::cuda::gla_mma {
