@@ -109,9 +109,8 @@ struct ChannelBlocks {
 
   /// Tiles of q' of late starts that a block has room for.
   static int kept_in_shared(const Problem& problem, const Config& config) {
-    constexpr std::int64_t kOfMultiprocessor =
-        227 * 1024;                          // of sm_90; workspaces do not ask which it is
-    constexpr std::int64_t kOfBlock = 1024;  // that the device takes
+    constexpr std::int64_t kOfMultiprocessor = 227 * 1024;  // of sm_90, which alone has late starts
+    constexpr std::int64_t kOfBlock = 1024;                 // that the device takes
     constexpr std::int64_t kElement = 2;
     const Block block = block_of(problem, config);
     const std::int64_t room = kOfMultiprocessor / block.resident - kOfBlock - block.bytes;
@@ -170,6 +169,8 @@ struct ChannelBlocks {
     times.start *= width;
     if (Traits::kProducts == Products::kWgmma) times.shared = kSharedByWgmma;
     const bool late = starts_late(problem);
+    // The walk and the outputs that a start reaches, then the join: the fastest segments of five sweeps on
+    // an H200 have these.
     if (late) {
       times.both_walks = 1.25;
       times.launch = 3;
