@@ -73,6 +73,10 @@ attune_cuda_instances(chunk_mma/split_walk_of_values
   TYPES f32 HEADERS split_walk.cuh LAUNCHES "launch_split_walk<T, Gated::kValues>"
                                             "launch_split_segment_states<T, Gated::kValues>")
 
+# cuda.warp_mma
+attune_cuda_instances(warp_mma/outputs TYPES bf16 f16 f32 LAUNCHES "launch_outputs<T>")
+attune_cuda_instances(warp_mma/segment_sums TYPES bf16 f16 f32 LAUNCHES "launch_segment_sums<T>")
+
 # cuda.decode
 attune_cuda_instances(decode/decode TYPES bf16 f16 f32
   HEADERS any_strides.cuh row_tiles.cuh

@@ -23,6 +23,8 @@ std::unique_ptr<const ErasedKernel> make_chunk_gla();
 std::unique_ptr<const ErasedKernel> make_gla_wgmma();
 /// "cuda.gla_mma": gk, gv or both, with or without g and gamma, f16 and bf16, from sm_80 on.
 std::unique_ptr<const ErasedKernel> make_gla_mma();
+/// "cuda.warp_mma": K and V up to 32, all gates and types, from sm_80 on.
+std::unique_ptr<const ErasedKernel> make_warp_mma();
 /// "cuda.chunk_tf32": every problem whose sequences are not very short, from sm_80 on; f32 as three
 /// products of TF32, or one.
 std::unique_ptr<const ErasedKernel> make_chunk_tf32();
@@ -79,6 +81,7 @@ inline constexpr ListedKernel kKernels[] = {
     {make_chunk_gla, 30},
     {make_chunk_mma, 30},
     {make_gla_mma, 30},
+    {make_warp_mma, 30},
     {make_chunk_tf32, 30},
     {make_parallel, 30},
     {make_window, 30},

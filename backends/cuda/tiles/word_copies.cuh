@@ -1,4 +1,4 @@
-// Copies of single words to shared memory, of tensors whose rows start anywhere.
+// Copies of a word or two to shared memory, of tensors whose rows start at no multiple of 16 bytes.
 #pragma once
 
 #include "cuda/tiles/ptx.cuh"
@@ -10,6 +10,12 @@ namespace attune::cuda {
 __device__ __forceinline__ void copy_async_4(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 4 : 0)
+               : "memory");
+}
+/// The same of 8 bytes, at multiples of 8.
+__device__ __forceinline__ void copy_async_8(std::uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 8 : 0)
                : "memory");
 }
 

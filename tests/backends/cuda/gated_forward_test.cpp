@@ -25,6 +25,7 @@ using ops::RecurrentAttentionResult;
 constexpr double kTolerance = 5e-3;
 constexpr double kF32Tolerance = 2e-5;
 constexpr const char *kChunkGla = "cuda.chunk_gla";
+constexpr const char *kWarpMma = "cuda.warp_mma";
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Sizes {
@@ -52,6 +53,7 @@ struct Gated {
     for (float &gate : gk.values<float>()) gate = change(gate);
     for (float &gate : gv.values<float>()) gate = change(gate);
   }
+  bool is_narrow() const { return q.shape()[3] <= 32 && v.shape()[3] <= 32; }
 
   /// Makes its tokens those of several sequences.
   void pack(const std::vector<std::int64_t> &bounds) {
@@ -88,20 +90,34 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
 
   /// Those that take the gates on this GPU.
   std::vector<std::string> kernels() const {
-    if (GetParam().f32) return {"cuda.chunk_mma"};
-    std::vector<std::string> names{"cuda.gla_mma"};
+    std::vector<std::string> names{kWarpMma};
+    if (!has('k') && !has('v')) return names;
+    names.emplace_back(GetParam().f32 ? "cuda.chunk_mma" : "cuda.gla_mma");
+    if (GetParam().f32) return names;
     if (has('k') != has('v') && gpu_->info().has("sm_90a")) names.emplace_back("cuda.gla_wgmma");
     if (has('k') && !has('v') && gpu_->info().has("sm_90a")) names.emplace_back(kChunkGla);
     return names;
   }
   /// What a call names to have a kernel with a config, or none: cuda.chunk_gla takes f16 with many keys,
-  /// and cuts nothing so short into segments.
+  /// and cuts nothing so short into segments; cuda.warp_mma takes narrow heads, and has segments by their
+  /// tokens.
   static std::optional<std::string> chosen(const std::string &kernel, const std::string &config,
-                                           const Tensor &k) {
+                                           const Gated &inputs) {
+    const bool is_whole = config.empty() || config == ",segments=1";
+    if (kernel == kWarpMma) {
+      if (!inputs.is_narrow()) return std::nullopt;
+      return "kernel=" + kernel +
+             (config.empty() ? ""
+              : is_whole     ? ",segment=0"
+                             : ",segment=" + tokens_of(config));
+    }
     if (kernel != kChunkGla) return "kernel=" + kernel + config;
-    const bool takes = k.dtype() == DType::kBF16 || k.shape()[3] > 128;
-    if (!takes || !(config.empty() || config == ",segments=1")) return std::nullopt;
+    const bool takes = inputs.k.dtype() == DType::kBF16 || inputs.k.shape()[3] > 128;
+    if (!takes || !is_whole) return std::nullopt;
     return "kernel=" + kernel;
+  }
+  static std::string tokens_of(const std::string &segments) {
+    return segments == ",segments=2" || segments == ",segments=4" ? "256" : "64";
   }
 
   /// Holds the kernels against the oracle; the final state is written in place of the initial one.
@@ -125,7 +141,7 @@ class GatedForward : public testing::TestWithParam<GatedCase> {
         ops::recurrent_attention(inputs.q, inputs.k, inputs.v, options);
     for (const std::string &kernel : kernels) {
       SCOPED_TRACE(kernel + config);
-      const std::optional<std::string> on_gpu = chosen(kernel, config, inputs.k);
+      const std::optional<std::string> on_gpu = chosen(kernel, config, inputs);
       if (!on_gpu) continue;
       options.call = {.platform = "cuda", .config = *on_gpu, .context = &heuristic_context()};
       const Outputs actual = run(inputs, options);
@@ -171,18 +187,22 @@ INSTANTIATE_TEST_SUITE_P(Gates, GatedForward,
                                          GatedCase{"gk"}, GatedCase{"gmv"}, GatedCase{"gmkv"},
                                          GatedCase{"k", true}, GatedCase{"gmk", true},
                                          GatedCase{"v", true}, GatedCase{"kv", true},
-                                         GatedCase{"gmv", true}, GatedCase{"gmkv", true}),
+                                         GatedCase{"gmv", true}, GatedCase{"gmkv", true},
+                                         GatedCase{"g"}, GatedCase{"gm", true}),
                          [](const auto &test) { return str(test.param); });
 
 TEST_P(GatedForward, WalksLongSequencesInSegmentsAndInPlace) {
   for (const bool reverse : {false, true}) {
-    SCOPED_TRACE(reverse ? "reverse" : "forward");
-    Gated inputs({.tokens = 2000, .keys = 96, .values = 72, .dtype = type_or(DType::kBF16)});
-    inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
-    for (float &gate : inputs.g.values<float>()) gate /= 16;
-    inputs.reverse = reverse;
-    for (const char *const segments : {"1", "4", "16"}) {
-      expect_near_oracle(inputs, str(",segments=", segments));
+    for (Sizes sizes : {Sizes{2000, 96, 72}, Sizes{2000, 32, 24}, Sizes{2000, 8, 16}}) {
+      SCOPED_TRACE(str("K=", sizes.keys, reverse ? " reverse" : ""));
+      sizes.dtype = type_or(DType::kBF16);
+      Gated inputs(sizes);
+      inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
+      for (float &gate : inputs.g.values<float>()) gate /= 16;
+      inputs.reverse = reverse;
+      for (const char *const segments : {"1", "4", "16"}) {
+        expect_near_oracle(inputs, str(",segments=", segments));
+      }
     }
   }
 }
@@ -190,14 +210,17 @@ TEST_P(GatedForward, WalksLongSequencesInSegmentsAndInPlace) {
 /// One has most of the tokens, another none.
 TEST_P(GatedForward, CutsPackedSequencesByTheirLengths) {
   for (const bool reverse : {false, true}) {
-    SCOPED_TRACE(reverse ? "reverse" : "forward");
-    Gated inputs({.tokens = 2600, .keys = 96, .values = 72, .dtype = type_or(DType::kBF16)});
-    inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
-    for (float &gate : inputs.g.values<float>()) gate /= 16;
-    inputs.pack({0, 40, 40, 1900, 1901, 2600});
-    inputs.reverse = reverse;
-    for (const char *const segments : {"1", "2"}) {
-      expect_near_oracle(inputs, str(",segments=", segments));
+    for (Sizes sizes : {Sizes{2600, 96, 72}, Sizes{2600, 16, 32}, Sizes{2600, 16, 16}}) {
+      SCOPED_TRACE(str("K=", sizes.keys, " V=", sizes.values, reverse ? " reverse" : ""));
+      sizes.dtype = type_or(DType::kBF16);
+      Gated inputs(sizes);
+      inputs.change_gates([](float gate) { return gate / 16; });  // segments see one another
+      for (float &gate : inputs.g.values<float>()) gate /= 16;
+      inputs.pack({0, 40, 40, 1900, 1901, 2600});
+      inputs.reverse = reverse;
+      for (const char *const segments : {"1", "2", "3"}) {
+        expect_near_oracle(inputs, str(",segments=", segments));
+      }
     }
   }
 }
@@ -232,7 +255,7 @@ TEST_P(GatedForward, PackedSequencesOfOneLengthAreABatchToTheBit) {
     for (const std::string &kernel : kernels()) {
       for (const char *const config : {"", ",segments=1", ",segments=3", ",segments=6"}) {
         SCOPED_TRACE(str(kernel, config, " T=", tokens));
-        const std::optional<std::string> on_gpu = chosen(kernel, config, packed.k);
+        const std::optional<std::string> on_gpu = chosen(kernel, config, packed);
         if (!on_gpu) continue;
         RecurrentAttentionOptions options;
         options.call = {.platform = "cuda", .config = *on_gpu, .context = &heuristic_context()};
@@ -264,11 +287,18 @@ TEST_P(GatedForward, IsExactForEveryStrengthOfDecay) {
   for (const float decay :
        {-0.001F, -0.5F, -3.0F, -5.0F, -8.0F, -20.0F, -100.0F, -1e30F, -kInfinity}) {
     for (const bool reverse : {false, true}) {
-      SCOPED_TRACE(str(decay, reverse ? " reverse" : ""));
-      Gated inputs({.tokens = 300, .keys = 128, .values = 128, .dtype = type_or(DType::kBF16)});
-      inputs.reverse = reverse;
-      inputs.change_gates([&](float) { return decay; });
-      expect_near_oracle(inputs, ",segments=1");
+      for (const std::int64_t channels : {128, 32, 16}) {
+        SCOPED_TRACE(str(decay, " D=", channels, reverse ? " reverse" : ""));
+        Gated inputs(
+            {.tokens = 300, .keys = channels, .values = channels, .dtype = type_or(DType::kBF16)});
+        inputs.reverse = reverse;
+        inputs.change_gates([&](float) { return decay; });
+        if (!has('k') && !has('v')) {
+          for (float &gate : inputs.g.values<float>()) gate = decay;
+        }
+        expect_near_oracle(inputs, ",segments=1");
+        if (inputs.is_narrow()) expect_near_oracle(inputs, ",segments=3");
+      }
     }
   }
 }
@@ -302,7 +332,7 @@ TEST_P(GatedForward, IsExactWhereStrengthsMix) {
   constexpr float kStrengths[] = {0.0F,  -0.001F, -0.01F, -0.2F,     -1.0F,
                                   -4.5F, -12.0F,  -90.0F, -kInfinity};
   std::mt19937_64 random(7);
-  for (const std::int64_t channels : {64, 128, 256}) {
+  for (const std::int64_t channels : {16, 32, 64, 128, 256}) {
     for (const bool reverse : {false, true}) {
       SCOPED_TRACE(str("D=", channels, reverse ? " reverse" : ""));
       Gated inputs(
@@ -311,6 +341,11 @@ TEST_P(GatedForward, IsExactWhereStrengthsMix) {
       inputs.change_gates([&](float) {
         return kStrengths[random() % 4 + (random() % 64 == 0 ? random() % 6 : 0)];
       });
+      if (!has('k') && !has('v')) {
+        for (float &gate : inputs.g.values<float>()) {
+          gate = kStrengths[random() % 4 + (random() % 8 == 0 ? random() % 6 : 0)];
+        }
+      }
       expect_near_oracle(inputs, ",segments=1");
       expect_near_oracle(inputs, ",segments=4");
     }
@@ -318,30 +353,41 @@ TEST_P(GatedForward, IsExactWhereStrengthsMix) {
 }
 
 TEST_P(GatedForward, WhatFollowsAResetKeepsItsPrecision) {
-  Gated inputs({.tokens = 1000, .keys = 64, .values = 64, .dtype = type_or(DType::kBF16)});
-  std::size_t at = 0;
-  inputs.change_gates([&](float gate) {
-    ++at;
-    return at % 97 == 5 || at / 4096 % 5 == 1 ? -kInfinity : gate;
-  });
-  expect_near_oracle(inputs, ",segments=1");
-  expect_near_oracle(inputs, ",segments=8");
+  for (const std::int64_t channels : {64, 32}) {
+    SCOPED_TRACE(str("D=", channels));
+    Gated inputs(
+        {.tokens = 1000, .keys = channels, .values = channels, .dtype = type_or(DType::kBF16)});
+    std::size_t at = 0;
+    inputs.change_gates([&](float gate) {
+      ++at;
+      return at % 97 == 5 || at / 4096 % 5 == 1 ? -kInfinity : gate;
+    });
+    expect_near_oracle(inputs, ",segments=1");
+    expect_near_oracle(inputs, ",segments=8");
+  }
 }
 
 TEST_P(GatedForward, ManyTokensLoseNothing) {
-  Gated inputs(
-      {.tokens = 65536, .keys = 64, .values = 64, .dtype = type_or(DType::kBF16), .heads = 1});
-  inputs.change_gates([](float gate) { return gate / 256; });
-  for (float &gate : inputs.g.values<float>()) gate /= 256;
-  for (float &gate : inputs.g_gamma.values<float>()) gate /= 256;
-  expect_near_oracle(inputs, "");
+  for (const std::int64_t channels : {64, 32, 16}) {
+    SCOPED_TRACE(str("D=", channels));
+    Gated inputs({.tokens = 65536,
+                  .keys = channels,
+                  .values = channels,
+                  .dtype = type_or(DType::kBF16),
+                  .heads = 1});
+    inputs.change_gates([](float gate) { return gate / 256; });
+    for (float &gate : inputs.g.values<float>()) gate /= 256;
+    for (float &gate : inputs.g_gamma.values<float>()) gate /= 256;
+    expect_near_oracle(inputs, "");
+    if (inputs.is_narrow()) expect_near_oracle(inputs, ",segments=1");
+  }
 }
 
 /// Operands are f16, too, where keys alone decay and are few.
 TEST_P(GatedForward, OfF16IsAsPreciseAsF16) {
   if (has('v') || GetParam().f32) GTEST_SKIP() << "operands are not f16";
   constexpr double kRoundings = 8e-4;  // one of f16 is 2.1e-4
-  for (const std::int64_t channels : {64, 128}) {
+  for (const std::int64_t channels : {32, 64, 128}) {
     SCOPED_TRACE(str("D=", channels));
     Gated inputs({.tokens = 700, .keys = channels, .values = channels, .dtype = DType::kF16});
     inputs.change_gates([](float gate) { return gate / 4; });
@@ -360,9 +406,10 @@ TEST_P(GatedForward, OfF16TakesWhatOperandsOfF16CannotHold) {
   for (const auto &[q, k, v] : {Deviations{1e-3, 3000, 300}, Deviations{10, 1, 300},
                                 Deviations{0.1, 0.1, 1e4}, Deviations{300, 3e-3, 1e-3}}) {
     for (const float strength : {0.25F, 3.0F, 10.0F}) {
-      for (const std::int64_t channels : {64, 128, 192}) {
+      for (const std::int64_t channels : {32, 64, 128, 192}) {
         SCOPED_TRACE(str(q, " ", k, " ", v, " times ", strength, " D=", channels));
-        Gated inputs({.tokens = 200, .keys = channels, .values = 72, .dtype = DType::kF16});
+        const std::int64_t values = channels > 32 ? 72 : 24;
+        Gated inputs({.tokens = 200, .keys = channels, .values = values, .dtype = DType::kF16});
         inputs.q = inputs.random(inputs.q.shape(), DType::kF16, 0, q);
         inputs.k = inputs.random(inputs.k.shape(), DType::kF16, 0, k);
         inputs.v = inputs.random(inputs.v.shape(), DType::kF16, 0, v);
@@ -385,7 +432,7 @@ TEST_P(GatedForward, OfF16StaysFiniteWhereScoresAreBeyondF16) {
     inputs.change_gates([&](float gate) { return strength * gate; });
     for (const std::string &kernel : kernels()) {
       SCOPED_TRACE(kernel);
-      const std::optional<std::string> on_gpu = chosen(kernel, "", inputs.k);
+      const std::optional<std::string> on_gpu = chosen(kernel, "", inputs);
       if (!on_gpu) continue;
       RecurrentAttentionOptions options;
       options.call = {.platform = "cuda", .config = *on_gpu, .context = &heuristic_context()};

@@ -56,6 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PoolCase{"kernel=cuda.gla_wgmma,segments=4", true, 256, 128, DType::kBF16},
                     PoolCase{"kernel=cuda.gla_mma,segments=1", true, 96, 120, DType::kF32},
                     PoolCase{"kernel=cuda.gla_mma,segments=2", true, 320, 40, DType::kF32},
+                    PoolCase{"kernel=cuda.warp_mma,segment=0", true, 24, 32, DType::kF32},
+                    PoolCase{"kernel=cuda.warp_mma,segment=64", true, 16, 16, DType::kBF16},
                     PoolCase{"kernel=cuda.chunk_tf32,segments=1", true, 33, 70, DType::kF32},
                     PoolCase{"kernel=cuda.chunk_tf32,segments=8", true, 128, 64, DType::kBF16},
                     PoolCase{"kernel=cuda.fused_recurrent,segments=1", true, 40, 33, DType::kF16},

@@ -196,6 +196,15 @@ OpShapes long_sequences(OpShapes shapes) {
   return shapes;
 }
 
+/// Heads that a warp walks by itself, in segments of few tokens and of many.
+OpShapes narrow_heads(OpShapes shapes) {
+  for (std::vector<std::string>& factor : shapes.factors) {
+    if (factor.front() == "B=1") factor = {"B=1", "B=3", "N=1", "N=2", "N=7", "N=70"};
+  }
+  shapes.ranges = {{"T", 0, 3000}, {"K", 1, 32}, {"V", 1, 32}};
+  return shapes;
+}
+
 struct RandomProblem {
   std::string op;
   std::string text;
@@ -239,7 +248,9 @@ std::vector<RandomProblem> random_problems() {
         sliced_heads(channel_decay(ops::RecurrentAttention::kName)),
         sliced_heads(scalar_decay(ops::RecurrentAttentionBackward::kName)),
         sliced_heads(channel_decay(ops::RecurrentAttentionBackward::kName)),
-        unequal_lengths(scalar_decay(ops::RecurrentAttentionBackward::kName))}) {
+        unequal_lengths(scalar_decay(ops::RecurrentAttentionBackward::kName)),
+        narrow_heads(anything(ops::RecurrentAttention::kName)),
+        narrow_heads(pools(anything(ops::RecurrentAttention::kName)))}) {
     for (std::uint64_t i = 0; i < kProblemsEach; ++i) {
       const std::uint64_t seed = campaign_seed() + i;
       all.push_back({std::string(shapes.op), random_problem_of(shapes, seed), seed});
