@@ -18,6 +18,7 @@
 #include "cuda/kernels.hpp"
 #include "cuda/runtime/dispatch.hpp"
 #include "cuda/runtime/handles.hpp"
+#include "cuda/runtime/multiprocessors.hpp"
 #include "cuda/wgmma_walk/forward_kernel.hpp"
 #include "cuda/wgmma_walk/walk.hpp"
 
@@ -156,10 +157,11 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
     const DeviceGuard guard(args.q.device.index);
     const auto run_slice = [&](const Problem& slice, const Args& of_slice,
                                std::span<std::byte> workspace, std::int64_t first) {
-      const Config own = tiles_of_slice(slice, config);
-      WalkParams params = forward_walk(slice, of_slice, own, workspace);
       // Later ones write where the one before is added from.
       const bool is_second = first == config.tile_k;
+      const bool all_at_once = is_second && runs_at_once(problem, config);
+      const Config own = all_at_once ? config : tiles_of_slice(slice, config);
+      WalkParams params = forward_walk(slice, of_slice, own, workspace);
       params.runs_beside_previous = is_second && own.segments == 1 && !is_in_parts(slice, own);
       if (is_in_parts(slice, own)) {
         cut_into_parts(params, slice, own, workspace, static_cast<cudaStream_t>(site.stream));
@@ -228,6 +230,13 @@ class ChunkWgmmaKernel : public ForwardKernel<ChunkWgmmaConfig>,
   static Problem first_slice(Problem problem, const Config& config) {
     problem.K = std::min<std::int64_t>(problem.K, config.tile_k);
     return problem;
+  }
+  /// Whether there is a multiprocessor for each block of all slices. Blocks of another instance, with
+  /// another size of shared memory, would wait for pairs of multiprocessors that have none of the first
+  /// slice's, though these take as long as the widest.
+  static bool runs_at_once(const Problem& problem, const Config& config) {
+    return config.segments == 1 && !is_in_parts(problem, config) &&
+           items_at_once(problem, config) <= multiprocessor_count();
   }
   /// The last slice may do with narrower tiles.
   static Config tiles_of_slice(const Problem& slice, Config config) {
