@@ -6,6 +6,8 @@
 // gates are.
 #pragma once
 
+#include <utility>
+
 #include "cuda/walks/decay.cuh"
 #include "cuda/warp_mma/rows.cuh"
 
@@ -45,6 +47,20 @@ struct Factor<float> {
     return other;
   }
 };
+
+/// Of several channels, or the one that all share.
+template <class T, int kCount>
+struct Factors {
+  Factor<T> of[kCount];
+};
+/// log2(n): of the n-th.
+template <class T, int kCount, class Log2>
+__device__ __forceinline__ Factors<T, kCount> factors_of(Log2&& log2) {
+  return [&]<int... n>(std::integer_sequence<int, n...>) {
+    return Factors<T, kCount>{{Factor<T>(log2(n))...}};
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
 
 /// Tokens [first, end) of a chunk.
 struct Piece {

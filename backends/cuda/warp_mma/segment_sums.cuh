@@ -33,8 +33,13 @@ class SumBehind {
 
   /// Adds a state in front of these chunks.
   __device__ __forceinline__ void add(State<Shape::kWidth>& state) {
-    if constexpr (kKeyLogs > 0) state.scale_keys(factors(keys_).of);
-    if constexpr (kValueLogs > 0) state.scale_values(factors(values_).of, lane_);
+    if constexpr (kKeyLogs > 0) {
+      state.scale_keys(factors_of<T, kKeyLogs>([&](int n) { return keys_[n].value; }).of);
+    }
+    if constexpr (kValueLogs > 0) {
+      state.scale_values(factors_of<T, kValueLogs>([&](int n) { return values_[n].value; }).of,
+                         lane_);
+    }
     sum_.for_each(
         [&](float& element, int block, int octet, int e) { element += state.of[block][octet][e]; });
   }
@@ -74,17 +79,6 @@ class SumBehind {
  private:
   static constexpr float kLn2 = 0.6931471805599453F;
 
-  template <int kLogs>
-  struct Factors {
-    Factor<T> of[kLogs];
-  };
-  template <int kLogs>
-  __device__ __forceinline__ static Factors<kLogs - 1> factors(const LogSum (&logs)[kLogs]) {
-    return [&]<int... n>(std::integer_sequence<int, n...>) {
-      return Factors<kLogs - 1>{{Factor<T>(logs[n].value)...}};
-    }
-    (std::make_integer_sequence<int, kLogs - 1>{});
-  }
   /// Of all lanes' channels.
   template <int kLogs>
   __device__ __forceinline__ static float largest(const LogSum (&logs)[kLogs + 1]) {

@@ -9,8 +9,6 @@
 // Source: Yang et al., "Gated Linear Attention Transformers", arXiv:2312.06635, section 4.
 #pragma once
 
-#include <utility>
-
 #include "cuda/warp_mma/chunks.cuh"
 
 namespace attune::cuda::warp_mma {
@@ -121,29 +119,23 @@ class WarpState {
 
   template <class Log>
   __device__ __forceinline__ void decay_keys(Log&& log) {
-    if constexpr (Keys::kLogs > 0) state.scale_keys(factors<Keys::kLogs>(log, key_logs).of);
+    if constexpr (Keys::kLogs > 0) {
+      state.scale_keys(factors_of<T, Keys::kLogs>(summing(log, key_logs)).of);
+    }
   }
   template <class Log>
   __device__ __forceinline__ void decay_values(Log&& log) {
     if constexpr (Values::kLogs > 0) {
-      state.scale_values(factors<Values::kLogs>(log, value_logs).of, lane_);
+      state.scale_values(factors_of<T, Values::kLogs>(summing(log, value_logs)).of, lane_);
     }
   }
-  template <int kLogs>
-  struct Factors {
-    Factor<T> of[kLogs];
-  };
-  template <int kLogs, class Log>
-  __device__ __forceinline__ static Factors<kLogs> factors(Log&& log, float (&sums)[kLogs + 1]) {
-    const auto factor = [&](int n) {
+  template <class Log>
+  __device__ __forceinline__ static auto summing(Log& log, float* sums) {
+    return [&log, sums](int n) {
       const float own = log(n);
       sums[n] += own;
-      return Factor<T>(own);
+      return own;
     };
-    return [&]<int... n>(std::integer_sequence<int, n...>) {
-      return Factors<kLogs>{{factor(n)...}};
-    }
-    (std::make_integer_sequence<int, kLogs>{});
   }
 
   /// Rows as an operand, each element times factor(i, n); kAsIs: as they came.
