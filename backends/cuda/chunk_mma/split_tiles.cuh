@@ -1,21 +1,10 @@
-// Tiles, blocks and products of f32 as pairs of bf16 (split_pairs.cuh).
+// Tiles of f32 as pairs of bf16 (split_pairs.cuh).
 #pragma once
 
 #include "cuda/chunk_mma/stages.cuh"
 #include "cuda/tiles/split_pairs.cuh"
 
 namespace attune::cuda::chunk_mma {
-
-/// A 16 x 16 block of an operand of mma.
-struct SplitBlock {
-  std::uint32_t high[4];
-  std::uint32_t low[4];
-
-  __device__ void set(int at, const SplitPair& pair) {
-    high[at] = pair.high;
-    low[at] = pair.low;
-  }
-};
 
 /// A tile as its high parts and its low parts.
 template <class Shape>
@@ -52,23 +41,6 @@ struct SplitTile {
     return block;
   }
 };
-
-/// d += a b for a 16 x 16 and kBlocks blocks b of 16 x 16, d two blocks of 16 x 8 for each of b;
-/// products that follow one another go to different sums.
-template <int kBlocks>
-__device__ __forceinline__ void mma_split(float (*d)[4], const SplitBlock& a,
-                                          const SplitBlock (&b)[kBlocks]) {
-  const auto add = [&](const std::uint32_t(&left)[4], std::uint32_t(SplitBlock::*right)[4]) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-      mma_m16n8k16<SplitPart>(d[2 * n], left, (b[n].*right)[0], (b[n].*right)[1]);
-      mma_m16n8k16<SplitPart>(d[2 * n + 1], left, (b[n].*right)[2], (b[n].*right)[3]);
-    }
-  };
-  add(a.low, &SplitBlock::high);
-  add(a.high, &SplitBlock::low);
-  add(a.high, &SplitBlock::high);
-}
 
 /// The thread's number among those that do what it does: a block has as many that load chunks as it has
 /// that walk them (split_walk.cuh).

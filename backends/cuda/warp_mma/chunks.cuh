@@ -72,8 +72,8 @@ class ChunkLoader {
     k_ = cursor(p.k, sizeof(T), kv_head, p.key_channels, channel);
     v_ = cursor(p.v, sizeof(T), kv_head, p.value_channels, channel);
     g_ = cursor(p.g.rows, bytes_of(p.g), segment.head, 1, 0);
-    gk_ = cursor(p.gk.gate.rows, bytes_of(p.gk.gate), segment.head, p.key_channels, channel);
-    gv_ = cursor(p.gv.gate.rows, bytes_of(p.gv.gate), segment.head, p.value_channels, channel);
+    gk_ = cursor(p.gk.view.rows, bytes_of(p.gk.view), segment.head, p.key_channels, channel);
+    gv_ = cursor(p.gv.view.rows, bytes_of(p.gv.view), segment.head, p.value_channels, channel);
     load_shared_gate();
 #pragma unroll
     for (int ahead = 0; ahead < Ring::kCount - 1; ++ahead) copy_chunk(ahead);
@@ -137,8 +137,8 @@ class ChunkLoader {
 
   template <class Places>
   __device__ __forceinline__ void take_gates(GateRows<T, Shape::kWidth>& gates,
-                                             const ChannelGateView& view, std::uint32_t stage) {
-    gates.is_f32 = view.gate.is_f32 || !view.quads;
+                                             const WalkGate& gate, std::uint32_t stage) {
+    gates.is_f32 = gate.view.is_f32 || !gate.vectors;
     take_rows<Places>(gates, stage, lane_);
   }
 

@@ -8,17 +8,17 @@
 
 #include <utility>
 
+#include "cuda/chunks/segment_walk.cuh"
 #include "cuda/walks/decay.cuh"
 #include "cuda/warp_mma/rows.cuh"
 
 namespace attune::cuda::warp_mma {
 
-/// A log decay below it is raised to it: its exponential is 0 in fp32, and no sum meets inf - inf.
-inline constexpr float kReset = -192.0F;
-
 /// Of sums over a piece: less in f32, as an ulp of a sum is an error of its exponential.
 template <class T>
 inline constexpr float kMostLog = sizeof(T) == sizeof(float) ? 24.0F : 44.0F;
+
+inline constexpr float kLn2 = 0.6931471805599453F;
 
 /// What states are multiplied by; in f32 as exact as DecayFactor.
 template <class T>
@@ -34,7 +34,6 @@ struct Factor {
 };
 template <>
 struct Factor<float> {
-  static constexpr float kLn2 = 0.6931471805599453F;
   DecayFactor value;
   __device__ explicit Factor(float log2) : value(decay_factor(log2 * kLn2)) {}
   __device__ __forceinline__ float times(float x) const {
@@ -75,7 +74,7 @@ class SideDecays {
  public:
   static constexpr int kLogs = kCount;
 
-  /// Sets the log decays of the lane's two tokens. log(i, n): natural.
+  /// Sets the log decays of the lane's two tokens, none below kReset; keeps a NaN. log(i, n): natural.
   template <class Log>
   __device__ __forceinline__ void set(Log&& log) {
 #pragma unroll

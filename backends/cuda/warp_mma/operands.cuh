@@ -2,7 +2,8 @@
 // (split_pairs.cuh): f16 with decays leaves its range, and as a pair it loses nothing.
 #pragma once
 
-#include "cuda/tiles/ptx.cuh"
+#include <type_traits>
+
 #include "cuda/tiles/split_pairs.cuh"
 
 namespace attune::cuda::warp_mma {
@@ -11,18 +12,16 @@ template <class T>
 inline constexpr bool kIsSplit = !std::is_same_v<T, __nv_bfloat16>;
 
 /// A block of 16 x 16: words 0 and 2 are of row g and columns 2 t and 2 t + 8, 1 and 3 of row g + 8.
-template <bool kSplit>
-struct Operand {
+struct PlainBlock {
   std::uint32_t high[4];
-  std::uint32_t low[kSplit ? 4 : 1];
-
+};
+template <bool kSplit>
+struct Operand : std::conditional_t<kSplit, SplitBlock, PlainBlock> {
   __device__ __forceinline__ void set(int word, float x, float y) {
     if constexpr (kSplit) {
-      const SplitPair pair = split(x, y);
-      high[word] = pair.high;
-      low[word] = pair.low;
+      SplitBlock::set(word, split(x, y));
     } else {
-      high[word] = pack<SplitPart>(x, y);
+      this->high[word] = pack<SplitPart>(x, y);
     }
   }
 
@@ -32,19 +31,19 @@ struct Operand {
     Operand to;
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
-      to.high[word] = transpose_matrix(high[word]);
-      if constexpr (kSplit) to.low[word] = transpose_matrix(low[word]);
+      to.high[word] = transpose_matrix(this->high[word]);
+      if constexpr (kSplit) to.low[word] = transpose_matrix(this->low[word]);
     }
     return to;
   }
   /// From a block's words to those of its transposed one where both have been transposed, or neither.
   __device__ __forceinline__ Operand swapped() const {
     Operand to = *this;
-    to.high[1] = high[2];
-    to.high[2] = high[1];
+    to.high[1] = this->high[2];
+    to.high[2] = this->high[1];
     if constexpr (kSplit) {
-      to.low[1] = low[2];
-      to.low[2] = low[1];
+      to.low[1] = this->low[2];
+      to.low[2] = this->low[1];
     }
     return to;
   }
@@ -57,15 +56,13 @@ using Sums = float[2][4];
 template <bool kSplit>
 __device__ __forceinline__ void multiply(float (*d)[4], const Operand<kSplit>& a,
                                          const Operand<kSplit>& b) {
-  const auto add = [&](const std::uint32_t(&left)[4], const std::uint32_t(&right)[4]) {
-    mma_m16n8k16<SplitPart>(d[0], left, right[0], right[1]);
-    mma_m16n8k16<SplitPart>(d[1], left, right[2], right[3]);
-  };
   if constexpr (kSplit) {
-    add(a.low, b.high);
-    add(a.high, b.low);
+    const SplitBlock right[] = {b};
+    mma_split(d, a, right);
+  } else {
+    mma_m16n8k16<SplitPart>(d[0], a.high, b.high[0], b.high[1]);
+    mma_m16n8k16<SplitPart>(d[1], a.high, b.high[2], b.high[3]);
   }
-  add(a.high, b.high);
 }
 
 /// A sum as the left operand of another product.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/chunks/views.hpp"
+#include "cuda/walks/walk.hpp"
 
 namespace attune::cuda::warp_mma {
 
@@ -22,16 +23,10 @@ inline constexpr int kMostWidth = kWidths[1];
 /// Which channels have gates of their own; part of a kernel's type.
 enum class Gated { kNone, kKeys, kValues, kBoth };
 
-/// A gate of channels; `quads`: four may be loaded at once.
-struct ChannelGateView {
-  GateView gate;
-  bool quads = false;
-};
-
 struct Params {
   ConstTokenView q, k, v;
   GateView g;
-  ChannelGateView gk, gv;
+  WalkGate gk, gv;
   ConstantDecayView gamma;
   ConstStateView initial_state;
   TokenView o;
@@ -54,8 +49,8 @@ struct Params {
   float* value_decays = nullptr;  // [part, head, width]
 
   constexpr Gated gated() const {
-    if (gk.gate.given()) return gv.gate.given() ? Gated::kBoth : Gated::kKeys;
-    return gv.gate.given() ? Gated::kValues : Gated::kNone;
+    if (gk.view.given()) return gv.view.given() ? Gated::kBoth : Gated::kKeys;
+    return gv.view.given() ? Gated::kValues : Gated::kNone;
   }
   constexpr int width() const { return padded_width(key_channels, value_channels); }
 };

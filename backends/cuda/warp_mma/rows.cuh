@@ -126,12 +126,13 @@ __device__ __forceinline__ void copy_singles(std::uint32_t stage, const RowCurso
 }
 
 template <class T, class Places>
-__device__ __forceinline__ void copy_gates(std::uint32_t stage, const ChannelGateView& view,
+__device__ __forceinline__ void copy_gates(std::uint32_t stage, const WalkGate& gate,
                                            const RowCursor& cursor, const bool (&exist)[2],
                                            const Lane& lane) {
-  if (view.quads && view.gate.is_f32) return copy_quads<float, Places>(stage, cursor, exist, lane);
-  if (view.quads) return copy_quads<T, Places>(stage, cursor, exist, lane);
-  if (view.gate.is_f32) return copy_singles<float, Places>(stage, cursor, exist, lane);
+  if (gate.vectors && gate.view.is_f32)
+    return copy_quads<float, Places>(stage, cursor, exist, lane);
+  if (gate.vectors) return copy_quads<T, Places>(stage, cursor, exist, lane);
+  if (gate.view.is_f32) return copy_singles<float, Places>(stage, cursor, exist, lane);
   copy_singles<T, Places>(stage, cursor, exist, lane);
 }
 

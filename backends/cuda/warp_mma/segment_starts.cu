@@ -57,8 +57,8 @@ class WordSteps {
     return first_ + std::int64_t{segment} * p_.heads;
   }
   __device__ __forceinline__ float4 decays(std::int64_t index) const {
-    const bool of_keys = p_.gk.gate.given();
-    const bool of_values = p_.gv.gate.given();
+    const bool of_keys = p_.gk.view.given();
+    const bool of_values = p_.gv.view.given();
     if (!of_keys && !of_values) {
       const float all = p_.key_decays[index];
       return {all, all, all, all};

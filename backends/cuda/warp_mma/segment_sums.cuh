@@ -77,8 +77,6 @@ class SumBehind {
   }
 
  private:
-  static constexpr float kLn2 = 0.6931471805599453F;
-
   /// Of all lanes' channels.
   template <int kLogs>
   __device__ __forceinline__ static float largest(const LogSum (&logs)[kLogs + 1]) {

@@ -3,6 +3,7 @@
 
 #include <attune/core/kernel.hpp>
 
+#include "cuda/chunks/segment_walk.hpp"
 #include "cuda/chunks/with_padded_rows.hpp"
 #include "cuda/chunks/with_stored_states.hpp"
 #include "cuda/kernels.hpp"
@@ -13,17 +14,6 @@
 namespace attune::cuda::warp_mma {
 namespace {
 
-/// Whether four channels of all rows may be loaded at once.
-bool has_quads(const std::optional<ConstTensorView>& gate) {
-  if (!gate) return false;
-  const std::int64_t bytes = 4 * static_cast<std::int64_t>(size_of(gate->dtype));
-  if (reinterpret_cast<std::uintptr_t>(gate->data) % bytes != 0) return false;
-  for (int i = 0; i + 1 < gate->rank(); ++i) {
-    if (gate->stride(i) % 4 != 0) return false;
-  }
-  return gate->size(gate->rank() - 1) % 4 == 0;
-}
-
 Params params_of(const Problem& problem, const Args& args, const Config& config,
                  std::byte* memory) {
   const Workspace workspace(problem, config, memory);
@@ -31,8 +21,8 @@ Params params_of(const Problem& problem, const Args& args, const Config& config,
           .k = token_view(args.k),
           .v = token_view(args.v),
           .g = gate_view(args.g),
-          .gk = {gate_view(args.gk), has_quads(args.gk)},
-          .gv = {gate_view(args.gv), has_quads(args.gv)},
+          .gk = walk_gate(args.gk),
+          .gv = walk_gate(args.gv),
           .gamma = decay_view(args.gamma, problem.H),
           .initial_state = initial_states(args),
           .o = token_view(args.o),
@@ -131,9 +121,6 @@ class WarpMma : public Kernel<WarpMmaConfig> {
       launch_outputs<T>(params, stream);
     });
   }
-
- private:
-  static constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are 32 bits
 };
 
 }  // namespace
